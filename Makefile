@@ -1,0 +1,35 @@
+# Everything a person or CI runs. Each target makes its own .venv from the pinned requirements.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+
+.PHONY: demo test test-all check bench clean pin
+demo: $(READY)
+	$(BIN)/python examples/demo.py ./lake
+
+test: $(READY)
+	$(BIN)/python -m pytest -q -n 2 --dist loadgroup -m "not long"
+
+test-all: $(READY)
+	$(BIN)/python -m pytest -q -n 2 --dist loadgroup
+
+check: $(READY)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+bench: $(READY)
+	$(BIN)/python -m benchmarks
+
+$(READY): requirements.txt pyproject.toml
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.txt
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	touch $(READY)
+
+pin:
+	uv pip compile pyproject.toml --all-extras --group dev --generate-hashes --python-version 3.11 --no-header -o requirements.txt
+
+clean:
+	rm -rf $(VENV) dist build lake .mypy_cache .ruff_cache .pytest_cache

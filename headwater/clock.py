@@ -1,0 +1,66 @@
+"""The only source of time, ids, randomness and sleep, so that a failing history replays from its seed."""
+
+from __future__ import annotations
+
+import random
+import secrets
+import time
+import uuid
+from typing import Protocol
+
+
+class Clock(Protocol):
+    """What the catalog asks of the world outside it. Nothing is ever ordered by `now_ms`."""
+
+    def now_ms(self) -> int:
+        """Milliseconds since the epoch."""
+        ...
+
+    def uuid(self) -> str:
+        """A new UUID V4."""
+        ...
+
+    def hex(self, digits: int) -> str:
+        """So many random lower-case hex digits."""
+        ...
+
+    def pause(self, attempt: int) -> None:
+        """Wait a little, longer and more randomly with each attempt, before looking again."""
+        ...
+
+
+class SystemClock:
+    """Real time and real randomness."""
+
+    def now_ms(self) -> int:
+        return time.time_ns() // 1_000_000
+
+    def uuid(self) -> str:
+        return str(uuid.uuid4())
+
+    def hex(self, digits: int) -> str:
+        return secrets.token_hex((digits + 1) // 2)[:digits]
+
+    def pause(self, attempt: int) -> None:
+        time.sleep(random.uniform(0, min(0.001 * 2**attempt, 0.25)))
+
+
+class SeededClock:
+    """A clock for tests: time moves one millisecond a question, ids come from a seed, pauses take no time."""
+
+    def __init__(self, seed: int = 0, start_ms: int = 1_700_000_000_000, skew_ms: int = 0) -> None:
+        self._random = random.Random(seed)
+        self._now = start_ms + skew_ms
+
+    def now_ms(self) -> int:
+        self._now += 1
+        return self._now
+
+    def uuid(self) -> str:
+        return str(uuid.UUID(int=self._random.getrandbits(128), version=4))
+
+    def hex(self, digits: int) -> str:
+        return f"{self._random.getrandbits(4 * digits):0{digits}x}"
+
+    def pause(self, attempt: int) -> None:
+        return None

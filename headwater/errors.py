@@ -1,0 +1,140 @@
+"""The one error table: code, exception, HTTP status and CLI exit status of everything that can go wrong.
+
+The exceptions are those of `lance_namespace`, so a caller catches the same classes whichever catalog it
+talks to. Three kinds must never be confused: *conflict* (14: look again and decide anew), *unknown*
+(`CommitStateUnknownError`: it may have landed, look before repeating), and the rest (fix the call).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from lance_namespace.errors import (
+    ConcurrentModificationError,
+    ErrorCode,
+    InternalError,
+    InvalidInputError,
+    InvalidTableStateError,
+    LanceNamespaceError,
+    NamespaceAlreadyExistsError,
+    NamespaceNotEmptyError,
+    NamespaceNotFoundError,
+    PermissionDeniedError,
+    ServiceUnavailableError,
+    TableAlreadyExistsError,
+    TableBranchAlreadyExistsError,
+    TableBranchNotFoundError,
+    TableColumnNotFoundError,
+    TableIndexAlreadyExistsError,
+    TableIndexNotFoundError,
+    TableNotFoundError,
+    TableSchemaValidationError,
+    TableTagAlreadyExistsError,
+    TableTagNotFoundError,
+    TableVersionNotFoundError,
+    ThrottlingError,
+    TransactionNotFoundError,
+    UnauthenticatedError,
+    UnsupportedOperationError,
+)
+
+__all__ = [
+    "ERRORS",
+    "CommitStateUnknownError",
+    "ConcurrentModificationError",
+    "CorruptFileError",
+    "ErrorCode",
+    "ErrorRow",
+    "InternalError",
+    "InvalidInputError",
+    "InvalidTableStateError",
+    "LanceNamespaceError",
+    "NamespaceAlreadyExistsError",
+    "NamespaceNotEmptyError",
+    "NamespaceNotFoundError",
+    "PermissionDeniedError",
+    "ServiceUnavailableError",
+    "TableAlreadyExistsError",
+    "TableBranchAlreadyExistsError",
+    "TableBranchNotFoundError",
+    "TableColumnNotFoundError",
+    "TableIndexAlreadyExistsError",
+    "TableIndexNotFoundError",
+    "TableNotFoundError",
+    "TableSchemaValidationError",
+    "TableTagAlreadyExistsError",
+    "TableTagNotFoundError",
+    "TableVersionNotFoundError",
+    "ThrottlingError",
+    "TransactionNotFoundError",
+    "UnauthenticatedError",
+    "UnsupportedOperationError",
+    "error_for",
+]
+
+
+class CommitStateUnknownError(ServiceUnavailableError):
+    """The store did not answer a commit and could not be asked again: it may have landed."""
+
+
+class CorruptFileError(InternalError):
+    """A file of the catalog cannot be read as what it should be. `key` is relative to the catalog's root."""
+
+    def __init__(self, key: str, reason: str) -> None:
+        super().__init__(f"The catalog file {key!r} is damaged: {reason}. The rest of the catalog is not affected.")
+        self.key = key
+
+
+@dataclass(frozen=True)
+class ErrorRow:
+    """One row of the table: how one error code shows on each face."""
+
+    code: ErrorCode
+    name: str
+    exception: type[LanceNamespaceError]
+    status: int
+    exit: int
+
+
+def _row(exception: type[LanceNamespaceError], status: int, exit: int) -> ErrorRow:
+    name = exception.__name__.removesuffix("Error")
+    return ErrorRow(exception.code, name, exception, status, exit)
+
+
+# CLI exits: 1 internal, 3 not found, 4 conflict with what exists, 5 fix the call, 6 not allowed, 7 try later.
+# (2 is argparse's own exit for a malformed command line.)
+ERRORS: dict[int, ErrorRow] = {
+    int(row.code): row
+    for row in (
+        _row(UnsupportedOperationError, 406, 5),
+        _row(NamespaceNotFoundError, 404, 3),
+        _row(NamespaceAlreadyExistsError, 409, 4),
+        _row(NamespaceNotEmptyError, 409, 4),
+        _row(TableNotFoundError, 404, 3),
+        _row(TableAlreadyExistsError, 409, 4),
+        _row(TableIndexNotFoundError, 404, 3),
+        _row(TableIndexAlreadyExistsError, 409, 4),
+        _row(TableTagNotFoundError, 404, 3),
+        _row(TableTagAlreadyExistsError, 409, 4),
+        _row(TransactionNotFoundError, 404, 3),
+        _row(TableVersionNotFoundError, 404, 3),
+        _row(TableColumnNotFoundError, 404, 3),
+        _row(InvalidInputError, 400, 5),
+        _row(ConcurrentModificationError, 409, 4),
+        _row(PermissionDeniedError, 403, 6),
+        _row(UnauthenticatedError, 401, 6),
+        _row(ServiceUnavailableError, 503, 7),
+        _row(InternalError, 500, 1),
+        _row(InvalidTableStateError, 409, 4),
+        _row(TableSchemaValidationError, 400, 5),
+        _row(ThrottlingError, 429, 7),
+        _row(TableBranchNotFoundError, 404, 3),
+        _row(TableBranchAlreadyExistsError, 409, 4),
+    )
+}
+
+
+def error_for(code: int, message: str) -> LanceNamespaceError:
+    """The exception of a code received from elsewhere; an unknown code is Internal."""
+    row = ERRORS.get(code, ERRORS[int(ErrorCode.INTERNAL)])
+    return row.exception(message)

@@ -1,0 +1,124 @@
+"""Names and identifiers (lance-objects.md, "Object Name" and "Object Identifier").
+
+An object's identifier is the list of names from (not including) the root to the object itself; joined by a
+delimiter it becomes the string style. This is the only module that knows the delimiter and what a name may be.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from headwater.errors import InvalidInputError
+
+DELIMITER = "$"
+MAX_NAME_BYTES = 255
+MAX_DEPTH = 64
+
+
+@dataclass(frozen=True, order=True, slots=True)
+class ObjectId:
+    """The identifier of a namespace or table: the names on the way from the root. The root's is empty."""
+
+    names: tuple[str, ...] = ()
+
+    @property
+    def is_root(self) -> bool:
+        return not self.names
+
+    @property
+    def level(self) -> int:
+        """The object's level; the root is at level 0 (lance-objects.md, "Object Level")."""
+        return len(self.names)
+
+    @property
+    def name(self) -> str:
+        """The object's own name; the root's is the empty string."""
+        return self.names[-1] if self.names else ""
+
+    @property
+    def parent(self) -> ObjectId:
+        if not self.names:
+            raise InvalidInputError("The root namespace has no parent.")
+        return ObjectId(self.names[:-1])
+
+    @property
+    def ancestors(self) -> tuple[ObjectId, ...]:
+        """Every namespace above this object, the root left out, outermost first."""
+        return tuple(ObjectId(self.names[:end]) for end in range(1, len(self.names)))
+
+    def child(self, name: str) -> ObjectId:
+        return ObjectId((*self.names, name))
+
+    def is_below(self, other: ObjectId) -> bool:
+        return len(self.names) > len(other.names) and self.names[: len(other.names)] == other.names
+
+    def format(self, delimiter: str = DELIMITER) -> str:
+        """String style. The root is the empty string (see `format_route` for URLs)."""
+        return delimiter.join(self.names)
+
+    def format_route(self, delimiter: str = DELIMITER) -> str:
+        """String style as clients put it in a URL, where the root is the delimiter itself."""
+        return self.format(delimiter) or delimiter
+
+    def __str__(self) -> str:
+        return self.format() or "the root namespace"
+
+
+ROOT = ObjectId()
+
+
+def parse(text: str, delimiter: str = DELIMITER) -> ObjectId:
+    """String style to identifier; the root is the empty string or the delimiter itself."""
+    check_delimiter(delimiter)
+    if text in ("", delimiter):
+        return ROOT
+    return object_id(text.split(delimiter), delimiter)
+
+
+def object_id(names: Iterable[str] | None, delimiter: str = DELIMITER) -> ObjectId:
+    """List style to identifier, every name checked; None and the empty list are the root."""
+    result = ObjectId(tuple(names or ()))
+    if result.level > MAX_DEPTH:
+        raise InvalidInputError(f"An identifier has at most {MAX_DEPTH} levels, this one has {result.level}.")
+    for name in result.names:
+        check_name(name, delimiter)
+    return result
+
+
+def check_name(name: object, delimiter: str = DELIMITER) -> None:
+    """Raise InvalidInput (13) unless `name` may name an object in any kind of catalog."""
+    problem = _problem(name, delimiter)
+    if problem:
+        shown = repr(name if not isinstance(name, str) else name[:80])
+        raise InvalidInputError(f"The name {shown} cannot be used: {problem}.")
+
+
+def check_delimiter(delimiter: str) -> None:
+    if not delimiter or len(delimiter.encode()) > 16 or any(_is_control(c) or c in "/\\" for c in delimiter):
+        raise InvalidInputError(
+            f"The delimiter {delimiter!r} cannot be used: give 1 to 16 bytes without '/', '\\' or control characters."
+        )
+
+
+def _problem(name: object, delimiter: str) -> str | None:
+    if not isinstance(name, str):
+        return "a name is a string"
+    if not name:
+        return "a name is not empty"
+    if DELIMITER in name or delimiter in name:
+        return f"a name does not contain the delimiter ({delimiter!r}) or {DELIMITER!r}"
+    if "/" in name or "\\" in name:
+        return "a name does not contain '/' or '\\'"
+    if name in (".", ".."):
+        return "'.' and '..' are not names"
+    if any(_is_control(char) for char in name):
+        return "a name does not contain control characters or unpaired surrogates"
+    if len(name.encode()) > MAX_NAME_BYTES:
+        return f"a name has at most {MAX_NAME_BYTES} bytes in UTF-8"
+    return None
+
+
+def _is_control(char: str) -> bool:
+    return unicodedata.category(char) in ("Cc", "Cs")

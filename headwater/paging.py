@@ -1,0 +1,50 @@
+"""Paging, the one rule of every list: a page continues after the last name of the page before, sorted by bytes.
+
+Because the token is a name and not a position, an entry that does not change is never skipped or repeated
+while others come and go.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from bisect import bisect_right
+from collections.abc import Sequence
+
+from headwater.errors import InvalidInputError
+
+MAX_TOKEN_CHARS = 4096
+
+
+def page(names: Sequence[str], token: str | None, limit: int | None) -> tuple[list[str], str | None]:
+    """The page of the sorted `names` that follows `token`, and the token of the next one (None when done)."""
+    count = check_limit(limit)
+    start = bisect_right(names, after(token)) if token else 0
+    if count is None or start + count >= len(names):
+        return list(names[start:]), None
+    chosen = list(names[start : start + count])
+    return chosen, token_after(chosen[-1])
+
+
+def check_limit(limit: int | None) -> int | None:
+    """A limit is a positive number; None and the absent limit mean everything."""
+    if limit is None:
+        return None
+    if isinstance(limit, bool) or not isinstance(limit, int) or limit < 1:
+        raise InvalidInputError(f"limit must be a positive whole number, not {limit!r}.")
+    return limit
+
+
+def token_after(name: str) -> str:
+    """An opaque token that says: continue after this name."""
+    return base64.urlsafe_b64encode(name.encode()).decode().rstrip("=")
+
+
+def after(token: str) -> str:
+    """The name a token continues after."""
+    if len(token) <= MAX_TOKEN_CHARS:
+        try:
+            return base64.b64decode(token + "=" * (-len(token) % 4), altchars=b"-_", validate=True).decode()
+        except (binascii.Error, UnicodeError, ValueError):
+            pass
+    raise InvalidInputError("page_token is not one this catalog gave out: start again without a page_token.")

@@ -1,0 +1,184 @@
+"""A store in a local directory. Acknowledged writes are on the disk: file and directory are fsynced.
+
+obstore's LocalStore does not fsync and can leave half-named files after a crash, so this one is ours.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import secrets
+import shutil
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+from headwater.errors import InternalError, InvalidInputError, LanceNamespaceError, PermissionDeniedError
+from headwater.store.protocol import Entry, KeyExistsError, KeyNotFoundError, Listing, PutMode, check_key, check_prefix
+
+TEMPORARY_SUFFIX = ".headwater-tmp"
+
+
+class LocalStore:
+    """Keys are files below `root`; the directory is made by the first write."""
+
+    def __init__(self, root: str | os.PathLike[str]) -> None:
+        self.root = os.path.abspath(root)
+
+    def get(self, key: str) -> bytes:
+        try:
+            with open(self._path(key), "rb") as file:
+                return file.read()
+        except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
+            raise KeyNotFoundError(key) from None
+        except OSError as error:
+            raise _translated(error, key) from None
+
+    def head(self, key: str) -> Entry | None:
+        try:
+            status = os.stat(self._path(key))
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        except OSError as error:
+            raise _translated(error, key) from None
+        return None if stat.S_ISDIR(status.st_mode) else _entry(key, status)
+
+    def put(self, key: str, data: bytes, mode: PutMode = PutMode.OVERWRITE, durable: bool = True) -> None:
+        path = self._path(key)
+        try:
+            self._make_folder(os.path.dirname(path), durable)
+            self._write(path, data, mode, durable)
+        except FileExistsError:
+            raise KeyExistsError(key) from None
+        except OSError as error:
+            raise _translated(error, key) from None
+
+    def list(self, prefix: str = "") -> Iterator[Entry]:
+        for key, entry in sorted(self._walk(check_prefix(prefix))):
+            yield _entry(key, entry)
+
+    def children(self, prefix: str = "") -> Listing:
+        folder = check_prefix(prefix)
+        entries: list[Entry] = []
+        folders: list[str] = []
+        for item in self._scan(folder):
+            if item.is_dir():
+                folders.append(item.name)
+            elif not item.name.endswith(TEMPORARY_SUFFIX):
+                with contextlib.suppress(FileNotFoundError):
+                    entries.append(_entry(_join(folder, item.name), item.stat()))
+        return Listing(tuple(sorted(entries, key=lambda entry: entry.key)), tuple(sorted(folders)))
+
+    def delete(self, key: str) -> None:
+        try:
+            os.unlink(self._path(key))
+        except (FileNotFoundError, NotADirectoryError):
+            return
+        except OSError as error:
+            raise _translated(error, key) from None
+
+    def delete_tree(self, prefix: str) -> None:
+        path = self._path(prefix.rstrip("/"))
+        try:
+            if os.path.islink(path) or os.path.isfile(path):
+                os.unlink(path)
+            else:
+                shutil.rmtree(path)
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            raise _translated(error, prefix) from None
+
+    def _path(self, key: str) -> str:
+        return os.path.join(self.root, check_key(key))
+
+    def _make_folder(self, folder: str, durable: bool) -> None:
+        missing: list[str] = []
+        while not os.path.isdir(folder):
+            missing.append(folder)
+            folder = os.path.dirname(folder)
+        for path in reversed(missing):
+            with contextlib.suppress(FileExistsError):
+                os.mkdir(path)
+            if durable:
+                _sync_folder(os.path.dirname(path))
+
+    def _write(self, path: str, data: bytes, mode: PutMode, durable: bool) -> None:
+        temporary = (
+            f"{path[:-100] if len(os.path.basename(path)) > 200 else path}.{secrets.token_hex(8)}{TEMPORARY_SUFFIX}"
+        )
+        try:
+            with open(temporary, "wb", buffering=0) as file:
+                _write_all(file.fileno(), data)
+                if durable:
+                    os.fsync(file.fileno())
+            if mode is PutMode.CREATE:
+                os.link(temporary, path)
+            else:
+                os.replace(temporary, path)
+        finally:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(temporary)
+        if durable:
+            _sync_folder(os.path.dirname(path))
+
+    def _scan(self, folder: str) -> list[os.DirEntry[str]]:
+        try:
+            with os.scandir(os.path.join(self.root, folder)) as items:
+                return list(items)
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+        except OSError as error:
+            raise _translated(error, folder or ".") from None
+
+    def _walk(self, folder: str) -> Iterator[tuple[str, os.stat_result]]:
+        for item in self._scan(folder):
+            key = _join(folder, item.name)
+            if item.is_dir(follow_symlinks=False):
+                yield from self._walk(key)
+            elif not item.name.endswith(TEMPORARY_SUFFIX):
+                with contextlib.suppress(FileNotFoundError):
+                    yield key, item.stat()
+
+
+def local_path(uri: str) -> str:
+    """The absolute path of a plain path or a `file://` URI (lance-catalog-early.md, "Directory Path")."""
+    if uri.startswith("file://"):
+        path = uri.removeprefix("file://").removeprefix("localhost")
+        if not path.startswith("/"):
+            raise InvalidInputError(f"{uri!r} is not a local file URI: write file:///absolute/path.")
+        return str(Path(path))
+    return os.path.abspath(os.path.expanduser(uri))
+
+
+def _write_all(descriptor: int, data: bytes) -> None:
+    view = memoryview(data)
+    while view:
+        view = view[os.write(descriptor, view) :]
+
+
+def _sync_folder(path: str) -> None:
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _entry(key: str, status: os.stat_result) -> Entry:
+    etag = f"{status.st_ino:x}-{status.st_mtime_ns // 1000:x}-{status.st_size:x}"
+    return Entry(key, status.st_size, status.st_mtime_ns // 1_000_000, etag)
+
+
+def _join(folder: str, name: str) -> str:
+    return f"{folder}/{name}" if folder else name
+
+
+def _translated(error: OSError, key: str) -> LanceNamespaceError:
+    """A permission error is 15, a name too long is 13, any other failure of the disk is 18."""
+    if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+        return PermissionDeniedError(f"The storage does not permit access to {key!r} ({error.strerror}).")
+    if error.errno == errno.ENAMETOOLONG:
+        return InvalidInputError(f"{key!r} is too long a name for this storage.")
+    return InternalError(f"The storage failed at {key!r}: {error.strerror}.")

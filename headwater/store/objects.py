@@ -1,0 +1,126 @@
+"""Stores reached through obstore: memory, S3, GCS, Azure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from typing import Any, TypeVar
+
+import obstore
+from obstore.exceptions import (
+    AlreadyExistsError,
+    BaseError,
+    NotFoundError,
+    PermissionDeniedError,
+    PreconditionError,
+    UnauthenticatedError,
+)
+from obstore.store import MemoryStore, from_url
+
+from headwater import errors
+from headwater.store.protocol import Entry, KeyExistsError, KeyNotFoundError, Listing, PutMode, check_key, check_prefix
+
+Answer = TypeVar("Answer")
+CLIENT_OPTIONS = ("allow_http", "allow_invalid_certificates", "connect_timeout", "timeout", "user_agent", "proxy_url")
+
+
+class ObjectStore:
+    """An obstore backend as a Store."""
+
+    def __init__(self, backend: Any) -> None:
+        self.backend = backend
+
+    def get(self, key: str) -> bytes:
+        return _call(key, lambda: bytes(obstore.get(self.backend, check_key(key)).bytes()))
+
+    def head(self, key: str) -> Entry | None:
+        try:
+            return _entry(_call(key, lambda: obstore.head(self.backend, check_key(key))))
+        except KeyNotFoundError:
+            return None
+
+    def put(self, key: str, data: bytes, mode: PutMode = PutMode.OVERWRITE, durable: bool = True) -> None:
+        # A multipart upload has no precondition, so every put is one request.
+        check_key(key)
+        _call(key, lambda: obstore.put(self.backend, key, data, mode=mode.value, use_multipart=False))
+
+    def list(self, prefix: str = "") -> Iterator[Entry]:
+        folder = check_prefix(prefix)
+        pages = _call(
+            prefix, lambda: list(obstore.list(self.backend, f"{folder}/" if folder else None, chunk_size=1000))
+        )
+        return iter(sorted((_entry(meta) for page in pages for meta in page), key=lambda entry: entry.key))
+
+    def children(self, prefix: str = "") -> Listing:
+        folder = check_prefix(prefix)
+        answer = _call(prefix, lambda: obstore.list_with_delimiter(self.backend, f"{folder}/" if folder else None))
+        entries = sorted((_entry(meta) for meta in answer["objects"]), key=lambda entry: entry.key)
+        return Listing(tuple(entries), tuple(sorted(path.rsplit("/", 1)[-1] for path in answer["common_prefixes"])))
+
+    def delete(self, key: str) -> None:
+        try:
+            _call(key, lambda: obstore.delete(self.backend, check_key(key)))
+        except KeyNotFoundError:
+            return
+
+    def delete_tree(self, prefix: str) -> None:
+        keys = [entry.key for entry in self.list(check_key(prefix.rstrip("/")))]
+        for start in range(0, len(keys), 1000):
+            chunk = keys[start : start + 1000]
+            try:
+                _call(prefix, lambda chunk=chunk: obstore.delete(self.backend, chunk))  # type: ignore[misc]
+            except KeyNotFoundError:
+                for key in chunk:
+                    self.delete(key)
+
+
+def memory_store() -> ObjectStore:
+    """A store in this process's memory, empty."""
+    return ObjectStore(MemoryStore())
+
+
+def remote_store(uri: str, options: dict[str, str]) -> ObjectStore:
+    """The store at an `s3://`, `gs://` or `az://` URI; the options are those pylance takes."""
+    client = {key: _client_value(options[key]) for key in CLIENT_OPTIONS if key in options}
+    config = {key: value for key, value in options.items() if key not in CLIENT_OPTIONS}
+    try:
+        return ObjectStore(from_url(uri, config=config, client_options=client or None))  # type: ignore[arg-type]
+    except BaseException as error:  # obstore panics on some settings, and a panic is no Exception
+        if isinstance(error, (KeyboardInterrupt, SystemExit)):
+            raise
+        raise errors.InvalidInputError(
+            f"The storage at {uri!r} cannot be set up with the options {sorted(options)}: {_first_line(error)}"
+        ) from None
+
+
+def _client_value(value: str) -> Any:
+    return {"true": True, "false": False}.get(value.lower(), value)
+
+
+def _call(key: str, action: Callable[[], Answer]) -> Answer:
+    """Run one request; say what went wrong in the catalog's own words."""
+    try:
+        return action()
+    except (NotFoundError, FileNotFoundError):
+        raise KeyNotFoundError(key) from None
+    except (AlreadyExistsError, PreconditionError):
+        raise KeyExistsError(key) from None
+    except (PermissionDeniedError, UnauthenticatedError, PermissionError):
+        raise errors.PermissionDeniedError(
+            f"The storage does not permit access to {key!r}: check the storage.* credentials."
+        ) from None
+    except (BaseError, OSError) as error:
+        raise errors.ServiceUnavailableError(
+            f"The storage did not do its part at {key!r}: {_first_line(error)}"
+        ) from None
+
+
+def _first_line(error: BaseException) -> str:
+    text = str(error).strip().splitlines()
+    return re.sub(
+        r"(?i)(secret|key|token|password)\S*\s*[=:]\s*\S+", r"\1=...", text[0][:300] if text else "no reason given"
+    )
+
+
+def _entry(meta: Any) -> Entry:
+    return Entry(meta["path"], meta["size"], int(meta["last_modified"].timestamp() * 1000), meta.get("e_tag"))

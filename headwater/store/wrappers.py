@@ -1,0 +1,167 @@
+"""Stores made of other stores. Round-trip budgets and crashes at step n become ordinary assertions with them."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import TypeVar
+
+from headwater.errors import ServiceUnavailableError
+from headwater.store.protocol import Entry, KeyExistsError, Listing, PutMode, Store, check_prefix
+
+Answer = TypeVar("Answer")
+WRITES = frozenset({"put", "delete", "delete_tree"})
+
+
+class WrappedStore:
+    """Passes everything on; a wrapper overrides `around`, which runs each request."""
+
+    def __init__(self, inner: Store) -> None:
+        self.inner = inner
+
+    def around(self, verb: str, key: str, action: Callable[[], Answer]) -> Answer:
+        return action()
+
+    def get(self, key: str) -> bytes:
+        return self.around("get", key, lambda: self.inner.get(key))
+
+    def head(self, key: str) -> Entry | None:
+        return self.around("head", key, lambda: self.inner.head(key))
+
+    def put(self, key: str, data: bytes, mode: PutMode = PutMode.OVERWRITE, durable: bool = True) -> None:
+        self.around("put", key, lambda: self.inner.put(key, data, mode, durable))
+
+    def list(self, prefix: str = "") -> Iterator[Entry]:
+        return self.around("list", prefix, lambda: self.inner.list(prefix))
+
+    def children(self, prefix: str = "") -> Listing:
+        return self.around("children", prefix, lambda: self.inner.children(prefix))
+
+    def delete(self, key: str) -> None:
+        self.around("delete", key, lambda: self.inner.delete(key))
+
+    def delete_tree(self, prefix: str) -> None:
+        self.around("delete_tree", prefix, lambda: self.inner.delete_tree(prefix))
+
+
+class PrefixedStore:
+    """The folder `prefix` of another store, as a store of its own."""
+
+    def __init__(self, inner: Store, prefix: str) -> None:
+        self.inner = inner
+        self.prefix = check_prefix(prefix) + "/"
+
+    def get(self, key: str) -> bytes:
+        return self.inner.get(self.prefix + key)
+
+    def head(self, key: str) -> Entry | None:
+        entry = self.inner.head(self.prefix + key)
+        return entry and self._own(entry)
+
+    def put(self, key: str, data: bytes, mode: PutMode = PutMode.OVERWRITE, durable: bool = True) -> None:
+        self.inner.put(self.prefix + key, data, mode, durable)
+
+    def list(self, prefix: str = "") -> Iterator[Entry]:
+        return (self._own(entry) for entry in self.inner.list(self.prefix + prefix))
+
+    def children(self, prefix: str = "") -> Listing:
+        listing = self.inner.children(self.prefix + prefix)
+        return Listing(tuple(self._own(entry) for entry in listing.entries), listing.folders)
+
+    def delete(self, key: str) -> None:
+        self.inner.delete(self.prefix + key)
+
+    def delete_tree(self, prefix: str) -> None:
+        self.inner.delete_tree(self.prefix + prefix)
+
+    def _own(self, entry: Entry) -> Entry:
+        return replace(entry, key=entry.key.removeprefix(self.prefix))
+
+
+class CountingStore(WrappedStore):
+    """Counts the requests by verb, and keeps them in order."""
+
+    def __init__(self, inner: Store) -> None:
+        super().__init__(inner)
+        self.counts: Counter[str] = Counter()
+        self.requests: list[tuple[str, str]] = []
+
+    def around(self, verb: str, key: str, action: Callable[[], Answer]) -> Answer:
+        self.counts[verb] += 1
+        self.requests.append((verb, key))
+        return action()
+
+    def reset(self) -> None:
+        self.counts.clear()
+        self.requests.clear()
+
+
+class SlowStore(WrappedStore):
+    """Waits before each request, as a store far away does."""
+
+    def __init__(self, inner: Store, wait: Callable[[], None]) -> None:
+        super().__init__(inner)
+        self.wait = wait
+
+    def around(self, verb: str, key: str, action: Callable[[], Answer]) -> Answer:
+        self.wait()
+        return action()
+
+
+class LosesAnswerStore(WrappedStore):
+    """Does the chosen puts and then says it could not: `loses(key)` picks them."""
+
+    def __init__(self, inner: Store, loses: Callable[[str], bool]) -> None:
+        super().__init__(inner)
+        self.loses = loses
+
+    def put(self, key: str, data: bytes, mode: PutMode = PutMode.OVERWRITE, durable: bool = True) -> None:
+        self.inner.put(key, data, mode, durable)
+        if self.loses(key):
+            raise ServiceUnavailableError(f"The storage did not answer the write of {key!r}.")
+
+
+class Crash(BaseException):
+    """The process is gone. Not an Exception, so that no handler in the product can pretend to survive it."""
+
+
+class CrashesAtStore(WrappedStore):
+    """Dies at the n-th write, before or after it took effect, and stays dead. `crash` may really kill."""
+
+    def __init__(self, inner: Store, step: int, after: bool = False, crash: Callable[[], None] | None = None) -> None:
+        super().__init__(inner)
+        self.step = step
+        self.after = after
+        self.crash = crash
+        self.writes = 0
+        self.dead = False
+        self._lock = threading.Lock()
+
+    def around(self, verb: str, key: str, action: Callable[[], Answer]) -> Answer:
+        if self.dead:
+            raise Crash
+        if verb not in WRITES:
+            return action()
+        with self._lock:
+            self.writes += 1
+            last = self.writes == self.step
+        if not last:
+            return action()
+        if self.after:
+            action()
+        self.dead = True
+        if self.crash is not None:
+            self.crash()
+        raise Crash
+
+
+class LyingStore(WrappedStore):
+    """Accepts every conditional put, as some S3 gateways do. The probe must refuse it."""
+
+    def put(self, key: str, data: bytes, mode: PutMode = PutMode.OVERWRITE, durable: bool = True) -> None:
+        try:
+            self.inner.put(key, data, mode, durable)
+        except KeyExistsError:
+            self.inner.put(key, data, PutMode.OVERWRITE, durable)
