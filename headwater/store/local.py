@@ -11,7 +11,7 @@ import os
 import secrets
 import shutil
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from headwater.errors import InternalError, InvalidInputError, LanceNamespaceError, PermissionDeniedError
@@ -105,9 +105,7 @@ class LocalStore:
                 _sync_folder(os.path.dirname(path))
 
     def _write(self, path: str, data: bytes, mode: PutMode, durable: bool) -> None:
-        temporary = (
-            f"{path[:-100] if len(os.path.basename(path)) > 200 else path}.{secrets.token_hex(8)}{TEMPORARY_SUFFIX}"
-        )
+        temporary = os.path.join(os.path.dirname(path), f"{secrets.token_hex(8)}{TEMPORARY_SUFFIX}")
         try:
             with open(temporary, "wb", buffering=0) as file:
                 _write_all(file.fileno(), data)
@@ -123,12 +121,12 @@ class LocalStore:
         if durable:
             _sync_folder(os.path.dirname(path))
 
-    def _scan(self, folder: str) -> list[os.DirEntry[str]]:
+    def _scan(self, folder: str) -> Sequence[os.DirEntry[str]]:
         try:
             with os.scandir(os.path.join(self.root, folder)) as items:
-                return list(items)
+                return tuple(items)
         except (FileNotFoundError, NotADirectoryError):
-            return []
+            return ()
         except OSError as error:
             raise _translated(error, folder or ".") from None
 

