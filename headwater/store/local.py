@@ -90,6 +90,14 @@ class LocalStore:
         except OSError as error:
             raise _translated(error, prefix) from None
 
+    def sync(self, keys: Sequence[str]) -> None:
+        paths = [self._path(key) for key in keys]
+        for path in (*paths, *{os.path.dirname(path) for path in paths}):
+            try:
+                _sync(path)
+            except OSError as error:
+                raise _translated(error, os.path.basename(path)) from None
+
     def _path(self, key: str) -> str:
         return os.path.join(self.root, check_key(key))
 
@@ -102,7 +110,7 @@ class LocalStore:
             with contextlib.suppress(FileExistsError):
                 os.mkdir(path)
             if durable:
-                _sync_folder(os.path.dirname(path))
+                _sync(os.path.dirname(path))
 
     def _write(self, path: str, data: bytes, mode: PutMode, durable: bool) -> None:
         temporary = os.path.join(os.path.dirname(path), f"{secrets.token_hex(8)}{TEMPORARY_SUFFIX}")
@@ -119,7 +127,7 @@ class LocalStore:
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(temporary)
         if durable:
-            _sync_folder(os.path.dirname(path))
+            _sync(os.path.dirname(path))
 
     def _scan(self, folder: str) -> Sequence[os.DirEntry[str]]:
         try:
@@ -156,8 +164,8 @@ def _write_all(descriptor: int, data: bytes) -> None:
         view = view[os.write(descriptor, view) :]
 
 
-def _sync_folder(path: str) -> None:
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+def _sync(path: str) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
     finally:

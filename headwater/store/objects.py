@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
 
 import obstore
@@ -72,6 +72,9 @@ class ObjectStore:
             except KeyNotFoundError:
                 for key in chunk:
                     self.delete(key)
+
+    def sync(self, keys: Sequence[str]) -> None:
+        return None
 
 
 def memory_store() -> ObjectStore:

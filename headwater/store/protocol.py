@@ -6,7 +6,7 @@ A key is a relative path of non-empty parts joined by `/`. The catalog's promise
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol
@@ -81,6 +81,10 @@ class Store(Protocol):
 
     def delete_tree(self, prefix: str) -> None:
         """Remove the folder `prefix` with all below it; no error when nothing is there."""
+        ...
+
+    def sync(self, keys: Sequence[str]) -> None:
+        """Make what another library wrote at these keys survive a power cut. Object stores already have."""
         ...
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
@@ -45,6 +45,9 @@ class WrappedStore:
     def delete_tree(self, prefix: str) -> None:
         self.around("delete_tree", prefix, lambda: self.inner.delete_tree(prefix))
 
+    def sync(self, keys: Sequence[str]) -> None:
+        self.inner.sync(keys)
+
 
 class PrefixedStore:
     """The folder `prefix` of another store, as a store of its own."""
@@ -75,6 +78,9 @@ class PrefixedStore:
 
     def delete_tree(self, prefix: str) -> None:
         self.inner.delete_tree(self.prefix + prefix)
+
+    def sync(self, keys: Sequence[str]) -> None:
+        self.inner.sync([self.prefix + key for key in keys])
 
     def _own(self, entry: Entry) -> Entry:
         return replace(entry, key=entry.key.removeprefix(self.prefix))

@@ -1,0 +1,93 @@
+"""What a catalog holds, and the changes that can be made to it. Values only.
+
+A change carries its own precondition, so that a plan made from facts that are no longer true is refused
+where it is applied, and two racing operations can never leave an orphan or a duplicate behind.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from headwater.names import ObjectId
+
+NO_PROPERTIES: Mapping[str, str] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class Namespace:
+    """A container of tables and namespaces (lance-objects.md, "Namespace Definition")."""
+
+    id: ObjectId
+    properties: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A Lance table at a location relative to the catalog's root."""
+
+    id: ObjectId
+    location: str
+    properties: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Version:
+    """A version of a catalog-managed table. Its id is the table's with the version number as one more name."""
+
+    id: ObjectId
+    manifest_path: str
+    """Relative to the table's location."""
+    manifest_size: int | None = None
+    e_tag: str | None = None
+    naming_scheme: str = "V2"
+    timestamp_ms: int | None = None
+    metadata: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def table(self) -> ObjectId:
+        return self.id.parent
+
+    @property
+    def number(self) -> int:
+        return int(self.id.name)
+
+
+CatalogObject = Namespace | Table | Version
+
+
+@dataclass(frozen=True, slots=True)
+class Add:
+    """A new object; refused if anything has its id, or if its parent is gone."""
+
+    object: CatalogObject
+
+
+@dataclass(frozen=True, slots=True)
+class Replace:
+    """An object takes the place of `old`; refused unless `old` is still there as it was."""
+
+    old: CatalogObject
+    object: CatalogObject
+
+
+@dataclass(frozen=True, slots=True)
+class Remove:
+    """An object goes; refused unless it is still there as it was, or if it has namespaces or tables below it.
+
+    `keep_data` tells DeregisterTable (True) from DropTable (False).
+    """
+
+    object: CatalogObject
+    keep_data: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class RequireLocation:
+    """No table but `table` itself may be at the location, inside it or around it."""
+
+    location: str
+    table: ObjectId
+
+
+Change = Add | Replace | Remove | RequireLocation

@@ -1,0 +1,140 @@
+"""SEAM 2: where names live. Find objects, page through children, commit changes all or nothing.
+
+`Draft` is the pure rule that every registry with an index applies before it commits: it holds a set of
+changes over a view and refuses the ones whose precondition no longer holds.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Protocol
+
+from headwater.errors import ConcurrentModificationError
+from headwater.model import Add, CatalogObject, Change, Namespace, Remove, Replace, RequireLocation, Table, Version
+from headwater.names import ObjectId
+
+
+class Kind(Enum):
+    """The kinds of children a list can ask for."""
+
+    NAMESPACE = "namespace"
+    TABLE = "table"
+
+
+@dataclass(frozen=True)
+class Capabilities:
+    """What a kind of catalog can do. What it cannot is answered with Unsupported (0), and a test asserts it."""
+
+    namespaces: bool
+    properties: bool
+    rename: bool
+    register_anywhere: bool
+    managed_versions: bool = False
+
+
+class Registry(Protocol):
+    """Where names live. Four kinds: listing (V1), manifest (V2), compat (both), metastore."""
+
+    @property
+    def capabilities(self) -> Capabilities: ...
+
+    def find(self, ids: Iterable[ObjectId]) -> Mapping[ObjectId, CatalogObject]:
+        """The objects that exist, of those asked for, as one consistent state, not older than the call."""
+        ...
+
+    def children(self, parent: ObjectId, kind: Kind, after: str, limit: int | None) -> Sequence[str]:
+        """Names of the children of a kind that follow `after`, sorted by bytes, at most `limit` of them."""
+        ...
+
+    def descendants(self, parent: ObjectId) -> Sequence[CatalogObject]:
+        """Every namespace and table below `parent`, deepest first."""
+        ...
+
+    def place(self, id: ObjectId, hash: str) -> str:
+        """Where a new table of this name goes, relative to the root. `hash` is fresh random hex."""
+        ...
+
+    def commit(self, changes: Sequence[Change]) -> None:
+        """All of the changes or none; ConcurrentModification (14) if a precondition does not hold any more."""
+        ...
+
+
+class View(Protocol):
+    """A state of the catalog that a draft can stand on."""
+
+    def get(self, id: ObjectId) -> CatalogObject | None: ...
+
+    def count_children(self, id: ObjectId) -> int: ...
+
+    def location_holders(self, location: str) -> set[ObjectId]: ...
+
+
+class Draft:
+    """Changes over a view, checked one after the other. A draft is itself a view, so drafts stack."""
+
+    def __init__(self, base: View) -> None:
+        self.base = base
+        self.changed: dict[ObjectId, CatalogObject | None] = {}
+        self._children: Counter[ObjectId] = Counter()
+
+    def get(self, id: ObjectId) -> CatalogObject | None:
+        return self.changed[id] if id in self.changed else self.base.get(id)
+
+    def count_children(self, id: ObjectId) -> int:
+        return self.base.count_children(id) + self._children[id]
+
+    def location_holders(self, location: str) -> set[ObjectId]:
+        here = {id for id, item in self.changed.items() if isinstance(item, Table) and overlap(item.location, location)}
+        return here | {id for id in self.base.location_holders(location) if id not in self.changed}
+
+    def apply(self, changes: Sequence[Change]) -> None:
+        """Add the changes to the draft, or raise ConcurrentModification (14) at the first that does not hold."""
+        for change in changes:
+            self._apply(change)
+
+    def absorb(self, other: Draft) -> None:
+        """Take over the changes of a draft that stands on this one."""
+        self.changed.update(other.changed)
+        self._children.update(other._children)
+
+    def _apply(self, change: Change) -> None:
+        match change:
+            case Add(item):
+                self._require(self.get(item.id) is None, item.id, "it exists now")
+                self._require_parent(item)
+                self._set(item.id, item, 1)
+            case Replace(old, item):
+                self._require(self.get(old.id) == old and old.id == item.id, old.id, "it changed")
+                self._set(item.id, item, 0)
+            case Remove(item):
+                self._require(self.get(item.id) == item, item.id, "it changed")
+                self._require(isinstance(item, Version) or not self.count_children(item.id), item.id, "it has children")
+                self._set(item.id, None, -1)
+            case RequireLocation(location, table):
+                self._require(not self.location_holders(location) - {table}, table, "its location is taken")
+
+    def _set(self, id: ObjectId, item: CatalogObject | None, count: int) -> None:
+        counted = item or self.get(id)
+        if not isinstance(counted, Version):
+            self._children[id.parent] += count
+        self.changed[id] = item
+
+    def _require_parent(self, item: CatalogObject) -> None:
+        expected = Table if isinstance(item, Version) else Namespace
+        parent = item.id.parent
+        holds = (parent.is_root and expected is Namespace) or isinstance(self.get(parent), expected)
+        self._require(holds, item.id, "its parent is gone")
+
+    @staticmethod
+    def _require(holds: bool, id: ObjectId, reason: str) -> None:
+        if not holds:
+            raise ConcurrentModificationError(f"{id} was changed by another writer ({reason}): look again and retry.")
+
+
+def overlap(first: str, second: str) -> bool:
+    """Whether one location is the other, or lies inside it."""
+    shorter, longer = sorted((first.strip("/"), second.strip("/")), key=len)
+    return longer == shorter or longer.startswith(shorter + "/")
