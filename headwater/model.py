@@ -11,8 +11,6 @@ from dataclasses import dataclass, field
 
 from headwater.names import ObjectId
 
-NO_PROPERTIES: Mapping[str, str] = {}
-
 
 @dataclass(frozen=True, slots=True)
 class Namespace:
@@ -75,11 +73,20 @@ class Replace:
 class Remove:
     """An object goes; refused unless it is still there as it was, or if it has namespaces or tables below it.
 
+    A table's version records go with it.
     `keep_data` tells DeregisterTable (True) from DropTable (False).
     """
 
     object: CatalogObject
     keep_data: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """A table takes another id and stays where it is; refused as `Remove` of the old and `Add` of the new are."""
+
+    old: Table
+    new: Table
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,4 +97,4 @@ class RequireLocation:
     table: ObjectId
 
 
-Change = Add | Replace | Remove | RequireLocation
+Change = Add | Replace | Remove | Move | RequireLocation

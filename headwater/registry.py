@@ -8,12 +8,23 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Protocol
 
 from headwater.errors import ConcurrentModificationError
-from headwater.model import Add, CatalogObject, Change, Namespace, Remove, Replace, RequireLocation, Table, Version
+from headwater.model import (
+    Add,
+    CatalogObject,
+    Change,
+    Move,
+    Namespace,
+    Remove,
+    Replace,
+    RequireLocation,
+    Table,
+    Version,
+)
 from headwater.names import ObjectId
 
 
@@ -69,6 +80,8 @@ class View(Protocol):
 
     def count_children(self, id: ObjectId) -> int: ...
 
+    def versions(self, table: ObjectId) -> Sequence[int]: ...
+
     def location_holders(self, location: str) -> set[ObjectId]: ...
 
 
@@ -89,6 +102,13 @@ class Draft:
     def location_holders(self, location: str) -> set[ObjectId]:
         here = {id for id, item in self.changed.items() if isinstance(item, Table) and overlap(item.location, location)}
         return here | {id for id in self.base.location_holders(location) if id not in self.changed}
+
+    def versions(self, table: ObjectId) -> Sequence[int]:
+        numbers = set(self.base.versions(table))
+        for id, item in self.changed.items():
+            if id.names[:-1] == table.names and isinstance(item or self.base.get(id), Version):
+                numbers.add(int(id.name)) if item else numbers.discard(int(id.name))
+        return sorted(numbers)
 
     def apply(self, changes: Sequence[Change]) -> None:
         """Add the changes to the draft, or raise ConcurrentModification (14) at the first that does not hold."""
@@ -112,9 +132,23 @@ class Draft:
             case Remove(item):
                 self._require(self.get(item.id) == item, item.id, "it changed")
                 self._require(isinstance(item, Version) or not self.count_children(item.id), item.id, "it has children")
+                for version in self._versions_of(item):
+                    self._set(version.id, None, 0)
                 self._set(item.id, None, -1)
+            case Move(old, new):
+                versions = self._versions_of(old)
+                self._apply(Remove(old, keep_data=True))
+                self._apply(Add(new))
+                for version in versions:
+                    moved = replace(version, id=new.id.child(version.id.name))
+                    self._set(moved.id, moved, 0)
             case RequireLocation(location, table):
                 self._require(not self.location_holders(location) - {table}, table, "its location is taken")
+
+    def _versions_of(self, item: CatalogObject) -> list[Version]:
+        numbers = self.versions(item.id) if isinstance(item, Table) else ()
+        found = (self.get(item.id.child(str(number))) for number in numbers)
+        return [version for version in found if isinstance(version, Version)]
 
     def _set(self, id: ObjectId, item: CatalogObject | None, count: int) -> None:
         counted = item or self.get(id)

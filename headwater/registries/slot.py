@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import lance
-from lance_namespace import DescribeTableVersionResponse, LanceNamespace, TableVersion
+from lance_namespace import DescribeTableVersionResponse, LanceNamespace, ListTableVersionsResponse, TableVersion
 
 from headwater.errors import ConcurrentModificationError, InternalError, LanceNamespaceError
 from headwater.registries.layout import VERSIONS, manifest_name
@@ -55,6 +55,10 @@ class Slot(LanceNamespace):
                 f"Version {self.version} of {self.folder} was committed by another writer."
             )
 
+    def list_table_versions(self, request: Any) -> ListTableVersionsResponse:
+        """pylance asks this for the newest version when it was given no dataset: there is none yet."""
+        return ListTableVersionsResponse(versions=[])
+
     def describe_table_version(self, request: Any) -> DescribeTableVersionResponse:
         """pylance asks this after a refusal; the winner's manifest tells it that the version is not ours."""
         version = int(request["version"] if isinstance(request, dict) else request.version)
@@ -86,7 +90,7 @@ def commit_exactly(
             max_retries=0,
         )
     except (OSError, ValueError, RuntimeError) as error:
-        if slot.taken_by_other or slot.failure is None and "onflict" in str(error):
+        if slot.taken_by_other or (slot.failure is None and "onflict" in str(error)):
             raise ConcurrentModificationError(f"Another writer committed to {folder} first.") from None
         raise slot.failure or InternalError(
             f"The commit to {folder} failed: {str(error).splitlines()[0][:300]}"

@@ -90,6 +90,21 @@ class LocalStore:
         except OSError as error:
             raise _translated(error, prefix) from None
 
+    def move_folder(self, old: str, new: str) -> None:
+        """Give a folder another key in one step; KeyExistsError if something is there, KeyNotFoundError if nothing is."""
+        source, target = self._path(old), self._path(new)
+        try:
+            self._make_folder(os.path.dirname(target), durable=True)
+            os.rename(source, target)
+            _sync(os.path.dirname(target))
+            _sync(os.path.dirname(source))
+        except FileNotFoundError:
+            raise KeyNotFoundError(old) from None
+        except OSError as error:
+            if error.errno in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR):
+                raise KeyExistsError(new) from None
+            raise _translated(error, old) from None
+
     def sync(self, keys: Sequence[str]) -> None:
         paths = [self._path(key) for key in keys]
         for path in (*paths, *{os.path.dirname(path) for path in paths}):

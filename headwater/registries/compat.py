@@ -1,0 +1,135 @@
+"""Compatibility mode as a registry: the manifest (V2), and the root's table folders (V1) that it does not know.
+
+The manifest goes first. A folder that a row points to is that row's table and no other, whatever its name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from heapq import merge
+
+from headwater.errors import ConcurrentModificationError, LanceNamespaceError
+from headwater.model import Add, CatalogObject, Change, Move, Remove, Table
+from headwater.names import ObjectId
+from headwater.registries.layout import MAX_FOLDER_BYTES, table_folder
+from headwater.registries.listing import ListingRegistry
+from headwater.registries.manifest import ManifestRegistry
+from headwater.registry import Capabilities, Kind
+
+
+class CompatRegistry:
+    """V2 over V1."""
+
+    def __init__(self, manifest: ManifestRegistry, listing: ListingRegistry) -> None:
+        self.manifest = manifest
+        self.listing = listing
+
+    @property
+    def capabilities(self) -> Capabilities:
+        return self.manifest.capabilities
+
+    def find(self, ids: Iterable[ObjectId]) -> Mapping[ObjectId, CatalogObject]:
+        asked = list(ids)
+        found = dict(self.manifest.find(asked))
+        for id in asked:
+            if id not in found and id.level == 1 and self._is_listed(id.name):
+                found[id] = Table(id, table_folder(id.name))
+        return found
+
+    def children(self, parent: ObjectId, kind: Kind, after: str, limit: int | None) -> Sequence[str]:
+        rows = self.manifest.children(parent, kind, after, limit)
+        if kind is Kind.NAMESPACE or not parent.is_root:
+            return rows
+        found: list[str] = []
+        known = set(rows)
+        candidates = (name for name in self.listing.names_after(after) if name not in known)
+        for name in merge(rows, candidates):
+            if limit is not None and len(found) == limit:
+                break
+            if name in known or self._is_listed(name):
+                found.append(name)
+        return found
+
+    def descendants(self, parent: ObjectId) -> Sequence[CatalogObject]:
+        rows = self.manifest.descendants(parent)
+        if not parent.is_root:
+            return rows
+        known = {item.id for item in rows}
+        return [
+            *rows,
+            *(item for item in self.listing.descendants(parent) if item.id not in known and self._is_free(item)),
+        ]
+
+    def versions(self, table: ObjectId) -> Sequence[int]:
+        return self.manifest.versions(table)
+
+    def location_holders(self, location: str) -> set[ObjectId]:
+        return self.manifest.location_holders(location)
+
+    def place(self, id: ObjectId, hash: str) -> str:
+        folder = table_folder(id.name)
+        if id.level == 1 and len(folder.encode()) <= MAX_FOLDER_BYTES and not self.location_holders(folder):
+            return folder
+        return self.manifest.place(id, hash)
+
+    def commit(self, changes: Sequence[Change]) -> None:
+        """Rows are committed as one; the marker that hides a folder is set before its row goes."""
+        listed = {item.id for item in self._removed(changes) if item.id not in self.manifest.find([item.id])}
+        for item in (change.object for change in changes if isinstance(change, Add)):
+            if item.id.level == 1 and item.id not in listed and self._is_other_table(item):
+                raise ConcurrentModificationError(f"{item.id} was created by another writer: look again.")
+        rows = [_as_row(change) if _id(change) in listed else change for change in changes]
+        hidden = [item.location for item in self._hidden(changes, listed)]
+        for location in hidden:
+            self.listing.mark_deregistered(location)
+        try:
+            kept = [change for change in rows if change is not None]
+            if kept:
+                self.manifest.commit(kept)
+        except LanceNamespaceError:
+            for location in hidden:
+                self.listing.unmark_deregistered(location)
+            raise
+        self.listing.commit([change for change in changes if isinstance(change, Remove) and _id(change) in listed])
+
+    def _is_listed(self, name: str) -> bool:
+        return self.listing.is_table(name) and not self.manifest.location_holders(table_folder(name))
+
+    def _is_free(self, item: CatalogObject) -> bool:
+        return isinstance(item, Table) and not self.manifest.location_holders(item.location)
+
+    def _is_other_table(self, item: CatalogObject) -> bool:
+        """Whether a V1 table has this name that is not the very folder being added to the manifest."""
+        folder = table_folder(item.id.name)
+        return self._is_listed(item.id.name) and not (isinstance(item, Table) and item.location == folder)
+
+    def _removed(self, changes: Sequence[Change]) -> list[CatalogObject]:
+        return [
+            change.old if isinstance(change, Move) else change.object
+            for change in changes
+            if isinstance(change, (Move, Remove))
+        ]
+
+    def _hidden(self, changes: Sequence[Change], listed: set[ObjectId]) -> list[Table]:
+        """Tables whose row goes while their folder stays where listings would still find it."""
+        gone = (change.object for change in changes if isinstance(change, Remove) and change.keep_data)
+        return [
+            item
+            for item in gone
+            if isinstance(item, Table) and item.id not in listed and item.location.endswith(table_folder(""))
+        ]
+
+
+def _id(change: Change) -> ObjectId | None:
+    match change:
+        case Remove(item):
+            return item.id
+        case Move(old, _):
+            return old.id
+        case _:
+            return None
+
+
+def _as_row(change: Change) -> Change | None:
+    """What the manifest has to do for a table that it has no row of."""
+    return Add(change.new) if isinstance(change, Move) else None

@@ -1,0 +1,67 @@
+"""Table folders: what one holds, and how one goes away."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+
+from headwater.clock import Clock
+from headwater.errors import LanceNamespaceError
+from headwater.registries.layout import DEREGISTERED_MARKER, RESERVED_MARKER, TRASH, VERSIONS
+from headwater.store import KeyNotFoundError, LocalStore, Store
+
+
+@dataclass(frozen=True, slots=True)
+class FolderStatus:
+    """What one look into a table's folder tells."""
+
+    exists: bool = False
+    deregistered: bool = False
+    versions: bool = False
+    reserved: bool = False
+
+    @property
+    def only_declared(self) -> bool:
+        """A marker and no versions (docs/formats/directory.md)."""
+        return self.reserved and not self.versions
+
+
+def folder_status(store: Store, folder: str) -> FolderStatus:
+    """One list request. An empty folder does not exist (directory document, "Lance Table Identification")."""
+    listing = store.children(folder)
+    names = {entry.key.rsplit("/", 1)[-1] for entry in listing.entries}
+    return FolderStatus(
+        exists=bool(names or listing.folders),
+        deregistered=DEREGISTERED_MARKER in names,
+        versions=VERSIONS in listing.folders,
+        reserved=RESERVED_MARKER in names,
+    )
+
+
+def discard_folder(store: Store, folder: str, clock: Clock) -> None:
+    """Delete a table's folder. On local disk it is out of sight in one step, whatever happens to the rest."""
+    if not isinstance(store, LocalStore):
+        store.delete_tree(folder)
+        return
+    away = f"{TRASH}/{clock.hex(16)}"
+    try:
+        store.move_folder(folder, away)
+    except KeyNotFoundError:
+        return
+    try:
+        store.delete_tree(away)
+    except LanceNamespaceError:
+        return  # Gone from the catalog; `headwater.registries.folders.empty_trash` tries again.
+
+
+def empty_trash(store: Store) -> None:
+    """Delete what an interrupted drop left behind."""
+    if store.children(TRASH).folders:
+        store.delete_tree(TRASH)
+
+
+def folder_exists(store: Store, folder: str) -> bool:
+    """Whether the folder is there, even if empty; object stores have no empty folders."""
+    if isinstance(store, LocalStore):
+        return os.path.isdir(os.path.join(store.root, folder))
+    return folder_status(store, folder).exists

@@ -1,0 +1,137 @@
+"""Directory V1 as a registry: a table is a folder of the root, and the storage itself is the catalog.
+
+Two layouts: `<name>.lance` folders that are not empty (directory document), and the bare, possibly empty
+folders of the early document (lance-catalog-early.md, "Table Existence").
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from headwater.clock import Clock
+from headwater.errors import ConcurrentModificationError, InvalidInputError, UnsupportedOperationError
+from headwater.model import Add, CatalogObject, Change, Move, Remove, RequireLocation, Table
+from headwater.names import ObjectId
+from headwater.registries.folders import discard_folder, folder_exists, folder_status
+from headwater.registries.layout import (
+    DEREGISTERED_MARKER,
+    MARKER_BODY,
+    MAX_FOLDER_BYTES,
+    RESERVED_MARKER,
+    RESERVED_NAMES,
+    TABLE_SUFFIX,
+)
+from headwater.registry import Capabilities, Kind
+from headwater.store import KeyExistsError, KeyNotFoundError, LocalStore, PutMode, Store
+
+
+class ListingRegistry:
+    """Tables are folders; there are no namespaces and no properties."""
+
+    def __init__(self, store: Store, clock: Clock, early: bool = False) -> None:
+        self.store = store
+        self.clock = clock
+        self.early = early
+        self._suffix = "" if early else TABLE_SUFFIX
+
+    @property
+    def capabilities(self) -> Capabilities:
+        movable = isinstance(self.store, LocalStore)
+        return Capabilities(namespaces=False, properties=False, rename=movable, register_anywhere=False)
+
+    def find(self, ids: Iterable[ObjectId]) -> Mapping[ObjectId, CatalogObject]:
+        return {id: self._table(id.name) for id in ids if id.level == 1 and self.is_table(id.name)}
+
+    def children(self, parent: ObjectId, kind: Kind, after: str, limit: int | None) -> Sequence[str]:
+        if kind is not Kind.TABLE or not parent.is_root:
+            return []
+        found: list[str] = []
+        for name in self.names_after(after):
+            if limit is not None and len(found) == limit:
+                break
+            if self.is_table(name):
+                found.append(name)
+        return found
+
+    def descendants(self, parent: ObjectId) -> Sequence[CatalogObject]:
+        return [self._table(name) for name in self.children(parent, Kind.TABLE, "", None)]
+
+    def place(self, id: ObjectId, hash: str) -> str:
+        folder = id.name + self._suffix
+        if len(folder.encode()) > MAX_FOLDER_BYTES:
+            most = MAX_FOLDER_BYTES - len(self._suffix)
+            raise InvalidInputError(f"A table name has at most {most} bytes where its folder is named after it.")
+        return folder
+
+    def commit(self, changes: Sequence[Change]) -> None:
+        """One change of a folder. (A V1 catalog has nothing that could make several of them atomic.)"""
+        for change in changes:
+            self._commit(change)
+
+    def names_after(self, after: str) -> Iterator[str]:
+        """Names of folders that may be tables, sorted by bytes."""
+        folders = self.store.children("").folders
+        names = (folder.removesuffix(self._suffix) for folder in folders if folder.endswith(self._suffix))
+        return iter(sorted(name for name in names if name > after and name not in RESERVED_NAMES))
+
+    def is_table(self, name: str) -> bool:
+        folder = name + self._suffix
+        if not name or (self.early and name in RESERVED_NAMES) or len(folder.encode()) > MAX_FOLDER_BYTES:
+            return False
+        status = folder_status(self.store, folder)
+        if status.deregistered:
+            return False
+        return status.exists or (self.early and folder_exists(self.store, folder))
+
+    def is_deregistered(self, name: str) -> bool:
+        return folder_status(self.store, name + self._suffix).deregistered
+
+    def mark_deregistered(self, folder: str) -> None:
+        try:
+            self.store.put(f"{folder}/{DEREGISTERED_MARKER}", MARKER_BODY, PutMode.CREATE)
+        except KeyExistsError:
+            raise ConcurrentModificationError(f"The table at {folder} was deregistered by another writer.") from None
+
+    def unmark_deregistered(self, folder: str) -> None:
+        self.store.delete(f"{folder}/{DEREGISTERED_MARKER}")
+
+    def _table(self, name: str) -> Table:
+        return Table(ObjectId((name,)), name + self._suffix)
+
+    def _commit(self, change: Change) -> None:
+        match change:
+            case Add(Table() as table):
+                self._add(table)
+            case Remove(Table() as table, keep_data=True):
+                self.mark_deregistered(table.location)
+            case Remove(Table() as table):
+                discard_folder(self.store, table.location, self.clock)
+            case Move(old, new):
+                self._move(old, new)
+            case RequireLocation():
+                pass
+            case _:
+                raise UnsupportedOperationError(
+                    "A directory catalog without a manifest has only tables: set manifest_enabled=true for namespaces."
+                )
+
+    def _add(self, table: Table) -> None:
+        status = folder_status(self.store, table.location)
+        if status.versions:
+            if status.deregistered:
+                self.unmark_deregistered(table.location)
+            return
+        try:
+            self.store.put(f"{table.location}/{RESERVED_MARKER}", MARKER_BODY, PutMode.CREATE)
+        except KeyExistsError:
+            raise ConcurrentModificationError(f"{table.id} was declared by another writer: look again.") from None
+
+    def _move(self, old: Table, new: Table) -> None:
+        if not isinstance(self.store, LocalStore):
+            raise UnsupportedOperationError(
+                "Renaming moves the table's folder, which this storage cannot do in one step: set manifest_enabled=true."
+            )
+        try:
+            self.store.move_folder(old.location, new.id.name + self._suffix)
+        except (KeyExistsError, KeyNotFoundError):
+            raise ConcurrentModificationError(f"{old.id} or {new.id} was changed by another writer.") from None

@@ -1,0 +1,92 @@
+"""The catalog in memory: what every read answers from. Costs follow the answer, not the catalog's size."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right, insort
+from collections.abc import Iterator, Sequence
+from typing import TypeVar
+
+from headwater.model import CatalogObject, Namespace, Table, Version
+from headwater.names import ObjectId
+from headwater.registry import Kind
+
+Item = TypeVar("Item", str, int)
+
+
+class Index:
+    """Objects by id, children by parent, tables by location, versions by table."""
+
+    def __init__(self) -> None:
+        self._objects: dict[ObjectId, CatalogObject] = {}
+        self._names: dict[tuple[ObjectId, Kind], list[str]] = {}
+        self._versions: dict[ObjectId, list[int]] = {}
+        self._holders: dict[str, ObjectId] = {}
+        self._locations: list[str] = []
+
+    def get(self, id: ObjectId) -> CatalogObject | None:
+        return self._objects.get(id)
+
+    def put(self, item: CatalogObject) -> None:
+        """Add the object, or let it take the place of the one with its id."""
+        self.remove(item.id)
+        self._objects[item.id] = item
+        if isinstance(item, Version):
+            insort(self._versions.setdefault(item.table, []), item.number)
+            return
+        insort(self._names.setdefault((item.id.parent, _kind(item)), []), item.id.name)
+        if isinstance(item, Table):
+            if item.location not in self._holders:
+                insort(self._locations, item.location)
+            self._holders[item.location] = item.id
+
+    def remove(self, id: ObjectId) -> None:
+        item = self._objects.pop(id, None)
+        if item is None:
+            return
+        if isinstance(item, Version):
+            _discard(self._versions[item.table], item.number)
+            return
+        _discard(self._names[item.id.parent, _kind(item)], id.name)
+        if isinstance(item, Table) and self._holders.get(item.location) == id:
+            del self._holders[item.location]
+            _discard(self._locations, item.location)
+
+    def children(self, parent: ObjectId, kind: Kind, after: str, limit: int | None) -> Sequence[str]:
+        names = self._names.get((parent, kind), [])
+        start = bisect_right(names, after) if after else 0
+        return names[start : None if limit is None else start + limit]
+
+    def count_children(self, id: ObjectId) -> int:
+        return sum(len(self._names.get((id, kind), ())) for kind in Kind)
+
+    def descendants(self, parent: ObjectId) -> Iterator[CatalogObject]:
+        """Namespaces and tables below `parent`, each after all that is below it."""
+        for name in tuple(self._names.get((parent, Kind.NAMESPACE), ())):
+            yield from self.descendants(parent.child(name))
+            yield self._objects[parent.child(name)]
+        for name in tuple(self._names.get((parent, Kind.TABLE), ())):
+            yield self._objects[parent.child(name)]
+
+    def versions(self, table: ObjectId) -> Sequence[int]:
+        """The numbers of a managed table's versions, ascending."""
+        return self._versions.get(table, ())
+
+    def location_holders(self, location: str) -> set[ObjectId]:
+        """The tables at this location, inside it and around it."""
+        location = location.strip("/")
+        parts = location.split("/")
+        around = {self._holders.get("/".join(parts[:end])) for end in range(1, len(parts) + 1)}
+        start = bisect_left(self._locations, location + "/")
+        end = bisect_left(self._locations, location + "0")  # "0" follows "/"
+        inside = {self._holders[place] for place in self._locations[start:end]}
+        return {holder for holder in around | inside if holder is not None}
+
+
+def _kind(item: Namespace | Table) -> Kind:
+    return Kind.NAMESPACE if isinstance(item, Namespace) else Kind.TABLE
+
+
+def _discard(items: list[Item], item: Item) -> None:
+    at = bisect_left(items, item)
+    if at < len(items) and items[at] == item:
+        del items[at]

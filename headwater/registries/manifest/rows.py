@@ -1,0 +1,131 @@
+"""Rows of the `__manifest` table (docs/formats/directory.md), and the objects they stand for.
+
+A row that is no object we know (a kind from the future, broken JSON) is kept as it is and left alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+
+from headwater.errors import CorruptFileError
+from headwater.model import CatalogObject, Namespace, Table, Version
+from headwater.names import DELIMITER, ObjectId
+from headwater.registries.layout import MANIFEST
+
+Row = tuple[Any, ...]
+
+SCHEMA = pa.schema(
+    [
+        pa.field("object_id", pa.string(), False, {"lance-schema:unenforced-primary-key:position": "0"}),
+        pa.field("object_type", pa.string(), False),
+        pa.field("location", pa.string()),
+        pa.field("metadata", pa.string()),
+        pa.field("base_objects", pa.list_(pa.field("object_id", pa.string()))),
+        pa.field("created_at", pa.timestamp("us", "UTC")),
+    ]
+)
+REQUIRED = ("object_id", "object_type", "location", "metadata", "base_objects")
+
+
+class Codec:
+    """Rows to objects and back, for a table with these columns. Other writers may have more columns, or fewer."""
+
+    def __init__(self, schema: pa.Schema) -> None:
+        self.schema = schema
+        missing = [name for name in REQUIRED if name not in schema.names]
+        if missing:
+            raise CorruptFileError(MANIFEST, f"it has no column {missing[0]!r}, so it is no catalog table")
+        self._at = {name: schema.names.index(name) for name in schema.names}
+
+    def object_id(self, row: Row) -> str:
+        return str(row[self._at["object_id"]])
+
+    def decode(self, row: Row) -> CatalogObject | None:
+        """The object of a row; None for a row that is not ours to understand."""
+        get = self._at
+        id = ObjectId(tuple(self.object_id(row).split(DELIMITER)))
+        try:
+            return _object(id, row[get["object_type"]], row[get["location"]], _json(row[get["metadata"]]))
+        except (ValueError, TypeError, KeyError, msgspec.DecodeError):
+            return None
+
+    def encode(self, item: CatalogObject, now_ms: int) -> Row:
+        kind, location, metadata = _fields(item)
+        values = {
+            "object_id": item.id.format(DELIMITER),
+            "object_type": kind,
+            "location": location,
+            "metadata": metadata,
+            "created_at": datetime.fromtimestamp(now_ms / 1000, UTC),
+        }
+        return tuple(values.get(name) for name in self.schema.names)
+
+    def to_arrow(self, rows: Sequence[Row]) -> pa.Table:
+        columns = list(zip(*rows, strict=True)) if rows else [()] * len(self.schema)
+        arrays = [pa.array(column, field.type) for column, field in zip(columns, self.schema, strict=True)]
+        return pa.Table.from_arrays(arrays, schema=self.schema)
+
+    def from_arrow(self, table: pa.Table) -> list[Row]:
+        columns = [table.column(name).to_pylist() for name in self.schema.names]
+        return list(zip(*columns, strict=True))
+
+
+def _object(id: ObjectId, kind: str, location: str | None, values: Mapping[str, Any]) -> CatalogObject | None:
+    if kind == "namespace":
+        return Namespace(id, _strings(values))
+    if kind == "table" and location:
+        return Table(id, location, _strings(values))
+    if kind == "table_version":
+        int(id.name)
+        return Version(
+            id,
+            str(values["manifest_path"]),
+            values.get("manifest_size"),
+            values.get("e_tag"),
+            values.get("naming_scheme") or "V2",
+            values.get("timestamp_millis"),
+            _strings(values.get("metadata") or {}),
+        )
+    return None
+
+
+def _fields(item: CatalogObject) -> tuple[str, str | None, str | None]:
+    match item:
+        case Namespace(_, properties):
+            return "namespace", None, _text(properties)
+        case Table(_, location, properties):
+            return "table", location, _text(properties)
+        case Version():
+            values = {
+                "manifest_path": item.manifest_path,
+                "manifest_size": item.manifest_size,
+                "e_tag": item.e_tag,
+                "naming_scheme": item.naming_scheme,
+                "timestamp_millis": item.timestamp_ms,
+                "metadata": dict(item.metadata),
+            }
+            return "table_version", None, _text({key: value for key, value in values.items() if value is not None})
+
+
+def _json(text: str | None) -> Mapping[str, Any]:
+    if not text:
+        return {}
+    values = msgspec.json.decode(text)
+    if not isinstance(values, dict):
+        raise ValueError("metadata is no JSON object")
+    return values
+
+
+def _text(values: Mapping[str, Any]) -> str | None:
+    return msgspec.json.encode(dict(values)).decode() if values else None
+
+
+def _strings(values: Mapping[str, Any]) -> dict[str, str]:
+    return {
+        key: value if isinstance(value, str) else msgspec.json.encode(value).decode() for key, value in values.items()
+    }
