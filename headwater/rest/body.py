@@ -1,0 +1,119 @@
+"""The body of a request: small ones in memory, large ones spooled to a temporary file.
+
+An Arrow body is taken in whole before the catalog is touched. So a client that is slow or goes away holds no
+worker thread and leaves nothing half-written, memory stays flat, and the size limit holds before any work.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import mmap
+import tempfile
+from collections.abc import Awaitable, Callable, Mapping
+from typing import IO, Any
+
+import pyarrow as pa
+
+from headwater.errors import InvalidInputError, ServiceUnavailableError
+from headwater.rest.settings import Limits
+
+Receive = Callable[[], Awaitable[Any]]
+Run = Callable[..., Awaitable[Any]]
+DRAIN = 64 * 1024 * 1024
+FLUSH = 2 * 1024 * 1024
+
+
+class TooLargeError(InvalidInputError):
+    """A body over the server's limit; its HTTP status is 413."""
+
+
+class DisconnectedError(Exception):
+    """The client went away before its request was whole: there is nobody to answer."""
+
+
+class Spool:
+    """The bytes of one body."""
+
+    def __init__(self, data: bytes = b"", file: IO[bytes] | None = None) -> None:
+        self._data = data
+        self._file = file
+        self._map = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) if file is not None else None
+
+    @property
+    def view(self) -> memoryview:
+        return memoryview(self._data if self._map is None else self._map)
+
+    @property
+    def bytes(self) -> bytes:
+        return self._data if self._map is None else bytes(self._map)
+
+    @property
+    def buffer(self) -> pa.Buffer:
+        """The bytes as Arrow reads them, not copied."""
+        return pa.py_buffer(self._data if self._map is None else self._map)
+
+    def close(self) -> None:
+        if self._file is not None:
+            self._file.close()
+
+
+async def read_body(
+    receive: Receive, headers: Mapping[str, str], limit: int, limits: Limits, run: Run
+) -> bytes | Spool:
+    """The whole body, or TooLarge (13, status 413), or InvalidInput for an encoding that is not spoken here."""
+    if headers.get("content-encoding", "identity").lower() != "identity":
+        raise InvalidInputError("A compressed body is not supported: send it without Content-Encoding.")
+    announced = headers.get("content-length")
+    if announced is not None and announced.isdigit() and int(announced) > limit:
+        raise _too_large(limit)
+    try:
+        async with asyncio.timeout(limits.body_idle_seconds) as idle:
+            return await _take(receive, limit, limits, run, idle)
+    except TimeoutError:
+        raise ServiceUnavailableError(
+            f"The body stopped arriving for {limits.body_idle_seconds:g} seconds: send the request again."
+        ) from None
+
+
+async def _take(receive: Receive, limit: int, limits: Limits, run: Run, idle: asyncio.Timeout) -> bytes | Spool:
+    loop = asyncio.get_running_loop()
+    chunks: list[bytes] = []
+    held, total, file = 0, 0, None
+    while True:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise DisconnectedError
+        chunk, more = message.get("body", b""), message.get("more_body", False)
+        if not more and not chunks and file is None and len(chunk) <= limit:
+            return bytes(chunk)
+        chunks.append(chunk)
+        held, total = held + len(chunk), total + len(chunk)
+        if total > limit:
+            await _drain(receive, more)
+            raise _too_large(limit)
+        if total > limits.in_memory_body and (held >= FLUSH or not more):
+            file = file or await run(tempfile.TemporaryFile, dir=None)
+            await run(file.writelines, chunks)
+            chunks, held = [], 0
+        if not more:
+            break
+        idle.reschedule(loop.time() + limits.body_idle_seconds)
+    if file is None:
+        return b"".join(chunks)
+    await run(file.flush)
+    return Spool(file=file)
+
+
+async def _drain(receive: Receive, more: bool) -> None:
+    """Take in a little more, so that a client that is still sending reads the answer and not a reset."""
+    taken = 0
+    while more and taken < DRAIN:
+        message = await receive()
+        taken += len(message.get("body", b""))
+        more = message.get("more_body", False)
+
+
+def _too_large(limit: int) -> TooLargeError:
+    return TooLargeError(
+        f"The body is larger than this server's limit of {limit} bytes: send it in parts, or raise the limit."
+    )

@@ -1,0 +1,88 @@
+"""Routes of Headwater's own, under `/headwater/v1/`. Nothing in the specified routes changes meaning through them.
+
+`GET /headwater/v1/capabilities` lists them, so a client can tell whether the server at hand has them.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from lance_namespace import LanceNamespace
+
+from headwater.errors import UnsupportedOperationError
+from headwater.rest.access import Caller
+from headwater.rest.routes import ROUTES, Body, Role, Route, Target
+from headwater.rest.wire import Call, implements
+
+Handler = Callable[[LanceNamespace, Call, Caller], Any]
+
+
+@dataclass(frozen=True)
+class Extension:
+    """One route of ours, what it is for, and what answers it."""
+
+    route: Route
+    about: str
+    handler: Handler
+
+
+def _capabilities(namespace: LanceNamespace, call: Call, caller: Caller) -> dict[str, Any]:
+    operations = [route.operation for route in ROUTES if implements(namespace, route.method)]
+    return {
+        "server": "headwater",
+        "operations": operations,
+        "extensions": [
+            {"operation": e.route.operation, "method": e.route.verb, "path": e.route.path, "about": e.about}
+            for e in EXTENSIONS
+        ],
+    }
+
+
+def _caller(namespace: LanceNamespace, call: Call, caller: Caller) -> dict[str, Any]:
+    grants = [{"role": g.role.name.lower(), "scope": list(g.scope.names)} for g in caller.grants]
+    return {"name": caller.name, "grants": grants}
+
+
+def _describe_exact(namespace: LanceNamespace, call: Call, caller: Caller) -> Any:
+    try:
+        exact = importlib.import_module("headwater.namespace.exact")
+    except ModuleNotFoundError:
+        raise UnsupportedOperationError("This server has no exact descriptions of tables.") from None
+    return exact.describe_exact(namespace, list(call.id.names))
+
+
+def _own(operation: str, verb: str, tail: str, target: Target = Target.NONE, **more: Any) -> Route:
+    body = Body.NONE if verb == "GET" else Body.JSON
+    return Route(operation, verb, f"/headwater/v1/{tail}", Role.READER, target, body=body, extension=True, **more)
+
+
+EXTENSIONS: tuple[Extension, ...] = (
+    Extension(
+        _own("Capabilities", "GET", "capabilities", request="ListNamespacesRequest"),
+        "The operations this server has, and its routes beyond the Lance REST document.",
+        _capabilities,
+    ),
+    Extension(
+        _own("DescribeCaller", "GET", "caller", request="ListNamespacesRequest"),
+        "Who the server takes the caller to be, and what it may do.",
+        _caller,
+    ),
+    Extension(
+        _own(
+            "DescribeTableExact",
+            "POST",
+            "table/{id}/describe",
+            Target.TABLE,
+            request="DescribeTableRequest",
+            tagged=True,
+        ),
+        "A table with its exact schema, row count and size, as Spark needs them.",
+        _describe_exact,
+    ),
+)
+
+HANDLERS: dict[str, Handler] = {extension.route.operation: extension.handler for extension in EXTENSIONS}
+ALL_ROUTES: tuple[Route, ...] = (*ROUTES, *(extension.route for extension in EXTENSIONS))

@@ -1,0 +1,55 @@
+"""Lists, filtered by what the caller may see *before* paging, over any catalog's own paging.
+
+The catalog's page token is opaque, so a page that must end in the middle of the catalog's page is asked for
+again with exactly that many entries: the token that comes back then continues after the last entry shown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from lance_namespace import LanceNamespace
+
+from headwater.names import DELIMITER, ObjectId
+from headwater.rest.access import Caller
+from headwater.rest.wire import Call
+
+SCAN = 1000
+
+
+def list_visible(namespace: LanceNamespace, call: Call, caller: Caller) -> Any:
+    """One page of ListNamespaces, ListTables or ListAllTables, holding only what the caller may see."""
+    field = "namespaces" if call.route.operation == "ListNamespaces" else "tables"
+    fetch = getattr(namespace, call.route.method)
+    sees = _seer(call, caller)
+    wanted: int = call.request.limit
+    shown: list[str] = []
+    token = call.request.page_token
+    while True:
+        scan = max(SCAN, wanted - len(shown))
+        page = fetch(call.request.model_copy(update={"limit": scan, "page_token": token}))
+        names = list(getattr(page, field) or ())
+        end = _end(names, sees, wanted - len(shown))
+        if end < len(names):
+            page = fetch(call.request.model_copy(update={"limit": end, "page_token": token}))
+            names = list(getattr(page, field) or ())
+        shown.extend(name for name in names if sees(name))
+        token = page.page_token or None
+        if token is None or len(shown) >= wanted:
+            return page.model_copy(update={field: shown, "page_token": token})
+
+
+def _end(names: list[str], sees: Callable[[str], bool], room: int) -> int:
+    """How many of the names fit before the page is full."""
+    for position, name in enumerate(names):
+        if room == 0:
+            return position
+        room -= sees(name)
+    return len(names)
+
+
+def _seer(call: Call, caller: Caller) -> Callable[[str], bool]:
+    if call.route.operation == "ListAllTables":
+        return lambda name: caller.may_see(ObjectId(tuple(name.split(DELIMITER))))
+    return lambda name: caller.may_see(call.id.child(name.rsplit(DELIMITER, 1)[-1]))

@@ -1,0 +1,101 @@
+"""Answers, and how errors become answers: status and code from the one error table, never a stack or a secret."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from headwater.errors import ERRORS, ErrorCode, InternalError, InvalidInputError, LanceNamespaceError
+from headwater.rest.body import TooLargeError
+from headwater.rest.wire import JSON, encode_json
+
+Headers = tuple[tuple[bytes, bytes], ...]
+MAX_MESSAGE = 2000
+_SOURCE_PLACE = re.compile(r",?\s*\S*\.rs:\d+(:\d+)?")
+_HEADER_NAME = re.compile(r"^[A-Za-z0-9!#$%&'*+.^_`|~-]{1,128}$")
+_OWN_HEADERS = frozenset(
+    ("content-length", "content-type", "transfer-encoding", "connection", "date", "etag", "x-request-id", "upgrade")
+)
+
+
+@dataclass(frozen=True)
+class Reply:
+    """A status, headers, and a body that is either whole or a stream of chunks."""
+
+    status: int
+    body: bytes = b""
+    headers: Headers = ((b"content-type", JSON),)
+    code: int | None = None
+    stream: Iterator[bytes] | None = None
+
+
+class RouteError(LanceNamespaceError):
+    """No such route (404), or not with this method (405): code 0, the operation is not one of this server's."""
+
+    code = ErrorCode.UNSUPPORTED
+
+    def __init__(self, message: str, status: int, allow: tuple[str, ...] = ()) -> None:
+        super().__init__(message)
+        self.status = status
+        self.allow = allow
+
+
+def refusal(error: BaseException, request_id: str) -> Reply:
+    """An error as an answer (ErrorResponse: error, code, instance)."""
+    known = _known(error, request_id)
+    row = ERRORS[int(known.code)]
+    headers: list[tuple[bytes, bytes]] = [(b"content-type", JSON)]
+    status = row.status
+    if isinstance(error, RouteError):
+        status = error.status
+        if error.allow:
+            headers.append((b"allow", ", ".join(error.allow).encode()))
+    elif isinstance(error, TooLargeError):
+        status = 413
+        headers.append((b"connection", b"close"))
+    elif status == 401:
+        headers.append((b"www-authenticate", b"Bearer"))
+    elif status in (429, 503):
+        headers.append((b"retry-after", b"1"))
+    body = {"error": clean(str(known)), "code": int(known.code), "instance": request_id}
+    return Reply(status, encode_json(body), tuple(headers), int(known.code))
+
+
+def _known(error: BaseException, request_id: str) -> LanceNamespaceError:
+    if isinstance(error, LanceNamespaceError):
+        return error
+    if isinstance(error, OverflowError):
+        return InvalidInputError("A number in the request is out of range.")
+    return InternalError(f"The server failed unexpectedly. Its log has the reason under the request id {request_id}.")
+
+
+def clean(message: str) -> str:
+    """A message without the source places that Lance adds to its own, and of a bounded length."""
+    return _SOURCE_PLACE.sub("", message)[:MAX_MESSAGE]
+
+
+def etag(body: bytes) -> bytes:
+    return b'"' + hashlib.blake2b(body, digest_size=16).hexdigest().encode() + b'"'
+
+
+def is_known_to_client(tag: bytes, if_none_match: str | None) -> bool:
+    """If-None-Match (RFC 9110, 13.1.2): a list of tags, compared weakly, or `*`."""
+    if if_none_match is None:
+        return False
+    tags = [part.strip().removeprefix("W/") for part in if_none_match.split(",")]
+    return "*" in tags or tag.decode() in tags
+
+
+def context_headers(context: Mapping[str, Any] | None) -> Headers:
+    """`header.*` entries of a response's context travel as HTTP headers (Context); unsafe ones are left out."""
+    found = []
+    for key, value in (context or {}).items():
+        name = key.removeprefix("header.").lower()
+        if name == key.lower() or name in _OWN_HEADERS or not _HEADER_NAME.match(name):
+            continue
+        if isinstance(value, str) and value.isprintable() and value.isascii():
+            found.append((name.encode(), value.encode()))
+    return tuple(found)

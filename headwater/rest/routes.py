@@ -1,0 +1,282 @@
+"""The one table of routes: every operation of the Lance REST document (lance-rest-openapi.yaml, `paths`).
+
+A row says all the server, the access rules, the OpenAPI answer and the docs need to know of an operation.
+Nothing here does anything but look a path up.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum, IntEnum
+
+API = "v1"
+EXTENSION_API = "headwater"
+
+
+class Role(IntEnum):
+    """What a caller may do; each role may do all that the ones before it may."""
+
+    READER = 1
+    WRITER = 2
+    ADMIN = 3
+
+
+class Target(Enum):
+    """What the `{id}` of a route names."""
+
+    NONE = "none"
+    NAMESPACE = "namespace"
+    TABLE = "table"
+    VIEW = "materialized_view"
+    TRANSACTION = "transaction"
+
+
+class Body(Enum):
+    """What a request carries."""
+
+    NONE = "none"
+    JSON = "json"
+    MAP = "map"
+    ARROW = "arrow"
+
+
+class Answer(Enum):
+    """What a response carries."""
+
+    MODEL = "model"
+    EMPTY = "empty"
+    NUMBER = "number"
+    TEXT = "text"
+    MAP = "map"
+    ARROW = "arrow"
+
+
+class Kind(Enum):
+    """How the text of a query parameter becomes a value."""
+
+    TEXT = "string"
+    INT = "integer"
+    BOOL = "boolean"
+    MAP = "object"
+    LIST = "array"
+
+
+@dataclass(frozen=True)
+class Param:
+    """One query parameter; it fills the request field of the same name."""
+
+    name: str
+    kind: Kind = Kind.TEXT
+    required: bool = False
+
+
+@dataclass(frozen=True)
+class Route:
+    """One operation: where it is called, by whom, with what, and what it answers."""
+
+    operation: str
+    verb: str
+    path: str
+    role: Role
+    target: Target
+    query: tuple[Param, ...] = ()
+    body: Body = Body.JSON
+    answer: Answer = Answer.MODEL
+    status: int = 200
+    tagged: bool = False
+    request: str = ""
+    response: str = ""
+    extension: bool = False
+
+    @property
+    def method(self) -> str:
+        """The LanceNamespace method of the operation: DescribeTable -> describe_table."""
+        return "".join("_" + char.lower() if char.isupper() else char for char in self.operation).lstrip("_")
+
+    @property
+    def request_model(self) -> str:
+        return self.request or f"{self.operation}Request"
+
+    @property
+    def response_model(self) -> str:
+        return self.response or f"{self.operation}Response"
+
+    @property
+    def changes(self) -> bool:
+        """Whether the operation can change the catalog or a table."""
+        return self.role > Role.READER
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        return tuple(self.path.split("/")[1:])
+
+
+_READ, _WRITE, _ADMIN = Role.READER, Role.WRITER, Role.ADMIN
+_NAMESPACE, _TABLE, _VIEW, _TRANSACTION = Target.NAMESPACE, Target.TABLE, Target.VIEW, Target.TRANSACTION
+_BRANCH = Param("branch")
+_PAGE = (Param("page_token"), Param("limit", Kind.INT))
+_DECLARED = Param("include_declared", Kind.BOOL)
+_DESCRIBE = tuple(Param(n, Kind.BOOL) for n in ("with_table_uri", "load_detailed_metadata", "check_declared"))
+_MERGE = (
+    _BRANCH,
+    Param("on", Kind.LIST, required=True),
+    Param("when_matched_update_all", Kind.BOOL),
+    Param("when_matched_update_all_filt"),
+    Param("when_not_matched_insert_all", Kind.BOOL),
+    Param("when_not_matched_by_source_delete", Kind.BOOL),
+    Param("when_not_matched_by_source_delete_filt"),
+    Param("timeout"),
+    Param("use_index", Kind.BOOL),
+)
+_CREATE = (Param("mode"), Param("properties", Kind.MAP), Param("storage_options", Kind.MAP))
+
+
+def _namespace(operation: str, tail: str, role: Role, **more: object) -> Route:
+    return Route(operation, "POST", f"/v1/namespace/{{id}}/{tail}", role, _NAMESPACE, **more)  # type: ignore[arg-type]
+
+
+def _table(operation: str, tail: str, role: Role, **more: object) -> Route:
+    return Route(operation, "POST", f"/v1/table/{{id}}/{tail}", role, _TABLE, **more)  # type: ignore[arg-type]
+
+
+ROUTES: tuple[Route, ...] = (
+    _namespace("CreateNamespace", "create", _WRITE),
+    Route("ListNamespaces", "GET", "/v1/namespace/{id}/list", _READ, _NAMESPACE, query=_PAGE, body=Body.NONE),
+    _namespace("DescribeNamespace", "describe", _READ, tagged=True),
+    _namespace("DropNamespace", "drop", _ADMIN),
+    _namespace("NamespaceExists", "exists", _READ, answer=Answer.EMPTY),
+    Route("ListTables", "GET", "/v1/namespace/{id}/table/list", _READ, _NAMESPACE, (*_PAGE, _DECLARED), body=Body.NONE),
+    Route(
+        "ListAllTables",
+        "GET",
+        "/v1/table",
+        _READ,
+        Target.NONE,
+        (*_PAGE, _DECLARED),
+        body=Body.NONE,
+        request="ListTablesRequest",
+        response="ListTablesResponse",
+    ),
+    _table("RegisterTable", "register", _ADMIN),
+    _table("DescribeTable", "describe", _READ, query=_DESCRIBE, tagged=True),
+    _table("TableExists", "exists", _READ, answer=Answer.EMPTY),
+    _table("DropTable", "drop", _WRITE, body=Body.NONE),
+    _table("DeregisterTable", "deregister", _WRITE),
+    _table("RestoreTable", "restore", _WRITE),
+    _table("RenameTable", "rename", _WRITE),
+    _table(
+        "UpdateTableSchemaMetadata",
+        "schema_metadata/update",
+        _WRITE,
+        query=(_BRANCH,),
+        body=Body.MAP,
+        answer=Answer.MAP,
+    ),
+    _table(
+        "ListTableVersions",
+        "version/list",
+        _READ,
+        query=(_BRANCH, *_PAGE, Param("descending", Kind.BOOL)),
+        body=Body.NONE,
+    ),
+    _table("CreateTableVersion", "version/create", _WRITE),
+    _table("DescribeTableVersion", "version/describe", _READ, tagged=True),
+    _table("BatchDeleteTableVersions", "version/delete", _WRITE),
+    Route("BatchCreateTableVersions", "POST", "/v1/table/version/batch-create", _WRITE, Target.NONE),
+    Route("BatchCommitTables", "POST", "/v1/table/batch-commit", _WRITE, Target.NONE),
+    _table("AlterTableAlterColumns", "alter_columns", _WRITE),
+    _table("UpdateFieldMetadata", "update_field_metadata", _WRITE),
+    _table("AlterTableDropColumns", "drop_columns", _WRITE),
+    _table("GetTableStats", "stats", _READ),
+    _table("InsertIntoTable", "insert", _WRITE, query=(_BRANCH, Param("mode")), body=Body.ARROW),
+    _table("MergeInsertIntoTable", "merge_insert", _WRITE, query=_MERGE, body=Body.ARROW),
+    _table("UpdateTable", "update", _WRITE),
+    _table("DeleteFromTable", "delete", _WRITE),
+    _table("QueryTable", "query", _READ, answer=Answer.ARROW),
+    _table("CountTableRows", "count_rows", _READ, answer=Answer.NUMBER),
+    _table("CreateTable", "create", _WRITE, query=_CREATE, body=Body.ARROW),
+    _table("ExplainTableQueryPlan", "explain_plan", _READ, answer=Answer.TEXT),
+    _table("AnalyzeTableQueryPlan", "analyze_plan", _READ, answer=Answer.TEXT),
+    _table("AlterTableAddColumns", "add_columns", _WRITE),
+    _table("AlterTableBackfillColumns", "backfill_column", _WRITE, status=202),
+    Route("RefreshMaterializedView", "POST", "/v1/materialized_view/{id}/refresh", _WRITE, _VIEW, status=202),
+    Route("CreateMaterializedView", "POST", "/v1/materialized_view/{id}/create", _WRITE, _VIEW, status=201),
+    _table("CreateTableIndex", "create_index", _WRITE),
+    _table("CreateTableScalarIndex", "create_scalar_index", _WRITE, request="CreateTableIndexRequest"),
+    _table("ListTableIndices", "index/list", _READ),
+    _table("DescribeTableIndexStats", "index/{index_name}/stats", _READ),
+    _table("DropTableIndex", "index/{index_name}/drop", _WRITE, query=(_BRANCH,), body=Body.NONE),
+    _table("ListTableTags", "tags/list", _READ, query=_PAGE, body=Body.NONE),
+    _table("GetTableTagVersion", "tags/version", _READ),
+    _table("DeclareTable", "declare", _WRITE),
+    _table("CreateTableTag", "tags/create", _WRITE),
+    _table("DeleteTableTag", "tags/delete", _WRITE),
+    _table("UpdateTableTag", "tags/update", _WRITE),
+    _table("ListTableBranches", "branches/list", _READ, query=_PAGE, body=Body.NONE),
+    _table("CreateTableBranch", "branches/create", _WRITE),
+    _table("DeleteTableBranch", "branches/delete", _WRITE),
+    Route("DescribeTransaction", "POST", "/v1/transaction/{id}/describe", _READ, _TRANSACTION),
+    Route("AlterTransaction", "POST", "/v1/transaction/{id}/alter", _WRITE, _TRANSACTION),
+)
+
+BY_OPERATION: dict[str, Route] = {route.operation: route for route in ROUTES}
+
+# With the delimiter `.` the root is `/v1/namespace/./list`, which clients and proxies normalise to a path
+# without the `.`; these are the paths that then arrive, and they mean the root namespace.
+_ROOT_PATHS = {
+    ("v1", "namespace", tail): operation
+    for tail, operation in (
+        ("create", "CreateNamespace"),
+        ("list", "ListNamespaces"),
+        ("describe", "DescribeNamespace"),
+        ("drop", "DropNamespace"),
+        ("exists", "NamespaceExists"),
+    )
+}
+
+
+@dataclass(frozen=True)
+class Match:
+    """A route, and the raw (still percent-encoded) text of its `{id}` and `{index_name}`."""
+
+    route: Route
+    id: str = ""
+    index_name: str | None = None
+
+
+class RouteTable:
+    """Finds the route of a path in one dictionary look-up per number of placeholders."""
+
+    def __init__(self, routes: tuple[Route, ...]) -> None:
+        self._by_shape: dict[tuple[str, ...], dict[str, Route]] = {}
+        for route in routes:
+            shape = tuple("*" if part.startswith("{") else part for part in route.parts)
+            self._by_shape.setdefault(shape, {})[route.verb] = route
+        for path, operation in _ROOT_PATHS.items():
+            route = BY_OPERATION[operation]
+            self._by_shape.setdefault(path, {})[route.verb] = route
+
+    def find(self, path: str, verb: str) -> Match | tuple[str, ...]:
+        """The match, or the verbs this path has (none when there is no such path)."""
+        parts = tuple(path.split("/")[1:])
+        for shape, id_at, index_at in _shapes(parts):
+            verbs = self._by_shape.get(shape)
+            if verbs is None:
+                continue
+            route = verbs.get(verb)
+            if route is None:
+                return tuple(sorted(verbs))
+            return Match(route, parts[id_at] if id_at else "", parts[index_at] if index_at else None)
+        return ()
+
+
+def _shapes(parts: tuple[str, ...]) -> list[tuple[tuple[str, ...], int, int]]:
+    """The shapes a path may have, most telling first: exact, with an id, with an id and an index name."""
+    shapes = [(parts, 0, 0)]
+    id_at = 3 if parts[0] == EXTENSION_API else 2
+    if len(parts) > id_at:
+        with_id = (*parts[:id_at], "*", *parts[id_at + 1 :])
+        shapes.insert(0 if len(parts) > 3 else 1, (with_id, id_at, 0))
+        if len(parts) == id_at + 4:
+            shapes.append(((*with_id[: id_at + 2], "*", *with_id[id_at + 3 :]), id_at, id_at + 2))
+    return shapes

@@ -1,0 +1,146 @@
+"""Serving: the application of a catalog, in a thread, in this process, or in several worker processes."""
+
+from __future__ import annotations
+
+import ipaddress
+import socket
+import threading
+from dataclasses import replace
+
+import uvicorn
+from lance_namespace import LanceNamespace
+
+from headwater.clock import Clock, SystemClock
+from headwater.errors import InvalidInputError, ServiceUnavailableError, UnauthenticatedError
+from headwater.rest.app import CatalogApp
+from headwater.rest.settings import Settings
+from headwater.store import Store, open_store
+
+GRACE_SECONDS = 30
+START_SECONDS = 30.0
+BACKLOG = 2048
+
+
+def catalog_store(namespace: LanceNamespace) -> Store | None:
+    """The store under a catalog's root, where its API keys are; None for a catalog that has no place of its own."""
+    store = getattr(namespace, "store", None)
+    if store is not None and hasattr(store, "put"):
+        return store  # type: ignore[no-any-return]
+    root = getattr(namespace, "root", None)
+    if not isinstance(root, str):
+        return None
+    return open_store(root, dict(getattr(namespace, "storage_options", None) or {}))
+
+
+def create_app(
+    namespace: LanceNamespace,
+    settings: Settings | None = None,
+    store: Store | None = None,
+    clock: Clock | None = None,
+) -> CatalogApp:
+    """The Starlette application that serves a catalog. API keys are read from `store` (the catalog's by default)."""
+    return CatalogApp(namespace, settings or Settings(), store or catalog_store(namespace), clock or SystemClock())
+
+
+def is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def check_exposure(app: CatalogApp, host: str, insecure: bool) -> None:
+    """On an address that others can reach, a server that asks nobody who they are must be asked for by name."""
+    if not insecure and not is_loopback(host) and not app.gate.is_closed():
+        raise UnauthenticatedError(
+            f"Serving on {host} without authentication would give the catalog to everyone who can reach it. "
+            "Create a key with `headwater token create`, or use --jwt-*, or say --insecure."
+        )
+
+
+def bind(host: str, port: int) -> socket.socket:
+    """A listening socket; port 0 picks a free one."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((host, port))
+    except OSError as error:
+        listener.close()
+        raise ServiceUnavailableError(f"Cannot listen on {host}:{port}: {error.strerror}.") from None
+    listener.listen(BACKLOG)
+    return listener
+
+
+def url_of(listener: socket.socket) -> str:
+    host, port = listener.getsockname()[:2]
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+class ReadyServer(uvicorn.Server):
+    """uvicorn, telling when it answers."""
+
+    def __init__(self, app: CatalogApp) -> None:
+        config = uvicorn.Config(
+            app,
+            log_level="warning",
+            access_log=False,
+            server_header=False,
+            lifespan="off",
+            timeout_graceful_shutdown=GRACE_SECONDS,
+            timeout_keep_alive=75,
+            backlog=BACKLOG,
+        )
+        super().__init__(config)
+        self.ready = threading.Event()
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets=sockets)
+        self.ready.set()
+
+
+class RunningServer:
+    """A server in a thread of this process; `stop` finishes the requests in flight."""
+
+    def __init__(self, app: CatalogApp, listener: socket.socket) -> None:
+        self.app = app
+        self.url = url_of(listener)
+        self._listener = listener
+        self._server = ReadyServer(app)
+        self._thread = threading.Thread(target=self._run, name="headwater-rest", daemon=True)
+        self._thread.start()
+        if not self._server.ready.wait(START_SECONDS):
+            raise ServiceUnavailableError("The server did not start.")
+
+    def _run(self) -> None:
+        self._server.run(sockets=[self._listener])
+
+    def stop(self) -> None:
+        self._server.should_exit = True
+        self._thread.join(GRACE_SECONDS + 5)
+        self._listener.close()
+
+    def __enter__(self) -> RunningServer:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.stop()
+
+
+def start_in_thread(
+    namespace: LanceNamespace,
+    host: str = "127.0.0.1",
+    port: int = 0,
+    api_key: str | None = None,
+    settings: Settings | None = None,
+    store: Store | None = None,
+) -> RunningServer:
+    """Serve a catalog from a thread of this process; with an `api_key` every request must carry it."""
+    chosen = settings or Settings()
+    if api_key is not None:
+        if len(api_key) < 8:
+            raise InvalidInputError("The API key is too short to be one: use at least 8 characters.")
+        chosen = replace(chosen, api_key=api_key)
+    app = create_app(namespace, chosen, store)
+    check_exposure(app, host, insecure=False)
+    return RunningServer(app, bind(host, port))

@@ -1,0 +1,55 @@
+"""What a server can be told: limits, timeouts, who may come in. Values only."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+MIB = 1024 * 1024
+ASYMMETRIC = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA")
+
+
+@dataclass(frozen=True)
+class Limits:
+    """An upper bound on everything a caller can make the server hold or do."""
+
+    arrow_body: int = 64 * 1024 * MIB
+    json_body: int = 16 * MIB
+    in_memory_body: int = 4 * MIB
+    depth: int = 32
+    properties: int = MIB
+    page: int = 100_000
+    requests_per_second: float = 0.0
+    burst: int = 50
+    body_idle_seconds: float = 60.0
+    request_seconds: float = 600.0
+    threads: int = 24
+
+
+@dataclass(frozen=True)
+class JwtSettings:
+    """Bearer JWT: which issuers are believed, for which audience, with which keys and algorithms.
+
+    `jwks` is a file or an https URL (http only on loopback). `role_claim` and `scope_claim` may be dotted paths.
+    Without a `scope_claim` the role holds for the whole catalog; with one, a token that lacks it may do nothing.
+    """
+
+    issuers: tuple[str, ...]
+    audience: str
+    jwks: str
+    algorithms: tuple[str, ...] = ("RS256", "ES256", "EdDSA")
+    role_claim: str = "role"
+    scope_claim: str | None = None
+    leeway_seconds: int = 30
+
+
+@dataclass(frozen=True)
+class Settings:
+    """One server's settings. `api_key`, if set, is one more key, with every right (embedded servers use it)."""
+
+    limits: Limits = field(default_factory=Limits)
+    jwt: JwtSettings | None = None
+    api_key: str | None = None
+    catalog_keys: bool = True
+    access_log: bool = False
+    spool_folder: str | None = None
+    metrics_folder: str | None = None

@@ -1,0 +1,256 @@
+"""From the text of a request to a request model, and from a response to bytes. Pure: no socket, no catalog.
+
+How released clients speak: the id is percent-encoded with `+` for a space (pylance) or `%20` (the generated
+client); the delimiter is always a query parameter; Arrow bodies take their parameters from the query string
+or from `x-lance-table-*` headers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import parse_qs, unquote, unquote_plus
+
+import lance_namespace
+import msgspec
+from lance_namespace import LanceNamespace
+from pydantic import BaseModel, ValidationError
+
+from headwater.errors import InvalidInputError
+from headwater.names import DELIMITER, ObjectId, check_delimiter, parse
+from headwater.rest.routes import Answer, Body, Kind, Match, Param, Route, Target
+
+JSON = b"application/json"
+ARROW_STREAM = "application/vnd.apache.arrow.stream"
+ARROW_FILE = b"application/vnd.apache.arrow.file"
+TABLE_HEADER = "x-lance-table-"
+MAX_QUERY_FIELDS = 256
+
+_decode = msgspec.json.Decoder().decode
+_encode = msgspec.json.Encoder().encode
+
+
+@dataclass(frozen=True)
+class Call:
+    """A request, understood: the operation, the object it names, and the model that the catalog takes."""
+
+    route: Route
+    id: ObjectId
+    delimiter: str
+    request: Any
+
+
+def read_query(text: str) -> dict[str, list[str]]:
+    """The query string as lists of values by name."""
+    if not text:
+        return {}
+    try:
+        return parse_qs(text, keep_blank_values=True, errors="strict", max_num_fields=MAX_QUERY_FIELDS)
+    except ValueError as error:
+        raise InvalidInputError(f"The query string cannot be read: {error}.") from None
+
+
+def read_json(data: bytes) -> dict[str, Any]:
+    """The JSON object of a body; an empty body is an empty object."""
+    if not data:
+        return {}
+    try:
+        value = _decode(data)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, ValueError) as error:
+        raise InvalidInputError(f"The body is not valid JSON: {error}.") from None
+    if not isinstance(value, dict):
+        raise InvalidInputError("The body must be a JSON object.")
+    return value
+
+
+def read_delimiter(query: Mapping[str, list[str]]) -> str:
+    """The delimiter of a request: a query parameter, `$` when absent (components/parameters/delimiter)."""
+    delimiter = query.get("delimiter", [DELIMITER])[-1] or DELIMITER
+    check_delimiter(delimiter)
+    return delimiter
+
+
+def read_id(raw: str, delimiter: str, body_id: object = None) -> ObjectId:
+    """The route's id. A raw `+` is a space, as pylance writes it, unless the body's id says it is a plus.
+
+    A body id, if present, must equal the route's.
+    """
+    found = _parse_encoded(unquote_plus, raw, delimiter)
+    if body_id is None:
+        return found
+    if not isinstance(body_id, list) or not all(isinstance(name, str) for name in body_id):
+        raise InvalidInputError("The body's id must be a list of names.")
+    if list(found.names) == body_id:
+        return found
+    if "+" in raw:
+        found = _parse_encoded(unquote, raw, delimiter)
+        if list(found.names) == body_id:
+            return found
+    raise InvalidInputError(f"The body's id {body_id!r} is not the id of the route, {list(found.names)!r}.")
+
+
+def _parse_encoded(decode: Any, raw: str, delimiter: str) -> ObjectId:
+    try:
+        text = decode(raw, errors="strict")
+    except UnicodeDecodeError:
+        raise InvalidInputError("The id in the route is not valid percent-encoded UTF-8.") from None
+    return parse(text, delimiter)
+
+
+def read_call(
+    match: Match, query: Mapping[str, list[str]], headers: Mapping[str, str], body: dict[str, Any], max_page: int
+) -> Call:
+    """The request model of a route, from its path, its query string, its headers and its JSON body."""
+    route = match.route
+    delimiter = read_delimiter(query)
+    fields: dict[str, Any] = {"metadata": body} if route.body is Body.MAP else dict(body)
+    fields.pop("identity", None)
+    id = ObjectId()
+    if route.target is not Target.NONE:
+        id = read_id(match.id, delimiter, fields.get("id") if route.body is not Body.MAP else None)
+        if id.is_root and route.target is not Target.NAMESPACE:
+            raise InvalidInputError(f"{route.operation} needs the id of a {route.target.value}, not the root.")
+        fields["id"] = list(id.names)
+    if match.index_name is not None:
+        fields["index_name"] = unquote_plus(match.index_name)
+    _fill(fields, read_params(route, query, headers))
+    _clamp(route, fields, max_page)
+    return Call(route, id, delimiter, make_request(route, fields))
+
+
+def read_params(route: Route, query: Mapping[str, list[str]], headers: Mapping[str, str]) -> dict[str, Any]:
+    """The query parameters of a route as values; for Arrow bodies `x-lance-table-*` headers stand in for them."""
+    found: dict[str, Any] = {}
+    for param in route.query:
+        values = query.get(param.name)
+        if values is None and route.body is Body.ARROW:
+            header = headers.get(TABLE_HEADER + param.name.replace("_", "-"))
+            values = [header] if header is not None else None
+        if values is not None:
+            found[param.name] = _value(param, values)
+        elif param.required:
+            raise InvalidInputError(f"{route.operation} needs the query parameter {param.name!r}.")
+    return found
+
+
+def _value(param: Param, values: list[str]) -> Any:
+    text = values[-1]
+    if param.kind is Kind.TEXT:
+        return text
+    if param.kind is Kind.LIST:
+        return values
+    if param.kind is Kind.BOOL:
+        return _bool(param.name, text)
+    if param.kind is Kind.INT:
+        return _int(param.name, text)
+    return _map(param.name, text)
+
+
+def _bool(name: str, text: str) -> bool:
+    if text.lower() not in ("true", "false"):
+        raise InvalidInputError(f"The parameter {name} must be true or false, not {text[:40]!r}.")
+    return text.lower() == "true"
+
+
+def _int(name: str, text: str) -> int | None:
+    if text == "":
+        return None
+    if len(text) > 19 or not text.lstrip("-").isascii() or not text.lstrip("-").isdigit():
+        raise InvalidInputError(f"The parameter {name} must be a whole number, not {text[:40]!r}.")
+    return int(text)
+
+
+def _map(name: str, text: str) -> dict[str, Any]:
+    try:
+        value = _decode(text)
+    except (msgspec.DecodeError, RecursionError, ValueError):
+        value = None
+    if not isinstance(value, dict):
+        raise InvalidInputError(f"The parameter {name} must be a JSON object of strings.")
+    return value
+
+
+def _fill(fields: dict[str, Any], params: Mapping[str, Any]) -> None:
+    for name, value in params.items():
+        if fields.get(name) is None:
+            fields[name] = value
+
+
+def _clamp(route: Route, fields: dict[str, Any], max_page: int) -> None:
+    """A page is never larger than the server's limit; the rest comes with the page token."""
+    if not _has_limit(route):
+        return
+    limit = fields.get("limit")
+    if limit is None:
+        fields["limit"] = max_page
+    elif isinstance(limit, int) and limit < 1:
+        raise InvalidInputError(f"limit must be a positive whole number, not {limit}.")
+    elif isinstance(limit, int):
+        fields["limit"] = min(limit, max_page)
+    if fields.get("page_token") == "":
+        fields["page_token"] = None
+
+
+def _has_limit(route: Route) -> bool:
+    return route.operation == "ListTableIndices" or any(param.name == "limit" for param in route.query)
+
+
+def make_request(route: Route, fields: dict[str, Any]) -> Any:
+    """The request model; a field that does not fit it is InvalidInput (13)."""
+    _open_queries(fields)
+    model = getattr(lance_namespace, route.request_model)
+    try:
+        return model.from_dict(fields)
+    except ValidationError as error:
+        raise InvalidInputError(f"{route.operation}: {'; '.join(_problems(error))}.") from None
+    except (TypeError, ValueError, AttributeError, KeyError, RecursionError):
+        raise InvalidInputError(f"{route.operation}: a field of the request does not have the right shape.") from None
+
+
+def _open_queries(fields: dict[str, Any]) -> None:
+    """`vector` is required and may be null (QueryTableRequest); the model takes an empty one for null."""
+    if "vector" in fields and fields["vector"] is None:
+        fields["vector"] = {}
+    if isinstance(fields.get("on"), str):
+        fields["on"] = [fields["on"]]
+    query = fields.get("query")
+    if isinstance(query, dict):
+        _open_queries(query)
+
+
+def _problems(error: ValidationError) -> Iterable[str]:
+    for problem in error.errors(include_url=False, include_input=False, include_context=False)[:5]:
+        where = ".".join(str(part) for part in problem["loc"])
+        yield f"{where}: {problem['msg']}" if where else problem["msg"]
+
+
+def write_answer(route: Route, response: Any) -> bytes:
+    """The bytes of a response that is not Arrow, in the shape that the document gives to it."""
+    if route.answer is Answer.EMPTY:
+        return b""
+    if route.answer is Answer.NUMBER:
+        return str(int(getattr(response, "count", response))).encode()
+    if route.answer is Answer.TEXT:
+        return _encode(_text(response))
+    if route.answer is Answer.MAP:
+        return _encode(getattr(response, "metadata", response) or {})
+    if isinstance(response, BaseModel):
+        return response.__pydantic_serializer__.to_json(response, exclude_none=True, by_alias=True)
+    return _encode({key: value for key, value in dict(response or {}).items() if value is not None})
+
+
+def _text(response: Any) -> str:
+    for name in ("plan", "analysis"):
+        if isinstance(getattr(response, name, None), str):
+            return str(getattr(response, name))
+    return str(response)
+
+
+def encode_json(value: object) -> bytes:
+    return _encode(value)
+
+
+def implements(namespace: LanceNamespace, method: str) -> bool:
+    """Whether a catalog has its own version of an operation, and not only the interface's refusal."""
+    return getattr(type(namespace), method, None) is not getattr(LanceNamespace, method, None)
