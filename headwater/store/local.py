@@ -46,13 +46,31 @@ class LocalStore:
 
     def put(self, key: str, data: bytes, mode: PutMode = PutMode.OVERWRITE, durable: bool = True) -> None:
         path = self._path(key)
+        if mode is PutMode.CREATE and os.path.lexists(path):
+            raise KeyExistsError(key)
         try:
-            self._make_folder(os.path.dirname(path), durable)
-            self._write(path, data, mode, durable)
+            try:
+                self._write(path, data, mode, durable)
+            except FileNotFoundError:
+                self._make_folder(os.path.dirname(path), durable)
+                self._write(path, data, mode, durable)
         except FileExistsError:
             raise KeyExistsError(key) from None
         except OSError as error:
             raise _translated(error, key) from None
+
+    def put_all(self, items: Sequence[tuple[str, bytes]], durable: bool = True) -> None:
+        for key, data in items:
+            self.put(key, data, PutMode.OVERWRITE, durable)
+
+    def get_all(self, keys: Sequence[str]) -> Sequence[bytes | None]:
+        found: list[bytes | None] = []
+        for key in keys:
+            try:
+                found.append(self.get(key))
+            except KeyNotFoundError:
+                found.append(None)
+        return found
 
     def list(self, prefix: str = "") -> Iterator[Entry]:
         for key, entry in sorted(self._walk(check_prefix(prefix))):
@@ -91,7 +109,7 @@ class LocalStore:
             raise _translated(error, prefix) from None
 
     def move_folder(self, old: str, new: str) -> None:
-        """Give a folder another key in one step; KeyExistsError if something is there, KeyNotFoundError if nothing is."""
+        """Give a folder another key in one step, or KeyExistsError there, KeyNotFoundError here."""
         source, target = self._path(old), self._path(new)
         try:
             self._make_folder(os.path.dirname(target), durable=True)
@@ -104,6 +122,12 @@ class LocalStore:
             if error.errno in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR):
                 raise KeyExistsError(new) from None
             raise _translated(error, old) from None
+
+    def prune(self, folder: str) -> None:
+        """Remove the folder and those below it as far as they are empty."""
+        for path, _, _ in os.walk(self._path(folder), topdown=False):
+            with contextlib.suppress(OSError):
+                os.rmdir(path)
 
     def sync(self, keys: Sequence[str]) -> None:
         paths = [self._path(key) for key in keys]
@@ -128,21 +152,26 @@ class LocalStore:
                 _sync(os.path.dirname(path))
 
     def _write(self, path: str, data: bytes, mode: PutMode, durable: bool) -> None:
-        temporary = os.path.join(os.path.dirname(path), f"{secrets.token_hex(8)}{TEMPORARY_SUFFIX}")
+        folder = os.path.dirname(path)
+        temporary = os.path.join(folder, f"{secrets.token_hex(8)}{TEMPORARY_SUFFIX}")
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
         try:
-            with open(temporary, "wb", buffering=0) as file:
-                _write_all(file.fileno(), data)
+            try:
+                _write_all(descriptor, data)
                 if durable:
-                    os.fsync(file.fileno())
-            if mode is PutMode.CREATE:
-                os.link(temporary, path)
-            else:
+                    os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
+            if mode is PutMode.OVERWRITE:
                 os.replace(temporary, path)
+                temporary = ""
+            else:
+                os.link(temporary, path)
         finally:
-            with contextlib.suppress(FileNotFoundError):
+            if temporary:
                 os.unlink(temporary)
         if durable:
-            _sync(os.path.dirname(path))
+            _sync(folder)
 
     def _scan(self, folder: str) -> Sequence[os.DirEntry[str]]:
         try:

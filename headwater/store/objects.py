@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 from typing import Any, TypeVar
 
 import obstore
@@ -21,6 +23,7 @@ from headwater import errors
 from headwater.store.protocol import Entry, KeyExistsError, KeyNotFoundError, Listing, PutMode, check_key, check_prefix
 
 Answer = TypeVar("Answer")
+SIDE_BY_SIDE = 32
 CLIENT_OPTIONS = ("allow_http", "allow_invalid_certificates", "connect_timeout", "timeout", "user_agent", "proxy_url")
 
 
@@ -43,6 +46,22 @@ class ObjectStore:
         # A multipart upload has no precondition, so every put is one request.
         check_key(key)
         _call(key, lambda: obstore.put(self.backend, key, data, mode=mode.value, use_multipart=False))
+
+    def put_all(self, items: Sequence[tuple[str, bytes]], durable: bool = True) -> None:
+        if len(items) == 1:
+            return self.put(*items[0])
+        for _ in _pool().map(lambda item: self.put(*item), items):
+            pass
+        return None
+
+    def get_all(self, keys: Sequence[str]) -> Sequence[bytes | None]:
+        return list(_pool().map(self._get_or_none, keys)) if len(keys) > 1 else [self._get_or_none(key) for key in keys]
+
+    def _get_or_none(self, key: str) -> bytes | None:
+        try:
+            return self.get(key)
+        except KeyNotFoundError:
+            return None
 
     def list(self, prefix: str = "") -> Iterator[Entry]:
         folder = check_prefix(prefix)
@@ -75,6 +94,12 @@ class ObjectStore:
 
     def sync(self, keys: Sequence[str]) -> None:
         return None
+
+
+@cache
+def _pool() -> ThreadPoolExecutor:
+    """The requests of one round go out side by side; obstore waits outside of the interpreter's lock."""
+    return ThreadPoolExecutor(max_workers=SIDE_BY_SIDE, thread_name_prefix="headwater-store")
 
 
 def memory_store() -> ObjectStore:

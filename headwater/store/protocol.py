@@ -67,6 +67,14 @@ class Store(Protocol):
         """
         ...
 
+    def put_all(self, items: Sequence[tuple[str, bytes]], durable: bool = True) -> None:
+        """Overwrite many keys in one round: side by side where the store can, in the given order where it cannot."""
+        ...
+
+    def get_all(self, keys: Sequence[str]) -> Sequence[bytes | None]:
+        """The bytes at many keys in one round, None where nothing is."""
+        ...
+
     def list(self, prefix: str = "") -> Iterator[Entry]:
         """Every entry at or below the folder `prefix`, sorted by key."""
         ...

@@ -12,7 +12,7 @@ from headwater.errors import ServiceUnavailableError
 from headwater.store.protocol import Entry, KeyExistsError, Listing, PutMode, Store, check_prefix
 
 Answer = TypeVar("Answer")
-WRITES = frozenset({"put", "delete", "delete_tree"})
+WRITES = frozenset({"put", "put_all", "delete", "delete_tree"})
 
 
 class WrappedStore:
@@ -32,6 +32,14 @@ class WrappedStore:
 
     def put(self, key: str, data: bytes, mode: PutMode = PutMode.OVERWRITE, durable: bool = True) -> None:
         self.around("put", key, lambda: self.inner.put(key, data, mode, durable))
+
+    def put_all(self, items: Sequence[tuple[str, bytes]], durable: bool = True) -> None:
+        """One by one, so that a wrapper that breaks puts breaks these as well."""
+        for key, data in items:
+            self.put(key, data, PutMode.OVERWRITE, durable)
+
+    def get_all(self, keys: Sequence[str]) -> Sequence[bytes | None]:
+        return self.around("get_all", keys[0] if keys else "", lambda: self.inner.get_all(keys))
 
     def list(self, prefix: str = "") -> Iterator[Entry]:
         return self.around("list", prefix, lambda: self.inner.list(prefix))
@@ -66,6 +74,12 @@ class PrefixedStore:
     def put(self, key: str, data: bytes, mode: PutMode = PutMode.OVERWRITE, durable: bool = True) -> None:
         self.inner.put(self.prefix + key, data, mode, durable)
 
+    def put_all(self, items: Sequence[tuple[str, bytes]], durable: bool = True) -> None:
+        self.inner.put_all([(self.prefix + key, data) for key, data in items], durable)
+
+    def get_all(self, keys: Sequence[str]) -> Sequence[bytes | None]:
+        return self.inner.get_all([self.prefix + key for key in keys])
+
     def list(self, prefix: str = "") -> Iterator[Entry]:
         return (self._own(entry) for entry in self.inner.list(self.prefix + prefix))
 
@@ -87,7 +101,7 @@ class PrefixedStore:
 
 
 class CountingStore(WrappedStore):
-    """Counts the requests by verb, and keeps them in order."""
+    """Counts the requests by verb, and keeps them in order. A round of many keys (`put_all`, `get_all`) is one."""
 
     def __init__(self, inner: Store) -> None:
         super().__init__(inner)
@@ -98,6 +112,9 @@ class CountingStore(WrappedStore):
         self.counts[verb] += 1
         self.requests.append((verb, key))
         return action()
+
+    def put_all(self, items: Sequence[tuple[str, bytes]], durable: bool = True) -> None:
+        self.around("put_all", items[0][0] if items else "", lambda: self.inner.put_all(items, durable))
 
     def reset(self) -> None:
         self.counts.clear()
