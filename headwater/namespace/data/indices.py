@@ -1,0 +1,197 @@
+"""Indices: create, list, describe, drop (lance-rest-openapi.yaml, the index operations)."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import lance
+import pyarrow as pa
+from lance_namespace import (
+    CreateTableIndexRequest,
+    CreateTableIndexResponse,
+    CreateTableScalarIndexResponse,
+    DescribeTableIndexStatsRequest,
+    DescribeTableIndexStatsResponse,
+    DropTableIndexRequest,
+    DropTableIndexResponse,
+    ListTableIndicesRequest,
+    ListTableIndicesResponse,
+)
+
+from headwater.errors import InvalidInputError, TableIndexAlreadyExistsError, TableIndexNotFoundError
+from headwater.namespace.data.fields import require_field
+from headwater.namespace.data.models import IndexContent
+from headwater.namespace.data.opening import open_table, transaction_id
+from headwater.namespace.data.query import DISTANCES, dimension
+from headwater.namespace.data.translate import translating
+from headwater.namespace.handle import TableHandle
+from headwater.paging import page
+
+FULL_TEXT = ("FTS", "INVERTED")
+SCALAR = ("BTREE", "BITMAP", "LABEL_LIST", "NGRAM", "ZONEMAP", "BLOOMFILTER", "RTREE", *FULL_TEXT)
+VECTOR = ("IVF_FLAT", "IVF_PQ", "IVF_SQ", "IVF_RQ", "IVF_HNSW_FLAT", "IVF_HNSW_PQ", "IVF_HNSW_SQ")
+MAX_NAME_CHARS = 255
+MAX_PARAMETER = 2**31 - 1
+
+# Request field -> pylance's name for it.
+FULL_TEXT_OPTIONS = ("with_position", "base_tokenizer", "language", "max_token_length", "lower_case", "stem",
+                     "remove_stop_words", "ascii_folding")  # fmt: skip
+IVF_OPTIONS = {"num_partitions": "num_partitions", "sample_rate": "sample_rate", "max_iterations": "max_iters",
+               "target_partition_size": "target_partition_size", "num_bits": "num_bits"}  # fmt: skip
+HNSW_OPTIONS = {"m": "m", "ef_construction": "ef_construction"}
+
+
+def create_table_index(table: TableHandle, request: CreateTableIndexRequest) -> CreateTableIndexResponse:
+    """CreateTableIndex: errors 7 TableIndexAlreadyExists, 12 column, 13 InvalidInput, 14, 19, 22 branch."""
+    return CreateTableIndexResponse(transaction_id=_create(table, request, (*SCALAR, *VECTOR)))
+
+
+def create_table_scalar_index(table: TableHandle, request: CreateTableIndexRequest) -> CreateTableScalarIndexResponse:
+    """CreateTableScalarIndex: as CreateTableIndex, for the scalar and full-text types."""
+    return CreateTableScalarIndexResponse(transaction_id=_create(table, request, SCALAR))
+
+
+def _create(table: TableHandle, request: CreateTableIndexRequest, allowed: tuple[str, ...]) -> str | None:
+    kind = index_type(request.index_type, allowed)
+    check_options(request)
+    dataset = open_table(table, branch=request.branch)
+    column, field = require_field(dataset.schema, request.column)
+    _check_name(dataset, request.name, column)
+    with translating(table, f"create a {kind} index on"):
+        if kind in VECTOR:
+            options = vector_options(kind, request, column, field)
+            dataset.create_index(column, kind, name=request.name, replace=False, **options)
+        else:
+            options = full_text_options(request) if kind in FULL_TEXT else {}
+            dataset.create_scalar_index(column, _spelled(kind), name=request.name, replace=False, **options)
+        return transaction_id(dataset)
+
+
+def index_type(text: str, allowed: tuple[str, ...]) -> str:
+    """The type of index, in any case and with or without underscores."""
+    plain = text.upper().replace("_", "").replace("-", "")
+    for kind in allowed:
+        if kind.replace("_", "") == plain:
+            return kind
+    raise InvalidInputError(f"index_type must be one of {', '.join(allowed)}, not {text[:80]!r}.")
+
+
+def _spelled(kind: str) -> Any:
+    return "INVERTED" if kind in FULL_TEXT else kind
+
+
+def check_options(request: CreateTableIndexRequest) -> None:
+    """Every option within its range, whether or not this type of index uses it."""
+    numbers = (*IVF_OPTIONS, *HNSW_OPTIONS, "num_sub_vectors", "max_token_length")
+    for name in numbers:
+        value, least = getattr(request, name), 0 if name == "max_token_length" else 1
+        if value is not None and not least <= value <= MAX_PARAMETER:
+            raise InvalidInputError(f"{name} must be between {least} and {MAX_PARAMETER}, not {value}.")
+    if request.distance_type is not None and request.distance_type.lower() not in DISTANCES:
+        raise InvalidInputError(f"distance_type must be one of {', '.join(DISTANCES)}.")
+    if request.name is not None and not 0 < len(request.name) <= MAX_NAME_CHARS:
+        raise InvalidInputError(f"An index name is a text of 1 to {MAX_NAME_CHARS} characters.")
+
+
+def _check_name(dataset: lance.LanceDataset, name: str | None, column: str) -> None:
+    if name is not None and name in {index.name for index in dataset.describe_indices()}:
+        raise TableIndexAlreadyExistsError(f"The table already has an index {name!r}: drop it or choose another name.")
+
+
+def full_text_options(request: CreateTableIndexRequest) -> dict[str, Any]:
+    """The options of a full-text index that were given."""
+    given = {name: getattr(request, name) for name in FULL_TEXT_OPTIONS}
+    return {name: value for name, value in given.items() if value is not None}
+
+
+def vector_options(kind: str, request: CreateTableIndexRequest, column: str, field: pa.Field[Any]) -> dict[str, Any]:
+    """The options of a vector index that were given, and what product quantization cannot do without."""
+    size = dimension(field.type)
+    if size is None:
+        raise InvalidInputError(f"A {kind} index needs vectors, and the column {column!r} is {field.type}.")
+    names = {**IVF_OPTIONS, **(HNSW_OPTIONS if "HNSW" in kind else {})}
+    options = {ours: getattr(request, name) for name, ours in names.items() if getattr(request, name) is not None}
+    options["metric"] = (request.distance_type or "l2").lower()
+    if kind.endswith("PQ"):
+        options["num_sub_vectors"] = request.num_sub_vectors or sub_vectors(size)
+    return options
+
+
+def sub_vectors(size: int) -> int:
+    """Sixteen values to a sub-vector where the dimension allows it, else eight, else one sub-vector."""
+    for width in (16, 8):
+        if size % width == 0:
+            return size // width
+    return 1
+
+
+def list_table_indices(table: TableHandle, request: ListTableIndicesRequest) -> ListTableIndicesResponse:
+    """ListTableIndices: errors 11 version, 13 InvalidInput, 19, 22 branch. Pages by index name."""
+    dataset = open_table(table, request.version, request.branch)
+    with translating(table, "list the indices of"):
+        found = {index.name: index for index in dataset.describe_indices()}
+        names, token = page(sorted(found), request.page_token, request.limit)
+        rows = dataset.count_rows() if names else 0
+        contents = [_content(dataset, found[name], rows) for name in names]
+    return ListTableIndicesResponse(indexes=contents, page_token=token)
+
+
+def _content(dataset: lance.LanceDataset, index: Any, rows: int) -> IndexContent:
+    segments = list(index.segments)
+    first = segments[0] if segments else None
+    indexed = min(int(index.num_rows_indexed), rows)
+    created = [segment.created_at for segment in segments if segment.created_at is not None]
+    return IndexContent(
+        index_name=index.name,
+        index_uuid=str(first.uuid) if first is not None else "",
+        columns=[str(name) for name in index.field_names],
+        status="SUCCEEDED",
+        index_type=index.index_type,
+        type_url=index.type_url,
+        num_indexed_rows=indexed,
+        num_unindexed_rows=rows - indexed,
+        size_bytes=index.total_size_bytes,
+        num_segments=len(segments),
+        created_at=min(created) if created else None,
+        index_version=first.index_version if first is not None else None,
+        index_details=json.dumps(index.details, sort_keys=True, default=str),
+    )
+
+
+def describe_table_index_stats(
+    table: TableHandle, request: DescribeTableIndexStatsRequest
+) -> DescribeTableIndexStatsResponse:
+    """DescribeTableIndexStats: errors 6 TableIndexNotFound, 11 version, 13 InvalidInput, 19, 22 branch."""
+    dataset = open_table(table, request.version, request.branch)
+    name = _require_index(dataset, table, request.index_name)
+    with translating(table, f"describe the index {name!r} of"):
+        stats = dataset.stats.index_stats(name)
+        details = next(index.details for index in dataset.describe_indices() if index.name == name)
+    metric = (details or {}).get("metric_type")
+    return DescribeTableIndexStatsResponse(
+        distance_type=str(metric).lower() if metric else None,
+        index_type=stats.get("index_type"),
+        num_indexed_rows=stats.get("num_indexed_rows"),
+        num_unindexed_rows=stats.get("num_unindexed_rows"),
+        num_indices=stats.get("num_indices"),
+    )
+
+
+def drop_table_index(table: TableHandle, request: DropTableIndexRequest) -> DropTableIndexResponse:
+    """DropTableIndex: errors 6 TableIndexNotFound, 13 InvalidInput, 14, 19, 22 branch."""
+    dataset = open_table(table, branch=request.branch)
+    name = _require_index(dataset, table, request.index_name)
+    with translating(table, f"drop the index {name!r} of"):
+        dataset.drop_index(name)
+        return DropTableIndexResponse(transaction_id=transaction_id(dataset))
+
+
+def _require_index(dataset: lance.LanceDataset, table: TableHandle, name: str | None) -> str:
+    if not name:
+        raise InvalidInputError("index_name is missing.")
+    with translating(table, "list the indices of"):
+        names = {index.name for index in dataset.describe_indices()}
+    if name not in names:
+        raise TableIndexNotFoundError(f"Table {table.id} has no index {name[:200]!r}.")
+    return name

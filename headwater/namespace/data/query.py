@@ -1,0 +1,258 @@
+"""Rows out: query, explain, analyze, count (lance-rest-openapi.yaml, QueryTable).
+
+A query is a vector search, a full-text search or a plain scan. `k` is the number of results to return and `offset`
+the number to skip before them, in all three; `k` 0 means Lance's own default: 10 for a vector search, else no limit.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import lance
+import pyarrow as pa
+from lance_namespace import (
+    AnalyzeTableQueryPlanRequest,
+    CountTableRowsRequest,
+    CountTableRowsResponse,
+    ExplainTableQueryPlanRequest,
+    QueryTableRequest,
+    QueryTableResponse,
+)
+
+from headwater.errors import InvalidInputError
+from headwater.namespace.data.arrow import to_file
+from headwater.namespace.data.fields import SYSTEM_COLUMNS, find_field, require_field
+from headwater.namespace.data.fulltext import full_text_query
+from headwater.namespace.data.models import QueryTableRequestColumns
+from headwater.namespace.data.opening import open_table
+from headwater.namespace.data.sql import check_sql
+from headwater.namespace.data.translate import translating
+from headwater.namespace.handle import TableHandle
+
+DEFAULT_K = 10
+DEFAULT_VECTOR_COLUMN = "vector"
+MAX_ROWS = 2**62
+MAX_EFFORT = 2**31 - 1
+MAX_VECTORS = 1024
+MAX_DIMENSION = 65_536
+DISTANCES = ("l2", "euclidean", "cosine", "dot", "hamming")
+
+Query = QueryTableRequest | AnalyzeTableQueryPlanRequest
+
+
+def query_table(table: TableHandle, request: QueryTableRequest) -> QueryTableResponse:
+    """QueryTable: the results as an Arrow IPC file. Errors 11 version, 12 column, 13 InvalidInput, 19, 22 branch."""
+    reader = query_batches(table, request)
+    return QueryTableResponse(data=to_file(reader))
+
+
+def query_batches(table: TableHandle, request: QueryTableRequest) -> pa.RecordBatchReader:
+    """QueryTable with the results as they are found. An error met on the way is a named one too."""
+    scanner = make_scanner(table, request, request.branch)
+    with translating(table, "query"):
+        reader = scanner.to_reader()
+    return pa.RecordBatchReader.from_batches(reader.schema, _translated(table, reader))
+
+
+def _translated(table: TableHandle, reader: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
+    while True:
+        with translating(table, "query"):
+            try:
+                batch = reader.read_next_batch()
+            except StopIteration:
+                return
+        yield batch
+
+
+def explain_table_query_plan(table: TableHandle, request: ExplainTableQueryPlanRequest) -> str:
+    """ExplainTableQueryPlan: the plan as text; nothing is read but what planning needs."""
+    scanner = make_scanner(table, request.query, request.branch or request.query.branch)
+    with translating(table, "explain a query of"):
+        return _without_place(table, scanner.explain_plan(verbose=bool(request.verbose)))
+
+
+def analyze_table_query_plan(table: TableHandle, request: AnalyzeTableQueryPlanRequest) -> str:
+    """AnalyzeTableQueryPlan: the plan with what running it took."""
+    scanner = make_scanner(table, request, request.branch)
+    with translating(table, "analyze a query of"):
+        return _without_place(table, scanner.analyze_plan())
+
+
+def _without_place(table: TableHandle, plan: str) -> str:
+    """A plan names the data's place; a caller is told the table instead."""
+    path = table.uri.split("://", 1)[-1].strip("/")
+    return plan.replace("/" + path, str(table.id)).replace(path, str(table.id))
+
+
+def count_table_rows(table: TableHandle, request: CountTableRowsRequest) -> CountTableRowsResponse:
+    """CountTableRows: errors 11 version, 12 column, 13 InvalidInput, 19, 22 branch."""
+    predicate = check_sql("predicate", request.predicate)
+    dataset = open_table(table, request.version, request.branch)
+    with translating(table, "count the rows of"):
+        return CountTableRowsResponse(count=dataset.count_rows(predicate))
+
+
+def make_scanner(table: TableHandle, query: Query, branch: str | None) -> lance.LanceScanner:
+    """The scan that a query asks for, checked before anything is read."""
+    skip = _count("offset", query.offset) or 0
+    count = _count("k", query.k)
+    where = check_sql("filter", query.filter)
+    _check_search(query)
+    dataset = open_table(table, query.version, branch)
+    options: dict[str, Any] = {
+        "columns": _columns(dataset.schema, query.columns),
+        "filter": where,
+        "prefilter": bool(query.prefilter),
+        "with_row_id": bool(query.with_row_id),
+        "fast_search": bool(query.fast_search),
+        "offset": skip or None,
+    }
+    with translating(table, "query"):
+        vectors = query_vectors(query)
+        if vectors is not None:
+            if query.full_text_query is not None:
+                raise InvalidInputError("A query has a vector or full_text_query, not both: ask twice and join.")
+            return _vector_scanner(dataset, query, vectors, count or DEFAULT_K, skip, options)
+        if query.full_text_query is not None and query.full_text_query.model_dump(exclude_none=True):
+            options["full_text_query"] = full_text_query(dataset, query.full_text_query)
+        return dataset.scanner(limit=count or None, **options)
+
+
+def _vector_scanner(
+    dataset: lance.LanceDataset,
+    query: Query,
+    vectors: list[list[float]],
+    count: int,
+    skip: int,
+    options: dict[str, Any],
+) -> lance.LanceScanner:
+    column, field = vector_column(dataset.schema, query.vector_column)
+    check_dimension(column, field, vectors)
+    many = len(vectors) > 1 and not _is_multivector(field.type)
+    if many and skip:
+        raise InvalidInputError("offset cannot be used with several query vectors: leave it out.")
+    nearest: dict[str, Any] = {
+        "column": column,
+        "q": vectors if many or _is_multivector(field.type) else vectors[0],
+        "k": max(1, min(count + skip, dataset.count_rows())),
+        "metric": query.distance_type.lower() if query.distance_type else None,
+        "refine_factor": query.refine_factor,
+        "use_index": not query.bypass_vector_index,
+        "ef": query.ef,
+        "distance_range": _bounds(query),
+        **_probes(query),
+    }
+    return dataset.scanner(nearest=nearest, **options)
+
+
+def query_vectors(query: Query) -> list[list[float]] | None:
+    """The vectors to search for; None when there are none and the query is no vector search."""
+    if query.vector is None:
+        return None
+    single, several = query.vector.single_vector, query.vector.multi_vector
+    if single and several:
+        raise InvalidInputError("vector holds one of single_vector and multi_vector.")
+    vectors = [single] if single else list(several or [])
+    if len(vectors) > MAX_VECTORS:
+        raise InvalidInputError(f"At most {MAX_VECTORS} vectors can be searched for at once.")
+    for vector in vectors:
+        if not 0 < len(vector) <= MAX_DIMENSION or not all(math.isfinite(value) for value in vector):
+            raise InvalidInputError(f"A query vector has 1 to {MAX_DIMENSION} values, all of them finite numbers.")
+    return [[float(value) for value in vector] for vector in vectors] or None
+
+
+def vector_column(schema: pa.Schema, path: str | None) -> tuple[str, pa.Field[Any]]:
+    """The column to search: the one named, else `vector`, else the only column that holds vectors."""
+    if path is not None:
+        return require_field(schema, path)
+    found = find_field(schema, DEFAULT_VECTOR_COLUMN)
+    if found is not None:
+        return found
+    candidates = [field for field in schema if dimension(field.type) is not None]
+    if len(candidates) != 1:
+        names = ", ".join(field.name for field in candidates) or "none"
+        raise InvalidInputError(f"vector_column is missing: name the column to search (vector columns: {names}).")
+    return candidates[0].name, candidates[0]
+
+
+def dimension(kind: pa.DataType) -> int | None:
+    """How many values the vectors of a column have; None when it holds none."""
+    kind = kind.storage_type if isinstance(kind, pa.BaseExtensionType) else kind
+    if _is_multivector(kind):
+        kind = kind.field(0).type
+    return int(kind.list_size) if pa.types.is_fixed_size_list(kind) else None
+
+
+def _is_multivector(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_list(kind) and pa.types.is_fixed_size_list(kind.field(0).type))
+
+
+def check_dimension(column: str, field: pa.Field[Any], vectors: list[list[float]]) -> None:
+    size = dimension(field.type)
+    if size is None:
+        raise InvalidInputError(f"The column {column!r} holds no vectors: it is {field.type}.")
+    for vector in vectors:
+        if len(vector) != size:
+            raise InvalidInputError(f"The vectors of {column!r} have {size} values, the query vector {len(vector)}.")
+
+
+def _check_search(query: Query) -> None:
+    for name in ("nprobes", "minimum_nprobes", "maximum_nprobes", "refine_factor", "ef"):
+        value = getattr(query, name)
+        if value is not None and not 1 <= value <= MAX_EFFORT:
+            raise InvalidInputError(f"{name} must be between 1 and {MAX_EFFORT}, not {value}.")
+    if query.distance_type is not None and query.distance_type.lower() not in DISTANCES:
+        raise InvalidInputError(f"distance_type must be one of {', '.join(DISTANCES)}.")
+
+
+def _probes(query: Query) -> dict[str, int]:
+    """`nprobes` counts only when neither of the bounds is given (lance-rest-openapi.yaml)."""
+    low, high = query.minimum_nprobes, query.maximum_nprobes
+    if low is None and high is None:
+        return {} if query.nprobes is None else {"nprobes": query.nprobes}
+    if low is not None and high is not None and low > high:
+        raise InvalidInputError("minimum_nprobes is greater than maximum_nprobes.")
+    bounds = {"minimum_nprobes": low, "maximum_nprobes": high}
+    return {name: value for name, value in bounds.items() if value is not None}
+
+
+def _bounds(query: Query) -> tuple[float | None, float | None] | None:
+    low, high = query.lower_bound, query.upper_bound
+    if low is None and high is None:
+        return None
+    for value in (low, high):
+        if value is not None and not math.isfinite(value):
+            raise InvalidInputError("lower_bound and upper_bound are finite numbers.")
+    return (None if low is None else float(low), None if high is None else float(high))
+
+
+def _columns(schema: pa.Schema, asked: QueryTableRequestColumns | None) -> list[str] | dict[str, str] | None:
+    if asked is None or (asked.column_names is None and asked.column_aliases is None):
+        return None
+    if asked.column_names is not None and asked.column_aliases is not None:
+        raise InvalidInputError("columns holds one of column_names and column_aliases.")
+    if asked.column_aliases is not None:
+        return {_alias(name): check_sql("columns", text) or "" for name, text in asked.column_aliases.items()}
+    return [_column(schema, path) for path in asked.column_names or []]
+
+
+def _alias(name: str) -> str:
+    if not name:
+        raise InvalidInputError("columns has an empty name.")
+    return name
+
+
+def _column(schema: pa.Schema, path: str) -> str:
+    if path in SYSTEM_COLUMNS:
+        return path
+    return require_field(schema, path)[0]
+
+
+def _count(field: str, value: int | None) -> int | None:
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= MAX_ROWS:
+        raise InvalidInputError(f"{field} must be a whole number between 0 and {MAX_ROWS}, not {value!r}.")
+    return value

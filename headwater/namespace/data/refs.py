@@ -1,0 +1,158 @@
+"""Names for versions: tags and branches (lance-rest-openapi.yaml, the tag and branch operations)."""
+
+from __future__ import annotations
+
+from lance_namespace import (
+    CreateTableBranchRequest,
+    CreateTableBranchResponse,
+    CreateTableTagRequest,
+    CreateTableTagResponse,
+    DeleteTableBranchRequest,
+    DeleteTableBranchResponse,
+    DeleteTableTagRequest,
+    DeleteTableTagResponse,
+    GetTableTagVersionRequest,
+    GetTableTagVersionResponse,
+    ListTableBranchesRequest,
+    ListTableBranchesResponse,
+    ListTableTagsRequest,
+    ListTableTagsResponse,
+    UpdateTableTagRequest,
+    UpdateTableTagResponse,
+)
+
+from headwater.errors import (
+    InvalidInputError,
+    TableBranchAlreadyExistsError,
+    TableBranchNotFoundError,
+    TableTagAlreadyExistsError,
+    TableTagNotFoundError,
+    TableVersionNotFoundError,
+)
+from headwater.namespace.data.models import BranchContents, TagContents
+from headwater.namespace.data.opening import MAIN, check_branch, check_tag, check_version, open_table
+from headwater.namespace.data.translate import translating
+from headwater.namespace.handle import TableHandle
+from headwater.paging import page
+
+
+def list_table_tags(table: TableHandle, request: ListTableTagsRequest) -> ListTableTagsResponse:
+    """ListTableTags: pages by tag name. Errors 13 InvalidInput, 19."""
+    dataset = open_table(table)
+    with translating(table, "list the tags of"):
+        found = dataset.tags.list()
+    names, token = page(sorted(found), request.page_token, request.limit)
+    tags = {
+        name: TagContents(
+            branch=found[name]["branch"], version=found[name]["version"], manifestSize=found[name]["manifest_size"]
+        )
+        for name in names
+    }
+    return ListTableTagsResponse(tags=tags, page_token=token)
+
+
+def get_table_tag_version(table: TableHandle, request: GetTableTagVersionRequest) -> GetTableTagVersionResponse:
+    """GetTableTagVersion: errors 8 TableTagNotFound, 13 InvalidInput, 19."""
+    tag = check_tag(request.tag)
+    dataset = open_table(table)
+    with translating(table, f"find the tag {tag!r} of"):
+        found = dataset.tags.list().get(tag)
+    if found is None:
+        raise TableTagNotFoundError(f"Table {table.id} has no tag {tag!r}.")
+    return GetTableTagVersionResponse(version=found["version"], branch=found["branch"])
+
+
+def create_table_tag(table: TableHandle, request: CreateTableTagRequest) -> CreateTableTagResponse:
+    """CreateTableTag: errors 9 TableTagAlreadyExists, 11 version, 13 InvalidInput, 19, 22 branch."""
+    tag = check_tag(request.tag)
+    branch = _existing_version(table, request.version, request.branch)
+    dataset = open_table(table)
+    with translating(table, f"create the tag {tag!r} of"):
+        if tag in dataset.tags.list():
+            raise TableTagAlreadyExistsError(f"Table {table.id} already has a tag {tag!r}: update it instead.")
+        dataset.tags.create(tag, (branch, request.version))
+    return CreateTableTagResponse()
+
+
+def update_table_tag(table: TableHandle, request: UpdateTableTagRequest) -> UpdateTableTagResponse:
+    """UpdateTableTag: errors 8 TableTagNotFound, 11 version, 13 InvalidInput, 19, 22 branch."""
+    tag = check_tag(request.tag)
+    dataset = open_table(table)
+    with translating(table, f"update the tag {tag!r} of"):
+        if tag not in dataset.tags.list():
+            raise TableTagNotFoundError(f"Table {table.id} has no tag {tag!r}: create it first.")
+        branch = _existing_version(table, request.version, request.branch)
+        dataset.tags.update(tag, (branch, request.version))
+    return UpdateTableTagResponse()
+
+
+def _existing_version(table: TableHandle, version: int, branch: str | None) -> str | None:
+    """The branch that the version is on (None for the main one), after both have been seen to exist."""
+    check_version(table, version)
+    open_table(table, version, branch)
+    return None if branch in (None, "", MAIN) else branch
+
+
+def delete_table_tag(table: TableHandle, request: DeleteTableTagRequest) -> DeleteTableTagResponse:
+    """DeleteTableTag: errors 8 TableTagNotFound, 13 InvalidInput, 19."""
+    tag = check_tag(request.tag)
+    dataset = open_table(table)
+    with translating(table, f"delete the tag {tag!r} of"):
+        if tag not in dataset.tags.list():
+            raise TableTagNotFoundError(f"Table {table.id} has no tag {tag!r}.")
+        dataset.tags.delete(tag)
+    return DeleteTableTagResponse()
+
+
+def list_table_branches(table: TableHandle, request: ListTableBranchesRequest) -> ListTableBranchesResponse:
+    """ListTableBranches: pages by branch name; the main branch is not listed. Errors 13 InvalidInput, 19."""
+    dataset = open_table(table)
+    with translating(table, "list the branches of"):
+        found = dataset.branches.list()
+    names, token = page(sorted(found), request.page_token, request.limit)
+    branches = {
+        name: BranchContents(
+            parentBranch=found[name]["parent_branch"],
+            parentVersion=found[name]["parent_version"],
+            createAt=found[name]["create_at"],
+            manifestSize=found[name]["manifest_size"],
+            metadata=found[name]["metadata"] or None,
+        )
+        for name in names
+    }
+    return ListTableBranchesResponse(branches=branches, page_token=token)
+
+
+def create_table_branch(table: TableHandle, request: CreateTableBranchRequest) -> CreateTableBranchResponse:
+    """CreateTableBranch: errors 11 version, 13 InvalidInput, 19, 22 source not found, 23 already exists."""
+    name = check_branch(request.name)
+    if name == MAIN:
+        raise InvalidInputError(f"{MAIN!r} is the branch that every table has: choose another name.")
+    source = open_table(table, request.from_version, request.from_branch)
+    branch = None if request.from_branch in (None, "", MAIN) else request.from_branch
+    with translating(table, f"create the branch {name!r} of"):
+        if name in open_table(table).branches.list():
+            raise TableBranchAlreadyExistsError(f"Table {table.id} already has a branch {name!r}.")
+        source.create_branch(name, (branch, source.version))
+    return CreateTableBranchResponse()
+
+
+def delete_table_branch(table: TableHandle, request: DeleteTableBranchRequest) -> DeleteTableBranchResponse:
+    """DeleteTableBranch: errors 13 InvalidInput (in use, or the main one), 19, 22 TableBranchNotFound."""
+    name = check_branch(request.name)
+    if name == MAIN:
+        raise InvalidInputError(f"The branch {MAIN!r} cannot be deleted: drop the table instead.")
+    dataset = open_table(table)
+    with translating(table, f"delete the branch {name!r} of", otherwise=InvalidInputError):
+        if name not in dataset.branches.list():
+            raise TableBranchNotFoundError(f"Table {table.id} has no branch {name!r}.")
+        dataset.branches.delete(name)
+    return DeleteTableBranchResponse()
+
+
+def tag_version(table: TableHandle, tag: str) -> tuple[int, str | None]:
+    """The version and branch that a tag points to, for operations that name a version by its tag."""
+    found = get_table_tag_version(table, GetTableTagVersionRequest(tag=tag))
+    if found.version is None:
+        raise TableVersionNotFoundError(f"The tag {tag!r} of table {table.id} points nowhere.")
+    return found.version, found.branch
