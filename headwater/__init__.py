@@ -1,1 +1,11 @@
-"""x"""
+"""Headwater: one transactional catalog for Lance tables and delta streams, on plain storage.
+
+    Python, REST, CLI, Spark ──> namespace (the Lance semantics, once) ──> registry ──> store
+
+Start with `headwater.connect("dir", {"root": "./lake"})` or `headwater.Catalog("./lake")`.
+"""
+
+from headwater.namespace.directory import DirectoryNamespace
+
+__all__ = ["DirectoryNamespace"]
+__version__ = "0.1.0"

@@ -56,12 +56,24 @@ class Registry(Protocol):
         """The objects that exist, of those asked for, as one consistent state, not older than the call."""
         ...
 
+    def recorded(self, ids: Iterable[ObjectId]) -> Mapping[ObjectId, CatalogObject]:
+        """As `find`, without the tables that are only seen as folders."""
+        ...
+
     def children(self, parent: ObjectId, kind: Kind, after: str, limit: int | None) -> Sequence[str]:
         """Names of the children of a kind that follow `after`, sorted by bytes, at most `limit` of them."""
         ...
 
     def descendants(self, parent: ObjectId) -> Sequence[CatalogObject]:
         """Every namespace and table below `parent`, deepest first."""
+        ...
+
+    def deregistered(self, id: ObjectId) -> Table | None:
+        """The table that a marker hides under this name, if this kind of catalog hides tables by markers."""
+        ...
+
+    def location_holders(self, location: str) -> set[ObjectId]:
+        """The recorded tables at this location, inside it and around it."""
         ...
 
     def place(self, id: ObjectId, hash: str) -> str:

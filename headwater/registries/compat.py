@@ -36,6 +36,9 @@ class CompatRegistry:
                 found[id] = Table(id, table_folder(id.name))
         return found
 
+    def recorded(self, ids: Iterable[ObjectId]) -> Mapping[ObjectId, CatalogObject]:
+        return self.manifest.find(ids)
+
     def children(self, parent: ObjectId, kind: Kind, after: str, limit: int | None) -> Sequence[str]:
         rows = self.manifest.children(parent, kind, after, limit)
         if kind is Kind.NAMESPACE or not parent.is_root:
@@ -66,9 +69,15 @@ class CompatRegistry:
     def location_holders(self, location: str) -> set[ObjectId]:
         return self.manifest.location_holders(location)
 
+    def deregistered(self, id: ObjectId) -> Table | None:
+        hidden = self.listing.deregistered(id)
+        return hidden if hidden is not None and self._is_free(hidden) else None
+
     def place(self, id: ObjectId, hash: str) -> str:
+        """`<name>.lance` in the root, unless another table or a deregistered one is in that folder."""
         folder = table_folder(id.name)
-        if id.level == 1 and len(folder.encode()) <= MAX_FOLDER_BYTES and not self.location_holders(folder):
+        fits = id.level == 1 and len(folder.encode()) <= MAX_FOLDER_BYTES
+        if fits and not self.location_holders(folder) - {id} and not self.listing.deregistered(id):
             return folder
         return self.manifest.place(id, hash)
 
@@ -112,7 +121,7 @@ class CompatRegistry:
 
     def _hidden(self, changes: Sequence[Change], listed: set[ObjectId]) -> list[Table]:
         """Tables whose row goes while their folder stays where listings would still find it."""
-        gone = (change.object for change in changes if isinstance(change, Remove) and change.keep_data)
+        gone = (change.object for change in changes if isinstance(change, Remove))
         return [
             item
             for item in gone

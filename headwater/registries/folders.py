@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from headwater.clock import Clock
@@ -65,3 +66,11 @@ def folder_exists(store: Store, folder: str) -> bool:
     if isinstance(store, LocalStore):
         return os.path.isdir(os.path.join(store.root, folder))
     return folder_status(store, folder).exists
+
+
+def discard_files(store: Store, folder: str, keys: Iterable[str]) -> None:
+    """Take back the files of a write that came to nothing, and the empty folders they leave on local disk."""
+    for key in keys:
+        store.delete(key)
+    if isinstance(store, LocalStore):
+        store.prune(folder)

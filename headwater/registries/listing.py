@@ -42,6 +42,9 @@ class ListingRegistry:
     def find(self, ids: Iterable[ObjectId]) -> Mapping[ObjectId, CatalogObject]:
         return {id: self._table(id.name) for id in ids if id.level == 1 and self.is_table(id.name)}
 
+    def recorded(self, ids: Iterable[ObjectId]) -> Mapping[ObjectId, CatalogObject]:
+        return {}
+
     def children(self, parent: ObjectId, kind: Kind, after: str, limit: int | None) -> Sequence[str]:
         if kind is not Kind.TABLE or not parent.is_root:
             return []
@@ -55,6 +58,13 @@ class ListingRegistry:
 
     def descendants(self, parent: ObjectId) -> Sequence[CatalogObject]:
         return [self._table(name) for name in self.children(parent, Kind.TABLE, "", None)]
+
+    def deregistered(self, id: ObjectId) -> Table | None:
+        hidden = id.level == 1 and folder_status(self.store, id.name + self._suffix).deregistered
+        return self._table(id.name) if hidden else None
+
+    def location_holders(self, location: str) -> set[ObjectId]:
+        return set()
 
     def place(self, id: ObjectId, hash: str) -> str:
         folder = id.name + self._suffix
@@ -82,9 +92,6 @@ class ListingRegistry:
         if status.deregistered:
             return False
         return status.exists or (self.early and folder_exists(self.store, folder))
-
-    def is_deregistered(self, name: str) -> bool:
-        return folder_status(self.store, name + self._suffix).deregistered
 
     def mark_deregistered(self, folder: str) -> None:
         try:
@@ -117,9 +124,8 @@ class ListingRegistry:
 
     def _add(self, table: Table) -> None:
         status = folder_status(self.store, table.location)
-        if status.versions:
-            if status.deregistered:
-                self.unmark_deregistered(table.location)
+        if status.versions:  # RegisterTable of a deregistered table, or CreateTable, which has written it.
+            self.unmark_deregistered(table.location)
             return
         try:
             self.store.put(f"{table.location}/{RESERVED_MARKER}", MARKER_BODY, PutMode.CREATE)
@@ -129,7 +135,7 @@ class ListingRegistry:
     def _move(self, old: Table, new: Table) -> None:
         if not isinstance(self.store, LocalStore):
             raise UnsupportedOperationError(
-                "Renaming moves the table's folder, which this storage cannot do in one step: set manifest_enabled=true."
+                "Renaming moves the table's folder, impossible in one step here: set manifest_enabled=true."
             )
         try:
             self.store.move_folder(old.location, new.id.name + self._suffix)

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from headwater.clock import Clock
 from headwater.errors import ConcurrentModificationError
-from headwater.model import CatalogObject, Change
+from headwater.model import CatalogObject, Change, Table
 from headwater.names import DELIMITER, ObjectId
 from headwater.registries.layout import hashed_folder
 from headwater.registries.manifest.freshness import freshness_of
@@ -46,6 +46,9 @@ class ManifestRegistry:
             index = self._fresh()
             return {id: item for id in ids if (item := index.get(id)) is not None}
 
+    def recorded(self, ids: Iterable[ObjectId]) -> Mapping[ObjectId, CatalogObject]:
+        return self.find(ids)
+
     def children(self, parent: ObjectId, kind: Kind, after: str, limit: int | None) -> Sequence[str]:
         with self._lock:
             return self._fresh().children(parent, kind, after, limit)
@@ -61,6 +64,9 @@ class ManifestRegistry:
     def location_holders(self, location: str) -> set[ObjectId]:
         with self._lock:
             return self._fresh().location_holders(location)
+
+    def deregistered(self, id: ObjectId) -> Table | None:
+        return None
 
     def place(self, id: ObjectId, hash: str) -> str:
         return hashed_folder(id, hash)

@@ -1,0 +1,167 @@
+"""CreateTable: write the data, take version 1 (or a new version) in one step, then record the name.
+
+The data files are invisible until the version is taken, and version 1 can be taken only once, so two
+creators of one name never mix. Whoever loses takes its own files back and nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import lance
+import pyarrow as pa
+from lance.fragment import write_fragments
+
+from headwater.errors import ConcurrentModificationError, LanceNamespaceError
+from headwater.model import Add, Change, Namespace, Replace, RequireLocation, Table
+from headwater.names import ObjectId
+from headwater.namespace import plans
+from headwater.namespace.data import translating
+from headwater.namespace.data.arrow import check_schema
+from headwater.namespace.handle import TableHandle
+from headwater.namespace.operations import Operations
+from headwater.namespace.plans import CreateMode, Facts
+from headwater.registries.folders import discard_files, discard_folder
+from headwater.registries.slot import commit_exactly, data_keys
+
+Created = tuple[Table, int | None]
+
+
+class Creation:
+    """CreateTable over the operations on names. `handle` opens a table's data."""
+
+    def __init__(self, operations: Operations, storage_options: dict[str, str]) -> None:
+        self.operations = operations
+        self.storage_options = storage_options
+
+    def create_table(
+        self,
+        id: ObjectId,
+        mode: CreateMode,
+        properties: Mapping[str, str],
+        reader: pa.RecordBatchReader,
+        options: Mapping[str, str],
+    ) -> Created:
+        """Errors 1, 5 (mode Create), 13, 20. The answer has no version when ExistOk kept what was there."""
+        check_schema(reader.schema)
+        place, found = self.operations.prepare_create(id, properties)
+        if found is not None and self.operations.has_data(found):
+            return self._create_over(found, mode, properties, reader, options)
+        return self._create(Table(id, place, dict(properties)), found, mode, reader, options)
+
+    def _create_over(
+        self,
+        found: Table,
+        mode: CreateMode,
+        properties: Mapping[str, str],
+        reader: pa.RecordBatchReader,
+        options: Mapping[str, str],
+    ) -> Created:
+        if mode is CreateMode.CREATE:
+            raise plans.already_exists(found)
+        if mode is CreateMode.EXIST_OK:
+            return found, None
+        handle = self._handle(found, options)
+        operation = self._stage(handle, found.location, "overwrite", reader)
+        return self._record_properties(found, properties), self._overwrite(handle, found, operation)
+
+    def _create(
+        self,
+        table: Table,
+        found: Table | None,
+        mode: CreateMode,
+        reader: pa.RecordBatchReader,
+        options: Mapping[str, str],
+    ) -> Created:
+        handle = self._handle(table, options)
+        operation = self._stage(handle, table.location, "create", reader)
+        store = self.operations.store
+        keys = data_keys(table.location, operation.fragments)
+        try:
+            with translating(handle, "create"):
+                commit_exactly(
+                    store, table.location, handle.uri, lance.Transaction(0, operation), keys, handle.storage_options
+                )
+        except ConcurrentModificationError:
+            return self._lost(handle, table, mode, operation)
+        except BaseException:
+            discard_files(store, table.location, keys)
+            raise
+        return (found or self._record(table, mode)), 1
+
+    def _lost(
+        self, handle: TableHandle, table: Table, mode: CreateMode, operation: lance.LanceOperation.Overwrite
+    ) -> Created:
+        """Another creator took version 1 of the same folder first."""
+        if mode is CreateMode.OVERWRITE:
+            return table, self._overwrite(handle, table, operation)
+        discard_files(self.operations.store, table.location, data_keys(table.location, operation.fragments))
+        if mode is CreateMode.EXIST_OK:
+            return table, None
+        raise plans.already_exists(table)
+
+    def _record(self, table: Table, mode: CreateMode) -> Table:
+        """Add the name for data that is written; if it cannot be had, the data goes too."""
+        replaced: list[Table] = []
+
+        def plan(facts: Facts) -> tuple[list[Change], Table]:
+            replaced.clear()
+            found = facts.get(table.id)
+            plans.namespace_of(facts, table.id.parent)
+            if found is None:
+                return [RequireLocation(table.location, table.id), Add(table)], table
+            if isinstance(found, Table) and found.location == table.location:
+                return [], found
+            if isinstance(found, Namespace) or mode is CreateMode.CREATE or not isinstance(found, Table):
+                raise plans.already_exists(found)
+            if mode is CreateMode.EXIST_OK:
+                return [], found
+            replaced.append(found)
+            return [Replace(found, table)], table
+
+        return self._or_discard(table, plan, replaced)
+
+    def _or_discard(self, table: Table, plan: plans.Plan[Table], replaced: list[Table]) -> Table:
+        operations = self.operations
+        listed = not operations.registry.capabilities.namespaces
+        try:
+            kept = table if listed else operations.run([table.id, table.id.parent], plan, operations.registry.recorded)
+        except LanceNamespaceError:
+            discard_folder(operations.store, table.location, operations.clock)
+            raise
+        for gone in [table] if kept.location != table.location else replaced:
+            discard_folder(operations.store, gone.location, operations.clock)
+        return kept
+
+    def _record_properties(self, found: Table, properties: Mapping[str, str]) -> Table:
+        if not properties:
+            return found
+        return self.operations.set_properties(found.id, properties)
+
+    def _stage(
+        self, handle: TableHandle, location: str, mode: str, reader: pa.RecordBatchReader
+    ) -> lance.LanceOperation.Overwrite:
+        """Write the data files; nothing refers to them yet. A stream that breaks off leaves nothing behind."""
+        try:
+            with translating(handle, "create"):
+                transaction = write_fragments(
+                    reader,
+                    handle.uri,
+                    schema=reader.schema,
+                    mode=mode,
+                    return_transaction=True,
+                    storage_options=handle.storage_options or None,
+                )
+        except LanceNamespaceError:
+            discard_files(self.operations.store, location, ())
+            raise
+        return lance.LanceOperation.Overwrite(transaction.operation.new_schema, transaction.operation.fragments)
+
+    def _overwrite(self, handle: TableHandle, table: Table, operation: lance.LanceOperation.Overwrite) -> int:
+        self.operations.store.sync(data_keys(table.location, operation.fragments))
+        with translating(handle, "overwrite"):
+            dataset = lance.LanceDataset.commit(handle.uri, operation, storage_options=handle.storage_options or None)
+        return int(dataset.version)
+
+    def _handle(self, table: Table, options: Mapping[str, str]) -> TableHandle:
+        return TableHandle(table.id, self.operations.uri_of(table), {**self.storage_options, **options})

@@ -1,0 +1,284 @@
+"""The Lance semantics, once for every kind of catalog: gather facts, plan, commit; on a conflict look again.
+
+This is the one bounded retry loop. Every operation goes down once and up once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import TypeVar
+
+from headwater.clock import Clock
+from headwater.errors import (
+    ConcurrentModificationError,
+    InvalidInputError,
+    LanceNamespaceError,
+    TableAlreadyExistsError,
+    UnsupportedOperationError,
+)
+from headwater.model import Change, Namespace, Remove, Replace, Table
+from headwater.names import ROOT, ObjectId
+from headwater.namespace import plans
+from headwater.namespace.locations import check_location, check_place, table_uri
+from headwater.namespace.plans import CreateMode, DropBehavior, DropMode, Facts, Plan
+from headwater.paging import after, check_limit, token_after
+from headwater.registries.folders import discard_folder, folder_status
+from headwater.registries.layout import DEREGISTERED_MARKER, MARKER_BODY, RESERVED_MARKER
+from headwater.registry import Kind, Registry
+from headwater.store import Store
+
+ATTEMPTS = 20
+Answer = TypeVar("Answer")
+Names = tuple[list[str], str | None]
+Look = Callable[[Iterable[ObjectId]], Facts]
+
+
+class Operations:
+    """The operations on names. Those on data are in `headwater.namespace.data`."""
+
+    def __init__(self, registry: Registry, store: Store, root_uri: str, clock: Clock) -> None:
+        self.registry = registry
+        self.store = store
+        self.root_uri = root_uri
+        self.clock = clock
+
+    def create_namespace(self, id: ObjectId, mode: CreateMode, properties: Mapping[str, str]) -> Namespace:
+        self._require_namespaces(id)
+        return self.run(
+            _with_parent(id),
+            lambda facts: plans.plan_create_namespace(facts, self._is_empty(id), id, mode, properties),
+        )
+
+    def describe_namespace(self, id: ObjectId) -> Namespace:
+        self._require_namespaces(id)
+        return plans.namespace_of(self.registry.find([id]), id)
+
+    def drop_namespace(self, id: ObjectId, mode: DropMode, behavior: DropBehavior) -> Namespace | None:
+        self._require_namespaces(id)
+        dropped: list[Table] = []
+
+        def plan(facts: Facts) -> tuple[list[Change], Namespace | None]:
+            below = [] if id.is_root else self.registry.descendants(id)
+            dropped[:] = [item for item in below if isinstance(item, Table)]
+            return plans.plan_drop_namespace(facts, below, id, mode, behavior)
+
+        found = self.run([id], plan)
+        for table in dropped if found else ():
+            self._discard(table)
+        return found
+
+    def list_namespaces(self, id: ObjectId, token: str | None, limit: int | None) -> Names:
+        self._require_namespaces(id)
+        return self._page(id, Kind.NAMESPACE, token, limit)
+
+    def list_tables(self, id: ObjectId, token: str | None, limit: int | None, include_declared: bool = True) -> Names:
+        self._require_namespaces(id)
+        if include_declared:
+            return self._page(id, Kind.TABLE, token, limit)
+        return self._page_created(id, token, limit)
+
+    def list_all_tables(self, token: str | None, limit: int | None, delimiter: str, include_declared: bool) -> Names:
+        """Every table of the catalog by its full identifier, a page at a time."""
+        count, start = check_limit(limit), after(token) if token else ""
+        tables = [item for item in self.registry.descendants(ROOT) if isinstance(item, Table)]
+        listed = sorted((item.id.format(delimiter), item) for item in tables if item.id.format(delimiter) > start)
+        chosen: list[str] = []
+        for text, table in listed:
+            if count is not None and len(chosen) == count:
+                return chosen, token_after(chosen[-1])
+            if include_declared or self.has_data(table):
+                chosen.append(text)
+        return chosen, None
+
+    def level(self) -> int | None:
+        """The level of every table if the catalog is leveled (lance-objects.md), else None; no table: None."""
+        levels = {item.id.level for item in self.registry.descendants(ROOT) if isinstance(item, Table)}
+        return levels.pop() if len(levels) == 1 else None
+
+    def find_table(self, id: ObjectId) -> Table:
+        plans.require_table_id(id)
+        self._require_namespaces(id.parent)
+        return plans.table_of(self.registry.find(_with_parent(id)), id)
+
+    def declare_table(self, id: ObjectId, location: str | None, properties: Mapping[str, str]) -> Table:
+        self._require_properties(properties)
+        place = self._choose_place(id, location)
+        self._require_not_hidden(id, place)
+        anywhere = self.registry.capabilities.register_anywhere
+        if location is not None and anywhere and folder_status(self.store, place).exists:
+            raise InvalidInputError(f"The location {place!r} cannot be declared: it is not empty. Register it.")
+        table = self.run(_with_parent(id), lambda facts: plans.plan_declare_table(facts, id, place, properties))
+        if anywhere:
+            self._mark_declared(table)
+        return table
+
+    def prepare_create(self, id: ObjectId, properties: Mapping[str, str]) -> tuple[str, Table | None]:
+        """Where CreateTable writes, and the table that has the name already: errors 0, 1, 5 (a namespace has it)."""
+        self._require_properties(properties)
+        place = self._choose_place(id, None)
+        facts = self.registry.find(_with_parent(id))
+        plans.namespace_of(facts, id.parent)
+        found = facts.get(id)
+        if found is None:
+            self._require_not_hidden(id, place)
+            return place, None
+        if not isinstance(found, Table):
+            raise plans.already_exists(found)
+        return found.location, found
+
+    def set_properties(self, id: ObjectId, properties: Mapping[str, str]) -> Table:
+        def plan(facts: Facts) -> tuple[list[Change], Table]:
+            found = plans.table_of(facts, id)
+            table = Table(id, found.location, dict(properties))
+            return ([] if table == found else [Replace(found, table)]), table
+
+        return self.run(_with_parent(id), plan)
+
+    def uri_of(self, table: Table) -> str:
+        return table_uri(self.root_uri, table.location)
+
+    def register_table(self, id: ObjectId, location: str, mode: CreateMode, properties: Mapping[str, str]) -> Table:
+        self._require_properties(properties)
+        if mode is CreateMode.EXIST_OK:
+            raise InvalidInputError("RegisterTable has the modes Create and Overwrite.")
+        place = self._choose_place(id, location)
+        table = self.run(
+            _with_parent(id),
+            lambda facts: plans.plan_register_table(facts, id, self._existing(place), mode, properties),
+        )
+        self.store.delete(f"{place}/{DEREGISTERED_MARKER}")
+        return table
+
+    def deregister_table(self, id: ObjectId) -> Table:
+        self._require_namespaces(id.parent if not id.is_root else id)
+        return self.run(_with_parent(id), lambda facts: plans.plan_remove_table(facts, id, keep_data=True))
+
+    def drop_table(self, id: ObjectId) -> Table:
+        plans.require_table_id(id)
+        self._require_namespaces(id.parent)
+        table = self.run(_with_parent(id), lambda facts: self._plan_drop(facts, id))
+        self._discard(table)
+        return table
+
+    def rename_table(self, id: ObjectId, new: ObjectId) -> Table:
+        plans.require_table_id(id)
+        for part in (id.parent, new.parent):
+            self._require_namespaces(part)
+        if not self.registry.capabilities.rename:
+            raise UnsupportedOperationError(
+                "This catalog cannot rename: its storage has no atomic folder move. Set manifest_enabled=true."
+            )
+        return self.run([*_with_parent(id), *_with_parent(new)], lambda facts: plans.plan_rename_table(facts, id, new))
+
+    def has_data(self, table: Table) -> bool:
+        return folder_status(self.store, table.location).versions
+
+    def run(self, ids: Iterable[ObjectId], plan: Plan[Answer], look: Look | None = None) -> Answer:
+        """Facts, plan, commit. A conflict means that the facts have changed: look again, a bounded number of times."""
+        asked = list(ids)
+        for attempt in range(ATTEMPTS):
+            changes, answer = plan((look or self.registry.find)(asked))
+            if not changes:
+                return answer
+            try:
+                self.registry.commit(changes)
+                return answer
+            except ConcurrentModificationError as conflict:
+                last = conflict
+            self.clock.pause(attempt)
+        raise last
+
+    def _is_empty(self, id: ObjectId) -> bool:
+        return not any(self.registry.children(id, kind, "", 1) for kind in Kind)
+
+    def _plan_drop(self, facts: Facts, id: ObjectId) -> tuple[list[Change], Table]:
+        """DropTable also works on a deregistered V1 table (directory document, "DeregisterTable")."""
+        hidden = None if id in facts else self.registry.deregistered(id)
+        if hidden is not None:
+            return [], hidden
+        return plans.plan_remove_table(facts, id, keep_data=False)
+
+    def _discard(self, table: Table) -> None:
+        """The name is gone and the drop has succeeded; what cannot be deleted now is only garbage."""
+        try:
+            discard_folder(self.store, table.location, self.clock)
+        except LanceNamespaceError:
+            if not self.registry.capabilities.namespaces:
+                raise
+
+    def _existing(self, place: str) -> str:
+        if not folder_status(self.store, place).versions:
+            raise InvalidInputError(f"The location {place!r} cannot be registered: there is no Lance table at it.")
+        return place
+
+    def _choose_place(self, id: ObjectId, location: str | None) -> str:
+        plans.require_table_id(id)
+        self._require_namespaces(id.parent)
+        own = self.registry.place(id, self.clock.hex(8))
+        if location is None:
+            return own
+        place = check_location(location, self.root_uri)
+        if not self.registry.capabilities.register_anywhere and place != own:
+            raise InvalidInputError(f"Without a manifest the table {id} can only be at {own!r}, not at {place!r}.")
+        check_place(self.store, place)
+        others = self.registry.location_holders(place) - {id}
+        if others:
+            raise InvalidInputError(f"The location {place!r} cannot be used: it belongs to the table {min(others)}.")
+        return place
+
+    def _require_not_hidden(self, id: ObjectId, place: str) -> None:
+        hidden = self.registry.deregistered(id)
+        if hidden is not None and hidden.location == place:
+            raise TableAlreadyExistsError(
+                f"The folder of {id} holds a deregistered table: register it again, or drop it, first."
+            )
+
+    def _mark_declared(self, table: Table) -> None:
+        """The marker that tells other readers; without it the declaration is taken back."""
+        try:
+            self.store.put(f"{table.location}/{RESERVED_MARKER}", MARKER_BODY)
+        except LanceNamespaceError:
+            self.registry.commit([Remove(table)])
+            raise
+
+    def _page(self, id: ObjectId, kind: Kind, token: str | None, limit: int | None) -> Names:
+        count = check_limit(limit)
+        plans.namespace_of(self.registry.find([id]), id)
+        names = list(
+            self.registry.children(id, kind, after(token) if token else "", None if count is None else count + 1)
+        )
+        if count is None or len(names) <= count:
+            return names, None
+        return names[:count], token_after(names[count - 1])
+
+    def _page_created(self, id: ObjectId, token: str | None, limit: int | None) -> Names:
+        """A page without the tables that are only declared: pages of all tables until it is full."""
+        count, found = check_limit(limit), list[str]()
+        while True:
+            names, token = self._page(id, Kind.TABLE, token, 1000 if count is None else max(count, 100))
+            tables = self.registry.find(id.child(name) for name in names)
+            for name in names:
+                table = tables.get(id.child(name))
+                if not isinstance(table, Table) or not self.has_data(table):
+                    continue
+                if count is not None and len(found) == count:
+                    return found, token_after(found[-1])
+                found.append(name)
+            if token is None:
+                return found, None
+
+    def _require_namespaces(self, id: ObjectId) -> None:
+        if not id.is_root and not self.registry.capabilities.namespaces:
+            raise UnsupportedOperationError(
+                "A directory catalog without a manifest has no child namespaces: set manifest_enabled=true."
+            )
+
+    def _require_properties(self, properties: Mapping[str, str]) -> None:
+        if properties and not self.registry.capabilities.properties:
+            raise UnsupportedOperationError(
+                "A directory catalog without a manifest keeps no table properties: set manifest_enabled=true."
+            )
+
+
+def _with_parent(id: ObjectId) -> list[ObjectId]:
+    return [id] if id.is_root else [id, id.parent]

@@ -1,0 +1,175 @@
+"""What an operation does, decided purely: facts and a request in, changes or an error out.
+
+Each function is the rule of one operation (directory document, "Basic Operations"; OpenAPI for the modes).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from enum import Enum
+from typing import TypeVar
+
+from headwater.errors import (
+    InvalidInputError,
+    NamespaceAlreadyExistsError,
+    NamespaceNotEmptyError,
+    NamespaceNotFoundError,
+    TableAlreadyExistsError,
+    TableNotFoundError,
+)
+from headwater.model import Add, CatalogObject, Change, Move, Namespace, Remove, Replace, RequireLocation, Table
+from headwater.names import ObjectId
+
+Facts = Mapping[ObjectId, CatalogObject]
+Choice = TypeVar("Choice", bound=Enum)
+Answer = TypeVar("Answer")
+Plan = Callable[[Facts], tuple[list[Change], Answer]]
+"""What an operation wants, given the facts: the changes to commit, and the answer once they are."""
+
+
+class CreateMode(Enum):
+    """What to do when the object to create exists."""
+
+    CREATE = "create"
+    EXIST_OK = "existok"
+    OVERWRITE = "overwrite"
+
+
+class DropMode(Enum):
+    """What to do when the namespace to drop does not exist."""
+
+    FAIL = "fail"
+    SKIP = "skip"
+
+
+class DropBehavior(Enum):
+    """What to do when the namespace to drop is not empty."""
+
+    RESTRICT = "restrict"
+    CASCADE = "cascade"
+
+
+def choose(kind: type[Choice], text: str | None, default: Choice) -> Choice:
+    """A mode by its name: any case, PascalCase or snake_case."""
+    if text is None:
+        return default
+    wanted = text.replace("_", "").lower()
+    for choice in kind:
+        if choice.value == wanted:
+            return choice
+    allowed = ", ".join(choice.name.title().replace("_", "") for choice in kind)
+    raise InvalidInputError(f"{text[:80]!r} is not one of {allowed}.")
+
+
+def namespace_of(facts: Facts, id: ObjectId) -> Namespace:
+    """The namespace, or NamespaceNotFound (1). The root always exists."""
+    found = Namespace(id) if id.is_root else facts.get(id)
+    if not isinstance(found, Namespace):
+        raise NamespaceNotFoundError(f"Namespace {id} does not exist.")
+    return found
+
+
+def table_of(facts: Facts, id: ObjectId) -> Table:
+    """The table, or TableNotFound (4), or NamespaceNotFound (1) when its parent is missing."""
+    require_table_id(id)
+    found = facts.get(id)
+    if isinstance(found, Table):
+        return found
+    namespace_of(facts, id.parent)
+    hint = " (it is a namespace)" if found is not None else ""
+    raise TableNotFoundError(f"Table {id} does not exist{hint}.")
+
+
+def require_table_id(id: ObjectId) -> None:
+    if id.is_root:
+        raise InvalidInputError("A table identifier has at least one name; the root namespace is no table.")
+
+
+def plan_create_namespace(
+    facts: Facts, empty: bool, id: ObjectId, mode: CreateMode, properties: Mapping[str, str]
+) -> tuple[list[Change], Namespace]:
+    """CreateNamespace: errors 1, 2; with Overwrite 3, as dropping a namespace that is not empty is refused."""
+    if id.is_root:
+        if mode is not CreateMode.EXIST_OK:
+            raise NamespaceAlreadyExistsError("The root namespace always exists and cannot be created.")
+        return [], Namespace(id)
+    namespace_of(facts, id.parent)
+    found, new = facts.get(id), Namespace(id, dict(properties))
+    if found is None:
+        return [Add(new)], new
+    if not isinstance(found, Namespace) or mode is CreateMode.CREATE:
+        kind = "a namespace" if isinstance(found, Namespace) else "a table"
+        raise NamespaceAlreadyExistsError(f"{id} already exists, as {kind}.")
+    if mode is CreateMode.EXIST_OK:
+        return [], found
+    if not empty:
+        raise not_empty(id)
+    return [Replace(found, new)], new
+
+
+def plan_drop_namespace(
+    facts: Facts, below: Sequence[CatalogObject], id: ObjectId, mode: DropMode, behavior: DropBehavior
+) -> tuple[list[Change], Namespace | None]:
+    """DropNamespace: errors 1 (unless Skip), 3 (unless Cascade), 13 for the root. `below` is deepest first."""
+    if id.is_root:
+        raise InvalidInputError("The root namespace cannot be dropped.")
+    found = facts.get(id)
+    if not isinstance(found, Namespace):
+        if mode is DropMode.SKIP:
+            return [], None
+        raise NamespaceNotFoundError(f"Namespace {id} does not exist.")
+    if below and behavior is DropBehavior.RESTRICT:
+        raise not_empty(id)
+    return [*(Remove(item) for item in below), Remove(found)], found
+
+
+def plan_declare_table(
+    facts: Facts, id: ObjectId, location: str, properties: Mapping[str, str]
+) -> tuple[list[Change], Table]:
+    """DeclareTable, and CreateTable of a new name: errors 1 NamespaceNotFound, 5 TableAlreadyExists."""
+    require_table_id(id)
+    namespace_of(facts, id.parent)
+    if id in facts:
+        raise already_exists(facts[id])
+    table = Table(id, location, dict(properties))
+    return [RequireLocation(location, id), Add(table)], table
+
+
+def plan_register_table(
+    facts: Facts, id: ObjectId, location: str, mode: CreateMode, properties: Mapping[str, str]
+) -> tuple[list[Change], Table]:
+    """RegisterTable: errors 1, 5 (unless Overwrite, which replaces the registration and leaves the data)."""
+    found = facts.get(id)
+    if not isinstance(found, Table) or mode is not CreateMode.OVERWRITE:
+        return plan_declare_table(facts, id, location, properties)
+    table = Table(id, location, dict(properties))
+    return [RequireLocation(location, id), Replace(found, table)], table
+
+
+def plan_remove_table(facts: Facts, id: ObjectId, keep_data: bool) -> tuple[list[Change], Table]:
+    """DropTable and DeregisterTable: errors 1, 4."""
+    table = table_of(facts, id)
+    return [Remove(table, keep_data)], table
+
+
+def plan_rename_table(facts: Facts, id: ObjectId, new: ObjectId) -> tuple[list[Change], Table]:
+    """RenameTable, also into another namespace: errors 1, 4, 5. The data stays where it is."""
+    table = table_of(facts, id)
+    renamed = Table(new, table.location, table.properties)
+    if new == id:
+        return [], renamed
+    namespace_of(facts, new.parent)
+    if new in facts:
+        raise already_exists(facts[new])
+    return [Move(table, renamed)], renamed
+
+
+def not_empty(id: ObjectId) -> NamespaceNotEmptyError:
+    return NamespaceNotEmptyError(
+        f"Namespace {id} has tables or namespaces below it: drop them first, or drop it with Cascade."
+    )
+
+
+def already_exists(found: CatalogObject) -> TableAlreadyExistsError:
+    kind = "a table" if isinstance(found, Table) else "a namespace"
+    return TableAlreadyExistsError(f"{found.id} already exists, as {kind}.")

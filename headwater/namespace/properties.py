@@ -1,0 +1,93 @@
+"""The properties of a directory catalog, parsed once. An unknown one or a malformed value is InvalidInput (13)."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from headwater.errors import InvalidInputError
+from headwater.names import DELIMITER, check_delimiter
+from headwater.store import is_local, local_path
+
+KNOWN = (
+    "root",
+    "path",
+    "manifest_enabled",
+    "dir_listing_enabled",
+    "table_version_management",
+    "delimiter",
+    "layout",
+    "storage.*",
+)
+LAYOUTS = ("lance", "early")
+
+
+@dataclass(frozen=True)
+class DirectoryProperties:
+    """How to open a directory catalog (directory document, "Namespace Implementation Configuration Properties")."""
+
+    root: str
+    manifest_enabled: bool = True
+    dir_listing_enabled: bool = True
+    table_version_management: bool = False
+    delimiter: str = DELIMITER
+    early_layout: bool = False
+    storage: Mapping[str, str] = field(default_factory=dict)
+
+
+def parse_properties(properties: Mapping[str, Any]) -> DirectoryProperties:
+    """Properties as users write them, all strings (Python's own booleans are taken too)."""
+    for key in properties:
+        if key not in KNOWN and not key.startswith("storage."):
+            raise InvalidInputError(f"{key!r} is not a property of a directory catalog.{_hint(key)}")
+    layout = str(properties.get("layout", "lance"))
+    if layout not in LAYOUTS:
+        raise InvalidInputError(f"layout must be one of {', '.join(LAYOUTS)}, not {layout!r}.")
+    early = layout == "early"
+    parsed = DirectoryProperties(
+        root=_root(properties),
+        manifest_enabled=_flag(properties, "manifest_enabled", not early),
+        dir_listing_enabled=_flag(properties, "dir_listing_enabled", True),
+        table_version_management=_flag(properties, "table_version_management", False),
+        delimiter=str(properties.get("delimiter", DELIMITER)),
+        early_layout=early,
+        storage={k.removeprefix("storage."): str(v) for k, v in properties.items() if k.startswith("storage.")},
+    )
+    _check(parsed)
+    return parsed
+
+
+def _check(parsed: DirectoryProperties) -> None:
+    check_delimiter(parsed.delimiter)
+    if not parsed.manifest_enabled and not parsed.dir_listing_enabled:
+        raise InvalidInputError("manifest_enabled and dir_listing_enabled cannot both be false: nothing would be left.")
+    if parsed.early_layout and parsed.manifest_enabled:
+        raise InvalidInputError("layout=early has no manifest: leave manifest_enabled out, or set it to false.")
+    if parsed.table_version_management and not parsed.manifest_enabled:
+        raise InvalidInputError("table_version_management needs the manifest: set manifest_enabled=true.")
+
+
+def _root(properties: Mapping[str, Any]) -> str:
+    """The root as an absolute path without a trailing slash, or a URI. `path` is the early name of `root`."""
+    given = [str(properties[key]) for key in ("root", "path") if properties.get(key)]
+    if not given:
+        raise InvalidInputError(
+            "A directory catalog needs the property root: a path, or a URI such as s3://bucket/lake."
+        )
+    if len(set(given)) > 1:
+        raise InvalidInputError("root and path are two names of one property: give one of them.")
+    return local_path(given[0]) if is_local(given[0]) else given[0].rstrip("/")
+
+
+def _flag(properties: Mapping[str, Any], key: str, default: bool) -> bool:
+    text = str(properties.get(key, default)).lower()
+    if text not in ("true", "false"):
+        raise InvalidInputError(f"{key} must be true or false, not {properties[key]!r}.")
+    return text == "true"
+
+
+def _hint(key: str) -> str:
+    close = difflib.get_close_matches(key, KNOWN, 1)
+    return f" Did you mean {close[0]!r}?" if close else f" Known are {', '.join(KNOWN)}."
