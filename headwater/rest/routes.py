@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum, IntEnum
+from functools import cached_property
 
 API = "v1"
 EXTENSION_API = "headwater"
@@ -88,12 +89,12 @@ class Route:
     response: str = ""
     extension: bool = False
 
-    @property
+    @cached_property
     def method(self) -> str:
         """The LanceNamespace method of the operation: DescribeTable -> describe_table."""
         return "".join("_" + char.lower() if char.isupper() else char for char in self.operation).lstrip("_")
 
-    @property
+    @cached_property
     def request_model(self) -> str:
         return self.request or f"{self.operation}Request"
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 from urllib.parse import parse_qs, unquote, unquote_plus
 
@@ -19,14 +20,16 @@ from pydantic import BaseModel, ValidationError
 
 from headwater.errors import InvalidInputError
 from headwater.names import DELIMITER, ObjectId, check_delimiter, parse
-from headwater.rest.routes import Answer, Body, Kind, Match, Param, Route, Target
+from headwater.rest.routes import ROUTES, Answer, Body, Kind, Match, Param, Route, Target
 
 JSON = b"application/json"
 ARROW_STREAM = "application/vnd.apache.arrow.stream"
 ARROW_FILE = b"application/vnd.apache.arrow.file"
 TABLE_HEADER = "x-lance-table-"
 MAX_QUERY_FIELDS = 256
+REMEMBERED_CHARS = 256
 
+_LISTS = frozenset({"ListTableIndices", *(r.operation for r in ROUTES if any(p.name == "limit" for p in r.query))})
 _decode = msgspec.json.Decoder().decode
 _encode = msgspec.json.Encoder().encode
 
@@ -42,13 +45,20 @@ class Call:
 
 
 def read_query(text: str) -> dict[str, list[str]]:
-    """The query string as lists of values by name."""
+    """The query string as lists of values by name; short ones, which callers repeat, are remembered."""
     if not text:
         return {}
+    return _remembered_query(text) if len(text) <= REMEMBERED_CHARS else _parse_query(text)
+
+
+def _parse_query(text: str) -> dict[str, list[str]]:
     try:
         return parse_qs(text, keep_blank_values=True, errors="strict", max_num_fields=MAX_QUERY_FIELDS)
     except ValueError as error:
         raise InvalidInputError(f"The query string cannot be read: {error}.") from None
+
+
+_remembered_query = lru_cache(1024)(_parse_query)
 
 
 def read_json(data: bytes) -> dict[str, Any]:
@@ -76,7 +86,7 @@ def read_id(raw: str, delimiter: str, body_id: object = None) -> ObjectId:
 
     A body id, if present, must equal the route's.
     """
-    found = _parse_encoded(unquote_plus, raw, delimiter)
+    found = _remembered_id(raw, delimiter) if len(raw) <= REMEMBERED_CHARS else _parse_id(raw, delimiter)
     if body_id is None:
         return found
     if not isinstance(body_id, list) or not all(isinstance(name, str) for name in body_id):
@@ -88,6 +98,13 @@ def read_id(raw: str, delimiter: str, body_id: object = None) -> ObjectId:
         if list(found.names) == body_id:
             return found
     raise InvalidInputError(f"The body's id {body_id!r} is not the id of the route, {list(found.names)!r}.")
+
+
+def _parse_id(raw: str, delimiter: str) -> ObjectId:
+    return _parse_encoded(unquote_plus, raw, delimiter)
+
+
+_remembered_id = lru_cache(8192)(_parse_id)
 
 
 def _parse_encoded(decode: Any, raw: str, delimiter: str) -> ObjectId:
@@ -179,7 +196,7 @@ def _fill(fields: dict[str, Any], params: Mapping[str, Any]) -> None:
 
 def _clamp(route: Route, fields: dict[str, Any], max_page: int) -> None:
     """A page is never larger than the server's limit; the rest comes with the page token."""
-    if not _has_limit(route):
+    if route.operation not in _LISTS:
         return
     limit = fields.get("limit")
     if limit is None:
@@ -192,16 +209,12 @@ def _clamp(route: Route, fields: dict[str, Any], max_page: int) -> None:
         fields["page_token"] = None
 
 
-def _has_limit(route: Route) -> bool:
-    return route.operation == "ListTableIndices" or any(param.name == "limit" for param in route.query)
-
-
 def make_request(route: Route, fields: dict[str, Any]) -> Any:
     """The request model; a field that does not fit it is InvalidInput (13)."""
     _open_queries(fields)
     model = getattr(lance_namespace, route.request_model)
     try:
-        return model.from_dict(fields)
+        return model.model_validate(fields)
     except ValidationError as error:
         raise InvalidInputError(f"{route.operation}: {'; '.join(_problems(error))}.") from None
     except (TypeError, ValueError, AttributeError, KeyError, RecursionError):

@@ -1,0 +1,155 @@
+"""`headwater serve`: one process, or several workers that share one listening socket.
+
+The parent opens the socket and watches; the workers open the catalog and answer. A worker that dies is started
+again (a bounded number of times); a signal to the parent lets every worker finish what it has in flight.
+"""
+
+from __future__ import annotations
+
+import logging
+import multiprocessing
+import signal
+import socket
+import sys
+import tempfile
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess
+from typing import Any
+
+from lance_namespace import LanceNamespace
+
+from headwater.errors import ServiceUnavailableError
+from headwater.rest.server import GRACE_SECONDS, ReadyServer, bind, check_exposure, create_app, url_of
+from headwater.rest.settings import Settings
+
+MAX_RESTARTS = 20
+Opener = Callable[[str, dict[str, str]], LanceNamespace]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Everything a worker needs to serve: it is sent to worker processes whole."""
+
+    target: str
+    properties: dict[str, str]
+    open: Opener
+    settings: Settings = field(default_factory=Settings)
+    host: str = "127.0.0.1"
+    port: int = 8080
+    workers: int = 1
+    insecure: bool = False
+
+
+def serve(plan: Plan, announce: Callable[[str], None]) -> int:
+    """Serve until told to stop; `announce` gets the URL once the server answers. Returns the exit status."""
+    _log_to_stderr()
+    if plan.workers == 1:
+        return _serve_here(plan, announce)
+    with tempfile.TemporaryDirectory(prefix="headwater-metrics-") as folder:
+        shared = replace(plan, settings=replace(plan.settings, metrics_folder=folder))
+        return _Workers(shared, announce).run()
+
+
+def _serve_here(plan: Plan, announce: Callable[[str], None]) -> int:
+    app = create_app(plan.open(plan.target, plan.properties), plan.settings)
+    check_exposure(app, plan.host, plan.insecure)
+    listener = bind(plan.host, plan.port)
+    server = ReadyServer(app)
+    _when_ready(server, lambda: announce(url_of(listener)))
+    server.run(sockets=[listener])
+    return 0
+
+
+def _when_ready(server: ReadyServer, then: Callable[[], None]) -> None:
+    def wait_and_tell() -> None:
+        server.ready.wait()
+        then()
+
+    threading.Thread(target=wait_and_tell, daemon=True).start()
+
+
+class _Workers:
+    """The parent of several workers."""
+
+    def __init__(self, plan: Plan, announce: Callable[[str], None]) -> None:
+        self._plan = plan
+        self._announce = announce
+        self._context = multiprocessing.get_context("spawn")
+        self._listener: socket.socket | None = None
+        self._workers: list[tuple[BaseProcess, Connection]] = []
+        self._stopping = False
+
+    def run(self) -> int:
+        app = create_app(self._plan.open(self._plan.target, self._plan.properties), self._plan.settings)
+        check_exposure(app, self._plan.host, self._plan.insecure)
+        self._listener = bind(self._plan.host, self._plan.port)
+        for name in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(name, self._stop)
+        self._workers = [self._start() for _ in range(self._plan.workers)]
+        for process, ready in self._workers:
+            if not self._stopping and not _is_ready(process, ready):
+                self._stop()
+                raise ServiceUnavailableError("A worker did not start; its reason stands above.")
+        if not self._stopping:
+            self._announce(url_of(self._listener))
+        self._watch()
+        return 0
+
+    def _start(self) -> tuple[BaseProcess, Connection]:
+        ours, theirs = self._context.Pipe(duplex=False)
+        process = self._context.Process(target=_work, args=(self._plan, self._listener, theirs), daemon=False)
+        process.start()
+        theirs.close()
+        return process, ours
+
+    def _watch(self) -> None:
+        restarts = 0
+        while self._workers:
+            wait([process.sentinel for process, _ in self._workers])
+            alive = [worker for worker in self._workers if worker[0].is_alive()]
+            dead = len(self._workers) - len(alive)
+            self._workers = alive
+            while dead and not self._stopping and restarts < MAX_RESTARTS:
+                self._workers.append(self._start())
+                dead, restarts = dead - 1, restarts + 1
+
+    def _stop(self, *_: Any) -> None:
+        self._stopping = True
+        for process, _ready in self._workers:
+            if process.is_alive():
+                process.terminate()
+
+
+def _is_ready(process: BaseProcess, ready: Connection) -> bool:
+    wait([ready, process.sentinel], timeout=120)
+    try:
+        return ready.poll() and bool(ready.recv())
+    except (EOFError, OSError):
+        return False
+
+
+def _work(plan: Plan, listener: socket.socket, ready: Connection) -> None:
+    """A worker: opens the catalog for itself and serves on the shared socket until SIGTERM."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    _log_to_stderr()
+    app = create_app(plan.open(plan.target, plan.properties), plan.settings)
+    server = ReadyServer(app)
+    _when_ready(server, lambda: ready.send(True))
+    server.run(sockets=[listener])
+
+
+def _log_to_stderr() -> None:
+    """One JSON object a line, on stderr; stdout has the one line with the URL."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(logging.Formatter("%(message)s"))
+    for name in ("headwater.access", "headwater.server"):
+        logger = logging.getLogger(name)
+        logger.handlers = [handler]
+        logger.setLevel(logging.INFO)
+        logger.propagate = False
+
+
+__all__ = ["GRACE_SECONDS", "Plan", "serve"]
