@@ -1,0 +1,18 @@
+"""Spark and Headwater: every table as a DataFrame, in SQL, and as a stream.
+
+    SparkSession --SQL--> Java catalog (jar) --frames, Arrow--> Python worker --REST--> the catalog
+                 --format("headwater")--> the same, or the Python data source where there is no jar
+"""
+
+from typing import Any
+
+__all__ = ["configure"]
+
+
+def __getattr__(name: str) -> Any:
+    """`configure`, found when first asked for: the worker of an executor imports this package and needs none of it."""
+    if name == "configure":
+        from headwater.spark.session import configure
+
+        return configure
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,0 +1,278 @@
+"""The driver's side of the catalog: Spark's DDL as Lance namespace operations, JSON in and JSON out.
+
+One `Connection` per configured catalog. The server is asked through the released REST client; the table's own
+manifest is then opened directly, because Lance's JSON schema loses timestamp units, zones and decimals.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import Any
+
+import lance
+import lance.namespace
+import pyarrow as pa
+from lance_namespace import (
+    CreateNamespaceRequest,
+    DeclareTableRequest,
+    DescribeNamespaceRequest,
+    DescribeTableRequest,
+    DropNamespaceRequest,
+    DropTableRequest,
+    LanceNamespace,
+    ListNamespacesRequest,
+    ListTablesRequest,
+    RenameTableRequest,
+)
+
+from headwater.errors import (
+    InvalidInputError,
+    InvalidTableStateError,
+    TableNotFoundError,
+    TableVersionNotFoundError,
+    UnsupportedOperationError,
+)
+from headwater.spark.commit import Committer
+from headwater.spark.tables import DATASETS, TableRef, open_latest
+from headwater.types import arrow_field, arrow_type, lance_schema, spark_schema
+
+PAGE = 1000
+HIDDEN_PROPERTIES = ("provider", "owner", "is_managed_location", "option.")
+
+
+class Connection:
+    """A catalog as the driver sees it."""
+
+    def __init__(self, client: LanceNamespace) -> None:
+        self.client = client
+        self.committer = Committer(client)
+
+    # Namespaces -------------------------------------------------------------------------------------------------
+
+    def list_namespaces(self, id: list[str]) -> list[str]:
+        names: list[str] = []
+        token: str | None = None
+        while True:
+            page = self.client.list_namespaces(ListNamespacesRequest(id=id, page_token=token, limit=PAGE))
+            names.extend(page.namespaces)
+            token = page.page_token
+            if not token:
+                return names
+
+    def describe_namespace(self, id: list[str]) -> dict[str, str]:
+        return dict(self.client.describe_namespace(DescribeNamespaceRequest(id=id)).properties or {})
+
+    def create_namespace(self, id: list[str], properties: dict[str, str]) -> None:
+        kept = {key: value for key, value in properties.items() if key != "owner"}
+        self.client.create_namespace(CreateNamespaceRequest(id=id, mode="create", properties=kept or None))
+
+    def drop_namespace(self, id: list[str], cascade: bool) -> None:
+        behavior = "Cascade" if cascade else "Restrict"
+        self.client.drop_namespace(DropNamespaceRequest(id=id, mode="Fail", behavior=behavior))
+
+    # Tables -----------------------------------------------------------------------------------------------------
+
+    def list_tables(self, id: list[str]) -> list[str]:
+        names: list[str] = []
+        token: str | None = None
+        while True:
+            page = self.client.list_tables(ListTablesRequest(id=id, page_token=token, limit=PAGE))
+            names.extend(page.tables)
+            token = page.page_token
+            if not token:
+                return names
+
+    def find(self, id: list[str]) -> TableRef:
+        """Where the table is and who orders its versions, at no version yet."""
+        answer = self.client.describe_table(DescribeTableRequest(id=id, with_table_uri=True, vend_credentials=True))
+        uri = answer.table_uri or answer.location
+        if not uri:
+            raise InvalidTableStateError(f"The catalog gives no location for the table {'.'.join(id)!r}.")
+        return TableRef(tuple(id), uri, None, bool(answer.managed_versioning), dict(answer.storage_options or {}))
+
+    def open(self, table: TableRef) -> lance.LanceDataset:
+        """The newest version, as the one who orders versions tells it."""
+        if table.managed:
+            return lance.dataset(namespace_client=self.client, table_id=list(table.id))
+        return open_latest(table)
+
+    def load_table(self, id: list[str], version: str | None = None, micros: int | None = None) -> dict[str, Any]:
+        """What Spark needs to know of a table: pinned reference, exact schema, statistics, properties."""
+        found = self.find(id)
+        dataset = self.open(found)
+        if version is not None:
+            dataset = _travel(found, dataset, version)
+        elif micros is not None:
+            dataset = _travel_to(found, dataset, micros)
+        table = TableRef(found.id, found.uri, dataset.version, found.managed, found.storage_options)
+        DATASETS.put(table, dataset)
+        return describe(table, dataset)
+
+    def create_table(self, id: list[str], schema: dict[str, Any], properties: dict[str, str]) -> dict[str, Any]:
+        """Reserve the name and location, then commit version 1 with the schema and no rows."""
+        staged = self.stage_create(id, schema, properties)
+        self.committer.create(TableRef.from_json(staged["table"]), _schema_from(staged["arrow"]), [])
+        return self.load_table(id)
+
+    def stage_create(self, id: list[str], schema: dict[str, Any], properties: dict[str, str]) -> dict[str, Any]:
+        """A declared table to write data files into; it has no version until the one commit that fills it."""
+        kept = table_properties(properties)
+        arrow = lance_schema(schema, kept).with_metadata(kept or None)
+        answer = self.client.declare_table(DeclareTableRequest(id=id, location=None, properties=kept or None))
+        if not answer.location:
+            raise InvalidTableStateError(f"The catalog gives no location for the table {'.'.join(id)!r}.")
+        table = TableRef(
+            tuple(id), answer.location, None, bool(answer.managed_versioning), dict(answer.storage_options or {})
+        )
+        return {"table": table.to_json(), "arrow": arrow.serialize().to_pybytes().hex(), "schema": spark_schema(arrow)}
+
+    def stage_replace(self, id: list[str], schema: dict[str, Any], properties: dict[str, str]) -> dict[str, Any]:
+        """An existing table whose next version will have this schema and these rows; older versions stay readable."""
+        kept = table_properties(properties)
+        arrow = lance_schema(schema, kept).with_metadata(kept or None)
+        found = self.find(id)
+        version = self.open(found).version
+        table = TableRef(found.id, found.uri, version, found.managed, found.storage_options)
+        return {"table": table.to_json(), "arrow": arrow.serialize().to_pybytes().hex(), "schema": spark_schema(arrow)}
+
+    def commit_staged(self, table: TableRef, arrow: str, fragments: list[dict[str, Any]]) -> int:
+        if table.version is None:
+            return self.committer.create(table, _schema_from(arrow), fragments)
+        return self.committer.replace(table, _schema_from(arrow), fragments)
+
+    def drop_table(self, id: list[str]) -> None:
+        self.client.drop_table(DropTableRequest(id=id))
+
+    def rename_table(self, id: list[str], new_id: list[str]) -> None:
+        request = RenameTableRequest(id=id, new_table_name=new_id[-1], new_namespace_id=new_id[:-1])
+        self.client.rename_table(request)
+
+    def alter_table(self, id: list[str], changes: list[dict[str, Any]]) -> dict[str, Any]:
+        """Each change is one commit of the table, in the order given."""
+        found = self.find(id)
+        for change in changes:
+            _alter(self.open(found), change)
+        return self.load_table(id)
+
+
+def connect(options: dict[str, str]) -> Connection:
+    """`uri` and `token` (sent as x-api-key and as a bearer token); `header.*` entries travel as they are."""
+    if "uri" not in options:
+        raise InvalidInputError("The catalog has no 'uri'. Use headwater.spark.configure() or set it in the session.")
+    headers = {key: value for key, value in options.items() if key.startswith("header.")}
+    token = options.get("token")
+    if token:
+        headers |= {"header.x-api-key": token, "header.Authorization": f"Bearer {token}"}
+    return Connection(lance.namespace.RestNamespace(uri=options["uri"].rstrip("/"), **headers))
+
+
+def describe(table: TableRef, dataset: lance.LanceDataset) -> dict[str, Any]:
+    schema = dataset.schema
+    stats = [fragment.metadata for fragment in dataset.get_fragments()]
+    properties = {key.decode(): value.decode() for key, value in (schema.metadata or {}).items()}
+    return {
+        "table": table.to_json(),
+        "schema": spark_schema(schema),
+        "rows": sum(fragment.num_rows for fragment in stats),
+        "bytes": sum(file.file_size_bytes or 0 for fragment in stats for file in fragment.files),
+        "properties": {**properties, "location": table.uri, "provider": "headwater", "version": str(dataset.version)},
+        "filterable": filterable(schema),
+        "stable_row_ids": bool(dataset.has_stable_row_ids),
+    }
+
+
+def filterable(schema: pa.Schema) -> dict[str, str]:
+    """The columns (nested ones by dotted path) whose values Lance compares exactly as Spark does, with their kind."""
+    found: dict[str, str] = {}
+    for field in schema:
+        _filterable(field.name, field, found)
+    return found
+
+
+def _filterable(path: str, field: pa.Field, found: dict[str, str]) -> None:
+    kind = field.type
+    if "." in field.name or "`" in field.name:
+        return
+    if pa.types.is_struct(kind):
+        for index in range(kind.num_fields):
+            _filterable(f"{path}.{kind.field(index).name}", kind.field(index), found)
+    elif pa.types.is_boolean(kind):
+        found[path] = "boolean"
+    elif pa.types.is_integer(kind) and kind != pa.uint64():
+        found[path] = "integer"
+    elif pa.types.is_floating(kind) and kind != pa.float16():
+        found[path] = "float"
+    elif pa.types.is_string(kind) or pa.types.is_large_string(kind):
+        found[path] = "string"
+    elif kind == pa.date32():
+        found[path] = "date"
+    elif pa.types.is_timestamp(kind) and kind.unit == "us":
+        found[path] = "timestamp" if kind.tz else "timestamp_ntz"
+    elif pa.types.is_decimal128(kind):
+        found[path] = "decimal"
+
+
+def table_properties(properties: dict[str, str]) -> dict[str, str]:
+    """The properties to keep with the table: those Spark adds for its own bookkeeping are left out."""
+    return {key: value for key, value in properties.items() if not key.startswith(HIDDEN_PROPERTIES)}
+
+
+def _schema_from(text: str) -> pa.Schema:
+    return pa.ipc.read_schema(pa.py_buffer(bytes.fromhex(text)))
+
+
+def _travel(table: TableRef, dataset: lance.LanceDataset, version: str) -> lance.LanceDataset:
+    try:
+        return dataset.checkout_version(int(version) if version.isdigit() else version)
+    except (ValueError, OSError):
+        what = f"version {version}" if version.isdigit() else f"tag {version!r}"
+        raise TableVersionNotFoundError(f"The table {table.name!r} has no {what}.") from None
+
+
+def _travel_to(table: TableRef, dataset: lance.LanceDataset, micros: int) -> lance.LanceDataset:
+    wanted = dt.datetime.fromtimestamp(micros / 1_000_000, dt.UTC)
+    known = [row["version"] for row in dataset.versions() if row["timestamp"].astimezone(dt.UTC) <= wanted]
+    if not known:
+        raise TableVersionNotFoundError(f"The table {table.name!r} has no version as old as {wanted.isoformat()}.")
+    return dataset.checkout_version(max(known))
+
+
+def _alter(dataset: lance.LanceDataset, change: dict[str, Any]) -> None:
+    action = change["action"]
+    if action == "set_property":
+        dataset.update_schema_metadata({change["key"]: change["value"]})
+    elif action == "remove_property":
+        dataset.update_schema_metadata({change["key"]: None})
+    elif action == "add_column":
+        _add_column(dataset, change)
+    elif action == "drop_column":
+        _drop_column(dataset, change)
+    elif action == "rename_column":
+        dataset.alter_columns({"path": change["path"], "name": change["name"]})
+    elif action == "column_type":
+        dataset.alter_columns({"path": change["path"], "data_type": arrow_type(change["type"])})
+    elif action == "column_nullable":
+        dataset.alter_columns({"path": change["path"], "nullable": change["nullable"]})
+    elif action == "column_comment":
+        dataset.update_field_metadata({change["path"]: {"comment": change["comment"]}})
+    else:
+        raise UnsupportedOperationError(f"A table's {action.replace('_', ' ')} cannot be altered.")
+
+
+def _add_column(dataset: lance.LanceDataset, change: dict[str, Any]) -> None:
+    if "." in change["path"]:
+        raise UnsupportedOperationError(f"The nested column {change['path']!r} cannot be added; add a top-level one.")
+    if any(field.name == change["path"] for field in dataset.schema):
+        raise InvalidInputError(f"The column {change['path']!r} exists already.")
+    field = arrow_field({"name": change["path"], "type": change["type"], "nullable": True})
+    if change.get("comment"):
+        field = field.with_metadata({"comment": change["comment"]})
+    dataset.add_columns(pa.schema([field]))
+
+
+def _drop_column(dataset: lance.LanceDataset, change: dict[str, Any]) -> None:
+    if change["path"].split(".")[0] not in dataset.schema.names:
+        if change.get("if_exists"):
+            return
+        raise TableNotFoundError(f"The column {change['path']!r} does not exist.")
+    dataset.drop_columns([change["path"]])

@@ -1,0 +1,179 @@
+"""The one commit of a Spark job. Data files were written by executors; only here does a table change.
+
+An append goes on top of whatever is newest. Everything that depends on what was read (overwrite, delete, update,
+merge) is *pinned*: it becomes the version right after the one that was planned, or it is a conflict and nothing
+changes. Lance alone would rebase silently over a concurrent append, and a MERGE that did not see the appended
+rows could then insert the same key twice.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import lance
+import pyarrow as pa
+from lance.fragment import FragmentMetadata
+from lance_namespace import LanceNamespace
+
+from headwater.errors import ConcurrentModificationError, LanceNamespaceError
+from headwater.spark.tables import TableRef
+
+STREAM = "headwater.stream"
+BATCH = "headwater.batch"
+HISTORY = 200
+
+
+class Committer:
+    """Commits to tables of one catalog, through the catalog where it orders the versions."""
+
+    def __init__(self, client: LanceNamespace) -> None:
+        self._client = client
+
+    def create(self, table: TableRef, schema: pa.Schema, fragments: list[dict[str, Any]]) -> int:
+        """Version 1 of a declared table: its schema and rows in one commit."""
+        operation = lance.LanceOperation.Overwrite(schema, _fragments(fragments))
+        return self._commit(table, operation, read_version=0, pinned=True, create=True)
+
+    def replace(self, table: TableRef, schema: pa.Schema, fragments: list[dict[str, Any]]) -> int:
+        """The next version has this schema and only these rows."""
+        operation = lance.LanceOperation.Overwrite(schema, _fragments(fragments))
+        return self._commit(table, operation, table.version, pinned=True)
+
+    def append(self, table: TableRef, fragments: list[dict[str, Any]], properties: Mapping[str, str]) -> int:
+        if not fragments and not properties:
+            return table.version or 0
+        operation = lance.LanceOperation.Append(_fragments(fragments))
+        return self._commit(table, operation, table.version, pinned=False, properties=properties)
+
+    def update(
+        self,
+        table: TableRef,
+        removed: list[int],
+        updated: list[FragmentMetadata],
+        added: list[FragmentMetadata],
+        properties: Mapping[str, str] | None = None,
+    ) -> int:
+        """Rows taken away (whole fragments, new deletion vectors) and rows added, in one pinned commit."""
+        if not (removed or updated or added):
+            return table.version or 0
+        operation = lance.LanceOperation.Update(
+            removed_fragment_ids=removed, updated_fragments=updated, new_fragments=added
+        )
+        return self._commit(table, operation, table.version, pinned=True, properties=properties or {})
+
+    def other(self, table: TableRef, operation: lance.LanceOperation.BaseOperation) -> int:
+        """Any other pinned operation (a backfilled column)."""
+        return self._commit(table, operation, table.version, pinned=True)
+
+    def _commit(
+        self,
+        table: TableRef,
+        operation: lance.LanceOperation.BaseOperation,
+        read_version: int | None,
+        *,
+        pinned: bool,
+        create: bool = False,
+        properties: Mapping[str, str] | None = None,
+    ) -> int:
+        expected = (read_version or 0) + 1 if pinned else None
+        guard = _Pin(table, expected)
+        transaction = lance.Transaction(read_version or 0, operation, transaction_properties=dict(properties or {}))
+        options: dict[str, Any] = {"storage_options": table.storage_options or None}
+        if create:
+            options |= {"enable_stable_row_ids": True, "enable_v2_manifest_paths": True}
+        if table.managed:
+            client = _PinnedClient(self._client, guard) if pinned else self._client
+            options |= {
+                "namespace_client": client,
+                "table_id": list(table.id),
+                "namespace_client_managed_versioning": True,
+            }
+        elif pinned and not create:
+            options["commit_lock"] = guard
+        return guard.run(lambda: lance.LanceDataset.commit(table.uri, transaction, **options).version)
+
+
+class _Pin:
+    """Refuses any version but the expected one, and tells that refusal from other failures."""
+
+    def __init__(self, table: TableRef, expected: int | None) -> None:
+        self._table = table
+        self._expected = expected
+        self._refused = False
+
+    @contextlib.contextmanager
+    def __call__(self, version: int) -> Iterator[None]:
+        self.check(version)
+        yield
+
+    def check(self, version: int) -> None:
+        if self._expected is not None and version != self._expected:
+            self._refused = True
+            raise self._conflict()
+
+    def run(self, commit: Any) -> int:
+        try:
+            return int(commit())
+        except (OSError, ValueError, RuntimeError, LanceNamespaceError) as error:
+            if self._refused or "conflict" in str(error).lower():
+                raise self._conflict() from None
+            raise
+
+    def _conflict(self) -> ConcurrentModificationError:
+        read = (self._expected or 1) - 1
+        return ConcurrentModificationError(
+            f"The table {self._table.name!r} was changed by another writer after version {read} was read. "
+            "Nothing was written by this statement; run it again."
+        )
+
+
+class _PinnedClient(LanceNamespace):
+    """The catalog as a pinned commit may use it: only the expected version can be created."""
+
+    def __init__(self, client: LanceNamespace, pin: _Pin) -> None:
+        self._client = client
+        self._pin = pin
+
+    def namespace_id(self) -> str:
+        return str(self._client.namespace_id())
+
+    def create_table_version(self, request: Any) -> Any:
+        asked = request if isinstance(request, dict) else request.model_dump()
+        self._pin.check(int(asked["version"]))
+        return self._client.create_table_version(request)
+
+    def list_table_versions(self, request: Any) -> Any:
+        return self._client.list_table_versions(request)
+
+    def describe_table_version(self, request: Any) -> Any:
+        return self._client.describe_table_version(request)
+
+    def describe_table(self, request: Any) -> Any:
+        return self._client.describe_table(request)
+
+
+def _fragments(found: list[dict[str, Any]]) -> list[FragmentMetadata]:
+    return [fragment_from(value) for value in found]
+
+
+def fragment_from(value: dict[str, Any]) -> FragmentMetadata:
+    return FragmentMetadata.from_json(json.dumps(value))
+
+
+def committed_batch(dataset: lance.LanceDataset, stream: str) -> int:
+    """The newest batch of a stream that is in the table, or -1: what makes a replayed batch a no-op.
+
+    The last `HISTORY` transactions are asked first; a stream that has been silent for longer is looked for in all
+    that are left.
+    """
+    for depth in (HISTORY, dataset.version):
+        for transaction in dataset.get_transactions(depth):
+            properties = (transaction.transaction_properties or {}) if transaction is not None else {}
+            if properties.get(STREAM) == stream:
+                return int(properties[BATCH])
+        if depth >= dataset.version:
+            break
+    return -1

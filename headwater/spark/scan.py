@@ -1,0 +1,223 @@
+"""Reading a table: the driver divides a version into parts, an executor turns one part into Arrow batches.
+
+A `Scan` says what to read and travels once per query; a part is a small dict: `{"fragments": [ids]}`,
+`{"fragments": [id], "offset": n, "limit": m}` for a slice of a large fragment, or `{}` for the whole table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import lance
+import pyarrow as pa
+
+from headwater.spark.tables import DATASETS, TableRef
+from headwater.types import convert_batch, wire_schema
+
+BATCH_BYTES = 4 << 20
+MIN_BATCH_ROWS = 1024
+MAX_BATCH_ROWS = 65_536
+SMALL_ROWS = 200_000
+INDEXED_ROWS = 500_000
+ROW_ADDRESS = "_rowaddr"
+ROW_ID = "_rowid"
+SCORES = ("_distance", "_score")
+
+
+@dataclass(frozen=True)
+class Scan:
+    """What to read: top-level columns, a filter in Lance's SQL, a limit per part, or a search."""
+
+    table: TableRef
+    columns: tuple[str, ...]
+    filter: str | None = None
+    limit: int | None = None
+    search: dict[str, Any] | None = None
+
+    @staticmethod
+    def from_json(value: dict[str, Any]) -> Scan:
+        return Scan(
+            TableRef.from_json(value["table"]),
+            tuple(value["columns"]),
+            value.get("filter"),
+            value.get("limit"),
+            value.get("search"),
+        )
+
+
+@dataclass(frozen=True)
+class Extent:
+    """One fragment as planning sees it."""
+
+    id: int
+    rows: int
+
+
+def divide(extents: Sequence[Extent], parallelism: int, *, splittable: bool) -> list[dict[str, Any]]:
+    """Parts of about equal size, about two per core, none smaller than a small table. Pure.
+
+    Only a scan without a filter can slice a fragment: with one, offsets count the rows that are left.
+    """
+    total = sum(extent.rows for extent in extents)
+    target = max(SMALL_ROWS, -(-total // max(1, 2 * parallelism)))
+    parts: list[dict[str, Any]] = []
+    group: list[int] = []
+    size = 0
+    for extent in extents:
+        if splittable and extent.rows > target * 3 // 2:
+            parts.extend(_slices(extent, target))
+            continue
+        if group and size + extent.rows > target * 5 // 4:
+            parts.append({"fragments": group})
+            group, size = [], 0
+        group.append(extent.id)
+        size += extent.rows
+    if group:
+        parts.append({"fragments": group})
+    return parts
+
+
+def _slices(extent: Extent, target: int) -> list[dict[str, Any]]:
+    count = -(-extent.rows // target)
+    size = -(-extent.rows // count)
+    return [
+        {"fragments": [extent.id], "offset": start, "limit": min(size, extent.rows - start)}
+        for start in range(0, extent.rows, size)
+    ]
+
+
+def plan(scan: Scan, parallelism: int) -> list[dict[str, Any]]:
+    """The parts of a scan. A search, a small limit and a filter an index answers with few rows are one part."""
+    dataset = DATASETS.get(scan.table)
+    if scan.search is not None:
+        return [{}]
+    metadata = [fragment.metadata for fragment in dataset.get_fragments()]
+    extents = [Extent(fragment.id, fragment.num_rows) for fragment in metadata if fragment.num_rows]
+    if not extents:
+        return []
+    if scan.limit is not None and scan.filter is None:
+        return [{"fragments": _enough(extents, scan.limit)}]
+    if scan.filter is not None and indexed(dataset, scan.filter):
+        found = dataset.count_rows(filter=scan.filter)
+        if found <= INDEXED_ROWS:
+            return [{}] if found else []
+    return divide(extents, parallelism, splittable=scan.filter is None and scan.limit is None)
+
+
+def _enough(extents: Sequence[Extent], limit: int) -> list[int]:
+    chosen: list[int] = []
+    rows = 0
+    for extent in extents:
+        chosen.append(extent.id)
+        rows += extent.rows
+        if rows >= limit:
+            break
+    return chosen
+
+
+def indexed(dataset: lance.LanceDataset, filter: str) -> bool:
+    """Whether Lance's indices alone answer the filter, so that counting its rows scans nothing."""
+    if not dataset.list_indices():
+        return False
+    text = dataset.scanner(columns=[], filter=filter, with_row_id=True).explain_plan()
+    return "ScalarIndexQuery" in text and "refine_filter=--" in text
+
+
+def count(scan: Scan) -> int:
+    """count(*) from the manifest, or with a filter from an index or a scan of the filter's columns."""
+    return int(DATASETS.get(scan.table).count_rows(filter=scan.filter))
+
+
+def count_part(scan: Scan, part: dict[str, Any]) -> int:
+    dataset = DATASETS.get(scan.table)
+    return int(_scanner(dataset, Scan(scan.table, (), scan.filter), part).count_rows())
+
+
+def output_schema(scan: Scan) -> pa.Schema:
+    """The wire schema of the batches that `read` yields."""
+    return wire_schema(_lance_output(DATASETS.get(scan.table), scan))
+
+
+def _lance_output(dataset: lance.LanceDataset, scan: Scan) -> pa.Schema:
+    known = {field.name: field for field in dataset.schema}
+    return pa.schema([known.get(name) or _extra(name) for name in scan.columns])
+
+
+def _extra(name: str) -> pa.Field:
+    return pa.field(name, pa.float32() if name in SCORES else pa.int64(), nullable=name in SCORES)
+
+
+def read(scan: Scan, part: dict[str, Any], schema: pa.Schema | None = None) -> Iterator[pa.RecordBatch]:
+    """The part's rows in `schema` (the wire schema when not told), in batches of a few megabytes."""
+    dataset = DATASETS.get(scan.table)
+    target = schema if schema is not None else output_schema(scan)
+    if not scan.columns:
+        yield from _empty_batches(count_part(scan, part), target)
+        return
+    for batch in _scanner(dataset, scan, part).to_batches():
+        if batch.num_rows:
+            yield convert_batch(batch, target)
+
+
+def _empty_batches(rows: int, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """Batches that have rows and no columns."""
+    while rows > 0:
+        size = min(rows, MAX_BATCH_ROWS)
+        yield pa.RecordBatch.from_struct_array(pa.array([{}] * size, pa.struct([])))
+        rows -= size
+
+
+def _scanner(dataset: lance.LanceDataset, scan: Scan, part: dict[str, Any]) -> lance.LanceScanner:
+    data_columns = [name for name in scan.columns if name not in (ROW_ADDRESS, ROW_ID, *SCORES)]
+    options: dict[str, Any] = {
+        "columns": data_columns,
+        "filter": scan.filter,
+        "limit": part.get("limit", scan.limit),
+        "batch_size": batch_rows(_lance_output(dataset, scan)),
+        "with_row_address": ROW_ADDRESS in scan.columns or not scan.columns,
+        "with_row_id": ROW_ID in scan.columns,
+        "blob_handling": "all_binary",
+    }
+    if "fragments" in part:
+        wanted = set(part["fragments"])
+        options["fragments"] = [f for f in dataset.get_fragments() if f.fragment_id in wanted]
+    if "offset" in part:
+        options["offset"] = part["offset"]
+    if scan.search is not None:
+        options |= _search(scan.search)
+        options["columns"] = data_columns + [name for name in scan.columns if name in SCORES]
+    return dataset.scanner(**options)
+
+
+def _search(search: dict[str, Any]) -> dict[str, Any]:
+    """Vector search or full-text search as options of a Lance scan; a filter applies before the search."""
+    if "query" in search and isinstance(search["query"], str):
+        return {
+            "full_text_query": {"query": search["query"], "columns": [search["column"]]},
+            "limit": search["k"],
+            "prefilter": True,
+        }
+    nearest = {"column": search["column"], "q": search["query"], "k": search["k"]}
+    for key in ("metric", "nprobes", "refine_factor", "ef"):
+        if search.get(key) is not None:
+            nearest[key] = search[key]
+    return {"nearest": nearest, "limit": None, "prefilter": True}
+
+
+def batch_rows(schema: pa.Schema) -> int:
+    """Rows per batch, so that a batch holds a few megabytes whatever the columns are. Pure."""
+    width = sum(_width(field.type) for field in schema) or 8
+    return max(MIN_BATCH_ROWS, min(MAX_BATCH_ROWS, BATCH_BYTES // width))
+
+
+def _width(kind: pa.DataType) -> int:
+    if pa.types.is_fixed_size_list(kind):
+        return int(kind.list_size * _width(kind.value_type))
+    if pa.types.is_struct(kind):
+        return sum(_width(kind.field(index).type) for index in range(kind.num_fields))
+    try:
+        return max(1, kind.bit_width // 8)
+    except ValueError:
+        return 1024 if pa.types.is_large_binary(kind) else 32

@@ -1,0 +1,77 @@
+"""Writing a table on an executor: Arrow batches become Lance data files, and nothing else happens.
+
+The files belong to no version until the driver commits them; what a retried, speculative or killed task leaves
+is unreferenced and removed by `cleanup`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import pyarrow as pa
+from lance.fragment import RowIdSequence, write_fragments
+
+from headwater.spark.commit import fragment_from
+from headwater.spark.scan import ROW_ID
+from headwater.spark.tables import DATASETS, TableRef
+from headwater.types import convert_batch
+
+ROWS_PER_FILE = 1 << 20
+BYTES_PER_FILE = 4 << 30
+
+
+def write(table: TableRef, batches: Iterable[pa.RecordBatch], arrow: str | None = None) -> list[dict[str, Any]]:
+    """Write batches as new fragments in the table's own Lance types and answer their metadata.
+
+    `arrow` is the schema (IPC, hex) of a table that has no version yet, or whose next version has another one.
+    """
+    dataset = None if arrow is not None else DATASETS.get(table)
+    schema = dataset.schema if dataset is not None else pa.ipc.read_schema(pa.py_buffer(bytes.fromhex(arrow or "")))
+    source = iter(batches)
+    first = next(source, None)
+    if first is None:
+        return []
+    reader = pa.RecordBatchReader.from_batches(schema, _converted(first, source, schema))
+    fragments = write_fragments(
+        reader,
+        dataset if dataset is not None else table.uri,
+        schema=schema,
+        mode="append" if dataset is not None else "overwrite",
+        max_rows_per_file=ROWS_PER_FILE,
+        max_bytes_per_file=BYTES_PER_FILE,
+        storage_options=table.storage_options or None,
+    )
+    return [fragment.to_json() for fragment in fragments]
+
+
+def rewrite(table: TableRef, batches: Iterable[pa.RecordBatch]) -> list[dict[str, Any]]:
+    """Write rows that were updated. The column `_rowid` is no data: the new fragments carry it on as the rows' ids."""
+    ids: list[pa.Array] = []
+
+    def split() -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            ids.append(batch.column(ROW_ID))
+            yield batch.drop_columns([ROW_ID])
+
+    fragments = write(table, split())
+    if not DATASETS.get(table).has_stable_row_ids:
+        return fragments
+    known = pa.chunked_array(ids, pa.int64()).to_pylist()
+    return list(_with_row_ids(fragments, known))
+
+
+def _with_row_ids(fragments: list[dict[str, Any]], ids: list[int]) -> Iterator[dict[str, Any]]:
+    start = 0
+    for value in fragments:
+        rows = value["physical_rows"]
+        fragment = fragment_from(value)
+        fragment.row_id_meta = RowIdSequence(ids[start : start + rows]).to_inline_metadata()
+        start += rows
+        yield fragment.to_json()
+
+
+def _converted(first: pa.RecordBatch, rest: Iterator[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    yield convert_batch(first, schema)
+    for batch in rest:
+        yield convert_batch(batch, schema)

@@ -1,0 +1,323 @@
+"""Arrow types and Spark types, both ways. Pure: imports neither pyspark nor lance.
+
+Spark types appear here as Spark's own JSON form (`StructType.jsonValue()`): a string such as "long" or
+"decimal(10,2)", or a dict for arrays, maps and structs. Three questions are answered:
+
+- `spark_type(arrow)`: what a column of a Lance table is in Spark;
+- `arrow_type(spark)`: what a column made in Spark is in a new Lance table (also Spark's own Arrow layout);
+- `wire_type(arrow)`: in which Arrow type its values travel to the JVM, which reads a smaller set of types.
+
+`convert(array, type)` changes an array's layout without changing what it says.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headwater.errors import InvalidInputError
+
+SparkType = str | dict[str, Any]
+
+BLOB = b"lance-encoding:blob"
+
+_SIMPLE: tuple[tuple[pa.DataType, str], ...] = (
+    (pa.null(), "void"),
+    (pa.bool_(), "boolean"),
+    (pa.int8(), "byte"),
+    (pa.int16(), "short"),
+    (pa.int32(), "integer"),
+    (pa.int64(), "long"),
+    (pa.float32(), "float"),
+    (pa.float64(), "double"),
+    (pa.string(), "string"),
+    (pa.binary(), "binary"),
+    (pa.date32(), "date"),
+    (pa.timestamp("us", tz="UTC"), "timestamp"),
+    (pa.timestamp("us"), "timestamp_ntz"),
+    (pa.duration("us"), "interval day to second"),
+    (pa.time64("ns"), "time(6)"),
+)
+_ARROW_OF = {name: arrow for arrow, name in _SIMPLE}
+_SPARK_OF = {arrow: name for arrow, name in _SIMPLE}
+_WIDENED = {
+    pa.uint8(): pa.int16(),
+    pa.uint16(): pa.int32(),
+    pa.uint32(): pa.int64(),
+    pa.uint64(): pa.decimal128(20, 0),
+    pa.float16(): pa.float32(),
+    pa.date64(): pa.date32(),
+    pa.string_view(): pa.string(),
+    pa.binary_view(): pa.binary(),
+}
+_DECIMAL = re.compile(r"decimal\((\d+),\s*(-?\d+)\)")
+_TEXT = re.compile(r"(string|char|varchar)\b.*", re.DOTALL)
+
+
+def _leaf(arrow: pa.DataType) -> pa.DataType:
+    """The type without nesting whose values the JVM reads in place of those of `arrow`."""
+    if arrow in _WIDENED:
+        return _WIDENED[arrow]
+    if pa.types.is_timestamp(arrow):
+        return pa.timestamp("us", tz="UTC" if arrow.tz else None)
+    if pa.types.is_duration(arrow):
+        return pa.duration("us")
+    if pa.types.is_time(arrow):
+        return pa.time64("ns")
+    if pa.types.is_decimal(arrow):
+        if arrow.precision > 38:
+            raise InvalidInputError(f"A {arrow} column cannot be read in Spark: its decimals have at most 38 digits.")
+        return pa.decimal128(arrow.precision, arrow.scale)
+    if pa.types.is_fixed_size_binary(arrow):
+        return pa.binary()
+    if arrow in _SPARK_OF or pa.types.is_large_string(arrow) or pa.types.is_large_binary(arrow):
+        return arrow
+    raise InvalidInputError(f"A column of Arrow type {arrow} has no counterpart in Spark. Leave it out of the select.")
+
+
+def _plain(arrow: pa.DataType) -> pa.DataType:
+    """The storage type of an extension type, the value type of a dictionary; any other type itself."""
+    if isinstance(arrow, pa.BaseExtensionType):
+        return _plain(arrow.storage_type)
+    return _plain(arrow.value_type) if pa.types.is_dictionary(arrow) else arrow
+
+
+def _is_list(arrow: pa.DataType) -> bool:
+    return pa.types.is_list(arrow) or pa.types.is_large_list(arrow) or pa.types.is_fixed_size_list(arrow)
+
+
+def spark_type(arrow: pa.DataType) -> SparkType:
+    """The Spark type (JSON form) in which values of an Arrow type are seen."""
+    arrow = _plain(arrow)
+    if _is_list(arrow):
+        item = arrow.value_field
+        return {"type": "array", "elementType": spark_type(item.type), "containsNull": item.nullable}
+    if pa.types.is_struct(arrow):
+        return {"type": "struct", "fields": [spark_field(arrow.field(i)) for i in range(arrow.num_fields)]}
+    if pa.types.is_map(arrow):
+        return {
+            "type": "map",
+            "keyType": spark_type(arrow.key_type),
+            "valueType": spark_type(arrow.item_type),
+            "valueContainsNull": arrow.item_field.nullable,
+        }
+    leaf = _leaf(arrow)
+    if pa.types.is_decimal(leaf):
+        return f"decimal({leaf.precision},{leaf.scale})"
+    if pa.types.is_large_string(leaf) or pa.types.is_large_binary(leaf):
+        return "string" if pa.types.is_large_string(leaf) else "binary"
+    return _SPARK_OF[leaf]
+
+
+def spark_field(field: pa.Field) -> dict[str, Any]:
+    metadata: dict[str, Any] = {}
+    comment = (field.metadata or {}).get(b"comment")
+    if comment is not None:
+        metadata["comment"] = comment.decode()
+    return {"name": field.name, "type": spark_type(field.type), "nullable": field.nullable, "metadata": metadata}
+
+
+def spark_schema(schema: pa.Schema) -> dict[str, Any]:
+    """A table's schema as Spark sees it: `StructType.fromJson(spark_schema(s))`."""
+    return {"type": "struct", "fields": [spark_field(field) for field in schema]}
+
+
+def arrow_type(spark: SparkType) -> pa.DataType:
+    """The Arrow type of a Spark type: Spark's own layout in UTC, list items named `element`."""
+    if isinstance(spark, str):
+        return _arrow_leaf(spark)
+    kind = spark.get("type")
+    if kind == "array":
+        return pa.list_(pa.field("element", arrow_type(spark["elementType"]), spark["containsNull"]))
+    if kind == "struct":
+        return pa.struct([arrow_field(field) for field in spark["fields"]])
+    if kind == "map":
+        value = pa.field("value", arrow_type(spark["valueType"]), spark["valueContainsNull"])
+        return pa.map_(pa.field("key", arrow_type(spark["keyType"]), nullable=False), value)
+    if kind == "udt":
+        return arrow_type(spark["sqlType"])
+    raise InvalidInputError(f"The Spark type {spark!r} cannot be kept in a Lance table.")
+
+
+def _arrow_leaf(name: str) -> pa.DataType:
+    if name in _ARROW_OF:
+        return _ARROW_OF[name]
+    decimal = _DECIMAL.fullmatch(name)
+    if decimal or name == "decimal":
+        return pa.decimal128(int(decimal[1]), int(decimal[2])) if decimal else pa.decimal128(10, 0)
+    if _TEXT.fullmatch(name):
+        return pa.string()
+    if name.startswith("time("):
+        return pa.time64("ns")
+    if name.startswith("interval ") and "year" not in name and "month" not in name:
+        return pa.duration("us")
+    raise InvalidInputError(f"The Spark type {name!r} cannot be kept in a Lance table; cast it to another type.")
+
+
+def arrow_field(field: Mapping[str, Any]) -> pa.Field:
+    comment = field.get("metadata", {}).get("comment")
+    metadata = {"comment": comment} if comment is not None else None
+    return pa.field(field["name"], arrow_type(field["type"]), field.get("nullable", True), metadata)
+
+
+def arrow_schema(spark: Mapping[str, Any]) -> pa.Schema:
+    """Spark's own Arrow layout of a schema, as `to_arrow_schema(schema, timezone="UTC")` makes it."""
+    return pa.schema([arrow_field(field) for field in spark["fields"]])
+
+
+def lance_schema(spark: Mapping[str, Any], properties: Mapping[str, str]) -> pa.Schema:
+    """The schema of a new Lance table made from Spark.
+
+    Two things Spark's types cannot say come from table properties: `vector.<column>` (or lance-spark's
+    `<column>.arrow.fixed-size-list.size`) is the dimension of a vector column, `blob.<column>` = true (or
+    `<column>.lance.encoding` = blob) keeps a binary column as blobs, read lazily by other clients.
+    """
+    return pa.schema([_lance_field(arrow_field(field), properties) for field in spark["fields"]])
+
+
+def _lance_field(field: pa.Field, properties: Mapping[str, str]) -> pa.Field:
+    name = field.name
+    size = properties.get(f"vector.{name}") or properties.get(f"{name}.arrow.fixed-size-list.size")
+    if size is not None:
+        if not size.isdigit() or int(size) < 1 or not pa.types.is_list(field.type):
+            raise InvalidInputError(
+                f"The property 'vector.{name}' = {size!r} cannot be used: give the dimension of an ARRAY column."
+            )
+        item = pa.field("item", field.type.value_type, nullable=True)
+        return field.with_type(pa.list_(item, int(size)))
+    blob = properties.get(f"blob.{name}") == "true" or properties.get(f"{name}.lance.encoding") == "blob"
+    if blob:
+        if not pa.types.is_binary(field.type):
+            raise InvalidInputError(f"The property 'blob.{name}' needs a BINARY column, {name!r} is {field.type}.")
+        return field.with_type(pa.large_binary()).with_metadata({**(field.metadata or {}), BLOB: b"true"})
+    return field
+
+
+def wire_type(arrow: pa.DataType) -> pa.DataType:
+    """The Arrow type in which values of `arrow` travel to the JVM; equal to `arrow` wherever it can be."""
+    plain = _plain(arrow)
+    if pa.types.is_fixed_size_list(plain):
+        return pa.list_(_wire_item(plain.value_field), plain.list_size)
+    if _is_list(plain):
+        return pa.list_(_wire_item(plain.value_field))
+    if pa.types.is_struct(plain):
+        return pa.struct([wire_field(plain.field(i)) for i in range(plain.num_fields)])
+    if pa.types.is_map(plain):
+        return pa.map_(wire_type(plain.key_type), _wire_item(plain.item_field))
+    return _leaf(plain)
+
+
+def _wire_item(field: pa.Field) -> pa.Field:
+    return pa.field(field.name, wire_type(field.type), field.nullable)
+
+
+def wire_field(field: pa.Field) -> pa.Field:
+    return pa.field(field.name, wire_type(field.type), field.nullable)
+
+
+def wire_schema(schema: pa.Schema) -> pa.Schema:
+    return pa.schema([wire_field(field) for field in schema])
+
+
+def convert(array: pa.Array, target: pa.DataType) -> pa.Array:
+    """The same values in another layout. Raises InvalidInput when a value has no place in it."""
+    if array.type.equals(target, check_metadata=True):
+        return array
+    if isinstance(array, pa.ExtensionArray):
+        return convert(array.storage, target)
+    if isinstance(target, pa.BaseExtensionType):
+        return pa.ExtensionArray.from_storage(target, convert(array, target.storage_type))
+    if pa.types.is_dictionary(array.type):
+        return convert(array.dictionary_decode(), target)
+    if _is_list(array.type) and _is_list(target):
+        return _convert_list(array, target)
+    if pa.types.is_struct(array.type) and pa.types.is_struct(target):
+        return _convert_struct(array, target)
+    if pa.types.is_map(array.type) and pa.types.is_map(target):
+        return _convert_map(array, target)
+    return _convert_leaf(array, target)
+
+
+def _convert_leaf(array: pa.Array, target: pa.DataType) -> pa.Array:
+    lossy = pa.types.is_temporal(target)  # nanoseconds become microseconds, a date64 a day
+    try:
+        if pa.types.is_date64(array.type):
+            return array.cast(pa.timestamp("ms")).cast(target, safe=False)
+        return array.cast(target, safe=not lossy)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        raise InvalidInputError(
+            f"A value of type {array.type} does not fit the column's type {target}: {error}"
+        ) from None
+
+
+def _convert_list(array: pa.Array, target: pa.DataType) -> pa.Array:
+    if pa.types.is_fixed_size_list(target):
+        return _to_fixed_size(array, target)
+    values = convert(array.flatten(), target.value_type)
+    lengths = pc.fill_null(pc.list_value_length(array), 0)
+    ends = pc.cumulative_sum(lengths.cast(pa.int64()))
+    offset_type = pa.int64() if pa.types.is_large_list(target) else pa.int32()
+    offsets = pa.concat_arrays([pa.array([0], pa.int64()), ends]).cast(offset_type)
+    maker = pa.LargeListArray if pa.types.is_large_list(target) else pa.ListArray
+    mask = array.is_null() if array.null_count else None
+    return maker.from_arrays(offsets, values, type=target, mask=mask)
+
+
+def _to_fixed_size(array: pa.Array, target: pa.DataType) -> pa.Array:
+    lengths = pc.list_value_length(array)
+    wrong = pc.sum(pc.not_equal(lengths, target.list_size)).as_py()
+    if wrong:
+        raise InvalidInputError(
+            f"{wrong} of {len(array)} vectors do not have the column's dimension {target.list_size}. "
+            "Pad or filter them before writing."
+        )
+    if not array.null_count:
+        return pa.FixedSizeListArray.from_arrays(convert(array.flatten(), target.value_type), type=target)
+    filler = pa.array([[None] * target.list_size], pa.list_(array.type.value_type))
+    lists = array if pa.types.is_list(array.type) else _convert_list(array, pa.list_(array.type.value_type))
+    full = pc.fill_null(lists.cast(filler.type), filler[0])
+    values = convert(full.flatten(), target.value_type)
+    return pa.FixedSizeListArray.from_arrays(values, type=target, mask=array.is_null())
+
+
+def _convert_struct(array: pa.Array, target: pa.DataType) -> pa.Array:
+    names = {array.type.field(i).name: i for i in range(array.type.num_fields)}
+    children = []
+    for index in range(target.num_fields):
+        field = target.field(index)
+        if field.name not in names:
+            children.append(pa.nulls(len(array), field.type))
+        else:
+            children.append(convert(pc.struct_field(array, [names[field.name]]), field.type))
+    fields = [target.field(i) for i in range(target.num_fields)]
+    mask = array.is_null() if array.null_count else None
+    return pa.StructArray.from_arrays(children, fields=fields, mask=mask)
+
+
+def _convert_map(array: pa.Array, target: pa.DataType) -> pa.Array:
+    entries = array.cast(pa.list_(pa.struct([("key", array.type.key_type), ("value", array.type.item_type)])))
+    flat = entries.flatten()
+    keys = convert(pc.struct_field(flat, [0]), target.key_type)
+    items = convert(pc.struct_field(flat, [1]), target.item_type)
+    lengths = pc.fill_null(pc.list_value_length(entries), 0).cast(pa.int64())
+    offsets = pa.concat_arrays([pa.array([0], pa.int64()), pc.cumulative_sum(lengths)]).cast(pa.int32())
+    mask = array.is_null() if array.null_count else None
+    return pa.MapArray.from_arrays(offsets, keys, items, type=target, mask=mask)
+
+
+def convert_batch(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """A batch with the columns of `schema`, by name, each in its type there; a missing column is null."""
+    if batch.schema.equals(schema, check_metadata=True):
+        return batch
+    present = {name: index for index, name in enumerate(batch.schema.names)}
+    columns = [
+        convert(batch.column(present[field.name]), field.type)
+        if field.name in present
+        else pa.nulls(batch.num_rows, field.type)
+        for field in schema
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)

@@ -1,0 +1,21 @@
+package headwater.spark;
+
+/** An error told by the Python worker, with its code in the Lance error table. */
+public final class HeadwaterException extends RuntimeException {
+  static final int NAMESPACE_NOT_FOUND = 1;
+  static final int NAMESPACE_EXISTS = 2;
+  static final int NAMESPACE_NOT_EMPTY = 3;
+  static final int TABLE_NOT_FOUND = 4;
+  static final int TABLE_EXISTS = 5;
+
+  private final int code;
+
+  HeadwaterException(int code, String message) {
+    super(message);
+    this.code = code;
+  }
+
+  public int code() {
+    return code;
+  }
+}

@@ -1,0 +1,135 @@
+package headwater.spark;
+
+import com.fasterxml.jackson.databind.JsonNode;
+import com.fasterxml.jackson.databind.node.ObjectNode;
+import java.util.EnumSet;
+import java.util.Map;
+import java.util.Set;
+import org.apache.spark.sql.connector.catalog.Identifier;
+import org.apache.spark.sql.connector.catalog.MetadataColumn;
+import org.apache.spark.sql.connector.catalog.SupportsDeleteV2;
+import org.apache.spark.sql.connector.catalog.SupportsMetadataColumns;
+import org.apache.spark.sql.connector.catalog.SupportsRead;
+import org.apache.spark.sql.connector.catalog.SupportsRowLevelOperations;
+import org.apache.spark.sql.connector.catalog.SupportsWrite;
+import org.apache.spark.sql.connector.catalog.TableCapability;
+import org.apache.spark.sql.connector.expressions.filter.Predicate;
+import org.apache.spark.sql.connector.read.ScanBuilder;
+import org.apache.spark.sql.connector.write.LogicalWriteInfo;
+import org.apache.spark.sql.connector.write.RowLevelOperationBuilder;
+import org.apache.spark.sql.connector.write.RowLevelOperationInfo;
+import org.apache.spark.sql.connector.write.WriteBuilder;
+import org.apache.spark.sql.types.DataType;
+import org.apache.spark.sql.types.DataTypes;
+import org.apache.spark.sql.types.StructType;
+import org.apache.spark.sql.util.CaseInsensitiveStringMap;
+
+/** A Lance table at the version it was loaded at. */
+class HeadwaterTable implements SupportsRead, SupportsWrite, SupportsDeleteV2, SupportsRowLevelOperations,
+    SupportsMetadataColumns {
+  static final String ROW_ADDRESS = "_rowaddr";
+  static final String ROW_ID = "_rowid";
+
+  final Session session;
+  final Identifier ident;
+  final StructType schema;
+  final JsonNode loaded;
+  private final boolean travelled;
+
+  HeadwaterTable(Session session, Identifier ident, StructType schema, JsonNode loaded, boolean travelled) {
+    this.session = session;
+    this.ident = ident;
+    this.schema = schema;
+    this.loaded = loaded;
+    this.travelled = travelled;
+  }
+
+  /** The reference that planning, reading and writing need: location, version, storage options. */
+  JsonNode reference() {
+    return loaded.get("table");
+  }
+
+  long pinned() {
+    return reference().get("version").asLong();
+  }
+
+  ObjectNode request(String operation) {
+    ObjectNode request = session.request(operation);
+    request.set("table", reference());
+    return request;
+  }
+
+  @Override
+  public String name() {
+    return session.catalog + "." + String.join(".", HeadwaterCatalog.id(ident));
+  }
+
+  @Override
+  public String version() {
+    return String.valueOf(pinned());
+  }
+
+  @Override
+  public StructType schema() {
+    return schema;
+  }
+
+  @Override
+  public Map<String, String> properties() {
+    return Json.strings(loaded.get("properties"));
+  }
+
+  @Override
+  public Set<TableCapability> capabilities() {
+    if (travelled) {
+      return EnumSet.of(TableCapability.BATCH_READ);
+    }
+    return EnumSet.of(TableCapability.BATCH_READ, TableCapability.BATCH_WRITE, TableCapability.MICRO_BATCH_READ,
+        TableCapability.STREAMING_WRITE, TableCapability.TRUNCATE, TableCapability.OVERWRITE_BY_FILTER);
+  }
+
+  @Override
+  public MetadataColumn[] metadataColumns() {
+    return new MetadataColumn[] {
+        new RowColumn(ROW_ADDRESS, "fragment and offset of the row in this version"),
+        new RowColumn(ROW_ID, "the row's id, the same in every version if the table keeps stable row ids")};
+  }
+
+  @Override
+  public ScanBuilder newScanBuilder(CaseInsensitiveStringMap options) {
+    return new ReadBuilder(this, options);
+  }
+
+  @Override
+  public WriteBuilder newWriteBuilder(LogicalWriteInfo info) {
+    return new TableWrite.Builder(this, info);
+  }
+
+  @Override
+  public RowLevelOperationBuilder newRowLevelOperationBuilder(RowLevelOperationInfo info) {
+    return () -> new RowLevel(this, info.command());
+  }
+
+  @Override
+  public boolean canDeleteWhere(Predicate[] predicates) {
+    return new Predicates(loaded.get("filterable")).all(predicates) != null;
+  }
+
+  @Override
+  public void deleteWhere(Predicate[] predicates) {
+    String filter = new Predicates(loaded.get("filterable")).all(predicates);
+    session.call(request("delete_where").put("filter", filter));
+  }
+
+  private record RowColumn(String name, String comment) implements MetadataColumn {
+    @Override
+    public DataType dataType() {
+      return DataTypes.LongType;
+    }
+
+    @Override
+    public boolean isNullable() {
+      return false;
+    }
+  }
+}

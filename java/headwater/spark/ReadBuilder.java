@@ -1,0 +1,116 @@
+package headwater.spark;
+
+import com.fasterxml.jackson.databind.JsonNode;
+import com.fasterxml.jackson.databind.node.ObjectNode;
+import java.util.ArrayList;
+import java.util.List;
+import org.apache.spark.sql.connector.expressions.aggregate.Aggregation;
+import org.apache.spark.sql.connector.expressions.aggregate.CountStar;
+import org.apache.spark.sql.connector.expressions.filter.Predicate;
+import org.apache.spark.sql.connector.read.Scan;
+import org.apache.spark.sql.connector.read.ScanBuilder;
+import org.apache.spark.sql.connector.read.SupportsPushDownAggregates;
+import org.apache.spark.sql.connector.read.SupportsPushDownLimit;
+import org.apache.spark.sql.connector.read.SupportsPushDownRequiredColumns;
+import org.apache.spark.sql.connector.read.SupportsPushDownV2Filters;
+import org.apache.spark.sql.types.StructField;
+import org.apache.spark.sql.types.StructType;
+import org.apache.spark.sql.util.CaseInsensitiveStringMap;
+
+/** Takes what Spark can leave to Lance: columns, filters, a limit, count(*). */
+final class ReadBuilder implements ScanBuilder, SupportsPushDownRequiredColumns, SupportsPushDownV2Filters,
+    SupportsPushDownLimit, SupportsPushDownAggregates {
+  private final HeadwaterTable table;
+  private final CaseInsensitiveStringMap options;
+  private final JsonNode search;
+  private StructType columns;
+  private Predicate[] pushed = new Predicate[0];
+  private String filter;
+  private Integer limit;
+  private boolean counting;
+
+  ReadBuilder(HeadwaterTable table, CaseInsensitiveStringMap options) {
+    this.table = table;
+    this.options = options;
+    this.search = table.loaded.get("search");
+    this.columns = table.schema;
+  }
+
+  @Override
+  public void pruneColumns(StructType required) {
+    List<StructField> kept = new ArrayList<>();
+    for (StructField field : required.fields()) {
+      scala.Option<Object> index = table.schema.getFieldIndex(field.name());
+      kept.add(index.isDefined() ? table.schema.fields()[(int) index.get()] : field);
+    }
+    this.columns = new StructType(kept.toArray(new StructField[0]));
+  }
+
+  @Override
+  public Predicate[] pushPredicates(Predicate[] predicates) {
+    Predicates translate = new Predicates(table.loaded.get("filterable"));
+    List<Predicate> taken = new ArrayList<>();
+    List<Predicate> left = new ArrayList<>();
+    List<String> parts = new ArrayList<>();
+    for (Predicate predicate : predicates) {
+      String sql = translate.sql(predicate);
+      if (sql == null) {
+        left.add(predicate);
+      } else {
+        taken.add(predicate);
+        parts.add(sql);
+      }
+    }
+    this.pushed = taken.toArray(new Predicate[0]);
+    this.filter = parts.isEmpty() ? null : String.join(" AND ", parts);
+    return left.toArray(new Predicate[0]);
+  }
+
+  @Override
+  public Predicate[] pushedPredicates() {
+    return pushed;
+  }
+
+  @Override
+  public boolean pushLimit(int limit) {
+    this.limit = limit;
+    return true;
+  }
+
+  @Override
+  public boolean isPartiallyPushed() {
+    return true;
+  }
+
+  @Override
+  public boolean supportCompletePushDown(Aggregation aggregation) {
+    return isCount(aggregation);
+  }
+
+  @Override
+  public boolean pushAggregation(Aggregation aggregation) {
+    this.counting = isCount(aggregation);
+    return counting;
+  }
+
+  private boolean isCount(Aggregation aggregation) {
+    return search == null && aggregation.groupByExpressions().length == 0
+        && aggregation.aggregateExpressions().length == 1
+        && aggregation.aggregateExpressions()[0] instanceof CountStar;
+  }
+
+  @Override
+  public Scan build() {
+    ObjectNode scan = Json.object();
+    scan.set("table", table.reference());
+    scan.set("columns", Json.array(columns.fieldNames()));
+    scan.put("filter", filter);
+    if (limit != null) {
+      scan.put("limit", limit);
+    }
+    if (search != null) {
+      scan.set("search", search);
+    }
+    return counting ? new CountScan(table, scan) : new TableScan(table, columns, scan, options);
+  }
+}

@@ -1,0 +1,114 @@
+package headwater.spark;
+
+import com.fasterxml.jackson.databind.JsonNode;
+import com.fasterxml.jackson.databind.node.ObjectNode;
+import java.util.OptionalLong;
+import org.apache.spark.sql.SparkSession;
+import org.apache.spark.sql.catalyst.InternalRow;
+import org.apache.spark.sql.connector.read.Batch;
+import org.apache.spark.sql.connector.read.InputPartition;
+import org.apache.spark.sql.connector.read.PartitionReader;
+import org.apache.spark.sql.connector.read.PartitionReaderFactory;
+import org.apache.spark.sql.connector.read.Scan;
+import org.apache.spark.sql.connector.read.Statistics;
+import org.apache.spark.sql.connector.read.SupportsReportStatistics;
+import org.apache.spark.sql.connector.read.streaming.MicroBatchStream;
+import org.apache.spark.sql.types.StructType;
+import org.apache.spark.sql.util.CaseInsensitiveStringMap;
+import org.apache.spark.sql.vectorized.ColumnarBatch;
+
+/** A planned read of one version: parts of the table, each read as Arrow batches. */
+final class TableScan implements SupportsReportStatistics, Batch {
+  private final HeadwaterTable table;
+  private final StructType columns;
+  private final ObjectNode scan;
+  private final CaseInsensitiveStringMap options;
+  private InputPartition[] parts;
+
+  TableScan(HeadwaterTable table, StructType columns, ObjectNode scan, CaseInsensitiveStringMap options) {
+    this.table = table;
+    this.columns = columns;
+    this.scan = scan;
+    this.options = options;
+  }
+
+  @Override
+  public StructType readSchema() {
+    return columns;
+  }
+
+  @Override
+  public String description() {
+    return table.name() + " version " + table.pinned() + " columns " + scan.get("columns")
+        + " pushed filter: " + scan.get("filter").asText() + (scan.has("limit") ? " limit " + scan.get("limit") : "");
+  }
+
+  @Override
+  public Scan.ColumnarSupportMode columnarSupportMode() {
+    return Scan.ColumnarSupportMode.SUPPORTED;
+  }
+
+  @Override
+  public Batch toBatch() {
+    return this;
+  }
+
+  @Override
+  public MicroBatchStream toMicroBatchStream(String checkpoint) {
+    return new TableStream(table, columns, scan, options, checkpoint);
+  }
+
+  @Override
+  public Statistics estimateStatistics() {
+    long rows = table.loaded.get("rows").asLong();
+    long limit = scan.has("limit") ? scan.get("limit").asLong() : rows;
+    long bytes = rows * Math.max(8, columns.defaultSize());
+    return new Estimate(OptionalLong.of(bytes), OptionalLong.of(Math.min(rows, limit)));
+  }
+
+  @Override
+  public InputPartition[] planInputPartitions() {
+    if (parts == null) {
+      ObjectNode request = table.session.request("plan");
+      request.set("scan", scan);
+      request.put("parallelism", SparkSession.active().sparkContext().defaultParallelism());
+      parts = Part.all(table.session.call(request));
+    }
+    return parts;
+  }
+
+  @Override
+  public PartitionReaderFactory createReaderFactory() {
+    return new Factory(table.session.python, scan.toString(), columns);
+  }
+
+  private record Estimate(OptionalLong sizeInBytes, OptionalLong numRows) implements Statistics {}
+
+  /** One part of a scan; what it says is between planning and reading, both in Python. */
+  record Part(String json) implements InputPartition {
+    static InputPartition[] all(JsonNode planned) {
+      InputPartition[] parts = new InputPartition[planned.size()];
+      for (int i = 0; i < parts.length; i++) {
+        parts[i] = new Part(planned.get(i).toString());
+      }
+      return parts;
+    }
+  }
+
+  record Factory(String python, String scan, StructType columns) implements PartitionReaderFactory {
+    @Override
+    public boolean supportColumnarReads(InputPartition partition) {
+      return true;
+    }
+
+    @Override
+    public PartitionReader<ColumnarBatch> createColumnarReader(InputPartition partition) {
+      return new BatchReader(python, scan, ((Part) partition).json(), columns);
+    }
+
+    @Override
+    public PartitionReader<InternalRow> createReader(InputPartition partition) {
+      throw new UnsupportedOperationException("Parts of a Lance table are read in batches.");
+    }
+  }
+}

@@ -1,0 +1,215 @@
+package headwater.spark;
+
+import com.fasterxml.jackson.databind.JsonNode;
+import com.fasterxml.jackson.databind.node.ArrayNode;
+import com.fasterxml.jackson.databind.node.ObjectNode;
+import java.io.IOException;
+import java.util.function.Consumer;
+import org.apache.spark.sql.catalyst.InternalRow;
+import org.apache.spark.sql.connector.expressions.filter.Predicate;
+import org.apache.spark.sql.connector.write.BatchWrite;
+import org.apache.spark.sql.connector.write.DataWriter;
+import org.apache.spark.sql.connector.write.DataWriterFactory;
+import org.apache.spark.sql.connector.write.LogicalWriteInfo;
+import org.apache.spark.sql.connector.write.PhysicalWriteInfo;
+import org.apache.spark.sql.connector.write.SupportsOverwriteV2;
+import org.apache.spark.sql.connector.write.Write;
+import org.apache.spark.sql.connector.write.WriteBuilder;
+import org.apache.spark.sql.connector.write.WriterCommitMessage;
+import org.apache.spark.sql.connector.write.streaming.StreamingDataWriterFactory;
+import org.apache.spark.sql.connector.write.streaming.StreamingWrite;
+import org.apache.spark.sql.types.StructType;
+
+/** INSERT, overwrite and the streaming sink: executors write data files, the driver makes one commit. */
+final class TableWrite implements Write, BatchWrite, StreamingWrite {
+  private final Session session;
+  private final String name;
+  private final LogicalWriteInfo info;
+  private final ObjectNode target;
+  private final String overwrite;
+  private final Consumer<JsonNode> staged;
+
+  private TableWrite(Session session, String name, LogicalWriteInfo info, ObjectNode target, String overwrite,
+      Consumer<JsonNode> staged) {
+    this.session = session;
+    this.name = name;
+    this.info = info;
+    this.target = target;
+    this.overwrite = overwrite;
+    this.staged = staged;
+  }
+
+  @Override
+  public String description() {
+    return name;
+  }
+
+  @Override
+  public BatchWrite toBatch() {
+    return this;
+  }
+
+  @Override
+  public StreamingWrite toStreaming() {
+    return this;
+  }
+
+  @Override
+  public boolean useCommitCoordinator() {
+    return true;
+  }
+
+  @Override
+  public Factory createBatchWriterFactory(PhysicalWriteInfo physical) {
+    return new Factory(session.python, target.toString(), info.schema());
+  }
+
+  @Override
+  public Factory createStreamingWriterFactory(PhysicalWriteInfo physical) {
+    return new Factory(session.python, target.toString(), info.schema());
+  }
+
+  @Override
+  public void commit(WriterCommitMessage[] messages) {
+    ArrayNode fragments = Written.fragments(messages);
+    if (staged != null) {
+      staged.accept(fragments);
+      return;
+    }
+    ObjectNode request = session.request(overwrite == null ? "append" : "overwrite");
+    request.set("table", target.get("table"));
+    request.set("fragments", fragments);
+    session.call(request.put("filter", overwrite));
+  }
+
+  @Override
+  public void commit(long batch, WriterCommitMessage[] messages) {
+    ObjectNode request = session.request("commit_batch");
+    request.set("table", target.get("table"));
+    request.set("fragments", Written.fragments(messages));
+    request.put("stream", info.queryId()).put("batch", batch).put("truncate", overwrite != null);
+    session.call(request);
+  }
+
+  @Override
+  public void abort(WriterCommitMessage[] messages) {
+    // files of a failed job belong to no version; cleanup collects them
+  }
+
+  @Override
+  public void abort(long batch, WriterCommitMessage[] messages) {
+    // as above
+  }
+
+  /** What one task wrote. */
+  record Written(String json) implements WriterCommitMessage {
+    static ArrayNode fragments(WriterCommitMessage[] messages) {
+      ArrayNode all = Json.MAPPER.createArrayNode();
+      for (WriterCommitMessage message : messages) {
+        if (message != null) {
+          Json.parse(((Written) message).json()).forEach(all::add);
+        }
+      }
+      return all;
+    }
+  }
+
+  record Factory(String python, String request, StructType schema)
+      implements DataWriterFactory, StreamingDataWriterFactory {
+    @Override
+    public DataWriter<InternalRow> createWriter(int partition, long task) {
+      return new TaskWriter(this);
+    }
+
+    @Override
+    public DataWriter<InternalRow> createWriter(int partition, long task, long epoch) {
+      return new TaskWriter(this);
+    }
+  }
+
+  /** The rows of one task; no row, no file. */
+  private static final class TaskWriter implements DataWriter<InternalRow> {
+    private final Factory factory;
+    private BatchSender sender;
+
+    TaskWriter(Factory factory) {
+      this.factory = factory;
+    }
+
+    @Override
+    public void write(InternalRow row) throws IOException {
+      if (sender == null) {
+        sender = new BatchSender(factory.python, factory.request, factory.schema);
+      }
+      sender.write(row);
+    }
+
+    @Override
+    public WriterCommitMessage commit() throws IOException {
+      return new Written(sender == null ? "[]" : sender.finish().toString());
+    }
+
+    @Override
+    public void abort() {
+      // close breaks the stream off
+    }
+
+    @Override
+    public void close() {
+      if (sender != null) {
+        sender.close();
+      }
+    }
+  }
+
+  static final class Builder implements WriteBuilder, SupportsOverwriteV2 {
+    private final Session session;
+    private final String name;
+    private final LogicalWriteInfo info;
+    private final ObjectNode target = Json.object().put("op", "write");
+    private final Consumer<JsonNode> staged;
+    private final Predicates predicates;
+    private String overwrite;
+
+    Builder(HeadwaterTable table, LogicalWriteInfo info) {
+      this.session = table.session;
+      this.name = table.name();
+      this.info = info;
+      this.staged = null;
+      this.predicates = new Predicates(table.loaded.get("filterable"));
+      target.set("table", table.reference());
+    }
+
+    Builder(StagedLanceTable table, LogicalWriteInfo info) {
+      this.session = table.catalog.session();
+      this.name = table.name();
+      this.info = info;
+      this.staged = table::add;
+      this.predicates = new Predicates(Json.object());
+      target.set("table", table.staged.get("table"));
+      target.set("arrow", table.staged.get("arrow"));
+    }
+
+    @Override
+    public boolean canOverwrite(Predicate[] filters) {
+      return predicates.all(filters) != null;
+    }
+
+    @Override
+    public WriteBuilder overwrite(Predicate[] filters) {
+      this.overwrite = predicates.all(filters);
+      return this;
+    }
+
+    @Override
+    public WriteBuilder truncate() {
+      this.overwrite = "true";
+      return this;
+    }
+
+    @Override
+    public Write build() {
+      return new TableWrite(session, name, info, target, overwrite, staged);
+    }
+  }
+}
