@@ -65,9 +65,7 @@ def _check_messages(buffer: pa.Buffer) -> None:
     if total > MAX_RATIO * max(buffer.size, FREE_BYTES):
         raise InvalidInputError(f"The body unpacks to {total} bytes, far more than was sent: send it uncompressed.")
     if source.tell() < end + END_MARKER_BYTES:
-        raise InvalidInputError(
-            "The body was cut short: it lacks the end marker of an Arrow stream. Send it whole."
-        )
+        raise InvalidInputError("The body was cut short: it lacks the end marker of an Arrow stream. Send it whole.")
 
 
 def _messages(messages: pa.MessageReader) -> Iterator[pa.Message]:

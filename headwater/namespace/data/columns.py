@@ -53,7 +53,7 @@ def alter_table_add_columns(table: TableHandle, request: AlterTableAddColumnsReq
     _check_new_names(dataset, [entry.name for entry in entries])
     with translating(table, "add columns to"):
         if kinds == {"expression"}:
-            dataset.add_columns({entry.name: entry.expression or "" for entry in entries})
+            dataset.add_columns({entry.name: check_sql("expression", entry.expression) or "" for entry in entries})
         else:
             dataset.add_columns(_computed_fields(dataset, entries))
         return AlterTableAddColumnsResponse(version=dataset.version)
@@ -98,7 +98,8 @@ def _check_column_name(name: str) -> None:
 def _computed_fields(dataset: lance.LanceDataset, entries: list[AddColumnsEntry]) -> pa.Schema:
     """The types of the columns are those of their expressions."""
     expressions = {entry.name: entry.computed or "" for entry in entries}
-    types = dataset.scanner(columns=expressions, limit=1).projected_schema
+    checked = {name: check_sql("computed", expression) or "" for name, expression in expressions.items()}
+    types = dataset.scanner(columns=checked, limit=1).projected_schema
     return pa.schema(
         pa.field(name, types.field(name).type, nullable=True, metadata={COMPUTED: expression})
         for name, expression in expressions.items()
@@ -170,5 +171,5 @@ def alter_table_backfill_columns(
             f"Table {table.id} is at version {dataset.version}, not at {request.read_version}: look again."
         )
     with translating(table, f"backfill {column!r} of"):
-        dataset.update({column: expression}, where=where or f"`{column}` IS NULL")
+        dataset.update({column: check_sql("computed", expression) or ""}, where=where or f"`{column}` IS NULL")
         return AlterTableBackfillColumnsResponse(job_id=transaction_id(dataset) or str(dataset.version))

@@ -9,7 +9,11 @@ MAX_SQL_DEPTH = 200
 
 
 def check_sql(field: str, text: str | None) -> str | None:
-    """SQL from a request: not empty, of sane length and not nested so deep that a parser's stack would end."""
+    """SQL from a request: not empty, of sane length and not nested so deep that a parser's stack would end.
+
+    It comes back in brackets: Lance's parser ignores what follows a complete expression ("id = 1; ..." or
+    "id = 1 LIMIT 2"), and a request must not be carried out in part.
+    """
     if text is None:
         return None
     if not isinstance(text, str) or not text.strip():
@@ -22,4 +26,4 @@ def check_sql(field: str, text: str | None) -> str | None:
         deepest = max(deepest, depth)
     if deepest > MAX_SQL_DEPTH:
         raise InvalidInputError(f"{field} has brackets nested deeper than {MAX_SQL_DEPTH}.")
-    return text
+    return f"({text}\n)"
