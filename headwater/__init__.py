@@ -5,7 +5,9 @@
 Start with `headwater.connect("dir", {"root": "./lake"})` or `headwater.Catalog("./lake")`.
 """
 
+from headwater.catalog import Catalog, CatalogTable
+from headwater.config import connect, open_catalog
 from headwater.namespace.directory import DirectoryNamespace
 
-__all__ = ["DirectoryNamespace"]
+__all__ = ["Catalog", "CatalogTable", "DirectoryNamespace", "connect", "open_catalog"]
 __version__ = "0.1.0"

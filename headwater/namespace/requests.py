@@ -20,7 +20,10 @@ def parse_request(kind: type[Request], request: Any) -> Request:
         return request
     values = request.model_dump() if hasattr(request, "model_dump") else request
     try:
-        return kind.model_validate(dict(values or {}))
+        fields = dict(values or {})
+        if isinstance(fields.get("on"), str):  # merge_insert: a string in the OpenAPI document, a list in the model
+            fields["on"] = [fields["on"]]
+        return kind.model_validate(fields)
     except (ValidationError, TypeError, ValueError) as error:
         reason = str(error).replace("\n", " ")[:300]
         raise InvalidInputError(f"The request is not a valid {kind.__name__}: {reason}") from None

@@ -1,0 +1,206 @@
+"""The friendly face: dotted names, Arrow in and out, over any catalog.
+
+catalog = headwater.Catalog("./lake")
+catalog.create_table("prod.users", pa.table({"id": [1, 2]}))
+catalog["prod.users"].to_arrow()
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import lance
+import lance_namespace as api
+import pyarrow as pa
+from lance_namespace import LanceNamespace
+
+from headwater.config import open_catalog
+from headwater.errors import InvalidInputError, LanceNamespaceError
+from headwater.names import ObjectId, parse
+
+DOT = "."
+Name = str | Sequence[str]
+
+
+class Catalog:
+    """A catalog by path, URI, profile name, or an open `LanceNamespace`. A name with a dot in it is given as a list."""
+
+    def __init__(self, target: str | LanceNamespace | None = None, **properties: Any) -> None:
+        given = isinstance(target, LanceNamespace)
+        self.namespace: LanceNamespace = target if given else open_catalog(target, properties)  # type: ignore[assignment, arg-type]
+
+    def __repr__(self) -> str:
+        return f"Catalog({self.namespace!r})"
+
+    def __getitem__(self, name: Name) -> CatalogTable:
+        table = CatalogTable(self.namespace, _id(name))
+        table.describe()
+        return table
+
+    def __contains__(self, name: Name) -> bool:
+        try:
+            self.namespace.table_exists(api.TableExistsRequest(id=_list(name)))
+        except LanceNamespaceError as error:
+            if int(error.code) in (1, 4):
+                return False
+            raise
+        return True
+
+    def create_namespace(self, name: Name, properties: Mapping[str, str] | None = None, exist_ok: bool = False) -> None:
+        """Create a namespace, and the missing ones above it."""
+        id = _id(name)
+        for above in id.ancestors:
+            self.namespace.create_namespace(api.CreateNamespaceRequest(id=list(above.names), mode="ExistOk"))
+        mode = "ExistOk" if exist_ok else "Create"
+        request = api.CreateNamespaceRequest(id=list(id.names), mode=mode, properties=dict(properties or {}))
+        self.namespace.create_namespace(request)
+
+    def drop_namespace(self, name: Name, cascade: bool = False) -> None:
+        behavior = "Cascade" if cascade else "Restrict"
+        self.namespace.drop_namespace(api.DropNamespaceRequest(id=_list(name), behavior=behavior))
+
+    def namespaces(self, parent: Name = "") -> list[str]:
+        """Names of the namespaces in a namespace (the root when not told)."""
+        return list(self._pages("namespaces", self.namespace.list_namespaces, api.ListNamespacesRequest, parent))
+
+    def tables(self, parent: Name = "") -> list[str]:
+        """Names of the tables in a namespace (the root when not told)."""
+        return list(self._pages("tables", self.namespace.list_tables, api.ListTablesRequest, parent))
+
+    def create_table(
+        self, name: Name, data: Any, mode: str = "create", properties: Mapping[str, str] | None = None
+    ) -> CatalogTable:
+        """Create a table from Arrow data, a pandas frame or a list of rows, and the namespaces above it.
+
+        `mode` is create, exist_ok or overwrite.
+        """
+        id = _id(name)
+        if id.level > 1:
+            self.create_namespace(id.parent.names, exist_ok=True)
+        request = api.CreateTableRequest(id=list(id.names), mode=mode, properties=dict(properties or {}) or None)
+        self.namespace.create_table(request, _ipc(data))
+        return CatalogTable(self.namespace, id)
+
+    def rename_table(self, name: Name, new: Name) -> None:
+        """Give a table another name, also in another namespace. No data moves."""
+        id, to = _id(name), _id(new)
+        request = api.RenameTableRequest(
+            id=list(id.names), new_table_name=to.name, new_namespace_id=list(to.parent.names)
+        )
+        self.namespace.rename_table(request)
+
+    def drop_table(self, name: Name) -> None:
+        self.namespace.drop_table(api.DropTableRequest(id=_list(name)))
+
+    def tree(self) -> str:
+        """The whole catalog as a drawing."""
+        return "\n".join([".", *self._branches(ObjectId(), "")])
+
+    def _branches(self, parent: ObjectId, indent: str) -> Iterator[str]:
+        folders = self.namespaces(parent.names)
+        tables = self.tables(parent.names)
+        for position, name in enumerate((*folders, *tables), start=1):
+            last = position == len(folders) + len(tables)
+            is_folder = position <= len(folders)
+            yield f"{indent}{'└── ' if last else '├── '}{name}{'/' if is_folder else ''}"
+            if is_folder:
+                yield from self._branches(parent.child(name), indent + ("    " if last else "│   "))
+
+    @staticmethod
+    def _pages(field: str, operation: Any, request: Any, parent: Name) -> Iterator[str]:
+        token = None
+        while True:
+            answer = operation(request(id=_list(parent), page_token=token, limit=1000))
+            yield from getattr(answer, field)
+            token = answer.page_token
+            if not token:
+                return
+
+
+class CatalogTable:
+    """One table of a catalog."""
+
+    def __init__(self, namespace: LanceNamespace, id: ObjectId) -> None:
+        self.namespace = namespace
+        self.id = id
+
+    def __repr__(self) -> str:
+        return f"CatalogTable({self.id.format(DOT)!r})"
+
+    def describe(self, **options: Any) -> api.DescribeTableResponse:
+        return self.namespace.describe_table(api.DescribeTableRequest(id=list(self.id.names), **options))
+
+    def dataset(self, version: int | None = None) -> lance.LanceDataset:
+        """The table as pylance sees it, with commits going through the catalog where it manages them."""
+        dataset = lance.dataset(namespace_client=self.namespace, table_id=list(self.id.names))
+        return dataset if version is None else dataset.checkout_version(version)
+
+    @property
+    def schema(self) -> pa.Schema:
+        schema: pa.Schema = self.dataset().schema
+        return schema
+
+    def to_arrow(
+        self,
+        columns: Sequence[str] | None = None,
+        filter: str | None = None,
+        limit: int | None = None,
+        version: int | None = None,
+    ) -> pa.Table:
+        """The rows, or those that a SQL filter keeps."""
+        chosen = list(columns) if columns is not None else None
+        table: pa.Table = self.dataset(version).to_table(columns=chosen, filter=filter, limit=limit)
+        return table
+
+    def count(self, filter: str | None = None) -> int:
+        request = api.CountTableRowsRequest(id=list(self.id.names), predicate=filter)
+        answer: Any = self.namespace.count_table_rows(request)
+        return int(getattr(answer, "count", answer))
+
+    def append(self, data: Any) -> None:
+        self.namespace.insert_into_table(api.InsertIntoTableRequest(id=list(self.id.names), mode="append"), _ipc(data))
+
+    def upsert(self, data: Any, on: str | Sequence[str]) -> None:
+        """Update the rows whose key is there, insert the others."""
+        request = api.MergeInsertIntoTableRequest(
+            id=list(self.id.names),
+            on=[on] if isinstance(on, str) else list(on),
+            when_matched_update_all=True,
+            when_not_matched_insert_all=True,
+        )
+        self.namespace.merge_insert_into_table(request, _ipc(data))
+
+    def delete(self, where: str) -> None:
+        self.namespace.delete_from_table(api.DeleteFromTableRequest(id=list(self.id.names), predicate=where))
+
+
+def _id(name: Name) -> ObjectId:
+    return parse(name, DOT) if isinstance(name, str) else ObjectId(tuple(name))
+
+
+def _list(name: Name) -> list[str]:
+    return list(_id(name).names)
+
+
+def _ipc(data: Any) -> bytes:
+    """Anything tabular as an Arrow IPC stream."""
+    sink = io.BytesIO()
+    reader = _reader(data)
+    with pa.ipc.new_stream(sink, reader.schema) as writer:
+        for batch in reader:
+            writer.write_batch(batch)
+    return sink.getvalue()
+
+
+def _reader(data: Any) -> pa.RecordBatchReader:
+    if isinstance(data, pa.RecordBatchReader):
+        return data
+    if isinstance(data, pa.RecordBatch):
+        return pa.Table.from_batches([data]).to_reader()
+    if hasattr(data, "__arrow_c_stream__"):
+        return pa.RecordBatchReader.from_stream(data)
+    if isinstance(data, Iterable) and not isinstance(data, (str, bytes, Mapping)):
+        return pa.Table.from_pylist(list(data)).to_reader()
+    raise InvalidInputError(f"{type(data).__name__} is no table: give Arrow data, a data frame or a list of rows.")
