@@ -75,7 +75,11 @@ def indexed(table: TableHandle, twin: DirectoryNamespace) -> TableHandle:
 def test_an_answer_is_the_one_pylance_gives(
     table: TableHandle, twin: DirectoryNamespace, fields: dict[str, Any]
 ) -> None:
-    assert ask(table, **fields) == answer(twin.query_table(query(**fields)))
+    theirs = answer(twin.query_table(query(**fields)))
+    ours = ask(table, **fields)
+    if isinstance(fields.get("columns"), dict):  # pylance gives aliased columns in no particular order
+        theirs = theirs.select(ours.column_names)
+    assert ours == theirs
 
 
 @pytest.mark.parametrize("fields", [{"k": 4}, {"k": 0}, {"k": 4, "filter": "id < 100", "prefilter": True}], ids=str)

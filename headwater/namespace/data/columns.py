@@ -28,7 +28,7 @@ from headwater.errors import (
     TableSchemaValidationError,
     UnsupportedOperationError,
 )
-from headwater.namespace.data.fields import require_field
+from headwater.namespace.data.fields import SYSTEM_COLUMNS, require_field
 from headwater.namespace.data.models import AddColumnsEntry, AlterColumnsEntry
 from headwater.namespace.data.opening import open_table, transaction_id
 from headwater.namespace.data.schema import text_metadata, type_from_json
@@ -93,6 +93,8 @@ def _check_column_name(name: str) -> None:
         raise InvalidInputError(
             f"{name[:80]!r} cannot name a column: give 1 to {MAX_NAME_CHARS} characters, no dots or backticks."
         )
+    if name.lower() in SYSTEM_COLUMNS:
+        raise TableSchemaValidationError(f"{name!r} is a name that Lance keeps for itself: choose another.")
 
 
 def _computed_fields(dataset: lance.LanceDataset, entries: list[AddColumnsEntry]) -> pa.Schema:

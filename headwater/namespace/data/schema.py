@@ -6,6 +6,7 @@ A decimal's precision and scale travel in `length`, as `precision * 1000 + scale
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import lance.schema
@@ -56,7 +57,13 @@ def _field(field: pa.Field[Any]) -> JsonArrowField:
 
 
 def _extension_metadata(kind: Any) -> str:
-    return str(kind.__arrow_ext_serialize__().decode(errors="replace"))
+    """What an extension type says of itself; of those built into Arrow only the tensor says anything."""
+    if hasattr(kind, "__arrow_ext_serialize__"):
+        return str(kind.__arrow_ext_serialize__().decode(errors="replace"))
+    if not isinstance(kind, pa.FixedShapeTensorType):
+        return ""
+    said = {"shape": kind.shape, "dim_names": kind.dim_names, "permutation": kind.permutation}
+    return json.dumps({key: list(value) for key, value in said.items() if value is not None}, separators=(",", ":"))
 
 
 def _type(kind: pa.DataType) -> JsonArrowDataType:

@@ -50,6 +50,7 @@ RULES: tuple[tuple[re.Pattern[str], Kind], ...] = tuple(
         (r"503 Service Unavailable|Connection refused|error sending request", ServiceUnavailableError),
         (r"[Cc]ommit conflict|Incompatible transaction|preempted by concurrent|Too many concurrent writers",
          ConcurrentModificationError),
+        (r"is referenced by .* can not delete", InvalidInputError),
         (r"Ref not found.*\btag\b", TableTagNotFoundError),
         (r"Ref conflict.*\btag\b", TableTagAlreadyExistsError),
         (r"Ref not found.*\b[Bb]ranch\b|Not found: \S*/tree/\S+/_versions", TableBranchNotFoundError),
@@ -68,9 +69,10 @@ RULES: tuple[tuple[re.Pattern[str], Kind], ...] = tuple(
          r"column '[^']*' does not exist|is not in the dataset", TableColumnNotFoundError),
         (r"Not supported|not yet supported|not implemented|only support a single column|"
          r"This feature is not implemented", UnsupportedOperationError),
-        (r"Dataset at path \S+ was not found|Dataset already exists|Not found: |file size is too small|"
+        (r"Dataset at path \S+ was not found|Dataset already exists|Not found: |file size is too small|Invalid range|"
          r"Not a directory|[Cc]orrupt|[Mm]agic|DecodeError|failed to decode", InvalidTableStateError),
         (r"LanceError\((?:IO|Internal)\)|Encountered internal error", InternalError),
+        (r"LanceError\(Index\)", InvalidInputError),
     )
 )  # fmt: skip
 
