@@ -22,11 +22,13 @@ from headwater.rest.settings import Limits
 from headwater.rest.wire import ARROW_FILE, JSON, Call, encode_json, read_call, read_json, read_query, write_answer
 
 JSON_HEADERS: Headers = ((b"content-type", JSON),)
+# What a catalog may have beyond the interface, so that rows stream: the methods of headwater's own catalogs.
 READERS = {
-    "CreateTable": "create_table_from_reader",
-    "InsertIntoTable": "insert_into_table_from_reader",
-    "MergeInsertIntoTable": "merge_insert_from_reader",
+    "CreateTable": "create_table_reader",
+    "InsertIntoTable": "insert_reader",
+    "MergeInsertIntoTable": "merge_insert_reader",
 }
+BATCHES = "query_batches"
 
 
 @dataclass(frozen=True)
@@ -56,6 +58,7 @@ class Dispatcher:
         self._limits = limits
         self._repeats = repeats
         self._extensions = extensions
+        self._delimiter: str = getattr(getattr(namespace, "properties", None), "delimiter", DELIMITER)
 
     def answer(self, asked: Asked) -> Reply:
         """The answer to a request; what the catalog refuses becomes an answer too."""
@@ -114,13 +117,13 @@ class Dispatcher:
         if call.route.extension:
             return self._extensions[operation](self._namespace, call, asked.caller)
         if is_filtered(asked.caller, call.route):
-            return _with_delimiter(list_visible(self._namespace, call, asked.caller), call)
+            return self._with_delimiter(list_visible(self._namespace, call, asked.caller, self._delimiter), call)
         if call.route.body is Body.ARROW:
             return self._write(asked, call)
         if operation == "ListNamespaces" and asked.match.id == "table" and call.delimiter == ".":
             return self._list_of_root(asked, call)
         response = getattr(self._namespace, call.route.method)(call.request)
-        return _with_delimiter(response, call) if operation == "ListAllTables" else response
+        return self._with_delimiter(response, call) if operation == "ListAllTables" else response
 
     def _list_of_root(self, asked: Asked, call: Call) -> Any:
         """`/v1/namespace/./table/list` arrives as `/v1/namespace/table/list`: the root's tables, if it must be so.
@@ -136,8 +139,15 @@ class Dispatcher:
         tables = read_call(match, read_query(asked.query), asked.headers, {}, self._limits.page)
         check(asked.caller, tables)
         if is_filtered(asked.caller, tables.route):
-            return list_visible(self._namespace, tables, asked.caller)
+            return list_visible(self._namespace, tables, asked.caller, self._delimiter)
         return self._namespace.list_tables(tables.request)
+
+    def _with_delimiter(self, response: Any, call: Call) -> Any:
+        """ListAllTables names tables in string style: with the delimiter that the caller speaks."""
+        if call.route.operation != "ListAllTables" or call.delimiter == self._delimiter:
+            return response
+        tables = [name.replace(self._delimiter, call.delimiter) for name in response.tables]
+        return response.model_copy(update={"tables": tables})
 
     def _write(self, asked: Asked, call: Call) -> Any:
         reader_method = getattr(self._namespace, READERS[call.route.operation], None)
@@ -147,7 +157,7 @@ class Dispatcher:
         return reader_method(call.request, read_stream(body))
 
     def _query(self, call: Call) -> Reply:
-        batches = getattr(self._namespace, "query_table_batches", None)
+        batches = getattr(self._namespace, BATCHES, None)
         if batches is not None:
             chunks = file_chunks(batches(call.request))
         else:
@@ -159,14 +169,6 @@ class Dispatcher:
 
 def _bytes(body: bytes | Spool) -> bytes:
     return body.bytes if isinstance(body, Spool) else body
-
-
-def _with_delimiter(response: Any, call: Call) -> Any:
-    """ListAllTables names tables in string style: with the delimiter that the caller speaks."""
-    if call.route.operation != "ListAllTables" or call.delimiter == DELIMITER:
-        return response
-    tables = [name.replace(DELIMITER, call.delimiter) for name in response.tables]
-    return response.model_copy(update={"tables": tables})
 
 
 def check_limits(call: Call, limits: Limits) -> None:

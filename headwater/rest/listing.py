@@ -11,18 +11,18 @@ from typing import Any
 
 from lance_namespace import LanceNamespace
 
-from headwater.names import DELIMITER, ObjectId
+from headwater.names import ObjectId
 from headwater.rest.access import Caller
 from headwater.rest.wire import Call
 
 SCAN = 1000
 
 
-def list_visible(namespace: LanceNamespace, call: Call, caller: Caller) -> Any:
+def list_visible(namespace: LanceNamespace, call: Call, caller: Caller, delimiter: str) -> Any:
     """One page of ListNamespaces, ListTables or ListAllTables, holding only what the caller may see."""
     field = "namespaces" if call.route.operation == "ListNamespaces" else "tables"
     fetch = getattr(namespace, call.route.method)
-    sees = _seer(call, caller)
+    sees = _seer(call, caller, delimiter)
     wanted: int = call.request.limit
     shown: list[str] = []
     token = call.request.page_token
@@ -49,7 +49,7 @@ def _end(names: list[str], sees: Callable[[str], bool], room: int) -> int:
     return len(names)
 
 
-def _seer(call: Call, caller: Caller) -> Callable[[str], bool]:
+def _seer(call: Call, caller: Caller, delimiter: str) -> Callable[[str], bool]:
     if call.route.operation == "ListAllTables":
-        return lambda name: caller.may_see(ObjectId(tuple(name.split(DELIMITER))))
-    return lambda name: caller.may_see(call.id.child(name.rsplit(DELIMITER, 1)[-1]))
+        return lambda name: caller.may_see(ObjectId(tuple(name.split(delimiter))))
+    return lambda name: caller.may_see(call.id.child(name))

@@ -1,0 +1,206 @@
+"""The command line: parse, open the catalog, call one operation, print, and exit as the error table says."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import lance_namespace
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet
+from lance_namespace import LanceNamespace
+from pydantic import ValidationError
+
+from headwater.catalog import Catalog
+from headwater.cli.output import plain, show, show_rows
+from headwater.cli.serving import add_serving, open_target, properties_of
+from headwater.cli.verbs import VERBS, Arg, Verb, number, request_fields
+from headwater.errors import ERRORS, InvalidInputError, LanceNamespaceError, UnsupportedOperationError
+from headwater.names import parse
+from headwater.namespace.data.arrow import to_stream
+from headwater.rest.routes import BY_OPERATION
+
+INTERNAL_EXIT = 1
+INTERRUPTED_EXIT = 130
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one verb; the exit status is 0, argparse's 2, or that of the error table."""
+    given = build_parser().parse_args(arguments)
+    try:
+        return int(given.run(given) or 0)
+    except LanceNamespaceError as error:
+        print(f"headwater: {error}", file=sys.stderr)
+        return ERRORS[int(error.code)].exit
+    except KeyboardInterrupt:
+        return INTERRUPTED_EXIT
+    except BrokenPipeError:
+        sys.stderr.close()
+        return 0
+    except Exception as error:
+        print(f"headwater: unexpected failure ({type(error).__name__}): {error}", file=sys.stderr)
+        return INTERNAL_EXIT
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """Every verb, from the table and the few that are more than one operation."""
+    parser = argparse.ArgumentParser(prog="headwater", description="One catalog for Lance tables, on plain storage.")
+    verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
+    add_serving(verbs)
+    _add_composed(verbs)
+    for verb in VERBS:
+        _add_verb(verbs, verb)
+    return parser
+
+
+def _add_catalog(parser: argparse.ArgumentParser, id: str | None = None, optional: bool = False) -> None:
+    parser.add_argument("catalog", help="a path, a URI, or the name of a profile")
+    if id is not None:
+        parser.add_argument("id", nargs="?" if optional else None, default="", help=id)
+    parser.add_argument("--property", action="append", default=[], metavar="KEY=VALUE", help="as `connect` takes them")
+    parser.add_argument("--delimiter", default=".", help="between the names of an id (.)")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+
+
+def _add_verb(verbs: Any, verb: Verb) -> None:
+    parser = verbs.add_parser(verb.name, help=verb.about, description=f"{verb.operation}: {verb.about}.")
+    is_list = verb.operation in ("ListNamespaces", "ListTables")
+    _add_catalog(parser, None if verb.without_id else "names joined by the delimiter, such as prod.users", is_list)
+    if verb.data:
+        parser.add_argument(
+            "file", help="rows: .parquet, .csv, .arrow (IPC file or stream), or - for a stream on stdin"
+        )
+    for arg in verb.args:
+        _add_arg(parser, arg)
+    parser.set_defaults(run=lambda given: _run(verb, given))
+
+
+def _add_arg(parser: argparse.ArgumentParser, arg: Arg) -> None:
+    options: dict[str, Any] = {"help": arg.about}
+    if arg.flag:
+        options["action"] = "store_true"
+    elif arg.repeat:
+        options["action"] = "append"
+    if arg.convert is not None and not arg.flag:
+        options["type"] = arg.convert
+    if arg.required:
+        options["required"] = True
+    parser.add_argument(arg.name, **options)
+
+
+def _open(given: argparse.Namespace) -> LanceNamespace:
+    namespace: LanceNamespace = open_target(given.catalog, properties_of(given.property))
+    return namespace
+
+
+def _run(verb: Verb, given: argparse.Namespace) -> int:
+    """One verb that is one operation."""
+    fields = request_fields(verb, given)
+    model = getattr(lance_namespace, BY_OPERATION[verb.operation].request_model)
+    try:
+        request = model.from_dict(fields)
+    except ValidationError as error:
+        problems = "; ".join(f"{'.'.join(map(str, p['loc']))}: {p['msg']}" for p in error.errors(include_url=False))
+        raise InvalidInputError(f"{verb.name}: {problems}") from None
+    method = getattr(_open(given), verb.method)
+    show(method(request, read_rows(given.file)) if verb.data else method(request), given.json)
+    return 0
+
+
+def read_rows(name: str) -> bytes:
+    """The rows of a file as an Arrow IPC stream."""
+    if name == "-":
+        return sys.stdin.buffer.read()
+    path = Path(name)
+    if not path.is_file():
+        raise InvalidInputError(f"There is no file {name!r}.")
+    try:
+        return to_stream(_table(path).to_reader())
+    except (pa.ArrowException, OSError) as error:
+        raise InvalidInputError(f"{name!r} cannot be read: {str(error).splitlines()[0]}") from None
+
+
+def _table(path: Path) -> pa.Table:
+    if path.suffix == ".parquet":
+        return pyarrow.parquet.read_table(path)
+    if path.suffix == ".csv":
+        return pyarrow.csv.read_csv(path)
+    with pa.memory_map(str(path)) as source:
+        is_file = bytes(source.read(6)) == b"ARROW1"
+        source.seek(0)
+        return (pa.ipc.open_file(source) if is_file else pa.ipc.open_stream(source)).read_all()
+
+
+def _add_composed(verbs: Any) -> None:
+    """Verbs that people want and that are more than one operation."""
+    listing = verbs.add_parser("ls", help="list what is in a namespace: namespaces end in /")
+    _add_catalog(listing, "a namespace (the root)", optional=True)
+    listing.set_defaults(run=_ls)
+    tree = verbs.add_parser("tree", help="draw the whole catalog")
+    _add_catalog(tree)
+    tree.set_defaults(run=_tree)
+    for name, about, limit in (("query", "read rows of a table", 100), ("head", "show the first rows of a table", 10)):
+        rows = verbs.add_parser(name, help=about)
+        _add_catalog(rows, "a table")
+        rows.add_argument("--where", help="only rows where this SQL holds")
+        rows.add_argument("--column", action="append", help="only this column (repeatable)")
+        rows.add_argument("--limit", type=number, default=limit, help=f"at most so many ({limit})")
+        rows.add_argument("--version", type=number, help="at this version")
+        rows.add_argument("--vector", help="the nearest to this vector: numbers with commas between")
+        rows.set_defaults(run=_query)
+    verify = verbs.add_parser("verify", help="check that a catalog is whole")
+    _add_catalog(verify)
+    verify.set_defaults(run=_verify)
+
+
+def _ls(given: argparse.Namespace) -> int:
+    catalog = Catalog(_open(given))
+    names = parse(given.id or "", given.delimiter).names
+    listed = [*(f"{name}/" for name in catalog.namespaces(names)), *catalog.tables(names)]
+    show(listed, given.json)
+    return 0
+
+
+def _tree(given: argparse.Namespace) -> int:
+    drawing = Catalog(_open(given)).tree()
+    show(drawing, given.json)
+    return 0
+
+
+def _query(given: argparse.Namespace) -> int:
+    fields: dict[str, Any] = {
+        "id": list(parse(given.id, given.delimiter).names),
+        "k": given.limit,
+        "vector": {"single_vector": _vector(given.vector)} if given.vector else {},
+        "filter": given.where,
+        "version": given.version,
+        "columns": {"column_names": given.column} if given.column else None,
+    }
+    request = lance_namespace.QueryTableRequest.from_dict(fields)
+    if request is None:
+        raise InvalidInputError("The query is empty.")
+    answer = _open(given).query_table(request)
+    data: Any = answer if isinstance(answer, bytes) else answer.data
+    show_rows(pa.ipc.open_file(data).read_all(), given.json)
+    return 0
+
+
+def _vector(text: str) -> list[float]:
+    try:
+        return [float(part) for part in text.split(",")]
+    except ValueError:
+        raise InvalidInputError("--vector takes numbers with commas between, such as 0.1,0.2.") from None
+
+
+def _verify(given: argparse.Namespace) -> int:
+    """A catalog that can check itself does so; its findings are printed, and any of them is exit 1."""
+    check = getattr(_open(given), "verify", None)
+    if check is None:
+        raise UnsupportedOperationError(f"The catalog {given.catalog} has no check of its own.")
+    findings = plain(check())
+    show(findings if findings else "The catalog is whole.", given.json)
+    return INTERNAL_EXIT if findings else 0

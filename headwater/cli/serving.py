@@ -1,0 +1,195 @@
+"""`headwater serve` and `headwater token`: the verbs that need the server extra, or the catalog's own store."""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+from typing import Any
+
+from headwater.cli.output import show
+from headwater.clock import Clock, SystemClock
+from headwater.config import connect, load_profile, open_catalog
+from headwater.errors import InvalidInputError, UnsupportedOperationError
+from headwater.names import parse
+from headwater.rest.keys import KeyRecord, create_key, list_keys, revoke_key
+from headwater.rest.settings import JwtSettings, Limits, Settings
+from headwater.store import Store
+
+SERVER_KEYS = ("jwt_issuer", "jwt_audience", "jwt_jwks", "jwt_algorithms", "jwt_role_claim", "jwt_scope_claim")
+_DURATION = re.compile(r"^(\d+)([smhd])$")
+_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+
+
+def add_serving(verbs: Any) -> None:
+    """The arguments of `serve` and `token`."""
+    serve = verbs.add_parser("serve", help="serve a catalog over the Lance REST protocol")
+    serve.add_argument("catalog", nargs="?", help="a path, a URI, or the name of a profile")
+    serve.add_argument("--property", action="append", default=[], metavar="KEY=VALUE", help="as `connect` takes them")
+    serve.add_argument("--host", default="127.0.0.1", help="the address to listen on (127.0.0.1)")
+    serve.add_argument("--port", type=int, default=8080, help="the port to listen on (8080); 0 picks one")
+    serve.add_argument("--workers", type=int, default=1, help="so many processes (1)")
+    serve.add_argument("--insecure", action="store_true", help="serve others without asking who they are")
+    serve.add_argument("--max-body", type=int, help="largest Arrow body, in bytes")
+    serve.add_argument("--max-page", type=int, help="largest page of a list")
+    serve.add_argument("--rate-limit", type=float, default=0.0, help="requests a second and caller (no limit)")
+    serve.add_argument("--timeout", type=float, help="longest time for a request, in seconds")
+    serve.add_argument("--no-access-log", action="store_true", help="log only failures")
+    serve.add_argument("--jwt-issuer", action="append", help="a token issuer to believe (repeatable)")
+    serve.add_argument("--jwt-audience", help="the audience that tokens must be for")
+    serve.add_argument("--jwt-jwks", help="the issuers' key set: a file or an https URL")
+    serve.add_argument("--jwt-algorithms", help="accepted algorithms (RS256,ES256,EdDSA)")
+    serve.add_argument("--jwt-role-claim", help="the claim with the role (role)")
+    serve.add_argument("--jwt-scope-claim", help="the claim with the scopes (none: the whole catalog)")
+    serve.set_defaults(run=run_serve, json=False)
+    _add_token(verbs)
+
+
+def _add_token(verbs: Any) -> None:
+    token = verbs.add_parser("token", help="API keys of a catalog").add_subparsers(dest="action", required=True)
+    for name, about in (("create", "make a key and print it, once"), ("list", "list keys"), ("revoke", "revoke a key")):
+        action = token.add_parser(name, help=about)
+        action.add_argument("catalog", help="a path, a URI, or the name of a profile")
+        action.add_argument("--property", action="append", default=[], metavar="KEY=VALUE")
+        action.add_argument("--json", action="store_true", help="print JSON")
+        action.set_defaults(run=run_token)
+        if name == "create":
+            action.add_argument("--role", required=True, help="reader, writer or admin")
+            action.add_argument("--scope", default="", help="only this namespace and what is below it")
+            action.add_argument("--delimiter", default=".", help="between the names of the scope (.)")
+            action.add_argument("--name", default="", help="a note on what the key is for")
+            action.add_argument("--expires", help="how long it is valid, such as 12h or 30d")
+        elif name == "revoke":
+            action.add_argument("id", help="the id of the key, as `token list` shows it")
+
+
+def properties_of(pairs: list[str]) -> dict[str, str]:
+    """`key=value` texts as properties."""
+    found: dict[str, str] = {}
+    for text in pairs:
+        key, equals, value = text.partition("=")
+        if not equals or not key:
+            raise InvalidInputError(f"--property {text!r} is not key=value.")
+        found[key] = value
+    return found
+
+
+def open_target(target: str | None, properties: dict[str, str]) -> Any:
+    """The catalog to serve; the server's own settings in a profile are not the catalog's."""
+    profile = load_profile(target) if target else None
+    if profile is None or not any(key in profile for key in SERVER_KEYS):
+        return open_catalog(target, properties)
+    kept = {key: value for key, value in profile.items() if key not in SERVER_KEYS}
+    impl = kept.pop("impl", kept.pop("type", "rest" if "uri" in kept else "dir"))
+    return connect(str(impl), {**kept, **properties})
+
+
+def run_serve(given: argparse.Namespace) -> int:
+    try:
+        from headwater.rest.serve import Plan, serve
+    except ModuleNotFoundError as missing:
+        raise UnsupportedOperationError(f"`headwater serve` needs {missing.name}: install headwater[server].") from None
+    if given.workers < 1:
+        raise InvalidInputError("--workers must be at least 1.")
+    profile = (load_profile(given.catalog) if given.catalog else None) or {}
+    plan = Plan(
+        target=given.catalog,
+        properties=properties_of(given.property),
+        open=open_target,
+        settings=settings_of(given, profile),
+        host=given.host,
+        port=given.port,
+        workers=given.workers,
+        insecure=given.insecure,
+    )
+    return serve(
+        plan, lambda url: print(f"Headwater serves {given.catalog or 'the default profile'} at {url}", flush=True)
+    )
+
+
+def settings_of(given: argparse.Namespace, profile: dict[str, Any]) -> Settings:
+    """The settings of a server: the command line first, then the profile."""
+    told: dict[str, Any] = {
+        "arrow_body": given.max_body,
+        "page": given.max_page,
+        "request_seconds": given.timeout,
+        "requests_per_second": given.rate_limit,
+    }
+    limits = Limits(**{key: value for key, value in told.items() if value is not None})
+    return Settings(limits=limits, jwt=jwt_of(given, profile), access_log=not given.no_access_log)
+
+
+def jwt_of(given: argparse.Namespace, profile: dict[str, Any]) -> JwtSettings | None:
+    def chosen(name: str) -> Any:
+        value = getattr(given, name)
+        return profile.get(name) if value is None else value
+
+    issuers, audience, jwks = chosen("jwt_issuer"), chosen("jwt_audience"), chosen("jwt_jwks")
+    if not (issuers or audience or jwks):
+        return None
+    if not (issuers and audience and jwks):
+        raise InvalidInputError("JWT authentication needs --jwt-issuer, --jwt-audience and --jwt-jwks, all three.")
+    more: dict[str, Any] = {"role_claim": chosen("jwt_role_claim"), "scope_claim": chosen("jwt_scope_claim")}
+    algorithms = chosen("jwt_algorithms")
+    if algorithms:
+        more["algorithms"] = tuple(name.strip() for name in algorithms.split(","))
+    listed = issuers.split(",") if isinstance(issuers, str) else issuers
+    kept = {key: value for key, value in more.items() if value is not None}
+    return JwtSettings(tuple(listed), audience, jwks, **kept)
+
+
+def run_token(given: argparse.Namespace) -> int:
+    store, clock = _store(given), SystemClock()
+    if given.action == "create":
+        return _create(given, store, clock)
+    if given.action == "revoke":
+        show({"revoked": revoke_key(store, clock, given.id).id}, given.json)
+        return 0
+    records = [shown(record, clock.now_ms()) for record in list_keys(store)]
+    if records or given.json:
+        show(records, given.json)
+    return 0
+
+
+def _create(given: argparse.Namespace, store: Store, clock: Clock) -> int:
+    scope = list(parse(given.scope, given.delimiter).names)
+    record, text = create_key(store, clock, given.role, scope, given.name, _expiry(given.expires, clock))
+    if given.json:
+        show({"key": text, **shown(record, clock.now_ms())}, True)
+        return 0
+    print(text)
+    print(f"This is the only time the key is shown. Its id is {record.id}.", file=sys.stderr)
+    return 0
+
+
+def shown(record: KeyRecord, now_ms: int) -> dict[str, Any]:
+    """What may be shown of a key: never its hash."""
+    state = "valid" if record.is_valid(now_ms) else "revoked" if record.revoked_ms else "expired"
+    return {
+        "id": record.id,
+        "role": record.role,
+        "scope": ".".join(record.scope) or "(everything)",
+        "state": state,
+        "name": record.name,
+        "created_ms": record.created_ms,
+        "expires_ms": record.expires_ms,
+    }
+
+
+def _expiry(text: str | None, clock: Clock) -> int | None:
+    if text is None:
+        return None
+    match = _DURATION.match(text)
+    if not match:
+        raise InvalidInputError(f"--expires {text!r} is not a time such as 90m, 12h or 30d.")
+    return clock.now_ms() + int(match[1]) * _SECONDS[match[2]] * 1000
+
+
+def _store(given: argparse.Namespace) -> Store:
+    namespace = open_target(given.catalog, properties_of(given.property))
+    store = getattr(namespace, "store", None)
+    if store is None:
+        raise UnsupportedOperationError(
+            f"{given.catalog} has no storage of its own for keys: create them where the catalog is, not through REST."
+        )
+    return store  # type: ignore[no-any-return]
