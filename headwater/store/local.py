@@ -129,6 +129,17 @@ class LocalStore:
             with contextlib.suppress(OSError):
                 os.rmdir(path)
 
+    def sweep(self, before_ms: int) -> int:
+        """Remove the temporary files that killed writers left behind before a time; how many there were."""
+        count = 0
+        for folder, _, names in os.walk(self.root):
+            for path in (os.path.join(folder, name) for name in names if name.endswith(TEMPORARY_SUFFIX)):
+                with contextlib.suppress(FileNotFoundError):
+                    if os.stat(path).st_mtime_ns // 1_000_000 < before_ms:
+                        os.unlink(path)
+                        count += 1
+        return count
+
     def sync(self, keys: Sequence[str]) -> None:
         paths = [self._path(key) for key in keys]
         for path in (*paths, *{os.path.dirname(path) for path in paths}):

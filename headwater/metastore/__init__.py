@@ -1,0 +1,35 @@
+"""The transactional metastore: the DeltaCAT storage model, usable on its own (docs/formats/metastore.md).
+
+Metastore -> Transaction -> draft, edits (what it read, what it will change) -> commit (rules, groups) -> log (slots)
+    |                                                                                                        |
+    +-----> Snapshot (any slot) -> views -> index <------------------- folds --------------------------------+
+                                                                       published layout <- publish <---------+
+"""
+
+from headwater.metastore.metastore import Metastore
+from headwater.metastore.objects import (
+    Collected,
+    Delta,
+    LogChange,
+    LogEntry,
+    Object,
+    Problem,
+    RevisionEntry,
+)
+from headwater.metastore.reading import Snapshot
+from headwater.metastore.records import DataFile
+from headwater.metastore.transaction import Transaction
+
+__all__ = [
+    "Collected",
+    "DataFile",
+    "Delta",
+    "LogChange",
+    "LogEntry",
+    "Metastore",
+    "Object",
+    "Problem",
+    "RevisionEntry",
+    "Snapshot",
+    "Transaction",
+]

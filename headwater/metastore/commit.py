@@ -1,0 +1,144 @@
+"""Group commit: the transactions that wait together are taken together, into one slot.
+
+Whoever holds `_leading` takes all that wait, checks each against the head, and takes the next slot for those that still
+hold. No lock is held by anybody outside of this process, so a dead writer blocks nobody.
+"""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass, field
+
+from headwater.errors import CommitStateUnknownError, LanceNamespaceError, ThrottlingError
+from headwater.metastore.draft import Draft
+from headwater.metastore.log import Log
+from headwater.metastore.publish import files_of
+from headwater.metastore.records import Slot, Txn
+from headwater.metastore.rules import Group, Header, compile_txn, conflict, refused
+
+MAX_CLAIMS = 10_000
+MAX_GROUP = 256
+
+
+@dataclass(slots=True)
+class Waiting:
+    """A transaction on its way into a slot."""
+
+    draft: Draft
+    header: Header
+    boundary: int = 0
+    done: bool = False
+    error: BaseException | None = None
+    slot: int = 0
+    time: int = 0
+    txn: Txn | None = None
+
+
+@dataclass(slots=True)
+class Committer:
+    """Commits transactions into the log."""
+
+    log: Log
+    max_key: int
+    _waiting: list[Waiting] = field(default_factory=list)
+    _queue: threading.Lock = field(default_factory=threading.Lock)
+    _leading: threading.Lock = field(default_factory=threading.Lock)
+
+    def commit(self, draft: Draft, header: Header, boundary: int = 0) -> int:
+        """Commit and publish; the slot. Conflict (14) if the head has moved in a way that matters."""
+        mine = Waiting(draft, header, boundary)
+        with self._queue:
+            self._waiting.append(mine)
+        with self._leading:
+            if not mine.done:
+                self._lead(mine)
+        if mine.error is not None:
+            raise mine.error
+        assert mine.txn is not None
+        self.log.store.put_all(files_of(mine.slot, mine.time, mine.txn), durable=False)
+        self.log.published(mine.slot)
+        if self.log.due:
+            self._checkpoint()
+        return mine.slot
+
+    def _checkpoint(self) -> None:
+        with self._leading:
+            if self.log.due:
+                self.log.checkpoint()
+
+    def _lead(self, mine: Waiting) -> None:
+        """Commit in groups until `mine` is decided; a failure of the store is told to all of its group."""
+        while not mine.done:
+            with self._queue:
+                group, self._waiting = self._waiting[:MAX_GROUP], self._waiting[MAX_GROUP:]
+            try:
+                self.log.prepare()
+                self._commit_group(group)
+            except BaseException as error:
+                told = error if isinstance(error, LanceNamespaceError) else _interrupted()
+                for waiting in group:
+                    if not waiting.done:
+                        waiting.done, waiting.error = True, told
+                raise
+            with self._queue:
+                self._waiting[:0] = [waiting for waiting in group if not waiting.done]
+
+    def _commit_group(self, group: list[Waiting]) -> None:
+        for attempt in range(MAX_CLAIMS):
+            number, slot, taken = self._draw_up(group)
+            if not taken:
+                return
+            if self.log.claim(number, slot):
+                self._settle(number, slot, taken)
+                return
+            self.log.refresh()
+            if attempt > 2:
+                self.log.clock.pause(min(attempt, 5))
+        raise ThrottlingError(
+            f"Other writers took {MAX_CLAIMS} slots in a row: nothing was committed, try again later."
+        )
+
+    def _draw_up(self, group: list[Waiting]) -> tuple[int, Slot, list[Waiting]]:
+        """The next slot, with those of the group that hold at the head and do not depend on each other."""
+        log = self.log
+        with log.lock:
+            taken = self._compile(group)
+            now = max(log.clock.now_ms(), log.index.times[-1])
+            transactions = tuple(waiting.txn for waiting in taken if waiting.txn is not None)
+            boundary = max((waiting.boundary for waiting in taken), default=0)
+            slot = Slot(log.clock.uuid(), now, log.index.published, boundary, transactions)
+            return log.index.slot + 1, slot, taken
+
+    def _compile(self, group: list[Waiting]) -> list[Waiting]:
+        made = Group()
+        taken: list[Waiting] = []
+        for waiting in group:
+            if waiting.done:
+                continue
+            reason = conflict(self.log.index, waiting.draft)
+            if reason is not None:
+                waiting.done, waiting.error = True, refused(reason)
+                continue
+            if taken and not made.written.isdisjoint(waiting.draft.reads):
+                continue  # it depends on one before it, and is decided with the next slot
+            try:
+                waiting.txn = compile_txn(self.log.index, waiting.draft, waiting.header, made, self.max_key)
+            except LanceNamespaceError as error:
+                waiting.done, waiting.error = True, error
+                return self._compile(group)
+            taken.append(waiting)
+        return taken
+
+    def _settle(self, number: int, slot: Slot, taken: list[Waiting]) -> None:
+        with self.log.lock:
+            self.log.publishing(number, len(taken))
+            if self.log.fold(number, slot):
+                self.log.due = True
+        for waiting in taken:
+            waiting.slot, waiting.time, waiting.done = number, slot.time, True
+
+
+def _interrupted() -> CommitStateUnknownError:
+    return CommitStateUnknownError(
+        "The thread that was committing this transaction was interrupted. It may have landed: look before repeating it."
+    )

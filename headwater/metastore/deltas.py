@@ -1,0 +1,159 @@
+"""The deltas of a stream: a short tail in memory, the rest in immutable segment files that are read on demand.
+
+A million deltas as Python objects would fill the memory, so at deterministic slots (`Index.fold`) every process seals
+the tails into a segment: the same content everywhere, so whoever finds its file missing may write it.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import OrderedDict
+from collections.abc import Iterator
+
+import msgspec
+
+from headwater.errors import CorruptFileError
+from headwater.metastore.layout import segment_key, slot_key
+from headwater.metastore.records import SEGMENT, DeltaBody, decode, decode_delta, decode_slot, encode, seal, unseal
+from headwater.store import KeyNotFoundError, Store
+
+CACHED_SEGMENTS = 4
+
+
+class Stored(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """A delta as kept: where it stands, the slot that committed it, and the bytes of its revision file."""
+
+    position: int
+    slot: int
+    body: bytes
+
+
+class Run(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """The deltas of one stream that stand in one segment."""
+
+    segment: int
+    first: int
+    last: int
+    first_slot: int
+    last_slot: int
+
+
+class DeltaLog(msgspec.Struct, array_like=True, gc=False):
+    """All deltas of one stream, in order of position, which is also the order of commit."""
+
+    last: int = 0
+    changed: int = 0
+    runs: list[Run] = []
+    tail: list[Stored] = []
+    dropped: dict[int, int] = {}
+
+    def add(self, position: int, slot: int, body: bytes) -> None:
+        self.tail.append(Stored(position, slot, body))
+        self.last = position
+        self.changed = slot
+
+    def drop(self, position: int, slot: int) -> None:
+        self.dropped[position] = slot
+        self.changed = slot
+
+    def seal(self, segment: int) -> list[Stored]:
+        """Move the tail into a run of this segment; what it held is handed back, to be written."""
+        sealed, self.tail = self.tail, []
+        self.runs.append(Run(segment, sealed[0].position, sealed[-1].position, sealed[0].slot, sealed[-1].slot))
+        return sealed
+
+    def visible(self, stored: Stored, at: int) -> bool:
+        dropped = self.dropped.get(stored.position)
+        return stored.slot <= at and (dropped is None or dropped > at)
+
+
+Segment = dict[str, list[Stored]]
+_segments = msgspec.msgpack.Decoder(Segment)
+
+
+class Segments:
+    """The segment files of a catalog, and those sealed here that may not be written yet."""
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+        self.pending: dict[int, Segment] = {}
+        self._cache: OrderedDict[int, Segment] = OrderedDict()
+
+    def flush(self) -> None:
+        """Write the pending segments that no other process has written; their content is the same for all."""
+        for number in list(self.pending):
+            key = segment_key(number)
+            if self.store.head(key) is None:
+                self.store.put(key, seal(SEGMENT, encode(self.pending[number])))
+            self.pending.pop(number, None)
+
+    def let_go(self) -> None:
+        """Forget the older pending segments that have been written by whoever took their slot."""
+        for number in sorted(self.pending)[:-1]:
+            if self.store.head(segment_key(number)) is not None:
+                del self.pending[number]
+
+    def read(self, stream: str, run: Run) -> list[Stored]:
+        """The deltas of one run. A damaged segment is read from the slots it was made of, while they are kept."""
+        found = self.pending.get(run.segment) or self._cache.get(run.segment)
+        if found is None:
+            try:
+                found = self._load(run.segment)
+            except CorruptFileError as damaged:
+                return self._from_slots(stream, run, damaged)
+        return found.get(stream, [])
+
+    def _load(self, number: int) -> Segment:
+        key = segment_key(number)
+        try:
+            data = self.store.get(key)
+        except KeyNotFoundError:
+            raise CorruptFileError(key, "it is missing") from None
+        found = self._cache[number] = decode(_segments, key, unseal(key, data, SEGMENT))
+        while len(self._cache) > CACHED_SEGMENTS:
+            self._cache.popitem(last=False)
+        return found
+
+    def _from_slots(self, stream: str, run: Run, damaged: CorruptFileError) -> list[Stored]:
+        found: list[Stored] = []
+        for number in range(run.first_slot, run.last_slot + 1):
+            try:
+                slot = decode_slot(slot_key(number), self.store.get(slot_key(number)))
+            except (KeyNotFoundError, CorruptFileError):
+                raise damaged from None
+            for change in (change for txn in slot.transactions for change in txn.changes):
+                if change.kind == "delta" and change.operation == "create" and stream_of(change.key)[0] == stream:
+                    found.append(Stored(stream_of(change.key)[2], number, change.body))
+        return found
+
+
+def delta_key(stream: str, partition: str, position: int) -> str:
+    return f"{stream}/{partition}/{position}"
+
+
+def stream_of(key: str) -> tuple[str, str, int]:
+    """A delta's key taken apart: stream, partition id, position."""
+    stream, partition, position = key.rsplit("/", 2)
+    return stream, partition, int(position)
+
+
+def read_deltas(
+    segments: Segments, stream: str, log: DeltaLog, after: int, at: int, dropped: bool = False
+) -> Iterator[Stored]:
+    """The deltas after a position, as they were at a slot. Runs that cannot hold any are not read."""
+    start = bisect_right(log.runs, after, key=lambda run: run.last)
+    for run in log.runs[start:]:
+        if run.first_slot > at:
+            return
+        for stored in segments.read(stream, run):
+            if stored.position > after and (dropped or log.visible(stored, at)):
+                yield stored
+    for stored in tuple(log.tail):
+        if stored.position > after and (dropped or log.visible(stored, at)):
+            yield stored
+
+
+def find_delta(segments: Segments, stream: str, log: DeltaLog, position: int, at: int) -> DeltaBody | None:
+    for stored in read_deltas(segments, stream, log, position - 1, at):
+        return decode_delta(stream, stored.body) if stored.position == position else None
+    return None

@@ -1,0 +1,123 @@
+"""An open transaction's view: the index at its snapshot with its own changes laid over it, and all it has read.
+
+Reads are noted as short texts, checked at commit by `rules.conflict`: `n` a name, `o` an object, `c` the children of a
+namespace, `d` the deltas of a stream, `x` one delta.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from headwater.metastore.records import DataFile, Node, Revision
+from headwater.metastore.views import IndexView, Item
+
+
+@dataclass(slots=True)
+class Appended:
+    """A delta that was asked for. Its position is known once the transaction is committed."""
+
+    stream: str
+    stream_home: str
+    path: tuple[str, ...]
+    partition: str
+    values: tuple[Any, ...] | None
+    type: str
+    files: tuple[DataFile, ...]
+    properties: dict[str, Any]
+    wanted: int | None = None
+    position: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DroppedDelta:
+    stream: str
+    stream_home: str
+    path: tuple[str, ...]
+    partition: str
+    position: int
+
+
+@dataclass(slots=True)
+class Draft:
+    """Reads fall through to the base; writes stay here until they are compiled into a slot."""
+
+    base: IndexView
+    reads: set[str] = field(default_factory=set)
+    items: dict[str, Item] = field(default_factory=dict)
+    paths: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    names: dict[tuple[str, str], str | None] = field(default_factory=dict)
+    moved: dict[str, dict[str, bool]] = field(default_factory=dict)
+    new_parts: dict[str, list[str]] = field(default_factory=dict)
+    appends: list[Appended] = field(default_factory=list)
+    dropped_deltas: list[DroppedDelta] = field(default_factory=list)
+
+    @property
+    def empty(self) -> bool:
+        return not (self.items or self.names or self.appends or self.dropped_deltas)
+
+    # Reading (the View protocol)
+
+    def mapped(self, parent: str, digest: str) -> str | None:
+        self.reads.add(f"n{parent}/{digest}")
+        if (parent, digest) in self.names:
+            return self.names[parent, digest]
+        return self.base.mapped(parent, digest)
+
+    def item(self, key: str, dropped: bool = False) -> Item | None:
+        own = self.items.get(key)
+        if own is None:
+            return self.base.item(key, dropped)
+        return own if dropped or own.revision.alive else None
+
+    def children(self, key: str) -> Iterable[str]:
+        self.reads.add(f"c{key}")
+        own = self.moved.get(key)
+        if own is None:
+            return self.base.children(key)
+        found = {child: None for child in self.base.children(key) if own.get(child, True)}
+        return {**found, **{child: None for child, here in own.items() if here}}
+
+    def parts(self, key: str) -> Iterable[str]:
+        self.reads.add(f"c{key}")
+        return [*self.base.parts(key), *self.new_parts.get(key, ())]
+
+    def past(self, key: str) -> Iterable[str]:
+        self.reads.add(f"c{key}")
+        gone = [child for child, here in self.moved.get(key, {}).items() if not here]
+        return [*self.base.past(key), *gone]
+
+    # Writing
+
+    def relied_on(self, key: str) -> None:
+        """The content of this object was read, or will be replaced: nobody else may have changed it meanwhile."""
+        self.reads.add(f"o{key}")
+
+    def add(self, node: Node, revision: Revision, path: tuple[str, ...]) -> None:
+        """A new object."""
+        self.relied_on(node.key)
+        self.items[node.key] = Item(node, revision)
+        self.paths[node.key] = path
+        if node.kind in ("namespace", "table"):
+            self.moved.setdefault(revision.parent, {})[node.key] = True
+        else:
+            self.new_parts.setdefault(revision.parent, []).append(node.key)
+
+    def change(self, item: Item, path: tuple[str, ...]) -> None:
+        """A new state of an object that exists or existed."""
+        key = item.node.key
+        self.relied_on(key)
+        before = self.item(key, dropped=True)
+        assert before is not None
+        self.items[key] = item
+        self.paths[key] = path
+        if before.revision.alive:
+            self.moved.setdefault(before.revision.parent, {})[key] = False
+        if item.revision.alive:
+            self.moved.setdefault(item.revision.parent, {})[key] = True
+
+    def name(self, parent: str, digest: str, key: str | None) -> None:
+        """Map a name to an object, or to nothing."""
+        self.reads.add(f"n{parent}/{digest}")
+        self.names[parent, digest] = key

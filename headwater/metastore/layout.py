@@ -1,0 +1,128 @@
+"""Every on-disk name of a metastore (deltacat-storage-model.md; docs/formats/metastore.md says them byte by byte).
+
+Published: object directories with `rev/`, name resolution directories, `txn/`. Private, below `.headwater/`: the
+commit slots that order the writers, the checkpoints and delta segments that bound the time to open.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from dataclasses import dataclass
+
+from headwater.errors import InvalidInputError
+
+FORMAT = 1
+FORMAT_KEY = ".headwater/metastore"
+CHECKPOINTS = ".headwater/checkpoints"
+SLOTS_PER_FOLDER = 1000
+OPERATIONS = ("create", "update", "delete")
+DATA_FOLDER = "data"
+MAX_REMOTE_KEY = 1024
+MAX_LOCAL_KEY = 3500
+
+_UUID = r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
+_REVISION = re.compile(rf"(?:(.+)/)rev/(\d{{20}})_(create|update|delete)_({_UUID})\.mpk")
+_MAPPING = re.compile(rf"(?:(.+)/)?([0-9a-f]{{40}})/(\d{{20}})_(create|update|delete)_({_UUID})\.({_UUID})")
+_TXN = re.compile(rf"txn/(\d+)[_-]({_UUID})")
+_DIGEST = re.compile(r"[0-9a-f]{40}")
+_NAMED_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+
+
+@dataclass(frozen=True, slots=True)
+class RevisionFile:
+    """A Metadata Revision File: `<home>/rev/<number>_<operation>_<txn>.mpk`."""
+
+    home: str
+    number: int
+    operation: str
+    txn: str
+
+
+@dataclass(frozen=True, slots=True)
+class MappingFile:
+    """A Name Mapping File, zero bytes: `<parent home>/<digest>/<number>_<operation>_<txn>.<object id>`."""
+
+    home: str
+    digest: str
+    number: int
+    operation: str
+    txn: str
+    object_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class TxnFile:
+    """A Transaction Log File: `txn/<start>_<txn>`; a `-` is read as well as the `_` that is written."""
+
+    start: int
+    txn: str
+
+
+def slot_key(number: int) -> str:
+    return f".headwater/slots/{number // SLOTS_PER_FOLDER:017d}/{number:020d}"
+
+
+def checkpoint_key(slot: int) -> str:
+    return f"{CHECKPOINTS}/{slot:020d}"
+
+
+def checkpoint_slot(key: str) -> int | None:
+    """The slot a checkpoint's key names; None for a file that is not a checkpoint."""
+    name = key.rsplit("/", 1)[-1]
+    return int(name) if len(name) == 20 and name.isascii() and name.isdigit() else None
+
+
+def segment_key(number: int) -> str:
+    return f".headwater/segments/{number:020d}"
+
+
+def txn_key(start: int, txn: str) -> str:
+    return f"txn/{start}_{txn}"
+
+
+def revision_key(home: str, number: int, operation: str, txn: str) -> str:
+    return f"{home}/rev/{number:020d}_{operation}_{txn}.mpk"
+
+
+def mapping_key(home: str, digest: str, number: int, operation: str, txn: str, object_id: str) -> str:
+    return below(home, f"{digest}/{number:020d}_{operation}_{txn}.{object_id}")
+
+
+def below(home: str, name: str) -> str:
+    """The key of `name` in an object's directory; the root's directory is the catalog root."""
+    return f"{home}/{name}" if home else name
+
+
+def parse_key(key: str) -> RevisionFile | MappingFile | TxnFile | None:
+    """What a published file's key says; None for a file that is not one."""
+    if match := _REVISION.fullmatch(key):
+        home, number, operation, txn = match.groups()
+        return RevisionFile(home, int(number), operation, txn)
+    if match := _MAPPING.fullmatch(key):
+        home, digest_hex, number, operation, txn, object_id = match.groups()
+        return MappingFile(home or "", digest_hex, int(number), operation, txn, object_id)
+    if match := _TXN.fullmatch(key):
+        return TxnFile(int(match[1]), match[2])
+    return None
+
+
+def canonical(parent: str, *parts: str) -> str:
+    """The Canonical String: the parent's, then the own parts, joined by `|` (a `|` inside a part is written `\\|`)."""
+    own = "|".join(part.replace("|", "\\|") if "|" in part else part for part in parts)
+    return f"{parent}|{own}" if parent else own
+
+
+def digest(canonical_string: str) -> str:
+    """The name of a Name Resolution Directory: the SHA-1 hex digest of the Canonical String."""
+    return hashlib.sha1(canonical_string.encode(), usedforsecurity=False).hexdigest()
+
+
+def check_named_id(id: str, what: str) -> str:
+    """A Named Immutable ID is a directory name that cannot be taken for any other directory of the layout."""
+    if not _NAMED_ID.fullmatch(id) or id in ("rev", DATA_FOLDER) or _DIGEST.fullmatch(id):
+        raise InvalidInputError(
+            f"{id!r} cannot be the id of a {what}: use 1 to 100 letters, digits, '.', '_' or '-', beginning with a "
+            f"letter or digit, other than 'rev' and '{DATA_FOLDER}'."
+        )
+    return id

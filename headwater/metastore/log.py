@@ -1,0 +1,216 @@
+"""The log of commit slots: reading on, taking the next slot, checkpoints. The only order there is.
+
+A slot is an object created if absent; the number is the order. What a process knows is an index folded up to some slot.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+
+from headwater.clock import Clock
+from headwater.errors import (
+    CommitStateUnknownError,
+    CorruptFileError,
+    LanceNamespaceError,
+    ServiceUnavailableError,
+    TransactionNotFoundError,
+)
+from headwater.metastore.deltas import Segments
+from headwater.metastore.index import Index
+from headwater.metastore.layout import (
+    CHECKPOINTS,
+    FORMAT,
+    FORMAT_KEY,
+    checkpoint_key,
+    checkpoint_slot,
+    slot_key,
+)
+from headwater.metastore.publish import missing
+from headwater.metastore.records import (
+    CATALOG,
+    CHECKPOINT,
+    SLOT,
+    Slot,
+    decode_slot,
+    encode,
+    is_collected,
+    seal,
+    unseal,
+)
+from headwater.store import KeyNotFoundError, Store, create, probe
+
+MAX_READ_AHEAD = 256
+KEPT_CHECKPOINTS = 2
+LOST_ANSWERS = 5
+
+
+class Log:
+    """The slots of one catalog, and the index they fold into. `lock` guards the index."""
+
+    def __init__(self, store: Store, clock: Clock) -> None:
+        self.store = store
+        self.clock = clock
+        self.lock = threading.RLock()
+        self.segments = Segments(store)
+        self.index = Index()
+        self.checkpointed = 0
+        self.due = False
+        self._own: dict[int, int] = {}
+        self._probed = False
+
+    # Reading
+
+    def open(self) -> None:
+        """Load the newest readable checkpoint and fold what follows. Nothing is written unless a crash left work."""
+        self._check_format()
+        self._load()
+        # A damaged slot stops us here; reads of the present will name it, the past before it stays readable.
+        with contextlib.suppress(CorruptFileError):
+            self.refresh(ahead=32)
+        self.repair()
+
+    def refresh(self, ahead: int = 1) -> Index:
+        """Fold the slots that were taken since we last looked: one request when there are none."""
+        with self.lock:
+            while True:
+                first = self.index.slot + 1
+                found = self._read(first, ahead)
+                whole = all(self._fold_bytes(number, data) for number, data in enumerate(found, first))
+                if whole and len(found) < ahead:
+                    self.segments.let_go()
+                    return self.index
+                ahead = min(2 * ahead, MAX_READ_AHEAD)
+
+    def read_slot(self, number: int) -> Slot:
+        key = slot_key(number)
+        try:
+            data = self.store.get(key)
+        except KeyNotFoundError:
+            raise CorruptFileError(key, "it is missing") from None
+        if is_collected(data):
+            raise TransactionNotFoundError(f"Slot {number} was collected: read the state and the log after it.")
+        return decode_slot(key, data)
+
+    def _read(self, first: int, count: int) -> list[bytes]:
+        keys = [slot_key(first + offset) for offset in range(count)]
+        if count == 1:
+            try:
+                return [self.store.get(keys[0])]
+            except KeyNotFoundError:
+                return []
+        found: list[bytes] = []
+        for data in self.store.get_all(keys):
+            if data is None:
+                break
+            found.append(data)
+        return found
+
+    def _fold_bytes(self, number: int, data: bytes) -> bool:
+        """False: the slot was collected, so the index was begun anew from a checkpoint that knows what it did."""
+        if is_collected(data):
+            self._load()
+            if self.index.slot < number:
+                raise CorruptFileError(slot_key(number), "it was collected, but no checkpoint holds what it did")
+            return False
+        self.fold(number, decode_slot(slot_key(number), data))
+        return True
+
+    def fold(self, number: int, slot: Slot) -> bool:
+        """True: this slot sealed the tails. Whoever took it writes the checkpoint."""
+        sealed = self.index.fold(number, slot)
+        if sealed:
+            self.segments.pending[number] = sealed
+        return sealed is not None
+
+    def _check_format(self) -> None:
+        try:
+            unseal(FORMAT_KEY, self.store.get(FORMAT_KEY), CATALOG)
+        except KeyNotFoundError:
+            return
+
+    def _load(self) -> None:
+        """The newest checkpoint that can be read; an empty index if there is none."""
+        for slot in self._checkpoints():
+            key = checkpoint_key(slot)
+            try:
+                self.index = Index.load(key, unseal(key, self.store.get(key), CHECKPOINT))
+            except (KeyNotFoundError, CorruptFileError):
+                continue
+            self.checkpointed = slot
+            self._own = {number: left for number, left in self._own.items() if number > slot}
+            return
+
+    def _checkpoints(self) -> list[int]:
+        slots = (checkpoint_slot(entry.key) for entry in self.store.children(CHECKPOINTS).entries)
+        return sorted((slot for slot in slots if slot is not None), reverse=True)
+
+    # Writing
+
+    def prepare(self) -> None:
+        """Before the first write: refuse a store whose conditional put lies, and say which format this is."""
+        if not self._probed:
+            probe(self.store, self.clock)
+            self.store.put(FORMAT_KEY, seal(CATALOG, encode({"format": FORMAT})))
+            self._probed = True
+
+    def claim(self, number: int, slot: Slot) -> bool:
+        """Take a slot, durably. False: it is somebody else's. A lost answer is looked into, never guessed."""
+        data = seal(SLOT, encode(slot))
+        for attempt in range(LOST_ANSWERS):
+            try:
+                return create(self.store, slot_key(number), data)
+            except CommitStateUnknownError:
+                raise
+            except ServiceUnavailableError:
+                self.clock.pause(attempt)
+        raise CommitStateUnknownError(
+            f"The store does not answer the write of slot {number}. The transaction may have landed: look for its id "
+            "in the log before repeating it."
+        )
+
+    # Publishing
+
+    def publishing(self, number: int, transactions: int) -> None:
+        """Slot `number` is ours; so many transactions of it are still to be published."""
+        self._own[number] = transactions
+
+    def published(self, number: int) -> None:
+        """One transaction of a slot is published. Moves the mark that slots carry: openers need not look behind it."""
+        with self.lock:
+            if number in self._own:
+                self._own[number] -= 1
+            while self._own.get(self.index.published + 1) == 0:
+                self.index.published += 1
+                del self._own[self.index.published]
+
+    def repair(self) -> int:
+        """Publish what a crash left unpublished; how many files that were. A reader without rights leaves it be."""
+        with self.lock:
+            first, last = self.index.published + 1, self.index.slot
+        written = 0
+        try:
+            for number in range(max(first, self.index.boundary + 1), last + 1):
+                lost = missing(self.store, number, self.read_slot(number))
+                if lost:
+                    self.store.put_all(lost, durable=False)
+                    written += len(lost)
+        except LanceNamespaceError:
+            return written
+        with self.lock:
+            self.index.published = max(self.index.published, last)
+        return written
+
+    # Checkpoints
+
+    def checkpoint(self) -> None:
+        """Write the segments and a checkpoint of the index as it is now; all but the last few are deleted."""
+        self.repair()
+        with self.lock:
+            self.segments.flush()
+            slot, payload = self.index.slot, self.index.dump()
+            self.due = False
+        self.store.put(checkpoint_key(slot), seal(CHECKPOINT, payload))
+        self.checkpointed = slot
+        for old in self._checkpoints()[KEPT_CHECKPOINTS:]:
+            self.store.delete(checkpoint_key(old))

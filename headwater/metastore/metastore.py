@@ -1,0 +1,211 @@
+"""The metastore: the DeltaCAT storage model with real transactions, on a local directory or an object store."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any, TypeVar
+
+from headwater.clock import Clock, SystemClock
+from headwater.errors import ConcurrentModificationError, InvalidInputError
+from headwater.metastore import collect, verify
+from headwater.metastore.commit import Committer
+from headwater.metastore.layout import MAX_LOCAL_KEY, MAX_REMOTE_KEY
+from headwater.metastore.log import Log
+from headwater.metastore.objects import (
+    Collected,
+    Deltas,
+    History,
+    Keys,
+    LogEntry,
+    Object,
+    Objects,
+    Problems,
+    moment_ms,
+)
+from headwater.metastore.reading import Snapshot, log_entries
+from headwater.metastore.rules import Header
+from headwater.metastore.transaction import DELTA_FORMAT, Path, Transaction
+from headwater.metastore.views import IndexView
+from headwater.store import LocalStore, Store, is_local, open_store
+
+MAX_RUNS = 500
+DEFAULT_KEEP = timedelta(days=7)
+FIRST_MS = 10**11  # whole numbers from here on are times in milliseconds, those below are slots
+Answer = TypeVar("Answer")
+
+
+class Metastore:
+    """A catalog root. Opening reads; the first write creates. Threads may share one; processes each open their own."""
+
+    def __init__(
+        self,
+        root: str | os.PathLike[str] | Store,
+        storage_options: Mapping[str, str] | None = None,
+        *,
+        clock: Clock | None = None,
+        author: str = "",
+    ) -> None:
+        self.store = open_store(os.fspath(root), storage_options) if isinstance(root, (str, os.PathLike)) else root
+        self.clock = clock or SystemClock()
+        self.author = author
+        local = is_local(os.fspath(root)) if isinstance(root, (str, os.PathLike)) else isinstance(root, LocalStore)
+        self._log = Log(self.store, self.clock)
+        self._committer = Committer(self._log, MAX_LOCAL_KEY if local else MAX_REMOTE_KEY)
+        self._collecting = threading.Lock()
+        self._log.open()
+
+    # Transactions
+
+    def transaction(self, message: str = "", author: str | None = None) -> Transaction:
+        """A transaction that reads the newest state. Use it in a `with` block: it commits where the block ends."""
+        with self._log.lock:
+            index = self._log.refresh()
+            view = IndexView(index, index.slot)
+        header = Header(self.clock.uuid(), self.clock.now_ms(), message, self.author if author is None else author)
+        return Transaction(view, self._log, self.clock, header, self._commit)
+
+    def run(
+        self,
+        work: Callable[[Transaction], Answer],
+        message: str = "",
+        author: str | None = None,
+        attempts: int = MAX_RUNS,
+    ) -> Answer:
+        """Run `work` in a transaction, again and anew when it conflicts, so many times at most."""
+        for attempt in range(max(attempts, 1)):
+            try:
+                with self.transaction(message, author) as tx:
+                    return work(tx)
+            except ConcurrentModificationError as conflict:
+                last = conflict
+                self.clock.pause(min(attempt, 6))
+        raise last
+
+    def undrop(self, path: Path) -> Object:
+        """Bring back what was dropped last at this path, with all that was dropped below it by the same transaction."""
+        return self.run(lambda tx: tx.undrop(path), f"undrop {'.'.join(path)}")
+
+    def _commit(self, tx: Transaction) -> int:
+        if tx.draft.empty:
+            return tx.draft.base.at
+        return self._committer.commit(tx.draft, tx.header)
+
+    # Reading the present
+
+    @property
+    def slot(self) -> int:
+        """The newest slot."""
+        return self._log.refresh().slot
+
+    def now(self) -> Snapshot:
+        """The newest state, to be read any number of times without looking for a newer one."""
+        with self._log.lock:
+            index = self._log.refresh()
+            return Snapshot(self._log, IndexView(index, index.slot))
+
+    def get(self, path: Path) -> Object:
+        return self.now().get(path)
+
+    def exists(self, path: Path) -> bool:
+        return self.now().exists(path)
+
+    def list(self, path: Path = ()) -> Objects:
+        """The namespaces and tables in a namespace, sorted by name."""
+        return self.now().list(path)
+
+    def deltas(
+        self,
+        path: Path,
+        after: int = 0,
+        *,
+        format: str = DELTA_FORMAT,
+        version: str | None = None,
+        partition: Sequence[Any] | None = None,
+    ) -> Deltas:
+        """The deltas of a table's stream after a position, in order."""
+        return self.now().deltas(path, after, format=format, version=version, partition=partition)
+
+    def versions(self, path: Path) -> Objects:
+        return self.now().versions(path)
+
+    def streams(self, path: Path, version: str | None = None) -> Objects:
+        return self.now().streams(path, version)
+
+    def partitions(self, path: Path, *, format: str = DELTA_FORMAT, version: str | None = None) -> Objects:
+        return self.now().partitions(path, format=format, version=version)
+
+    # Reading the past
+
+    def at(self, moment: int | float | datetime) -> Snapshot:
+        """The state at a slot (a whole number) or at a time (a datetime with a zone, or seconds or milliseconds since
+        the epoch). Slots before the last collection's boundary are gone, slots to come are refused."""
+        log = self._log
+        with log.lock:
+            if isinstance(moment, int) and moment < FIRST_MS:
+                slot = moment
+                if slot > log.index.slot:
+                    log.refresh()
+            else:
+                log.refresh()
+                slot = log.index.slot_at(moment if isinstance(moment, int) else moment_ms(moment))
+            if not log.index.boundary <= slot <= log.index.slot:
+                raise InvalidInputError(
+                    f"The catalog can be read at slots {log.index.boundary} to {log.index.slot}, not at {moment}."
+                )
+            return Snapshot(log, IndexView(log.index, slot))
+
+    def history(self, path: Path) -> History:
+        """Every revision kept of the object at this path, or of the one dropped there last, oldest first."""
+        return self.now().history(path)
+
+    def log(self, after: int | LogEntry | None = None) -> Iterator[LogEntry]:
+        """The committed transactions after a slot or an entry, in order and without a gap; None: all that are kept."""
+        index = self._log.refresh()
+        first = after.slot if isinstance(after, LogEntry) else (index.boundary if after is None else after) + 1
+        if first <= index.boundary:
+            raise InvalidInputError(
+                f"The log up to slot {index.boundary} was collected, so it cannot be read after {first - 1} without "
+                f"a gap. Read the state at slot {index.boundary} and the log after it."
+            )
+        entries = log_entries(self._log, first, index.slot)
+        if isinstance(after, LogEntry):
+            return (entry for entry in entries if (entry.slot, entry.ordinal) > (after.slot, after.ordinal))
+        return entries
+
+    # Keeping house
+
+    def checkpoint(self) -> None:
+        """Write a checkpoint now. They are written by themselves often enough; this is for after a bulk load."""
+        self._log.refresh()
+        self._log.prepare()
+        self._log.checkpoint()
+
+    def repair(self) -> Keys:
+        """Write anew every published file that is missing or damaged; their keys."""
+        self._log.refresh()
+        return verify.repair(self._log)
+
+    def verify(self) -> Problems:
+        """Read the root by the published layout alone, and every private file; what is damaged, missing or different
+        from the index. An empty list: the catalog is sound."""
+        return verify.verify(self._log)
+
+    def collect(self, keep: timedelta | int | None = None) -> Collected:
+        """Forget what is past retention, and delete what nothing can show any more.
+
+        `keep` is an age (a timedelta) or a number of slots; seven days unless given.
+        """
+        with self._collecting:
+            return collect.collect(self._log, self._committer, DEFAULT_KEEP if keep is None else keep, self.author)
+
+    def close(self) -> None:
+        """Nothing is held open: every acknowledged commit is durable and published."""
+
+    def __enter__(self) -> Metastore:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()

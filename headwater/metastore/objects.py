@@ -1,0 +1,167 @@
+"""What the metastore answers with: frozen values (deltacat-storage-model.md, "Naming, Mutability, ...")."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+
+from headwater.errors import InvalidInputError
+from headwater.metastore.records import DataFile, DeltaBody
+
+KINDS = ("namespace", "table", "table_version", "stream", "partition", "delta")
+DELTA_TYPES = ("append", "upsert", "delete")
+
+
+class Object(msgspec.Struct, frozen=True):
+    """A namespace, table, table version, stream or partition at one revision.
+
+    `locator` is its Canonical String; `home` is its Immutable ID Directory, relative to the catalog root.
+    """
+
+    id: str
+    name: str
+    kind: str
+    properties: dict[str, Any]
+    revision: int
+    path: tuple[str, ...]
+    locator: str
+    home: str
+    parts: tuple[Any, ...]
+    aliases: tuple[str, ...]
+    slot: int
+    time_ms: int
+
+
+class Delta(msgspec.Struct, frozen=True):
+    """One change of a stream. `position` is its place in the stream, `slot` the commit that put it there."""
+
+    position: int
+    type: str
+    files: tuple[DataFile, ...]
+    partition: str
+    properties: dict[str, Any]
+    slot: int
+    txn: str
+    time_ms: int
+    kind: str = "delta"
+    revision: int = 1
+
+    @property
+    def id(self) -> str:
+        return str(self.position)
+
+    @property
+    def name(self) -> str:
+        return str(self.position)
+
+
+class RevisionEntry(msgspec.Struct, frozen=True):
+    """One step of an object's history."""
+
+    revision: int
+    operation: str
+    name: str
+    properties: dict[str, Any]
+    aliases: tuple[str, ...]
+    slot: int
+    txn: str
+    time_ms: int
+
+
+class LogChange(msgspec.Struct, frozen=True):
+    """What one transaction did to one object. `path` is the object's at that commit, a delta's is its table's."""
+
+    operation: str
+    kind: str
+    id: str
+    path: tuple[str, ...]
+    revision: int
+    key: str
+    position: int | None = None
+
+
+class LogEntry(msgspec.Struct, frozen=True):
+    """One committed transaction. `ordinal` is its place in its slot: grouped commits share one."""
+
+    slot: int
+    ordinal: int
+    time: datetime
+    message: str
+    author: str
+    txn: str
+    changes: tuple[LogChange, ...]
+
+
+class Problem(msgspec.Struct, frozen=True):
+    """One finding of `verify`: the file, relative to the catalog root, and what is wrong with it."""
+
+    key: str
+    reason: str
+
+
+class Collected(msgspec.Struct, frozen=True):
+    """What a collection removed, by kind of file, and the oldest slot that can still be read."""
+
+    boundary: int
+    published: int
+    slots: int
+    segments: int
+    data: int
+
+
+Objects = list[Object]
+Deltas = list[Delta]
+History = list[RevisionEntry]
+Problems = list[Problem]
+Keys = list[str]
+
+
+def data_files(files: Iterable[Any]) -> tuple[DataFile, ...]:
+    """The files of a delta, given as DataFile, mapping (path, rows, bytes), triple or plain path."""
+    if isinstance(files, (str, bytes, Mapping)):
+        raise InvalidInputError("files is a list of data files, each a path with rows and bytes.")
+    return tuple(_data_file(file) for file in files)
+
+
+def _data_file(file: Any) -> DataFile:
+    try:
+        if isinstance(file, DataFile):
+            made = file
+        elif isinstance(file, str):
+            made = DataFile(file)
+        elif isinstance(file, Mapping):
+            made = DataFile(**file)
+        else:
+            made = DataFile(*file)
+        msgspec.convert(msgspec.to_builtins(made), DataFile)
+    except (TypeError, msgspec.ValidationError):
+        raise InvalidInputError(f"{file!r} is not a data file: give a path with rows and bytes.") from None
+    if not made.path or made.rows < 0 or made.bytes < 0:
+        raise InvalidInputError(f"{file!r} is not a data file: the path is empty, or rows or bytes are negative.")
+    return made
+
+
+def check_type(type: str) -> str:
+    if type not in DELTA_TYPES:
+        raise InvalidInputError(f"{type!r} is not a type of delta: use one of {', '.join(DELTA_TYPES)}.")
+    return type
+
+
+def delta_of(body: DeltaBody, slot: int) -> Delta:
+    return Delta(body.position, body.type, body.files, body.partition, dict(body.properties), slot, body.txn, body.time)
+
+
+def time_of(time_ms: int) -> datetime:
+    return datetime.fromtimestamp(time_ms / 1000, UTC)
+
+
+def moment_ms(moment: datetime | float) -> int:
+    """A time as milliseconds since the epoch: a datetime with a zone, or seconds as a float."""
+    if isinstance(moment, datetime):
+        if moment.tzinfo is None:
+            raise InvalidInputError("A time to read at needs a time zone: use datetime.now(UTC) or the like.")
+        return round(moment.timestamp() * 1000)
+    return int(moment * 1000)

@@ -1,0 +1,137 @@
+"""Reading at one slot, and the change feed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from headwater.errors import TransactionNotFoundError
+from headwater.metastore.deltas import stream_of
+from headwater.metastore.draft import Draft
+from headwater.metastore.edits import last_dropped
+from headwater.metastore.log import Log
+from headwater.metastore.objects import Deltas, History, LogChange, LogEntry, Object, Objects, RevisionEntry, time_of
+from headwater.metastore.records import Change, Slot
+from headwater.metastore.transaction import (
+    DELTA_FORMAT,
+    Path,
+    deltas_of,
+    exists,
+    find_stream,
+    find_version,
+    partition_id,
+    partition_values,
+)
+from headwater.metastore.views import (
+    IndexView,
+    Place,
+    children_of,
+    object_of,
+    own_values,
+    part_of,
+    resolve,
+    resolve_namespace,
+    resolve_table,
+)
+from headwater.names import object_id
+
+
+class Snapshot:
+    """The catalog as it is at one slot. Later commits do not show."""
+
+    def __init__(self, log: Log, view: IndexView) -> None:
+        self._log = log
+        self._view = view
+
+    @property
+    def slot(self) -> int:
+        return self._view.at
+
+    def get(self, path: Path) -> Object:
+        with self._log.lock:
+            return object_of(resolve(self._ready(), object_id(path)))
+
+    def exists(self, path: Path) -> bool:
+        with self._log.lock:
+            return exists(self._ready(), path)
+
+    def list(self, path: Path = ()) -> Objects:
+        with self._log.lock:
+            return children_of(self._view, resolve_namespace(self._ready(), object_id(path)))
+
+    def deltas(
+        self,
+        path: Path,
+        after: int = 0,
+        *,
+        format: str = DELTA_FORMAT,
+        version: str | None = None,
+        partition: Sequence[Any] | None = None,
+    ) -> Deltas:
+        with self._log.lock:
+            table = resolve_table(self._ready(), object_id(path))
+            stream = find_stream(self._view, table, find_version(self._view, table, version), format)
+            wanted = None if partition is None else partition_id(partition_values(partition))
+            return deltas_of(self._log.segments, self._view, stream.node.key, after, wanted)
+
+    def versions(self, path: Path) -> Objects:
+        with self._log.lock:
+            table = resolve_table(self._ready(), object_id(path))
+            return self._parts(table, table.key)
+
+    def streams(self, path: Path, version: str | None = None) -> Objects:
+        with self._log.lock:
+            table = resolve_table(self._ready(), object_id(path))
+            return self._parts(table, find_version(self._view, table, version).node.key)
+
+    def partitions(self, path: Path, *, format: str = DELTA_FORMAT, version: str | None = None) -> Objects:
+        with self._log.lock:
+            table = resolve_table(self._ready(), object_id(path))
+            above = find_version(self._view, table, version)
+            return self._parts(table, find_stream(self._view, table, above, format).node.key)
+
+    def history(self, path: Path) -> History:
+        with self._log.lock:
+            id = object_id(path)
+            dropped = None if exists(self._ready(), path) or id.is_root else last_dropped(Draft(self._view), id)
+            node = dropped.node if dropped is not None else resolve(self._view, id).item.node
+            return [
+                RevisionEntry(
+                    revision.number,
+                    revision.operation,
+                    revision.name,
+                    own_values(revision.properties),
+                    revision.aliases,
+                    revision.slot,
+                    revision.txn,
+                    revision.time,
+                )
+                for revision in node.versions
+                if revision.slot <= self._view.at
+            ]
+
+    def _ready(self) -> IndexView:
+        if self._view.at < self._view.index.boundary:
+            raise TransactionNotFoundError(f"Slot {self._view.at} was collected: take a newer snapshot.")
+        return self._view
+
+    def _parts(self, table: Place, key: str) -> Objects:
+        return [part_of(self._view, table, part) for part in self._view.parts(key)]
+
+
+def log_entries(log: Log, first: int, last: int) -> Iterator[LogEntry]:
+    """The change feed: one entry for each committed transaction, in the order of the slots."""
+    for number in range(first, last + 1):
+        yield from entries_of(number, log.read_slot(number))
+
+
+def entries_of(number: int, slot: Slot) -> Iterator[LogEntry]:
+    for ordinal, txn in enumerate(slot.transactions):
+        changes = tuple(_log_change(change) for change in txn.changes)
+        yield LogEntry(number, ordinal, time_of(slot.time), txn.message, txn.author, txn.id, changes)
+
+
+def _log_change(change: Change) -> LogChange:
+    position = stream_of(change.key)[2] if change.kind == "delta" else None
+    id = change.key.rsplit("/", 1)[-1]
+    return LogChange(change.operation, change.kind, id, change.path, change.number, change.key, position)

@@ -1,0 +1,263 @@
+"""The rules of a commit, pure: does a transaction still hold at the head, and which records does it become?"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from headwater.errors import ConcurrentModificationError, InvalidInputError
+from headwater.metastore.deltas import delta_key
+from headwater.metastore.draft import Appended, Draft, DroppedDelta
+from headwater.metastore.index import NAMED, Index
+from headwater.metastore.layout import FORMAT, below
+from headwater.metastore.records import (
+    Change,
+    DeltaBody,
+    Mapped,
+    Node,
+    Revision,
+    Txn,
+    body_of,
+    encode,
+)
+from headwater.metastore.views import IndexView, Item
+
+WORDS = {
+    "n": "a name it read or wrote",
+    "o": "an object it read or wrote",
+    "c": "the children of a namespace it read",
+    "d": "the deltas of a stream it read",
+    "x": "a delta it dropped",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    """What a transaction says of itself."""
+
+    id: str
+    start: int
+    message: str
+    author: str
+
+
+@dataclass(slots=True)
+class Group:
+    """What the transactions of one slot, taken so far, have changed; none of it is in the index yet."""
+
+    written: set[str] = field(default_factory=set)
+    positions: dict[str, int] = field(default_factory=dict)
+    partitions: set[str] = field(default_factory=set)
+
+
+def last_change(index: Index, read: str) -> int:
+    """The last slot that changed what was read; 0 if nothing did."""
+    kind, key = read[0], read[1:]
+    if kind == "n":
+        versions = index.name_versions(key)
+        return versions[-1].slot if versions else 0
+    if kind == "o":
+        node = index.node(key)
+        return node.versions[-1].slot if node is not None else 0
+    if kind == "c":
+        return index.touched.get(key, 0)
+    if kind == "d":
+        log = index.streams.get(key)
+        return log.changed if log is not None else 0
+    stream, _, position = key.rpartition("/")
+    log = index.streams.get(stream)
+    return log.dropped.get(int(position), 0) if log is not None else 0
+
+
+def conflict(index: Index, draft: Draft) -> str | None:
+    """Why the transaction cannot follow the head: a slot after its snapshot changed what it read or wrote."""
+    if index.slot == draft.base.at:
+        return None
+    if draft.base.at < index.boundary:
+        return "its snapshot was collected meanwhile"
+    for read in draft.reads:
+        slot = last_change(index, read)
+        if slot > draft.base.at:
+            return f"slot {slot} changed {WORDS[read[0]]}"
+    return None
+
+
+def refused(reason: str) -> ConcurrentModificationError:
+    return ConcurrentModificationError(
+        f"The transaction was not committed: {reason} after it began. Nothing was changed: look again and decide anew, "
+        "or use run(), which does."
+    )
+
+
+def compile_txn(index: Index, draft: Draft, header: Header, group: Group, max_key: int) -> Txn:
+    """The records of a transaction that follows the head. Positions are assigned here. Marks `group`."""
+    changes: list[Change] = []
+    for key, item in draft.items.items():
+        _compile_item(index, draft, header, key, item, changes)
+    for append in draft.appends:
+        append.path = _path(draft, append.stream)
+        changes.extend(_compile_append(index, append, header, group))
+    changes.extend(_compile_drop(drop, header) for drop in draft.dropped_deltas)
+    mappings = _compile_names(index, draft)
+    for change in changes:
+        _check_length(change, max_key)
+    group.written.update(_written(draft, changes, mappings))
+    return Txn(header.id, header.start, header.message, header.author, tuple(changes), tuple(mappings))
+
+
+def _compile_item(index: Index, draft: Draft, header: Header, key: str, item: Item, changes: list[Change]) -> None:
+    before = index.node(key)
+    last = before.versions[-1] if before is not None else None
+    alive = item.revision.alive
+    if not alive and (last is None or not last.alive):
+        return  # created and dropped again in this transaction
+    operation = "delete" if not alive else "create" if last is None or not last.alive else "update"
+    revision = Revision(
+        0,
+        last.number + 1 if last is not None else 1,
+        operation,
+        header.id,
+        header.start,
+        item.revision.parent,
+        item.revision.parts,
+        item.revision.properties,
+        item.revision.aliases,
+    )
+    link = _link(draft, item)
+    changes.append(_change(item.node, revision, _path(draft, key), link))
+
+
+def _path(draft: Draft, key: str) -> tuple[str, ...]:
+    """The object's path as this transaction leaves it; of a dropped object, the path it was dropped at."""
+    item = draft.item(key, dropped=True)
+    if item is None or not item.revision.alive:
+        return draft.paths.get(key, ())
+    if item.node.kind not in NAMED:
+        return _path(draft, item.revision.parent)
+    return (*_path(draft, item.revision.parent), item.revision.name) if item.revision.parent else (item.revision.name,)
+
+
+def _change(node: Node, revision: Revision, path: tuple[str, ...], link: str) -> Change:
+    return Change(
+        node.kind, revision.operation, node.key, node.home, revision.number, path, body_of(node, revision), link
+    )
+
+
+def _link(draft: Draft, item: Item) -> str:
+    """A moved object's directory stays; below its new parent stands a second one with its revisions only."""
+    if item.node.kind not in ("namespace", "table"):
+        return ""
+    parent = draft.item(item.revision.parent, dropped=True) if item.revision.parent else None
+    expected = below(parent.node.home if parent else "", item.node.id)
+    return "" if expected == item.node.home else expected
+
+
+def _compile_append(index: Index, append: Appended, header: Header, group: Group) -> list[Change]:
+    changes: list[Change] = []
+    partition = f"{append.stream}/{append.partition}"
+    if partition not in group.partitions and index.node(partition) is None:
+        node = Node(partition, append.partition, "partition", f"{append.stream_home}/{append.partition}", [])
+        parts = (append.partition, append.values)
+        revision = Revision(0, 1, "create", header.id, header.start, append.stream, parts, {})
+        changes.append(_change(node, revision, append.path, ""))
+    group.partitions.add(partition)
+    append.position = group.positions[append.stream] = _position(index, append, group)
+    home = f"{append.stream_home}/{append.partition}/{append.position}"
+    body = DeltaBody(
+        FORMAT,
+        "delta",
+        str(append.position),
+        append.position,
+        append.type,
+        append.partition,
+        append.files,
+        append.properties,
+        1,
+        "create",
+        header.id,
+        header.start,
+    )
+    key = delta_key(append.stream, append.partition, append.position)
+    changes.append(Change("delta", "create", key, home, 1, append.path, encode(body)))
+    return changes
+
+
+def _position(index: Index, append: Appended, group: Group) -> int:
+    """The next position of the stream; a position that was asked for must not be taken or passed."""
+    log = index.streams.get(append.stream)
+    last = group.positions.get(append.stream, log.last if log is not None else 0)
+    if append.wanted is None:
+        return last + 1
+    if append.wanted <= last:
+        raise ConcurrentModificationError(
+            f"Position {append.wanted} of this stream is taken: the last one is {last}. Look again and decide anew."
+        )
+    return append.wanted
+
+
+def _compile_drop(drop: DroppedDelta, header: Header) -> Change:
+    key = delta_key(drop.stream, drop.partition, drop.position)
+    body = DeltaBody(
+        FORMAT,
+        "delta",
+        str(drop.position),
+        drop.position,
+        "delete",
+        drop.partition,
+        (),
+        {},
+        2,
+        "delete",
+        header.id,
+        header.start,
+    )
+    home = f"{drop.stream_home}/{drop.partition}/{drop.position}"
+    return Change("delta", "delete", key, home, 2, drop.path, encode(body))
+
+
+def _compile_names(index: Index, draft: Draft) -> list[Mapped]:
+    """The net effect on each Name Resolution Directory.
+
+    Numbers go on from the last one known. A directory whose past was collected begins above the boundary, so that a
+    mapping file that is still waiting to be deleted is never the newest.
+    """
+    head = IndexView(index, index.slot)
+    mappings: list[Mapped] = []
+    for (parent, digest), key in draft.names.items():
+        before = head.mapped(parent, digest)
+        if before == key:
+            continue
+        versions = index.name_versions(f"{parent}/{digest}")
+        number = (versions[-1].number if versions else index.boundary) + 1
+        operation = "delete" if key is None else "create" if before is None else "update"
+        above = draft.item(parent, dropped=True) if parent else None
+        home = above.node.home if above else ""
+        mappings.append(Mapped(parent, home, digest, number, operation, key or before or ""))
+    return mappings
+
+
+def _written(draft: Draft, changes: list[Change], mappings: list[Mapped]) -> set[str]:
+    """The reads of another transaction that these changes would break."""
+    written = {f"n{mapped.parent}/{mapped.digest}" for mapped in mappings}
+    for change in changes:
+        if change.kind == "delta":
+            stream = change.key.rsplit("/", 2)[0]
+            written.add(f"d{stream}")
+            if change.operation == "delete":
+                written.add(f"x{stream}/{change.key.rsplit('/', 1)[1]}")
+            continue
+        written.add(f"o{change.key}")
+        if change.kind == "partition":
+            written.add(f"c{change.key.rsplit('/', 1)[0]}")
+    for key, item in draft.items.items():
+        written.add(f"c{item.revision.parent}")
+        before = draft.base.item(key)
+        if before is not None:
+            written.add(f"c{before.revision.parent}")
+    return written
+
+
+def _check_length(change: Change, max_key: int) -> None:
+    if len(change.home.encode()) + len(change.link.encode()) + 80 > max_key:
+        raise InvalidInputError(
+            f"The directory of {'/'.join(change.path)!r} would have too long a name for this store: nest less deeply."
+        )

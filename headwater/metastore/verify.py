@@ -1,0 +1,184 @@
+"""Is the catalog sound? The root read by the published layout alone, against the index; and every private file.
+
+The same expectation drives `repair`: what can be written anew from the slots and the index is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from headwater.errors import CorruptFileError, LanceNamespaceError
+from headwater.metastore.deltas import Stored, delta_key, read_deltas
+from headwater.metastore.index import Index, iterate_nodes
+from headwater.metastore.layout import (
+    CHECKPOINTS,
+    FORMAT_KEY,
+    mapping_key,
+    revision_key,
+    segment_key,
+    slot_key,
+    txn_key,
+)
+from headwater.metastore.log import Log
+from headwater.metastore.objects import Problem
+from headwater.metastore.publish import files_of_slot
+from headwater.metastore.published import published_tree
+from headwater.metastore.records import (
+    CATALOG,
+    CHECKPOINT,
+    SEGMENT,
+    Slot,
+    body_of,
+    decode_delta,
+    is_collected,
+    unseal,
+)
+from headwater.metastore.views import ROOT, IndexView, Place, children_of, resolve_namespace
+from headwater.names import ObjectId
+from headwater.store import KeyNotFoundError
+
+EVERYTHING = 1 << 62
+
+
+def verify(log: Log) -> list[Problem]:
+    """Every damaged, missing or contradicting file, each named once."""
+    found: dict[str, str] = {}
+    try:
+        log.refresh()
+    except CorruptFileError as damaged:
+        found[damaged.key] = str(damaged)
+    for problem in (*_private(log), *_published(log)):
+        found.setdefault(problem.key, problem.reason)
+    if not found:
+        found.update((problem.key, problem.reason) for problem in _tree(log))
+    return [Problem(key, reason) for key, reason in sorted(found.items())]
+
+
+def repair(log: Log) -> list[str]:
+    """Write anew what is missing or damaged in the published layout; the keys."""
+    broken = [(key, data) for key, data, _ in _broken(log) if data is not None]
+    log.store.put_all(broken)
+    return [key for key, _ in broken]
+
+
+def expected(log: Log, index: Index) -> Iterator[tuple[str, bytes | None]]:
+    """Every published file that must be there, with its bytes (None: they are not known any more)."""
+    for node in iterate_nodes(index):
+        for revision in node.versions:
+            data = body_of(node, revision)
+            for home in (node.home, revision.link) if revision.link else (node.home,):
+                yield revision_key(home, revision.number, revision.operation, revision.txn), data
+            yield txn_key(revision.time, revision.txn), None
+    for name in list(index.names):
+        parent, digest = name.split("/")
+        above = index.node(parent) if parent else None
+        for version in index.name_versions(name):
+            home = above.home if above else ""
+            yield mapping_key(home, digest, version.number, version.operation, version.txn, version.object_id), b""
+    yield from _expected_deltas(log, index)
+    for number in range(index.boundary + 1, index.slot + 1):
+        slot = _slot(log, number)
+        if slot is not None:
+            yield from files_of_slot(number, slot)
+
+
+def _expected_deltas(log: Log, index: Index) -> Iterator[tuple[str, bytes | None]]:
+    for stream, stored in kept_deltas(log, index):
+        node = index.node(stream)
+        assert node is not None
+        body = decode_delta(delta_key(stream, "?", stored.position), stored.body)
+        home = f"{node.home}/{body.partition}/{stored.position}"
+        yield revision_key(home, 1, "create", body.txn), stored.body
+        yield txn_key(body.time, body.txn), None
+
+
+def kept_deltas(log: Log, index: Index) -> Iterator[tuple[str, Stored]]:
+    """Every delta that some slot from the boundary on can show. A damaged segment, named elsewhere, ends its stream."""
+    for stream, deltas in list(index.streams.items()):
+        try:
+            for stored in read_deltas(log.segments, stream, deltas, 0, EVERYTHING, dropped=True):
+                if deltas.dropped.get(stored.position, EVERYTHING) > index.boundary:
+                    yield stream, stored
+        except CorruptFileError:
+            continue
+
+
+def _slot(log: Log, number: int) -> Slot | None:
+    try:
+        return log.read_slot(number)
+    except LanceNamespaceError:
+        return None
+
+
+def _published(log: Log) -> Iterator[Problem]:
+    for key, _, reason in _broken(log):
+        yield Problem(key, reason)
+
+
+def _broken(log: Log) -> Iterator[tuple[str, bytes | None, str]]:
+    """The published files that are not as they must be."""
+    sizes = {entry.key: entry.size for entry in log.store.list() if not entry.key.startswith(".headwater/")}
+    seen: set[str] = set()
+    for key, data in expected(log, log.index):
+        if key in seen and data is None:
+            continue
+        seen.add(key)
+        if key not in sizes:
+            yield key, data, "it is missing"
+        elif data is not None and (sizes[key] != len(data) or (data and not _holds(log, key, data))):
+            yield key, data, "its content is not what was committed"
+
+
+def _holds(log: Log, key: str, data: bytes) -> bool:
+    try:
+        return log.store.get(key) == data
+    except KeyNotFoundError:
+        return False
+
+
+def _private(log: Log) -> Iterator[Problem]:
+    """Slots, checkpoints, segments and the format file: each must be there, whole, and of its kind."""
+    index = log.index
+    if index.slot:
+        yield from _check(log, FORMAT_KEY, CATALOG)
+    for entry in log.store.children(CHECKPOINTS).entries:
+        yield from _check(log, entry.key, CHECKPOINT)
+    for number in range(index.boundary + 1, index.slot + 1):
+        try:
+            log.read_slot(number)
+        except LanceNamespaceError as error:
+            yield Problem(slot_key(number), str(error))
+    segments = {run.segment for deltas in index.streams.values() for run in deltas.runs}
+    for segment in sorted(segments - set(log.segments.pending)):
+        yield from _check(log, segment_key(segment), SEGMENT)
+
+
+def _check(log: Log, key: str, kind: bytes) -> Iterator[Problem]:
+    try:
+        data = log.store.get(key)
+        if not (kind == SEGMENT and is_collected(data)):
+            unseal(key, data, kind)
+    except KeyNotFoundError:
+        yield Problem(key, "it is missing")
+    except LanceNamespaceError as error:
+        yield Problem(key, str(error))
+
+
+def _tree(log: Log) -> Iterator[Problem]:
+    """What a reader of the published layout sees, name by name, against the index."""
+    seen = published_tree(log.store)
+    known = dict(_known(IndexView(log.index, log.index.slot), ROOT))
+    for path in sorted(seen.keys() | known.keys()):
+        if seen.get(path) != known.get(path):
+            what = "nothing" if path not in seen else "something else"
+            yield Problem(
+                "/".join(path), f"a reader of the published layout sees {what} at this name than is committed"
+            )
+
+
+def _known(view: IndexView, parent: Place) -> Iterator[tuple[tuple[str, ...], tuple[str, str, int]]]:
+    for child in children_of(view, parent):
+        for name in (child.name, *child.aliases):
+            yield (*parent.path, name), (child.id, child.kind, child.revision)
+        if child.kind == "namespace":
+            yield from _known(view, resolve_namespace(view, ObjectId(child.path)))

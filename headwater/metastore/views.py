@@ -1,0 +1,226 @@
+"""Reading names and objects at one slot. The same functions serve the present, the past and an open transaction."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple, Protocol
+
+from headwater.errors import (
+    LanceNamespaceError,
+    NamespaceNotFoundError,
+    TableNotFoundError,
+)
+from headwater.metastore.index import Index
+from headwater.metastore.layout import canonical, digest
+from headwater.metastore.objects import Object
+from headwater.metastore.records import Node, Revision
+from headwater.names import ObjectId
+
+
+class Item(NamedTuple):
+    """An object and the revision of it that is looked at."""
+
+    node: Node
+    revision: Revision
+
+
+class Place(NamedTuple):
+    """An object found by its path: its names from the root as they are (not aliases), and the keys on the way."""
+
+    item: Item
+    path: tuple[str, ...]
+    locator: str
+    keys: tuple[str, ...]
+
+    @property
+    def key(self) -> str:
+        return self.item.node.key
+
+
+ROOT = Place(Item(Node("", "", "namespace", "", []), Revision(0, 0, "create", "", 0, "", ("",), {})), (), "", ("",))
+
+
+class View(Protocol):
+    """What can be asked at one slot."""
+
+    def mapped(self, parent: str, digest: str) -> str | None:
+        """The id a Name Resolution Directory below the parent maps to."""
+        ...
+
+    def item(self, key: str, dropped: bool = False) -> Item | None:
+        """The object, unless it does not exist then (or is dropped, if dropped ones are not asked for)."""
+        ...
+
+    def children(self, key: str) -> Iterable[str]:
+        """The keys of the namespaces and tables in a namespace."""
+        ...
+
+    def parts(self, key: str) -> Iterable[str]:
+        """The keys of a table's versions, a version's streams, a stream's partitions, in order of creation."""
+        ...
+
+    def past(self, key: str) -> Iterable[str]:
+        """The keys of all that ever left a namespace, by being dropped or moved."""
+        ...
+
+
+class IndexView:
+    """The index at a slot."""
+
+    def __init__(self, index: Index, at: int) -> None:
+        self.index = index
+        self.at = at
+
+    def mapped(self, parent: str, digest: str) -> str | None:
+        version = version_at(self.index.name_versions(f"{parent}/{digest}"), self.at)
+        return None if version is None or version.operation == "delete" else str(version.object_id)
+
+    def item(self, key: str, dropped: bool = False) -> Item | None:
+        node = self.index.node(key)
+        if node is None:
+            return None
+        revision = version_at(node.versions, self.at)
+        if revision is None or not (dropped or revision.alive):
+            return None
+        return Item(node, revision)
+
+    def children(self, key: str) -> Iterable[str]:
+        live = self.index.children.get(key, {})
+        if self.at == self.index.slot:
+            return live
+        candidates = {**live, **self.index.past.get(key, {})}
+        return [child for child in candidates if (item := self.item(child)) and item.revision.parent == key]
+
+    def parts(self, key: str) -> Iterable[str]:
+        return [part for part in self.index.parts.get(key, ()) if self.item(part) is not None]
+
+    def past(self, key: str) -> Iterable[str]:
+        return self.index.past.get(key, {})
+
+
+def version_at(versions: Sequence[Any], at: int) -> Any:
+    """The version that holds at a slot, or None."""
+    if not versions:
+        return None
+    if versions[-1].slot <= at:
+        return versions[-1]
+    position = bisect_right(versions, at, key=lambda version: version.slot)
+    return versions[position - 1] if position else None
+
+
+def resolve(view: View, id: ObjectId) -> Place:
+    """Follow the Name Resolution Directories from the root to the object, or raise NotFound."""
+    place = ROOT
+    for level, name in enumerate(id.names, 1):
+        found = step(view, place, name) if place.item.node.kind == "namespace" else None
+        if found is None:
+            raise not_found(id, level)
+        place = found
+    return place
+
+
+def step(view: View, parent: Place, name: str) -> Place | None:
+    """From a namespace to its child of this name or alias."""
+    key = view.mapped(parent.key, digest(canonical(parent.locator, name)))
+    item = view.item(key) if key is not None else None
+    if item is None:
+        return None
+    return place_of(parent, item)
+
+
+def place_of(parent: Place, item: Item) -> Place:
+    name = item.revision.name
+    return Place(item, (*parent.path, name), canonical(parent.locator, name), (*parent.keys, item.node.key))
+
+
+def resolve_namespace(view: View, id: ObjectId) -> Place:
+    place = resolve(view, id)
+    if place.item.node.kind != "namespace":
+        raise NamespaceNotFoundError(f"{id} is a table, not a namespace.")
+    return place
+
+
+def resolve_table(view: View, id: ObjectId) -> Place:
+    place = resolve(view, id)
+    if place.item.node.kind != "table":
+        raise TableNotFoundError(f"{id} is a namespace, not a table.")
+    return place
+
+
+def not_found(id: ObjectId, level: int) -> LanceNamespaceError:
+    """A missing namespace on the way is 1; a missing last name is 1 at the top level and 4 below it."""
+    missing = ObjectId(id.names[:level])
+    if level < id.level:
+        return NamespaceNotFoundError(f"There is no namespace {missing}, so there is no {id}.")
+    if level == 1:
+        return NamespaceNotFoundError(f"There is no namespace or table {missing}.")
+    return TableNotFoundError(f"There is no table or namespace {missing}.")
+
+
+def children_of(view: View, parent: Place) -> list[Object]:
+    """The namespaces and tables in a namespace, sorted by name."""
+    found: list[Object] = []
+    for key in view.children(parent.key):
+        item = view.item(key)
+        if item is not None:
+            found.append(_child(parent, item))
+    found.sort(key=lambda child: child.name.encode())
+    return found
+
+
+def _child(parent: Place, item: Item) -> Object:
+    name = item.revision.name
+    return _object(item, (*parent.path, name), canonical(parent.locator, name))
+
+
+def object_of(place: Place) -> Object:
+    return _object(place.item, place.path, place.locator)
+
+
+def part_of(view: View, table: Place, key: str) -> Object:
+    """A version, stream or partition of a table, as an object. Its locator has the parts of all above it."""
+    item = view.item(key)
+    assert item is not None
+    locator = table.locator
+    names = key.removeprefix(table.key + "/").split("/")
+    for end in range(1, len(names) + 1):
+        above = view.item("/".join((table.key, *names[:end])))
+        if above is not None:
+            locator = canonical(locator, *(_part_text(part) for part in above.revision.parts))
+    return _object(item, table.path, locator)
+
+
+def _part_text(part: Any) -> str:
+    if part is None:
+        return ""
+    return part if isinstance(part, str) else ",".join(str(value) for value in part)
+
+
+def _object(item: Item, path: tuple[str, ...], locator: str) -> Object:
+    node, revision = item
+    return Object(
+        node.id,
+        revision.name,
+        node.kind,
+        own_values(revision.properties),
+        revision.number,
+        path,
+        locator,
+        node.home,
+        revision.parts,
+        revision.aliases,
+        revision.slot,
+        revision.time,
+    )
+
+
+def own_values(values: dict[str, Any]) -> dict[str, Any]:
+    """A copy that its receiver may change."""
+    return {key: _own(value) if isinstance(value, (dict, list)) else value for key, value in values.items()}
+
+
+def _own(value: Any) -> Any:
+    if isinstance(value, dict):
+        return own_values(value)
+    return [_own(item) for item in value] if isinstance(value, list) else value
