@@ -83,7 +83,7 @@ class CompatRegistry:
 
     def commit(self, changes: Sequence[Change]) -> None:
         """Rows are committed as one; the marker that hides a folder is set before its row goes."""
-        listed = {item.id for item in self._removed(changes) if item.id not in self.manifest.find([item.id])}
+        listed = self._listed_only(changes)
         for item in (change.object for change in changes if isinstance(change, Add)):
             if item.id.level == 1 and item.id not in listed and self._is_other_table(item):
                 raise ConcurrentModificationError(f"{item.id} was created by another writer: look again.")
@@ -112,12 +112,10 @@ class CompatRegistry:
         folder = table_folder(item.id.name)
         return self._is_listed(item.id.name) and not (isinstance(item, Table) and item.location == folder)
 
-    def _removed(self, changes: Sequence[Change]) -> list[CatalogObject]:
-        return [
-            change.old if isinstance(change, Move) else change.object
-            for change in changes
-            if isinstance(change, (Move, Remove))
-        ]
+    def _listed_only(self, changes: Sequence[Change]) -> set[ObjectId]:
+        """Of the tables that go, those that have no row."""
+        gone = {id for change in changes if (id := _id(change)) is not None and id.level == 1}
+        return {id for id in gone - self.manifest.find(gone).keys() if self._is_listed(id.name)}
 
     def _hidden(self, changes: Sequence[Change], listed: set[ObjectId]) -> list[Table]:
         """Tables whose row goes while their folder stays where listings would still find it."""

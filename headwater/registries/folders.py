@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -39,20 +40,20 @@ def folder_status(store: Store, folder: str) -> FolderStatus:
     )
 
 
-def discard_folder(store: Store, folder: str, clock: Clock) -> None:
-    """Delete a table's folder. On local disk it is out of sight in one step, whatever happens to the rest."""
+def discard_folder(store: Store, folder: str, clock: Clock) -> bool:
+    """Delete a table's folder, if it is there. On local disk it is out of sight in one step, whatever then happens."""
     if not isinstance(store, LocalStore):
+        there = folder_status(store, folder).exists
         store.delete_tree(folder)
-        return
+        return there
     away = f"{TRASH}/{clock.hex(16)}"
     try:
         store.move_folder(folder, away)
     except KeyNotFoundError:
-        return
-    try:
+        return False
+    with contextlib.suppress(LanceNamespaceError):  # What is left in the trash is for `empty_trash`.
         store.delete_tree(away)
-    except LanceNamespaceError:
-        return  # Gone from the catalog; `headwater.registries.folders.empty_trash` tries again.
+    return True
 
 
 def empty_trash(store: Store) -> None:

@@ -112,7 +112,8 @@ class ListingRegistry:
             case Remove(Table() as table, keep_data=True):
                 self.mark_deregistered(table.location)
             case Remove(Table() as table):
-                discard_folder(self.store, table.location, self.clock)
+                if not discard_folder(self.store, table.location, self.clock):
+                    raise ConcurrentModificationError(f"{table.id} was dropped by another writer.")
             case Move(old, new):
                 self._move(old, new)
             case RequireLocation():

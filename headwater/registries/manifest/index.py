@@ -71,6 +71,10 @@ class Index:
         """The numbers of a managed table's versions, ascending."""
         return self._versions.get(table, ())
 
+    def newest_version(self, table: ObjectId) -> int:
+        numbers = self._versions.get(table)
+        return numbers[-1] if numbers else 0
+
     def location_holders(self, location: str) -> set[ObjectId]:
         """The tables at this location, inside it and around it."""
         location = location.strip("/")

@@ -1,0 +1,120 @@
+"""What every Store must do. Subclass, and give a fixture `store` that yields an empty one."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from headwater.clock import SystemClock
+from headwater.errors import InvalidInputError
+from headwater.store import KeyExistsError, KeyNotFoundError, PutMode, Store, create, probe
+
+BAD_KEYS = ("", "/", "/a", "a/", "a//b", ".", "..", "../a", "a/../b", "a/./b", "a/..", "a\0b")
+ODD_KEYS = (
+    "a b",
+    "é",
+    "e\u0301",
+    "日本/🎉",
+    "a%20b",
+    "a%2Fb",
+    "a#b?c",
+    "a*[b]{c}",
+    "~a",
+    "a:b",
+    ".a",
+    "a.",
+    "a&b=c",
+    "'\"",
+)
+
+
+class StoreSuite:
+    """Bytes at keys, created at most once."""
+
+    def test_what_was_put_is_read_back(self, store: Store) -> None:
+        store.put("a/b", b"one")
+        assert store.get("a/b") == b"one"
+        store.put("a/b", b"")
+        assert store.get("a/b") == b""
+
+    def test_a_missing_key_is_not_found(self, store: Store) -> None:
+        store.put("a/b", b"")
+        for key in ("nothing", "a", "a/b/c", "a/bb"):
+            assert store.head(key) is None
+            with pytest.raises(KeyNotFoundError):
+                store.get(key)
+
+    def test_create_refuses_a_taken_key_and_changes_nothing(self, store: Store) -> None:
+        store.put("k", b"first", PutMode.CREATE)
+        with pytest.raises(KeyExistsError):
+            store.put("k", b"second", PutMode.CREATE)
+        assert store.get("k") == b"first"
+
+    def test_of_many_creators_exactly_one_wins(self, store: Store) -> None:
+        def attempt(number: int) -> bool:
+            return create(store, "slot", b"writer %d" % number)
+
+        with ThreadPoolExecutor(8) as pool:
+            wins = list(pool.map(attempt, range(24)))
+        assert sum(wins) == 1
+        assert store.get("slot") == b"writer %d" % wins.index(True)
+
+    def test_creating_again_with_the_same_bytes_is_recognised_as_ours(self, store: Store) -> None:
+        assert create(store, "slot", b"unique id 1")
+        assert create(store, "slot", b"unique id 1")
+        assert not create(store, "slot", b"unique id 2")
+
+    def test_head_tells_the_size(self, store: Store) -> None:
+        store.put("a/b", b"12345")
+        entry = store.head("a/b")
+        assert entry is not None
+        assert (entry.key, entry.size) == ("a/b", 5)
+        assert entry.modified_ms > 1_500_000_000_000
+
+    def test_list_is_recursive_and_sorted_by_bytes(self, store: Store) -> None:
+        keys = ["b", "a/2", "a/10", "a/c/d", "ab/x", "a-b/y"]
+        for key in keys:
+            store.put(key, key.encode())
+        assert [entry.key for entry in store.list()] == sorted(keys)
+        assert [entry.key for entry in store.list("a")] == ["a/10", "a/2", "a/c/d"]
+        assert list(store.list("nothing")) == []
+
+    def test_children_are_one_level_deep(self, store: Store) -> None:
+        for key in ("x", "a/1", "a/b/2", "a/c/d/3"):
+            store.put(key, b"")
+        assert [entry.key for entry in store.children().entries] == ["x"]
+        assert store.children().folders == ("a",)
+        assert [entry.key for entry in store.children("a").entries] == ["a/1"]
+        assert store.children("a").folders == ("b", "c")
+        assert store.children("nothing").folders == ()
+
+    def test_delete_removes_one_key_and_forgives_a_missing_one(self, store: Store) -> None:
+        store.put("a/b", b"")
+        store.put("a/c", b"")
+        store.delete("a/b")
+        store.delete("a/b")
+        assert [entry.key for entry in store.list()] == ["a/c"]
+
+    def test_delete_tree_removes_the_folder_and_not_its_neighbour(self, store: Store) -> None:
+        for key in ("a/b/1", "a/b/c/2", "a/bb/3", "a/b2"):
+            store.put(key, b"")
+        store.delete_tree("a/b")
+        store.delete_tree("a/b")
+        assert [entry.key for entry in store.list()] == ["a/b2", "a/bb/3"]
+
+    @pytest.mark.parametrize("key", BAD_KEYS)
+    def test_a_key_that_could_lead_outside_is_refused(self, store: Store, key: str) -> None:
+        for action in (store.get, store.head, store.delete, lambda bad: store.put(bad, b"")):
+            with pytest.raises(InvalidInputError):
+                action(key)
+
+    @pytest.mark.parametrize("key", ODD_KEYS)
+    def test_an_odd_key_is_found_exactly_as_written(self, store: Store, key: str) -> None:
+        store.put(key, b"odd")
+        assert [entry.key for entry in store.list()] == [key]
+        assert store.get(key) == b"odd"
+
+    def test_the_probe_accepts_it_and_leaves_nothing_behind(self, store: Store) -> None:
+        probe(store, SystemClock())
+        assert list(store.list()) == []

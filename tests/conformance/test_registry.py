@@ -1,0 +1,66 @@
+"""The Registry suite over every kind of directory catalog, on local disk, in memory and on S3."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from headwater.clock import SystemClock
+from headwater.registries.compat import CompatRegistry
+from headwater.registries.listing import ListingRegistry
+from headwater.registries.manifest import ManifestRegistry
+from headwater.registry import Registry
+from headwater.store import Store, memory_store, open_store
+from headwater.testing.registry_suite import RegistrySuite
+
+Maker = Callable[[Store, str, dict[str, str]], Registry]
+
+
+def listing(store: Store, root: str, options: dict[str, str]) -> Registry:
+    return ListingRegistry(store, SystemClock())
+
+
+def early(store: Store, root: str, options: dict[str, str]) -> Registry:
+    return ListingRegistry(store, SystemClock(), early=True)
+
+
+def manifest(store: Store, root: str, options: dict[str, str]) -> Registry:
+    return ManifestRegistry(store, root, options, SystemClock())
+
+
+def compat(store: Store, root: str, options: dict[str, str]) -> Registry:
+    return CompatRegistry(ManifestRegistry(store, root, options, SystemClock()), ListingRegistry(store, SystemClock()))
+
+
+class Reopened(RegistrySuite):
+    @pytest.fixture
+    def registry(self, reopen: Callable[[], Registry]) -> Registry:
+        return reopen()
+
+
+class TestLocal(Reopened):
+    @pytest.fixture(params=[listing, early, manifest, compat], ids=lambda maker: maker.__name__)
+    def reopen(self, request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[], Registry]:
+        maker: Maker = request.param
+        return lambda: maker(open_store(str(tmp_path)), str(tmp_path), {})
+
+
+class TestMemory(Reopened):
+    """Lance tables cannot be shared with another library in memory, so only the listing kind is there."""
+
+    @pytest.fixture(params=[listing, early], ids=lambda maker: maker.__name__)
+    def reopen(self, request: pytest.FixtureRequest) -> Callable[[], Registry]:
+        maker: Maker = request.param
+        store = memory_store()
+        return lambda: maker(store, "memory://", {})
+
+
+class TestS3(Reopened):
+    @pytest.fixture(params=[listing, manifest, compat], ids=lambda maker: maker.__name__)
+    def reopen(
+        self, request: pytest.FixtureRequest, s3_root: str, s3_options: dict[str, str]
+    ) -> Callable[[], Registry]:
+        maker: Maker = request.param
+        return lambda: maker(open_store(s3_root, s3_options), s3_root, s3_options)

@@ -1,0 +1,149 @@
+"""The Store suite over every backend and every wrapper that must be one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from headwater.clock import SystemClock
+from headwater.errors import (
+    CommitStateUnknownError,
+    InvalidInputError,
+    ServiceUnavailableError,
+    UnsupportedOperationError,
+)
+from headwater.store import (
+    CountingStore,
+    Crash,
+    CrashesAtStore,
+    LocalStore,
+    LosesAnswerStore,
+    LyingStore,
+    PrefixedStore,
+    PutMode,
+    SlowStore,
+    Store,
+    WrappedStore,
+    create,
+    memory_store,
+    open_store,
+    probe,
+)
+from headwater.testing.store_suite import StoreSuite
+
+STORES: dict[str, Callable[[Path], Store]] = {
+    "local": lambda path: LocalStore(path / "root"),
+    "local path": lambda path: open_store(str(path / "root")),
+    "file uri": lambda path: open_store(f"file://{path}/root"),
+    "memory": lambda path: memory_store(),
+    "prefixed": lambda path: PrefixedStore(memory_store(), "some/folder"),
+    "prefixed local": lambda path: PrefixedStore(LocalStore(path), "some/folder"),
+    "counting": lambda path: CountingStore(memory_store()),
+    "slow": lambda path: SlowStore(memory_store(), lambda: None),
+    "loses no answer": lambda path: LosesAnswerStore(memory_store(), lambda key: False),
+    "never crashes": lambda path: CrashesAtStore(LocalStore(path), step=-1),
+    "wrapped": lambda path: WrappedStore(LocalStore(path)),
+}
+
+
+class TestStore(StoreSuite):
+    @pytest.fixture(params=STORES)
+    def store(self, request: pytest.FixtureRequest, tmp_path: Path) -> Store:
+        return STORES[request.param](tmp_path)
+
+
+class TestS3Store(StoreSuite):
+    @pytest.fixture
+    def store(self, s3_root: str, s3_options: dict[str, str]) -> Store:
+        return open_store(s3_root, s3_options)
+
+
+def test_the_probe_refuses_a_store_whose_conditional_put_lies() -> None:
+    store = LyingStore(memory_store())
+    with pytest.raises(UnsupportedOperationError, match="create-if-absent"):
+        probe(store, SystemClock())
+    assert list(store.list()) == []
+
+
+def test_a_create_whose_answer_is_lost_is_known_to_have_landed() -> None:
+    store = LosesAnswerStore(memory_store(), lambda key: True)
+    assert create(store, "slot", b"id 1")
+    assert not create(store, "slot", b"id 2")
+
+
+def test_a_create_that_cannot_be_read_back_is_unknown_and_not_called_failed() -> None:
+    class Dark(LosesAnswerStore):
+        def get(self, key: str) -> bytes:
+            raise ServiceUnavailableError("no answer")
+
+    with pytest.raises(CommitStateUnknownError, match="look before repeating"):
+        create(Dark(memory_store(), lambda key: True), "slot", b"id 1")
+
+
+def test_a_crash_happens_at_the_step_it_was_told_and_the_store_stays_dead() -> None:
+    for after, left in ((False, ["1"]), (True, ["1", "2"])):
+        inner = memory_store()
+        store = CrashesAtStore(inner, step=2, after=after)
+        store.put("1", b"")
+        with pytest.raises(Crash):
+            store.put("2", b"")
+        with pytest.raises(Crash):
+            store.get("1")
+        assert [entry.key for entry in inner.list()] == left
+
+
+def test_requests_are_counted_by_verb() -> None:
+    store = CountingStore(memory_store())
+    store.put("a", b"")
+    store.head("a")
+    store.head("b")
+    assert store.counts == {"put": 1, "head": 2}
+    assert store.requests[0] == ("put", "a")
+
+
+def test_a_relative_path_is_relative_to_the_working_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    open_store("./here").put("k", b"v")
+    assert (tmp_path / "here" / "k").read_bytes() == b"v"
+
+
+def test_memory_stores_of_one_name_are_one_store() -> None:
+    open_store("memory://one/x").put("k", b"v")
+    assert open_store("memory://one").get("x/k") == b"v"
+    assert list(open_store("memory://other").list()) == []
+
+
+@pytest.mark.parametrize("uri", ["", "ftp://host/path", "file://host/path"])
+def test_a_root_that_is_no_store_is_refused_with_a_hint(uri: str) -> None:
+    with pytest.raises(InvalidInputError):
+        open_store(uri)
+
+
+def test_a_bad_storage_option_is_an_error_that_shows_no_secret() -> None:
+    with pytest.raises(InvalidInputError) as caught:
+        open_store("s3://bucket/x", {"no_such_option": "1", "secret_access_key": "hunter2"})
+    assert "hunter2" not in str(caught.value)
+
+
+def test_a_local_store_never_follows_a_link_when_it_deletes(tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "precious").write_text("x")
+    store = LocalStore(tmp_path / "root")
+    store.put("a/k", b"")
+    (tmp_path / "root" / "a" / "link").symlink_to(outside)
+    (tmp_path / "root" / "link").symlink_to(outside)
+    store.delete_tree("a")
+    store.delete_tree("link")
+    assert (outside / "precious").exists()
+
+
+def test_a_local_write_that_breaks_off_leaves_no_half_file(tmp_path: Path) -> None:
+    store = LocalStore(tmp_path)
+    (tmp_path / "dir").mkdir()
+    with pytest.raises(Exception, match="dir"):
+        store.put("dir", b"data", PutMode.OVERWRITE)
+    assert list(store.list()) == []
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["dir"]

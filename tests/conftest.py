@@ -1,0 +1,43 @@
+"""Servers and marks that several folders share. Factories stand in the module that uses them."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+
+import pytest
+
+
+@pytest.fixture(scope="session")
+def s3_server() -> Iterator[str]:
+    """The URL of an S3 server of our own, on loopback, for this test process."""
+    from moto.server import ThreadedMotoServer
+
+    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    yield f"http://{host}:{port}"
+    server.stop()
+
+
+@pytest.fixture
+def s3_options(s3_server: str) -> dict[str, str]:
+    return {
+        "endpoint": s3_server,
+        "access_key_id": "testing",
+        "secret_access_key": "testing",
+        "region": "us-east-1",
+        "allow_http": "true",
+        "virtual_hosted_style_request": "false",
+    }
+
+
+@pytest.fixture
+def s3_root(s3_server: str) -> str:
+    """A bucket of its own for each test."""
+    import boto3
+
+    bucket = f"b{uuid.uuid4().hex}"
+    keys = {"aws_access_key_id": "testing", "aws_secret_access_key": "testing", "region_name": "us-east-1"}
+    boto3.client("s3", endpoint_url=s3_server, **keys).create_bucket(Bucket=bucket)
+    return f"s3://{bucket}/lake"
