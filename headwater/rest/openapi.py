@@ -33,6 +33,16 @@ PLAIN: dict[str, Json] = {
 }
 # Models that the document writes inside QueryTableRequest and does not name.
 UNNAMED = ("QueryTableRequestColumns", "QueryTableRequestFullTextQuery", "QueryTableRequestVector")
+# Where the client library's models are newer than the document: the document is the contract.
+DOCUMENTED: dict[tuple[str, str], Json | None] = {
+    ("QueryTableResponse", "data"): {"type": "string", "format": "binary"},
+    ("MergeInsertIntoTableRequest", "on"): {"type": "string", "minLength": 1},
+    **{
+        (f"{name}Request", f"{bound}_nprobes"): None
+        for name in ("QueryTable", "AnalyzeTableQueryPlan")
+        for bound in ("minimum", "maximum")
+    },
+}
 ERRORS = {
     "400": "The request is malformed (13, 20); the body is larger than the server takes: 413.",
     "401": "The caller is not known (16).",
@@ -154,6 +164,9 @@ def schemas() -> dict[str, Json]:
             found.update(whole.pop("$defs", {}))
             if "$ref" not in whole:
                 found[name] = whole
+    for (name, field), schema in DOCUMENTED.items():
+        found[name]["properties"].pop(field)
+        found[name]["properties"].update({field: schema} if schema else {})
     unnamed = {REF + name: _tidy(found.pop(name), {}) for name in UNNAMED}
     return {**PLAIN, **{name: _tidy(schema, unnamed) for name, schema in sorted(found.items())}}
 
@@ -164,8 +177,6 @@ def _tidy(schema: Any, unnamed: dict[str, Json]) -> Any:
         return [_tidy(item, unnamed) for item in schema]
     if not isinstance(schema, dict):
         return schema
-    if schema.get("$ref") in unnamed:
-        return unnamed[schema["$ref"]]
     kinds = [kind for kind in schema.get("anyOf", []) if kind != {"type": "null"}]
     rest = {key: value for key, value in schema.items() if key not in ("anyOf", "title")}
     if rest.get("default", 0) is None:
@@ -175,6 +186,9 @@ def _tidy(schema: Any, unnamed: dict[str, Json]) -> Any:
         rest.pop("title", None)
     elif kinds:
         rest["anyOf"] = kinds
+    if rest.get("$ref") in unnamed:
+        rest = {**unnamed[rest["$ref"]], **rest}
+        rest.pop("$ref")
     if "properties" in rest:
         rest["properties"] = {key: _tidy(value, unnamed) for key, value in rest["properties"].items()}
     return {key: value if key == "properties" else _tidy(value, unnamed) for key, value in rest.items()}

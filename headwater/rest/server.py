@@ -5,6 +5,8 @@ from __future__ import annotations
 import ipaddress
 import socket
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 
 import uvicorn
@@ -94,6 +96,13 @@ class ReadyServer(uvicorn.Server):
         )
         super().__init__(config)
         self.ready = threading.Event()
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """A signal asks for a graceful stop; once stopped, it has been obeyed and is not raised again."""
+        with super().capture_signals():
+            yield
+            self._captured_signals.clear()
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets=sockets)

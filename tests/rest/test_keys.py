@@ -1,0 +1,232 @@
+"""API keys: stored hashed, scoped, revocable; roles and what each may do; lists show only what the caller may see."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import lance_namespace as api
+import pytest
+
+from headwater import DirectoryNamespace
+from headwater.clock import SystemClock
+from headwater.errors import InvalidInputError, UnauthenticatedError
+from headwater.names import ROOT, ObjectId
+from headwater.rest.access import Caller, Grant
+from headwater.rest.gate import FRESH_MS
+from headwater.rest.keys import create_key, list_keys, revoke_key
+from headwater.rest.routes import Role
+from headwater.rest.server import create_app, start_in_thread
+from headwater.rest.settings import Limits, Settings
+from tests.rest.samples import PEOPLE, Serve, ipc
+
+
+class Hands(SystemClock):
+    """A clock whose hands a test can move."""
+
+    ahead = 0
+
+    def now_ms(self) -> int:
+        return super().now_ms() + self.ahead
+
+
+@pytest.fixture
+def tree(catalog: DirectoryNamespace) -> DirectoryNamespace:
+    for id in (["dev"], ["prod"], ["prod", "raw"], ["prod", "raw", "deep"], ["prod", "rawer"]):
+        catalog.create_namespace(api.CreateNamespaceRequest(id=id))
+    for id in (["top"], ["dev", "d"], ["prod", "p"], ["prod", "raw", "r"], ["prod", "rawer", "s"]):
+        catalog.create_table(api.CreateTableRequest(id=id), ipc(PEOPLE))
+    return catalog
+
+
+def key(catalog: DirectoryNamespace, role: str, *scope: str, **more: Any) -> dict[str, str]:
+    return {"x-api-key": create_key(catalog.store, SystemClock(), role, list(scope), **more)[1]}
+
+
+@pytest.fixture
+def http(tree: DirectoryNamespace, serve: Serve) -> Iterator[httpx.Client]:
+    key(tree, "admin")
+    with httpx.Client(base_url=serve().url, timeout=60) as client:
+        yield client
+
+
+def test_a_catalog_that_has_keys_is_served_with_authentication(http: httpx.Client, tree: DirectoryNamespace) -> None:
+    for headers in ({}, {"x-api-key": "wrong"}, {"x-api-key": "hw_abc_def"}, {"authorization": "Basic eDp5"}):
+        answer = http.get("/v1/namespace/%24/list", headers=headers)
+        assert (answer.status_code, answer.json()["code"]) == (401, 16)
+        assert answer.headers["www-authenticate"] == "Bearer"
+    mine = key(tree, "reader")
+    assert http.get("/v1/namespace/%24/list", headers=mine).status_code == 200
+    bearer = {"authorization": f"Bearer {mine['x-api-key']}"}
+    assert http.get("/v1/namespace/%24/list", headers=bearer).status_code == 200
+    assert http.get("/health/live").status_code == 200
+    assert http.get("/metrics").status_code == 401
+
+
+def test_a_server_that_was_open_closes_when_the_first_key_is_made(catalog: DirectoryNamespace) -> None:
+    clock = Hands()
+    app = create_app(catalog, clock=clock)
+    assert not app.gate.is_closed()
+    create_key(catalog.store, clock, "reader", [])
+    clock.ahead += 6_000
+    assert app.gate.is_closed()
+
+
+def test_the_key_itself_is_stored_nowhere(tree: DirectoryNamespace, root: str) -> None:
+    record, text = create_key(tree.store, SystemClock(), "reader", [], "ci")
+    secret = text.rsplit("_", 1)[1].encode()
+    files = [path for path in Path(root).rglob("*") if path.is_file()]
+    assert any(record.id in path.name for path in files)
+    assert not any(secret in path.read_bytes() for path in files)
+
+
+def test_revoking_the_last_key_does_not_open_the_catalog(tree: DirectoryNamespace, serve: Serve) -> None:
+    clock = Hands()
+    record, text = create_key(tree.store, clock, "reader", [])
+    app = create_app(tree, clock=clock)
+    assert app.gate.caller({"x-api-key": text}).name == f"key:{record.id}"
+    revoke_key(tree.store, clock, record.id)
+    clock.ahead += FRESH_MS
+    assert app.gate.remembered({"x-api-key": text}) is None
+    with pytest.raises(UnauthenticatedError):
+        app.gate.caller({"x-api-key": text})
+    assert create_app(tree).gate.is_closed()
+    assert [r.revoked_ms is not None for r in list_keys(tree.store)] == [True]
+
+
+def test_a_key_ends_when_it_expires(tree: DirectoryNamespace) -> None:
+    clock = Hands()
+    _, text = create_key(tree.store, clock, "reader", [], expires_ms=clock.now_ms() + 60_000)
+    gate = create_app(tree, clock=clock).gate
+    gate.caller({"x-api-key": text})
+    clock.ahead += 61_000
+    with pytest.raises(UnauthenticatedError):
+        gate.caller({"x-api-key": text})
+
+
+def test_a_role_or_scope_that_is_none_makes_no_key(catalog: DirectoryNamespace) -> None:
+    with pytest.raises(InvalidInputError):
+        create_key(catalog.store, SystemClock(), "owner", [])
+    with pytest.raises(InvalidInputError):
+        create_key(catalog.store, SystemClock(), "reader", ["a/../b"])
+    assert list_keys(catalog.store) == []
+
+
+CALLS: list[tuple[Role, str, dict[str, Any]]] = [
+    (Role.READER, "/v1/table/prod%24raw%24r/describe", {}),
+    (Role.READER, "/v1/table/prod%24raw%24r/count_rows", {}),
+    (Role.READER, "/v1/namespace/prod%24raw/describe", {}),
+    (Role.READER, "/v1/table/prod%24raw%24r/query", {"k": 1, "vector": {}}),
+    (Role.WRITER, "/v1/namespace/prod%24raw%24new/create", {}),
+    (Role.WRITER, "/v1/table/prod%24raw%24r/delete", {"predicate": "id = 1"}),
+    (Role.WRITER, "/v1/table/prod%24raw%24r/tags/create", {"tag": "v", "version": 1}),
+    (Role.WRITER, "/v1/table/prod%24raw%24r/rename", {"new_table_name": "r2"}),
+    (Role.ADMIN, "/v1/namespace/prod%24raw%24new/drop", {}),
+]
+
+
+@pytest.mark.parametrize("role", list(Role), ids=lambda role: str(role.name.lower()))
+def test_a_role_may_do_its_own_and_no_more(http: httpx.Client, tree: DirectoryNamespace, role: Role) -> None:
+    mine = key(tree, role.name, "prod", "raw")
+    for needed, path, body in CALLS:
+        answer = http.post(path, json=body, headers=mine)
+        if role >= needed:
+            assert answer.status_code == 200, (path, answer.text)
+        else:
+            assert (answer.status_code, answer.json()["code"]) == (403, 15), path
+
+
+@pytest.mark.parametrize("id", ["prod%24rawer%24s", "prod%24p", "dev%24d", "top", "no%24such", "prod%24rawer%24none"])
+def test_outside_its_scope_a_caller_learns_nothing_not_even_what_exists(
+    http: httpx.Client, tree: DirectoryNamespace, id: str
+) -> None:
+    mine = key(tree, "admin", "prod", "raw")
+    for tail in ("describe", "exists", "drop", "count_rows"):
+        answer = http.post(f"/v1/table/{id}/{tail}", json={}, headers=mine)
+        assert (answer.status_code, answer.json()["code"]) == (403, 15)
+
+
+def test_lists_show_the_way_to_the_scope_and_nothing_beside_it(http: httpx.Client, tree: DirectoryNamespace) -> None:
+    mine = key(tree, "reader", "prod", "raw")
+
+    def listed(path: str, field: str) -> list[str]:
+        found: list[str] = http.get(path, headers=mine).json()[field]
+        return found
+
+    assert listed("/v1/namespace/%24/list", "namespaces") == ["prod"]
+    assert listed("/v1/namespace/prod/list", "namespaces") == ["raw"]
+    assert listed("/v1/namespace/prod%24raw/list", "namespaces") == ["deep"]
+    assert listed("/v1/namespace/%24/table/list", "tables") == []
+    assert listed("/v1/namespace/prod/table/list", "tables") == []
+    assert listed("/v1/namespace/prod%24raw/table/list", "tables") == ["r"]
+    assert listed("/v1/table", "tables") == ["prod$raw$r"]
+    assert http.get("/v1/namespace/dev/list", headers=mine).status_code == 403
+
+
+def test_lists_are_filtered_before_they_are_paged(http: httpx.Client, tree: DirectoryNamespace) -> None:
+    """Two grants leave two visible names among many hidden ones: a page of one holds one, and the next the other."""
+    for number in range(30):
+        tree.create_namespace(api.CreateNamespaceRequest(id=[f"n{number:02}"]))
+    mine = key(tree, "reader", "n25")
+    first = http.get("/v1/namespace/%24/list?limit=1", headers=mine).json()
+    assert first["namespaces"] == ["n25"]
+    following = {"limit": "1", "page_token": first.get("page_token", "")}
+    assert http.get("/v1/namespace/%24/list", params=following, headers=mine).json()["namespaces"] == []
+
+
+def test_renaming_needs_the_right_where_the_table_goes(http: httpx.Client, tree: DirectoryNamespace) -> None:
+    mine = key(tree, "writer", "prod", "raw")
+    for target in (["dev"], [], ["prod"]):
+        body = {"new_table_name": "x", "new_namespace_id": target}
+        answer = http.post("/v1/table/prod%24raw%24r/rename", json=body, headers=mine)
+        assert (answer.status_code, answer.json()["code"]) == (403, 15)
+    body = {"new_table_name": "x", "new_namespace_id": ["prod", "raw", "deep"]}
+    assert http.post("/v1/table/prod%24raw%24r/rename", json=body, headers=mine).status_code == 200
+
+
+def test_every_member_of_a_batch_is_checked(http: httpx.Client, tree: DirectoryNamespace) -> None:
+    mine = key(tree, "writer", "prod", "raw")
+    entry = {"id": ["prod", "raw", "r"], "version": 2, "manifest_path": "x"}
+    other = {"id": ["dev", "d"], "version": 2, "manifest_path": "x"}
+    answer = http.post("/v1/table/version/batch-create", json={"entries": [entry, other]}, headers=mine)
+    assert (answer.status_code, answer.json()["code"]) == (403, 15)
+    operations = [{"declare_table": {"id": ["prod", "raw", "n"]}}, {"deregister_table": {"id": ["dev", "d"]}}]
+    answer = http.post("/v1/table/batch-commit", json={"operations": operations}, headers=mine)
+    assert (answer.status_code, answer.json()["code"]) == (403, 15)
+    assert http.post("/v1/table/prod%24raw%24n/exists", json={}, headers=mine).status_code == 404
+
+
+def test_a_grant_covers_names_and_not_prefixes_of_names() -> None:
+    caller = Caller("c", (Grant(Role.WRITER, ObjectId(("prod", "raw"))),))
+    assert caller.may(Role.READER, ObjectId(("prod", "raw")))
+    assert caller.may(Role.WRITER, ObjectId(("prod", "raw", "x", "y")))
+    assert not caller.may(Role.READER, ObjectId(("prod", "rawer")))
+    assert not caller.may(Role.READER, ObjectId(("prod",)))
+    assert caller.may_see(ROOT)
+    assert not caller.may_see(ObjectId(("dev",)))
+
+
+def test_a_caller_that_asks_too_often_is_told_to_wait(tree: DirectoryNamespace, serve: Serve) -> None:
+    server = serve(Settings(limits=Limits(requests_per_second=0.001, burst=3)))
+    first, second = key(tree, "reader"), key(tree, "reader")
+    answers = [httpx.get(f"{server.url}/v1/namespace/%24/list", headers=first) for _ in range(4)]
+    assert [answer.status_code for answer in answers] == [200, 200, 200, 429]
+    assert answers[-1].json()["code"] == 21
+    assert answers[-1].headers["retry-after"]
+    assert httpx.get(f"{server.url}/v1/namespace/%24/list", headers=second).status_code == 200
+
+
+def test_a_server_with_one_given_key_takes_no_other(catalog: DirectoryNamespace) -> None:
+    with start_in_thread(catalog, api_key="open-sesame") as server:
+        assert httpx.get(f"{server.url}/v1/namespace/%24/list").status_code == 401
+        right = {"x-api-key": "open-sesame"}
+        assert httpx.get(f"{server.url}/v1/namespace/%24/list", headers=right).status_code == 200
+        whoami = httpx.get(f"{server.url}/headwater/v1/caller", headers=right).json()
+        assert whoami == {"name": "key:server", "grants": [{"role": "admin", "scope": []}]}
+
+
+def test_a_server_others_can_reach_does_not_start_without_authentication(catalog: DirectoryNamespace) -> None:
+    with pytest.raises(UnauthenticatedError, match="--insecure"):
+        start_in_thread(catalog, host="0.0.0.0")
