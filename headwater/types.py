@@ -43,7 +43,7 @@ _SIMPLE: tuple[tuple[pa.DataType, str], ...] = (
     (pa.time64("ns"), "time(6)"),
 )
 _ARROW_OF = {name: arrow for arrow, name in _SIMPLE}
-_SPARK_OF = {arrow: name for arrow, name in _SIMPLE}
+_SPARK_OF = dict(_SIMPLE)
 _WIDENED = {
     pa.uint8(): pa.int16(),
     pa.uint16(): pa.int32(),

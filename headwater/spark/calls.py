@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import threading
 from collections.abc import Callable
 from typing import Any
 
+from headwater.spark import changes, stream
 from headwater.spark import scan as scans
 from headwater.spark.catalog import Connection, connect
+from headwater.spark.jobs import JOBS
 from headwater.spark.rowlevel import commit_delta, delete_where, overwrite
-from headwater.spark.tables import TableRef
+from headwater.spark.sink import commit_batch
+from headwater.spark.tables import DATASETS, TableRef
 
 Json = dict[str, Any]
 
@@ -31,21 +35,25 @@ def _table(call: Json) -> TableRef:
     return TableRef.from_json(call["table"])
 
 
+def _newest(call: Json) -> TableRef:
+    """The call's table at its newest version; the location is the one the query started with."""
+    table = _table(call)
+    dataset = connection(call).open(table)
+    pinned = dataclasses.replace(table, version=dataset.version)
+    DATASETS.put(pinned, dataset)
+    return pinned
+
+
 def _plan(call: Json) -> list[Json]:
     return scans.plan(scans.Scan.from_json(call["scan"]), call["parallelism"])
 
 
-def _count(call: Json) -> int | None:
-    """count(*) of a scan; None when its filter needs a scan that executors should share."""
+def _count(call: Json) -> int:
     return scans.count(scans.Scan.from_json(call["scan"]))
 
 
-def _count_part(call: Json) -> int:
-    return scans.count_part(scans.Scan.from_json(call["scan"]), call["part"])
-
-
 def _append(call: Json) -> int:
-    return connection(call).committer.append(_table(call), call["fragments"], call.get("properties") or {})
+    return connection(call).committer.append(_table(call), call["fragments"], {})
 
 
 def _commit_staged(call: Json) -> int:
@@ -56,12 +64,85 @@ def _commit_delta(call: Json) -> int:
     return commit_delta(connection(call).committer, _table(call), call["deleted"], call["added"])
 
 
+def _commit_batch(call: Json) -> int:
+    return commit_batch(
+        connection(call), _table(call), call["stream"], call["batch"], call["fragments"], call["truncate"]
+    )
+
+
 def _overwrite(call: Json) -> int:
     return overwrite(connection(call).committer, _table(call), call["filter"], call["fragments"])
 
 
 def _delete_where(call: Json) -> int:
     return delete_where(connection(call), _table(call), call["filter"])
+
+
+# Streams -------------------------------------------------------------------------------------------------------------
+
+
+def _stream_initial(call: Json) -> stream.Offset:
+    table = _newest(call)
+    start = stream.initial(DATASETS.get(table), call["options"])
+    _protect(call, start)
+    return start
+
+
+def _stream_newest(call: Json) -> int:
+    return int(connection(call).open(_table(call)).version)
+
+
+def _stream_latest(call: Json) -> stream.Offset:
+    newest = call.get("last") or _stream_newest(call)
+    limits = (call.get("max_versions"), call.get("max_rows"))
+    return stream.latest(_table(call), newest, call["start"], call["options"], *limits, changes=bool(call.get("changes")))
+
+
+def _stream_plan(call: Json) -> list[Json]:
+    start, end = call["start"], call["end"]
+    if call["scan"].get("changes"):
+        table = dataclasses.replace(_table(call), version=end["version"])
+        return changes.plan(table, start["version"] + 1, end["version"], call["parallelism"])
+    skip = stream.option(call["options"], "skipChangeCommits") == "true"
+    return stream.plan(_table(call), start, end, call["parallelism"], skip)
+
+
+def _stream_done(call: Json) -> None:
+    _protect(call, call["end"])
+
+
+def _protect(call: Json, offset: stream.Offset) -> None:
+    """The query has read up to here: keep this version and all after it."""
+    if offset["version"] < 1 or stream.option(call["options"], "protect") == "false":
+        return
+    stream.move_tag(
+        connection(call).open(_table(call)), stream.tag_of(stream.CONSUMER, call["checkpoint"]), offset["version"]
+    )
+
+
+# Changes and jobs ----------------------------------------------------------------------------------------------------
+
+
+def _changes_plan(call: Json) -> list[Json]:
+    table = _table(call)
+    first, last = changes.bounds(table, call["range"])
+    return changes.plan(table, first, last, call["parallelism"])
+
+
+def _job_plan(call: Json) -> Json:
+    table = _newest({**call, "table": connection(call).find(call["id"]).to_json()})
+    return {
+        "table": table.to_json(),
+        "tasks": JOBS[call["job"]].plan(table, call["arguments"], call["parallelism"]),
+    }
+
+
+def _job_run(call: Json) -> Any:
+    return JOBS[call["job"]].run(_table(call), call["task"])
+
+
+def _job_commit(call: Json) -> Json:
+    return JOBS[call["job"]].commit(connection(call), _table(call), call["arguments"], call["results"])
 
 
 CALLS: dict[str, Callable[[Json], Any]] = {
@@ -80,9 +161,18 @@ CALLS: dict[str, Callable[[Json], Any]] = {
     "alter_table": lambda call: connection(call).alter_table(call["id"], call["changes"]),
     "plan": _plan,
     "count": _count,
-    "count_part": _count_part,
     "append": _append,
-    "commit_delta": _commit_delta,
     "overwrite": _overwrite,
     "delete_where": _delete_where,
+    "commit_delta": _commit_delta,
+    "commit_batch": _commit_batch,
+    "stream_initial": _stream_initial,
+    "stream_newest": _stream_newest,
+    "stream_latest": _stream_latest,
+    "stream_plan": _stream_plan,
+    "stream_done": _stream_done,
+    "changes_plan": _changes_plan,
+    "job_plan": _job_plan,
+    "job_run": _job_run,
+    "job_commit": _job_commit,
 }

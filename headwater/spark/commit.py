@@ -23,7 +23,6 @@ from headwater.spark.tables import TableRef
 
 STREAM = "headwater.stream"
 BATCH = "headwater.batch"
-HISTORY = 200
 
 
 class Committer:
@@ -57,7 +56,7 @@ class Committer:
         properties: Mapping[str, str] | None = None,
     ) -> int:
         """Rows taken away (whole fragments, new deletion vectors) and rows added, in one pinned commit."""
-        if not (removed or updated or added):
+        if not (removed or updated or added or properties):
             return table.version or 0
         operation = lance.LanceOperation.Update(
             removed_fragment_ids=removed, updated_fragments=updated, new_fragments=added
@@ -162,18 +161,3 @@ def _fragments(found: list[dict[str, Any]]) -> list[FragmentMetadata]:
 def fragment_from(value: dict[str, Any]) -> FragmentMetadata:
     return FragmentMetadata.from_json(json.dumps(value))
 
-
-def committed_batch(dataset: lance.LanceDataset, stream: str) -> int:
-    """The newest batch of a stream that is in the table, or -1: what makes a replayed batch a no-op.
-
-    The last `HISTORY` transactions are asked first; a stream that has been silent for longer is looked for in all
-    that are left.
-    """
-    for depth in (HISTORY, dataset.version):
-        for transaction in dataset.get_transactions(depth):
-            properties = (transaction.transaction_properties or {}) if transaction is not None else {}
-            if properties.get(STREAM) == stream:
-                return int(properties[BATCH])
-        if depth >= dataset.version:
-            break
-    return -1

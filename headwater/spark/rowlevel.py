@@ -7,6 +7,7 @@ addresses to take away; the driver turns those into deletion vectors, one file p
 from __future__ import annotations
 
 import base64
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -49,7 +50,13 @@ def commit_delta(committer: Committer, table: TableRef, packed: list[str], added
     return committer.update(table, removed, updated, [fragment_from(value) for value in added])
 
 
-def overwrite(committer: Committer, table: TableRef, filter: str, added: list[dict[str, Any]]) -> int:
+def overwrite(
+    committer: Committer,
+    table: TableRef,
+    filter: str,
+    added: list[dict[str, Any]],
+    properties: Mapping[str, str] | None = None,
+) -> int:
     """INSERT OVERWRITE and REPLACE WHERE: the rows that match go, the new ones come, in one pinned commit."""
     dataset = DATASETS.get(table)
     removed: list[int] = []
@@ -60,7 +67,7 @@ def overwrite(committer: Committer, table: TableRef, filter: str, added: list[di
             removed.append(fragment.fragment_id)
         elif after.num_deletions != fragment.num_deletions:
             updated.append(after)
-    return committer.update(table, removed, updated, [fragment_from(value) for value in added])
+    return committer.update(table, removed, updated, [fragment_from(value) for value in added], properties)
 
 
 def delete_where(connection: Connection, table: TableRef, filter: str) -> int:

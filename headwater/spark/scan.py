@@ -6,6 +6,7 @@ A `Scan` says what to read and travels once per query; a part is a small dict: `
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -24,6 +25,15 @@ INDEXED_ROWS = 500_000
 ROW_ADDRESS = "_rowaddr"
 ROW_ID = "_rowid"
 SCORES = ("_distance", "_score")
+EXTRAS = {
+    ROW_ADDRESS: pa.field(ROW_ADDRESS, pa.int64(), nullable=False),
+    ROW_ID: pa.field(ROW_ID, pa.int64(), nullable=False),
+    "_distance": pa.field("_distance", pa.float32()),
+    "_score": pa.field("_score", pa.float32()),
+    "_change_type": pa.field("_change_type", pa.string(), nullable=False),
+    "_commit_version": pa.field("_commit_version", pa.int64(), nullable=False),
+    "_commit_timestamp": pa.field("_commit_timestamp", pa.timestamp("us", tz="UTC"), nullable=False),
+}
 
 
 @dataclass(frozen=True)
@@ -35,6 +45,7 @@ class Scan:
     filter: str | None = None
     limit: int | None = None
     search: dict[str, Any] | None = None
+    changes: bool = False
 
     @staticmethod
     def from_json(value: dict[str, Any]) -> Scan:
@@ -44,6 +55,7 @@ class Scan:
             value.get("filter"),
             value.get("limit"),
             value.get("search"),
+            bool(value.get("changes")),
         )
 
 
@@ -131,8 +143,13 @@ def count(scan: Scan) -> int:
 
 
 def count_part(scan: Scan, part: dict[str, Any]) -> int:
-    dataset = DATASETS.get(scan.table)
-    return int(_scanner(dataset, Scan(scan.table, (), scan.filter), part).count_rows())
+    return int(_scanner(_dataset(scan, part), Scan(scan.table, (), scan.filter), part).count_rows())
+
+
+def _dataset(scan: Scan, part: dict[str, Any]) -> lance.LanceDataset:
+    """The version a part is read at: a stream's parts each name their own."""
+    table = scan.table if "version" not in part else dataclasses.replace(scan.table, version=part["version"])
+    return DATASETS.get(table)
 
 
 def output_schema(scan: Scan) -> pa.Schema:
@@ -142,16 +159,12 @@ def output_schema(scan: Scan) -> pa.Schema:
 
 def _lance_output(dataset: lance.LanceDataset, scan: Scan) -> pa.Schema:
     known = {field.name: field for field in dataset.schema}
-    return pa.schema([known.get(name) or _extra(name) for name in scan.columns])
-
-
-def _extra(name: str) -> pa.Field:
-    return pa.field(name, pa.float32() if name in SCORES else pa.int64(), nullable=name in SCORES)
+    return pa.schema([known[name] if name in known else EXTRAS[name] for name in scan.columns])
 
 
 def read(scan: Scan, part: dict[str, Any], schema: pa.Schema | None = None) -> Iterator[pa.RecordBatch]:
     """The part's rows in `schema` (the wire schema when not told), in batches of a few megabytes."""
-    dataset = DATASETS.get(scan.table)
+    dataset = _dataset(scan, part)
     target = schema if schema is not None else output_schema(scan)
     if not scan.columns:
         yield from _empty_batches(count_part(scan, part), target)
@@ -170,13 +183,14 @@ def _empty_batches(rows: int, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
 
 
 def _scanner(dataset: lance.LanceDataset, scan: Scan, part: dict[str, Any]) -> lance.LanceScanner:
-    data_columns = [name for name in scan.columns if name not in (ROW_ADDRESS, ROW_ID, *SCORES)]
+    present = set(dataset.schema.names)
+    data_columns = [name for name in scan.columns if name in present]
     options: dict[str, Any] = {
         "columns": data_columns,
         "filter": scan.filter,
         "limit": part.get("limit", scan.limit),
-        "batch_size": batch_rows(_lance_output(dataset, scan)),
-        "with_row_address": ROW_ADDRESS in scan.columns or not scan.columns,
+        "batch_size": batch_rows(pa.schema([dataset.schema.field(name) for name in data_columns])),
+        "with_row_address": ROW_ADDRESS in scan.columns or not data_columns,
         "with_row_id": ROW_ID in scan.columns,
         "blob_handling": "all_binary",
     }
@@ -193,17 +207,18 @@ def _scanner(dataset: lance.LanceDataset, scan: Scan, part: dict[str, Any]) -> l
 
 def _search(search: dict[str, Any]) -> dict[str, Any]:
     """Vector search or full-text search as options of a Lance scan; a filter applies before the search."""
-    if "query" in search and isinstance(search["query"], str):
+    if isinstance(search["query"], str):
         return {
             "full_text_query": {"query": search["query"], "columns": [search["column"]]},
             "limit": search["k"],
+            "filter": search.get("filter"),
             "prefilter": True,
         }
     nearest = {"column": search["column"], "q": search["query"], "k": search["k"]}
     for key in ("metric", "nprobes", "refine_factor", "ef"):
         if search.get(key) is not None:
             nearest[key] = search[key]
-    return {"nearest": nearest, "limit": None, "prefilter": True}
+    return {"nearest": nearest, "limit": None, "filter": search.get("filter"), "prefilter": True}
 
 
 def batch_rows(schema: pa.Schema) -> int:

@@ -18,6 +18,7 @@ from collections.abc import Callable
 from typing import Any
 
 from headwater.errors import ErrorCode, LanceNamespaceError
+from headwater.spark import changes
 from headwater.spark import scan as scans
 from headwater.spark.calls import CALLS
 from headwater.spark.tables import TableRef
@@ -58,7 +59,7 @@ def _read(wire: Wire, call: Json) -> None:
     def batches() -> Any:
         nonlocal failure
         try:
-            yield from scans.read(scan, part, schema)
+            yield from (changes.read if scan.changes else scans.read)(scan, part, schema)
         except Exception as error:
             failure = _failure(error)
 

@@ -1,7 +1,10 @@
 package headwater.spark;
 
-/** An error told by the Python worker, with its code in the Lance error table. */
-public final class HeadwaterException extends RuntimeException {
+/**
+ * An error told by the Python worker, with its code in the Lance error table. PySpark shows an IllegalArgumentException
+ * by its message alone, which here says all there is to say.
+ */
+public final class HeadwaterException extends IllegalArgumentException {
   static final int NAMESPACE_NOT_FOUND = 1;
   static final int NAMESPACE_EXISTS = 2;
   static final int NAMESPACE_NOT_EMPTY = 3;

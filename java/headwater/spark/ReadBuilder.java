@@ -48,6 +48,9 @@ final class ReadBuilder implements ScanBuilder, SupportsPushDownRequiredColumns,
 
   @Override
   public Predicate[] pushPredicates(Predicate[] predicates) {
+    if (search != null) {
+      return predicates;
+    }
     Predicates translate = new Predicates(table.loaded.get("filterable"));
     List<Predicate> taken = new ArrayList<>();
     List<Predicate> left = new ArrayList<>();
@@ -73,8 +76,8 @@ final class ReadBuilder implements ScanBuilder, SupportsPushDownRequiredColumns,
 
   @Override
   public boolean pushLimit(int limit) {
-    this.limit = limit;
-    return true;
+    this.limit = search == null ? limit : null;
+    return search == null;
   }
 
   @Override

@@ -1,13 +1,157 @@
 package headwater.spark;
-import org.apache.spark.sql.connector.catalog.*;
+
+import com.fasterxml.jackson.databind.node.ObjectNode;
+import java.util.ArrayList;
+import java.util.List;
+import org.apache.spark.sql.SparkSession;
+import org.apache.spark.sql.connector.catalog.Changelog;
+import org.apache.spark.sql.connector.catalog.ChangelogContext;
+import org.apache.spark.sql.connector.catalog.ChangelogRange;
+import org.apache.spark.sql.connector.catalog.Column;
+import org.apache.spark.sql.connector.expressions.Expressions;
+import org.apache.spark.sql.connector.expressions.NamedReference;
+import org.apache.spark.sql.connector.read.Batch;
+import org.apache.spark.sql.connector.read.InputPartition;
+import org.apache.spark.sql.connector.read.PartitionReaderFactory;
+import org.apache.spark.sql.connector.read.Scan;
 import org.apache.spark.sql.connector.read.ScanBuilder;
+import org.apache.spark.sql.connector.read.SupportsPushDownRequiredColumns;
+import org.apache.spark.sql.connector.read.streaming.MicroBatchStream;
+import org.apache.spark.sql.types.DataTypes;
+import org.apache.spark.sql.types.StructField;
+import org.apache.spark.sql.types.StructType;
 import org.apache.spark.sql.util.CaseInsensitiveStringMap;
+
+/** CHANGES FROM ... TO ...: inserts, deletes, and updates as pre- and post-images, see headwater/spark/changes.py. */
 final class TableChanges implements Changelog {
-  TableChanges(HeadwaterTable table, ChangelogContext context) {}
-  public String name() { return ""; }
-  public Column[] columns() { return null; }
-  public boolean containsCarryoverRows() { return false; }
-  public boolean containsIntermediateChanges() { return false; }
-  public boolean representsUpdateAsDeleteAndInsert() { return false; }
-  public ScanBuilder newScanBuilder(CaseInsensitiveStringMap options) { return null; }
+  private final HeadwaterTable table;
+  private final ChangelogContext context;
+  private final StructType schema;
+
+  TableChanges(HeadwaterTable table, ChangelogContext context) {
+    this.table = table;
+    this.context = context;
+    this.schema = table.schema
+        .add("_change_type", DataTypes.StringType, false)
+        .add("_commit_version", DataTypes.LongType, false)
+        .add("_commit_timestamp", DataTypes.TimestampType, false)
+        .add(HeadwaterTable.ROW_ID, DataTypes.LongType, false);
+  }
+
+  @Override
+  public String name() {
+    return table.name() + " changes";
+  }
+
+  @Override
+  public Column[] columns() {
+    List<Column> columns = new ArrayList<>();
+    for (StructField field : schema.fields()) {
+      columns.add(Column.create(field.name(), field.dataType(), field.nullable()));
+    }
+    return columns.toArray(new Column[0]);
+  }
+
+  @Override
+  public boolean containsCarryoverRows() {
+    return false;
+  }
+
+  @Override
+  public boolean containsIntermediateChanges() {
+    return table.loaded.get("stable_row_ids").asBoolean();
+  }
+
+  @Override
+  public boolean representsUpdateAsDeleteAndInsert() {
+    return false;
+  }
+
+  @Override
+  public NamedReference[] rowId() {
+    return new NamedReference[] {Expressions.column(HeadwaterTable.ROW_ID)};
+  }
+
+  @Override
+  public ScanBuilder newScanBuilder(CaseInsensitiveStringMap options) {
+    return new Builder(options);
+  }
+
+  private ObjectNode range() {
+    ChangelogRange asked = context.range();
+    ObjectNode range = Json.object();
+    range.put("start_inclusive", asked.startingBoundInclusive()).put("end_inclusive", asked.endingBoundInclusive());
+    if (asked instanceof ChangelogRange.VersionRange versions) {
+      return range.put("start", versions.startingVersion()).put("end", versions.endingVersion().orElse(null));
+    }
+    if (asked instanceof ChangelogRange.TimestampRange times) {
+      range.put("start_micros", times.startingTimestamp());
+      times.endingTimestamp().ifPresent(end -> range.put("end_micros", end));
+      return range;
+    }
+    return range.put("start", "1").putNull("end");
+  }
+
+  private final class Builder implements ScanBuilder, SupportsPushDownRequiredColumns, Scan, Batch {
+    private final CaseInsensitiveStringMap options;
+    private StructType columns = schema;
+
+    Builder(CaseInsensitiveStringMap options) {
+      this.options = options;
+    }
+
+    @Override
+    public void pruneColumns(StructType required) {
+      List<StructField> kept = new ArrayList<>();
+      for (StructField field : required.fields()) {
+        kept.add(schema.apply(field.name()));
+      }
+      columns = new StructType(kept.toArray(new StructField[0]));
+    }
+
+    @Override
+    public Scan build() {
+      return this;
+    }
+
+    @Override
+    public StructType readSchema() {
+      return columns;
+    }
+
+    @Override
+    public String description() {
+      return name() + " " + range();
+    }
+
+    @Override
+    public Batch toBatch() {
+      return this;
+    }
+
+    @Override
+    public MicroBatchStream toMicroBatchStream(String checkpoint) {
+      return new TableStream(table, columns, scan(), options, checkpoint);
+    }
+
+    private ObjectNode scan() {
+      ObjectNode scan = Json.object().put("changes", true).putNull("filter");
+      scan.set("table", table.reference());
+      scan.set("columns", Json.array(columns.fieldNames()));
+      return scan;
+    }
+
+    @Override
+    public InputPartition[] planInputPartitions() {
+      ObjectNode request = table.request("changes_plan");
+      request.set("range", range());
+      request.put("parallelism", SparkSession.active().sparkContext().defaultParallelism());
+      return TableScan.Part.all(table.session.call(request));
+    }
+
+    @Override
+    public PartitionReaderFactory createReaderFactory() {
+      return new TableScan.Factory(table.session.python, scan().toString(), columns);
+    }
+  }
 }

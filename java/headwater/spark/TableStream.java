@@ -37,7 +37,7 @@ final class TableStream implements MicroBatchStream, SupportsTriggerAvailableNow
   private ObjectNode request(String operation) {
     ObjectNode request = table.request(operation).put("checkpoint", checkpoint);
     request.set("options", options);
-    return request;
+    return request.put("changes", scan.has("changes"));
   }
 
   @Override

@@ -1,0 +1,192 @@
+"""Maintenance as procedures: the driver plans tasks, executors do them, the driver makes one commit.
+
+Each job is a row of `JOBS`: `plan` (tasks as JSON; none when the driver does it all), `run` (one task, on an
+executor), `commit` (the results to one row for the caller).
+"""
+
+from __future__ import annotations
+
+import base64
+import datetime as dt
+import json
+import pickle
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import lance
+from lance.optimize import Compaction, CompactionTask, RewriteResult
+
+from headwater.errors import InvalidInputError, TableColumnNotFoundError, TableIndexAlreadyExistsError
+from headwater.spark.catalog import Connection
+from headwater.spark.commit import fragment_from
+from headwater.spark.scan import Extent, divide
+from headwater.spark.stream import unread_from
+from headwater.spark.tables import DATASETS, TableRef
+
+Json = dict[str, Any]
+SCALAR = ("BTREE", "BITMAP", "LABEL_LIST", "INVERTED", "NGRAM", "ZONEMAP", "BLOOMFILTER")
+VECTOR = ("IVF_FLAT", "IVF_PQ", "IVF_SQ", "IVF_HNSW_SQ", "IVF_HNSW_PQ", "IVF_HNSW_FLAT", "IVF_RQ")
+
+
+@dataclass(frozen=True)
+class Job:
+    plan: Callable[[TableRef, Json, int], list[Json]]
+    run: Callable[[TableRef, Json], Any]
+    commit: Callable[[Connection, TableRef, Json, list[Any]], Json]
+
+
+def _nothing(table: TableRef, task: Json) -> None:
+    raise InvalidInputError("This job has no tasks for executors.")
+
+
+# compact -------------------------------------------------------------------------------------------------------------
+
+
+def _plan_compact(table: TableRef, arguments: Json, parallelism: int) -> list[Json]:
+    options = {"target_rows_per_fragment": arguments.get("target_rows") or 1 << 20}
+    plan = Compaction.plan(DATASETS.get(table), options)
+    return [{"task": task.json()} for task in plan.tasks]
+
+
+def _run_compact(table: TableRef, task: Json) -> str:
+    return str(CompactionTask.from_json(task["task"]).execute(DATASETS.get(table)).json())
+
+
+def _commit_compact(connection: Connection, table: TableRef, arguments: Json, results: list[Any]) -> Json:
+    dataset = connection.open(table)
+    names = ("fragments_removed", "fragments_added", "files_removed", "files_added")
+    if not results:
+        return {**dict.fromkeys(names, 0), "version": dataset.version}
+    metrics = Compaction.commit(dataset, [RewriteResult.from_json(text) for text in results])
+    return {**{name: getattr(metrics, name) for name in names}, "version": connection.open(table).version}
+
+
+# create_index --------------------------------------------------------------------------------------------------------
+
+
+def _plan_index(table: TableRef, arguments: Json, parallelism: int) -> list[Json]:
+    dataset = DATASETS.get(table)
+    _check_index(dataset, table, arguments)
+    metadata = [fragment.metadata for fragment in dataset.get_fragments()]
+    extents = [Extent(fragment.id, fragment.num_rows) for fragment in metadata if fragment.num_rows]
+    parts = divide(extents, max(1, parallelism // 2), splittable=False)
+    return [{**arguments, "fragments": part["fragments"]} for part in parts]
+
+
+def _check_index(dataset: lance.LanceDataset, table: TableRef, arguments: Json) -> None:
+    kind, column = arguments["type"].upper(), arguments["column"]
+    if kind not in SCALAR + VECTOR:
+        raise InvalidInputError(f"The index type {kind!r} is not known. Use one of {', '.join(SCALAR + VECTOR)}.")
+    if column.split(".")[0] not in dataset.schema.names:
+        raise TableColumnNotFoundError(f"The table {table.name!r} has no column {column!r}.")
+    name = index_name(arguments)
+    if any(index["name"] == name for index in dataset.list_indices()):
+        raise TableIndexAlreadyExistsError(f"The table {table.name!r} has an index {name!r} already; drop it first.")
+
+
+def index_name(arguments: Json) -> str:
+    return str(arguments.get("name") or f"{arguments['column']}_idx".replace(".", "_"))
+
+
+def _run_index(table: TableRef, task: Json) -> str:
+    kind = task["type"].upper()
+    options = json.loads(task.get("options") or "{}")
+    segment = DATASETS.get(table).create_index_uncommitted(
+        task["column"], kind, name=index_name(task), fragment_ids=task["fragments"], **options
+    )
+    return base64.b64encode(pickle.dumps(segment)).decode()
+
+
+def _commit_index(connection: Connection, table: TableRef, arguments: Json, results: list[Any]) -> Json:
+    segments = [pickle.loads(base64.b64decode(text)) for text in results]  # made by our own tasks of this job
+    dataset = connection.open(table)
+    if segments:
+        dataset.commit_existing_index_segments(index_name(arguments), arguments["column"], segments)
+    return {"index": index_name(arguments), "segments": len(segments), "version": dataset.version}
+
+
+# backfill ------------------------------------------------------------------------------------------------------------
+
+
+def _plan_backfill(table: TableRef, arguments: Json, parallelism: int) -> list[Json]:
+    dataset = DATASETS.get(table)
+    if arguments["column"] in dataset.schema.names:
+        raise InvalidInputError(f"The table {table.name!r} has a column {arguments['column']!r} already.")
+    return [{**arguments, "fragment": fragment.fragment_id} for fragment in dataset.get_fragments()]
+
+
+def _run_backfill(table: TableRef, task: Json) -> Json:
+    fragment = DATASETS.get(table).get_fragment(task["fragment"])
+    metadata, schema = fragment.merge_columns({task["column"]: task["expression"]})
+    return {"fragment": metadata.to_json(), "schema": base64.b64encode(pickle.dumps(schema)).decode()}
+
+
+def _commit_backfill(connection: Connection, table: TableRef, arguments: Json, results: list[Any]) -> Json:
+    if not results:
+        dataset = connection.open(table)
+        dataset.add_columns({arguments["column"]: arguments["expression"]})
+        return {"fragments": 0, "version": dataset.version}
+    schema = pickle.loads(base64.b64decode(results[0]["schema"]))
+    operation = lance.LanceOperation.Merge([fragment_from(result["fragment"]) for result in results], schema)
+    return {"fragments": len(results), "version": connection.committer.other(table, operation)}
+
+
+# cleanup, rollback, drop_index: the driver alone ---------------------------------------------------------------------
+
+
+def _no_tasks(table: TableRef, arguments: Json, parallelism: int) -> list[Json]:
+    return []
+
+
+def _cleanup(connection: Connection, table: TableRef, arguments: Json, results: list[Any]) -> Json:
+    """Versions older than so many hours go, except tagged ones and those a stream has not read.
+
+    `leftovers` also removes files of jobs that never committed, whatever their age: only when no job is running.
+    """
+    dataset = connection.open(table)
+    hours = arguments.get("older_than_hours")
+    age = dt.timedelta(hours=14 * 24 if hours is None else hours)
+    unread = unread_from(dataset)
+    options: Json = {"older_than": age}
+    if unread is not None:
+        options = {"versions": _older(dataset, age, unread)}
+    stats = dataset.cleanup_old_versions(
+        **options, delete_unverified=bool(arguments.get("leftovers")), error_if_tagged_old_versions=False
+    )
+    return {
+        "bytes_removed": stats.bytes_removed,
+        "old_versions": stats.old_versions,
+        "kept_from_version": unread if unread is not None else -1,
+    }
+
+
+def _older(dataset: lance.LanceDataset, age: dt.timedelta, unread: int) -> list[int]:
+    limit = dt.datetime.now(dt.UTC) - age
+    return [
+        row["version"]
+        for row in dataset.versions()
+        if row["version"] < unread and row["timestamp"].astimezone(dt.UTC) < limit
+    ]
+
+
+def _rollback(connection: Connection, table: TableRef, arguments: Json, results: list[Any]) -> Json:
+    dataset = connection.open(table).checkout_version(int(arguments["version"]))
+    dataset.restore()
+    return {"version": dataset.version}
+
+
+def _drop_index(connection: Connection, table: TableRef, arguments: Json, results: list[Any]) -> Json:
+    dataset = connection.open(table)
+    dataset.drop_index(arguments["name"])
+    return {"version": dataset.version}
+
+
+JOBS: dict[str, Job] = {
+    "compact": Job(_plan_compact, _run_compact, _commit_compact),
+    "create_index": Job(_plan_index, _run_index, _commit_index),
+    "backfill": Job(_plan_backfill, _run_backfill, _commit_backfill),
+    "cleanup": Job(_no_tasks, _nothing, _cleanup),
+    "rollback": Job(_no_tasks, _nothing, _rollback),
+    "drop_index": Job(_no_tasks, _nothing, _drop_index),
+}
