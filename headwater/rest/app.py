@@ -18,7 +18,7 @@ from starlette.applications import Starlette
 from starlette.types import Receive, Scope, Send
 
 from headwater.clock import Clock, SystemClock
-from headwater.errors import CommitStateUnknownError, LanceNamespaceError, ServiceUnavailableError
+from headwater.errors import CommitStateUnknownError, InvalidInputError, LanceNamespaceError, ServiceUnavailableError
 from headwater.rest.access import OWNER, Caller
 from headwater.rest.body import DisconnectedError, Spool, read_body
 from headwater.rest.dispatch import Asked, Dispatcher
@@ -128,6 +128,8 @@ class CatalogApp(Starlette):
             return fixed
         found = self._routes.find(exchange.path, exchange.verb)
         if not isinstance(found, Match):
+            if not found and self._routes.lost_its_id(exchange.path):
+                raise InvalidInputError("The id in the route is missing: '.' and '..' are not names.")
             raise _no_route(exchange, found)
         exchange.match = found
         caller = await self._admit(exchange)

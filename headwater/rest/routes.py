@@ -257,6 +257,18 @@ class RouteTable:
             route = BY_OPERATION[operation]
             self._by_shape.setdefault(path, {})[route.verb] = route
 
+        self._without_id = {
+            left
+            for shape in self._by_shape
+            if "*" in shape
+            for at in (shape.index("*"),)
+            for left in ((*shape[:at], *shape[at + 1 :]), (*shape[: at - 1], *shape[at + 1 :]))
+        }
+
+    def lost_its_id(self, path: str) -> bool:
+        """Whether a path is a route's without its id: what URL normalisation makes of the names `.` and `..`."""
+        return tuple(path.split("/")[1:]) in self._without_id
+
     def find(self, path: str, verb: str) -> Match | tuple[str, ...]:
         """The match, or the verbs this path has (none when there is no such path)."""
         parts = tuple(path.split("/")[1:])

@@ -22,3 +22,8 @@ def ipc(table: pa.Table, options: Any = None) -> bytes:
 
 
 PEOPLE = pa.table({"id": [1, 2, 3], "name": ["ann", "bob", "cid"]})
+
+
+def make(model: Any, **fields: Any) -> Any:
+    """A request from plain values, nested ones too."""
+    return model.model_validate(fields)
