@@ -87,7 +87,7 @@ class CatalogApp(Starlette):
         self._catalog_pool = ThreadPoolExecutor(threads, thread_name_prefix="catalog")
         self._data_pool = ThreadPoolExecutor(threads, thread_name_prefix="data")
         self._running = 0
-        self._from_memory = getattr(namespace, "answers_from_memory", None)
+        self._from_memory = getattr(getattr(namespace, "registry", None), "is_current", None)
         self._boot = self.clock.hex(12)
         self._numbers = itertools.count(1)
         self._publisher: asyncio.Task[None] | None = None
@@ -173,7 +173,7 @@ class CatalogApp(Starlette):
     def _is_quick(self, asked: Asked) -> bool:
         """Whether a look-up of names is answered from memory right now, for which a thread would only be a detour.
 
-        The catalog itself says so (`answers_from_memory`, an optional method), after its check for freshness.
+        The catalog's registry says so (`is_current`, an optional method), after its check for freshness.
         """
         if self._from_memory is None or asked.match.route.operation not in _LOOKUPS:
             return False

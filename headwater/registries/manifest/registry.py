@@ -6,13 +6,13 @@ import threading
 from collections.abc import Iterable, Mapping, Sequence
 
 from headwater.clock import Clock
-from headwater.errors import ConcurrentModificationError
+from headwater.errors import ConcurrentModificationError, InvalidInputError
 from headwater.model import CatalogObject, Change, Table
-from headwater.names import DELIMITER, ObjectId
+from headwater.names import DELIMITER, ROOT, ObjectId
 from headwater.registries.layout import hashed_folder
-from headwater.registries.manifest.freshness import freshness_of
+from headwater.registries.manifest.freshness import LocalFreshness, freshness_of
 from headwater.registries.manifest.index import Index
-from headwater.registries.manifest.queue import GroupCommit, Ticket, turn
+from headwater.registries.manifest.queue import GroupCommit, Request, Ticket, Turns, turn
 from headwater.registries.manifest.table import Difference, ManifestTable, Snapshot
 from headwater.registry import Capabilities, Draft, Kind
 from headwater.store import Store
@@ -24,16 +24,19 @@ CLEAN_UP_EVERY = 64
 class ManifestRegistry:
     """Names live in `__manifest`. Opening writes nothing; the first commit makes the table."""
 
-    def __init__(self, store: Store, root_uri: str, storage_options: dict[str, str], clock: Clock) -> None:
+    def __init__(
+        self, store: Store, root_uri: str, storage_options: dict[str, str], clock: Clock, managed: bool = False
+    ) -> None:
         self.store = store
         self.clock = clock
+        self.managed = managed
         self.table = ManifestTable(store, f"{root_uri}/__manifest", storage_options, clock)
         self._freshness = freshness_of(store)
         self._lock = threading.RLock()
         self._index = Index()
         self._snapshot: Snapshot | None = None
         self._mark: object = None
-        self._group = GroupCommit(self._lead)
+        self._group = GroupCommit(Turns(store, clock, self._commit_requests, self._landed).run)
 
     @property
     def capabilities(self) -> Capabilities:
@@ -45,6 +48,15 @@ class ManifestRegistry:
         with self._lock:
             index = self._fresh()
             return {id: item for id in ids if (item := index.get(id)) is not None}
+
+    def is_current(self) -> bool:
+        """Whether a look-up would be answered from memory now: two stats say so, and nobody has to be waited for."""
+        if not isinstance(self._freshness, LocalFreshness) or not self._lock.acquire(blocking=False):
+            return False
+        try:
+            return self._snapshot is not None and not self._freshness.moved(self._snapshot.version, self._mark)
+        finally:
+            self._lock.release()
 
     def recorded(self, ids: Iterable[ObjectId]) -> Mapping[ObjectId, CatalogObject]:
         return self.find(ids)
@@ -60,6 +72,42 @@ class ManifestRegistry:
     def versions(self, table: ObjectId) -> Sequence[int]:
         with self._lock:
             return tuple(self._fresh().versions(table))
+
+    def version_page(self, table: ObjectId, after: int | None, limit: int | None, descending: bool) -> Sequence[int]:
+        with self._lock:
+            return self._fresh().version_page(table, after, limit, descending)
+
+    def newest_version(self, table: ObjectId) -> int:
+        with self._lock:
+            return self._fresh().newest_version(table)
+
+    def tables(self) -> Sequence[Table]:
+        return [item for item in self.descendants(ROOT) if isinstance(item, Table)]
+
+    @property
+    def manages_versions(self) -> bool:
+        """Also when the catalog is to manage versions and has no table yet: the next commit will say so in it."""
+        with self._lock:
+            self._fresh()
+            return self._is_managed() or (self.managed and not self._index.has_tables)
+
+    def manages(self, id: ObjectId) -> bool:
+        """Without looking at the storage again: of the state that the table was found in."""
+        return self._is_managed() and isinstance(self._index.get(id), Table)
+
+    def manage_versions(self) -> None:
+        with turn(self.store), self._lock:
+            if self._fresh() and self._snapshot is None:
+                self.table.create()
+                self._reload()
+            assert self._snapshot is not None
+            if not self._is_managed():
+                self.table.manage_versions(self._snapshot)
+                self._reload()
+            self.managed = True
+
+    def _is_managed(self) -> bool:
+        return self._snapshot is not None and self._snapshot.settings.manages_versions
 
     def location_holders(self, location: str) -> set[ObjectId]:
         with self._lock:
@@ -100,47 +148,68 @@ class ManifestRegistry:
                 self._index.put(item)
         self._snapshot = snapshot
 
-    def _lead(self, group: Sequence[Ticket]) -> None:
-        """Commit the changes of a group as one version. Each caller whose precondition fails is told so alone."""
+    def _commit_requests(self, requests: Sequence[Request]) -> None:
+        """Commit what several processes ask as one version. Each ticket whose precondition fails is told so alone."""
         for attempt in range(ATTEMPTS):
-            with turn(self.store):
-                base, draft = self._draft(group)
-                if not draft.changed:
-                    return
-                try:
-                    self._commit(base, draft)
-                    return
-                except ConcurrentModificationError:
-                    pass
-            self.clock.pause(attempt)
+            base, draft, note = self._draft([request for request in requests if request.claim()])
+            if not draft.changed:
+                return
+            try:
+                self._commit(base, draft, note)
+                return
+            except ConcurrentModificationError:
+                self.clock.pause(attempt)
         raise ConcurrentModificationError(
             f"The catalog is so busy that {ATTEMPTS} attempts to commit were overtaken: try again later."
         )
 
-    def _draft(self, group: Sequence[Ticket]) -> tuple[Snapshot, Draft]:
+    def _landed(self, request: Request) -> bool:
+        """Whether a commit of another process, which took this request and fell silent, carries it."""
         with self._lock:
-            if self._fresh() and self._snapshot is None:
-                self.table.create()
-                self._reload()
-            draft = Draft(self._index)
-            for ticket in group:
-                trial = Draft(draft)
-                ticket.error = None
-                try:
-                    trial.apply(ticket.changes)
-                except ConcurrentModificationError as error:
-                    ticket.error = error
-                else:
-                    draft.absorb(trial)
-            assert self._snapshot is not None
-            return self._snapshot, draft
+            self._fresh()
+            snapshot = self._snapshot
+        accepted = self.table.find_note(snapshot, request.id) if snapshot is not None else None
+        if accepted is None:
+            return False
+        for number, ticket in enumerate(request.tickets):
+            kept = str(number) in accepted.split(",")
+            ticket.error = None if kept else ConcurrentModificationError("Another writer was first: look again.")
+        return True
 
-    def _commit(self, base: Snapshot, draft: Draft) -> None:
+    def _draft(self, requests: Sequence[Request]) -> tuple[Snapshot, Draft, dict[str, str]]:
+        """The changes that hold, as one draft, and a note of whose they are."""
+        note: dict[str, str] = {}
+        with self._lock:
+            self._prepare()
+            draft = Draft(self._index)
+            for request in requests:
+                accepted = [str(at) for at, ticket in enumerate(request.tickets) if _try(draft, ticket)]
+                note[request.id] = ",".join(accepted)
+            assert self._snapshot is not None
+            return self._snapshot, draft, note
+
+    def _prepare(self) -> None:
+        """The table is there, and says whether it manages versions as this catalog was told to have it."""
+        if self._fresh() and self._snapshot is None:
+            self.table.create()
+            self._reload()
+        assert self._snapshot is not None
+        if not self.managed or self._is_managed():
+            return
+        if self._index.has_tables:
+            raise InvalidInputError(
+                "This catalog exists and does not manage table versions: call enable_table_version_management() once, "
+                "or open it without table_version_management."
+            )
+        self.table.manage_versions(self._snapshot)
+        self._reload()
+
+    def _commit(self, base: Snapshot, draft: Draft, note: dict[str, str]) -> None:
         now = self.clock.now_ms()
         removed = [id.format(DELIMITER) for id in draft.changed if draft.base.get(id) is not None]
         items = [item for item in draft.changed.values() if item is not None]
         rows = [base.codec.encode(item, now) for item in items]
-        snapshot = self.table.commit(base, removed, rows)
+        snapshot = self.table.commit(base, removed, rows, note)
         mark = self._freshness.mark()
         with self._lock:
             if self._snapshot is base:
@@ -155,3 +224,16 @@ class ManifestRegistry:
 
 def _id(key: str) -> ObjectId:
     return ObjectId(tuple(key.split(DELIMITER)))
+
+
+def _try(draft: Draft, ticket: Ticket) -> bool:
+    """Add one caller's changes to the draft, all or none."""
+    trial = Draft(draft)
+    ticket.error = None
+    try:
+        trial.apply(ticket.changes)
+    except ConcurrentModificationError as error:
+        ticket.error = error
+        return False
+    draft.absorb(trial)
+    return True
