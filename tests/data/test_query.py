@@ -89,7 +89,7 @@ def test_a_full_text_answer_is_the_one_pylance_gives(
     ours = ask(indexed, words="word3", **fields)
     theirs = answer(twin.query_table(query(words="word3", **fields)))
     assert ours.schema == theirs.schema
-    assert sorted(ours["id"].to_pylist()) == sorted(theirs["id"].to_pylist())
+    assert set(ours["id"].to_pylist()) == set(theirs["id"].to_pylist())
     assert ours.num_rows > 0
 
 
@@ -148,7 +148,7 @@ def test_nested_columns_are_named_by_their_path(table: TableHandle) -> None:
 )
 def test_a_structured_full_text_query_finds_its_rows(indexed: TableHandle, structure: dict[str, Any]) -> None:
     found = ask(indexed, k=0, words=words(**structure))["id"].to_pylist()
-    assert sorted(found) == [number for number in range(ROWS) if number % 7 == 3]
+    assert set(found) == {number for number in range(ROWS) if number % 7 == 3}
 
 
 def test_an_answer_is_an_arrow_file(table: TableHandle) -> None:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 from lance_namespace import CountTableRowsRequest, CreateTableIndexRequest, DeleteFromTableRequest
 
@@ -30,3 +34,84 @@ def test_a_predicate_still_reaches_its_index(table: TableHandle) -> None:
     data.create_table_scalar_index(table, CreateTableIndexRequest(id=ID, column="id", index_type="BTREE"))
     plan = make_scanner(table, query(filter="id = 5"), None).explain_plan()
     assert "ScalarIndexQuery" in plan
+
+
+LONG = {
+    "comparison": "id > 0" + " = true" * 97,
+    "is": "(id > 0)" + " IS TRUE" * 98,
+    "sum": "+".join(["id"] * 98) + " = 1",
+    "cast": "id" + "::bigint" * 60 + " = 1",
+    "concat": "||".join(["s"] * 60) + " = 'x'",
+    "in": "(id > 0)" + " IN (true, false)" * 60,
+    "between": "id BETWEEN 0 AND 1" + " BETWEEN false AND true" * 8,
+    "betweens": " OR ".join(["id BETWEEN 0 AND 1"] * 1000),
+    "calls": "coalesce(" * 9 + "id" + ", 1)" * 9 + " = 1",
+    "and": " AND ".join(["id <> 1"] * 5000),
+    "or": " OR ".join(["s LIKE '%x%'"] * 3000),
+    "values": "id IN (" + ", ".join(str(number) for number in range(20_000)) + ")",
+    "mixed": "".join(["id = 1 AND (id = 2 OR id = 3) OR "] * 2000) + "id = 4",
+    "nested": "(" * 40 + "id = 1" + ")" * 40,
+}
+ATTACKS = {
+    "comparison": "true" + " = true" * 500,
+    "is": "true" + " IS TRUE" * 500,
+    "sum": "+".join(["id"] * 8000) + " = 1",
+    "spaced": " + ".join(["id"] * 8000) + " = 1",
+    "commented": "+/* AND */".join(["id"] * 8000) + " = 1",
+    "commented line": "+-- AND\n".join(["id"] * 8000) + " = 1",
+    "quoted": "||' AND '||".join(["s"] * 4000) + " = 'x'",
+    "cast": "id" + "::bigint" * 8000 + " = 1",
+    "in": "true" + " IN (true, false)" * 8000,
+    "between": "1" + " BETWEEN 0 AND 1" * 8000 + " = 1",
+    "doubling": "id BETWEEN 0 AND 1" + " BETWEEN false AND true" * 30,
+    "doubling in brackets": "(" * 30 + "id BETWEEN 0 AND 1" + ") BETWEEN false AND true" * 30,
+    "doubling in calls": "coalesce(" * 30 + "id" + ", 1)" * 30 + " = 1",
+    "brackets": "(" * 50_000 + "true" + ")" * 50_000,
+    "functions": "abs(" * 20_000 + "id" + ")" * 20_000 + " = 1",
+    "not": "NOT " * 20_000 + "true",
+    "minus": "- " * 20_000 + "1 = id",
+    "case": "CASE WHEN true THEN " * 5000 + "true" + " ELSE false END" * 5000,
+    "long": "id = 1 OR " * 100_000 + "true",
+}
+PROBE = """
+import sys
+from lance_namespace import CountTableRowsRequest, UpdateTableRequest
+from headwater.errors import LanceNamespaceError
+from headwater.names import ObjectId
+from headwater.namespace import data
+from headwater.namespace.handle import TableHandle
+from tests.data.samples import ID, query
+from tests.data.test_sql import LONG
+table = TableHandle(ObjectId(("t",)), sys.argv[1])
+for name, text in LONG.items():
+    assert data.count_table_rows(table, CountTableRowsRequest(id=ID, predicate=text)).count is not None
+    for attempt in (
+        lambda: data.query_table(table, query(filter=text, vector=[1.0] * 4, prefilter=True)),
+        lambda: data.query_table(table, query(columns={"x": text})),
+        lambda: data.update_table(table, UpdateTableRequest(id=ID, updates=[["id", "id"]], predicate=text)),
+    ):
+        try:
+            attempt()
+        except LanceNamespaceError as error:
+            print(name, error)
+print("survived")
+"""
+
+
+def test_long_expressions_within_the_limits_never_end_the_process(table: TableHandle) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", PROBE, table.uri],
+        text=True,
+        capture_output=True,
+        cwd=Path(__file__).parents[2],
+        check=False,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr[-500:]
+    assert done.stdout.endswith("survived\n")
+
+
+@pytest.mark.parametrize("name", ATTACKS)
+def test_an_expression_made_to_overflow_the_planner_is_refused(table: TableHandle, name: str) -> None:
+    with pytest.raises(InvalidInputError):
+        data.count_table_rows(table, CountTableRowsRequest(id=ID, predicate=ATTACKS[name]))
