@@ -321,3 +321,17 @@ def convert_batch(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
         for field in schema
     ]
     return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def aligned(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """The same batch with decimals at addresses Lance can read: an IPC stream aligns to 8 bytes, decimals need 16."""
+    if not any(has_decimals(field.type) for field in batch.schema):
+        return batch
+    columns = [pa.concat_arrays([c]) if has_decimals(c.type) else c for c in batch.columns]
+    return pa.RecordBatch.from_arrays(columns, schema=batch.schema)
+
+
+def has_decimals(arrow: pa.DataType) -> bool:
+    if pa.types.is_decimal(arrow):
+        return True
+    return any(has_decimals(arrow.field(index).type) for index in range(arrow.num_fields))

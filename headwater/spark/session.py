@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import json
 import os
 import secrets
 import sys
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 CATALOG_CLASS = "headwater.spark.HeadwaterCatalog"
+ENVIRONMENT = "HEADWATER_SPARK_CATALOG_"
 EXTENSIONS_CLASS = "headwater.spark.Extensions"
 NO_JAR = (
     "The Headwater jar is not there and cannot be built without a JDK (javac 17 or newer), so SQL over the catalog "
@@ -48,17 +50,18 @@ def configure(
     options = {"uri": uri or "", **({"token": token} if token else {}), **properties}
     for key, value in options.items():
         builder = builder.config(f"spark.sql.catalog.{name}.{key}", value)
+    os.environ[ENVIRONMENT + name] = json.dumps(options)  # for the data source in Python, which sees no session
     return _with_jar(_with_python(builder), name)
 
 
 def _with_python(builder: SparkSession.Builder) -> SparkSession.Builder:
-    if "PYSPARK_PYTHON" not in os.environ:
-        builder = builder.config("spark.headwater.python", sys.executable)
-        builder = builder.config("spark.pyspark.python", sys.executable)
-    return (
-        builder.config("spark.sql.python.filterPushdown.enabled", "true")
-        .config("spark.sql.execution.arrow.maxRecordsPerBatch", "65536")
-        .config("spark.sql.session.timeZone", os.environ.get("TZ") or "UTC")
+    """On one machine Spark's Python is this one; on a cluster PYSPARK_PYTHON says which, as always with PySpark."""
+    master = str(getattr(builder, "_options", {}).get("spark.master", "local"))
+    if master.startswith("local"):
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+        builder = builder.config("spark.headwater.python", os.environ["PYSPARK_PYTHON"])
+    return builder.config("spark.sql.python.filterPushdown.enabled", "true").config(
+        "spark.sql.execution.arrow.maxRecordsPerBatch", "65536"
     )
 
 
@@ -89,24 +92,11 @@ def _serve(root: str) -> tuple[str, str]:
 
 
 def _start(root: str) -> tuple[Any, str]:
+    """A server of our own on loopback. The extra `server` is needed only here."""
+    from headwater import DirectoryNamespace
+    from headwater.rest.server import start_in_thread
+
     token = secrets.token_urlsafe(32)
-    try:
-        from headwater import DirectoryNamespace
-        from headwater.rest.server import start_in_thread
-
-        running = start_in_thread(DirectoryNamespace(root=root), host="127.0.0.1", port=0, api_key=token)
-    except ImportError:
-        import lance.namespace
-
-        class Running:
-            def __init__(self) -> None:
-                self.adapter = lance.namespace.RestAdapter("dir", {"root": root}, host="127.0.0.1", port=0)
-                self.adapter.start()
-                self.url = f"http://127.0.0.1:{self.adapter.port}"
-
-            def stop(self) -> None:
-                self.adapter.stop()
-
-        running = Running()
+    running = start_in_thread(DirectoryNamespace(root=root), host="127.0.0.1", port=0, api_key=token)
     atexit.register(running.stop)
     return running, token

@@ -15,7 +15,7 @@ from lance.fragment import RowIdSequence, write_fragments
 from headwater.spark.commit import fragment_from
 from headwater.spark.scan import ROW_ID
 from headwater.spark.tables import DATASETS, TableRef
-from headwater.types import convert_batch
+from headwater.types import aligned, convert_batch
 
 ROWS_PER_FILE = 1 << 20
 BYTES_PER_FILE = 4 << 30
@@ -72,6 +72,6 @@ def _with_row_ids(fragments: list[dict[str, Any]], ids: list[int]) -> Iterator[d
 
 
 def _converted(first: pa.RecordBatch, rest: Iterator[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    yield convert_batch(first, schema)
+    yield aligned(convert_batch(first, schema))
     for batch in rest:
-        yield convert_batch(batch, schema)
+        yield aligned(convert_batch(batch, schema))

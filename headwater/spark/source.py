@@ -1,0 +1,262 @@
+"""The data source `headwater` in Python alone: what `format("headwater")` is in a session that has no jar.
+
+Options: `catalog` (a name given to `configure`) or `uri` and `token`; the table's name is the path. `columns` is a
+comma-separated list of the columns to read. `versionAsOf` reads an older version. pylance is not fork-safe and
+Spark's Python workers are forked, so everything that imports it is imported inside the methods that need it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceArrowWriter,
+    DataSourceReader,
+    DataSourceStreamArrowWriter,
+    DataSourceStreamReader,
+    Filter,
+    InputPartition,
+    WriterCommitMessage,
+)
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxFiles,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
+from pyspark.sql.types import StructType
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+Json = dict[str, Any]
+ENVIRONMENT = "HEADWATER_SPARK_CATALOG_"
+
+
+@dataclass
+class Part(InputPartition):
+    value: Json
+
+
+@dataclass
+class Written(WriterCommitMessage):
+    fragments: list[Json]
+
+
+def catalog_options(options: Json) -> Json:
+    """How to reach the catalog: from the options, or what `configure` left in the driver's environment."""
+    if "uri" in options:
+        return {key: options[key] for key in ("uri", "token") if key in options}
+    name = options.get("catalog")
+    known = os.environ.get(ENVIRONMENT + str(name))
+    if known is None:
+        raise ValueError(
+            f"The catalog {name!r} is not known here. Prepare the session with headwater.spark.configure(), or give "
+            '.option("uri", ...) and .option("token", ...).'
+        )
+    found: Json = json.loads(known)
+    return found
+
+
+class HeadwaterSource(DataSource):
+    """Tables of a Headwater catalog as DataFrames and streams."""
+
+    def __init__(self, options: Any) -> None:
+        super().__init__(options)
+        self._options: Json = {key.lower(): value for key, value in options.items()}
+
+    @classmethod
+    def name(cls) -> str:
+        return "headwater"
+
+    def _id(self) -> list[str]:
+        path = self._options.get("path") or self._options.get("table")
+        if not path:
+            raise ValueError('Give the table\'s name: .load("namespace.table").')
+        return str(path).split(".")
+
+    def _call(self, operation: str, **arguments: Any) -> Any:
+        from headwater.spark.calls import CALLS
+
+        return CALLS[operation]({"catalog": catalog_options(self._options), **arguments})
+
+    def _load(self) -> Json:
+        loaded: Json = self._call("load_table", id=self._id(), version=self._options.get("versionasof"))
+        return loaded
+
+    def schema(self) -> StructType:
+        found = StructType.fromJson(self._load()["schema"])
+        columns = self._options.get("columns")
+        if columns is None:
+            return found
+        return StructType([found[name.strip()] for name in columns.split(",")])
+
+    def reader(self, schema: StructType) -> TableReader:
+        return TableReader(self, self._load(), schema)
+
+    def writer(self, schema: StructType, overwrite: bool) -> TableWriter:
+        return TableWriter(self, self._target(schema, create=overwrite), overwrite)
+
+    def streamReader(self, schema: StructType) -> TableStreamReader:
+        return TableStreamReader(self, self._load(), schema)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> TableStreamWriter:
+        return TableStreamWriter(self, self._target(schema, create=False), overwrite)
+
+    def _target(self, schema: StructType, create: bool) -> Json:
+        from headwater.errors import TableNotFoundError
+
+        try:
+            target: Json = self._load()["table"]
+        except TableNotFoundError:
+            if not create:
+                raise
+            made = self._call("create_table", id=self._id(), schema=json.loads(schema.json()), properties={})
+            target = made["table"]
+        return target
+
+
+class TableReader(DataSourceReader):
+    """Reads one version, pinned when the query is planned."""
+
+    def __init__(self, source: HeadwaterSource, loaded: Json, schema: StructType) -> None:
+        self._filterable = loaded["filterable"]
+        self._schema = schema
+        self._scan: Json = {"table": loaded["table"], "columns": schema.names, "filter": None}
+
+    def pushFilters(self, filters: list[Filter]) -> Iterator[Filter]:
+        from headwater.spark.filters import filter_sql
+
+        taken = []
+        for each in filters:
+            sql = filter_sql(each, self._filterable)
+            if sql is None:
+                yield each
+            else:
+                taken.append(sql)
+        self._scan["filter"] = " AND ".join(taken) or None
+
+    def partitions(self) -> Sequence[Part]:
+        from headwater.spark.scan import Scan, plan
+
+        parts = plan(Scan.from_json(self._scan), os.cpu_count() or 2)
+        return [Part(part) for part in parts] or [Part({"fragments": []})]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        yield from _read(self._scan, partition.value, self._schema)
+
+
+def _read(scan: Json, part: Json, schema: StructType) -> Iterator[pa.RecordBatch]:
+    from headwater.spark.scan import Scan, read
+
+    if part.get("fragments") != []:
+        yield from read(Scan.from_json(scan), part, to_arrow_schema(schema, timezone="UTC"))
+
+
+class TableWriter(DataSourceArrowWriter):
+    """Executors write data files, the driver makes one commit."""
+
+    def __init__(self, source: HeadwaterSource, table: Json, overwrite: bool) -> None:
+        self._source, self._table, self._overwrite = source, table, overwrite
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
+        from headwater.spark.tables import TableRef
+        from headwater.spark.write import write
+
+        return Written(write(TableRef.from_json(self._table), iterator))
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        operation = "overwrite" if self._overwrite else "append"
+        self._source._call(operation, table=self._table, fragments=_fragments(messages), filter="true")
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Files of a failed job belong to no version; cleanup collects them."""
+
+
+def _fragments(messages: Sequence[WriterCommitMessage | None]) -> list[Json]:
+    return [fragment for message in messages if isinstance(message, Written) for fragment in message.fragments]
+
+
+class TableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Appended rows, version by version. The option `consumer` names the query, to protect what it has not read."""
+
+    def __init__(self, source: HeadwaterSource, loaded: Json, schema: StructType) -> None:
+        self._source, self._schema = source, schema
+        consumer = source._options.get("consumer")
+        options = {**source._options, **({} if consumer else {"protect": "false"})}
+        self._request: Json = {"table": loaded["table"], "options": options, "checkpoint": consumer or ""}
+        self._scan: Json = {"table": loaded["table"], "columns": schema.names, "filter": None}
+        self._last: int | None = None
+
+    def _call(self, operation: str, **arguments: Any) -> Any:
+        return self._source._call(operation, **self._request, **arguments)
+
+    def initialOffset(self) -> Json:
+        offset: Json = self._call("stream_initial")
+        return offset
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        options = self._source._options
+        if "maxrowspertrigger" in options:
+            return ReadMaxRows(int(options["maxrowspertrigger"]))
+        versions = options.get("maxversionspertrigger")
+        return ReadMaxFiles(int(versions)) if versions else ReadAllAvailable()
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        self._last = int(self._call("stream_newest"))
+
+    def latestOffset(self, start: Json, limit: ReadLimit) -> Json:
+        limits: Json = {"last": self._last}
+        if isinstance(limit, ReadMaxRows):
+            limits["max_rows"] = limit.max_rows
+        elif isinstance(limit, ReadMaxFiles):
+            limits["max_versions"] = limit.max_files
+        offset: Json = self._call("stream_latest", start=start, **limits)
+        return offset
+
+    def partitions(self, start: Json, end: Json) -> Sequence[Part]:
+        parts = self._call("stream_plan", start=start, end=end, scan=self._scan, parallelism=os.cpu_count() or 2)
+        return [Part(part) for part in parts]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        yield from _read(self._scan, partition.value, self._schema)
+
+    def commit(self, end: Json) -> None:
+        self._call("stream_done", end=end)
+
+
+class TableStreamWriter(DataSourceStreamArrowWriter):
+    """One commit per batch, which carries the batch's number; a replayed batch is passed over."""
+
+    def __init__(self, source: HeadwaterSource, table: Json, overwrite: bool) -> None:
+        options = source._options
+        self._stream = options.get("stream") or options.get("checkpointlocation")
+        if not self._stream:
+            raise ValueError('Name the stream, so that a replayed batch is known: .option("stream", "a-unique-name").')
+        self._source, self._table, self._overwrite = source, table, overwrite
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
+        from headwater.spark.tables import TableRef
+        from headwater.spark.write import write
+
+        return Written(write(TableRef.from_json(self._table), iterator))
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        self._source._call(
+            "commit_batch",
+            table=self._table,
+            fragments=_fragments(messages),
+            stream=self._stream,
+            batch=batchId,
+            truncate=self._overwrite,
+        )
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        """Files of a failed batch belong to no version; cleanup collects them."""
