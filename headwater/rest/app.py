@@ -25,6 +25,7 @@ from headwater.rest.dispatch import Asked, Dispatcher
 from headwater.rest.extensions import ALL_ROUTES, HANDLERS
 from headwater.rest.gate import Gate, RateLimit
 from headwater.rest.idempotency import Repeats
+from headwater.rest.lookups import Lookups
 from headwater.rest.metrics import Metrics
 from headwater.rest.openapi import openapi_json
 from headwater.rest.reply import Reply, RouteError, refusal
@@ -38,7 +39,6 @@ log = logging.getLogger("headwater.server")
 _REQUEST_ID = re.compile(r"^[A-Za-z0-9._:-]{1,128}$")
 _PLAIN_TEXT = ((b"content-type", b"text/plain; version=0.0.4; charset=utf-8"),)
 _DATA = frozenset({"CountTableRows", "AnalyzeTableQueryPlan", "UpdateTable", "DeleteFromTable", "CreateTableIndex"})
-_LOOKUPS = frozenset({"DescribeTable", "TableExists", "DescribeNamespace", "NamespaceExists"})
 OWN_PREFIXES = ("/v1/", "/headwater/v1/", "/health/")
 OWN_PATHS = frozenset({"/v1/table", "/metrics", "/openapi.json"})
 PUBLISH_SECONDS = 2.0
@@ -87,7 +87,7 @@ class CatalogApp(Starlette):
         self._catalog_pool = ThreadPoolExecutor(threads, thread_name_prefix="catalog")
         self._data_pool = ThreadPoolExecutor(threads, thread_name_prefix="data")
         self._running = 0
-        self._from_memory = getattr(getattr(namespace, "registry", None), "is_current", None)
+        self._lookups = Lookups(namespace)
         self._boot = self.clock.hex(12)
         self._numbers = itertools.count(1)
         self._publisher: asyncio.Task[None] | None = None
@@ -153,8 +153,9 @@ class CatalogApp(Starlette):
     async def _work(self, exchange: Exchange, asked: Asked) -> Reply:
         """Blocking work happens in threads: a pool for the catalog, one for data, so that neither starves the other."""
         route = asked.match.route
-        if self._is_quick(asked):
-            return self._dispatcher.answer(asked)
+        known = self._from_memory(asked)
+        if known is not None:
+            return known
         data = route.body is Body.ARROW or route.answer is Answer.ARROW or route.operation in _DATA
         limits = self.settings.limits
         if self._running >= 64 * limits.threads:
@@ -170,15 +171,20 @@ class CatalogApp(Starlette):
         finally:
             self._running -= 1
 
-    def _is_quick(self, asked: Asked) -> bool:
-        """Whether a look-up of names is answered from memory right now, for which a thread would only be a detour.
+    def _from_memory(self, asked: Asked) -> Reply | None:
+        """The answer to a look-up of names that is in memory right now; a thread would only be a detour.
 
-        The catalog's registry says so (`is_current`, an optional method), after its check for freshness.
+        The catalog's registry says whether it is (`current_state`, an optional method), after its check for
+        freshness. An answer is kept for as long as that state is the current one.
         """
-        if self._from_memory is None or asked.match.route.operation not in _LOOKUPS:
-            return False
-        plain = isinstance(asked.body, bytes) and b"true" not in asked.body and "true" not in asked.query
-        return plain and "idempotency-key" not in asked.headers and bool(self._from_memory())
+        state = self._lookups.state(asked)
+        if state is None:
+            return None
+        kept = self._lookups.find(asked, state)
+        if kept is None:
+            kept = self._dispatcher.answer(asked)
+            self._lookups.keep(asked, state, kept)
+        return kept
 
     async def _admit(self, exchange: Exchange) -> Caller:
         """Who is asking, and whether it may ask again already."""

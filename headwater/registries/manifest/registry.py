@@ -49,12 +49,17 @@ class ManifestRegistry:
             index = self._fresh()
             return {id: item for id in ids if (item := index.get(id)) is not None}
 
-    def is_current(self) -> bool:
-        """Whether a look-up would be answered from memory now: two stats say so, and nobody has to be waited for."""
+    def current_state(self) -> object | None:
+        """The state that a look-up would be answered from now, if that is in memory and nobody has to be waited for.
+
+        Two stats say so (local disk only). Equal states give equal answers.
+        """
         if not isinstance(self._freshness, LocalFreshness) or not self._lock.acquire(blocking=False):
-            return False
+            return None
         try:
-            return self._snapshot is not None and not self._freshness.moved(self._snapshot.version, self._mark)
+            if self._snapshot is None or self._freshness.moved(self._snapshot.version, self._mark):
+                return None
+            return self._snapshot.version, self._mark
         finally:
             self._lock.release()
 
