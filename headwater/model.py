@@ -97,4 +97,12 @@ class RequireLocation:
     table: ObjectId
 
 
-Change = Add | Replace | Remove | Move | RequireLocation
+@dataclass(frozen=True, slots=True)
+class RequireTable:
+    """The table must still be where it was, with `newest` as its newest version (0: it has none)."""
+
+    table: Table
+    newest: int
+
+
+Change = Add | Replace | Remove | Move | RequireLocation | RequireTable

@@ -22,6 +22,7 @@ from headwater.model import (
     Remove,
     Replace,
     RequireLocation,
+    RequireTable,
     Table,
     Version,
 )
@@ -76,6 +77,14 @@ class Registry(Protocol):
         """The recorded tables at this location, inside it and around it."""
         ...
 
+    def manages(self, id: ObjectId) -> bool:
+        """Whether the versions of this table, as it was last found, are records of the catalog."""
+        ...
+
+    def newest_version(self, table: ObjectId) -> int:
+        """The newest recorded version of a managed table, 0 when there is none."""
+        ...
+
     def place(self, id: ObjectId, hash: str) -> str:
         """Where a new table of this name goes, relative to the root. `hash` is fresh random hex."""
         ...
@@ -83,6 +92,39 @@ class Registry(Protocol):
     def commit(self, changes: Sequence[Change]) -> None:
         """All of the changes or none; ConcurrentModification (14) if a precondition does not hold any more."""
         ...
+
+
+class VersionRecords(Protocol):
+    """A registry that can keep the versions of tables: one kind can, the manifest."""
+
+    @property
+    def manages_versions(self) -> bool:
+        """Whether this catalog keeps them, not older than the call."""
+        ...
+
+    def manage_versions(self) -> None:
+        """From now on, and for good, this catalog keeps the versions of its tables."""
+        ...
+
+    def find(self, ids: Iterable[ObjectId]) -> Mapping[ObjectId, CatalogObject]: ...
+
+    def versions(self, table: ObjectId) -> Sequence[int]:
+        """The numbers of the recorded versions, ascending."""
+        ...
+
+    def version_page(self, table: ObjectId, after: int | None, limit: int | None, descending: bool) -> Sequence[int]:
+        """At most `limit` numbers that follow `after` in the order asked for."""
+        ...
+
+    def newest_version(self, table: ObjectId) -> int:
+        """The newest recorded version, 0 when there is none."""
+        ...
+
+    def tables(self) -> Sequence[Table]:
+        """Every table that has a row."""
+        ...
+
+    def commit(self, changes: Sequence[Change]) -> None: ...
 
 
 class View(Protocol):
@@ -93,6 +135,8 @@ class View(Protocol):
     def count_children(self, id: ObjectId) -> int: ...
 
     def versions(self, table: ObjectId) -> Sequence[int]: ...
+
+    def newest_version(self, table: ObjectId) -> int: ...
 
     def location_holders(self, location: str) -> set[ObjectId]: ...
 
@@ -122,6 +166,14 @@ class Draft:
                 numbers.add(int(id.name)) if item else numbers.discard(int(id.name))
         return sorted(numbers)
 
+    def newest_version(self, table: ObjectId) -> int:
+        """As `versions(table)[-1]`, at the cost of this draft's changes alone when none of them takes one away."""
+        mine = [int(id.name) for id, item in self.changed.items() if isinstance(item, Version) and item.table == table]
+        gone = any(item is None and id.names[:-1] == table.names for id, item in self.changed.items())
+        if gone:
+            return max(self.versions(table), default=0)
+        return max([self.base.newest_version(table), *mine])
+
     def apply(self, changes: Sequence[Change]) -> None:
         """Add the changes to the draft, or raise ConcurrentModification (14) at the first that does not hold."""
         for change in changes:
@@ -140,12 +192,13 @@ class Draft:
                 self._set(item.id, item, 1)
             case Replace(old, item):
                 self._require(self.get(old.id) == old and old.id == item.id, old.id, "it changed")
+                if isinstance(old, Table) and (not isinstance(item, Table) or item.location != old.location):
+                    self._forget_versions(old)
                 self._set(item.id, item, 0)
             case Remove(item):
                 self._require(self.get(item.id) == item, item.id, "it changed")
                 self._require(isinstance(item, Version) or not self.count_children(item.id), item.id, "it has children")
-                for version in self._versions_of(item):
-                    self._set(version.id, None, 0)
+                self._forget_versions(item)
                 self._set(item.id, None, -1)
             case Move(old, new):
                 versions = self._versions_of(old)
@@ -156,11 +209,24 @@ class Draft:
                     self._set(moved.id, moved, 0)
             case RequireLocation(location, table):
                 self._require(not self.location_holders(location) - {table}, table, "its location is taken")
+            case RequireTable(table, newest):
+                self._require_table(table, newest)
 
     def _versions_of(self, item: CatalogObject) -> list[Version]:
         numbers = self.versions(item.id) if isinstance(item, Table) else ()
         found = (self.get(item.id.child(str(number))) for number in numbers)
         return [version for version in found if isinstance(version, Version)]
+
+    def _forget_versions(self, item: CatalogObject) -> None:
+        for version in self._versions_of(item):
+            self._set(version.id, None, 0)
+
+    def _require_table(self, table: Table, newest: int) -> None:
+        found = self.get(table.id)
+        holds = isinstance(found, Table) and found.location == table.location
+        self._require(holds, table.id, "it was dropped or made anew")
+        current = self.newest_version(table.id)
+        self._require(current == newest, table.id, f"its newest version is {current}")
 
     def _set(self, id: ObjectId, item: CatalogObject | None, count: int) -> None:
         counted = item or self.get(id)

@@ -63,8 +63,12 @@ class CompatRegistry:
             *(item for item in self.listing.descendants(parent) if item.id not in known and self._is_free(item)),
         ]
 
-    def versions(self, table: ObjectId) -> Sequence[int]:
-        return self.manifest.versions(table)
+    def manages(self, id: ObjectId) -> bool:
+        """A table that is only seen as a folder is managed by its storage, whatever the catalog does with the rest."""
+        return self.manifest.manages(id)
+
+    def newest_version(self, table: ObjectId) -> int:
+        return self.manifest.newest_version(table)
 
     def location_holders(self, location: str) -> set[ObjectId]:
         return self.manifest.location_holders(location)

@@ -10,11 +10,13 @@ MANIFEST = "__manifest"
 OWN_FOLDER = ".headwater"
 TRASH = f"{OWN_FOLDER}/trash"
 COMMIT_LOCK = f"{OWN_FOLDER}/commit.lock"
+SPOOL = f"{OWN_FOLDER}/spool"
 RESERVED_MARKER = ".lance-reserved"
 DEREGISTERED_MARKER = ".lance-deregistered"
 MARKER_BODY = b"reserved"
 TABLE_SUFFIX = ".lance"
 VERSIONS = "_versions"
+VERSION_HINT = "latest_version_hint.json"
 RESERVED_NAMES = frozenset({MANIFEST, OWN_FOLDER})
 
 MAX_FOLDER_BYTES = 255

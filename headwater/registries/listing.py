@@ -66,6 +66,12 @@ class ListingRegistry:
     def location_holders(self, location: str) -> set[ObjectId]:
         return set()
 
+    def manages(self, id: ObjectId) -> bool:
+        return False
+
+    def newest_version(self, table: ObjectId) -> int:
+        return 0
+
     def place(self, id: ObjectId, hash: str) -> str:
         folder = id.name + self._suffix
         if len(folder.encode()) > MAX_FOLDER_BYTES:

@@ -9,6 +9,7 @@ pylance itself ends with, so that writers of both kinds exclude each other.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import lance
@@ -16,7 +17,10 @@ from lance_namespace import DescribeTableVersionResponse, LanceNamespace, ListTa
 
 from headwater.errors import ConcurrentModificationError, InternalError, LanceNamespaceError
 from headwater.registries.layout import VERSIONS, manifest_name
-from headwater.store import Store, create
+from headwater.store import KeyExistsError, LocalStore, Store, create
+
+SYNCING = ThreadPoolExecutor(2, thread_name_prefix="headwater-sync")
+"""New data files are made durable while pylance prepares the manifest."""
 
 
 class Slot(LanceNamespace):
@@ -26,7 +30,7 @@ class Slot(LanceNamespace):
         self.store = store
         self.folder = folder
         self.version = version
-        self.files = files
+        self.synced = SYNCING.submit(store.sync, files)
         self.taken_by_other = False
         self.failure: LanceNamespaceError | None = None
 
@@ -48,8 +52,8 @@ class Slot(LanceNamespace):
         return {"version": {"version": self.version, "manifest_path": f"{prefix}/{final.rsplit('/', 1)[-1]}"}}
 
     def _take(self, asked: int, staged: str, final: str) -> None:
-        self.store.sync(self.files)
-        if asked != self.version or not create(self.store, final, self.store.get(staged)):
+        self.synced.result()
+        if asked != self.version or not _claim(self.store, staged, final):
             self.taken_by_other = True
             raise ConcurrentModificationError(
                 f"Version {self.version} of {self.folder} was committed by another writer."
@@ -66,6 +70,17 @@ class Slot(LanceNamespace):
         return DescribeTableVersionResponse(version=TableVersion(version=version, manifest_path=path))
 
 
+def _claim(store: Store, staged: str, final: str) -> bool:
+    """Make the staged manifest the final one, if there is none."""
+    if not isinstance(store, LocalStore):
+        return create(store, final, store.get(staged))
+    try:
+        store.link(staged, final)
+    except KeyExistsError:
+        return False
+    return True
+
+
 def commit_exactly(
     store: Store,
     folder: str,
@@ -73,12 +88,13 @@ def commit_exactly(
     transaction: lance.Transaction,
     files: Sequence[str],
     storage_options: dict[str, str] | None = None,
+    slot: Slot | None = None,
 ) -> lance.LanceDataset:
     """Commit on top of `transaction.read_version` and nothing else, or ConcurrentModification (14).
 
-    `files` are the new data files, made durable before the version is taken.
+    `files` are the new data files, made durable before the version is taken. `slot` takes it in another way.
     """
-    slot = Slot(store, folder, transaction.read_version + 1, files)
+    slot = slot or Slot(store, folder, transaction.read_version + 1, files)
     try:
         return lance.LanceDataset.commit(
             base,

@@ -108,6 +108,20 @@ class LocalStore:
         except OSError as error:
             raise _translated(error, prefix) from None
 
+    def link(self, old: str, new: str) -> None:
+        """Give a finished file a second key, durably, or KeyExistsError and nothing changes."""
+        source, target = self._path(old), self._path(new)
+        try:
+            _sync(source)
+            os.link(source, target)
+            _sync(os.path.dirname(target))
+        except FileExistsError:
+            raise KeyExistsError(new) from None
+        except FileNotFoundError:
+            raise KeyNotFoundError(old) from None
+        except OSError as error:
+            raise _translated(error, new) from None
+
     def move_folder(self, old: str, new: str) -> None:
         """Give a folder another key in one step, or KeyExistsError there, KeyNotFoundError here."""
         source, target = self._path(old), self._path(new)

@@ -23,6 +23,10 @@ class Index:
         self._holders: dict[str, ObjectId] = {}
         self._locations: list[str] = []
 
+    @property
+    def has_tables(self) -> bool:
+        return bool(self._holders)
+
     def get(self, id: ObjectId) -> CatalogObject | None:
         return self._objects.get(id)
 
@@ -70,6 +74,15 @@ class Index:
     def versions(self, table: ObjectId) -> Sequence[int]:
         """The numbers of a managed table's versions, ascending."""
         return self._versions.get(table, ())
+
+    def version_page(self, table: ObjectId, after: int | None, limit: int | None, descending: bool) -> Sequence[int]:
+        """At most `limit` version numbers that follow `after` in the order asked for."""
+        numbers = self._versions.get(table, [])
+        if not descending:
+            start = bisect_right(numbers, after) if after is not None else 0
+            return numbers[start : None if limit is None else start + limit]
+        end = bisect_left(numbers, after) if after is not None else len(numbers)
+        return numbers[0 if limit is None else max(end - limit, 0) : end][::-1]
 
     def newest_version(self, table: ObjectId) -> int:
         numbers = self._versions.get(table)

@@ -1,7 +1,8 @@
-"""Who commits next. Threads of one process share commits; processes on one machine take turns.
+"""Who commits next, and for whom. Threads of one process share commits, and so do processes on one machine.
 
-Neither is needed for correctness, which rests on create-if-absent alone: they only keep writers from
-doing work that is bound to be refused. A process that dies gives its turn back, one that hangs loses it.
+None of this is needed for correctness, which rests on create-if-absent alone: it keeps writers from doing
+work that is bound to be refused, and makes one commit out of many. A process that dies gives its turn back,
+one that hangs loses it. docs/design/002-directory.md has the argument, step by step.
 """
 
 from __future__ import annotations
@@ -14,11 +15,16 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
+from headwater.clock import Clock
 from headwater.model import Change
 from headwater.registries.layout import COMMIT_LOCK
+from headwater.registries.manifest.spool import Spool
 from headwater.store import LocalStore, Store
 
 LONGEST_WAIT_S = 5.0
+LOOK_EVERY_S = 0.0005
+GATHER_S = 0.001
+"""After a commit that served several callers, the next leader lets them come back with their next changes first."""
 
 
 @dataclass
@@ -31,6 +37,16 @@ class Ticket:
 
 
 @dataclass
+class Request:
+    """The tickets of one process. `id` is recorded in the commit that carries them, if any does."""
+
+    id: str
+    tickets: Sequence[Ticket]
+    claim: Callable[[], bool] = lambda: True
+    """Whether its owner still waits for it to be committed by us."""
+
+
+@dataclass
 class GroupCommit:
     """Callers queue their changes; whoever gets the lock commits those of all who wait."""
 
@@ -38,6 +54,7 @@ class GroupCommit:
     _waiting: list[Ticket] = field(default_factory=list)
     _queue: threading.Lock = field(default_factory=threading.Lock)
     _leader: threading.Lock = field(default_factory=threading.Lock)
+    _last_size: int = 1
 
     def commit(self, changes: Sequence[Change]) -> None:
         ticket = Ticket(changes)
@@ -50,8 +67,11 @@ class GroupCommit:
             raise ticket.error
 
     def _run(self) -> None:
+        if self._last_size > 1:
+            time.sleep(GATHER_S)
         with self._queue:
             group, self._waiting = self._waiting, []
+        self._last_size = len(group)
         try:
             self.lead(group)
         except BaseException as error:
@@ -63,31 +83,105 @@ class GroupCommit:
                 ticket.done = True
 
 
+class Turns:
+    """The processes on one machine take turns; one that waits leaves its changes for whoever has the turn."""
+
+    def __init__(
+        self,
+        store: Store,
+        clock: Clock,
+        commit: Callable[[Sequence[Request]], None],
+        landed: Callable[[Request], bool],
+    ) -> None:
+        """`commit` commits requests and sets what became of their tickets; `landed` looks for one in the history."""
+        self._clock = clock
+        self._commit = commit
+        self._landed = landed
+        self._lock = os.path.join(store.root, COMMIT_LOCK) if isinstance(store, LocalStore) else None
+        self._spool = Spool(store.root) if isinstance(store, LocalStore) else None
+        self._served = 0
+
+    def run(self, tickets: Sequence[Ticket]) -> None:
+        """Have the tickets committed, by this process or by another."""
+        request = Request(self._clock.hex(16), tickets)
+        if self._lock is None or self._spool is None:
+            self._commit([request])
+            return
+        with _opened(self._lock) as descriptor:
+            if _taken(descriptor):
+                self._lead(request, self._spool)
+            else:
+                self._wait(request, descriptor, self._spool)
+
+    def _wait(self, request: Request, descriptor: int, spool: Spool) -> None:
+        spool.ask(request.id, [ticket.changes for ticket in request.tickets])
+        deadline = time.monotonic() + LONGEST_WAIT_S
+        while not self._is_answered(request, spool):
+            if _taken(descriptor) or time.monotonic() > deadline:
+                if self._is_answered(request, spool):
+                    return
+                untouched = spool.withdraw(request.id)
+                if untouched or not self._landed(request):
+                    self._lead(request, spool)
+                return
+            time.sleep(LOOK_EVERY_S)
+
+    def _is_answered(self, request: Request, spool: Spool) -> bool:
+        answers = spool.answers(request.id)
+        if answers is None:
+            return False
+        for ticket, error in zip(request.tickets, answers, strict=True):
+            ticket.error = error
+        self._served = 1
+        return True
+
+    def _lead(self, request: Request, spool: Spool) -> None:
+        if self._served > 0:
+            time.sleep(GATHER_S)
+        others = [
+            Request(id, [Ticket(group) for group in groups], lambda id=id: spool.is_claimed(id))  # type: ignore[misc]
+            for id, groups in spool.claim()
+        ]
+        try:
+            self._commit([request, *others])
+        except BaseException:
+            for other in others:
+                spool.give_back(other.id)
+            raise
+        self._served = len(others)
+        for other in others:
+            spool.answer(other.id, [ticket.error for ticket in other.tickets])
+
+
 @contextlib.contextmanager
 def turn(store: Store) -> Iterator[None]:
-    """Wait for this process's turn among those on this machine; elsewhere there is nothing to wait for."""
+    """This process's turn alone, for the rare change that is not made of tickets."""
     if not isinstance(store, LocalStore):
         yield
         return
-    path = os.path.join(store.root, COMMIT_LOCK)
-    os.makedirs(os.path.dirname(path), exist_ok=True)
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
-    try:
-        _wait(descriptor)
+    with _opened(os.path.join(store.root, COMMIT_LOCK)) as descriptor:
+        deadline = time.monotonic() + LONGEST_WAIT_S
+        while not _taken(descriptor) and time.monotonic() < deadline:
+            time.sleep(LOOK_EVERY_S)
         yield
+
+
+@contextlib.contextmanager
+def _opened(path: str) -> Iterator[int]:
+    try:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    except FileNotFoundError:
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    try:
+        yield descriptor
     finally:
         os.close(descriptor)
 
 
-def _wait(descriptor: int) -> None:
-    deadline = time.monotonic() + LONGEST_WAIT_S
-    pause = 0.0002
-    while True:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return
-        except BlockingIOError:
-            if time.monotonic() > deadline:
-                return
-            time.sleep(pause)
-            pause = min(pause * 1.5, 0.004)
+def _taken(descriptor: int) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True

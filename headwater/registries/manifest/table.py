@@ -19,6 +19,8 @@ from headwater.clock import Clock
 from headwater.errors import CorruptFileError, LanceNamespaceError
 from headwater.registries.layout import MANIFEST
 from headwater.registries.manifest.rows import SCHEMA, Codec, Row
+from headwater.registries.manifest.settings import MANAGED, Settings, parse_settings
+from headwater.registries.manifest.threads import on_own_thread
 from headwater.registries.slot import commit_exactly, data_keys
 from headwater.store import Store, probe
 
@@ -43,6 +45,7 @@ class Snapshot:
     dataset: lance.LanceDataset
     codec: Codec
     fragments: Mapping[int, Fragment]
+    settings: Settings = Settings()
 
     @property
     def version(self) -> int:
@@ -66,6 +69,7 @@ class ManifestTable:
         self.storage_options = storage_options
         self.clock = clock
 
+    @on_own_thread
     def create(self) -> None:
         """Make the empty table, on a store that has shown it can exclude a second writer."""
         probe(self.store, self.clock)
@@ -81,10 +85,24 @@ class ManifestTable:
             if "already exists" not in str(error) and "onflict" not in str(error):
                 raise _damaged(error) from None
 
+    @on_own_thread
+    def manage_versions(self, base: Snapshot) -> None:
+        """Say in the table's metadata that the catalog manages table versions. Doing it twice changes nothing."""
+        base.settings.check_writable()
+        try:
+            dataset = self._newest(base)
+            parse_settings(dataset.metadata).check_writable()
+            dataset.update_metadata(MANAGED)
+        except (OSError, ValueError, RuntimeError) as error:
+            raise _damaged(error) from None
+
+    @on_own_thread
     def load(self, before: Snapshot | None) -> tuple[Snapshot, Difference]:
         """The newest state, and how it differs from an earlier one. Fragments known from it are not read again."""
         try:
             dataset = self._newest(before)
+            settings = parse_settings(dataset.metadata)
+            settings.check_readable()
             codec = Codec(dataset.schema)
             known = before.fragments if before and before.codec.schema == codec.schema else {}
             fragments = {
@@ -92,10 +110,16 @@ class ManifestTable:
             }
         except (OSError, ValueError, RuntimeError) as error:
             raise _damaged(error) from None
-        return Snapshot(dataset, codec, fragments), _difference(before.fragments if before else {}, fragments)
+        snapshot = Snapshot(dataset, codec, fragments, settings)
+        return snapshot, _difference(before.fragments if before else {}, fragments)
 
-    def commit(self, base: Snapshot, removed: Iterable[str], added: Sequence[Row]) -> Snapshot:
-        """Take rows away and add others, exactly on top of `base`, or ConcurrentModification (14)."""
+    @on_own_thread
+    def commit(self, base: Snapshot, removed: Iterable[str], added: Sequence[Row], note: Mapping[str, str]) -> Snapshot:
+        """Take rows away and add others, exactly on top of `base`, or ConcurrentModification (14).
+
+        The note is kept with the commit, for `find_note`.
+        """
+        base.settings.check_writable()
         gone = frozenset(removed)
         plan = _plan(base.fragments, gone, len(added))
         rows = [*added, *(row for id in plan.merged for key, row in base.fragments[id].rows.items() if key not in gone)]
@@ -105,7 +129,7 @@ class ManifestTable:
             removed_fragment_ids=[*plan.merged, *emptied], updated_fragments=updated, new_fragments=new
         )
         keys = [*data_keys(MANIFEST, new), *_deletion_keys(updated)]
-        transaction = lance.Transaction(base.version, operation)
+        transaction = lance.Transaction(base.version, operation, transaction_properties=dict(note))
         try:
             dataset = commit_exactly(
                 self.store, MANIFEST, base.dataset, transaction, keys, self.storage_options or None
@@ -116,6 +140,20 @@ class ManifestTable:
             raise
         return self._after(base, dataset, gone, rows)
 
+    @on_own_thread
+    def find_note(self, snapshot: Snapshot, key: str) -> str | None:
+        """What a recent commit noted under the key; None if none did."""
+        for version in range(snapshot.version, max(snapshot.version - KEPT_VERSIONS, 0), -1):
+            try:
+                transaction = snapshot.dataset.read_transaction(version)
+            except (OSError, ValueError, RuntimeError):
+                return None
+            properties = (transaction.transaction_properties if transaction else None) or {}
+            if key in properties:
+                return str(properties[key])
+        return None
+
+    @on_own_thread
     def clean_up(self, snapshot: Snapshot) -> None:
         """Forget old versions, so that the table's size follows the catalog's and not its history."""
         try:
@@ -166,7 +204,7 @@ class ManifestTable:
             else:
                 alive = {key: row for key, row in known.rows.items() if key not in gone}
                 fragments[item.fragment_id] = Fragment(signature, alive)
-        return Snapshot(dataset, base.codec, fragments)
+        return Snapshot(dataset, base.codec, fragments, base.settings)
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,64 @@
+"""What the metadata of the `__manifest` table says of the catalog: settings, and who may read and write it.
+
+A feature flag that this code does not know means that a newer writer has put something into the table that
+would be misread (reader flags) or destroyed (writer flags) here, so it is refused, cleanly, before anything is done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from headwater.errors import CorruptFileError, UnsupportedOperationError
+from headwater.registries.layout import MANIFEST
+
+READER_FLAGS = "lance.namespace.manifest.reader_feature_flags"
+WRITER_FLAGS = "lance.namespace.manifest.writer_feature_flags"
+MANAGEMENT = "table_version_management"
+
+VERSION_ROWS = 1 << 32
+"""Writer flag: the table holds `table_version` rows. Lance counts its own flags from bit 0."""
+
+KNOWN_READER_FLAGS = 0
+KNOWN_WRITER_FLAGS = VERSION_ROWS
+
+MANAGED = {MANAGEMENT: "true", WRITER_FLAGS: str(VERSION_ROWS)}
+"""The metadata of a catalog that manages table versions (directory document, "CreateTableVersion")."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The settings of one catalog."""
+
+    manages_versions: bool = False
+    reader_flags: int = 0
+    writer_flags: int = 0
+
+    def check_readable(self) -> None:
+        _check(self.reader_flags & ~KNOWN_READER_FLAGS, "read")
+
+    def check_writable(self) -> None:
+        _check(self.writer_flags & ~KNOWN_WRITER_FLAGS, "write")
+
+
+def parse_settings(metadata: Mapping[str, str]) -> Settings:
+    return Settings(
+        metadata.get(MANAGEMENT, "").lower() == "true",
+        _flags(metadata, READER_FLAGS),
+        _flags(metadata, WRITER_FLAGS),
+    )
+
+
+def _flags(metadata: Mapping[str, str], key: str) -> int:
+    text = metadata.get(key, "0")
+    if not (text.isascii() and text.isdigit()):
+        raise CorruptFileError(MANIFEST, f"its metadata {key} is {text[:40]!r}, which is no number")
+    return int(text)
+
+
+def _check(unknown: int, doing: str) -> None:
+    if unknown:
+        raise UnsupportedOperationError(
+            f"This catalog uses features that this version of headwater does not know (flags {unknown}), "
+            f"and cannot be trusted to {doing} it: upgrade headwater."
+        )

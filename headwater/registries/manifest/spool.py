@@ -1,0 +1,112 @@
+"""Where processes leave changes for one another, on local disk: `.headwater/spool/` (docs/formats/directory.md).
+
+<id>.ask      changes that wait            written by the owner, renamed by whoever takes them
+<id>.taken    changes somebody commits     removed by the owner to withdraw them
+<id>.answer   what became of each ticket   written before <id>.taken is removed
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections.abc import Sequence
+
+import msgspec
+
+from headwater.errors import ConcurrentModificationError
+from headwater.model import Change
+from headwater.registries.layout import SPOOL
+from headwater.registries.manifest.changes import decode_changes, encode_changes
+
+STALE_S = 60.0
+"""Nobody waits this long: what is older was left by a process that died."""
+
+
+class Spool:
+    """The requests that wait in one catalog."""
+
+    def __init__(self, root: str) -> None:
+        self._folder = os.path.join(root, SPOOL)
+
+    def ask(self, id: str, groups: Sequence[Sequence[Change]]) -> None:
+        self._write(id, "ask", encode_changes(groups))
+
+    def claim(self) -> list[tuple[str, list[list[Change]]]]:
+        """Take every request that waits."""
+        claimed = []
+        for name in self._names():
+            id, _, state = name.partition(".")
+            if state == "ask" and not self._is_stale(name):
+                with contextlib.suppress(FileNotFoundError, ValueError):
+                    self._rename(id, "ask", "taken")
+                    claimed.append((id, decode_changes(self._read(id, "taken"))))
+        return claimed
+
+    def is_claimed(self, id: str) -> bool:
+        """Whether the owner has not withdrawn what we took."""
+        return os.path.exists(self._path(id, "taken"))
+
+    def give_back(self, id: str) -> None:
+        with contextlib.suppress(FileNotFoundError):
+            self._rename(id, "taken", "ask")
+
+    def answer(self, id: str, errors: Sequence[BaseException | None]) -> None:
+        if self.is_claimed(id):
+            self._write(id, "answer", msgspec.json.encode([None if error is None else str(error) for error in errors]))
+            self._remove(id, "taken")
+
+    def answers(self, id: str) -> list[BaseException | None] | None:
+        """What became of our tickets, if somebody committed them; read once."""
+        try:
+            messages = msgspec.json.decode(self._read(id, "answer"), type=list[str | None])
+        except FileNotFoundError:
+            return None
+        self._remove(id, "answer")
+        return [None if message is None else ConcurrentModificationError(message) for message in messages]
+
+    def withdraw(self, id: str) -> bool:
+        """Take our request back. False: somebody had taken it, so it may have been committed."""
+        untouched = self._remove(id, "ask")
+        self._remove(id, "taken")
+        return untouched
+
+    def _names(self) -> list[str]:
+        try:
+            return sorted(os.listdir(self._folder))
+        except FileNotFoundError:
+            return []
+
+    def _is_stale(self, name: str) -> bool:
+        path = os.path.join(self._folder, name)
+        try:
+            if time.time() - os.stat(path).st_mtime < STALE_S:
+                return False
+            os.unlink(path)
+        except FileNotFoundError:
+            pass
+        return True
+
+    def _write(self, id: str, state: str, data: bytes) -> None:
+        temporary = self._path(id, f"{state}-writing")
+        os.makedirs(self._folder, exist_ok=True)
+        with open(temporary, "wb") as file:
+            file.write(data)
+        os.rename(temporary, self._path(id, state))
+
+    def _read(self, id: str, state: str) -> bytes:
+        with open(self._path(id, state), "rb") as file:
+            return file.read()
+
+    def _rename(self, id: str, old: str, new: str) -> None:
+        os.rename(self._path(id, old), self._path(id, new))
+
+    def _remove(self, id: str, state: str) -> bool:
+        try:
+            os.unlink(self._path(id, state))
+        except FileNotFoundError:
+            return False
+        return True
+
+    def _path(self, id: str, state: str) -> str:
+        return os.path.join(self._folder, f"{id}.{state}")
