@@ -1,0 +1,213 @@
+"""The directory catalog beside pylance's, in one run: `python -m benchmarks.directory [--quick]`."""
+
+from __future__ import annotations
+
+import itertools
+import multiprocessing
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import lance
+import lance_namespace as api
+import pyarrow as pa
+from lance.namespace import DirectoryNamespace as PylanceNamespace
+
+from benchmarks.measure import Report, compare
+from headwater import DirectoryNamespace
+from headwater.model import Add, Namespace, Table
+from headwater.names import ObjectId
+
+MODES: dict[str, dict[str, str]] = {
+    "V1": {"manifest_enabled": "false"},
+    "V2": {"dir_listing_enabled": "false"},
+    "compat": {},
+}
+counter = itertools.count()
+
+
+def fill(root: Path, mode: str, tables: int) -> None:
+    """A catalog of so many tables: one is real, the others are copies of its folder."""
+    model = root / "t0.lance"
+    lance.write_dataset(pa.table({"a": [1, 2, 3]}), str(model))
+    for number in range(1, tables):
+        shutil.copytree(model, root / f"t{number}.lance")
+    if mode != "V1":
+        registry = DirectoryNamespace(root=str(root), **MODES[mode]).registry
+        ids = [ObjectId((f"t{number}",)) for number in range(tables)]
+        registry.commit([Add(Table(id, f"{id.name}.lance")) for id in ids])
+
+
+def reads(report: Report, scratch: Path, sizes: tuple[int, ...]) -> None:
+    for size in sizes:
+        for mode, properties in MODES.items():
+            root = scratch / f"read-{mode}-{size}"
+            root.mkdir()
+            fill(root, mode, size)
+            ours, peer = (
+                DirectoryNamespace(root=str(root), **properties),
+                PylanceNamespace(root=str(root), **properties),
+            )
+            wanted = [f"t{size // 2}"]
+            describe, exists = api.DescribeTableRequest(id=wanted), api.TableExistsRequest(id=wanted)
+            every, page = api.ListTablesRequest(id=[]), api.ListTablesRequest(id=[], limit=100)
+            pairs: list[tuple[str, Any, Any, int, int]] = [
+                (
+                    "describe_table",
+                    lambda: ours.describe_table(describe),
+                    lambda: peer.describe_table(describe),
+                    2000,
+                    100,
+                ),
+                ("table_exists", lambda: ours.table_exists(exists), lambda: peer.table_exists(exists), 2000, 100),
+                ("list_tables", lambda: ours.list_tables(every), lambda: peer.list_tables(every), 5, 2),
+                ("list_tables, page of 100", lambda: ours.list_tables(page), lambda: peer.list_tables(page), 5, 2),
+            ]
+            for name, mine, theirs, my_calls, their_calls in pairs:
+                line(report, name, mode, size, mine, theirs, my_calls, their_calls)
+            shutil.rmtree(root)
+
+
+def writes(report: Report, scratch: Path, sizes: tuple[int, ...]) -> None:
+    for size in sizes:
+        for mode in ("V2", "compat"):
+            roots = [scratch / f"write-{side}-{mode}-{size}" for side in ("ours", "peer")]
+            for root in roots:
+                root.mkdir()
+                registry = DirectoryNamespace(root=str(root), **MODES[mode]).registry
+                registry.commit([Add(Namespace(ObjectId((f"n{number}",)))) for number in range(size)])
+            ours = DirectoryNamespace(root=str(roots[0]), **MODES[mode])
+            peer = PylanceNamespace(root=str(roots[1]), **MODES[mode])
+            line(report, "create_namespace", mode, size, creator(ours), creator(peer), 60, 20)
+            line(report, "declare_table", mode, size, declarer(ours), declarer(peer), 60, 20)
+
+
+def creator(namespace: Any) -> Callable[[], object]:
+    return lambda: namespace.create_namespace(api.CreateNamespaceRequest(id=[f"new{next(counter)}"]))
+
+
+def declarer(namespace: Any) -> Callable[[], object]:
+    return lambda: namespace.declare_table(api.DeclareTableRequest(id=["n0", f"t{next(counter)}"]))
+
+
+def line(
+    report: Report, name: str, mode: str, size: int, ours: Any, peer: Any, our_calls: int, peer_calls: int
+) -> None:
+    mine, theirs = compare(ours, peer, our_calls, peer_calls)
+    report.add(
+        name,
+        mode,
+        size,
+        mine.wall_us,
+        mine.cpu_us,
+        theirs.wall_us,
+        theirs.cpu_us,
+        f"{theirs.wall_us / mine.wall_us:.1f}x",
+    )
+
+
+def threads(report: Report, scratch: Path, size: int) -> None:
+    """8 threads of one process creating namespaces."""
+    rates = []
+    for side, kind in (("ours", DirectoryNamespace), ("peer", PylanceNamespace)):
+        namespace = kind(root=str(_prepared(scratch / f"threads-{side}", size)), **MODES["V2"])
+        count = 400 if side == "ours" else 80
+        create = creator(namespace)
+        started = time.perf_counter()
+        with ThreadPoolExecutor(8) as pool:
+            list(pool.map(lambda _: create(), range(count)))  # noqa: B023
+        rates.append(count / (time.perf_counter() - started))
+    report.add(
+        "create_namespace, 8 threads (per s)", "V2", size, rates[0], "", rates[1], "", f"{rates[0] / rates[1]:.1f}x"
+    )
+
+
+def processes(report: Report, scratch: Path, size: int) -> None:
+    """8 processes creating namespaces in one catalog; no error may surface."""
+    rates = []
+    for side in ("ours", "peer"):
+        root = _prepared(scratch / f"processes-{side}", size)
+        count = 60 if side == "ours" else 15
+        context = multiprocessing.get_context("spawn")
+        barrier, answers = context.Barrier(9), context.Queue()
+        workers = [
+            context.Process(target=_create_many, args=(side, str(root), number, count, barrier, answers))
+            for number in range(8)
+        ]
+        for worker in workers:
+            worker.start()
+        barrier.wait()
+        started = time.perf_counter()
+        outcomes = [answers.get() for _ in workers]
+        rates.append(8 * count / (time.perf_counter() - started))
+        for worker in workers:
+            worker.join()
+        errors = [outcome for outcome in outcomes if outcome]
+        if errors:
+            print(f"  {side}: {errors[0]}")
+        found = DirectoryNamespace(root=str(root), **MODES["V2"]).list_namespaces(api.ListNamespacesRequest(id=[]))
+        assert side == "peer" or len(found.namespaces) == size + 8 * count
+    report.add(
+        "create_namespace, 8 processes (per s)", "V2", size, rates[0], "", rates[1], "", f"{rates[0] / rates[1]:.1f}x"
+    )
+
+
+def _create_many(side: str, root: str, worker: int, count: int, barrier: Any, answers: Any) -> None:
+    kind: Any = DirectoryNamespace if side == "ours" else PylanceNamespace
+    namespace = kind(root=root, **MODES["V2"])
+    namespace.list_namespaces(api.ListNamespacesRequest(id=[]))
+    barrier.wait()
+    error = ""
+    for number in range(count):
+        try:
+            namespace.create_namespace(api.CreateNamespaceRequest(id=[f"w{worker}-{number}"]))
+        except Exception as failure:
+            error = f"{type(failure).__name__}: {failure}"[:200]
+    answers.put(error)
+
+
+def _prepared(root: Path, size: int) -> Path:
+    root.mkdir()
+    registry = DirectoryNamespace(root=str(root), **MODES["V2"]).registry
+    registry.commit([Add(Namespace(ObjectId((f"n{number}",)))) for number in range(size)])
+    return root
+
+
+def footprint(report: Report, scratch: Path) -> None:
+    """What 1,000 creates leave of `__manifest` on disk."""
+    root = scratch / "footprint"
+    root.mkdir()
+    namespace = DirectoryNamespace(root=str(root), **MODES["V2"])
+    for number in range(1000):
+        namespace.create_namespace(api.CreateNamespaceRequest(id=[f"n{number}"]))
+    files = [path for path in (root / "__manifest").rglob("*") if path.is_file()]
+    megabytes = sum(path.stat().st_blocks * 512 for path in files) / 1e6
+    report.add(
+        "__manifest after 1,000 creates: MB, files", "V2", 1000, megabytes, len(files), "22.7 (facts.md)", "", ""
+    )
+
+
+def main() -> None:
+    quick = "--quick" in sys.argv
+    report = Report(
+        "directory",
+        "python -m benchmarks.directory",
+        ("operation", "mode", "objects", "ours µs", "ours CPU µs", "pylance µs", "pylance CPU µs", "ratio"),
+    )
+    with tempfile.TemporaryDirectory() as folder:
+        scratch = Path(folder)
+        threads(report, scratch, 1000)
+        processes(report, scratch, 1000)
+        writes(report, scratch, (10, 1_000 if quick else 10_000))
+        footprint(report, scratch)
+        reads(report, scratch, (1_000,) if quick else (1_000, 10_000))
+    report.write("Rows with `per s` give operations per second instead of microseconds.")
+
+
+if __name__ == "__main__":
+    main()
