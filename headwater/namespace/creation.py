@@ -11,6 +11,7 @@ from collections.abc import Mapping
 import lance
 import pyarrow as pa
 from lance.fragment import write_fragments
+from lance_namespace import LanceNamespace
 
 from headwater.errors import ConcurrentModificationError, LanceNamespaceError
 from headwater.model import Add, Change, Namespace, Replace, RequireLocation, Table
@@ -21,6 +22,8 @@ from headwater.namespace.data.arrow import check_schema
 from headwater.namespace.handle import TableHandle
 from headwater.namespace.operations import Operations
 from headwater.namespace.plans import CreateMode, Facts
+from headwater.namespace.versions.first import FirstVersion, NameLostError, plan_first_version
+from headwater.namespace.versions.operations import NewVersion, TableVersions
 from headwater.registries.folders import discard_files, discard_folder
 from headwater.registries.slot import commit_exactly, data_keys
 
@@ -30,9 +33,17 @@ Created = tuple[Table, int | None]
 class Creation:
     """CreateTable over the operations on names. `handle` opens a table's data."""
 
-    def __init__(self, operations: Operations, storage_options: dict[str, str]) -> None:
+    def __init__(
+        self,
+        operations: Operations,
+        storage_options: dict[str, str],
+        versions: TableVersions,
+        client: LanceNamespace,
+    ) -> None:
         self.operations = operations
         self.storage_options = storage_options
+        self.versions = versions
+        self.client = client
 
     def create_table(
         self,
@@ -47,7 +58,10 @@ class Creation:
         place, found = self.operations.prepare_create(id, properties)
         if found is not None and self.operations.has_data(found):
             return self._create_over(found, mode, properties, reader, options)
-        return self._create(Table(id, place, dict(properties)), found, mode, reader, options)
+        table = Table(id, place, dict(properties))
+        if self.versions.records is not None and self.versions.records.manages_versions:
+            return self._create_managed(table, mode, reader, options)
+        return self._create(table, found, mode, reader, options)
 
     def _create_over(
         self,
@@ -88,6 +102,38 @@ class Creation:
             discard_files(store, table.location, keys)
             raise
         return (found or self._record(table, mode)), 1
+
+    def _create_managed(
+        self, table: Table, mode: CreateMode, reader: pa.RecordBatchReader, options: Mapping[str, str]
+    ) -> Created:
+        """The name and its version 1 are one commit, made while pylance waits for the version to be taken."""
+        handle = self._handle(table, options)
+        operation = self._stage(handle, table.location, "create", reader)
+        store, kept = self.operations.store, list[Table]()
+        keys = data_keys(table.location, operation.fragments)
+
+        def take(asked: NewVersion) -> str:
+            staged = self.versions.read_all([(table, asked)])[0]
+            plan, replaced = plan_first_version(table, staged.version, mode, self.versions)
+            ids = [table.id, table.id.parent]
+            kept.append(self.operations.run(ids, plan, self.operations.registry.recorded))
+            for gone in replaced:
+                discard_folder(store, gone.location, self.operations.clock)
+            assert self.versions.managed is not None
+            final = self.versions.managed.finish([staged])[0]
+            return staged.place.object_path(final.manifest_path)
+
+        slot = FirstVersion(store, table.location, keys, take)
+        transaction = lance.Transaction(0, operation)
+        try:
+            with translating(handle, "create"):
+                commit_exactly(store, table.location, handle.uri, transaction, keys, handle.storage_options, slot)
+        except NameLostError as lost:
+            return self._lost(handle, lost.table, mode, operation)
+        except BaseException:
+            discard_files(store, table.location, keys)
+            raise
+        return kept[0], 1
 
     def _lost(
         self, handle: TableHandle, table: Table, mode: CreateMode, operation: lance.LanceOperation.Overwrite
@@ -159,9 +205,18 @@ class Creation:
 
     def _overwrite(self, handle: TableHandle, table: Table, operation: lance.LanceOperation.Overwrite) -> int:
         self.operations.store.sync(data_keys(table.location, operation.fragments))
+        through = self._handle(table, {}).client
         with translating(handle, "overwrite"):
-            dataset = lance.LanceDataset.commit(handle.uri, operation, storage_options=handle.storage_options or None)
+            dataset = lance.LanceDataset.commit(
+                handle.uri,
+                operation,
+                storage_options=handle.storage_options or None,
+                namespace_client=through,
+                table_id=list(table.id.names) if through else None,
+                namespace_client_managed_versioning=through is not None,
+            )
         return int(dataset.version)
 
     def _handle(self, table: Table, options: Mapping[str, str]) -> TableHandle:
-        return TableHandle(table.id, self.operations.uri_of(table), {**self.storage_options, **options})
+        client = self.client if self.operations.registry.manages(table.id) else None
+        return TableHandle(table.id, self.operations.uri_of(table), {**self.storage_options, **options}, client)

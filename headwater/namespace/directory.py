@@ -13,7 +13,6 @@ from typing import Any
 
 import lance_namespace as api
 import pyarrow as pa
-from lance_namespace import LanceNamespace
 from pydantic import BaseModel
 
 from headwater.clock import Clock, SystemClock
@@ -27,8 +26,8 @@ from headwater.namespace.operations import Operations
 from headwater.namespace.plans import CreateMode, DropBehavior, DropMode, choose
 from headwater.namespace.properties import DirectoryProperties, parse_properties
 from headwater.namespace.requests import check_properties, parse_request
+from headwater.namespace.versions import Maintenance, TableVersions, VersionMethods
 from headwater.registries.compat import CompatRegistry
-from headwater.registries.folders import folder_status
 from headwater.registries.listing import ListingRegistry
 from headwater.registries.manifest import ManifestRegistry
 from headwater.registry import Registry
@@ -73,7 +72,7 @@ DATA_OPERATIONS: dict[str, tuple[type[BaseModel], Callable[..., Any]]] = {
 """Operations on a table's data: the request's model, and the function that takes the table and the request."""
 
 
-class DirectoryNamespace(LanceNamespace):
+class DirectoryNamespace(VersionMethods):
     """A catalog in a directory, local or on an object store (lance-directory-namespace.md)."""
 
     def __init__(self, **properties: Any) -> None:
@@ -84,7 +83,12 @@ class DirectoryNamespace(LanceNamespace):
         self.clock: Clock = SystemClock()
         self.registry = open_registry(self.properties, self.store, self.clock)
         self.operations = Operations(self.registry, self.store, self.properties.root, self.clock)
-        self._creation = Creation(self.operations, self.storage_options)
+        self.versions = TableVersions(
+            self.registry, _records(self.registry), self.store, self.properties.root, self.clock
+        )
+        self.maintenance = Maintenance(self.versions)
+        self.operations.adopt = self.maintenance.adopt
+        self._creation = Creation(self.operations, self.storage_options, self.versions, self)
 
     def namespace_id(self) -> str:
         return f"headwater.DirectoryNamespace {{ root: {self.properties.root!r} }}"
@@ -156,10 +160,10 @@ class DirectoryNamespace(LanceNamespace):
             table_uri=self._full_uri(uri) if request.with_table_uri else None,
             storage_options=self._vended(request.vend_credentials),
             properties=self._properties_of(table),
-            managed_versioning=self._managed(),
+            managed_versioning=self._managed(table),
         )
         if request.check_declared or request.load_detailed_metadata:
-            answer.is_only_declared = not folder_status(self.store, table.location).versions
+            answer.is_only_declared = not self.operations.has_data(table)
         wanted = request.version is not None or request.tag is not None or request.branch is not None
         if wanted or (request.load_detailed_metadata and not answer.is_only_declared):
             self._describe_data(answer, table, request)
@@ -180,7 +184,7 @@ class DirectoryNamespace(LanceNamespace):
             location=self.operations.uri_of(table),
             storage_options=self._vended(request.vend_credentials),
             properties=self._properties_of(table),
-            managed_versioning=self._managed(),
+            managed_versioning=self._managed(table),
         )
 
     def register_table(self, request: api.RegisterTableRequest) -> api.RegisterTableResponse:
@@ -192,6 +196,7 @@ class DirectoryNamespace(LanceNamespace):
 
     def deregister_table(self, request: api.DeregisterTableRequest) -> api.DeregisterTableResponse:
         request = parse_request(api.DeregisterTableRequest, request)
+        self.settle(self._id(request.id))
         table = self.operations.deregister_table(self._id(request.id))
         return api.DeregisterTableResponse(
             id=list(table.id.names), location=self.operations.uri_of(table), properties=self._properties_of(table)
@@ -243,7 +248,8 @@ class DirectoryNamespace(LanceNamespace):
         return data.alter_transaction(self._handle_of((request.id or [])[:-1]), request)
 
     def handle(self, table: Table) -> TableHandle:
-        return TableHandle(table.id, self.operations.uri_of(table), self.storage_options)
+        client = self if self.registry.manages(table.id) else None
+        return TableHandle(table.id, self.operations.uri_of(table), self.storage_options, client)
 
     def _handle_of(self, id: list[str] | None) -> TableHandle:
         return self.handle(self.operations.find_table(self._id(id)))
@@ -263,8 +269,9 @@ class DirectoryNamespace(LanceNamespace):
     def _properties_of(self, table: Table) -> dict[str, str] | None:
         return dict(table.properties) if self.registry.capabilities.properties else None
 
-    def _managed(self) -> bool | None:
-        return None
+    def _managed(self, table: Table) -> bool | None:
+        """Told to clients: True makes them commit through the catalog. A table of the storage is not mentioned."""
+        return self.registry.manages(table.id) or None
 
     def _vended(self, asked: bool | None) -> dict[str, str] | None:
         return None if asked is False else self.storage_options or None
@@ -280,10 +287,18 @@ def open_registry(properties: DirectoryProperties, store: Store, clock: Clock) -
         return ListingRegistry(store, clock, properties.early_layout)
     if properties.root.startswith("memory://"):
         raise UnsupportedOperationError("Lance tables cannot be kept in memory:// by another library: use a directory.")
-    manifest = ManifestRegistry(store, properties.root, dict(properties.storage), clock)
+    managed = properties.table_version_management
+    manifest = ManifestRegistry(store, properties.root, dict(properties.storage), clock, managed)
     if not properties.dir_listing_enabled:
         return manifest
     return CompatRegistry(manifest, ListingRegistry(store, clock))
+
+
+def _records(registry: Registry) -> ManifestRegistry | None:
+    """Where this catalog could keep the versions of its tables."""
+    if isinstance(registry, CompatRegistry):
+        return registry.manifest
+    return registry if isinstance(registry, ManifestRegistry) else None
 
 
 def _reopened(properties: dict[str, Any]) -> DirectoryNamespace:

@@ -5,7 +5,7 @@ This is the one bounded retry loop. Every operation goes down once and up once.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TypeVar
 
 from headwater.clock import Clock
@@ -41,6 +41,8 @@ class Operations:
         self.store = store
         self.root_uri = root_uri
         self.clock = clock
+        self.adopt: Callable[[Table], Sequence[Change]] = lambda table: ()
+        """What else to commit with a table that is registered: records of its versions, in a catalog that has them."""
 
     def create_namespace(self, id: ObjectId, mode: CreateMode, properties: Mapping[str, str]) -> Namespace:
         self._require_namespaces(id)
@@ -101,16 +103,21 @@ class Operations:
         return plans.table_of(self.registry.find(_with_parent(id)), id)
 
     def declare_table(self, id: ObjectId, location: str | None, properties: Mapping[str, str]) -> Table:
+        place = self.declared_place(id, location, properties)
+        table = self.run(_with_parent(id), lambda facts: plans.plan_declare_table(facts, id, place, properties))
+        if self.registry.capabilities.register_anywhere:
+            self._mark_declared(table)
+        return table
+
+    def declared_place(self, id: ObjectId, location: str | None, properties: Mapping[str, str]) -> str:
+        """Where a table to be declared will be: errors 0, 5 (deregistered there), 13."""
         self._require_properties(properties)
         place = self._choose_place(id, location)
         self._require_not_hidden(id, place)
         anywhere = self.registry.capabilities.register_anywhere
         if location is not None and anywhere and folder_status(self.store, place).exists:
             raise InvalidInputError(f"The location {place!r} cannot be declared: it is not empty. Register it.")
-        table = self.run(_with_parent(id), lambda facts: plans.plan_declare_table(facts, id, place, properties))
-        if anywhere:
-            self._mark_declared(table)
-        return table
+        return place
 
     def prepare_create(self, id: ObjectId, properties: Mapping[str, str]) -> tuple[str, Table | None]:
         """Where CreateTable writes, and the table that has the name already: errors 0, 1, 5 (a namespace has it)."""
@@ -144,7 +151,7 @@ class Operations:
         place = self._choose_place(id, location)
         table = self.run(
             _with_parent(id),
-            lambda facts: plans.plan_register_table(facts, id, self._existing(place), mode, properties),
+            lambda facts: self._plan_register(facts, id, place, mode, properties),
         )
         self.store.delete(f"{place}/{DEREGISTERED_MARKER}")
         return table
@@ -171,6 +178,9 @@ class Operations:
         return self.run([*_with_parent(id), *_with_parent(new)], lambda facts: plans.plan_rename_table(facts, id, new))
 
     def has_data(self, table: Table) -> bool:
+        """Whether the table has a version: one that the catalog records, if it manages the table's versions."""
+        if self.registry.manages(table.id):
+            return self.registry.newest_version(table.id) > 0
         return folder_status(self.store, table.location).versions
 
     def run(self, ids: Iterable[ObjectId], plan: Plan[Answer], look: Look | None = None) -> Answer:
@@ -197,6 +207,12 @@ class Operations:
         if hidden is not None:
             return [], hidden
         return plans.plan_remove_table(facts, id, keep_data=False)
+
+    def _plan_register(
+        self, facts: Facts, id: ObjectId, place: str, mode: CreateMode, properties: Mapping[str, str]
+    ) -> tuple[list[Change], Table]:
+        changes, table = plans.plan_register_table(facts, id, self._existing(place), mode, properties)
+        return [*changes, *self.adopt(table)], table
 
     def _discard(self, table: Table) -> None:
         """The name is gone and the drop has succeeded; what cannot be deleted now is only garbage."""

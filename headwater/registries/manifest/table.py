@@ -45,7 +45,7 @@ class Snapshot:
     dataset: lance.LanceDataset
     codec: Codec
     fragments: Mapping[int, Fragment]
-    settings: Settings = Settings()
+    settings: Settings
 
     @property
     def version(self) -> int:

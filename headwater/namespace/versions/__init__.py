@@ -1,0 +1,20 @@
+"""Table versions: kept by the storage, or by the catalog as an external manifest store (lance-objects.md)."""
+
+from headwater.namespace.versions.batch import Batch
+from headwater.namespace.versions.maintenance import Cleaned, Maintenance, Problem
+from headwater.namespace.versions.managed import ManagedVersions
+from headwater.namespace.versions.methods import VersionMethods
+from headwater.namespace.versions.operations import NewVersion, TableVersions
+from headwater.namespace.versions.ranges import KeepPolicy
+
+__all__ = [
+    "Batch",
+    "Cleaned",
+    "KeepPolicy",
+    "Maintenance",
+    "ManagedVersions",
+    "NewVersion",
+    "Problem",
+    "TableVersions",
+    "VersionMethods",
+]

@@ -1,0 +1,133 @@
+"""Several tables in one commit: BatchCreateTableVersions and BatchCommitTables on a catalog that manages versions.
+
+The plan goes through the operations in order, each seeing what those before it did; all changes are then one commit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from headwater.errors import InvalidInputError
+from headwater.model import CatalogObject, Change, Remove, RequireTable, Table, Version
+from headwater.names import ObjectId
+from headwater.namespace import plans
+from headwater.namespace.operations import Operations
+from headwater.namespace.versions.managed import ManagedVersions, Staged
+from headwater.namespace.versions.operations import Found, NewVersion, TableVersions
+from headwater.namespace.versions.paths import Place
+from headwater.namespace.versions.ranges import Range
+from headwater.registries.layout import MARKER_BODY, RESERVED_MARKER
+
+MAX_OPERATIONS = 10_000
+
+
+@dataclass(frozen=True)
+class Declare:
+    id: ObjectId
+    location: str
+    properties: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class Create:
+    id: ObjectId
+    asked: NewVersion
+
+
+@dataclass(frozen=True)
+class Delete:
+    id: ObjectId
+    ranges: Sequence[Range]
+
+
+@dataclass(frozen=True)
+class Deregister:
+    id: ObjectId
+
+
+BatchOperation = Declare | Create | Delete | Deregister
+Result = Table | Found | int
+
+
+@dataclass
+class _Plan:
+    """What a batch comes to, as far as it has been planned."""
+
+    facts: dict[ObjectId, CatalogObject]
+    changes: list[Change] = field(default_factory=list)
+    results: list[Table | Staged | list[Version]] = field(default_factory=list)
+
+
+class Batch:
+    """Batches over a catalog that manages versions."""
+
+    def __init__(self, operations: Operations, versions: TableVersions, managed: ManagedVersions) -> None:
+        self.operations = operations
+        self.versions = versions
+        self.managed = managed
+
+    def commit(self, batch: Sequence[BatchOperation]) -> list[Result]:
+        """All or nothing: errors 1, 4, 5, 11, 13, 14."""
+        if not batch or len(batch) > MAX_OPERATIONS:
+            raise InvalidInputError(f"A batch has at least one operation and at most {MAX_OPERATIONS}.")
+        ids = {part for item in batch for part in (item.id, item.id.parent)}
+        plan = self.operations.run(sorted(ids), lambda facts: self._plan(facts, batch))
+        self._after(batch, plan)
+        created = iter(self.managed.finish([item for item in plan.results if isinstance(item, Staged)]))
+        return [self._result(item, created) for item in plan.results]
+
+    def _plan(self, facts: plans.Facts, batch: Sequence[BatchOperation]) -> tuple[list[Change], _Plan]:
+        plan = _Plan(dict(facts))
+        for item in batch:
+            match item:
+                case Declare():
+                    self._declare(plan, item)
+                case Create():
+                    self._create(plan, item)
+                case Delete():
+                    self._delete(plan, item)
+                case Deregister():
+                    changes, table = plans.plan_remove_table(plan.facts, item.id, keep_data=True)
+                    plan.changes += changes
+                    plan.results.append(table)
+                    del plan.facts[item.id]
+        return plan.changes, plan
+
+    def _declare(self, plan: _Plan, item: Declare) -> None:
+        changes, table = plans.plan_declare_table(plan.facts, item.id, item.location, item.properties)
+        plan.changes += changes
+        plan.facts[item.id] = table
+        plan.results.append(table)
+
+    def _create(self, plan: _Plan, item: Create) -> None:
+        table = plans.table_of(plan.facts, item.id)
+        staged = self.versions.read_all([(table, item.asked)])[0]
+        earlier = [done for done in plan.results if isinstance(done, Staged) and done.place.table.id == item.id]
+        plan.changes += self.managed.changes([*earlier, staged])[-2:]
+        plan.results.append(staged)
+
+    def _delete(self, plan: _Plan, item: Delete) -> None:
+        table = plans.table_of(plan.facts, item.id)
+        gone = self.versions.records_of(self.versions.place(table), item.ranges)
+        newest = self.managed.newest(self.versions.place(table))
+        if not any(isinstance(done, Staged) and done.place.table.id == item.id for done in plan.results):
+            plan.changes.append(RequireTable(table, newest))
+        plan.changes += [Remove(version) for version in gone]
+        plan.results.append(gone)
+
+    def _after(self, batch: Sequence[BatchOperation], plan: _Plan) -> None:
+        for item, result in zip(batch, plan.results, strict=True):
+            if isinstance(item, Declare) and isinstance(result, Table):
+                self.versions.store.put(f"{result.location}/{RESERVED_MARKER}", MARKER_BODY)
+            elif isinstance(item, Delete) and isinstance(result, list) and result:
+                place = Place(plans.table_of(plan.facts, item.id), self.versions.root_uri)
+                self.versions.delete_manifests(place, result)
+
+    @staticmethod
+    def _result(item: Table | Staged | list[Version], created: object) -> Result:
+        if isinstance(item, Table):
+            return item
+        if isinstance(item, Staged):
+            return Found(item.place, next(created))  # type: ignore[call-overload]
+        return len(item)

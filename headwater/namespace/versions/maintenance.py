@@ -1,0 +1,168 @@
+"""The long view: migrate a catalog, check it, clean up old versions.
+
+`verify` only looks. What it reports is harmless to catalog users, who do not see it, unless data is missing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from headwater.errors import InvalidInputError
+from headwater.model import Add, CatalogObject, Change, Remove, Table, Version
+from headwater.names import ObjectId
+from headwater.namespace.versions.operations import TableVersions, require_managed
+from headwater.namespace.versions.paths import Place, is_staged, staged_version
+from headwater.namespace.versions.ranges import KeepPolicy, choose_outdated
+from headwater.registries.folders import folder_status
+from headwater.registries.layout import RESERVED_NAMES, TRASH, VERSIONS
+
+MAX_ROWS_PER_COMMIT = 100_000
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One thing that storage and catalog do not agree on."""
+
+    kind: str
+    """missing_folder, missing_manifest, unrecorded_version, staged_leftover, unreferenced_folder or unfinished_drop."""
+    id: ObjectId | None
+    key: str
+    message: str
+
+
+@dataclass(frozen=True)
+class Cleaned:
+    """What a clean-up has removed."""
+
+    records: int
+    manifests: int
+
+
+class Maintenance:
+    """Work on all versions of a table, or all tables of a catalog."""
+
+    def __init__(self, versions: TableVersions) -> None:
+        self.versions = versions
+        self.store = versions.store
+
+    def adopt(self, table: Table) -> list[Change]:
+        """Records of the versions that a table has on storage and the catalog has not, and no more of those gone."""
+        versions = self.versions
+        if versions.records is None or not versions.records.manages_versions:
+            return []
+        return self._differences(table)
+
+    def enable(self) -> int:
+        """Make the catalog manage versions, with records of all versions its tables have. How many were recorded.
+
+        The records are there before the catalog says that it goes by them, so no reader sees a table without its
+        versions; what was written in between is recorded by a second look.
+        """
+        records = require_managed(self.versions).records
+        count = self._record_all()
+        records.manage_versions()
+        return count + self._record_all()
+
+    def clean_up(self, table: Table, policy: KeepPolicy, tagged: frozenset[int]) -> Cleaned:
+        """Remove the records, then the manifests, of versions that no rule of the policy keeps. Data files stay."""
+        place = self.versions.place(table)
+        keeper = self.versions.keeper(place)
+        found = list(keeper.page(place, None, None, descending=False))
+        if len(found) < 2:
+            return Cleaned(0, 0)
+        gone = choose_outdated(found, policy, tagged, self.versions.clock.now_ms())
+        managed = keeper is self.versions.managed
+        if managed:
+            current = keeper.records.find(item.id for item in gone)  # type: ignore[union-attr]
+            records = [item for item in current.values() if isinstance(item, Version)]
+            self.versions.forget(records)
+            self.versions.delete_manifests(place, records)
+            return Cleaned(len(records), len(records))
+        self.versions.storage.delete(place, [item.number for item in gone])
+        return Cleaned(0, len(gone))
+
+    def verify(self) -> list[Problem]:
+        """Everything on which the catalog and its storage disagree."""
+        tables = self.versions.records.tables() if self.versions.records is not None else []
+        found = [problem for table in tables for problem in self._verify_table(table)]
+        return [*found, *self._unfinished_drops(), *self._unreferenced_folders({item.location for item in tables})]
+
+    def _record_all(self) -> int:
+        records = require_managed(self.versions).records
+        changes = [change for table in records.tables() for change in self._differences(table)]
+        for start in range(0, len(changes), MAX_ROWS_PER_COMMIT):
+            records.commit(changes[start : start + MAX_ROWS_PER_COMMIT])
+        return sum(isinstance(change, Add) for change in changes)
+
+    def _differences(self, table: Table) -> list[Change]:
+        records = require_managed(self.versions).records
+        row = records.find([table.id]).get(table.id)
+        same = isinstance(row, Table) and row.location == table.location
+        known = self._known(table.id) if same else {}
+        there = {item.id: item for item in self.versions.storage.all(self.versions.place(table))}
+        added: list[Change] = [Add(item) for id, item in there.items() if id not in known]
+        gone: list[Change] = [
+            Remove(item) for id, item in known.items() if id not in there and not is_staged(item.manifest_path)
+        ]
+        return [*gone, *added]
+
+    def _known(self, table: ObjectId) -> Mapping[ObjectId, Version]:
+        records = require_managed(self.versions).records
+        ids = [table.child(str(number)) for number in records.versions(table)]
+        found: Mapping[ObjectId, CatalogObject] = records.find(ids)
+        return {id: item for id, item in found.items() if isinstance(item, Version)}
+
+    def _verify_table(self, table: Table) -> Iterator[Problem]:
+        if not folder_status(self.store, table.location).exists:
+            yield Problem("missing_folder", table.id, table.location, f"Table {table.id} has no folder: drop it.")
+            return
+        if self.versions.registry.manages(table.id):
+            yield from self._verify_versions(self.versions.place(table))
+
+    def _verify_versions(self, place: Place) -> Iterator[Problem]:
+        table, known = place.table.id, self._known(place.table.id)
+        names = {entry.key.rsplit("/", 1)[-1] for entry in self.store.children(place.folder).entries}
+        for item in known.values():
+            final = place.manifest(item.number, item.naming_scheme).rsplit("/", 1)[-1]
+            if not names & {final, item.manifest_path.rsplit("/", 1)[-1]}:
+                text = f"Version {item.number} of {table} is recorded and its manifest is gone."
+                yield Problem("missing_manifest", table, place.key(item.manifest_path), text)
+        for version in self.versions.storage.all(place):
+            if version.id not in known:
+                text = f"Version {version.number} of {table} was written without the catalog, which does not show it."
+                yield Problem("unrecorded_version", table, place.key(version.manifest_path), text)
+        used = {item.manifest_path.rsplit("/", 1)[-1] for item in known.values()}
+        for name in sorted(names - used):
+            if staged_version(name) is not None:
+                text = f"A writer of {table} died before it committed, or is about to commit, this manifest."
+                yield Problem("staged_leftover", table, f"{place.folder}/{name}", text)
+
+    def _unfinished_drops(self) -> Iterator[Problem]:
+        for name in self.store.children(TRASH).folders:
+            text = "A dropped table's folder was not wholly deleted: empty_trash() deletes it."
+            yield Problem("unfinished_drop", None, f"{TRASH}/{name}", text)
+
+    def _unreferenced_folders(self, used: set[str]) -> Iterator[Problem]:
+        """Folders of the root with versions in them that no table of the catalog is at."""
+        listed = {item.location for item in self._listed()}
+        for folder in self.store.children("").folders:
+            if folder in RESERVED_NAMES or folder in used | listed or any(one.startswith(f"{folder}/") for one in used):
+                continue
+            status = folder_status(self.store, folder)
+            if status.versions and not status.deregistered:
+                text = (
+                    f"No table is at {folder}: it was deregistered, or a creation was interrupted ({VERSIONS} found)."
+                )
+                yield Problem("unreferenced_folder", None, folder, text)
+
+    def _listed(self) -> Sequence[Table]:
+        found = self.versions.registry.descendants(ObjectId())
+        return [item for item in found if isinstance(item, Table)]
+
+
+def keep_policy(versions: int | None, days: float | None, tagged: bool, grace_seconds: float) -> KeepPolicy:
+    """A policy that keeps something on purpose; one that says nothing would be taken to mean anything."""
+    if versions is None and days is None:
+        raise InvalidInputError("Say which versions to keep: a number of versions, or a number of days, or both.")
+    return KeepPolicy(versions, days, tagged, grace_seconds)

@@ -1,0 +1,178 @@
+"""Versions that the catalog keeps: the directory catalog as an external manifest store (lance-objects.md).
+
+Four steps make a version: the client *stages* a manifest, the catalog *commits* a record of it (from here on the
+version exists), *finalizes* it (the manifest is put under its final name as well), and *points* the record at the
+final name. A crash after any step leaves either no version or one that the next reader finishes: whoever sees a
+record that still points at a staged manifest finalizes it on sight. Pointing is the only step that nobody waits for,
+so it is done for many versions in one commit.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from headwater.errors import ConcurrentModificationError, CorruptFileError, LanceNamespaceError
+from headwater.model import Add, Change, Remove, Replace, RequireTable, Version
+from headwater.names import ObjectId
+from headwater.namespace.versions.paths import Place, is_staged
+from headwater.registry import VersionRecords
+from headwater.store import KeyExistsError, KeyNotFoundError, PutMode, Store
+
+POINT_EVERY = 64
+"""So many finalized versions of this process are pointed at their final names by one commit."""
+
+
+@dataclass(frozen=True)
+class Staged:
+    """A version to be created: where, its record, and the bytes of its manifest."""
+
+    place: Place
+    version: Version
+    data: bytes
+
+
+@dataclass(frozen=True)
+class Finalized:
+    """A version whose manifest has its final name, and whose record does not say so yet."""
+
+    place: Place
+    staged: Version
+    final: Version
+
+
+class ManagedVersions:
+    """The version records of a catalog, and the manifests they point at. Thread-safe."""
+
+    def __init__(self, records: VersionRecords, store: Store) -> None:
+        self.records = records
+        self.store = store
+        self._finalized: dict[ObjectId, Finalized] = {}
+        self._lock = threading.Lock()
+
+    def find(self, place: Place, number: int) -> Version | None:
+        """The version with its final manifest, or None."""
+        id = place.table.id.child(str(number))
+        found = self.records.find([id]).get(id)
+        return self.synchronize(place, found) if isinstance(found, Version) else None
+
+    def page(self, place: Place, after: int | None, limit: int | None, descending: bool) -> Sequence[Version]:
+        """At most `limit` versions that follow `after`, each with its final manifest."""
+        numbers = self.records.version_page(place.table.id, after, limit, descending)
+        ids = [place.table.id.child(str(number)) for number in numbers]
+        found = self.records.find(ids)
+        return [self.synchronize(place, item) for id in ids if isinstance(item := found.get(id), Version)]
+
+    def newest(self, place: Place) -> int:
+        return self.records.newest_version(place.table.id)
+
+    def changes(self, staged: Sequence[Staged]) -> list[Change]:
+        """Commit step: each version follows the newest one of its table, or nothing of the batch is done."""
+        newest: dict[ObjectId, int] = {}
+        changes: list[Change] = []
+        for item in staged:
+            id, number = item.place.table.id, item.version.number
+            before = newest.setdefault(id, self.newest(item.place))
+            if before and number != before + 1:
+                raise taken(item.place, number, before)
+            changes += [RequireTable(item.place.table, before), Add(item.version)]
+            newest[id] = number
+        return changes
+
+    def finish(self, staged: Sequence[Staged]) -> list[Version]:
+        """Finalize and point: the records are committed, so nothing here can undo them."""
+        done = [self._finish(item) for item in staged]
+        self._point_when_due()
+        return done
+
+    def synchronize(self, place: Place, version: Version) -> Version:
+        """A version as readers see it. One that is still staged is finalized, and pointed at later."""
+        if not is_staged(version.manifest_path):
+            return version
+        with self._lock:
+            known = self._finalized.get(version.id)
+        if known is not None and known.staged == version:
+            return known.final
+        final = place.key(place.manifest(version.number, version.naming_scheme))
+        try:
+            data = self.store.get(place.key(version.manifest_path))
+        except KeyNotFoundError:
+            if self.store.head(final) is None:
+                raise CorruptFileError(final, f"version {version.number} is recorded, but has no manifest") from None
+        else:
+            self._finalize(place, version, data)
+        return self._remember(place, version)
+
+    def settle(self, place: Place) -> None:
+        """Finalize every version of a table, so that it can be read without the catalog."""
+        self.page(place, None, None, descending=True)
+        self.point()
+
+    def point(self) -> int:
+        """Point the records of finalized versions at their final manifests; then the staged ones can go."""
+        with self._lock:
+            waiting, self._finalized = dict(self._finalized), {}
+        if not waiting:
+            return 0
+        current = self.records.find(waiting)
+        due = [item for id, item in waiting.items() if current.get(id) == item.staged]
+        try:
+            self.store.sync([item.place.key(item.final.manifest_path) for item in due])
+            self.records.commit([Replace(item.staged, item.final) for item in due])
+        except LanceNamespaceError:
+            return 0  # A cleaned-up or dropped table was among them: the next reader of the others sees to it.
+        for item in due:
+            self.store.delete(item.place.key(item.staged.manifest_path))
+        return len(due)
+
+    def _finish(self, item: Staged) -> Version:
+        if not is_staged(item.version.manifest_path):
+            return item.version
+        try:
+            self._finalize(item.place, item.version, item.data)
+        except (KeyNotFoundError, ConcurrentModificationError):
+            # The table was dropped, and perhaps made anew, while its version was committed: it is not of the new one.
+            self._take_back(item.version)
+            raise ConcurrentModificationError(f"{item.place.table.id} was dropped by another writer.") from None
+        return self._remember(item.place, item.version)
+
+    def _finalize(self, place: Place, version: Version, data: bytes) -> None:
+        """Put the manifest under its final name. What another put there behind the catalog's back gives way."""
+        final = place.key(place.manifest(version.number, version.naming_scheme))
+        try:
+            self.store.put(final, data, PutMode.CREATE, durable=False)
+            return
+        except KeyExistsError:
+            pass
+        if self.store.get(final) == data:
+            return
+        if self.records.find([version.id]).get(version.id) != version:
+            raise ConcurrentModificationError(f"Version {version.number} of {place.table.id} was deleted meanwhile.")
+        self.store.put(final, data, durable=False)
+
+    def _take_back(self, version: Version) -> None:
+        try:
+            self.records.commit([Remove(version)])
+        except ConcurrentModificationError:
+            return
+
+    def _remember(self, place: Place, version: Version) -> Version:
+        path = place.manifest(version.number, version.naming_scheme)
+        entry = self.store.head(place.key(path))
+        final = replace(version, manifest_path=path, e_tag=entry.etag if entry else None)
+        with self._lock:
+            self._finalized[version.id] = Finalized(place, version, final)
+        return final
+
+    def _point_when_due(self) -> None:
+        if len(self._finalized) >= POINT_EVERY:
+            self.point()
+
+
+def taken(place: Place, number: int, newest: int) -> ConcurrentModificationError:
+    """Code 14: in every released client the document's code 12 means TableColumnNotFound (architecture, decisions)."""
+    what = "already exists" if number <= newest else f"does not follow the newest one, {newest}"
+    return ConcurrentModificationError(
+        f"Version {number} of table {place.table.id} {what}: read version {newest} and commit on top of it."
+    )

@@ -1,0 +1,241 @@
+"""The version operations as `LanceNamespace` has them: requests in, answers out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import lance_namespace as api
+from lance_namespace import LanceNamespace
+
+from headwater.errors import InvalidInputError
+from headwater.model import Table
+from headwater.names import ObjectId
+from headwater.namespace import data
+from headwater.namespace.handle import TableHandle
+from headwater.namespace.operations import Operations
+from headwater.namespace.requests import check_properties, parse_request
+from headwater.namespace.versions.batch import (
+    Batch,
+    BatchOperation,
+    Create,
+    Declare,
+    Delete,
+    Deregister,
+    Result,
+)
+from headwater.namespace.versions.maintenance import Cleaned, Maintenance, Problem, keep_policy
+from headwater.namespace.versions.operations import Found, NewVersion, TableVersions
+from headwater.namespace.versions.ranges import parse_ranges
+from headwater.registries.folders import empty_trash
+
+
+class VersionMethods(LanceNamespace):
+    """What a directory catalog can do with versions. The catalog sets the three attributes."""
+
+    operations: Operations
+    versions: TableVersions
+    maintenance: Maintenance
+
+    def list_table_versions(self, request: api.ListTableVersionsRequest) -> api.ListTableVersionsResponse:
+        request = parse_request(api.ListTableVersionsRequest, request)
+        table = self.operations.find_table(self._id(request.id))
+        descending = request.descending is not False
+        found, token = self.versions.page(table, request.branch, request.page_token, request.limit, descending)
+        return api.ListTableVersionsResponse(versions=[_answer(item) for item in found], page_token=token)
+
+    def describe_table_version(self, request: api.DescribeTableVersionRequest) -> api.DescribeTableVersionResponse:
+        request = parse_request(api.DescribeTableVersionRequest, request)
+        table = self.operations.find_table(self._id(request.id))
+        return api.DescribeTableVersionResponse(
+            version=_answer(self.versions.describe(table, request.version, request.branch))
+        )
+
+    def create_table_version(self, request: api.CreateTableVersionRequest) -> api.CreateTableVersionResponse:
+        request = parse_request(api.CreateTableVersionRequest, request)
+        table = self.operations.find_table(self._id(request.id))
+        return api.CreateTableVersionResponse(
+            version=_answer(self.versions.create(table, _asked(request), request.branch))
+        )
+
+    def batch_create_table_versions(
+        self, request: api.BatchCreateTableVersionsRequest
+    ) -> api.BatchCreateTableVersionsResponse:
+        """Atomic where the catalog manages the versions of all tables of the batch; else one after the other."""
+        request = parse_request(api.BatchCreateTableVersionsRequest, request)
+        if not request.entries:
+            raise InvalidInputError("entries must have at least one version to create.")
+        entries = [(self._id(entry.id), _asked(entry), entry.branch) for entry in request.entries]
+        tables = [self.operations.find_table(id) for id, _, _ in entries]
+        branches = any(
+            self.versions.place(table, entry[2]).branch for table, entry in zip(tables, entries, strict=True)
+        )
+        batch = None if branches else self._batch(tables)
+        if batch is not None:
+            results: Sequence[Result] = batch.commit([Create(id, asked) for id, asked, _ in entries])
+        else:
+            results = [
+                self.versions.create(table, asked, branch)
+                for table, (_, asked, branch) in zip(tables, entries, strict=True)
+            ]
+        return api.BatchCreateTableVersionsResponse(
+            versions=[_answer(item) for item in results if isinstance(item, Found)]
+        )
+
+    def batch_delete_table_versions(
+        self, request: api.BatchDeleteTableVersionsRequest
+    ) -> api.BatchDeleteTableVersionsResponse:
+        ignore_missing = _ignore_missing(request)
+        request = parse_request(api.BatchDeleteTableVersionsRequest, request)
+        table = self.operations.find_table(self._id(request.id))
+        count = self.versions.delete(table, parse_ranges(request.ranges), request.branch, ignore_missing)
+        return api.BatchDeleteTableVersionsResponse(deleted_count=count)
+
+    def batch_commit_tables(self, request: api.BatchCommitTablesRequest) -> api.BatchCommitTablesResponse:
+        """One commit where the catalog manages versions. Elsewhere one operation after the other, in order."""
+        request = parse_request(api.BatchCommitTablesRequest, request)
+        if not request.operations:
+            raise InvalidInputError("operations must have at least one operation.")
+        for item in request.operations:
+            _only_part(item)
+        managed = self.versions.records is not None and self.versions.records.manages_versions
+        if not managed:
+            return api.BatchCommitTablesResponse(results=[self._commit_one(item) for item in request.operations])
+        assert self.versions.managed is not None
+        batch = Batch(self.operations, self.versions, self.versions.managed)
+        results = batch.commit([self._operation(item) for item in request.operations])
+        answers = [self._answer_one(*pair) for pair in zip(request.operations, results, strict=True)]
+        return api.BatchCommitTablesResponse(results=answers)
+
+    def enable_table_version_management(self) -> int:
+        """Make this catalog manage table versions, for good; the versions there are recorded. Stop other writers first.
+
+        Returns how many versions were recorded. Released pylance refuses to write names into the catalog from then on.
+        """
+        return self.maintenance.enable()
+
+    def verify(self) -> list[Problem]:
+        """Everything on which the catalog and its storage disagree. Nothing is changed."""
+        return self.maintenance.verify()
+
+    def empty_trash(self) -> None:
+        """Delete what interrupted drops left behind."""
+        empty_trash(self.operations.store)
+
+    def clean_up_table_versions(
+        self,
+        id: list[str],
+        keep_versions: int | None = None,
+        keep_days: float | None = None,
+        keep_tagged: bool = True,
+        grace_seconds: float = 600.0,
+    ) -> Cleaned:
+        """Remove old versions' records and manifests. The current version, tagged ones and data files stay."""
+        policy = keep_policy(keep_versions, keep_days, keep_tagged, grace_seconds)
+        table = self.operations.find_table(self._id(id))
+        if not self.operations.has_data(table):
+            return Cleaned(0, 0)
+        return self.maintenance.clean_up(table, policy, self._tagged(table))
+
+    def settle(self, id: ObjectId) -> None:
+        """Give every version of a managed table its final manifest, before the catalog lets go of the table."""
+        managed = self.versions.managed
+        if managed is not None and self.versions.registry.manages(id):
+            managed.settle(self.versions.place(self.operations.find_table(id)))
+
+    def handle(self, table: Table) -> TableHandle:
+        raise NotImplementedError
+
+    def _id(self, names: list[str] | None) -> ObjectId:
+        raise NotImplementedError
+
+    def _batch(self, tables: Sequence[Table]) -> Batch | None:
+        managed = self.versions.managed
+        if managed is None or not all(self.versions.registry.manages(table.id) for table in tables):
+            return None
+        return Batch(self.operations, self.versions, managed)
+
+    def _tagged(self, table: Table) -> frozenset[int]:
+        dataset = data.open_table(self.handle(table))
+        with data.translating(self.handle(table), "list the tags of"):
+            tags, branches = dataset.tags.list(), dataset.branches.list()
+        tagged = {int(tag["version"]) for tag in tags.values() if tag["branch"] in (None, "main")}
+        return frozenset(tagged | {int(item["parent_version"]) for item in branches.values()})
+
+    def _operation(self, item: Any) -> BatchOperation:
+        if item.declare_table is not None:
+            asked = item.declare_table
+            id, properties = self._id(asked.id), check_properties(asked.properties)
+            return Declare(id, self.operations.declared_place(id, asked.location, properties), properties)
+        if item.create_table_version is not None:
+            _refuse_branch(item.create_table_version)
+            return Create(self._id(item.create_table_version.id), _asked(item.create_table_version))
+        if item.delete_table_versions is not None:
+            _refuse_branch(item.delete_table_versions)
+            return Delete(self._id(item.delete_table_versions.id), parse_ranges(item.delete_table_versions.ranges))
+        return Deregister(self._id(item.deregister_table.id))
+
+    def _commit_one(self, item: Any) -> api.CommitTableResult:
+        if item.declare_table is not None:
+            return api.CommitTableResult(declare_table=self.declare_table(item.declare_table))
+        if item.create_table_version is not None:
+            return api.CommitTableResult(create_table_version=self.create_table_version(item.create_table_version))
+        if item.delete_table_versions is not None:
+            done = self.batch_delete_table_versions(item.delete_table_versions)
+            return api.CommitTableResult(delete_table_versions=done)
+        return api.CommitTableResult(deregister_table=self.deregister_table(item.deregister_table))
+
+    def _answer_one(self, item: Any, result: Result) -> api.CommitTableResult:
+        if isinstance(result, Found):
+            return api.CommitTableResult(create_table_version=api.CreateTableVersionResponse(version=_answer(result)))
+        if isinstance(result, int):
+            done = api.BatchDeleteTableVersionsResponse(deleted_count=result)
+            return api.CommitTableResult(delete_table_versions=done)
+        location, properties = self.operations.uri_of(result), dict(result.properties)
+        if item.declare_table is not None:
+            declared = api.DeclareTableResponse(location=location, properties=properties, managed_versioning=True)
+            return api.CommitTableResult(declare_table=declared)
+        gone = api.DeregisterTableResponse(id=list(result.id.names), location=location, properties=properties)
+        return api.CommitTableResult(deregister_table=gone)
+
+
+def _answer(found: Found) -> api.TableVersion:
+    version = found.version
+    e_tag = version.e_tag if version.e_tag is None or '"' in version.e_tag else f'"{version.e_tag}"'
+    return api.TableVersion(
+        version=version.number,
+        manifest_path=found.place.object_path(version.manifest_path),
+        manifest_size=version.manifest_size,
+        e_tag=e_tag,
+        timestamp_millis=version.timestamp_ms,
+        metadata=dict(version.metadata) or None,
+    )
+
+
+def _asked(request: Any) -> NewVersion:
+    return NewVersion(
+        request.version,
+        request.manifest_path,
+        request.manifest_size,
+        request.e_tag,
+        request.naming_scheme,
+        check_properties(request.metadata),
+    )
+
+
+def _only_part(item: api.CommitTableOperation) -> None:
+    parts = (item.declare_table, item.create_table_version, item.delete_table_versions, item.deregister_table)
+    if sum(part is not None for part in parts) != 1:
+        raise InvalidInputError("Each operation of a batch is exactly one of its four kinds.")
+
+
+def _refuse_branch(request: Any) -> None:
+    if request.branch not in (None, "", "main"):
+        raise InvalidInputError("A batch commits to the main branch only: branches are kept by the storage.")
+
+
+def _ignore_missing(request: Any) -> bool:
+    """`ignore_missing`, which the directory document has and the released model has not: a field, or in the context."""
+    values = request if isinstance(request, dict) else request.model_dump()
+    given = values.get("ignore_missing", (values.get("context") or {}).get("ignore_missing", True))
+    return str(given).lower() != "false"

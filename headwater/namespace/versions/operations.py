@@ -1,0 +1,242 @@
+"""The version operations, for tables whose versions the catalog keeps and for those whose storage does.
+
+    TableVersions ──> ManagedVersions  records in __manifest, manifests finalized on sight
+                  └─> StorageVersions  manifests in _versions/
+
+A branch is always kept by the storage: the documents give the records of a catalog no place for one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from headwater.clock import Clock
+from headwater.errors import (
+    ConcurrentModificationError,
+    InvalidInputError,
+    TableVersionNotFoundError,
+    UnsupportedOperationError,
+)
+from headwater.model import Change, Remove, Table, Version
+from headwater.namespace.data.opening import MAIN, check_branch
+from headwater.namespace.versions.managed import ManagedVersions, Staged, taken
+from headwater.namespace.versions.paths import (
+    Place,
+    check_inside,
+    check_manifest,
+    check_scheme,
+    is_staged,
+    same_etag,
+)
+from headwater.namespace.versions.ranges import Range, choose_deleted
+from headwater.namespace.versions.storage import StorageVersions
+from headwater.paging import after, check_limit, token_after
+from headwater.registry import Registry, VersionRecords
+from headwater.store import Store
+
+MAX_VERSION = 2**63 - 1
+
+
+@dataclass(frozen=True)
+class NewVersion:
+    """What a request says of a version to create. Nothing in it is trusted."""
+
+    version: int
+    manifest_path: str
+    manifest_size: int | None = None
+    e_tag: str | None = None
+    naming_scheme: str | None = None
+    metadata: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Found:
+    """A version, and the line of versions it is on."""
+
+    place: Place
+    version: Version
+
+
+class TableVersions:
+    """The version operations of one catalog. `records` is None where no catalog could keep any (V1)."""
+
+    def __init__(
+        self, registry: Registry, records: VersionRecords | None, store: Store, root_uri: str, clock: Clock
+    ) -> None:
+        self.registry = registry
+        self.store = store
+        self.root_uri = root_uri
+        self.clock = clock
+        self.storage = StorageVersions(store)
+        self.records = records
+        self.managed = ManagedVersions(records, store) if records is not None else None
+
+    def place(self, table: Table, branch: str | None = None) -> Place:
+        return Place(table, self.root_uri, None if branch in (None, "", MAIN) else check_branch(branch))
+
+    def keeper(self, place: Place) -> ManagedVersions | StorageVersions:
+        """Who keeps the versions of this line."""
+        if self.managed is not None and place.branch is None and self.registry.manages(place.table.id):
+            return self.managed
+        return self.storage
+
+    def describe(self, table: Table, version: int | None, branch: str | None) -> Found:
+        """DescribeTableVersion: error 11. No version means the newest."""
+        place = self.place(table, branch)
+        keeper = self.keeper(place)
+        number = keeper.newest(place) if version is None else _check_number(version)
+        found = keeper.find(place, number) if 0 < number <= MAX_VERSION else None
+        if found is None:
+            what = "versions" if version is None else f"version {number}"
+            raise TableVersionNotFoundError(f"Table {table.id} has no {what}{_on(branch)}.")
+        return Found(place, found)
+
+    def page(
+        self, table: Table, branch: str | None, token: str | None, limit: int | None, descending: bool
+    ) -> tuple[list[Found], str | None]:
+        """ListTableVersions: the newest first, a page at a time."""
+        place, count = self.place(table, branch), check_limit(limit)
+        more = None if count is None else count + 1
+        found = [Found(place, item) for item in self.keeper(place).page(place, _parse_token(token), more, descending)]
+        if count is None or len(found) <= count:
+            return found, None
+        return found[:count], token_after(str(found[count - 1].version.number))
+
+    def create(self, table: Table, asked: NewVersion, branch: str | None) -> Found:
+        """CreateTableVersion: put if not exists. Errors 13 (the manifest), 14 (the version exists)."""
+        place = self.place(table, branch)
+        keeper = self.keeper(place)
+        repeated = self._repeated(place, keeper, asked)
+        if repeated is not None:
+            return Found(place, repeated)
+        staged = self._read(place, asked)
+        if isinstance(keeper, ManagedVersions):
+            self._commit(keeper, keeper.changes([staged]), place, asked.version)
+            return Found(place, keeper.finish([staged])[0])
+        return Found(place, self._put(keeper, staged))
+
+    def read_all(self, asked: Sequence[tuple[Table, NewVersion]]) -> list[Staged]:
+        """The staged manifests of a batch, each checked before anything is committed."""
+        return [self._read(self.place(table), item) for table, item in asked]
+
+    def delete(self, table: Table, ranges: Sequence[Range], branch: str | None, ignore_missing: bool) -> int:
+        """BatchDeleteTableVersions: the records first, then the manifests; never data files. Errors 11, 13, 14."""
+        place = self.place(table, branch)
+        if isinstance(self.keeper(place), ManagedVersions):
+            gone = self.records_of(place, ranges, ignore_missing)
+            self.forget(gone)
+            self.delete_manifests(place, gone)
+            return len(gone)
+        numbers = [item.number for item in self.storage.all(place)]
+        chosen = choose_deleted(numbers, ranges, ignore_missing, table.id)
+        self.storage.delete(place, chosen)
+        return len(chosen)
+
+    def records_of(self, place: Place, ranges: Sequence[Range], ignore_missing: bool = True) -> list[Version]:
+        """The records of a managed table that a request to delete means."""
+        assert self.records is not None
+        numbers = self.records.versions(place.table.id)
+        chosen = choose_deleted(numbers, ranges, ignore_missing, place.table.id)
+        found = self.records.find(place.table.id.child(str(number)) for number in chosen)
+        return [item for item in found.values() if isinstance(item, Version)]
+
+    def forget(self, versions: Sequence[Version]) -> None:
+        """Take the records away, all in one commit."""
+        assert self.records is not None
+        if versions:
+            self.records.commit([Remove(item) for item in versions])
+
+    def delete_manifests(self, place: Place, versions: Sequence[Version]) -> None:
+        """The manifests of versions whose records are gone."""
+        self.storage.delete(place, [item.number for item in versions])
+        for item in versions:
+            if is_staged(item.manifest_path):
+                self.store.delete(place.key(item.manifest_path))
+
+    def _repeated(self, place: Place, keeper: ManagedVersions | StorageVersions, asked: NewVersion) -> Version | None:
+        """The version, if it exists and is the very one asked for: a client that lost an answer asks again."""
+        number = _check_number(asked.version)
+        if number < 1:
+            raise InvalidInputError("Versions are counted from 1.")
+        found = keeper.find(place, number)
+        if found is None:
+            return None
+        same = bool(asked.e_tag) and same_etag(found.e_tag, asked.e_tag) and found.manifest_size == asked.manifest_size
+        if not same and not self._same_bytes(place, found, asked):
+            raise taken(place, number, max(keeper.newest(place), number))
+        return found
+
+    def _same_bytes(self, place: Place, found: Version, asked: NewVersion) -> bool:
+        path = place.parse(asked.manifest_path, asked.version, check_scheme(asked.naming_scheme))
+        ours, theirs = self.store.get_all([place.key(path), place.key(found.manifest_path)])
+        return ours is not None and is_staged(path) and ours == theirs
+
+    def _read(self, place: Place, asked: NewVersion) -> Staged:
+        """The staged manifest, checked: errors 13."""
+        scheme = check_scheme(asked.naming_scheme)
+        path = place.parse(asked.manifest_path, _check_number(asked.version), scheme)
+        entry = self.store.head(place.key(path))
+        if entry is None:
+            raise InvalidInputError(f"manifest_path {asked.manifest_path[:200]!r} cannot be used: no file is there.")
+        check_inside(self.store, place, path, asked.manifest_path)
+        if asked.manifest_size is not None and asked.manifest_size != entry.size:
+            raise InvalidInputError(f"The manifest has {entry.size} bytes, not {asked.manifest_size}.")
+        if not same_etag(asked.e_tag, entry.etag):
+            raise InvalidInputError("The manifest is not the one with that e_tag: it was written again since.")
+        data = self.store.get(place.key(path))
+        check_manifest(data, asked.manifest_path)
+        id = place.table.id.child(str(asked.version))
+        now = self.clock.now_ms()
+        version = Version(id, path, len(data), entry.etag, scheme, now, dict(asked.metadata))
+        self.store.sync([place.key(path)])
+        return Staged(place, version, data)
+
+    def _commit(self, keeper: ManagedVersions, changes: Sequence[Change], place: Place, number: int) -> None:
+        try:
+            keeper.records.commit(changes)
+        except ConcurrentModificationError:
+            newest = keeper.newest(place)
+            if newest >= number:
+                raise taken(place, number, newest) from None
+            raise
+
+    def _put(self, keeper: StorageVersions, staged: Staged) -> Version:
+        """Not managed: copy to the final name if nothing is there, then delete the staged manifest."""
+        place, version = staged.place, staged.version
+        if not is_staged(version.manifest_path):
+            raise taken(place, version.number, version.number)
+        if version.number > 1 and not keeper.find(place, version.number - 1) and (newest := keeper.newest(place)):
+            raise taken(place, version.number, newest)
+        if not keeper.create(place, version, staged.data):
+            raise taken(place, version.number, version.number)
+        self.store.delete(place.key(version.manifest_path))
+        return keeper.find(place, version.number) or version
+
+
+def require_managed(versions: TableVersions) -> ManagedVersions:
+    """The catalog's records, or Unsupported (0)."""
+    if versions.managed is None:
+        raise UnsupportedOperationError(
+            "A directory catalog without a manifest cannot manage table versions: set manifest_enabled=true."
+        )
+    return versions.managed
+
+
+def _check_number(version: int) -> int:
+    if isinstance(version, bool) or not isinstance(version, int) or not 0 <= version <= MAX_VERSION:
+        raise InvalidInputError(f"version must be a whole number, at least 1, not {str(version)[:40]!r}.")
+    return version
+
+
+def _parse_token(token: str | None) -> int | None:
+    if not token:
+        return None
+    text = after(token)
+    if not (text.isascii() and text.isdigit() and len(text) <= 19):
+        raise InvalidInputError("page_token is not one this catalog gave out: start again without a page_token.")
+    return int(text)
+
+
+def _on(branch: str | None) -> str:
+    return f" on branch {branch!r}" if branch else ""

@@ -1,0 +1,104 @@
+"""Versions that the storage keeps: the manifests in `_versions/` are all there is (directory document, "not enabled").
+
+No operation lists the folder when it can name what it wants: a version is a file of a known name, and the newest one
+is found from `latest_version_hint.json` upwards. A folder of 5,000 versions costs no more than one of 10.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+
+from headwater.errors import LanceNamespaceError
+from headwater.model import Version
+from headwater.namespace.versions.paths import SCHEMES, Place
+from headwater.registries.layout import VERSION_HINT, manifest_version
+from headwater.store import Entry, KeyNotFoundError, Store, create
+
+PROBES = 64
+"""So many names are tried one by one before the folder is listed after all."""
+
+
+class StorageVersions:
+    """The manifests of one store, by name."""
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+
+    def find(self, place: Place, number: int) -> Version | None:
+        """One version: one or two requests."""
+        for scheme in reversed(SCHEMES):
+            path = place.manifest(number, scheme)
+            entry = self.store.head(place.key(path))
+            if entry is not None:
+                return _version(place, number, path, entry, scheme)
+        return None
+
+    def newest(self, place: Place) -> int:
+        """The newest version, 0 when there is none. From the hint upwards; without a hint that holds, a listing."""
+        hint = self._hint(place)
+        if hint and self.find(place, hint):
+            for number in range(hint + 1, hint + PROBES):
+                if not self.find(place, number):
+                    return number - 1
+        return max((version.number for version in self.all(place)), default=0)
+
+    def all(self, place: Place) -> Sequence[Version]:
+        """Every version, ascending. One list request."""
+        found: dict[int, Version] = {}
+        for entry in self.store.children(place.folder).entries:
+            name = entry.key.rsplit("/", 1)[-1]
+            parsed = manifest_version(name)
+            if parsed and parsed[0] > 0:
+                number, scheme = parsed
+                found[number] = _version(place, number, f"{place.versions}/{name}", entry, scheme)
+        return [found[number] for number in sorted(found)]
+
+    def page(self, place: Place, after: int | None, limit: int | None, descending: bool) -> Sequence[Version]:
+        """At most `limit` versions that follow `after`; a short page from the newest down is read name by name."""
+        if descending and limit is not None and limit <= PROBES:
+            start = self.newest(place) if after is None else after - 1
+            wanted = [self.find(place, number) for number in range(start, max(start - limit, 0), -1)]
+            found = [item for item in wanted if item is not None]
+            if len(found) == len(wanted):
+                return found
+        chosen: Iterator[Version] = iter(self.all(place))
+        if after is not None:
+            chosen = (item for item in chosen if (item.number < after) == descending and item.number != after)
+        return sorted(chosen, key=lambda item: item.number, reverse=descending)[:limit]
+
+    def create(self, place: Place, version: Version, data: bytes) -> bool:
+        """Put the manifest at its final name if no version of that number is there. False: another's is."""
+        other = place.manifest(version.number, "V1" if version.naming_scheme == "V2" else "V2")
+        if self.store.head(place.key(other)) is not None:
+            return False
+        final = place.manifest(version.number, version.naming_scheme)
+        if not create(self.store, place.key(final), data):
+            return False
+        self._write_hint(place, version.number)
+        return True
+
+    def delete(self, place: Place, numbers: Sequence[int]) -> None:
+        """Remove the manifests of these versions, oldest first, so that what remains is always a newest part."""
+        for number in sorted(numbers):
+            for scheme in SCHEMES:
+                self.store.delete(place.key(place.manifest(number, scheme)))
+
+    def _hint(self, place: Place) -> int:
+        try:
+            value = json.loads(self.store.get(f"{place.folder}/{VERSION_HINT}"))["version"]
+        except (KeyNotFoundError, ValueError, KeyError, TypeError):
+            return 0
+        return value if isinstance(value, int) and 0 < value < 2**63 else 0
+
+    def _write_hint(self, place: Place, number: int) -> None:
+        """A hint need not be there nor be right, so it is not worth an error."""
+        try:
+            self.store.put(f"{place.folder}/{VERSION_HINT}", json.dumps({"version": number}).encode(), durable=False)
+        except LanceNamespaceError:
+            return
+
+
+def _version(place: Place, number: int, path: str, entry: Entry, scheme: str) -> Version:
+    id = place.table.id.child(str(number))
+    return Version(id, path, entry.size, entry.etag, scheme, entry.modified_ms)
