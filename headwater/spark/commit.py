@@ -4,13 +4,16 @@ An append goes on top of whatever is newest. Everything that depends on what was
 merge) is *pinned*: it becomes the version right after the one that was planned, or it is a conflict and nothing
 changes. Lance alone would rebase silently over a concurrent append, and a MERGE that did not see the appended
 rows could then insert the same key twice.
+
+A pinned commit goes through the catalog's CreateTableVersion (create if absent) also where storage orders the
+versions: pylance's `commit_lock`, which could refuse a version too, switches the storage's own create-if-absent off,
+and two commits at once then overwrite each other (seen in our tests).
 """
 
 from __future__ import annotations
 
-import contextlib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import lance
@@ -18,7 +21,7 @@ import pyarrow as pa
 from lance.fragment import FragmentMetadata
 from lance_namespace import LanceNamespace
 
-from headwater.errors import ConcurrentModificationError, LanceNamespaceError
+from headwater.errors import CommitStateUnknownError, ConcurrentModificationError, LanceNamespaceError
 from headwater.spark.tables import TableRef
 
 STREAM = "headwater.stream"
@@ -77,21 +80,17 @@ class Committer:
         create: bool = False,
         properties: Mapping[str, str] | None = None,
     ) -> int:
-        expected = (read_version or 0) + 1 if pinned else None
-        guard = _Pin(table, expected)
+        guard = _Pin(table, (read_version or 0) + 1 if pinned else None)
         transaction = lance.Transaction(read_version or 0, operation, transaction_properties=dict(properties or {}))
         options: dict[str, Any] = {"storage_options": table.storage_options or None}
         if create:
             options |= {"enable_stable_row_ids": True, "enable_v2_manifest_paths": True}
-        if table.managed:
-            client = _PinnedClient(self._client, guard) if pinned else self._client
+        if table.managed or (pinned and not create):
             options |= {
-                "namespace_client": client,
+                "namespace_client": _PinnedClient(self._client, guard),
                 "table_id": list(table.id),
                 "namespace_client_managed_versioning": True,
             }
-        elif pinned and not create:
-            options["commit_lock"] = guard
         return guard.run(lambda: lance.LanceDataset.commit(table.uri, transaction, **options).version)
 
 
@@ -103,28 +102,28 @@ class _Pin:
         self._expected = expected
         self._refused = False
 
-    @contextlib.contextmanager
-    def __call__(self, version: int) -> Iterator[None]:
-        self.check(version)
-        yield
-
     def check(self, version: int) -> None:
         if self._expected is not None and version != self._expected:
             self._refused = True
             raise self._conflict()
 
-    def run(self, commit: Any) -> int:
+    def run(self, commit: Callable[[], int]) -> int:
         try:
             return int(commit())
         except (OSError, ValueError, RuntimeError, LanceNamespaceError) as error:
             if self._refused or "conflict" in str(error).lower():
                 raise self._conflict() from None
+            if "is unknown" in str(error):
+                raise CommitStateUnknownError(
+                    f"The commit to the table {self._table.name!r} was not answered: it may have landed. Look at the "
+                    "table's newest version before running the statement again."
+                ) from None
             raise
 
     def _conflict(self) -> ConcurrentModificationError:
-        read = (self._expected or 1) - 1
+        read = f" after version {self._expected - 1} was read" if self._expected else ""
         return ConcurrentModificationError(
-            f"The table {self._table.name!r} was changed by another writer after version {read} was read. "
+            f"The table {self._table.name!r} was changed by another writer{read}. "
             "Nothing was written by this statement; run it again."
         )
 

@@ -56,7 +56,7 @@ def literal(value: Any) -> str | None:
     if isinstance(value, str):
         return "'" + value.replace("'", "''") + "'"
     if isinstance(value, decimal.Decimal):
-        sign, digits, exponent = value.as_tuple()
+        _sign, digits, exponent = value.as_tuple()
         scale = max(0, -int(exponent))
         return f"CAST('{value}' AS DECIMAL({max(len(digits), scale, 1)},{scale}))"
     if isinstance(value, dt.datetime):

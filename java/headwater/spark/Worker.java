@@ -30,6 +30,7 @@ final class Worker {
   private Worker(String python) throws IOException {
     this.python = python;
     ProcessBuilder builder = new ProcessBuilder(List.of(python, "-m", "headwater.spark.worker"));
+    builder.environment().putIfAbsent("LANCE_LOG", "error"); // a refused commit is told to the user, not logged
     builder.redirectError(ProcessBuilder.Redirect.INHERIT);
     this.process = builder.start();
     BufferedReader out = new BufferedReader(new InputStreamReader(process.getInputStream(), StandardCharsets.UTF_8));
