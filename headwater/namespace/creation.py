@@ -13,7 +13,7 @@ import pyarrow as pa
 from lance.fragment import write_fragments
 from lance_namespace import LanceNamespace
 
-from headwater.errors import ConcurrentModificationError, LanceNamespaceError
+from headwater.errors import CommitStateUnknownError, ConcurrentModificationError, LanceNamespaceError
 from headwater.model import Add, Change, Namespace, Replace, RequireLocation, Table
 from headwater.names import ObjectId
 from headwater.namespace import plans
@@ -98,6 +98,8 @@ class Creation:
                 )
         except ConcurrentModificationError:
             return self._lost(handle, table, mode, operation)
+        except CommitStateUnknownError:
+            raise  # It may have landed, and then these files are the table.
         except BaseException:
             discard_files(store, table.location, keys)
             raise
@@ -130,6 +132,8 @@ class Creation:
                 commit_exactly(store, table.location, handle.uri, transaction, keys, handle.storage_options, slot)
         except NameLostError as lost:
             return self._lost(handle, lost.table, mode, operation)
+        except CommitStateUnknownError:
+            raise
         except BaseException:
             discard_files(store, table.location, keys)
             raise
@@ -172,6 +176,8 @@ class Creation:
         listed = not operations.registry.capabilities.namespaces
         try:
             kept = table if listed else operations.run([table.id, table.id.parent], plan, operations.registry.recorded)
+        except CommitStateUnknownError:
+            raise
         except LanceNamespaceError:
             discard_folder(operations.store, table.location, operations.clock)
             raise

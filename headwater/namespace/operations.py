@@ -22,7 +22,7 @@ from headwater.namespace import plans
 from headwater.namespace.locations import check_location, check_place, table_uri
 from headwater.namespace.plans import CreateMode, DropBehavior, DropMode, Facts, Plan
 from headwater.paging import after, check_limit, token_after
-from headwater.registries.folders import discard_folder, folder_status
+from headwater.registries.folders import discard_files, discard_folder, folder_status
 from headwater.registries.layout import DEREGISTERED_MARKER, MARKER_BODY, RESERVED_MARKER
 from headwater.registry import Kind, Registry
 from headwater.store import Store
@@ -83,7 +83,8 @@ class Operations:
         """Every table of the catalog by its full identifier, a page at a time."""
         count, start = check_limit(limit), after(token) if token else ""
         tables = [item for item in self.registry.descendants(ROOT) if isinstance(item, Table)]
-        listed = sorted((item.id.format(delimiter), item) for item in tables if item.id.format(delimiter) > start)
+        named = ((item.id.format(delimiter), item) for item in tables)
+        listed = sorted(((text, item) for text, item in named if text > start), key=lambda pair: pair[0])
         chosen: list[str] = []
         for text, table in listed:
             if count is not None and len(chosen) == count:
@@ -163,8 +164,9 @@ class Operations:
     def drop_table(self, id: ObjectId) -> Table:
         plans.require_table_id(id)
         self._require_namespaces(id.parent)
-        table = self.run(_with_parent(id), lambda facts: self._plan_drop(facts, id))
-        self._discard(table)
+        table, folder_is_left = self.run(_with_parent(id), lambda facts: self._plan_drop(facts, id))
+        if folder_is_left:
+            self._discard(table)
         return table
 
     def rename_table(self, id: ObjectId, new: ObjectId) -> Table:
@@ -201,12 +203,17 @@ class Operations:
     def _is_empty(self, id: ObjectId) -> bool:
         return not any(self.registry.children(id, kind, "", 1) for kind in Kind)
 
-    def _plan_drop(self, facts: Facts, id: ObjectId) -> tuple[list[Change], Table]:
-        """DropTable also works on a deregistered V1 table (directory document, "DeregisterTable")."""
+    def _plan_drop(self, facts: Facts, id: ObjectId) -> tuple[list[Change], tuple[Table, bool]]:
+        """DropTable also works on a deregistered V1 table (directory document, "DeregisterTable").
+
+        With the table comes whether its folder is left to be deleted. That of a table which is only a folder goes in
+        the commit itself, and may be another table's right after it.
+        """
         hidden = None if id in facts else self.registry.deregistered(id)
         if hidden is not None:
-            return [], hidden
-        return plans.plan_remove_table(facts, id, keep_data=False)
+            return [], (hidden, True)
+        changes, table = plans.plan_remove_table(facts, id, keep_data=False)
+        return changes, (table, id in self.registry.recorded([id]))
 
     def _plan_register(
         self, facts: Facts, id: ObjectId, place: str, mode: CreateMode, properties: Mapping[str, str]
@@ -256,6 +263,8 @@ class Operations:
         except LanceNamespaceError:
             self.registry.commit([Remove(table)])
             raise
+        if not self.registry.location_holders(table.location):  # It was dropped before the marker was written.
+            discard_files(self.store, table.location, [f"{table.location}/{RESERVED_MARKER}"])
 
     def _page(self, id: ObjectId, kind: Kind, token: str | None, limit: int | None) -> Names:
         count = check_limit(limit)

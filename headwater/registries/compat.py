@@ -93,16 +93,19 @@ class CompatRegistry:
                 raise ConcurrentModificationError(f"{item.id} was created by another writer: look again.")
         rows = [_as_row(change) if _id(change) in listed else change for change in changes]
         hidden = [item.location for item in self._hidden(changes, listed)]
-        for location in hidden:
-            self.listing.mark_deregistered(location)
+        # A marker that is there was left by a writer that died, or belongs to one at work, which may take it back.
+        mine = [location for location in hidden if self.listing.mark_deregistered(location)]
         try:
             kept = [change for change in rows if change is not None]
             if kept:
                 self.manifest.commit(kept)
         except LanceNamespaceError:
-            for location in hidden:
+            for location in mine:
                 self.listing.unmark_deregistered(location)
             raise
+        for location in hidden:
+            if location not in mine:
+                self.listing.mark_deregistered(location)
         self.listing.commit([change for change in changes if isinstance(change, Remove) and _id(change) in listed])
 
     def _is_listed(self, name: str) -> bool:

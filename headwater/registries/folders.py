@@ -8,9 +8,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from headwater.clock import Clock
-from headwater.errors import LanceNamespaceError
+from headwater.errors import InternalError, LanceNamespaceError
 from headwater.registries.layout import DEREGISTERED_MARKER, RESERVED_MARKER, TRASH, VERSIONS
-from headwater.store import KeyNotFoundError, LocalStore, Store
+from headwater.store import KeyExistsError, KeyNotFoundError, LocalStore, Store
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +40,18 @@ def folder_status(store: Store, folder: str) -> FolderStatus:
     )
 
 
+def is_table_folder(store: Store, folder: str) -> bool:
+    """Whether a listing shows the folder: it is not empty and not deregistered. Two stats on local disk, mostly."""
+    if isinstance(store, LocalStore):
+        path = os.path.join(store.root, folder)
+        if os.path.exists(f"{path}/{DEREGISTERED_MARKER}"):
+            return False
+        if os.path.exists(f"{path}/{VERSIONS}"):
+            return True
+    status = folder_status(store, folder)
+    return status.exists and not status.deregistered
+
+
 def discard_folder(store: Store, folder: str, clock: Clock) -> bool:
     """Delete a table's folder, if it is there. On local disk it is out of sight in one step, whatever then happens."""
     if not isinstance(store, LocalStore):
@@ -51,6 +63,8 @@ def discard_folder(store: Store, folder: str, clock: Clock) -> bool:
         store.move_folder(folder, away)
     except KeyNotFoundError:
         return False
+    except KeyExistsError:
+        raise InternalError(f"{folder!r} cannot be moved out of sight: {TRASH!r} is not a folder.") from None
     with contextlib.suppress(LanceNamespaceError):  # What is left in the trash is for `empty_trash`.
         store.delete_tree(away)
     return True

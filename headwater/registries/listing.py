@@ -12,7 +12,7 @@ from headwater.clock import Clock
 from headwater.errors import ConcurrentModificationError, InvalidInputError, UnsupportedOperationError
 from headwater.model import Add, CatalogObject, Change, Move, Remove, RequireLocation, Table
 from headwater.names import ObjectId
-from headwater.registries.folders import discard_folder, folder_exists, folder_status
+from headwater.registries.folders import discard_folder, folder_exists, folder_status, is_table_folder
 from headwater.registries.layout import (
     DEREGISTERED_MARKER,
     MARKER_BODY,
@@ -74,6 +74,8 @@ class ListingRegistry:
 
     def place(self, id: ObjectId, hash: str) -> str:
         folder = id.name + self._suffix
+        if folder in RESERVED_NAMES:
+            raise InvalidInputError(f"The name {id.name!r} cannot be used: that folder belongs to the catalog itself.")
         if len(folder.encode()) > MAX_FOLDER_BYTES:
             most = MAX_FOLDER_BYTES - len(self._suffix)
             raise InvalidInputError(f"A table name has at most {most} bytes where its folder is named after it.")
@@ -87,23 +89,25 @@ class ListingRegistry:
     def names_after(self, after: str) -> Iterator[str]:
         """Names of folders that may be tables, sorted by bytes."""
         folders = self.store.children("").folders
-        names = (folder.removesuffix(self._suffix) for folder in folders if folder.endswith(self._suffix))
-        return iter(sorted(name for name in names if name > after and name not in RESERVED_NAMES))
+        tables = (item for item in folders if item.endswith(self._suffix) and item not in RESERVED_NAMES)
+        names = (folder.removesuffix(self._suffix) for folder in tables)
+        return iter(sorted(name for name in names if name > after))
 
     def is_table(self, name: str) -> bool:
         folder = name + self._suffix
-        if not name or (self.early and name in RESERVED_NAMES) or len(folder.encode()) > MAX_FOLDER_BYTES:
+        if not name or folder in RESERVED_NAMES or len(folder.encode()) > MAX_FOLDER_BYTES:
             return False
-        status = folder_status(self.store, folder)
-        if status.deregistered:
-            return False
-        return status.exists or (self.early and folder_exists(self.store, folder))
+        if is_table_folder(self.store, folder):
+            return True
+        return self.early and folder_exists(self.store, folder) and not folder_status(self.store, folder).deregistered
 
-    def mark_deregistered(self, folder: str) -> None:
+    def mark_deregistered(self, folder: str) -> bool:
+        """Hide the table in the folder. False: it is hidden already."""
         try:
             self.store.put(f"{folder}/{DEREGISTERED_MARKER}", MARKER_BODY, PutMode.CREATE)
         except KeyExistsError:
-            raise ConcurrentModificationError(f"The table at {folder} was deregistered by another writer.") from None
+            return False
+        return True
 
     def unmark_deregistered(self, folder: str) -> None:
         self.store.delete(f"{folder}/{DEREGISTERED_MARKER}")
@@ -116,7 +120,8 @@ class ListingRegistry:
             case Add(Table() as table):
                 self._add(table)
             case Remove(Table() as table, keep_data=True):
-                self.mark_deregistered(table.location)
+                if not self.mark_deregistered(table.location):
+                    raise ConcurrentModificationError(f"{table.id} was deregistered by another writer.")
             case Remove(Table() as table):
                 if not discard_folder(self.store, table.location, self.clock):
                     raise ConcurrentModificationError(f"{table.id} was dropped by another writer.")

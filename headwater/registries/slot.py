@@ -15,7 +15,7 @@ from typing import Any
 import lance
 from lance_namespace import DescribeTableVersionResponse, LanceNamespace, ListTableVersionsResponse, TableVersion
 
-from headwater.errors import ConcurrentModificationError, InternalError, LanceNamespaceError
+from headwater.errors import CommitStateUnknownError, ConcurrentModificationError, InternalError, LanceNamespaceError
 from headwater.registries.layout import VERSIONS, manifest_name
 from headwater.store import KeyExistsError, LocalStore, Store, create
 
@@ -31,6 +31,7 @@ class Slot(LanceNamespace):
         self.folder = folder
         self.version = version
         self.synced = SYNCING.submit(store.sync, files)
+        self.taken = False
         self.taken_by_other = False
         self.failure: LanceNamespaceError | None = None
 
@@ -43,8 +44,9 @@ class Slot(LanceNamespace):
         final = f"{self.folder}/{VERSIONS}/{manifest_name(self.version, asked.get('naming_scheme') or 'V2')}"
         try:
             self._take(int(asked["version"]), staged, final)
+            self.taken = True
         except LanceNamespaceError as failure:
-            self.failure = failure
+            self.failure = self.failure or failure
             raise
         finally:
             self.store.delete(staged)
@@ -106,6 +108,12 @@ def commit_exactly(
             max_retries=0,
         )
     except (OSError, ValueError, RuntimeError) as error:
+        if isinstance(slot.failure, CommitStateUnknownError):
+            raise slot.failure from None
+        if slot.taken:
+            raise CommitStateUnknownError(
+                f"The commit to {folder} has landed but cannot be read back: look before repeating it."
+            ) from None
         if slot.taken_by_other or (slot.failure is None and "onflict" in str(error)):
             raise ConcurrentModificationError(f"Another writer committed to {folder} first.") from None
         raise slot.failure or InternalError(

@@ -1,6 +1,6 @@
 """SEAM 1: bytes at keys, on a local directory, in memory, or on an object store."""
 
-from headwater.store.local import LocalStore, local_path
+from headwater.store.local import LocalStore, local_path, storage_error
 from headwater.store.objects import ObjectStore, memory_store
 from headwater.store.opening import is_local, open_store
 from headwater.store.protocol import (
@@ -47,4 +47,5 @@ __all__ = [
     "memory_store",
     "open_store",
     "probe",
+    "storage_error",
 ]

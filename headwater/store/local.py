@@ -33,7 +33,7 @@ class LocalStore:
         except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
             raise KeyNotFoundError(key) from None
         except OSError as error:
-            raise _translated(error, key) from None
+            raise storage_error(error, key) from None
 
     def head(self, key: str) -> Entry | None:
         try:
@@ -41,7 +41,7 @@ class LocalStore:
         except (FileNotFoundError, NotADirectoryError):
             return None
         except OSError as error:
-            raise _translated(error, key) from None
+            raise storage_error(error, key) from None
         return None if stat.S_ISDIR(status.st_mode) else _entry(key, status)
 
     def put(self, key: str, data: bytes, mode: PutMode = PutMode.OVERWRITE, durable: bool = True) -> None:
@@ -57,7 +57,7 @@ class LocalStore:
         except FileExistsError:
             raise KeyExistsError(key) from None
         except OSError as error:
-            raise _translated(error, key) from None
+            raise storage_error(error, key) from None
 
     def put_all(self, items: Sequence[tuple[str, bytes]], durable: bool = True) -> None:
         for key, data in items:
@@ -81,10 +81,10 @@ class LocalStore:
         entries: list[Entry] = []
         folders: list[str] = []
         for item in self._scan(folder):
-            if item.is_dir():
+            if _is_folder(item):
                 folders.append(item.name)
             elif not item.name.endswith(TEMPORARY_SUFFIX):
-                with contextlib.suppress(FileNotFoundError):
+                with contextlib.suppress(OSError):  # It is gone already, or a link that leads nowhere.
                     entries.append(_entry(_join(folder, item.name), item.stat()))
         return Listing(tuple(sorted(entries, key=lambda entry: entry.key)), tuple(sorted(folders)))
 
@@ -94,7 +94,7 @@ class LocalStore:
         except (FileNotFoundError, NotADirectoryError):
             return
         except OSError as error:
-            raise _translated(error, key) from None
+            raise storage_error(error, key) from None
 
     def delete_tree(self, prefix: str) -> None:
         path = self._path(prefix.rstrip("/"))
@@ -106,7 +106,7 @@ class LocalStore:
         except FileNotFoundError:
             return
         except OSError as error:
-            raise _translated(error, prefix) from None
+            raise storage_error(error, prefix) from None
 
     def link(self, old: str, new: str) -> None:
         """Give a finished file a second key, durably, or KeyExistsError and nothing changes."""
@@ -120,7 +120,7 @@ class LocalStore:
         except FileNotFoundError:
             raise KeyNotFoundError(old) from None
         except OSError as error:
-            raise _translated(error, new) from None
+            raise storage_error(error, new) from None
 
     def move_folder(self, old: str, new: str) -> None:
         """Give a folder another key in one step, or KeyExistsError there, KeyNotFoundError here."""
@@ -135,7 +135,7 @@ class LocalStore:
         except OSError as error:
             if error.errno in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR):
                 raise KeyExistsError(new) from None
-            raise _translated(error, old) from None
+            raise storage_error(error, old) from None
 
     def prune(self, folder: str) -> None:
         """Remove the folder and those below it as far as they are empty."""
@@ -160,7 +160,7 @@ class LocalStore:
             try:
                 _sync(path)
             except OSError as error:
-                raise _translated(error, os.path.basename(path)) from None
+                raise storage_error(error, os.path.basename(path)) from None
 
     def _path(self, key: str) -> str:
         return os.path.join(self.root, check_key(key))
@@ -202,10 +202,14 @@ class LocalStore:
         try:
             with os.scandir(os.path.join(self.root, folder)) as items:
                 return tuple(items)
-        except (FileNotFoundError, NotADirectoryError):
+        except FileNotFoundError:
+            return ()
+        except NotADirectoryError as error:
+            if not os.path.isdir(self.root):
+                raise storage_error(error, ".") from None
             return ()
         except OSError as error:
-            raise _translated(error, folder or ".") from None
+            raise storage_error(error, folder or ".") from None
 
     def _walk(self, folder: str) -> Iterator[tuple[str, os.stat_result]]:
         for item in self._scan(folder):
@@ -213,7 +217,7 @@ class LocalStore:
             if item.is_dir(follow_symlinks=False):
                 yield from self._walk(key)
             elif not item.name.endswith(TEMPORARY_SUFFIX):
-                with contextlib.suppress(FileNotFoundError):
+                with contextlib.suppress(OSError):
                     yield key, item.stat()
 
 
@@ -246,11 +250,18 @@ def _entry(key: str, status: os.stat_result) -> Entry:
     return Entry(key, status.st_size, status.st_mtime_ns // 1_000_000, etag)
 
 
+def _is_folder(item: os.DirEntry[str]) -> bool:
+    try:
+        return item.is_dir()
+    except OSError:  # A link that leads in a circle must not hide what is beside it.
+        return False
+
+
 def _join(folder: str, name: str) -> str:
     return f"{folder}/{name}" if folder else name
 
 
-def _translated(error: OSError, key: str) -> LanceNamespaceError:
+def storage_error(error: OSError, key: str) -> LanceNamespaceError:
     """A permission error is 15, a name too long is 13, any other failure of the disk is 18."""
     if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
         return PermissionDeniedError(f"The storage does not permit access to {key!r} ({error.strerror}).")

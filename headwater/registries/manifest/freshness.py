@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from typing import Protocol
 
+from headwater.errors import CorruptFileError
 from headwater.registries.layout import MANIFEST, VERSIONS, manifest_name, manifest_version
 from headwater.store import LocalStore, Store
 
@@ -39,13 +40,15 @@ class LocalFreshness:
         try:
             with os.scandir(self._folder) as items:
                 return any(manifest_version(item.name) for item in items)
-        except (FileNotFoundError, NotADirectoryError):
+        except FileNotFoundError:
             return False
+        except OSError as error:
+            raise CorruptFileError(MANIFEST, f"its versions cannot be listed ({error.strerror})") from None
 
     def mark(self) -> object:
         try:
             return os.stat(self._folder).st_mtime_ns
-        except FileNotFoundError:
+        except OSError:
             return None
 
     def moved(self, version: int, mark: object) -> bool:

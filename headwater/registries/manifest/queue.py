@@ -19,7 +19,7 @@ from headwater.clock import Clock
 from headwater.model import Change
 from headwater.registries.layout import COMMIT_LOCK
 from headwater.registries.manifest.spool import Spool
-from headwater.store import LocalStore, Store
+from headwater.store import LocalStore, Store, storage_error
 
 LONGEST_WAIT_S = 5.0
 LOOK_EVERY_S = 0.0005
@@ -44,6 +44,8 @@ class Request:
     tickets: Sequence[Ticket]
     claim: Callable[[], bool] = lambda: True
     """Whether its owner still waits for it to be committed by us."""
+    doubtful: bool = False
+    """Whether another process took it and fell silent, so that a commit may carry it already."""
 
 
 @dataclass
@@ -91,12 +93,10 @@ class Turns:
         store: Store,
         clock: Clock,
         commit: Callable[[Sequence[Request]], None],
-        landed: Callable[[Request], bool],
     ) -> None:
-        """`commit` commits requests and sets what became of their tickets; `landed` looks for one in the history."""
+        """`commit` commits requests, looking first for a doubtful one, and sets what became of their tickets."""
         self._clock = clock
         self._commit = commit
-        self._landed = landed
         self._lock = os.path.join(store.root, COMMIT_LOCK) if isinstance(store, LocalStore) else None
         self._spool = Spool(store.root) if isinstance(store, LocalStore) else None
         self._served = 0
@@ -120,9 +120,8 @@ class Turns:
             if _taken(descriptor) or time.monotonic() > deadline:
                 if self._is_answered(request, spool):
                     return
-                untouched = spool.withdraw(request.id)
-                if untouched or not self._landed(request):
-                    self._lead(request, spool)
+                request.doubtful = not spool.withdraw(request.id)
+                self._lead(request, spool)
                 return
             time.sleep(LOOK_EVERY_S)
 
@@ -169,14 +168,22 @@ def turn(store: Store) -> Iterator[None]:
 @contextlib.contextmanager
 def _opened(path: str) -> Iterator[int]:
     try:
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
-    except FileNotFoundError:
-        os.makedirs(os.path.dirname(path), exist_ok=True)
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        descriptor = _open(path)
+    except OSError as error:
+        raise storage_error(error, COMMIT_LOCK) from None
     try:
         yield descriptor
     finally:
         os.close(descriptor)
+
+
+def _open(path: str) -> int:
+    flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
+    try:
+        return os.open(path, flags, 0o666)
+    except FileNotFoundError:
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        return os.open(path, flags, 0o666)
 
 
 def _taken(descriptor: int) -> bool:

@@ -36,7 +36,7 @@ class ManifestRegistry:
         self._index = Index()
         self._snapshot: Snapshot | None = None
         self._mark: object = None
-        self._group = GroupCommit(Turns(store, clock, self._commit_requests, self._landed).run)
+        self._group = GroupCommit(Turns(store, clock, self._commit_requests).run)
 
     @property
     def capabilities(self) -> Capabilities:
@@ -168,12 +168,12 @@ class ManifestRegistry:
             f"The catalog is so busy that {ATTEMPTS} attempts to commit were overtaken: try again later."
         )
 
-    def _landed(self, request: Request) -> bool:
-        """Whether a commit of another process, which took this request and fell silent, carries it."""
-        with self._lock:
-            self._fresh()
-            snapshot = self._snapshot
-        accepted = self.table.find_note(snapshot, request.id) if snapshot is not None else None
+    def _landed(self, snapshot: Snapshot, request: Request) -> bool:
+        """Whether a commit of another process, which took this request and fell silent, carries it.
+
+        Asked of the very state that the next commit is made on, so that no such commit can slip in between.
+        """
+        accepted = self.table.find_note(snapshot, request.id) if request.doubtful else None
         if accepted is None:
             return False
         for number, ticket in enumerate(request.tickets):
@@ -187,10 +187,12 @@ class ManifestRegistry:
         with self._lock:
             self._prepare()
             draft = Draft(self._index)
+            assert self._snapshot is not None
             for request in requests:
+                if self._landed(self._snapshot, request):
+                    continue
                 accepted = [str(at) for at, ticket in enumerate(request.tickets) if _try(draft, ticket)]
                 note[request.id] = ",".join(accepted)
-            assert self._snapshot is not None
             return self._snapshot, draft, note
 
     def _prepare(self) -> None:

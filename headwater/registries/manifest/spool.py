@@ -14,10 +14,11 @@ from collections.abc import Sequence
 
 import msgspec
 
-from headwater.errors import ConcurrentModificationError
+from headwater.errors import ConcurrentModificationError, LanceNamespaceError
 from headwater.model import Change
 from headwater.registries.layout import SPOOL
 from headwater.registries.manifest.changes import decode_changes, encode_changes
+from headwater.store import storage_error
 
 STALE_S = 60.0
 """Nobody waits this long: what is older was left by a process that died."""
@@ -37,7 +38,7 @@ class Spool:
         claimed = []
         for name in self._names():
             id, _, state = name.partition(".")
-            if state == "ask" and not self._is_stale(name):
+            if not self._is_stale(name) and state == "ask":
                 with contextlib.suppress(FileNotFoundError, ValueError):
                     self._rename(id, "ask", "taken")
                     claimed.append((id, decode_changes(self._read(id, "taken"))))
@@ -52,9 +53,12 @@ class Spool:
             self._rename(id, "taken", "ask")
 
     def answer(self, id: str, errors: Sequence[BaseException | None]) -> None:
-        if self.is_claimed(id):
-            self._write(id, "answer", msgspec.json.encode([None if error is None else str(error) for error in errors]))
-            self._remove(id, "taken")
+        """Tell the owner. If that fails, it finds the note in the commit when it stops waiting."""
+        with contextlib.suppress(LanceNamespaceError):
+            if self.is_claimed(id):
+                messages = [None if error is None else str(error) for error in errors]
+                self._write(id, "answer", msgspec.json.encode(messages))
+                self._remove(id, "taken")
 
     def answers(self, id: str) -> list[BaseException | None] | None:
         """What became of our tickets, if somebody committed them; read once."""
@@ -74,7 +78,7 @@ class Spool:
     def _names(self) -> list[str]:
         try:
             return sorted(os.listdir(self._folder))
-        except FileNotFoundError:
+        except OSError:
             return []
 
     def _is_stale(self, name: str) -> bool:
@@ -89,10 +93,15 @@ class Spool:
 
     def _write(self, id: str, state: str, data: bytes) -> None:
         temporary = self._path(id, f"{state}-writing")
-        os.makedirs(self._folder, exist_ok=True)
-        with open(temporary, "wb") as file:
-            file.write(data)
-        os.rename(temporary, self._path(id, state))
+        try:
+            os.makedirs(self._folder, exist_ok=True)
+            with open(temporary, "wb") as file:
+                file.write(data)
+            os.rename(temporary, self._path(id, state))
+        except OSError as error:
+            with contextlib.suppress(OSError):
+                os.unlink(temporary)
+            raise storage_error(error, SPOOL) from None
 
     def _read(self, id: str, state: str) -> bytes:
         with open(self._path(id, state), "rb") as file:

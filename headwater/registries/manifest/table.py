@@ -16,7 +16,7 @@ import lance
 from lance.fragment import FragmentMetadata, LanceFragment
 
 from headwater.clock import Clock
-from headwater.errors import CorruptFileError, LanceNamespaceError
+from headwater.errors import CommitStateUnknownError, CorruptFileError, LanceNamespaceError
 from headwater.registries.layout import MANIFEST
 from headwater.registries.manifest.rows import SCHEMA, Codec, Row
 from headwater.registries.manifest.settings import MANAGED, Settings, parse_settings
@@ -134,6 +134,8 @@ class ManifestTable:
             dataset = commit_exactly(
                 self.store, MANIFEST, base.dataset, transaction, keys, self.storage_options or None
             )
+        except CommitStateUnknownError:
+            raise  # It may have landed, and then these files are the catalog.
         except LanceNamespaceError:
             for key in keys:
                 self.store.delete(key)
