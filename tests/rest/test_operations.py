@@ -1,0 +1,188 @@
+"""Running the server: health, metrics, request ids, timeouts, pages mounted beside it."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import httpx
+import lance_namespace as api
+import pytest
+from starlette.responses import PlainTextResponse
+from starlette.routing import Route as PageRoute
+
+from headwater import DirectoryNamespace
+from headwater.errors import ConcurrentModificationError
+from headwater.rest.metrics import Metrics, add, render
+from headwater.rest.reply import context_headers
+from headwater.rest.server import RunningServer, bind, create_app, start_in_thread
+from headwater.rest.settings import Limits, Settings
+from headwater.store import memory_store
+from tests.rest.samples import PEOPLE, Serve, ipc
+
+
+def test_it_is_alive_and_ready(http: httpx.Client) -> None:
+    assert http.get("/health/live").json() == {"status": "live"}
+    assert http.get("/health/ready").json() == {"status": "ready"}
+
+
+def test_it_is_not_ready_when_the_catalog_does_not_answer(serve: Serve, root: str) -> None:
+    class Silent(DirectoryNamespace):
+        def list_namespaces(self, request: Any) -> Any:
+            raise OSError("the disk is gone")
+
+    answer = httpx.get(f"{serve(namespace=Silent(root=root)).url}/health/ready")
+    assert (answer.status_code, answer.json()["code"]) == (503, 17)
+    assert "disk" not in answer.text
+
+
+def test_metrics_count_requests_commits_and_conflicts(serve: Serve, root: str) -> None:
+    class Busy(DirectoryNamespace):
+        def drop_table(self, request: Any) -> Any:
+            raise ConcurrentModificationError("another was first")
+
+    with httpx.Client(base_url=serve(namespace=Busy(root=root)).url) as http:
+        http.post("/v1/namespace/a/create", json={})
+        http.post("/v1/namespace/a/create", json={})
+        http.post("/v1/table/t/drop")
+        http.get("/nowhere")
+        text = http.get("/metrics").text
+    for line in (
+        'headwater_requests_total{operation="CreateNamespace",status="200",code=""} 1',
+        'headwater_requests_total{operation="CreateNamespace",status="409",code="2"} 1',
+        'headwater_requests_total{operation="other",status="404",code="0"} 1',
+        'headwater_commits_total{operation="CreateNamespace"} 1',
+        'headwater_conflicts_total{operation="DropTable"} 1',
+        'headwater_request_seconds_count{operation="CreateNamespace"} 2',
+        'headwater_request_seconds_bucket{operation="CreateNamespace",le="+Inf"} 2',
+        "# TYPE headwater_retries_total counter",
+    ):
+        assert line in text
+
+
+def test_counts_of_several_processes_add_up() -> None:
+    first, second = Metrics(), Metrics()
+    first.count("A", True, 200, None, 0.002)
+    second.count("A", True, 200, None, 3.0)
+    second.count("B", False, 404, 4, 99.0)
+    text = render(add([first.snapshot(1), second.snapshot(2)]))
+    assert 'headwater_requests_total{operation="A",status="200",code=""} 2' in text
+    assert 'headwater_request_seconds_sum{operation="A"} 3.002000' in text
+    assert "headwater_retries_total 3" in text
+
+
+def test_a_request_keeps_its_id_unless_it_is_not_one(http: httpx.Client) -> None:
+    assert http.get("/health/live", headers={"x-request-id": "abc-1.2:3"}).headers["x-request-id"] == "abc-1.2:3"
+    for bad in ("a b", "x" * 200, "<script>", ""):
+        given = http.get("/health/live", headers={"x-request-id": bad}).headers["x-request-id"]
+        assert given
+        assert given != bad
+    first, second = (http.get("/health/live").headers["x-request-id"] for _ in range(2))
+    assert first != second
+
+
+def test_a_request_that_takes_too_long_is_given_up_and_a_change_is_called_unknown(serve: Serve, root: str) -> None:
+    release = threading.Event()
+
+    class Slow(DirectoryNamespace):
+        def list_tables(self, request: Any) -> Any:
+            release.wait(30)
+            return super().list_tables(request)
+
+        def drop_table(self, request: Any) -> Any:
+            release.wait(30)
+            return super().drop_table(request)
+
+    url = serve(Settings(limits=Limits(request_seconds=0.3)), namespace=Slow(root=root)).url
+    read = httpx.get(f"{url}/v1/namespace/%24/table/list")
+    assert (read.status_code, read.json()["code"]) == (503, 17)
+    change = httpx.post(f"{url}/v1/table/t/drop")
+    assert (change.status_code, change.json()["code"]) == (503, 17)
+    assert "look before repeating" in change.json()["error"]
+    release.set()
+
+
+def test_a_slow_catalog_does_not_keep_others_from_being_answered(serve: Serve, root: str) -> None:
+    """Blocking work is off the event loop."""
+    release = threading.Event()
+
+    class Slow(DirectoryNamespace):
+        def list_tables(self, request: Any) -> Any:
+            release.wait(30)
+            return super().list_tables(request)
+
+    url = serve(namespace=Slow(root=root)).url
+    waiting = threading.Thread(target=lambda: httpx.get(f"{url}/v1/namespace/%24/table/list", timeout=60))
+    waiting.start()
+    assert httpx.get(f"{url}/health/live").status_code == 200
+    assert httpx.post(f"{url}/v1/namespace/a/create", json={}).status_code == 200
+    release.set()
+    waiting.join()
+
+
+def test_a_page_mounted_beside_the_protocol_is_served(catalog: DirectoryNamespace) -> None:
+    app = create_app(catalog)
+    app.router.routes.append(PageRoute("/page", lambda request: PlainTextResponse("hello")))
+    with RunningServer(app, bind("127.0.0.1", 0)) as server:
+        assert httpx.get(f"{server.url}/page").text == "hello"
+        assert httpx.get(f"{server.url}/v1/namespace/%24/list").status_code == 200
+
+
+def test_context_headers_of_an_answer_travel_and_unsafe_ones_do_not() -> None:
+    context = {
+        "header.x-cost": "3",
+        "header.content-length": "9",
+        "header.bad name": "x",
+        "header.x-split": "a\r\nset-cookie: b",
+        "other": "y",
+    }
+    assert context_headers(context) == ((b"x-cost", b"3"),)
+
+
+def test_look_ups_see_every_change_at_once_also_those_of_another_process(tmp_path: Any) -> None:
+    """Answers are kept only while the catalog's state is the current one."""
+    mine = DirectoryNamespace(root=str(tmp_path), dir_listing_enabled="false")
+    other = DirectoryNamespace(root=str(tmp_path), dir_listing_enabled="false")
+    with start_in_thread(mine) as server, httpx.Client(base_url=server.url) as http:
+        for number in range(5):
+            other.create_namespace(api.CreateNamespaceRequest(id=["a"], properties={"n": str(number)}))
+            for _ in range(3):
+                assert http.post("/v1/namespace/a/describe", json={}).json()["properties"] == {"n": str(number)}
+                assert http.post("/v1/namespace/a/exists", json={}).status_code == 200
+            other.drop_namespace(api.DropNamespaceRequest(id=["a"]))
+            assert http.post("/v1/namespace/a/exists", json={}).status_code == 404
+            assert http.post("/v1/namespace/a/describe", json={}).status_code == 404
+
+
+def test_look_ups_are_kept_apart_by_caller(tmp_path: Any) -> None:
+    from headwater.clock import SystemClock
+    from headwater.rest.keys import create_key
+
+    catalog = DirectoryNamespace(root=str(tmp_path), dir_listing_enabled="false")
+    catalog.create_namespace(api.CreateNamespaceRequest(id=["a"]))
+    catalog.create_table(api.CreateTableRequest(id=["a", "t"]), ipc(PEOPLE))
+    may = {"x-api-key": create_key(catalog.store, SystemClock(), "reader", ["a"])[1]}
+    may_not = {"x-api-key": create_key(catalog.store, SystemClock(), "reader", ["b"])[1]}
+    with start_in_thread(catalog) as server, httpx.Client(base_url=server.url) as http:
+        for _ in range(3):
+            assert http.post("/v1/table/a%24t/describe", json={}, headers=may).status_code == 200
+            assert http.post("/v1/table/a%24t/describe", json={}, headers=may_not).status_code == 403
+
+
+def test_a_catalog_without_a_place_of_its_own_is_served_too(serve: Serve) -> None:
+    class Bare(api.LanceNamespace):
+        def namespace_id(self) -> str:
+            return "bare"
+
+    url = serve(namespace=Bare(), store=memory_store()).url
+    answer = httpx.get(f"{url}/v1/namespace/%24/list")
+    assert (answer.status_code, answer.json()["code"]) == (406, 0)
+    assert httpx.get(f"{url}/headwater/v1/capabilities").json()["operations"] == []
+
+
+@pytest.mark.parametrize("bad", ["0", "-1", "x"])
+def test_limits_of_lists_are_checked_for_every_list(http: httpx.Client, bad: str) -> None:
+    http.post("/v1/table/t/create", content=ipc(PEOPLE))
+    for verb, path in (("GET", "/v1/table"), ("POST", "/v1/table/t/tags/list"), ("POST", "/v1/table/t/version/list")):
+        answer = http.request(verb, path, params={"limit": bad})
+        assert (answer.status_code, answer.json()["code"]) == (400, 13)
