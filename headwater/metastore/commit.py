@@ -132,8 +132,9 @@ class Committer:
     def _settle(self, number: int, slot: Slot, taken: list[Waiting]) -> None:
         with self.log.lock:
             self.log.publishing(number, len(taken))
-            if self.log.fold(number, slot):
-                self.log.due = True
+            if self.log.index.slot < number:  # another thread may have read our slot back and folded it
+                self.log.fold(number, slot)
+            self.log.due = self.log.due or self.log.sealed == number
         for waiting in taken:
             waiting.slot, waiting.time, waiting.done = number, slot.time, True
 

@@ -77,10 +77,10 @@ def rename(draft: Draft, old: ObjectId, new: ObjectId) -> None:
 def _move(draft: Draft, place: Place, before: Place, parent: Place, name: str) -> None:
     revision = place.item.revision
     aliases = tuple(alias for alias in revision.aliases if alias != name)
+    for alias in aliases if parent.key != before.key else ():
+        require_free(draft, parent, alias)  # every check before the first change: a refused edit leaves no trace
     for old_name in (revision.name, *revision.aliases):
         draft.name(before.key, digest(canonical(before.locator, old_name)), None)
-    for alias in aliases if parent.key != before.key else ():
-        require_free(draft, parent, alias)
     item = _with(place.item, parent=parent.key, parts=(name,), aliases=aliases)
     for new_name in (name, *aliases):
         draft.name(parent.key, digest(canonical(parent.locator, new_name)), place.key)
@@ -168,8 +168,9 @@ def _undrop(draft: Draft, parent: Place, item: Item) -> None:
     draft.change(back, place.path)
     for name in (back.revision.name, *aliases):
         draft.name(parent.key, digest(canonical(parent.locator, name)), item.node.key)
-    for child in below_it:
-        if child.revision.txn == item.revision.txn and child.revision.slot == item.revision.slot:
+    for child in reversed(below_it):
+        together = child.revision.txn == item.revision.txn and child.revision.slot == item.revision.slot
+        if together and step(draft, place, child.revision.name) is None:
             _undrop(draft, place, child)
 
 

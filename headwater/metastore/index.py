@@ -147,7 +147,9 @@ class Index:
             self.touched[before.parent] = now.slot
             self.children[before.parent].pop(key, None)
             self.past.setdefault(before.parent, {})[key] = None
-        if now.alive:
+        if not now.alive:
+            self.past.setdefault(now.parent, {})[key] = None
+        else:
             self.children.setdefault(now.parent, {})[key] = None
             if kind == "namespace":
                 self.children.setdefault(key, {})

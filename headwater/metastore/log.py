@@ -55,6 +55,7 @@ class Log:
         self.segments = Segments(store)
         self.index = Index()
         self.checkpointed = 0
+        self.sealed = 0
         self.due = False
         self._own: dict[int, int] = {}
         self._probed = False
@@ -116,12 +117,13 @@ class Log:
         self.fold(number, decode_slot(slot_key(number), data))
         return True
 
-    def fold(self, number: int, slot: Slot) -> bool:
-        """True: this slot sealed the tails. Whoever took it writes the checkpoint."""
+    def fold(self, number: int, slot: Slot) -> None:
+        """Take in the next slot. If it seals the tails, whoever took it writes the checkpoint."""
         sealed = self.index.fold(number, slot)
+        if sealed is not None:
+            self.sealed = number
         if sealed:
             self.segments.pending[number] = sealed
-        return sealed is not None
 
     def _check_format(self) -> None:
         try:

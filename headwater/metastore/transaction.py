@@ -96,7 +96,7 @@ class Transaction:
         formats: Sequence[str] = (DELTA_FORMAT,),
     ) -> Object:
         """A table with its first table version and one stream for each format."""
-        check_named_id(version, "table version")
+        _check_parts(version, formats)
         table = self._create(path, "table", properties)
         self._create_version(table, version, {}, formats)
         return object_of(table)
@@ -111,9 +111,8 @@ class Transaction:
     ) -> Object:
         """One more table version, with its streams. Appends and reads go to the newest unless told otherwise."""
         table = resolve_table(self._checked(), object_id(path))
-        item = self._create_version(
-            table, check_named_id(version, "table version"), own_properties(properties), formats
-        )
+        _check_parts(version, formats)
+        item = self._create_version(table, version, own_properties(properties), formats)
         return part_of(self.draft, table, item.node.key)
 
     @locked
@@ -312,6 +311,14 @@ def exists(view: View, path: Path) -> bool:
     except (NamespaceNotFoundError, TableNotFoundError):
         return False
     return True
+
+
+def _check_parts(version: str, formats: Sequence[str]) -> None:
+    check_named_id(version, "table version")
+    for format in formats:
+        check_named_id(format, "stream")
+    if isinstance(formats, str) or len(set(formats)) != len(formats):
+        raise InvalidInputError(f"formats names each format of the table's streams once, not {formats!r}.")
 
 
 def _stream_parts(format: str) -> tuple[str, str]:

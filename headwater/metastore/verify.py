@@ -63,6 +63,10 @@ def repair(log: Log) -> list[str]:
 
 def expected(log: Log, index: Index) -> Iterator[tuple[str, bytes | None]]:
     """Every published file that must be there, with its bytes (None: they are not known any more)."""
+    for number in range(index.boundary + 1, index.slot + 1):
+        slot = _slot(log, number)
+        if slot is not None:
+            yield from files_of_slot(number, slot)
     for node in iterate_nodes(index):
         for revision in node.versions:
             data = body_of(node, revision)
@@ -76,10 +80,6 @@ def expected(log: Log, index: Index) -> Iterator[tuple[str, bytes | None]]:
             home = above.home if above else ""
             yield mapping_key(home, digest, version.number, version.operation, version.txn, version.object_id), b""
     yield from _expected_deltas(log, index)
-    for number in range(index.boundary + 1, index.slot + 1):
-        slot = _slot(log, number)
-        if slot is not None:
-            yield from files_of_slot(number, slot)
 
 
 def _expected_deltas(log: Log, index: Index) -> Iterator[tuple[str, bytes | None]]:
@@ -120,7 +120,7 @@ def _broken(log: Log) -> Iterator[tuple[str, bytes | None, str]]:
     sizes = {entry.key: entry.size for entry in log.store.list() if not entry.key.startswith(".headwater/")}
     seen: set[str] = set()
     for key, data in expected(log, log.index):
-        if key in seen and data is None:
+        if key in seen:
             continue
         seen.add(key)
         if key not in sizes:

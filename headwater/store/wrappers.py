@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -173,7 +174,8 @@ class CrashesAtStore(WrappedStore):
         if not last:
             return action()
         if self.after:
-            action()
+            with contextlib.suppress(Exception):
+                action()
         self.dead = True
         if self.crash is not None:
             self.crash()

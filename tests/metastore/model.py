@@ -47,9 +47,13 @@ class Model:
     root: Thing = field(default_factory=lambda: Thing("namespace", 0))
     graves: list[Grave] = field(default_factory=list)
     stamps: int = 0
+    fresh: int = 0
 
     def copied(self) -> Model:
-        return copy.deepcopy(self)
+        """A copy for a transaction: what it creates and drops again was never there."""
+        made = copy.deepcopy(self)
+        made.fresh = made.stamps
+        return made
 
     def find(self, path: Path) -> Thing:
         thing = self.root
@@ -126,7 +130,14 @@ class Model:
             raise NamespaceNotEmptyError("")
         parent, name = self.place(path)
         del parent.children[name]
-        self.graves.append(Grave(parent.stamp, name, thing, slot))
+        if thing.stamp <= self.fresh:
+            self._forget_fresh(thing)
+            self.graves.append(Grave(parent.stamp, name, thing, slot))
+
+    def _forget_fresh(self, thing: Thing) -> None:
+        thing.children = {name: child for name, child in thing.children.items() if child.stamp <= self.fresh}
+        for child in thing.children.values():
+            self._forget_fresh(child)
 
     def undrop(self, path: Path, boundary: int) -> None:
         parent = self.namespace(path[:-1])
@@ -139,6 +150,18 @@ class Model:
         grave.thing.aliases = {alias for alias in grave.thing.aliases if self._child(parent, alias) is None}
         self.graves.remove(grave)
         parent.children[path[-1]] = grave.thing
+
+    def grave_path(self, choice: int) -> list[str] | None:
+        """Where one of the dropped things stood, if its parent still stands."""
+        grave = self.graves[choice % len(self.graves)]
+        stamps = {0: (), **dict(self._stamps(self.root, ()))}
+        return [*stamps[grave.parent], grave.name] if grave.parent in stamps else None
+
+    def _stamps(self, thing: Thing, path: tuple[str, ...]) -> Any:
+        for name, child in thing.children.items():
+            if child.kind == "namespace":
+                yield child.stamp, (*path, name)
+                yield from self._stamps(child, (*path, name))
 
     def tree(self) -> dict[tuple[str, ...], Any]:
         return dict(self._tree(self.root, ()))

@@ -6,7 +6,7 @@ import hashlib
 import os
 from typing import Any
 
-import msgpack
+import msgpack  # type: ignore[import-untyped]
 
 
 def newest(folder: str) -> str | None:

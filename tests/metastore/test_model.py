@@ -10,7 +10,14 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule, run_state_machine_as_test
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
 
 from headwater.clock import SeededClock
 from headwater.errors import ConcurrentModificationError, LanceNamespaceError
@@ -20,18 +27,40 @@ from tests.metastore.model import Model, Thing, tree_of
 from tests.metastore.published_reader import read
 
 NAMES = ("a", "b", "c", "x|y")
-PATHS = st.lists(st.sampled_from(NAMES), min_size=1, max_size=3)
+NAME = st.sampled_from(NAMES)
+KINDS = ("namespace", "namespace", "table")
+# A path is written down as a choice among what exists when the operation is made concrete, or a name beside it.
+CHOICE = st.integers(0, 50)
+SOME = st.one_of(st.tuples(st.just("some"), CHOICE), st.tuples(st.just("below"), CHOICE, NAME))
+NEW = st.tuples(st.just("below"), CHOICE, NAME)
 PROPERTIES = st.dictionaries(st.sampled_from(("k", "l")), st.one_of(st.integers(0, 9), st.text(max_size=3)), max_size=2)
+CREATE = st.tuples(st.just("create"), NEW, st.sampled_from(("namespace", "table")), PROPERTIES)
 OPERATIONS = st.one_of(
-    st.tuples(st.just("create"), PATHS, st.sampled_from(("namespace", "table")), PROPERTIES),
-    st.tuples(st.just("update"), PATHS, PROPERTIES),
-    st.tuples(st.just("rename"), PATHS, PATHS),
-    st.tuples(st.just("alias"), PATHS, st.sampled_from(NAMES)),
-    st.tuples(st.just("append"), PATHS, st.integers(0, 99)),
-    st.tuples(st.just("get"), PATHS),
-    st.tuples(st.just("list"), PATHS),
+    CREATE,
+    CREATE,
+    st.tuples(st.just("update"), SOME, PROPERTIES),
+    st.tuples(st.just("rename"), SOME, NEW),
+    st.tuples(st.just("rename"), SOME, NEW),
+    st.tuples(st.just("alias"), SOME, NAME),
+    st.tuples(st.just("append"), SOME, st.integers(0, 99)),
+    st.tuples(st.just("get"), SOME),
+    st.tuples(st.just("list"), SOME),
 )
-LAST = st.one_of(st.none(), st.tuples(st.just("drop"), PATHS, st.booleans()))
+LAST = st.one_of(st.none(), st.tuples(st.just("drop"), SOME, st.booleans()))
+
+
+def concrete(model: Model, operation: tuple[Any, ...]) -> tuple[Any, ...]:
+    """The operation with its choices replaced by paths."""
+    return tuple(_path(model, part) if isinstance(part, tuple) else part for part in operation)
+
+
+def _path(model: Model, choice: tuple[Any, ...]) -> list[str]:
+    tree = model.tree()
+    if choice[0] == "some":
+        paths = sorted(tree) or [("a",)]
+        return list(paths[choice[1] % len(paths)])
+    parents = [(), *sorted(path for path, thing in tree.items() if thing[0] == "namespace" and len(path) < 4)]
+    return [*parents[choice[1] % len(parents)], choice[2]]
 
 
 def on_store(tx: Transaction, operation: tuple[Any, ...]) -> Any:
@@ -82,9 +111,10 @@ def on_model(model: Model, operation: tuple[Any, ...], slot: int) -> Any:
     return None
 
 
-def outcome(action: Callable[[], Any]) -> Any:
+def outcome(action: Callable[..., Any], *args: Any) -> Any:
+    """What it answers, or the class of what it raises."""
     try:
-        return action()
+        return action(*args)
     except LanceNamespaceError as error:
         return type(error)
 
@@ -102,6 +132,9 @@ class Histories(RuleBasedStateMachine):
         self.boundary = 0
         self.past: dict[int, Any] = {0: {}}
         self.committed: list[str] = []
+        pairs = list(zip("abc", KINDS, strict=True))
+        self.transaction(0, [("create", ("below", 0, name), kind, {}) for name, kind in pairs], None)
+        self.transaction(1, [("create", ("below", 1, name), kind, {}) for name, kind in pairs], None)
 
     def teardown(self) -> None:
         if hasattr(self, "root"):
@@ -111,10 +144,10 @@ class Histories(RuleBasedStateMachine):
     def transaction(self, handle: int, operations: list[Any], last: Any) -> None:
         model = self.model.copied()
         with self.handles[handle].transaction("one") as tx:
-            for operation in [*operations, *([last] if last else [])]:
-                assert outcome(lambda op=operation: on_store(tx, op)) == outcome(
-                    lambda op=operation: on_model(model, op, self.slot + 1)
-                ), operation
+            for drawn in [*operations, *([last] if last else [])]:
+                operation = concrete(model, drawn)
+                told = outcome(on_store, tx, operation)
+                assert told == outcome(on_model, model, operation, self.slot + 1), operation
         self._committed(tx, model)
 
     @rule(
@@ -125,10 +158,11 @@ class Histories(RuleBasedStateMachine):
     )
     def two_transactions_at_once(self, first: list[Any], first_drop: Any, second: list[Any], second_drop: Any) -> None:
         """Whatever both are told, it is what one after the other would have been told."""
-        operations = [[*first, *([first_drop] if first_drop else [])], [*second, *([second_drop] if second_drop else [])]]
+        drawn = [[*first, *([first_drop] if first_drop else [])], [*second, *([second_drop] if second_drop else [])]]
+        operations = [[concrete(self.model, operation) for operation in operations] for operations in drawn]
         transactions = [handle.transaction(f"tx {n}") for n, handle in enumerate(self.handles)]
         told: list[list[Any]] = [
-            [outcome(lambda op=op, tx=tx: on_store(tx, op)) for op in ops] for tx, ops in zip(transactions, operations)
+            [outcome(on_store, tx, op) for op in ops] for tx, ops in zip(transactions, operations, strict=True)
         ]
         for tx, ops, answers in zip(transactions, operations, told, strict=True):
             try:
@@ -136,17 +170,20 @@ class Histories(RuleBasedStateMachine):
             except ConcurrentModificationError:
                 continue
             model = self.model.copied()
-            serial = [outcome(lambda op=op, model=model: on_model(model, op, self.slot + 1)) for op in ops]
+            serial = [outcome(on_model, model, op, self.slot + 1) for op in ops]
             changed = not tx.draft.empty
             if changed or tx is transactions[0]:
                 assert answers == serial
             self._committed(tx, model)
 
-    @rule(handle=st.integers(0, 1), path=PATHS)
-    def undrop(self, handle: int, path: list[str]) -> None:
+    @rule(handle=st.integers(0, 1), drawn=NEW, choice=CHOICE, buried=st.booleans())
+    def undrop(self, handle: int, drawn: tuple[Any, ...], choice: int, buried: bool) -> None:
         model = self.model.copied()
+        path = _path(model, drawn)
+        if buried and model.graves:
+            path = model.grave_path(choice) or path
         told = outcome(lambda: self.handles[handle].undrop(path) and None)
-        assert told == outcome(lambda: model.undrop(path, self.boundary))
+        assert told == outcome(model.undrop, path, self.boundary), path
         if told is None:
             self._commit_as(model, f"undrop {'.'.join(path)}")
 

@@ -1,0 +1,199 @@
+"""Crashes at every step, lost answers, skewed clocks, a store that lies."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headwater.clock import SeededClock, SystemClock
+from headwater.errors import (
+    CommitStateUnknownError,
+    LanceNamespaceError,
+    ServiceUnavailableError,
+    UnsupportedOperationError,
+)
+from headwater.metastore import Metastore, Transaction
+from headwater.metastore import index as index_module
+from headwater.store import (
+    Crash,
+    CrashesAtStore,
+    LocalStore,
+    LosesAnswerStore,
+    LyingStore,
+    Store,
+    WrappedStore,
+    memory_store,
+)
+from tests.metastore.model import tree_of
+from tests.metastore.published_reader import read
+from tests.metastore.writers import PROCESSES, committing, killed, prepare, work
+
+
+def drop(tx: Transaction) -> None:
+    tx.drop(["a"], cascade=True)
+
+
+def steps_of(root: Path, action: Callable[[Store], None]) -> int:
+    counting = CrashesAtStore(LocalStore(root), step=0)
+    action(counting)
+    return counting.writes
+
+
+def collecting(store: Store) -> None:
+    opened = Metastore(store)
+    opened.run(drop)
+    opened.collect(keep=0)
+
+
+def checkpointing(store: Store) -> None:
+    opened = Metastore(store)
+    opened.run(work)
+    opened.checkpoint()
+
+
+@pytest.mark.parametrize("action", [committing, collecting, checkpointing])
+@pytest.mark.parametrize("after", [False, True], ids=["before the write", "after the write"])
+def test_a_crash_at_any_step_leaves_a_commit_done_or_not_done(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, action: Callable[[Store], None], after: bool
+) -> None:
+    monkeypatch.setattr(index_module, "CHECKPOINT_CHANGES", 6)
+    prepare(tmp_path / "count")
+    before = tree_of(Metastore(tmp_path / "count"))
+    steps = steps_of(tmp_path / "count", action)
+    done = tree_of(Metastore(tmp_path / "count"))
+    assert steps > 5
+    for step in range(1, steps + 1):
+        root = tmp_path / f"{step}"
+        prepare(root)
+        with pytest.raises(Crash):
+            action(CrashesAtStore(LocalStore(root), step, after))
+        survivor = Metastore(root)
+        found = tree_of(survivor)
+        assert found in (before, done)
+        assert survivor.verify() == []
+        assert read(str(root)) == found
+        with survivor.transaction("nobody is blocked") as tx:
+            tx.create_namespace(["free"])
+        survivor.collect(keep=0)
+        assert survivor.verify() == []
+        assert read(str(root)) == tree_of(survivor)
+
+
+def test_a_killed_process_leaves_a_commit_done_or_not_done(tmp_path: Path) -> None:
+    prepare(tmp_path / "count")
+    before = tree_of(Metastore(tmp_path / "count"))
+    steps = steps_of(tmp_path / "count", committing)
+    done = tree_of(Metastore(tmp_path / "count"))
+    outcomes = []
+    for step in range(1, steps + 1):
+        root = tmp_path / f"{step}"
+        prepare(root)
+        process = PROCESSES.Process(target=killed, args=(str(root), step, bool(step % 2)))
+        process.start()
+        process.join()
+        assert process.exitcode == -signal.SIGKILL
+        survivor = Metastore(root)
+        outcomes.append(tree_of(survivor))
+        assert outcomes[-1] in (before, done)
+        assert survivor.verify() == []
+        assert read(str(root)) == outcomes[-1]
+    assert before in outcomes
+    assert done in outcomes
+
+
+def test_a_lost_answer_is_not_a_second_commit(tmp_path: Path) -> None:
+    lost: list[str] = []
+
+    def loses(key: str) -> bool:
+        lost.append(key)
+        return "/slots/" in key
+
+    store = Metastore(LosesAnswerStore(LocalStore(tmp_path), loses))
+    for number in range(5):
+        with store.transaction(f"commit {number}") as tx:
+            tx.create_namespace([f"n{number}"])
+    assert any("/slots/" in key for key in lost)
+    assert [entry.message for entry in Metastore(tmp_path).log(after=0)] == [f"commit {number}" for number in range(5)]
+
+
+class Mute(WrappedStore):
+    """From some moment on, slots are written but neither answered nor readable."""
+
+    mute = False
+
+    def put(self, key: str, data: bytes, mode: Any = None, durable: bool = True) -> None:
+        self.inner.put(key, data, mode, durable)
+        if self.mute and "/slots/" in key:
+            raise ServiceUnavailableError("no answer")
+
+    def get(self, key: str) -> bytes:
+        if self.mute and "/slots/" in key and self.inner.head(key):
+            raise ServiceUnavailableError("no answer")
+        return self.inner.get(key)
+
+
+def test_a_commit_nobody_can_tell_of_is_reported_as_unknown_and_then_found(tmp_path: Path) -> None:
+    mute = Mute(LocalStore(tmp_path))
+    store = Metastore(mute, clock=SeededClock())
+    store.run(lambda tx: tx.create_namespace(["a"]))
+    tx = store.transaction("which end?")
+    tx.create_namespace(["b"])
+    mute.mute = True
+    with pytest.raises(CommitStateUnknownError):
+        tx.commit()
+    mute.mute = False
+    assert store.exists(["b"])
+    assert [entry.txn for entry in store.log(after=1)] == [tx.id]
+    assert Metastore(tmp_path).verify() == []
+
+
+class Fails(WrappedStore):
+    """Answers every write of a slot with an error, without doing it."""
+
+    def put(self, key: str, data: bytes, mode: Any = None, durable: bool = True) -> None:
+        if "/slots/" in key:
+            raise ServiceUnavailableError("not today")
+        self.inner.put(key, data, mode, durable)
+
+
+def test_a_store_that_never_takes_the_slot_commits_nothing(tmp_path: Path) -> None:
+    store = Metastore(Fails(LocalStore(tmp_path)), clock=SeededClock())
+    with pytest.raises(LanceNamespaceError):
+        store.run(lambda tx: tx.create_namespace(["a"]))
+    assert Metastore(tmp_path).list() == []
+
+
+def test_clocks_an_hour_apart_do_not_change_the_order(tmp_path: Path) -> None:
+    hour = 3_600_000
+    writers = [Metastore(tmp_path, clock=SeededClock(seed, skew_ms=skew)) for seed, skew in enumerate((0, hour, -hour))]
+    for number in range(12):
+        writer = writers[number % 3]
+        writer.run(lambda tx, number=number: tx.create_namespace([f"n{number:02}"]), f"commit {number}")  # type: ignore[misc]
+    log = list(Metastore(tmp_path).log(after=0))
+    assert [entry.message for entry in log] == [f"commit {number}" for number in range(12)]
+    assert [entry.time for entry in log] == sorted(entry.time for entry in log)
+    store = writers[2]
+    for entry in log:
+        seen = {child.name for child in store.at(entry.time).list()}
+        assert seen >= {f"n{number:02}" for number in range(entry.slot)}
+    assert store.at(log[0].time - timedelta(days=1)).list() == []
+
+
+def test_a_store_whose_conditional_put_lies_is_refused(tmp_path: Path) -> None:
+    for inner in (LocalStore(tmp_path), memory_store()):
+        store = Metastore(LyingStore(inner))
+        with pytest.raises(UnsupportedOperationError, match="create-if-absent"):
+            store.run(lambda tx: tx.create_namespace(["a"]))
+        assert Metastore(inner, clock=SystemClock()).list() == []
+
+
+def test_opening_writes_nothing(tmp_path: Path) -> None:
+    store = Metastore(tmp_path / "never")
+    assert store.list() == []
+    assert store.verify() == []
+    assert not (tmp_path / "never").exists()

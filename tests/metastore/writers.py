@@ -1,0 +1,108 @@
+"""What the writer processes of the tests do. Light to import: each process starts anew and imports this."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+from collections.abc import Callable
+from typing import Any
+
+from headwater.errors import ConcurrentModificationError, InternalError, LanceNamespaceError
+from headwater.metastore import Metastore, Transaction
+from headwater.store import CrashesAtStore, LocalStore, Store
+
+WRITERS = 8
+PROCESSES = multiprocessing.get_context("forkserver")
+PROCESSES.set_forkserver_preload([__name__])
+
+
+def in_processes(target: Callable[..., None], *args: Any) -> list[Any]:
+    """Run the target in as many processes as there are writers; what each put into its queue."""
+    answers = PROCESSES.Queue()
+    processes = [PROCESSES.Process(target=target, args=(answers, number, *args)) for number in range(WRITERS)]
+    for process in processes:
+        process.start()
+    collected = [answers.get(timeout=300) for _ in processes]
+    for process in processes:
+        process.join()
+        assert process.exitcode == 0
+    return collected
+
+
+def increment(tx: Transaction) -> None:
+    counter = tx.get(["counter"]).properties["n"]
+    tx.update(["counter"], properties={"n": counter + 1})
+
+
+def count(answers: Any, number: int, root: str, rounds: int) -> None:
+    """Read a counter and write it plus one, so many times; how many commits were acknowledged."""
+    store = Metastore(root)
+    acknowledged = 0
+    for _ in range(rounds):
+        try:
+            with store.transaction("plain") as tx:
+                increment(tx)
+        except ConcurrentModificationError:
+            store.run(increment, "run")
+        acknowledged += 1
+    answers.put(acknowledged)
+
+
+def append(answers: Any, number: int, root: str, rounds: int) -> None:
+    """Append in plain transactions, not by run(): an append must never conflict with an append."""
+    store = Metastore(root)
+    positions = []
+    for turn in range(rounds):
+        with store.transaction("append") as tx:
+            appended = tx.append_delta(["t"], [(f"{number}-{turn}", 1, 1)])
+        positions.append((appended.position, f"{number}-{turn}"))
+    answers.put(positions)
+
+
+def race_for_names(answers: Any, number: int, root: str, rounds: int) -> None:
+    store = Metastore(root)
+    for turn in range(rounds):
+        for edit in edits(f"n{turn}", f"m{number}"):
+            try:
+                store.run(edit)
+            except (ConcurrentModificationError, InternalError):
+                raise
+            except LanceNamespaceError:
+                continue
+    answers.put(number)
+
+
+def edits(name: str, other: str) -> tuple[Callable[[Transaction], Any], ...]:
+    return (
+        lambda tx: tx.create_namespace(["a", name]),
+        lambda tx: tx.rename(["a"], ["b"]) if tx.exists(["a"]) else tx.rename(["b"], ["a"]),
+        lambda tx: tx.drop(["b", name]),
+        lambda tx: tx.create_table(["b", name]),
+        lambda tx: tx.rename(["b", name], ["b", other]),
+    )
+
+
+def prepare(root: Any) -> None:
+    with Metastore(root).transaction("before") as tx:
+        tx.create_namespace(["a"])
+        tx.create_namespace(["a", "b"])
+        tx.create_table(["a", "b", "t"])
+        tx.append_delta(["a", "b", "t"], [("first", 1, 1)])
+
+
+def work(tx: Transaction) -> None:
+    """A transaction that makes every kind of file."""
+    tx.create_namespace(["new"], {"k": 1})
+    tx.rename(["a", "b"], ["new", "b"])
+    tx.append_delta(["new", "b", "t"], [("second", 1, 1)], partition=["x"])
+    tx.create_table(["a", "u"])
+    tx.update(["a"], {"seen": True})
+
+
+def committing(store: Store) -> None:
+    Metastore(store).run(work)
+
+
+def killed(root: str, step: int, after: bool) -> None:
+    committing(CrashesAtStore(LocalStore(root), step, after, crash=lambda: os.kill(os.getpid(), signal.SIGKILL)))
