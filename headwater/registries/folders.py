@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from headwater.clock import Clock
@@ -38,6 +38,18 @@ def folder_status(store: Store, folder: str) -> FolderStatus:
         versions=VERSIONS in listing.folders,
         reserved=RESERVED_MARKER in names,
     )
+
+
+def folder_names(store: Store) -> Sequence[str]:
+    """Names in the root that may be folders, in any order: whether one is a table is asked of each that matters."""
+    if not isinstance(store, LocalStore):
+        return store.children().folders
+    try:
+        return os.listdir(store.root)
+    except (FileNotFoundError, NotADirectoryError):
+        return ()
+    except PermissionError:
+        raise PermissionDeniedError("The storage does not permit listing the catalog's root.") from None
 
 
 def is_table_folder(store: Store, folder: str) -> bool:

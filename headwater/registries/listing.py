@@ -6,13 +6,15 @@ folders of the early document (lance-catalog-early.md, "Table Existence").
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 
 from headwater.clock import Clock
 from headwater.errors import ConcurrentModificationError, InvalidInputError, UnsupportedOperationError
 from headwater.model import Add, CatalogObject, Change, Move, Remove, RequireLocation, Table
 from headwater.names import ObjectId
-from headwater.registries.folders import discard_folder, folder_exists, folder_status, is_table_folder
+from headwater.registries.folders import discard_folder, folder_exists, folder_names, folder_status, is_table_folder
 from headwater.registries.layout import (
     DEREGISTERED_MARKER,
     MARKER_BODY,
@@ -88,10 +90,10 @@ class ListingRegistry:
 
     def names_after(self, after: str) -> Iterator[str]:
         """Names of folders that may be tables, sorted by bytes."""
-        folders = self.store.children("").folders
-        tables = (item for item in folders if item.endswith(self._suffix) and item not in RESERVED_NAMES)
-        names = (folder.removesuffix(self._suffix) for folder in tables)
-        return iter(sorted(name for name in names if name > after))
+        suffix, start = self._suffix, len(self._suffix)
+        found = [name[: len(name) - start] for name in folder_names(self.store) if name.endswith(suffix)]
+        found.sort()
+        return (name for name in islice(found, bisect_right(found, after), None) if name not in RESERVED_NAMES)
 
     def is_table(self, name: str) -> bool:
         folder = name + self._suffix
