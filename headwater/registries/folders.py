@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from headwater.clock import Clock
-from headwater.errors import InternalError, LanceNamespaceError
+from headwater.errors import InternalError, LanceNamespaceError, PermissionDeniedError
 from headwater.registries.layout import DEREGISTERED_MARKER, RESERVED_MARKER, TRASH, VERSIONS
 from headwater.store import KeyExistsError, KeyNotFoundError, LocalStore, Store
 
