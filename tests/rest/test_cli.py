@@ -1,0 +1,247 @@
+"""The command line: one verb per operation, exits from the error table, output for people and for programs."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pyarrow as pa
+import pyarrow.parquet
+import pytest
+
+from headwater.cli import main
+from headwater.cli.main import build_parser
+from headwater.cli.verbs import VERBS
+from headwater.errors import ERRORS
+from headwater.rest.routes import BY_OPERATION, ROUTES
+from tests.rest.processes import CHECKOUT, ServeProcess
+from tests.rest.samples import PEOPLE, ipc
+
+# Operations without a verb of their own: batches and streams are for programs, and `query` and `head` read rows.
+NO_VERB = {
+    "CreateTableVersion",
+    "BatchCreateTableVersions",
+    "BatchCommitTables",
+    "UpdateFieldMetadata",
+    "QueryTable",
+    "CreateTableScalarIndex",
+    "AlterTableBackfillColumns",
+    "CreateMaterializedView",
+    "RefreshMaterializedView",
+    "AlterTransaction",
+}
+
+
+class Cli:
+    """Runs `headwater` in this process and keeps what it printed."""
+
+    def __init__(self, root: str, capsys: pytest.CaptureFixture[str]) -> None:
+        self.root = root
+        self.capsys = capsys
+
+    def __call__(self, verb: str, *arguments: str) -> tuple[int, str, str]:
+        status = main([verb, self.root, *arguments])
+        out, err = self.capsys.readouterr()
+        return status, out, err
+
+    def json(self, verb: str, *arguments: str) -> Any:
+        status, out, err = self(verb, *arguments, "--json")
+        assert status == 0, err
+        return json.loads(out)
+
+
+@pytest.fixture
+def cli(root: str, capsys: pytest.CaptureFixture[str]) -> Cli:
+    return Cli(root, capsys)
+
+
+@pytest.fixture
+def people(tmp_path: Path) -> str:
+    pa.parquet.write_table(PEOPLE, tmp_path / "people.parquet")
+    return str(tmp_path / "people.parquet")
+
+
+@pytest.fixture
+def filled(cli: Cli, people: str) -> Cli:
+    assert cli("create-namespace", "prod", "--set", "owner=ann")[0] == 0
+    assert cli("create", "prod.users", people)[0] == 0
+    return cli
+
+
+def test_every_operation_has_a_verb_or_a_reason_not_to() -> None:
+    assert {verb.operation for verb in VERBS} | NO_VERB == {route.operation for route in ROUTES}
+    assert len({verb.name for verb in VERBS}) == len(VERBS)
+    for verb in VERBS:
+        assert verb.operation in BY_OPERATION
+
+
+def test_names_are_listed_drawn_and_described(filled: Cli) -> None:
+    assert filled("ls")[1] == "prod/\n"
+    assert filled("ls", "prod")[1] == "users\n"
+    assert filled("tree")[1] == ".\n└── prod/\n    └── users\n"
+    assert filled.json("tables", "prod") == {"tables": ["users"]}
+    assert filled.json("all-tables") == {"tables": ["prod$users"]}
+    assert filled.json("describe-namespace", "prod") == {"properties": {"owner": "ann"}}
+    shown = filled("describe", "prod.users")[1]
+    assert "version: 1" in shown
+    assert "int64" in shown
+    assert filled("exists", "prod.users") == (0, "", "")
+
+
+def test_rows_are_written_and_read(filled: Cli, people: str, tmp_path: Path) -> None:
+    assert filled.json("count", "prod.users") == {"count": 3}
+    assert filled.json("insert", "prod.users", people)["num_inserted_rows"] == 3
+    (tmp_path / "more.csv").write_text("id,name\n1,zoe\n9,new\n")
+    filled("delete", "prod.users", "--where", "id > 1")
+    filled("merge", "prod.users", str(tmp_path / "more.csv"), "--on", "id")
+    assert filled.json("count", "prod.users", "--where", "name = 'zoe'") == {"count": 2}
+    filled("update", "prod.users", "--set", "name='x'", "--where", "id = 9")
+    rows = [json.loads(line) for line in filled("query", "prod.users", "--where", "id = 9", "--json")[1].splitlines()]
+    assert rows == [{"id": 9, "name": "x"}]
+    head = filled("head", "prod.users", "--column", "name", "--limit", "1")[1].splitlines()
+    assert (head[0], len(head)) == ("name", 2)
+    assert "Lance" in filled("explain", "prod.users")[1]
+
+
+def test_files_of_every_kind_are_taken(cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "stream.arrow").write_bytes(ipc(PEOPLE))
+    with pa.OSFile(str(tmp_path / "file.arrow"), "wb") as sink, pa.ipc.new_file(sink, PEOPLE.schema) as writer:
+        writer.write_table(PEOPLE)
+    (tmp_path / "rows.csv").write_text("id\n1\n2\n3\n")
+    for number, name in enumerate(("stream.arrow", "file.arrow", "rows.csv")):
+        assert cli("create", f"t{number}", str(tmp_path / name))[0] == 0
+        assert cli.json("count", f"t{number}") == {"count": 3}
+    (tmp_path / "bad.parquet").write_text("x")
+    assert cli("create", "bad", str(tmp_path / "bad.parquet"))[0] == 5
+    assert cli("create", "none", str(tmp_path / "none.parquet"))[0] == 5
+
+
+def test_columns_tags_branches_indices_and_versions(filled: Cli) -> None:
+    filled.json("add-columns", "prod.users", "--column", "twice=id * 2")
+    filled.json("rename-column", "prod.users", "twice", "double")
+    filled.json("drop-columns", "prod.users", "--column", "double")
+    filled.json("create-tag", "prod.users", "v1", "1")
+    assert filled.json("tag-version", "prod.users", "v1")["version"] == 1
+    filled.json("update-tag", "prod.users", "v1", "2")
+    assert "v1" in filled("tags", "prod.users")[1]
+    filled.json("delete-tag", "prod.users", "v1")
+    filled.json("create-branch", "prod.users", "dev")
+    assert "dev" in filled("branches", "prod.users")[1]
+    filled.json("delete-branch", "prod.users", "dev")
+    filled.json("create-index", "prod.users", "id", "--type", "BTREE", "--name", "by_id")
+    assert "by_id" in filled("indices", "prod.users")[1]
+    filled.json("index-stats", "prod.users", "by_id")
+    filled.json("drop-index", "prod.users", "by_id")
+    assert filled.json("set-metadata", "prod.users", "--set", "team=blue")["metadata"]["team"] == "blue"
+    filled.json("stats", "prod.users")
+    filled.json("restore", "prod.users", "1")
+    assert filled("versions", "prod.users", "--limit", "2")[0] in (0, 5)
+
+
+def test_tables_are_renamed_deregistered_registered_and_dropped(filled: Cli) -> None:
+    filled.json("rename", "prod.users", "people", "--into", "")
+    location = Path(filled.json("deregister", "people")["location"]).name
+    assert filled("exists", "people")[0] == 3
+    filled.json("register", "people", location)
+    filled.json("drop", "people")
+    filled.json("declare", "prod.later")
+    assert filled("drop-namespace", "prod")[0] == 4
+    filled.json("drop-namespace", "prod", "--behavior", "cascade")
+    assert filled("namespace-exists", "prod")[0] == 3
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status"),
+    [
+        (("describe", "nope"), 3),
+        (("describe-namespace", "nope"), 3),
+        (("create-namespace", "prod"), 4),
+        (("create-namespace", "a/b"), 5),
+        (("create-namespace", "prod", "--mode", "sideways"), 5),
+        (("describe", ""), 5),
+        (("query", "prod.users", "--vector", "x"), 5),
+    ],
+)
+def test_a_refusal_is_one_line_and_the_exit_of_the_error_table(
+    filled: Cli, arguments: tuple[str, ...], status: int
+) -> None:
+    code, out, err = filled(*arguments)
+    assert (code, out) == (status, "")
+    assert err.startswith("headwater: ")
+    assert err.count("\n") == 1
+    assert status in {row.exit for row in ERRORS.values()}
+
+
+def test_a_whole_catalog_is_found_whole(filled: Cli) -> None:
+    assert filled("verify") == (0, "The catalog is whole.\n", "")
+
+
+def test_names_with_dots_need_another_delimiter(cli: Cli, people: str) -> None:
+    assert cli("create", "v1.2", people, "--delimiter", "$")[0] == 0
+    assert cli("ls")[1] == "v1.2\n"
+
+
+def test_keys_are_made_listed_and_revoked(root: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["token", "create", root, "--role", "writer", "--scope", "prod.raw", "--expires", "30d"]) == 0
+    out, err = capsys.readouterr()
+    assert out.startswith("hw_")
+    assert out.count("\n") == 1
+    assert "only time" in err
+    main(["token", "list", root, "--json"])
+    listed = json.loads(capsys.readouterr().out)
+    assert [(key["role"], key["scope"], key["state"]) for key in listed] == [("writer", "prod.raw", "valid")]
+    assert out.strip().rsplit("_", 1)[1] not in json.dumps(listed)
+    assert main(["token", "revoke", root, listed[0]["id"]]) == 0
+    capsys.readouterr()
+    main(["token", "list", root])
+    assert "revoked" in capsys.readouterr().out
+    assert main(["token", "revoke", root, "nokey"]) == 3
+    assert main(["token", "create", root, "--role", "owner"]) == 5
+    assert main(["token", "create", root, "--role", "reader", "--expires", "soon"]) == 5
+
+
+def test_a_malformed_line_is_argparses_exit(capsys: pytest.CaptureFixture[str]) -> None:
+    for line in (
+        ["nothing"],
+        ["describe"],
+        ["create-tag", "x", "t", "v", "one"],
+        ["create-namespace", "x", "a", "--set", "k"],
+    ):
+        with pytest.raises(SystemExit) as stopped:
+            main(line)
+        assert stopped.value.code == 2
+    assert "Traceback" not in capsys.readouterr().err
+
+
+def test_every_verb_explains_itself(capsys: pytest.CaptureFixture[str]) -> None:
+    for verb in VERBS:
+        with pytest.raises(SystemExit) as stopped:
+            build_parser().parse_args([verb.name, "--help"])
+        assert stopped.value.code == 0
+        assert verb.operation in capsys.readouterr().out
+
+
+@pytest.mark.xdist_group("serve")
+def test_the_command_line_works_on_a_served_catalog_too(
+    root: str, people: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with ServeProcess(root, "--port", "0", "--no-access-log") as server:
+        remote = Cli(server.url, capsys)
+        remote.json("create-namespace", "a")
+        remote.json("create", "a.t", people)
+        assert remote.json("count", "a.t") == {"count": 3}
+        assert remote("head", "a.t", "--limit", "1")[1].splitlines()[0].split() == ["id", "name"]
+        assert remote("describe", "a.nope")[0] == 3
+        assert main(["token", "create", server.url, "--role", "reader"]) == 5
+        key = subprocess.run(
+            [sys.executable, "-m", "headwater", "token", "create", root, "--role", "reader"],
+            capture_output=True, text=True, check=True, cwd=CHECKOUT,
+        ).stdout.strip()  # fmt: skip
+        answer = httpx.get(f"{server.url}/v1/table", headers={"x-api-key": key})
+        assert answer.json() == {"tables": ["a$t"]}
+        capsys.readouterr()
+        assert remote.json("tables", "a", "--property", f"headers.x-api-key={key}") == {"tables": ["t"]}
