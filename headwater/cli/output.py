@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import is_dataclass
 from typing import Any, TextIO
 
 import msgspec
@@ -19,6 +20,10 @@ def plain(response: Any) -> Any:
         found = response.model_dump(by_alias=True, exclude_none=True)
         found.pop("context", None)
         return found
+    if isinstance(response, list):
+        return [plain(item) for item in response]
+    if is_dataclass(response) and not isinstance(response, type):
+        return {key: str(value) if is_dataclass(value) else value for key, value in vars(response).items()}
     if isinstance(response, Mapping):
         return {key: value for key, value in response.items() if value is not None}
     return response

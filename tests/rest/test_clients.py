@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from lance_namespace_urllib3_client.configuration import Configuration
 from lance_namespace_urllib3_client.exceptions import BadRequestException, ConflictException, NotFoundException
 
 import headwater
+import headwater.rest.client
 from headwater import DirectoryNamespace
 from headwater.errors import (
     InvalidInputError,
@@ -31,6 +33,7 @@ from headwater.errors import (
     ServiceUnavailableError,
     TableAlreadyExistsError,
     TableNotFoundError,
+    TableVersionNotFoundError,
     UnauthenticatedError,
     UnsupportedOperationError,
 )
@@ -139,6 +142,78 @@ def test_pylance_writes_and_reads_a_dataset_through_the_server(client: Any) -> N
     assert written.count_rows() == 3
     lance.write_dataset(PEOPLE, namespace_client=client, table_id=["a", "t"], mode="append")
     assert lance.dataset(namespace_client=client, table_id=["a", "t"]).count_rows() == 6
+
+
+@pytest.fixture
+def managed(serve: Serve, tmp_path: Path) -> RunningServer:
+    return serve(namespace=DirectoryNamespace(root=str(tmp_path / "managed"), table_version_management="true"))
+
+
+@pytest.mark.parametrize("connect", [lance.namespace.RestNamespace, headwater.rest.client.CompleteRestNamespace])
+def test_pylance_commits_managed_versions_through_the_server(managed: RunningServer, connect: Any) -> None:
+    client = connect(uri=managed.url)
+    client.create_namespace(api.CreateNamespaceRequest(id=["a"]))
+    lance.write_dataset(PEOPLE, namespace_client=client, table_id=["a", "t"])
+    described = client.describe_table(api.DescribeTableRequest(id=["a", "t"]))
+    assert described.managed_versioning is True
+    lance.write_dataset(PEOPLE, namespace_client=client, table_id=["a", "t"], mode="append")
+    dataset = lance.dataset(namespace_client=client, table_id=["a", "t"])
+    dataset.delete("id = 1")
+    assert lance.dataset(namespace_client=client, table_id=["a", "t"]).count_rows() == 4
+    newest = client.list_table_versions(api.ListTableVersionsRequest(id=["a", "t"], limit=1, descending=True))
+    assert [version.version for version in newest.versions] == [3]
+
+
+def test_managed_appends_of_many_writers_through_the_server_are_all_there(managed: RunningServer) -> None:
+    first = lance.namespace.RestNamespace(uri=managed.url)
+    lance.write_dataset(PEOPLE, namespace_client=first, table_id=["t"])
+    failures: list[BaseException] = []
+
+    def append() -> None:
+        client = lance.namespace.RestNamespace(uri=managed.url)
+        try:
+            for _ in range(4):
+                lance.write_dataset(PEOPLE, namespace_client=client, table_id=["t"], mode="append")
+        except BaseException as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=append) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failures == []
+    assert lance.dataset(namespace_client=first, table_id=["t"]).count_rows() == 3 * 17
+    listed = first.list_table_versions(api.ListTableVersionsRequest(id=["t"], limit=100)).versions
+    assert sorted(version.version for version in listed) == list(range(1, 18))
+
+
+def test_a_batch_commit_is_all_or_nothing_through_our_client(managed: RunningServer) -> None:
+    client = headwater.connect("rest", {"uri": managed.url})
+    client.declare_table(api.DeclareTableRequest(id=["old"]))
+    changes = [{"declare_table": {"id": ["new"]}}, {"deregister_table": {"id": ["old"]}}]
+    bad = [*changes, {"deregister_table": {"id": ["missing"]}}]
+    with pytest.raises(TableNotFoundError):
+        client.batch_commit_tables(make(api.BatchCommitTablesRequest, operations=bad))
+    assert client.list_tables(api.ListTablesRequest(id=[])).tables == ["old"]
+    answer = client.batch_commit_tables(make(api.BatchCommitTablesRequest, operations=changes))
+    assert len(answer.results) == 2
+    assert client.list_tables(api.ListTablesRequest(id=[])).tables == ["new"]
+
+
+def test_versions_are_described_and_deleted_through_our_client(managed: RunningServer) -> None:
+    client: Any = headwater.connect("rest", {"uri": managed.url})
+    for mode in ("create", "append", "append"):
+        lance.write_dataset(PEOPLE, namespace_client=client, table_id=["t"], mode=mode)
+    described = client.describe_table_version(api.DescribeTableVersionRequest(id=["t"], version=2))
+    assert described.version.version == 2
+    ranges = [{"start_version": 1, "end_version": 2}]
+    deleted = client.batch_delete_table_versions(make(api.BatchDeleteTableVersionsRequest, id=["t"], ranges=ranges))
+    assert deleted.deleted_count == 1
+    left = client.list_table_versions(api.ListTableVersionsRequest(id=["t"])).versions
+    assert sorted(version.version for version in left) == [2, 3]
+    with pytest.raises(TableVersionNotFoundError):
+        client.describe_table_version(api.DescribeTableVersionRequest(id=["t"], version=1))
 
 
 def test_the_generated_client(server: RunningServer) -> None:
