@@ -41,6 +41,7 @@ class Operations:
         self.store = store
         self.root_uri = root_uri
         self.clock = clock
+        self.retries = 0  # how often a commit came second and was planned anew, for the server's metrics
         self.adopt: Callable[[Table], Sequence[Change]] = lambda table: ()
         """What else to commit with a table that is registered: records of its versions, in a catalog that has them."""
 
@@ -197,6 +198,7 @@ class Operations:
                 return answer
             except ConcurrentModificationError as conflict:
                 last = conflict
+            self.retries += 1
             self.clock.pause(attempt)
         raise last
 

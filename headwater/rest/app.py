@@ -265,7 +265,8 @@ class CatalogApp(Starlette):
             access_log.info(msgspec.json.encode(line).decode())
 
     def _retries(self) -> int:
-        return int(getattr(self.namespace, "retries", 0) or 0)
+        """How often the catalog looked again after losing a race, where it counts that."""
+        return int(getattr(getattr(self.namespace, "operations", None), "retries", 0))
 
     def _start_publishing(self) -> None:
         if self._publisher is None and self.settings.metrics_folder is not None:
