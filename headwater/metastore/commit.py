@@ -6,7 +6,9 @@ hold. No lock is held by anybody outside of this process, so a dead writer block
 
 from __future__ import annotations
 
+import contextlib
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from headwater.errors import CommitStateUnknownError, LanceNamespaceError, ThrottlingError
@@ -18,6 +20,11 @@ from headwater.metastore.rules import Group, Header, compile_txn, conflict, refu
 
 MAX_CLAIMS = 10_000
 MAX_GROUP = 256
+
+
+def aside(work: Callable[[], None]) -> None:
+    """Do work beside the caller, who does not wait for it; the process does not end before it is done."""
+    threading.Thread(target=work, name="headwater-checkpoint").start()
 
 
 @dataclass(slots=True)
@@ -43,6 +50,7 @@ class Committer:
     _waiting: list[Waiting] = field(default_factory=list)
     _queue: threading.Lock = field(default_factory=threading.Lock)
     _leading: threading.Lock = field(default_factory=threading.Lock)
+    _checkpointing: threading.Lock = field(default_factory=threading.Lock)
 
     def commit(self, draft: Draft, header: Header, boundary: int = 0) -> int:
         """Commit and publish; the slot. Conflict (14) if the head has moved in a way that matters."""
@@ -58,13 +66,17 @@ class Committer:
         self.log.store.put_all(files_of(mine.slot, mine.time, mine.txn), durable=False)
         self.log.published(mine.slot)
         if self.log.due:
-            self._checkpoint()
+            aside(self._checkpoint)
         return mine.slot
 
     def _checkpoint(self) -> None:
-        with self._leading:
-            if self.log.due:
-                self.log.checkpoint()
+        """Housekeeping: if it fails, the next one does its work, so a failure of the store is nobody's concern."""
+        if self._checkpointing.acquire(blocking=False):
+            try:
+                with contextlib.suppress(LanceNamespaceError):
+                    self.log.checkpoint()
+            finally:
+                self._checkpointing.release()
 
     def _lead(self, mine: Waiting) -> None:
         """Commit in groups until `mine` is decided; a failure of the store is told to all of its group."""

@@ -207,11 +207,11 @@ class Log:
 
     def checkpoint(self) -> None:
         """Write the segments and a checkpoint of the index as it is now; all but the last few are deleted."""
+        self.due = False
         self.repair()
         with self.lock:
             self.segments.flush()
             slot, payload = self.index.slot, self.index.dump()
-            self.due = False
         self.store.put(checkpoint_key(slot), seal(CHECKPOINT, payload))
         self.checkpointed = slot
         for old in self._checkpoints()[KEPT_CHECKPOINTS:]:

@@ -9,6 +9,7 @@ import pytest
 
 from headwater.errors import CorruptFileError, UnsupportedOperationError
 from headwater.metastore import Metastore
+from headwater.metastore import commit as commit_module
 from headwater.metastore import index as index_module
 from headwater.metastore.layout import FORMAT_KEY, checkpoint_key, segment_key, slot_key
 from tests.metastore.model import tree_of
@@ -86,6 +87,7 @@ def test_a_damaged_checkpoint_or_segment_is_named_and_done_without(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
 ) -> None:
     monkeypatch.setattr(index_module, "CHECKPOINT_CHANGES", 8)
+    monkeypatch.setattr(commit_module, "aside", lambda work: work())
     expected = tree_of(filled(tmp_path))
     checkpoints = sorted((tmp_path / checkpoint_key(0)).parent.iterdir())
     segments = sorted((tmp_path / segment_key(0)).parent.iterdir())
@@ -108,6 +110,7 @@ def test_a_damaged_segment_whose_slots_are_gone_is_an_error_only_for_its_deltas(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(index_module, "CHECKPOINT_CHANGES", 8)
+    monkeypatch.setattr(commit_module, "aside", lambda work: work())
     store = filled(tmp_path)
     store.collect(keep=0)
     segment = min((tmp_path / segment_key(0)).parent.iterdir())

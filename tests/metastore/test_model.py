@@ -22,6 +22,7 @@ from hypothesis.stateful import (
 from headwater.clock import SeededClock
 from headwater.errors import ConcurrentModificationError, LanceNamespaceError
 from headwater.metastore import Metastore, Transaction
+from headwater.metastore import commit as commit_module
 from headwater.metastore import index as index_module
 from tests.metastore.model import Model, Thing, tree_of
 from tests.metastore.published_reader import read
@@ -237,6 +238,7 @@ class Histories(RuleBasedStateMachine):
 
 def explore(monkeypatch: pytest.MonkeyPatch, examples: int, steps: int) -> None:
     monkeypatch.setattr(index_module, "CHECKPOINT_CHANGES", 9)
+    monkeypatch.setattr(commit_module, "aside", lambda work: work())
     run_state_machine_as_test(
         Histories,
         settings=settings(

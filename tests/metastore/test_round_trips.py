@@ -1,0 +1,94 @@
+"""Storage round trips, counted and asserted. A round of many keys side by side (`put_all`, `get_all`) is one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from headwater.metastore import Metastore
+from headwater.metastore import commit as commit_module
+from headwater.metastore import index as index_module
+from headwater.store import CountingStore, LocalStore, memory_store
+
+
+@pytest.fixture(params=["local", "memory"])
+def counting(request: pytest.FixtureRequest, tmp_path: Path) -> CountingStore:
+    return CountingStore(LocalStore(tmp_path) if request.param == "local" else memory_store())
+
+
+@pytest.fixture
+def store(counting: CountingStore) -> Metastore:
+    made = Metastore(counting)
+    made.run(lambda tx: (tx.create_namespace(["a"]), tx.create_table(["a", "t"]), tx.append_delta(["a", "t"], ["f"])))
+    counting.reset()
+    return made
+
+
+def test_a_point_read_is_one_round_trip(store: Metastore, counting: CountingStore) -> None:
+    for read in (
+        lambda: store.get(["a", "t"]),
+        lambda: store.list(["a"]),
+        lambda: store.deltas(["a", "t"]),
+        lambda: store.history(["a"]),
+        lambda: store.exists(["nothing"]),
+    ):
+        counting.reset()
+        read()
+        assert counting.counts == {"get": 1}
+
+
+def test_reading_a_known_slot_is_no_round_trip(store: Metastore, counting: CountingStore) -> None:
+    store.at(1).get(["a", "t"])
+    assert counting.counts == {}
+
+
+@pytest.mark.parametrize("size", [1, 10, 1000])
+def test_a_transaction_of_any_size_is_three_round_trips_from_its_beginning(
+    store: Metastore, counting: CountingStore, size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One to look for newer slots, one to take the slot, one to publish. Checkpoints are made beside."""
+    monkeypatch.setattr(commit_module, "aside", lambda work: None)
+    with store.transaction() as tx:
+        for number in range(size):
+            tx.create_table(["a", f"t{number}"])
+            tx.append_delta(["a", f"t{number}"], ["f"])
+    assert [verb for verb, _ in counting.requests] == ["get", "put", "put_all"]
+
+
+def test_moving_a_subtree_is_three_round_trips(store: Metastore, counting: CountingStore) -> None:
+    store.run(lambda tx: [tx.create_table(["a", f"t{number}"]) for number in range(300)])
+    counting.reset()
+    store.run(lambda tx: tx.rename(["a"], ["b"]))
+    assert [verb for verb, _ in counting.requests] == ["get", "put", "put_all"]
+
+
+def test_a_writer_that_lost_a_slot_needs_two_more_round_trips(store: Metastore, counting: CountingStore) -> None:
+    other = Metastore(counting.inner)
+    tx = store.transaction()
+    tx.append_delta(["a", "t"], ["mine"])
+    other.run(lambda tx: tx.append_delta(["a", "t"], ["theirs"]))
+    counting.reset()
+    tx.commit()
+    verbs = [verb for verb, _ in counting.requests]
+    # The put that lost, a look whether it was our own, the slots that came between, and then the usual two.
+    assert verbs == ["put", "get", "get", "get_all", "put", "put_all"]
+    assert [delta.files[0].path for delta in store.deltas(["a", "t"])] == ["f", "theirs", "mine"]
+
+
+def test_opening_reads_a_checkpoint_and_what_follows_in_a_few_round_trips(
+    counting: CountingStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(index_module, "CHECKPOINT_CHANGES", 50)
+    monkeypatch.setattr(commit_module, "aside", lambda work: work())
+    store = Metastore(counting)
+    store.run(lambda tx: tx.create_table(["t"]))
+    for number in range(300):
+        store.run(lambda tx, number=number: tx.append_delta(["t"], [f"{number}"]))  # type: ignore[misc]
+    counting.reset()
+    opened = Metastore(counting)
+    assert counting.counts.total() < 12
+    assert not set(counting.counts) & {"put", "put_all", "delete"}
+    counting.reset()
+    assert len(opened.deltas(["t"])) == 300
+    assert counting.counts["get"] <= 15
