@@ -81,9 +81,27 @@ def _leaf(arrow: pa.DataType) -> pa.DataType:
 
 def _plain(arrow: pa.DataType) -> pa.DataType:
     """The storage type of an extension type, the value type of a dictionary; any other type itself."""
+    if is_blob(arrow):
+        return pa.large_binary()
     if isinstance(arrow, pa.BaseExtensionType):
         return _plain(arrow.storage_type)
     return _plain(arrow.value_type) if pa.types.is_dictionary(arrow) else arrow
+
+
+def is_blob(arrow: pa.DataType) -> bool:
+    """Lance's own type of lazily read values, which are read and written here as plain bytes."""
+    return isinstance(arrow, pa.BaseExtensionType) and arrow.extension_name.startswith("lance.blob")
+
+
+def written_schema(schema: pa.Schema) -> pa.Schema:
+    """The schema in which rows of a table are handed to Lance: its own, with blobs as bytes marked as such."""
+    return pa.schema([_written_field(field) for field in schema], metadata=schema.metadata)
+
+
+def _written_field(field: pa.Field) -> pa.Field:
+    if not is_blob(field.type):
+        return field
+    return field.with_type(pa.large_binary()).with_metadata({**(field.metadata or {}), BLOB: b"true"})
 
 
 def _is_list(arrow: pa.DataType) -> bool:

@@ -103,7 +103,7 @@ def _commit_index(connection: Connection, table: TableRef, arguments: Json, resu
     dataset = connection.open(table)
     if segments:
         dataset.commit_existing_index_segments(index_name(arguments), arguments["column"], segments)
-    return {"index": index_name(arguments), "segments": len(segments), "version": dataset.version}
+    return {"index_name": index_name(arguments), "segments": len(segments), "version": dataset.version}
 
 
 # backfill ------------------------------------------------------------------------------------------------------------

@@ -9,13 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+import lance
 import pyarrow as pa
 from lance.fragment import RowIdSequence, write_fragments
 
 from headwater.spark.commit import fragment_from
 from headwater.spark.scan import ROW_ID
 from headwater.spark.tables import DATASETS, TableRef
-from headwater.types import aligned, convert_batch
+from headwater.types import aligned, convert_batch, written_schema
 
 ROWS_PER_FILE = 1 << 20
 BYTES_PER_FILE = 4 << 30
@@ -26,8 +27,8 @@ def write(table: TableRef, batches: Iterable[pa.RecordBatch], arrow: str | None 
 
     `arrow` is the schema (IPC, hex) of a table that has no version yet, or whose next version has another one.
     """
-    dataset = None if arrow is not None else DATASETS.get(table)
-    schema = dataset.schema if dataset is not None else pa.ipc.read_schema(pa.py_buffer(bytes.fromhex(arrow or "")))
+    dataset = DATASETS.get(table) if arrow is None else None
+    schema = _schema(dataset, arrow)
     source = iter(batches)
     first = next(source, None)
     if first is None:
@@ -43,6 +44,12 @@ def write(table: TableRef, batches: Iterable[pa.RecordBatch], arrow: str | None 
         storage_options=table.storage_options or None,
     )
     return [fragment.to_json() for fragment in fragments]
+
+
+def _schema(dataset: lance.LanceDataset | None, arrow: str | None) -> pa.Schema:
+    if dataset is not None:
+        return written_schema(dataset.schema)
+    return pa.ipc.read_schema(pa.py_buffer(bytes.fromhex(arrow or "")))
 
 
 def rewrite(table: TableRef, batches: Iterable[pa.RecordBatch]) -> list[dict[str, Any]]:

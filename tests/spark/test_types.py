@@ -122,9 +122,11 @@ def test_vectors_and_blobs_are_what_the_properties_say(spark: SparkSession, ns: 
     location = spark.sql(f"DESCRIBE TABLE EXTENDED {ns}.t").where("col_name = 'Location'").first()[1]
     schema = lance.dataset(location).schema
     assert schema.field("v").type == pa.list_(pa.float32(), 2)
-    assert schema.field("b").metadata[b"lance-encoding:blob"] == b"true"
-    found = sorted(map(tuple, spark.table(f"{ns}.t").collect()), key=str)
-    assert found == [([1.0, 2.0], bytearray(b"\0\xff")), (None, None)]
+    assert schema.field("b").type.extension_name == "lance.blob.v2"
+    assert spark.table(f"{ns}.t").dtypes == [("v", "array<float>"), ("b", "binary")]
+    spark.sql(f"UPDATE {ns}.t SET v = array(3F, 4F) WHERE v IS NOT NULL")
+    found = list(map(tuple, spark.table(f"{ns}.t").orderBy("v").collect()))
+    assert found == [(None, None), ([3.0, 4.0], bytearray(b"\0\xff"))]
 
 
 def test_the_layout_for_python_data_sources_is_sparks_own() -> None:

@@ -31,7 +31,7 @@ final class Procedures {
           List.of(text("table"), whole("target_rows")), "fragments_removed fragments_added files_removed files_added version"),
       "create_index", new Definition(
           List.of(text("table"), text("column"), text("type"), optional("name"), optional("options")),
-          "$index segments version"),
+          "$index_name segments version"),
       "backfill", new Definition(List.of(text("table"), text("column"), text("expression")), "fragments version"),
       "cleanup", new Definition(
           List.of(text("table"), whole("older_than_hours"), flag("leftovers")),

@@ -1,0 +1,44 @@
+"""A Python worker that fails on purpose: run as the Python of a Spark session, see test_faults.py.
+
+FAULT=kill-before-commit: kills the JVM when a commit is asked for. FAULT=fail-first-write: the first write of
+each run fails after its files are on disk, as a task does whose answer is lost.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+import headwater.spark.worker as worker
+from headwater.spark.commit import Committer
+
+_commit = Committer._commit
+_write = worker.write
+
+
+def kill(self: Committer, *args: Any, **options: Any) -> int:
+    if not options.get("create"):
+        os.kill(os.getppid(), signal.SIGKILL)
+        os._exit(1)
+    return _commit(self, *args, **options)
+
+
+def fail_once(*args: Any, **options: Any) -> Any:
+    written = _write(*args, **options)
+    marker = Path(os.environ["FAULT_MARKER"])
+    if not marker.exists():
+        marker.touch()
+        raise OSError("the answer was lost")
+    return written
+
+
+if __name__ == "__main__":
+    if os.environ.get("FAULT") == "kill-before-commit":
+        Committer._commit = kill  # type: ignore[method-assign]
+    if os.environ.get("FAULT") == "fail-first-write":
+        worker.write = fail_once
+    sys.argv = sys.argv[:1]
+    worker.main()

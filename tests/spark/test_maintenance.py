@@ -1,0 +1,132 @@
+"""Procedures on executors, search functions, and what each version changed."""
+
+from __future__ import annotations
+
+import pytest
+from pyspark.errors import AnalysisException, IllegalArgumentException
+from pyspark.sql import SparkSession
+
+
+@pytest.fixture
+def docs(spark: SparkSession, ns: str) -> str:
+    spark.sql(f"CREATE TABLE {ns}.docs (id BIGINT, body STRING, v ARRAY<FLOAT>) TBLPROPERTIES ('vector.v' = '4')")
+    for start in (0, 500):
+        spark.sql(
+            f"INSERT INTO {ns}.docs SELECT id, concat('word', id % 7, ' text'), array(float(id), 1F, 2F, 3F) "
+            f"FROM range({start}, {start + 500}, 1, 2)"
+        )
+    return f"{ns}.docs"
+
+
+def test_compact_makes_few_fragments_and_keeps_rows_and_indices(spark: SparkSession, docs: str) -> None:
+    spark.sql(f"CALL lake.system.create_index('{docs}', 'id', 'BTREE')")
+    done = spark.sql(f"CALL lake.system.compact('{docs}')").first()
+    assert (done.fragments_removed, done.fragments_added) == (4, 1)
+    assert spark.sql(f"SELECT count(*), sum(id) FROM {docs}").first() == (1000, 499500)
+    assert spark.table(docs).where("id = 77").count() == 1
+    assert spark.sql(f"CALL lake.system.compact('{docs}')").first().fragments_removed == 0
+
+
+@pytest.mark.parametrize(
+    ("column", "kind", "options"),
+    [("id", "BTREE", ""), ("id", "BITMAP", ""), ("body", "INVERTED", ""), ("v", "IVF_FLAT", '{"num_partitions": 2}')],
+)
+def test_every_kind_of_index_is_built_on_executors(
+    spark: SparkSession, docs: str, column: str, kind: str, options: str
+) -> None:
+    done = spark.sql(
+        f"CALL lake.system.create_index(table => '{docs}', column => '{column}', type => '{kind}', "
+        f"options => {repr(options) if options else 'NULL'})"
+    ).first()
+    assert done.index_name == f"{column}_idx"
+    with pytest.raises(IllegalArgumentException, match="has an index"):
+        spark.sql(f"CALL lake.system.create_index('{docs}', '{column}', '{kind}')")
+    spark.sql(f"CALL lake.system.drop_index('{docs}', '{column}_idx')")
+    assert spark.table(docs).count() == 1000
+
+
+def test_a_column_is_backfilled_per_fragment_in_one_version(spark: SparkSession, docs: str) -> None:
+    done = spark.sql(f"CALL lake.system.backfill('{docs}', 'twice', 'id * 2')").first()
+    assert done.fragments == 4
+    assert spark.sql(f"SELECT sum(twice) FROM {docs}").first() == (999000,)
+
+
+def test_rollback_makes_an_older_version_the_newest(spark: SparkSession, docs: str) -> None:
+    spark.sql(f"CALL lake.system.rollback('{docs}', 2)")
+    assert spark.table(docs).count() == 500
+
+
+def test_wrong_calls_say_what_is_wrong(spark: SparkSession, docs: str) -> None:
+    with pytest.raises(IllegalArgumentException, match="'NOPE' is not known"):
+        spark.sql(f"CALL lake.system.create_index('{docs}', 'id', 'nope')")
+    with pytest.raises(IllegalArgumentException, match="no column 'missing'"):
+        spark.sql(f"CALL lake.system.create_index('{docs}', 'missing', 'BTREE')")
+    with pytest.raises(AnalysisException, match="nope"):
+        spark.sql(f"CALL lake.system.nope('{docs}')")
+    assert spark.sql("SHOW PROCEDURES FROM lake.system").count() == 6
+
+
+def test_vector_search_finds_the_nearest_with_and_without_an_index(spark: SparkSession, docs: str) -> None:
+    query = f"SELECT id FROM vector_search('{docs}', 'v', array(10.2, 1, 2, 3), 3) ORDER BY _distance"
+    assert spark.sql(query).collect() == [(10,), (11,), (9,)]
+    spark.sql(f"CALL lake.system.create_index('{docs}', 'v', 'IVF_FLAT', NULL, '{{\"num_partitions\": 1}}')")
+    assert spark.sql(query).collect() == [(10,), (11,), (9,)]
+
+
+def test_a_filter_inside_the_search_comes_before_it_and_one_around_it_after(spark: SparkSession, docs: str) -> None:
+    inside = f"SELECT id FROM vector_search('{docs}', 'v', array(10, 1, 2, 3), 2, 'id > 100')"
+    assert sorted(spark.sql(inside).collect()) == [(101,), (102,)]
+    around = f"SELECT id FROM vector_search('{docs}', 'v', array(10, 1, 2, 3), 2) WHERE id > 100"
+    assert spark.sql(around).collect() == []
+
+
+def test_text_search_finds_words(spark: SparkSession, docs: str) -> None:
+    spark.sql(f"CALL lake.system.create_index('{docs}', 'body', 'INVERTED')")
+    found = spark.sql(f"SELECT id, body, _score FROM text_search('{docs}', 'body', 'word3', 5)").collect()
+    assert len(found) == 5
+    assert all(row.id % 7 == 3 and row._score > 0 for row in found)
+
+
+def test_a_search_joins_and_takes_no_columns_of_a_row(spark: SparkSession, docs: str) -> None:
+    joined = f"SELECT d.id FROM vector_search('{docs}', 'v', array(5, 1, 2, 3), 1) s JOIN {docs} d ON d.id = s.id + 1"
+    assert spark.sql(joined).collect() == [(6,)]
+    with pytest.raises(Exception, match="takes"):
+        spark.sql(f"SELECT * FROM vector_search('{docs}', 'v')").collect()
+
+
+def test_changes_tell_inserts_updates_and_deletes_by_version(spark: SparkSession, ns: str) -> None:
+    spark.sql(f"CREATE TABLE {ns}.t AS SELECT id, 'a' AS name FROM range(5)")
+    spark.sql(f"INSERT INTO {ns}.t VALUES (5, 'b')")
+    spark.sql(f"UPDATE {ns}.t SET name = 'u' WHERE id = 1")
+    spark.sql(f"DELETE FROM {ns}.t WHERE id = 2")
+    spark.sql(
+        f"MERGE INTO {ns}.t t USING (SELECT 3L AS id UNION ALL SELECT 9L) s ON t.id = s.id "
+        "WHEN MATCHED THEN UPDATE SET name = 'm' WHEN NOT MATCHED THEN INSERT (id, name) VALUES (s.id, 'n')"
+    )
+    spark.sql(f"CALL lake.system.compact('{ns}.t')")
+    found = spark.sql(
+        f"SELECT _commit_version, _change_type, id, name FROM {ns}.t CHANGES FROM VERSION 2 TO VERSION 5"
+    ).collect()
+    assert sorted(map(tuple, found)) == [
+        (2, "insert", 5, "b"),
+        (3, "update_postimage", 1, "u"),
+        (3, "update_preimage", 1, "a"),
+        (4, "delete", 2, "a"),
+        (5, "insert", 9, "n"),
+        (5, "update_postimage", 3, "m"),
+        (5, "update_preimage", 3, "a"),
+    ]
+    later = spark.sql(f"SELECT id FROM {ns}.t CHANGES FROM VERSION 5 EXCLUSIVE").collect()
+    assert later == []
+
+
+def test_net_changes_of_a_range_are_one_per_row(spark: SparkSession, ns: str) -> None:
+    spark.sql(f"CREATE TABLE {ns}.t AS SELECT id, 0 AS n FROM range(3)")
+    for _ in range(2):
+        spark.sql(f"UPDATE {ns}.t SET n = n + 1 WHERE id = 1")
+    spark.sql(f"DELETE FROM {ns}.t WHERE id = 2")
+    found = spark.sql(
+        f"SELECT _change_type, id, n FROM {ns}.t CHANGES FROM VERSION 2 TO VERSION 4 "
+        "WITH (deduplicationMode = 'netChanges', computeUpdates = 'true')"
+    ).collect()
+    assert sorted(map(tuple, found)) == [("delete", 2, 0), ("update_postimage", 1, 2), ("update_preimage", 1, 0)]
