@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 import logging
 import re
@@ -42,12 +43,13 @@ _DATA = frozenset({"CountTableRows", "AnalyzeTableQueryPlan", "UpdateTable", "De
 OWN_PREFIXES = ("/v1/", "/headwater/v1/", "/health/")
 OWN_PATHS = frozenset({"/v1/table", "/metrics", "/openapi.json"})
 PUBLISH_SECONDS = 2.0
+SWEEP_MS = 3_600_000
 
 
 class Exchange:
     """One request and what is known of it so far."""
 
-    __slots__ = ("answered", "caller", "headers", "match", "path", "query", "request_id", "scope", "started", "verb")
+    __slots__ = ("caller", "headers", "match", "path", "query", "request_id", "scope", "started", "verb")
 
     def __init__(self, scope: Scope, fallback_id: str) -> None:
         self.scope = scope
@@ -61,7 +63,6 @@ class Exchange:
         self.request_id = given if _REQUEST_ID.match(given) else fallback_id
         self.match: Match | None = None
         self.caller: Caller | None = None
-        self.answered = False
 
     @property
     def operation(self) -> str:
@@ -82,7 +83,8 @@ class CatalogApp(Starlette):
         self.metrics = Metrics(settings.metrics_folder)
         self._rate = RateLimit(settings.limits, self.clock)
         self._routes = RouteTable(ALL_ROUTES)
-        self._dispatcher = Dispatcher(namespace, settings.limits, Repeats(store, self.clock), HANDLERS)
+        self._repeats = Repeats(store, self.clock)
+        self._dispatcher = Dispatcher(namespace, settings.limits, self._repeats, HANDLERS)
         threads = settings.limits.threads
         self._catalog_pool = ThreadPoolExecutor(threads, thread_name_prefix="catalog")
         self._data_pool = ThreadPoolExecutor(threads, thread_name_prefix="data")
@@ -90,7 +92,7 @@ class CatalogApp(Starlette):
         self._lookups = Lookups(namespace)
         self._boot = self.clock.hex(12)
         self._numbers = itertools.count(1)
-        self._publisher: asyncio.Task[None] | None = None
+        self._housekeeper: asyncio.Task[None] | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         path = scope.get("path", "")
@@ -103,7 +105,8 @@ class CatalogApp(Starlette):
 
     async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
         exchange = Exchange(scope, f"{self._boot}-{next(self._numbers):x}")
-        self._start_publishing()
+        if self._housekeeper is None:
+            self._housekeeper = asyncio.ensure_future(self._keep_house())
         try:
             reply = await self._reply(exchange, receive)
         except DisconnectedError:
@@ -268,13 +271,15 @@ class CatalogApp(Starlette):
         """How often the catalog looked again after losing a race, where it counts that."""
         return int(getattr(getattr(self.namespace, "operations", None), "retries", 0))
 
-    def _start_publishing(self) -> None:
-        if self._publisher is None and self.settings.metrics_folder is not None:
-            self._publisher = asyncio.ensure_future(self._publish())
-
-    async def _publish(self) -> None:
+    async def _keep_house(self) -> None:
+        """Counts are left for the sister workers every two seconds, old idempotency records swept every hour."""
+        swept_ms = 0
         while True:
-            await self._in_data_pool(self.metrics.publish, self._retries())
+            with contextlib.suppress(Exception):
+                await self._in_data_pool(self.metrics.publish, self._retries())
+                if self.clock.now_ms() - swept_ms > SWEEP_MS:
+                    swept_ms = self.clock.now_ms()
+                    await self._in_data_pool(self._repeats.sweep)
             await asyncio.sleep(PUBLISH_SECONDS)
 
 

@@ -92,7 +92,7 @@ async def _take(receive: Receive, limit: int, limits: Limits, run: Run, idle: as
             await _drain(receive, more)
             raise _too_large(limit)
         if total > limits.in_memory_body and (held >= FLUSH or not more):
-            file = file or await run(tempfile.TemporaryFile, dir=None)
+            file = file or await run(tempfile.TemporaryFile)
             await run(file.writelines, chunks)
             chunks, held = [], 0
         if not more:

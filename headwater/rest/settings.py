@@ -51,5 +51,4 @@ class Settings:
     api_key: str | None = None
     catalog_keys: bool = True
     access_log: bool = False
-    spool_folder: str | None = None
     metrics_folder: str | None = None
