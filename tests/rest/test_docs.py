@@ -1,0 +1,71 @@
+"""The pages on the server and the command line name what there is, and nothing else."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from pathlib import Path
+
+from headwater.cli.main import build_parser
+from headwater.cli.verbs import VERBS
+from headwater.errors import ERRORS
+from headwater.rest.access import ROLES
+from headwater.rest.extensions import EXTENSIONS
+from headwater.rest.metrics import HELP
+from headwater.rest.settings import Limits
+
+DOCS = Path(__file__).parents[2] / "docs"
+REST, CLI = (DOCS / "rest.md").read_text(), (DOCS / "cli.md").read_text()
+
+
+def options(verb: str) -> set[str]:
+    """The options a verb takes, without those that every verb has."""
+    verbs = next(a for a in build_parser()._actions if isinstance(a, argparse._SubParsersAction))
+    found = {name for action in verbs.choices[verb]._actions for name in action.option_strings}
+    return {name for name in found if name.startswith("--")} - {"--help"}
+
+
+def test_every_option_of_serve_is_on_the_page_and_no_other() -> None:
+    table = REST[REST.index("| option |") : REST.index("Several servers")]
+    assert set(re.findall(r"`(--[a-z-]+)`", table)) - {"--help"} >= options("serve")
+    assert set(re.findall(r"--[a-z][a-z-]+", table)) <= options("serve")
+
+
+def test_extensions_metrics_and_roles_are_on_the_page() -> None:
+    for extension in EXTENSIONS:
+        assert f"`{extension.route.verb} {extension.route.path}`" in REST
+    listed = set(re.findall(r"`\w+ (/headwater/v1/[^`]+)`", REST))
+    assert listed == {extension.route.path for extension in EXTENSIONS}
+    assert set(re.findall(r"headwater_[a-z_]+", REST)) == set(HELP)
+    assert set(re.findall(r"^\| (\w+) \| (?:describe|also)", REST, re.MULTILINE)) == set(ROLES)
+
+
+def test_limits_on_the_page_are_the_defaults() -> None:
+    limits = Limits()
+    assert f"{limits.arrow_body // 2**30} GiB" in REST
+    assert f"| {limits.page} |" in REST
+    assert f"| depth of an id | {limits.depth} levels |" in REST
+    assert f"| JSON body | {limits.json_body // 2**20} MiB |" in REST
+    assert f"| properties of an object | {limits.properties // 2**20} MiB |" in REST
+    assert f"given up after {limits.body_idle_seconds:g} s" in REST
+
+
+def test_every_verb_is_on_the_page_with_its_operation_and_arguments() -> None:
+    rows = dict(re.findall(r"^\| `([a-z-]+)` \| [A-Z]\w+ \| `([^`]*)` \|", CLI, re.MULTILINE))
+    assert set(rows) == {verb.name for verb in VERBS}
+    for verb in VERBS:
+        assert f"| `{verb.name}` | {verb.operation} |" in CLI
+        own = options(verb.name) - {"--property", "--delimiter", "--json"}
+        assert set(re.findall(r"--[a-z-]+", rows[verb.name])) == own, verb.name
+
+
+def test_verbs_that_are_no_operation_are_on_the_page() -> None:
+    verbs = next(a for a in build_parser()._actions if isinstance(a, argparse._SubParsersAction))
+    for name in set(verbs.choices) - {verb.name for verb in VERBS}:
+        assert f"| `{name}" in CLI
+
+
+def test_exits_on_the_page_are_those_of_the_error_table() -> None:
+    for exit in {row.exit for row in ERRORS.values()}:
+        codes = ", ".join(str(code) for code, row in sorted(ERRORS.items()) if row.exit == exit)
+        assert re.search(rf"^\| {exit} \| .* \| {codes} \|$", CLI, re.MULTILINE), (exit, codes)
