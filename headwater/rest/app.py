@@ -56,8 +56,8 @@ class Exchange:
         self.started = time.perf_counter()
         self.headers = {key.decode("latin-1"): value.decode("latin-1") for key, value in scope["headers"]}
         raw = scope.get("raw_path") or quote(scope["path"]).encode()
-        self.path = raw.partition(b"?")[0].decode("latin-1")
-        self.query = scope["query_string"].decode("latin-1")
+        self.path = raw.partition(b"?")[0].decode("utf-8", "surrogateescape")
+        self.query = scope["query_string"].decode("utf-8", "surrogateescape")
         self.verb: str = scope["method"]
         given = self.headers.get("x-request-id", "")
         self.request_id = given if _REQUEST_ID.match(given) else fallback_id
