@@ -61,7 +61,7 @@ class Creation:
         table = Table(id, place, dict(properties))
         if self.versions.records is not None and self.versions.records.manages_versions:
             return self._create_managed(table, mode, reader, options)
-        return self._create(table, found, mode, reader, options)
+        return self._create(table, mode, reader, options)
 
     def _create_over(
         self,
@@ -76,19 +76,18 @@ class Creation:
         if mode is CreateMode.EXIST_OK:
             return found, None
         handle = self._handle(found, options)
-        operation = self._stage(handle, found.location, "overwrite", reader)
+        operation = self._stage(handle, found.location, reader)
         return self._record_properties(found, properties), self._overwrite(handle, found, operation)
 
     def _create(
         self,
         table: Table,
-        found: Table | None,
         mode: CreateMode,
         reader: pa.RecordBatchReader,
         options: Mapping[str, str],
     ) -> Created:
         handle = self._handle(table, options)
-        operation = self._stage(handle, table.location, "create", reader)
+        operation = self._stage(handle, table.location, reader)
         store = self.operations.store
         keys = data_keys(table.location, operation.fragments)
         try:
@@ -103,19 +102,20 @@ class Creation:
         except BaseException:
             discard_files(store, table.location, keys)
             raise
-        return (found or self._record(table, mode)), 1
+        return self._record(table, mode), 1
 
     def _create_managed(
         self, table: Table, mode: CreateMode, reader: pa.RecordBatchReader, options: Mapping[str, str]
     ) -> Created:
         """The name and its version 1 are one commit, made while pylance waits for the version to be taken."""
         handle = self._handle(table, options)
-        operation = self._stage(handle, table.location, "create", reader)
+        operation = self._stage(handle, table.location, reader)
         store, kept = self.operations.store, list[Table]()
         keys = data_keys(table.location, operation.fragments)
 
         def take(asked: NewVersion) -> str:
             staged = self.versions.read_all([(table, asked)])[0]
+            store.sync([staged.place.key(staged.version.manifest_path)])
             plan, replaced = plan_first_version(table, staged.version, mode, self.versions)
             ids = [table.id, table.id.parent]
             kept.append(self.operations.run(ids, plan, self.operations.registry.recorded))
@@ -151,7 +151,10 @@ class Creation:
         raise plans.already_exists(table)
 
     def _record(self, table: Table, mode: CreateMode) -> Table:
-        """Add the name for data that is written; if it cannot be had, the data goes too."""
+        """Add the name for data that is written, also one that was declared and dropped meanwhile.
+
+        If it cannot be had, the data goes too.
+        """
         replaced: list[Table] = []
 
         def plan(facts: Facts) -> tuple[list[Change], Table]:
@@ -191,16 +194,19 @@ class Creation:
         return self.operations.set_properties(found.id, properties)
 
     def _stage(
-        self, handle: TableHandle, location: str, mode: str, reader: pa.RecordBatchReader
+        self, handle: TableHandle, location: str, reader: pa.RecordBatchReader
     ) -> lance.LanceOperation.Overwrite:
-        """Write the data files; nothing refers to them yet. A stream that breaks off leaves nothing behind."""
+        """Write the data files; nothing refers to them yet. A stream that breaks off leaves nothing behind.
+
+        Whether the table exists is not asked here (pylance's mode "create" would): that is decided by the commit.
+        """
         try:
             with translating(handle, "create"):
                 transaction = write_fragments(
                     reader,
                     handle.uri,
                     schema=reader.schema,
-                    mode=mode,
+                    mode="overwrite",
                     return_transaction=True,
                     storage_options=handle.storage_options or None,
                 )

@@ -15,7 +15,7 @@ from headwater.namespace.versions.operations import TableVersions, require_manag
 from headwater.namespace.versions.paths import Place, is_staged, staged_version
 from headwater.namespace.versions.ranges import KeepPolicy, choose_outdated
 from headwater.registries.folders import folder_status
-from headwater.registries.layout import RESERVED_NAMES, TRASH, VERSIONS
+from headwater.registries.layout import RESERVED_NAMES, TRASH, UNRECORDED, VERSIONS
 
 MAX_ROWS_PER_COMMIT = 100_000
 
@@ -132,6 +132,9 @@ class Maintenance:
             if version.id not in known:
                 text = f"Version {version.number} of {table} was written without the catalog, which does not show it."
                 yield Problem("unrecorded_version", table, place.key(version.manifest_path), text)
+        for entry in self.store.children(f"{UNRECORDED}/{place.table.location}").entries:
+            text = f"A version of {table} was written without the catalog; its manifest was moved out of the table."
+            yield Problem("unrecorded_version", table, entry.key, text)
         used = {item.manifest_path.rsplit("/", 1)[-1] for item in known.values()}
         for name in sorted(names - used):
             if staged_version(name) is not None:

@@ -5,6 +5,12 @@ version exists), *finalizes* it (the manifest is put under its final name as wel
 final name. A crash after any step leaves either no version or one that the next reader finishes: whoever sees a
 record that still points at a staged manifest finalizes it on sight. Pointing is the only step that nobody waits for,
 so it is done for many versions in one commit.
+
+A record is on the disk when the commit is acknowledged. The manifest and the data files are the client's; they are
+made durable, manifests at the latest when they are pointed at, but as far as data files go the client must see to it.
+
+A manifest under a final name above the newest record was written behind the catalog's back. Clients, which look for
+newer manifests themselves before they commit, would build on it, so it is moved out of the table as soon as it is seen.
 """
 
 from __future__ import annotations
@@ -16,7 +22,8 @@ from dataclasses import dataclass, replace
 from headwater.errors import ConcurrentModificationError, CorruptFileError, LanceNamespaceError
 from headwater.model import Add, Change, Remove, Replace, RequireTable, Version
 from headwater.names import ObjectId
-from headwater.namespace.versions.paths import Place, is_staged
+from headwater.namespace.versions.paths import SCHEMES, Place, is_staged
+from headwater.registries.layout import UNRECORDED
 from headwater.registry import VersionRecords
 from headwater.store import KeyExistsError, KeyNotFoundError, PutMode, Store
 
@@ -66,6 +73,36 @@ class ManagedVersions:
 
     def newest(self, place: Place) -> int:
         return self.records.newest_version(place.table.id)
+
+    def set_aside(self, place: Place, limit: int = 64) -> list[str]:
+        """Move manifests written behind the catalog's back out of the way of its writers, and say where to.
+
+        A record comes before its final manifest, so a manifest that was there before a look that finds no record of
+        it is not the catalog's. Should a writer commit the version at this very moment, it is finalized again.
+        """
+        moved: list[str] = []
+        number = self.newest(place) + 1
+        while len(moved) < limit and (key := self._foreign(place, number)) is not None:
+            target = f"{UNRECORDED}/{place.table.location}/{key.rsplit('/', 1)[-1]}"
+            try:
+                self.store.put(target, self.store.get(key))
+                self.store.delete(key)
+            except LanceNamespaceError:
+                break  # No permission to write, or another process was faster: nothing of ours is lost.
+            moved.append(target)
+            id = place.table.id.child(str(number))
+            with self._lock:
+                self._finalized.pop(id, None)
+            self.find(place, number)
+            number += 1
+        return moved
+
+    def _foreign(self, place: Place, number: int) -> str | None:
+        for scheme in SCHEMES:
+            key = place.key(place.manifest(number, scheme))
+            if self.store.head(key) is not None:
+                return key if number > self.newest(place) else None
+        return None
 
     def changes(self, staged: Sequence[Staged]) -> list[Change]:
         """Commit step: each version follows the newest one of its table, or nothing of the batch is done."""

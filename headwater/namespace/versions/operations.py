@@ -31,6 +31,7 @@ from headwater.namespace.versions.paths import (
 )
 from headwater.namespace.versions.ranges import Range, choose_deleted
 from headwater.namespace.versions.storage import StorageVersions
+from headwater.namespace.versions.turns import WriterTurns
 from headwater.paging import after, check_limit, token_after
 from headwater.registry import Registry, VersionRecords
 from headwater.store import Store
@@ -69,6 +70,7 @@ class TableVersions:
         self.root_uri = root_uri
         self.clock = clock
         self.storage = StorageVersions(store)
+        self.turns = WriterTurns(store)
         self.records = records
         self.managed = ManagedVersions(records, store) if records is not None else None
 
@@ -97,8 +99,12 @@ class TableVersions:
     ) -> tuple[list[Found], str | None]:
         """ListTableVersions: the newest first, a page at a time."""
         place, count = self.place(table, branch), check_limit(limit)
+        keeper = self.keeper(place)
+        if count == 1 and not token and isinstance(keeper, ManagedVersions):
+            self.turns.expect(table.location)
+            keeper.set_aside(place)
         more = None if count is None else count + 1
-        found = [Found(place, item) for item in self.keeper(place).page(place, _parse_token(token), more, descending)]
+        found = [Found(place, item) for item in keeper.page(place, _parse_token(token), more, descending)]
         if count is None or len(found) <= count:
             return found, None
         return found[:count], token_after(str(found[count - 1].version.number))
@@ -112,8 +118,11 @@ class TableVersions:
             return Found(place, repeated)
         staged = self._read(place, asked)
         if isinstance(keeper, ManagedVersions):
-            self._commit(keeper, keeper.changes([staged]), place, asked.version)
-            return Found(place, keeper.finish([staged])[0])
+            if asked.version > keeper.newest(place) + 1:
+                keeper.set_aside(place)
+            with self.turns.creating(table.location):
+                self._commit(keeper, keeper.changes([staged]), place, asked.version)
+                return Found(place, keeper.finish([staged])[0])
         return Found(place, self._put(keeper, staged))
 
     def read_all(self, asked: Sequence[tuple[Table, NewVersion]]) -> list[Staged]:
@@ -189,7 +198,6 @@ class TableVersions:
         id = place.table.id.child(str(asked.version))
         now = self.clock.now_ms()
         version = Version(id, path, len(data), entry.etag, scheme, now, dict(asked.metadata))
-        self.store.sync([place.key(path)])
         return Staged(place, version, data)
 
     def _commit(self, keeper: ManagedVersions, changes: Sequence[Change], place: Place, number: int) -> None:
