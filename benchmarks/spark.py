@@ -108,7 +108,7 @@ class Lake:
     """The data on both sides."""
 
     def __init__(self, folder: Path, rows: int, vector_rows: int) -> None:
-        builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
+        builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false").config("spark.ui.showConsoleProgress", "false")
         builder = builder.config("spark.driver.memory", "4g").config("spark.sql.adaptive.enabled", "true")
         self.spark = configure(builder, "lake", root=str(folder / "lake")).getOrCreate()
         self.spark.sparkContext.setLogLevel("ERROR")

@@ -45,12 +45,12 @@ def _nothing(table: TableRef, task: Json) -> None:
 
 def _plan_compact(table: TableRef, arguments: Json, parallelism: int) -> list[Json]:
     options = {"target_rows_per_fragment": arguments.get("target_rows") or 1 << 20}
-    plan = Compaction.plan(DATASETS.get(table), options)
+    plan = Compaction.plan(DATASETS.own(table), options)
     return [{"task": task.json()} for task in plan.tasks]
 
 
 def _run_compact(table: TableRef, task: Json) -> str:
-    return str(CompactionTask.from_json(task["task"]).execute(DATASETS.get(table)).json())
+    return str(CompactionTask.from_json(task["task"]).execute(DATASETS.own(table)).json())
 
 
 def _commit_compact(connection: Connection, table: TableRef, arguments: Json, results: list[Any]) -> Json:
@@ -92,7 +92,7 @@ def index_name(arguments: Json) -> str:
 def _run_index(table: TableRef, task: Json) -> str:
     kind = task["type"].upper()
     options = json.loads(task.get("options") or "{}")
-    segment = DATASETS.get(table).create_index_uncommitted(
+    segment = DATASETS.own(table).create_index_uncommitted(
         task["column"], kind, name=index_name(task), fragment_ids=task["fragments"], **options
     )
     return base64.b64encode(pickle.dumps(segment)).decode()
@@ -117,7 +117,7 @@ def _plan_backfill(table: TableRef, arguments: Json, parallelism: int) -> list[J
 
 
 def _run_backfill(table: TableRef, task: Json) -> Json:
-    fragment = DATASETS.get(table).get_fragment(task["fragment"])
+    fragment = DATASETS.own(table).get_fragment(task["fragment"])
     metadata, schema = fragment.merge_columns({task["column"]: task["expression"]})
     return {"fragment": metadata.to_json(), "schema": base64.b64encode(pickle.dumps(schema)).decode()}
 

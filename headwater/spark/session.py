@@ -43,43 +43,56 @@ def configure(
     `root`: a directory catalog, served to this session alone on loopback with a random token, as long as this
     process lives. `uri` and `token`: a server. Other properties become options of the catalog (`header.*`).
     """
+    known: dict[str, str] = getattr(builder, "_options", {})
+    local = str(known.get("spark.master", "local")).startswith("local")
+    found = settings(name, root=root, uri=uri, token=token, local=local, **properties)
+    for key in ("spark.jars", "spark.sql.extensions"):  # lists: ours joins what is there
+        if key in found:
+            kept = [part for part in str(known.get(key, "")).split(",") if part and part != found[key]]
+            found[key] = ",".join([*kept, found[key]])
+    for key, value in found.items():
+        builder = builder.config(key, value)
+    return builder
+
+
+def settings(
+    name: str,
+    *,
+    root: str | None = None,
+    uri: str | None = None,
+    token: str | None = None,
+    local: bool = True,
+    **properties: str,
+) -> dict[str, str]:
+    """The same as Spark settings, for `--conf` of spark-submit, spark-pipelines or a Connect server.
+
+    With `local`, Spark runs on this machine and its Python is this one; on a cluster PYSPARK_PYTHON says which.
+    """
     if (root is None) == (uri is None):
         raise InvalidInputError("Give either root= (an embedded catalog) or uri= (a server), not both.")
     if root is not None:
         uri, token = _serve(root)
     options = {"uri": uri or "", **({"token": token} if token else {}), **properties}
-    for key, value in options.items():
-        builder = builder.config(f"spark.sql.catalog.{name}.{key}", value)
     os.environ[ENVIRONMENT + name] = json.dumps(options)  # for the data source in Python, which sees no session
-    return _with_jar(_with_python(builder), name)
-
-
-def _with_python(builder: SparkSession.Builder) -> SparkSession.Builder:
-    """On one machine Spark's Python is this one; on a cluster PYSPARK_PYTHON says which, as always with PySpark."""
-    master = str(getattr(builder, "_options", {}).get("spark.master", "local"))
-    if master.startswith("local"):
+    found = {f"spark.sql.catalog.{name}.{key}": value for key, value in options.items()}
+    if local:
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-        builder = builder.config("spark.headwater.python", os.environ["PYSPARK_PYTHON"])
-    return builder.config("spark.sql.python.filterPushdown.enabled", "true").config(
-        "spark.sql.execution.arrow.maxRecordsPerBatch", "65536"
-    )
+        found["spark.headwater.python"] = os.environ["PYSPARK_PYTHON"]
+    found["spark.sql.python.filterPushdown.enabled"] = "true"
+    found["spark.sql.execution.arrow.maxRecordsPerBatch"] = "65536"
+    return found | _jar_settings(name)
 
 
-def _with_jar(builder: SparkSession.Builder, name: str) -> SparkSession.Builder:
+def _jar_settings(name: str) -> dict[str, str]:
     jar = ensure_jar()
     if jar is None:
-        warnings.warn(NO_JAR.format(name=name), stacklevel=3)
-        return builder
-    known: dict[str, str] = getattr(builder, "_options", {})
-    jars = [part for part in known.get("spark.jars", "").split(",") if part and part != str(jar)]
-    extensions = [part for part in known.get("spark.sql.extensions", "").split(",") if part]
-    if EXTENSIONS_CLASS not in extensions:
-        extensions.append(EXTENSIONS_CLASS)
-    return (
-        builder.config(f"spark.sql.catalog.{name}", CATALOG_CLASS)
-        .config("spark.jars", ",".join([*jars, str(jar)]))
-        .config("spark.sql.extensions", ",".join(extensions))
-    )
+        warnings.warn(NO_JAR.format(name=name), stacklevel=4)
+        return {}
+    return {
+        f"spark.sql.catalog.{name}": CATALOG_CLASS,
+        "spark.jars": str(jar),
+        "spark.sql.extensions": EXTENSIONS_CLASS,
+    }
 
 
 def _serve(root: str) -> tuple[str, str]:

@@ -63,6 +63,11 @@ class DatasetCache:
         self.put(table, dataset)
         return dataset
 
+    def own(self, table: TableRef) -> lance.LanceDataset:
+        """A handle of the caller's own, for calls that change it (building an index): a shared one may be in use."""
+        shared = self.get(table)
+        return shared.checkout_version(shared.version)
+
     def put(self, table: TableRef, dataset: lance.LanceDataset) -> None:
         key = (table.uri, dataset.version, repr(sorted(table.storage_options.items())))
         with self._lock:
