@@ -34,6 +34,7 @@ def add_serving(verbs: Any) -> None:
     serve.add_argument("--max-page", type=int, help="largest page of a list")
     serve.add_argument("--rate-limit", type=float, default=0.0, help="requests a second and caller (no limit)")
     serve.add_argument("--timeout", type=float, help="longest time for a request, in seconds")
+    serve.add_argument("--vend-credentials", action="store_true", help="hand the storage options to clients")
     serve.add_argument("--no-access-log", action="store_true", help="log only failures")
     serve.add_argument("--jwt-issuer", action="append", help="a token issuer to believe (repeatable)")
     serve.add_argument("--jwt-audience", help="the audience that tokens must be for")
@@ -116,7 +117,12 @@ def settings_of(given: argparse.Namespace, profile: dict[str, Any]) -> Settings:
         "requests_per_second": given.rate_limit,
     }
     limits = Limits(**{key: value for key, value in told.items() if value is not None})
-    return Settings(limits=limits, jwt=jwt_of(given, profile), access_log=not given.no_access_log)
+    return Settings(
+        limits=limits,
+        jwt=jwt_of(given, profile),
+        access_log=not given.no_access_log,
+        vend_credentials=given.vend_credentials,
+    )
 
 
 def jwt_of(given: argparse.Namespace, profile: dict[str, Any]) -> JwtSettings | None:

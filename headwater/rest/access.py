@@ -94,6 +94,8 @@ def needs(call: Call) -> Iterator[Need]:
         yield from _batch(call.request.operations or ())
     else:
         yield Need(route.operation, route.role, call.id)
+    if getattr(call.request, "location", None) is not None:  # any folder of the root: another's table, perhaps
+        yield Need(f"{route.operation} with a location", route.role, ROOT)
     if route.operation == "RenameTable":
         yield Need(route.operation, route.role, renamed(call))
     if route.operation in ("CreateMaterializedView", "RefreshMaterializedView"):
@@ -112,6 +114,8 @@ def _batch(operations: Any) -> Iterator[Need]:
             request = getattr(operation, field)
             if request is not None:
                 yield Need(name, BY_OPERATION[name].role, object_id(request.id))
+            if getattr(request, "location", None) is not None:
+                yield Need(f"{name} with a location", BY_OPERATION[name].role, ROOT)
 
 
 def renamed(call: Call) -> ObjectId:

@@ -84,7 +84,7 @@ class CatalogApp(Starlette):
         self._rate = RateLimit(settings.limits, self.clock)
         self._routes = RouteTable(ALL_ROUTES)
         self._repeats = Repeats(store, self.clock)
-        self._dispatcher = Dispatcher(namespace, settings.limits, self._repeats, HANDLERS)
+        self._dispatcher = Dispatcher(namespace, settings.limits, self._repeats, HANDLERS, settings.vend_credentials)
         threads = settings.limits.threads
         self._catalog_pool = ThreadPoolExecutor(threads, thread_name_prefix="catalog")
         self._data_pool = ThreadPoolExecutor(threads, thread_name_prefix="data")

@@ -53,11 +53,13 @@ class Dispatcher:
         limits: Limits,
         repeats: Repeats,
         extensions: Mapping[str, Callable[[LanceNamespace, Call, Caller], Any]],
+        vends: bool = False,
     ) -> None:
         self._namespace = namespace
         self._limits = limits
         self._repeats = repeats
         self._extensions = extensions
+        self._vends = vends
         self._delimiter: str = getattr(getattr(namespace, "properties", None), "delimiter", DELIMITER)
 
     def answer(self, asked: Asked) -> Reply:
@@ -100,6 +102,8 @@ class Dispatcher:
         if route.answer is Answer.ARROW:
             return self._query(call)
         response = self._call(asked, call)
+        if not self._vends and getattr(response, "storage_options", None):
+            response = response.model_copy(update={"storage_options": None})
         body = encode_json(response) if route.extension else write_answer(route, response)
         headers = JSON_HEADERS if body else ()
         context = getattr(response, "context", None)

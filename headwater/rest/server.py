@@ -145,12 +145,15 @@ def start_in_thread(
     settings: Settings | None = None,
     store: Store | None = None,
 ) -> RunningServer:
-    """Serve a catalog from a thread of this process; with an `api_key` every request must carry it."""
+    """Serve a catalog from a thread of this process; with an `api_key` every request must carry it.
+
+    Whoever holds that key acts for this process, so without other settings it also gets the storage options.
+    """
     chosen = settings or Settings()
     if api_key is not None:
         if len(api_key) < 8:
             raise InvalidInputError("The API key is too short to be one: use at least 8 characters.")
-        chosen = replace(chosen, api_key=api_key)
+        chosen = replace(chosen, api_key=api_key, vend_credentials=chosen.vend_credentials or settings is None)
     app = create_app(namespace, chosen, store)
     check_exposure(app, host, insecure=False)
     return RunningServer(app, bind(host, port))

@@ -44,11 +44,15 @@ class JwtSettings:
 
 @dataclass(frozen=True)
 class Settings:
-    """One server's settings. `api_key`, if set, is one more key, with every right (embedded servers use it)."""
+    """One server's settings. `api_key`, if set, is one more key, with every right (embedded servers use it).
+
+    `vend_credentials` hands the catalog's own storage options, which may hold secrets, to whoever may read a table.
+    """
 
     limits: Limits = field(default_factory=Limits)
     jwt: JwtSettings | None = None
     api_key: str | None = None
     catalog_keys: bool = True
     access_log: bool = False
+    vend_credentials: bool = False
     metrics_folder: str | None = None
