@@ -6,7 +6,7 @@ creators of one name never mix. Whoever loses takes its own files back and nothi
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import lance
 import pyarrow as pa
@@ -76,8 +76,25 @@ class Creation:
         if mode is CreateMode.EXIST_OK:
             return found, None
         handle = self._handle(found, options)
-        operation = self._stage(handle, found.location, reader)
-        return self._record_properties(found, properties), self._overwrite(handle, found, operation)
+        try:
+            operation = self._stage(handle, found.location, mode, reader)
+            kept, version = self._record_properties(found, properties), self._overwrite(handle, found, operation)
+        except CommitStateUnknownError:
+            raise
+        except LanceNamespaceError:
+            self._require_not_dropped(found, [])
+            raise
+        self._require_not_dropped(found, data_keys(found.location, operation.fragments))
+        return kept, version
+
+    def _require_not_dropped(self, table: Table, keys: Sequence[str]) -> None:
+        """A drop may take the folder away under an overwrite. What that wrote is garbage then, and its caller is told."""
+        operations = self.operations
+        held = operations.registry.location_holders(table.location) or operations.registry.find([table.id])
+        if held and all(operations.store.head(key) for key in keys[:1]):
+            return
+        discard_folder(operations.store, table.location, operations.clock)
+        raise ConcurrentModificationError(f"{table.id} was dropped while it was overwritten: look again and retry.")
 
     def _create(
         self,
@@ -87,7 +104,10 @@ class Creation:
         options: Mapping[str, str],
     ) -> Created:
         handle = self._handle(table, options)
-        operation = self._stage(handle, table.location, reader)
+        try:
+            operation = self._stage(handle, table.location, mode, reader)
+        except ConcurrentModificationError:
+            return self._kept(table, mode)
         store = self.operations.store
         keys = data_keys(table.location, operation.fragments)
         try:
@@ -109,7 +129,10 @@ class Creation:
     ) -> Created:
         """The name and its version 1 are one commit, made while pylance waits for the version to be taken."""
         handle = self._handle(table, options)
-        operation = self._stage(handle, table.location, reader)
+        try:
+            operation = self._stage(handle, table.location, mode, reader)
+        except ConcurrentModificationError:
+            return self._kept(table, mode)
         store, kept = self.operations.store, list[Table]()
         keys = data_keys(table.location, operation.fragments)
 
@@ -125,6 +148,8 @@ class Creation:
             final = self.versions.managed.finish([staged])[0]
             return staged.place.object_path(final.manifest_path)
 
+        if self.versions.managed is not None and handle.client is not None:
+            self.versions.managed.set_aside(self.versions.place(table))
         slot = FirstVersion(store, table.location, keys, take)
         transaction = lance.Transaction(0, operation)
         try:
@@ -146,6 +171,11 @@ class Creation:
         if mode is CreateMode.OVERWRITE:
             return table, self._overwrite(handle, table, operation)
         discard_files(self.operations.store, table.location, data_keys(table.location, operation.fragments))
+        return self._kept(table, mode)
+
+    @staticmethod
+    def _kept(table: Table, mode: CreateMode) -> Created:
+        """The table that another has created is the answer of ExistOk, and TableAlreadyExists (5) otherwise."""
         if mode is CreateMode.EXIST_OK:
             return table, None
         raise plans.already_exists(table)
@@ -194,26 +224,35 @@ class Creation:
         return self.operations.set_properties(found.id, properties)
 
     def _stage(
-        self, handle: TableHandle, location: str, reader: pa.RecordBatchReader
+        self, handle: TableHandle, location: str, mode: CreateMode, reader: pa.RecordBatchReader
     ) -> lance.LanceOperation.Overwrite:
         """Write the data files; nothing refers to them yet. A stream that breaks off leaves nothing behind.
 
-        Whether the table exists is not asked here (pylance's mode "create" would): that is decided by the commit.
+        ConcurrentModification (14) when another has created the table and this mode does not overwrite it.
         """
         try:
             with translating(handle, "create"):
-                transaction = write_fragments(
-                    reader,
-                    handle.uri,
-                    schema=reader.schema,
-                    mode="overwrite",
-                    return_transaction=True,
-                    storage_options=handle.storage_options or None,
-                )
+                transaction = self._write(handle, "overwrite" if mode is CreateMode.OVERWRITE else "create", reader)
         except LanceNamespaceError:
             discard_files(self.operations.store, location, ())
             raise
         return lance.LanceOperation.Overwrite(transaction.operation.new_schema, transaction.operation.fragments)
+
+    @staticmethod
+    def _write(handle: TableHandle, mode: str, reader: pa.RecordBatchReader) -> lance.Transaction:
+        try:
+            return write_fragments(
+                reader,
+                handle.uri,
+                schema=reader.schema,
+                mode=mode,
+                return_transaction=True,
+                storage_options=handle.storage_options or None,
+            )
+        except OSError as error:
+            if "Dataset already exists" in str(error):
+                raise ConcurrentModificationError(f"{handle.id} was created by another writer.") from None
+            raise
 
     def _overwrite(self, handle: TableHandle, table: Table, operation: lance.LanceOperation.Overwrite) -> int:
         self.operations.store.sync(data_keys(table.location, operation.fragments))

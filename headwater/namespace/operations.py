@@ -22,7 +22,7 @@ from headwater.namespace import plans
 from headwater.namespace.locations import check_location, check_place, table_uri
 from headwater.namespace.plans import CreateMode, DropBehavior, DropMode, Facts, Plan
 from headwater.paging import after, check_limit, token_after
-from headwater.registries.folders import discard_files, discard_folder, folder_status
+from headwater.registries.folders import discard_files, discard_folder, folder_status, has_version
 from headwater.registries.layout import DEREGISTERED_MARKER, MARKER_BODY, RESERVED_MARKER
 from headwater.registry import Kind, Registry
 from headwater.store import Store
@@ -184,7 +184,7 @@ class Operations:
         """Whether the table has a version: one that the catalog records, if it manages the table's versions."""
         if self.registry.manages(table.id):
             return self.registry.newest_version(table.id) > 0
-        return folder_status(self.store, table.location).versions
+        return has_version(self.store, table.location)
 
     def run(self, ids: Iterable[ObjectId], plan: Plan[Answer], look: Look | None = None) -> Answer:
         """Facts, plan, commit. A conflict means that the facts have changed: look again, a bounded number of times."""
@@ -232,7 +232,7 @@ class Operations:
                 raise
 
     def _existing(self, place: str) -> str:
-        if not folder_status(self.store, place).versions:
+        if not has_version(self.store, place):
             raise InvalidInputError(f"The location {place!r} cannot be registered: there is no Lance table at it.")
         return place
 

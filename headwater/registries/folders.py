@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 from headwater.clock import Clock
 from headwater.errors import InternalError, LanceNamespaceError, PermissionDeniedError
-from headwater.registries.layout import DEREGISTERED_MARKER, RESERVED_MARKER, TRASH, VERSIONS
-from headwater.store import KeyExistsError, KeyNotFoundError, LocalStore, Store
+from headwater.registries.layout import DEREGISTERED_MARKER, RESERVED_MARKER, TRASH, VERSIONS, manifest_version
+from headwater.store import KeyExistsError, KeyNotFoundError, LocalStore, Store, storage_error
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +50,20 @@ def folder_names(store: Store) -> Sequence[str]:
         return ()
     except PermissionError:
         raise PermissionDeniedError("The storage does not permit listing the catalog's root.") from None
+
+
+def has_version(store: Store, folder: str) -> bool:
+    """Whether the table in the folder has a version. A creator that was killed leaves `_versions/` without any."""
+    if isinstance(store, LocalStore):
+        try:
+            with os.scandir(os.path.join(store.root, folder, VERSIONS)) as items:
+                return any(manifest_version(item.name) for item in items)
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        except OSError as error:
+            raise storage_error(error, f"{folder}/{VERSIONS}") from None
+    entries = store.children(f"{folder}/{VERSIONS}").entries
+    return any(manifest_version(entry.key.rsplit("/", 1)[-1]) for entry in entries)
 
 
 def is_table_folder(store: Store, folder: str) -> bool:

@@ -14,7 +14,14 @@ from headwater.clock import Clock
 from headwater.errors import ConcurrentModificationError, InvalidInputError, UnsupportedOperationError
 from headwater.model import Add, CatalogObject, Change, Move, Remove, RequireLocation, Table
 from headwater.names import ObjectId
-from headwater.registries.folders import discard_folder, folder_exists, folder_names, folder_status, is_table_folder
+from headwater.registries.folders import (
+    discard_folder,
+    folder_exists,
+    folder_names,
+    folder_status,
+    has_version,
+    is_table_folder,
+)
 from headwater.registries.layout import (
     DEREGISTERED_MARKER,
     MARKER_BODY,
@@ -137,8 +144,9 @@ class ListingRegistry:
                 )
 
     def _add(self, table: Table) -> None:
-        status = folder_status(self.store, table.location)
-        if status.versions:  # RegisterTable of a deregistered table, or CreateTable, which has written it.
+        if has_version(
+            self.store, table.location
+        ):  # RegisterTable of a deregistered table, or CreateTable, which has written it.
             self.unmark_deregistered(table.location)
             return
         try:

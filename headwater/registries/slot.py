@@ -16,6 +16,7 @@ import lance
 from lance_namespace import DescribeTableVersionResponse, LanceNamespace, ListTableVersionsResponse, TableVersion
 
 from headwater.errors import CommitStateUnknownError, ConcurrentModificationError, InternalError, LanceNamespaceError
+from headwater.registries.folders import has_version
 from headwater.registries.layout import VERSIONS, manifest_name
 from headwater.store import KeyExistsError, LocalStore, Store, create
 
@@ -114,10 +115,12 @@ def commit_exactly(
             raise CommitStateUnknownError(
                 f"The commit to {folder} has landed but cannot be read back: look before repeating it."
             ) from None
-        if slot.taken_by_other or (slot.failure is None and "onflict" in str(error)):
+        # pylance looks for a version before it asks the slot, and fails obscurely when it finds the first one taken.
+        overtaken = transaction.read_version == 0 and slot.failure is None and has_version(store, folder)
+        if overtaken or slot.taken_by_other or (slot.failure is None and "onflict" in str(error)):
             raise ConcurrentModificationError(f"Another writer committed to {folder} first.") from None
         raise slot.failure or InternalError(
-            f"The commit to {folder} failed: {str(error).splitlines()[0][:300]}"
+            f"The commit to {folder} failed: {str(error).splitlines()[0].split(', /')[0][:300]}"
         ) from None
 
 
