@@ -49,9 +49,7 @@ def test_pages_of_any_size_join_to_the_whole_list(catalog: DirectoryNamespace, d
         found: list[int] = []
         token = None
         while True:
-            page = call(
-                catalog, "list_table_versions", id=["t"], limit=limit, page_token=token, descending=descending
-            )
+            page = call(catalog, "list_table_versions", id=["t"], limit=limit, page_token=token, descending=descending)
             found += [item.version for item in page.versions]
             token = page.page_token
             if token is None:
@@ -117,7 +115,9 @@ def test_a_created_version_is_put_under_its_final_name(catalog: DirectoryNamespa
     assert os.path.getsize(final) == created.manifest_size == request["manifest_size"]
     assert numbers(catalog) == [2, 1]
     assert call(catalog, "describe_table_version", id=["t"], version=2).version == created.model_copy(
-        update={"timestamp_millis": call(catalog, "describe_table_version", id=["t"], version=2).version.timestamp_millis}
+        update={
+            "timestamp_millis": call(catalog, "describe_table_version", id=["t"], version=2).version.timestamp_millis
+        }
     )
 
 
@@ -157,9 +157,7 @@ def test_a_creation_whose_answer_was_lost_can_be_repeated(catalog: DirectoryName
 def test_a_batch_creates_versions_of_several_tables(catalog: DirectoryNamespace) -> None:
     make(catalog, "t")
     make(catalog, "u", versions=2)
-    answer = call(
-        catalog, "batch_create_table_versions", entries=[stage(catalog, "t", 2), stage(catalog, "u", 3)]
-    )
+    answer = call(catalog, "batch_create_table_versions", entries=[stage(catalog, "t", 2), stage(catalog, "u", 3)])
     assert [item.version for item in answer.versions] == [2, 3]
     assert numbers(catalog, "t") == [2, 1]
     assert numbers(catalog, "u") == [3, 2, 1]

@@ -39,6 +39,7 @@ class FirstVersion(Slot):
                 raise ConcurrentModificationError(f"Version 1 of {self.folder} was committed by another writer.")
             self.synced.result()
             path = self.take(new)
+            self.taken = True
         except LanceNamespaceError as failure:
             self.failure = failure
             self.store.delete(f"{self.folder}/_versions/{asked['manifest_path'].rsplit('/', 1)[-1]}")

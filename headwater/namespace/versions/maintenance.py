@@ -13,7 +13,7 @@ from headwater.model import Add, CatalogObject, Change, Remove, Table, Version
 from headwater.names import ObjectId
 from headwater.namespace.versions.operations import TableVersions, require_managed
 from headwater.namespace.versions.paths import Place, is_staged, staged_version
-from headwater.namespace.versions.ranges import KeepPolicy, choose_outdated
+from headwater.namespace.versions.ranges import KeepPolicy, check_policy, choose_outdated
 from headwater.registries.folders import folder_status
 from headwater.registries.layout import RESERVED_NAMES, TRASH, UNRECORDED, VERSIONS
 
@@ -168,4 +168,6 @@ def keep_policy(versions: int | None, days: float | None, tagged: bool, grace_se
     """A policy that keeps something on purpose; one that says nothing would be taken to mean anything."""
     if versions is None and days is None:
         raise InvalidInputError("Say which versions to keep: a number of versions, or a number of days, or both.")
-    return KeepPolicy(versions, days, tagged, grace_seconds)
+    policy = KeepPolicy(versions, days, tagged, grace_seconds)
+    check_policy(policy)
+    return policy

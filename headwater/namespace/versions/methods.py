@@ -139,9 +139,9 @@ class VersionMethods(LanceNamespace):
 
     def settle(self, id: ObjectId) -> None:
         """Give every version of a managed table its final manifest, before the catalog lets go of the table."""
-        managed = self.versions.managed
-        if managed is not None and self.versions.registry.manages(id):
-            managed.settle(self.versions.place(self.operations.find_table(id)))
+        table = self.versions.registry.find([id]).get(id)
+        if self.versions.managed is not None and isinstance(table, Table) and self.versions.registry.manages(id):
+            self.versions.managed.settle(self.versions.place(table))
 
     def handle(self, table: Table) -> TableHandle:
         raise NotImplementedError

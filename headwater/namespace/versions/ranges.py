@@ -79,7 +79,6 @@ def choose_outdated(
     versions: Sequence[Version], policy: KeepPolicy, tagged: frozenset[int], now_ms: int
 ) -> list[Version]:
     """The versions (given ascending) that no rule of the policy keeps."""
-    check_policy(policy)
     kept = len(versions) if policy.versions is None and policy.days is None else max(policy.versions or 1, 1)
     oldest_ms = None if policy.days is None else now_ms - policy.days * DAY_MS
     chosen: list[Version] = []
