@@ -19,7 +19,21 @@ from headwater.spark import configure
 
 ROWS = 300_000
 DIMENSION = 32
-WORDS = "river delta lake stream spring source flood tide rain snow ice vapor cloud basin bank bed".split()
+WORDS = (
+    "river",
+    "delta",
+    "lake",
+    "stream",
+    "spring",
+    "source",
+    "flood",
+    "tide",
+    "rain",
+    "snow",
+    "ice",
+    "vapor",
+    "bank",
+)
 
 
 class Progress:
@@ -36,9 +50,7 @@ class Progress:
 
 def documents(spark: SparkSession, rows: int) -> DataFrame:
     words = F.array(*[F.lit(word) for word in WORDS])
-    picked = [
-        F.element_at(words, ((F.col("id") * prime) % len(WORDS) + 1).cast("int")) for prime in (1, 7, 11, 13)
-    ]
+    picked = [F.element_at(words, ((F.col("id") * prime) % len(WORDS) + 1).cast("int")) for prime in (1, 7, 11, 13)]
     vector = F.array(*[F.sin(F.col("id") * (index + 1) / 1000).cast("float") for index in range(DIMENSION)])
     return spark.range(rows).select(
         "id",
@@ -89,7 +101,8 @@ def merge(spark: SparkSession, say: Progress) -> None:
     }
     say(f"   travelled in time: {', '.join(f'version {v}: {n:,} rows' for v, n in counted.items())}")
     changes = spark.sql(
-        "SELECT _change_type, count(*) AS n FROM lake.prod.docs CHANGES FROM VERSION 3 TO VERSION 4 GROUP BY 1 ORDER BY 1"
+        "SELECT _change_type, count(*) AS n FROM lake.prod.docs CHANGES FROM VERSION 3 TO VERSION 4 "
+        "GROUP BY 1 ORDER BY 1"
     ).collect()
     say(f"   what versions 3 and 4 changed: {', '.join(f'{row.n:,} {row._change_type}' for row in changes)}")
 

@@ -22,10 +22,13 @@ import pyarrow.compute as pc
 from headwater.errors import InvalidInputError
 
 SparkType = str | dict[str, Any]
+DataType = Any  # Arrow's types are told apart at run time; the stubs of pyarrow cannot follow that
+Array = Any
+Field = Any
 
 BLOB = b"lance-encoding:blob"
 
-_SIMPLE: tuple[tuple[pa.DataType, str], ...] = (
+_SIMPLE: tuple[tuple[DataType, str], ...] = (
     (pa.null(), "void"),
     (pa.bool_(), "boolean"),
     (pa.int8(), "byte"),
@@ -58,7 +61,7 @@ _DECIMAL = re.compile(r"decimal\((\d+),\s*(-?\d+)\)")
 _TEXT = re.compile(r"(string|char|varchar)\b.*", re.DOTALL)
 
 
-def _leaf(arrow: pa.DataType) -> pa.DataType:
+def _leaf(arrow: DataType) -> DataType:
     """The type without nesting whose values the JVM reads in place of those of `arrow`."""
     if arrow in _WIDENED:
         return _WIDENED[arrow]
@@ -79,7 +82,7 @@ def _leaf(arrow: pa.DataType) -> pa.DataType:
     raise InvalidInputError(f"A column of Arrow type {arrow} has no counterpart in Spark. Leave it out of the select.")
 
 
-def _plain(arrow: pa.DataType) -> pa.DataType:
+def _plain(arrow: DataType) -> DataType:
     """The storage type of an extension type, the value type of a dictionary; any other type itself."""
     if is_blob(arrow):
         return pa.large_binary()
@@ -88,27 +91,28 @@ def _plain(arrow: pa.DataType) -> pa.DataType:
     return _plain(arrow.value_type) if pa.types.is_dictionary(arrow) else arrow
 
 
-def is_blob(arrow: pa.DataType) -> bool:
+def is_blob(arrow: DataType) -> bool:
     """Lance's own type of lazily read values, which are read and written here as plain bytes."""
     return isinstance(arrow, pa.BaseExtensionType) and arrow.extension_name.startswith("lance.blob")
 
 
 def written_schema(schema: pa.Schema) -> pa.Schema:
     """The schema in which rows of a table are handed to Lance: its own, with blobs as bytes marked as such."""
-    return pa.schema([_written_field(field) for field in schema], metadata=schema.metadata)
+    metadata: Any = schema.metadata
+    return pa.schema([_written_field(field) for field in schema], metadata=metadata)
 
 
-def _written_field(field: pa.Field) -> pa.Field:
+def _written_field(field: Field) -> Field:
     if not is_blob(field.type):
         return field
     return field.with_type(pa.large_binary()).with_metadata({**(field.metadata or {}), BLOB: b"true"})
 
 
-def _is_list(arrow: pa.DataType) -> bool:
+def _is_list(arrow: DataType) -> bool:
     return pa.types.is_list(arrow) or pa.types.is_large_list(arrow) or pa.types.is_fixed_size_list(arrow)
 
 
-def spark_type(arrow: pa.DataType) -> SparkType:
+def spark_type(arrow: DataType) -> SparkType:
     """The Spark type (JSON form) in which values of an Arrow type are seen."""
     arrow = _plain(arrow)
     if _is_list(arrow):
@@ -131,7 +135,7 @@ def spark_type(arrow: pa.DataType) -> SparkType:
     return _SPARK_OF[leaf]
 
 
-def spark_field(field: pa.Field) -> dict[str, Any]:
+def spark_field(field: Field) -> dict[str, Any]:
     metadata: dict[str, Any] = {}
     comment = (field.metadata or {}).get(b"comment")
     if comment is not None:
@@ -144,7 +148,7 @@ def spark_schema(schema: pa.Schema) -> dict[str, Any]:
     return {"type": "struct", "fields": [spark_field(field) for field in schema]}
 
 
-def arrow_type(spark: SparkType) -> pa.DataType:
+def arrow_type(spark: SparkType) -> DataType:
     """The Arrow type of a Spark type: Spark's own layout in UTC, list items named `element`."""
     if isinstance(spark, str):
         return _arrow_leaf(spark)
@@ -161,7 +165,7 @@ def arrow_type(spark: SparkType) -> pa.DataType:
     raise InvalidInputError(f"The Spark type {spark!r} cannot be kept in a Lance table.")
 
 
-def _arrow_leaf(name: str) -> pa.DataType:
+def _arrow_leaf(name: str) -> DataType:
     if name in _ARROW_OF:
         return _ARROW_OF[name]
     decimal = _DECIMAL.fullmatch(name)
@@ -176,7 +180,7 @@ def _arrow_leaf(name: str) -> pa.DataType:
     raise InvalidInputError(f"The Spark type {name!r} cannot be kept in a Lance table; cast it to another type.")
 
 
-def arrow_field(field: Mapping[str, Any]) -> pa.Field:
+def arrow_field(field: Mapping[str, Any]) -> Field:
     comment = field.get("metadata", {}).get("comment")
     metadata = {"comment": comment} if comment is not None else None
     return pa.field(field["name"], arrow_type(field["type"]), field.get("nullable", True), metadata)
@@ -197,7 +201,7 @@ def lance_schema(spark: Mapping[str, Any], properties: Mapping[str, str]) -> pa.
     return pa.schema([_lance_field(arrow_field(field), properties) for field in spark["fields"]])
 
 
-def _lance_field(field: pa.Field, properties: Mapping[str, str]) -> pa.Field:
+def _lance_field(field: Field, properties: Mapping[str, str]) -> Field:
     name = field.name
     size = properties.get(f"vector.{name}") or properties.get(f"{name}.arrow.fixed-size-list.size")
     if size is not None:
@@ -215,7 +219,7 @@ def _lance_field(field: pa.Field, properties: Mapping[str, str]) -> pa.Field:
     return field
 
 
-def wire_type(arrow: pa.DataType) -> pa.DataType:
+def wire_type(arrow: DataType) -> DataType:
     """The Arrow type in which values of `arrow` travel to the JVM; equal to `arrow` wherever it can be."""
     plain = _plain(arrow)
     if pa.types.is_fixed_size_list(plain):
@@ -229,11 +233,11 @@ def wire_type(arrow: pa.DataType) -> pa.DataType:
     return _leaf(plain)
 
 
-def _wire_item(field: pa.Field) -> pa.Field:
+def _wire_item(field: Field) -> Field:
     return pa.field(field.name, wire_type(field.type), field.nullable)
 
 
-def wire_field(field: pa.Field) -> pa.Field:
+def wire_field(field: Field) -> Field:
     return pa.field(field.name, wire_type(field.type), field.nullable)
 
 
@@ -241,7 +245,7 @@ def wire_schema(schema: pa.Schema) -> pa.Schema:
     return pa.schema([wire_field(field) for field in schema])
 
 
-def convert(array: pa.Array, target: pa.DataType) -> pa.Array:
+def convert(array: Array, target: DataType) -> Array:
     """The same values in another layout. Raises InvalidInput when a value has no place in it."""
     if array.type.equals(target, check_metadata=True):
         return array
@@ -260,7 +264,7 @@ def convert(array: pa.Array, target: pa.DataType) -> pa.Array:
     return _convert_leaf(array, target)
 
 
-def _convert_leaf(array: pa.Array, target: pa.DataType) -> pa.Array:
+def _convert_leaf(array: Array, target: DataType) -> Array:
     lossy = pa.types.is_temporal(target)  # nanoseconds become microseconds, a date64 a day
     try:
         if pa.types.is_date64(array.type):
@@ -272,12 +276,12 @@ def _convert_leaf(array: pa.Array, target: pa.DataType) -> pa.Array:
         ) from None
 
 
-def _convert_list(array: pa.Array, target: pa.DataType) -> pa.Array:
+def _convert_list(array: Array, target: DataType) -> Array:
     if pa.types.is_fixed_size_list(target):
         return _to_fixed_size(array, target)
     values = convert(array.flatten(), target.value_type)
-    lengths = pc.fill_null(pc.list_value_length(array), 0)
-    ends = pc.cumulative_sum(lengths.cast(pa.int64()))
+    lengths: Any = pc.list_value_length(array)
+    ends = pc.cumulative_sum(lengths.fill_null(0).cast(pa.int64()))
     offset_type = pa.int64() if pa.types.is_large_list(target) else pa.int32()
     offsets = pa.concat_arrays([pa.array([0], pa.int64()), ends]).cast(offset_type)
     maker = pa.LargeListArray if pa.types.is_large_list(target) else pa.ListArray
@@ -285,9 +289,10 @@ def _convert_list(array: pa.Array, target: pa.DataType) -> pa.Array:
     return maker.from_arrays(offsets, values, type=target, mask=mask)
 
 
-def _to_fixed_size(array: pa.Array, target: pa.DataType) -> pa.Array:
+def _to_fixed_size(array: Array, target: DataType) -> Array:
     lengths = pc.list_value_length(array)
-    wrong = pc.sum(pc.not_equal(lengths, target.list_size)).as_py()
+    differs: Any = pc.not_equal(lengths, target.list_size)
+    wrong = differs.true_count
     if wrong:
         raise InvalidInputError(
             f"{wrong} of {len(array)} vectors do not have the column's dimension {target.list_size}. "
@@ -302,7 +307,7 @@ def _to_fixed_size(array: pa.Array, target: pa.DataType) -> pa.Array:
     return pa.FixedSizeListArray.from_arrays(values, type=target, mask=array.is_null())
 
 
-def _convert_struct(array: pa.Array, target: pa.DataType) -> pa.Array:
+def _convert_struct(array: Array, target: DataType) -> Array:
     names = {array.type.field(i).name: i for i in range(array.type.num_fields)}
     children = []
     for index in range(target.num_fields):
@@ -316,7 +321,7 @@ def _convert_struct(array: pa.Array, target: pa.DataType) -> pa.Array:
     return pa.StructArray.from_arrays(children, fields=fields, mask=mask)
 
 
-def _convert_map(array: pa.Array, target: pa.DataType) -> pa.Array:
+def _convert_map(array: Array, target: DataType) -> Array:
     entries = array.cast(pa.list_(pa.struct([("key", array.type.key_type), ("value", array.type.item_type)])))
     flat = entries.flatten()
     keys = convert(pc.struct_field(flat, [0]), target.key_type)
@@ -349,7 +354,7 @@ def aligned(batch: pa.RecordBatch) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(columns, schema=batch.schema)
 
 
-def has_decimals(arrow: pa.DataType) -> bool:
+def has_decimals(arrow: DataType) -> bool:
     if pa.types.is_decimal(arrow):
         return True
     return any(has_decimals(arrow.field(index).type) for index in range(arrow.num_fields))

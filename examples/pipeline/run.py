@@ -24,7 +24,9 @@ ORDERS = pa.schema([("id", pa.int64()), ("customer", pa.string()), ("amount", pa
 
 
 def orders(first: int, count: int) -> pa.Table:
-    rows = [{"id": n, "customer": f"c{n % 3}", "amount": None if n % 10 == 9 else 1.0} for n in range(first, first + count)]
+    rows = [
+        {"id": n, "customer": f"c{n % 3}", "amount": None if n % 10 == 9 else 1.0} for n in range(first, first + count)
+    ]
     return pa.Table.from_pylist(rows, schema=ORDERS)
 
 

@@ -1,7 +1,7 @@
 """Spark and Headwater: every table as a DataFrame, in SQL, and as a stream.
 
-    SparkSession --SQL--> Java catalog (jar) --frames, Arrow--> Python worker --REST--> the catalog
-                 --format("headwater")--> the same, or the Python data source where there is no jar
+SparkSession --SQL--> Java catalog (jar) --frames, Arrow--> Python worker --REST--> the catalog
+             --format("headwater")--> the same, or the Python data source where there is no jar
 """
 
 from typing import Any

@@ -66,7 +66,17 @@ def build(jar: Path = JAR) -> Path:
         raise UnsupportedOperationError(f"The Spark jar cannot be built: {missing} is not on this machine.")
     with tempfile.TemporaryDirectory() as temporary:
         classes = Path(temporary) / "classes"
-        command = [compiler, "-nowarn", "-parameters", "--release", "17", "-cp", f"{spark_jars()}/*", "-d", str(classes)]
+        command = [
+            compiler,
+            "-nowarn",
+            "-parameters",
+            "--release",
+            "17",
+            "-cp",
+            f"{spark_jars()}/*",
+            "-d",
+            str(classes),
+        ]
         result = subprocess.run(
             [*command, *map(str, sorted(folder.rglob("*.java")))], capture_output=True, text=True, check=False
         )

@@ -95,7 +95,9 @@ def _stream_newest(call: Json) -> int:
 def _stream_latest(call: Json) -> stream.Offset:
     newest = call.get("last") or _stream_newest(call)
     limits = (call.get("max_versions"), call.get("max_rows"))
-    return stream.latest(_table(call), newest, call["start"], call["options"], *limits, changes=bool(call.get("changes")))
+    return stream.latest(
+        _table(call), newest, call["start"], call["options"], *limits, changes=bool(call.get("changes"))
+    )
 
 
 def _stream_plan(call: Json) -> list[Json]:

@@ -117,7 +117,7 @@ class Connection:
     def stage_create(self, id: list[str], schema: dict[str, Any], properties: dict[str, str]) -> dict[str, Any]:
         """A declared table to write data files into; it has no version until the one commit that fills it."""
         kept = table_properties(properties)
-        arrow = lance_schema(schema, kept).with_metadata(kept or None)
+        arrow = lance_schema(schema, kept).with_metadata(kept)
         answer = self.client.declare_table(DeclareTableRequest(id=id, location=None, properties=kept or None))
         if not answer.location:
             raise InvalidTableStateError(f"The catalog gives no location for the table {'.'.join(id)!r}.")
@@ -129,7 +129,7 @@ class Connection:
     def stage_replace(self, id: list[str], schema: dict[str, Any], properties: dict[str, str]) -> dict[str, Any]:
         """An existing table whose next version will have this schema and these rows; older versions stay readable."""
         kept = table_properties(properties)
-        arrow = lance_schema(schema, kept).with_metadata(kept or None)
+        arrow = lance_schema(schema, kept).with_metadata(kept)
         found = self.find(id)
         version = self.open(found).version
         table = TableRef(found.id, found.uri, version, found.managed, found.storage_options)
@@ -189,7 +189,7 @@ def filterable(schema: pa.Schema) -> dict[str, str]:
     return found
 
 
-def _filterable(path: str, field: pa.Field, found: dict[str, str]) -> None:
+def _filterable(path: str, field: Any, found: dict[str, str]) -> None:
     kind = field.type
     if "." in field.name or "`" in field.name:
         return

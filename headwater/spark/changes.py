@@ -103,7 +103,7 @@ def _gone(table: TableRef, version: int) -> dict[int, np.ndarray[Any, Any]]:
 
 def _addresses(fragment: Any) -> np.ndarray[Any, Any]:
     table = fragment.scanner(columns=[], with_row_address=True).to_table()
-    return table.column(ROW_ADDRESS).to_numpy().astype(np.int64)
+    return np.asarray(table.column(ROW_ADDRESS).to_numpy(), dtype=np.int64)
 
 
 def _ids(
@@ -122,7 +122,7 @@ def _isin(batch: pa.RecordBatch, gone: dict[int, np.ndarray[Any, Any]]) -> np.nd
     return np.isin(addresses, wanted)
 
 
-def _kinds(batch: pa.RecordBatch, other: np.ndarray[Any, Any], both: str, alone: str) -> pa.Array:
+def _kinds(batch: pa.RecordBatch, other: np.ndarray[Any, Any], both: str, alone: str) -> Any:
     paired = np.isin(batch.column(ROW_ID).to_numpy().astype(np.int64), other)
     return pc.if_else(pa.array(paired), both, alone)
 
@@ -145,7 +145,7 @@ def _rows(scan: Scan, version: int, fragments: list[int]) -> Iterator[pa.RecordB
     yield from scanner.to_batches()
 
 
-def _labelled(batch: pa.RecordBatch, kinds: pa.Array, part: dict[str, Any], schema: pa.Schema) -> pa.RecordBatch:
+def _labelled(batch: pa.RecordBatch, kinds: Any, part: dict[str, Any], schema: pa.Schema) -> pa.RecordBatch:
     rows = batch.num_rows
     extra = {
         TYPE: kinds,

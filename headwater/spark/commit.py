@@ -159,4 +159,3 @@ def _fragments(found: list[dict[str, Any]]) -> list[FragmentMetadata]:
 
 def fragment_from(value: dict[str, Any]) -> FragmentMetadata:
     return FragmentMetadata.from_json(json.dumps(value))
-

@@ -30,10 +30,9 @@ def by_fragment(packed: list[str]) -> dict[int, list[int]]:
     if not arrays:
         return {}
     addresses = np.unique(np.concatenate(arrays))
-    fragments = addresses >> 32
-    starts = np.flatnonzero(np.r_[True, fragments[1:] != fragments[:-1]]) if len(addresses) else []
+    fragments, starts = np.unique(addresses >> 32, return_index=True)
     ends = [*starts[1:], len(addresses)]
-    return {int(fragments[s]): (addresses[s:e] & OFFSETS).tolist() for s, e in zip(starts, ends, strict=True)}
+    return {int(f): (addresses[s:e] & OFFSETS).tolist() for f, s, e in zip(fragments, starts, ends, strict=True)}
 
 
 def commit_delta(committer: Committer, table: TableRef, packed: list[str], added: list[dict[str, Any]]) -> int:

@@ -6,26 +6,30 @@ A `Scan` says what to read and travels once per query; a part is a small dict: `
 
 from __future__ import annotations
 
+import base64
 import dataclasses
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import lance
+import numpy as np
 import pyarrow as pa
 
 from headwater.spark.tables import DATASETS, TableRef
-from headwater.types import convert_batch, wire_schema
+from headwater.types import convert_batch, is_blob, wire_schema
 
 BATCH_BYTES = 4 << 20
 MIN_BATCH_ROWS = 1024
 MAX_BATCH_ROWS = 65_536
 SMALL_ROWS = 200_000
-INDEXED_ROWS = 500_000
+INDEXED_ROWS = 100_000
+TAKEN_ROWS = 50_000
+SCANNED_ROWS = 50_000_000
 ROW_ADDRESS = "_rowaddr"
 ROW_ID = "_rowid"
 SCORES = ("_distance", "_score")
-EXTRAS = {
+EXTRAS: dict[str, Any] = {
     ROW_ADDRESS: pa.field(ROW_ADDRESS, pa.int64(), nullable=False),
     ROW_ID: pa.field(ROW_ID, pa.int64(), nullable=False),
     "_distance": pa.field("_distance", pa.float32()),
@@ -112,9 +116,11 @@ def plan(scan: Scan, parallelism: int) -> list[dict[str, Any]]:
     if scan.limit is not None and scan.filter is None:
         return [{"fragments": _enough(extents, scan.limit)}]
     if scan.filter is not None and indexed(dataset, scan.filter):
-        found = dataset.count_rows(filter=scan.filter)
-        if found <= INDEXED_ROWS:
-            return [{}] if found else []
+        ids = dataset.scanner(columns=[], filter=scan.filter, with_row_id=True).to_table().column(ROW_ID).to_numpy()
+        if len(ids) <= INDEXED_ROWS and takes_rows(dataset, scan):
+            return [{"rows": pack(ids[start : start + TAKEN_ROWS])} for start in range(0, len(ids), TAKEN_ROWS)]
+        if len(ids) <= INDEXED_ROWS:
+            return [{}] if len(ids) else []
     return divide(extents, parallelism, splittable=scan.filter is None and scan.limit is None)
 
 
@@ -130,16 +136,42 @@ def _enough(extents: Sequence[Extent], limit: int) -> list[int]:
 
 
 def indexed(dataset: lance.LanceDataset, filter: str) -> bool:
-    """Whether Lance's indices alone answer the filter, so that counting its rows scans nothing."""
+    """Whether to let Lance's indices find the rows, before anything is read.
+
+    They must answer the filter alone. A filter of ranges only may match a large part of the table, and then reading
+    one column is several times faster than the index, up to tables of some size.
+    """
     if not dataset.list_indices():
+        return False
+    points = " = " in filter or " IN (" in filter
+    if not points and dataset.count_rows() <= SCANNED_ROWS:
         return False
     text = dataset.scanner(columns=[], filter=filter, with_row_id=True).explain_plan()
     return "ScalarIndexQuery" in text and "refine_filter=--" in text
 
 
+def takes_rows(dataset: lance.LanceDataset, scan: Scan) -> bool:
+    """Whether rows found by an index can be fetched by id: plain columns only, no blobs, addresses or limit."""
+    fields = {field.name: field for field in dataset.schema}
+    plain = all(name in fields and not is_blob(fields[name].type) for name in scan.columns)
+    return plain and bool(scan.columns) and scan.limit is None
+
+
+def pack(ids: Any) -> str:
+    return base64.b64encode(np.ascontiguousarray(ids, dtype="<u8").tobytes()).decode()
+
+
+def unpack(text: str) -> list[int]:
+    ids: list[int] = np.frombuffer(base64.b64decode(text), dtype="<u8").tolist()
+    return ids
+
+
 def count(scan: Scan) -> int:
     """count(*) from the manifest, or with a filter from an index or a scan of the filter's columns."""
-    return int(DATASETS.get(scan.table).count_rows(filter=scan.filter))
+    dataset = DATASETS.get(scan.table)
+    if scan.filter is None or indexed(dataset, scan.filter):
+        return int(dataset.count_rows(filter=scan.filter))
+    return int(dataset.scanner(columns=[], filter=scan.filter, with_row_id=True, use_scalar_index=False).count_rows())
 
 
 def count_part(scan: Scan, part: dict[str, Any]) -> int:
@@ -169,6 +201,10 @@ def read(scan: Scan, part: dict[str, Any], schema: pa.Schema | None = None) -> I
     if not scan.columns:
         yield from _empty_batches(count_part(scan, part), target)
         return
+    if "rows" in part:
+        taken = dataset._take_rows(unpack(part["rows"]), columns=list(scan.columns))
+        yield from (convert_batch(batch, target) for batch in taken.to_batches())
+        return
     for batch in _scanner(dataset, scan, part).to_batches():
         if batch.num_rows:
             yield convert_batch(batch, target)
@@ -178,7 +214,8 @@ def _empty_batches(rows: int, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     """Batches that have rows and no columns."""
     while rows > 0:
         size = min(rows, MAX_BATCH_ROWS)
-        yield pa.RecordBatch.from_struct_array(pa.array([{}] * size, pa.struct([])))
+        rows_only: Any = pa.array([{}] * size, pa.struct([]))
+        yield pa.RecordBatch.from_struct_array(rows_only)
         rows -= size
 
 

@@ -12,6 +12,7 @@ import json
 import socket
 import struct
 from collections.abc import Iterable
+from io import IOBase
 from typing import Any, BinaryIO, cast
 
 import pyarrow as pa
@@ -43,13 +44,13 @@ class Wire:
 
     def send_batches(self, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> None:
         """Write an Arrow stream; it is closed properly also when `batches` raises."""
-        sink = pa.PythonFile(_Sink(self._socket), mode="w")
+        sink = pa.PythonFile(cast(IOBase, _Sink(self._socket)), mode="w")
         with pa.ipc.new_stream(sink, schema) as writer:
             for batch in batches:
                 writer.write_batch(batch)
 
     def receive_batches(self) -> pa.RecordBatchReader:
-        return pa.ipc.open_stream(pa.PythonFile(self._input, mode="r"))
+        return pa.ipc.open_stream(pa.PythonFile(cast(IOBase, self._input), mode="r"))
 
     def close(self) -> None:
         self._input.close()

@@ -54,7 +54,7 @@ def _schema(dataset: lance.LanceDataset | None, arrow: str | None) -> pa.Schema:
 
 def rewrite(table: TableRef, batches: Iterable[pa.RecordBatch]) -> list[dict[str, Any]]:
     """Write rows that were updated. The column `_rowid` is no data: the new fragments carry it on as the rows' ids."""
-    ids: list[pa.Array] = []
+    ids: list[Any] = []
 
     def split() -> Iterator[pa.RecordBatch]:
         for batch in batches:
@@ -64,7 +64,7 @@ def rewrite(table: TableRef, batches: Iterable[pa.RecordBatch]) -> list[dict[str
     fragments = write(table, split())
     if not DATASETS.get(table).has_stable_row_ids:
         return fragments
-    known = pa.chunked_array(ids, pa.int64()).to_pylist()
+    known: list[Any] = pa.chunked_array(ids, pa.int64()).to_pylist()
     return list(_with_row_ids(fragments, known))
 
 

@@ -12,11 +12,11 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import headwater.spark.worker as worker
+from headwater.spark import worker
 from headwater.spark.commit import Committer
 
 _commit = Committer._commit
-_write = worker.write
+_write = worker.write  # type: ignore[attr-defined]
 
 
 def kill(self: Committer, *args: Any, **options: Any) -> int:
@@ -39,6 +39,6 @@ if __name__ == "__main__":
     if os.environ.get("FAULT") == "kill-before-commit":
         Committer._commit = kill  # type: ignore[method-assign]
     if os.environ.get("FAULT") == "fail-first-write":
-        worker.write = fail_once
+        worker.write = fail_once  # type: ignore[attr-defined]
     sys.argv = sys.argv[:1]
     worker.main()

@@ -65,9 +65,7 @@ def test_delete_takes_the_rows_that_match_and_no_other(
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_merge_updates_deletes_and_inserts_as_it_says(
-    spark: SparkSession, ns: str, tmp_path: Path, seed: int
-) -> None:
+def test_merge_updates_deletes_and_inserts_as_it_says(spark: SparkSession, ns: str, tmp_path: Path, seed: int) -> None:
     table, expected = twin(spark, ns, tmp_path, seed)
     chance = random.Random(seed)
     source = [(key, chance.choice(["a", "new"]), chance.random()) for key in chance.sample(range(600), 200)]

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import time
+from typing import Any
 
 import pytest
 from pyspark.errors import AnalysisException, IllegalArgumentException, UnsupportedOperationException
 from pyspark.sql import Row, SparkSession
 
 
-def rows(spark: SparkSession, query: str) -> list[tuple[object, ...]]:
+def rows(spark: SparkSession, query: str) -> list[tuple[Any, ...]]:
     return [tuple(row) for row in spark.sql(query).collect()]
 
 
@@ -52,7 +53,7 @@ def test_columns_and_properties_are_altered_without_rewriting_rows(spark: SparkS
     spark.sql(f"ALTER TABLE {ns}.t UNSET TBLPROPERTIES ('l')")
     assert rows(spark, f"SELECT * FROM {ns}.t") == [(1, "x", None)]
     assert spark.table(f"{ns}.t").dtypes == [("id", "bigint"), ("label", "string"), ("z", "double")]
-    properties = dict(rows(spark, f"SHOW TBLPROPERTIES {ns}.t"))
+    properties: dict[str, str] = dict(rows(spark, f"SHOW TBLPROPERTIES {ns}.t"))
     assert properties["k"] == "v"
     assert "l" not in properties
     spark.sql(f"ALTER TABLE {ns}.t DROP COLUMN z")

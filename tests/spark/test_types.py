@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import decimal
 from pathlib import Path
+from typing import Any
 
 import lance
 import numpy as np
@@ -28,7 +29,7 @@ from headwater.types import (
 UTC = dt.UTC
 
 # Arrow column, its Spark type, and what Spark reads
-COLUMNS: dict[str, tuple[pa.Array, str, list[object]]] = {
+COLUMNS: dict[str, tuple[Any, str, list[object]]] = {
     "bool": (pa.array([True, None]), "boolean", [True, None]),
     "i8": (pa.array([-128, None], pa.int8()), "tinyint", [-128, None]),
     "i64": (pa.array([1 << 62, None], pa.int64()), "bigint", [1 << 62, None]),
@@ -115,9 +116,7 @@ def test_a_column_of_any_lance_type_is_written_from_spark(spark: SparkSession, e
 
 
 def test_vectors_and_blobs_are_what_the_properties_say(spark: SparkSession, ns: str) -> None:
-    spark.sql(
-        f"CREATE TABLE {ns}.t (v ARRAY<FLOAT>, b BINARY) TBLPROPERTIES ('vector.v' = '2', 'blob.b' = 'true')"
-    )
+    spark.sql(f"CREATE TABLE {ns}.t (v ARRAY<FLOAT>, b BINARY) TBLPROPERTIES ('vector.v' = '2', 'blob.b' = 'true')")
     spark.sql(f"INSERT INTO {ns}.t VALUES (array(1F, 2F), X'00FF'), (NULL, NULL)")
     location = spark.sql(f"DESCRIBE TABLE EXTENDED {ns}.t").where("col_name = 'Location'").first()[1]
     schema = lance.dataset(location).schema
