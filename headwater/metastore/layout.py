@@ -109,7 +109,7 @@ def parse_key(key: str) -> RevisionFile | MappingFile | TxnFile | None:
 
 def canonical(parent: str, *parts: str) -> str:
     """The Canonical String: the parent's, then the own parts, joined by `|` (a `|` inside a part is written `\\|`)."""
-    own = "|".join(part.replace("|", "\\|") if "|" in part else part for part in parts)
+    own = parts[0] if len(parts) == 1 and "|" not in parts[0] else "|".join(part.replace("|", "\\|") for part in parts)
     return f"{parent}|{own}" if parent else own
 
 

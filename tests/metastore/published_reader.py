@@ -53,21 +53,27 @@ def read_namespace(root: str, home: str, path: tuple[str, ...], parent: str, fou
         assert name in names, "a name resolution directory is not the digest of any name of its object"
         if names[name] == own:
             real = os.path.join(root, body["home"])
-            deltas = read_deltas(real) if body["kind"] == "table" else ()
+            deltas = read_deltas(root, real) if body["kind"] == "table" else ()
             found[*path, own] = (body["kind"], body["properties"], tuple(sorted(body["aliases"])), deltas)
             if body["kind"] == "namespace":
                 read_namespace(root, real, (*path, own), canonical(parent, own), found)
 
 
-def read_deltas(table: str, format: str = "delta") -> tuple[str, ...]:
+def read_deltas(root: str, table: str, format: str = "delta") -> tuple[str, ...]:
     """The deltas of the newest table version's stream, over all of its partitions."""
     versions = [body for body in map(revision, folders(table)) if body and body["kind"] == "table_version"]
-    stream = os.path.join(table, max(versions, key=lambda body: body["time"])["id"], format)
+    stream = os.path.join(table, max(versions, key=lambda body: slot_of(root, body))["id"], format)
     deltas: list[dict[str, Any]] = []
     for partition in folders(stream):
         deltas += [body for body in map(revision, folders(partition)) if body]
     deltas.sort(key=lambda body: int(body["position"]))
     return tuple(delta["files"][0]["path"] for delta in deltas)
+
+
+def slot_of(root: str, body: dict[str, Any]) -> int:
+    """The place of a revision's transaction in the order of all, from its log file."""
+    with open(os.path.join(root, "txn", f"{body['time']}_{body['txn']}"), "rb") as file:
+        return int(msgpack.unpackb(file.read(), raw=False)["slot"])
 
 
 def folders(home: str) -> list[str]:
