@@ -88,7 +88,7 @@ class Creation:
         return kept, version
 
     def _require_not_dropped(self, table: Table, keys: Sequence[str]) -> None:
-        """A drop may take the folder away under an overwrite. What that wrote is garbage then, and its caller is told."""
+        """A drop may take the folder away under an overwrite: what that wrote is garbage, and its caller is told."""
         operations = self.operations
         held = operations.registry.location_holders(table.location) or operations.registry.find([table.id])
         if held and all(operations.store.head(key) for key in keys[:1]):

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from headwater.clock import Clock
-from headwater.errors import InternalError, LanceNamespaceError, PermissionDeniedError
+from headwater.errors import LanceNamespaceError
 from headwater.registries.layout import DEREGISTERED_MARKER, RESERVED_MARKER, TRASH, VERSIONS, manifest_version
 from headwater.store import KeyExistsError, KeyNotFoundError, LocalStore, Store, storage_error
 
@@ -46,10 +46,10 @@ def folder_names(store: Store) -> Sequence[str]:
         return store.children().folders
     try:
         return os.listdir(store.root)
-    except (FileNotFoundError, NotADirectoryError):
+    except FileNotFoundError:
         return ()
-    except PermissionError:
-        raise PermissionDeniedError("The storage does not permit listing the catalog's root.") from None
+    except OSError as error:
+        raise storage_error(error, ".") from None
 
 
 def has_version(store: Store, folder: str) -> bool:
@@ -74,6 +74,8 @@ def is_table_folder(store: Store, folder: str) -> bool:
             return False
         if os.path.exists(f"{path}/{VERSIONS}"):
             return True
+        if not os.path.isdir(path):
+            return False
     status = folder_status(store, folder)
     return status.exists and not status.deregistered
 
@@ -89,8 +91,9 @@ def discard_folder(store: Store, folder: str, clock: Clock) -> bool:
         store.move_folder(folder, away)
     except KeyNotFoundError:
         return False
-    except KeyExistsError:
-        raise InternalError(f"{folder!r} cannot be moved out of sight: {TRASH!r} is not a folder.") from None
+    except KeyExistsError:  # Something that is no folder stands where the trash should be.
+        store.delete_tree(folder)
+        return True
     with contextlib.suppress(LanceNamespaceError):  # What is left in the trash is for `empty_trash`.
         store.delete_tree(away)
     return True

@@ -11,10 +11,16 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 
 from headwater.clock import Clock
-from headwater.errors import ConcurrentModificationError, InvalidInputError, UnsupportedOperationError
+from headwater.errors import (
+    ConcurrentModificationError,
+    InvalidInputError,
+    LanceNamespaceError,
+    UnsupportedOperationError,
+)
 from headwater.model import Add, CatalogObject, Change, Move, Remove, RequireLocation, Table
 from headwater.names import ObjectId
 from headwater.registries.folders import (
+    discard_files,
     discard_folder,
     folder_exists,
     folder_names,
@@ -100,11 +106,14 @@ class ListingRegistry:
         suffix, start = self._suffix, len(self._suffix)
         found = [name[: len(name) - start] for name in folder_names(self.store) if name.endswith(suffix)]
         found.sort()
-        return (name for name in islice(found, bisect_right(found, after), None) if name not in RESERVED_NAMES)
+        return (name for name in islice(found, bisect_right(found, after), None) if name + suffix not in RESERVED_NAMES)
 
     def is_table(self, name: str) -> bool:
         folder = name + self._suffix
-        if not name or folder in RESERVED_NAMES or len(folder.encode()) > MAX_FOLDER_BYTES:
+        # (A file name that is no Unicode text arrives with surrogates in it: nobody could ask for it by name.)
+        if not name or folder in RESERVED_NAMES or len(folder.encode(errors="replace")) > MAX_FOLDER_BYTES:
+            return False
+        if not name.isascii() and any(0xD800 <= ord(char) < 0xE000 for char in name):
             return False
         if is_table_folder(self.store, folder):
             return True
@@ -153,6 +162,9 @@ class ListingRegistry:
             self.store.put(f"{table.location}/{RESERVED_MARKER}", MARKER_BODY, PutMode.CREATE)
         except KeyExistsError:
             raise ConcurrentModificationError(f"{table.id} was declared by another writer: look again.") from None
+        except LanceNamespaceError:
+            discard_files(self.store, table.location, ())
+            raise
 
     def _move(self, old: Table, new: Table) -> None:
         if not isinstance(self.store, LocalStore):

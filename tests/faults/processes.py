@@ -129,7 +129,7 @@ def lead_until(signal_number: int, step: str, root: str, ready: Any, answers: An
 
         return patched
 
-    queue.Turns._lead = patient_lead  # type: ignore[method-assign]
+    queue.Turns._lead = patient_lead  # type: ignore[method-assign, assignment]
     Spool.claim = at("claim", at("claimed", claim, False), True)  # type: ignore[method-assign]
     ManifestTable.commit = at("commit", at("committed", commit, False), True)  # type: ignore[method-assign]
     Spool._write = at("answer", at("answered", answer, False), True)  # type: ignore[method-assign]

@@ -16,7 +16,7 @@ import lance
 from lance.fragment import FragmentMetadata, LanceFragment
 
 from headwater.clock import Clock
-from headwater.errors import CommitStateUnknownError, CorruptFileError, LanceNamespaceError
+from headwater.errors import CommitStateUnknownError, CorruptFileError, InternalError, LanceNamespaceError
 from headwater.registries.layout import MANIFEST
 from headwater.registries.manifest.rows import SCHEMA, Codec, Row
 from headwater.registries.manifest.settings import MANAGED, Settings, parse_settings
@@ -83,7 +83,7 @@ class ManifestTable:
             )
         except (OSError, ValueError) as error:
             if "already exists" not in str(error) and "onflict" not in str(error):
-                raise _damaged(error) from None
+                raise _not_written(error) from None
 
     @on_own_thread
     def manage_versions(self, base: Snapshot) -> None:
@@ -123,8 +123,11 @@ class ManifestTable:
         gone = frozenset(removed)
         plan = _plan(base.fragments, gone, len(added))
         rows = [*added, *(row for id in plan.merged for key, row in base.fragments[id].rows.items() if key not in gone)]
-        new = [self._write(base, rows)] if rows else []
-        updated, emptied = self._delete(base, {id: gone & base.fragments[id].rows.keys() for id in plan.punctured})
+        try:
+            new = [self._write(base, rows)] if rows else []
+            updated, emptied = self._delete(base, {id: gone & base.fragments[id].rows.keys() for id in plan.punctured})
+        except (OSError, ValueError, RuntimeError) as error:
+            raise _not_written(error) from None
         operation = lance.LanceOperation.Update(
             removed_fragment_ids=[*plan.merged, *emptied], updated_fragments=updated, new_fragments=new
         )
@@ -253,6 +256,14 @@ def _deletion_keys(updated: Sequence[FragmentMetadata]) -> list[str]:
     return [f"{MANIFEST}/{item.deletion_file.path(item.id)}" for item in updated if item.deletion_file]
 
 
-def _damaged(error: Exception) -> CorruptFileError:
+def _damaged(error: BaseException) -> CorruptFileError:
+    return CorruptFileError(MANIFEST, f"it cannot be read as a Lance table ({_reason(error)})")
+
+
+def _not_written(error: BaseException) -> InternalError:
+    return InternalError(f"The storage failed at {MANIFEST!r}, and nothing was committed: {_reason(error)}.")
+
+
+def _reason(error: BaseException) -> str:
     lines = str(error).splitlines() or ["no reason given"]
-    return CorruptFileError(MANIFEST, f"it cannot be read as a Lance table ({lines[0].split(', /')[0][:200]})")
+    return lines[0].split(", /")[0][:200]
