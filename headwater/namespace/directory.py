@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
+from urllib.parse import quote
 
 import lance_namespace as api
 import pyarrow as pa
@@ -164,6 +165,8 @@ class DirectoryNamespace(VersionMethods):
         )
         if request.check_declared or request.load_detailed_metadata:
             answer.is_only_declared = not self.operations.has_data(table)
+        if request.load_detailed_metadata and answer.is_only_declared and self.properties.early_layout:
+            self.operations.require_declared(table)
         wanted = request.version is not None or request.tag is not None or request.branch is not None
         if wanted or (request.load_detailed_metadata and not answer.is_only_declared):
             self._describe_data(answer, table, request)
@@ -278,7 +281,7 @@ class DirectoryNamespace(VersionMethods):
 
     @staticmethod
     def _full_uri(uri: str) -> str:
-        return uri if "://" in uri else f"file://{uri}"
+        return uri if "://" in uri else f"file://{quote(uri)}"
 
 
 def open_registry(properties: DirectoryProperties, store: Store, clock: Clock) -> Registry:

@@ -12,6 +12,7 @@ from headwater.clock import Clock
 from headwater.errors import (
     ConcurrentModificationError,
     InvalidInputError,
+    InvalidTableStateError,
     LanceNamespaceError,
     TableAlreadyExistsError,
     UnsupportedOperationError,
@@ -185,6 +186,13 @@ class Operations:
         if self.registry.manages(table.id):
             return self.registry.newest_version(table.id) > 0
         return has_version(self.store, table.location)
+
+    def require_declared(self, table: Table) -> None:
+        """Error 19 for a folder without a version that nobody declared (early document, "Table Existence")."""
+        if not folder_status(self.store, table.location).reserved:
+            raise InvalidTableStateError(
+                f"The folder {table.location!r} exists, but it holds no Lance table: create the table, or drop it."
+            )
 
     def run(self, ids: Iterable[ObjectId], plan: Plan[Answer], look: Look | None = None) -> Answer:
         """Facts, plan, commit. A conflict means that the facts have changed: look again, a bounded number of times."""
