@@ -41,7 +41,18 @@ EVERYTHING = 1 << 62
 
 
 def verify(log: Log) -> list[Problem]:
-    """Every damaged, missing or contradicting file, each named once."""
+    """Every damaged, missing or contradicting file, each named once.
+
+    Others may commit, checkpoint and collect meanwhile: what is found is looked at again, and only what stays counts.
+    """
+    found = _problems(log)
+    if found:
+        again = _problems(log)
+        found = {key: again[key] for key in found if key in again}
+    return [Problem(key, reason) for key, reason in sorted(found.items())]
+
+
+def _problems(log: Log) -> dict[str, str]:
     found: dict[str, str] = {}
     try:
         log.refresh()
@@ -51,7 +62,7 @@ def verify(log: Log) -> list[Problem]:
         found.setdefault(problem.key, problem.reason)
     if not found:
         found.update((problem.key, problem.reason) for problem in _tree(log))
-    return [Problem(key, reason) for key, reason in sorted(found.items())]
+    return found
 
 
 def repair(log: Log) -> list[str]:

@@ -166,17 +166,23 @@ class LocalStore:
         return os.path.join(self.root, check_key(key))
 
     def _make_folder(self, folder: str, durable: bool) -> None:
-        missing: list[str] = []
-        while not os.path.isdir(folder):
-            missing.append(folder)
-            folder = os.path.dirname(folder)
-        for path in reversed(missing):
+        try:
+            os.mkdir(folder)
+        except FileNotFoundError:
+            self._make_folder(os.path.dirname(folder), durable)
             with contextlib.suppress(FileExistsError):
-                os.mkdir(path)
-            if durable:
-                _sync(os.path.dirname(path))
+                os.mkdir(folder)
+        except FileExistsError:
+            if os.path.isdir(folder):
+                return
+            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), folder) from None
+        if durable:
+            _sync(os.path.dirname(folder))
 
     def _write(self, path: str, data: bytes, mode: PutMode, durable: bool) -> None:
+        if not data and not durable and mode is PutMode.OVERWRITE:
+            os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o666))
+            return  # nothing can be torn
         folder = os.path.dirname(path)
         temporary = os.path.join(folder, f"{secrets.token_hex(8)}{TEMPORARY_SUFFIX}")
         descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
