@@ -12,7 +12,7 @@ from typing import Any
 
 from lance_namespace import LanceNamespace
 
-from headwater.errors import UnsupportedOperationError
+from headwater.errors import InvalidTableStateError, LanceNamespaceError, UnsupportedOperationError
 from headwater.rest.access import Caller
 from headwater.rest.routes import ROUTES, Body, Role, Route, Target
 from headwater.rest.wire import Call, implements
@@ -51,7 +51,14 @@ def _describe_exact(namespace: LanceNamespace, call: Call, caller: Caller) -> An
         exact = importlib.import_module("headwater.namespace.exact")
     except ModuleNotFoundError:
         raise UnsupportedOperationError("This server has no exact descriptions of tables.") from None
-    return exact.describe_exact(namespace, list(call.id.names))
+    try:
+        return exact.describe_exact(namespace, list(call.id.names))
+    except LanceNamespaceError:
+        raise
+    except (OSError, ValueError, RuntimeError):
+        raise InvalidTableStateError(
+            f"The table {call.id} has no data that can be read: it may be only declared."
+        ) from None
 
 
 def _own(operation: str, verb: str, tail: str, target: Target = Target.NONE, **more: Any) -> Route:

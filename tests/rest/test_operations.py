@@ -186,3 +186,16 @@ def test_limits_of_lists_are_checked_for_every_list(http: httpx.Client, bad: str
     for verb, path in (("GET", "/v1/table"), ("POST", "/v1/table/t/tags/list"), ("POST", "/v1/table/t/version/list")):
         answer = http.request(verb, path, params={"limit": bad})
         assert (answer.status_code, answer.json()["code"]) == (400, 13)
+
+
+def test_the_exact_description_of_a_table_is_an_extension(http: httpx.Client) -> None:
+    http.post("/v1/table/t/create", content=ipc(PEOPLE))
+    answer = http.post("/headwater/v1/table/t/describe", json={})
+    assert answer.status_code == 200, answer.text
+    assert answer.headers["etag"]
+    assert isinstance(answer.json(), dict)
+    missing = http.post("/headwater/v1/table/nope/describe", json={})
+    assert (missing.status_code, missing.json()["code"]) == (404, 4)
+    http.post("/v1/table/later/declare", json={})
+    declared = http.post("/headwater/v1/table/later/describe", json={})
+    assert (declared.status_code, declared.json()["code"]) == (409, 19)
