@@ -230,3 +230,19 @@ def test_a_server_with_one_given_key_takes_no_other(catalog: DirectoryNamespace)
 def test_a_server_others_can_reach_does_not_start_without_authentication(catalog: DirectoryNamespace) -> None:
     with pytest.raises(UnauthenticatedError, match="--insecure"):
         start_in_thread(catalog, host="0.0.0.0")
+
+
+def test_keys_and_repeats_work_on_an_object_store(s3_root: str, s3_options: dict[str, str], serve: Serve) -> None:
+    storage = {f"storage.{name}": value for name, value in s3_options.items()}
+    catalog = DirectoryNamespace(root=s3_root, dir_listing_enabled="false", **storage)
+    record, text = create_key(catalog.store, SystemClock(), "writer", ["a"])
+    with httpx.Client(base_url=serve(namespace=catalog).url, headers={"x-api-key": text}, timeout=60) as http:
+        assert http.get("/v1/namespace/%24/list", headers={"x-api-key": "wrong"}).status_code == 401
+        repeated = [http.post("/v1/namespace/a/create", json={}, headers={"idempotency-key": "k"}) for _ in range(2)]
+        assert [answer.status_code for answer in repeated] == [200, 200]
+        assert http.post("/v1/namespace/b/create", json={}).status_code == 403
+        assert http.get("/v1/namespace/%24/list").json()["namespaces"] == ["a"]
+        http.post("/v1/table/a%24t/create", content=ipc(PEOPLE))
+        assert http.post("/v1/table/a%24t/count_rows", json={}).json() == 3
+    revoke_key(catalog.store, SystemClock(), record.id)
+    assert [key.revoked_ms is not None for key in list_keys(catalog.store)] == [True]

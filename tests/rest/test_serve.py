@@ -185,3 +185,16 @@ def test_every_acknowledged_write_is_there_after_the_server_is_killed(root: str,
         counted = int(httpx.post(f"{server.url}/v1/table/t/count_rows", json={}).json())
         assert rows <= counted <= rows + 3 * rounds
         assert httpx.post(f"{server.url}/v1/namespace/after/create", json={}).status_code == 200
+
+
+def test_a_profile_may_say_which_tokens_are_believed(tmp_path: Path) -> None:
+    (tmp_path / "jwks.json").write_text('{"keys": []}')
+    (tmp_path / "headwater.toml").write_text(
+        '[catalog.lake]\nroot = "./here"\njwt_issuer = "https://issuer.example"\njwt_audience = "lake"\n'
+        f'jwt_jwks = "{tmp_path / "jwks.json"}"\n'
+    )
+    with ServeProcess("lake", "--port", "0", "--no-access-log", cwd=tmp_path) as server:
+        assert httpx.get(f"{server.url}/v1/namespace/%24/list").status_code == 401
+        refused = httpx.get(f"{server.url}/v1/namespace/%24/list", headers={"authorization": "Bearer a.b.c"})
+        assert (refused.status_code, refused.json()["code"]) == (401, 16)
+        assert httpx.get(f"{server.url}/health/ready").status_code == 200
