@@ -78,7 +78,7 @@ def test_a_crash_at_any_write_of_a_creation_leaves_all_or_nothing(tmp_path: Path
     managed = dying.versions.managed
     assert managed is not None
     dying.versions.store = managed.store = dying.versions.storage.store = store
-    dying.versions.managed.records.table.store = store  # type: ignore[union-attr,attr-defined]
+    dying.versions.managed.records.table.store = store  # type: ignore[union-attr]
     try:
         dying.create_table_version(request)  # type: ignore[arg-type]
         managed.point()

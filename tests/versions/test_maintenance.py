@@ -77,7 +77,7 @@ def test_a_policy_says_what_to_keep(catalog: DirectoryNamespace) -> None:
     make(catalog)
     for policy in ({}, {"keep_versions": -1}, {"keep_days": float("nan")}):
         with pytest.raises(InvalidInputError):
-            catalog.clean_up_table_versions(["t"], **policy)  # type: ignore[arg-type]
+            catalog.clean_up_table_versions(["t"], **policy)
 
 
 def versions_of(ages: list[int]) -> list[Version]:

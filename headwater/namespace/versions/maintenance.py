@@ -90,10 +90,14 @@ class Maintenance:
 
     def _record_all(self) -> int:
         records = require_managed(self.versions).records
-        changes = [change for table in records.tables() for change in self._differences(table)]
+        rows = {table.id for table in records.tables()}
+        changes: list[Change] = []
+        for table in self._listed():  # also those that are only seen as folders: they get their row with their records
+            changes += [] if table.id in rows else [Add(table)]
+            changes += self._differences(table)
         for start in range(0, len(changes), MAX_ROWS_PER_COMMIT):
             records.commit(changes[start : start + MAX_ROWS_PER_COMMIT])
-        return sum(isinstance(change, Add) for change in changes)
+        return sum(isinstance(change, Add) and isinstance(change.object, Version) for change in changes)
 
     def _differences(self, table: Table) -> list[Change]:
         records = require_managed(self.versions).records

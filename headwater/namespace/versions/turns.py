@@ -1,10 +1,10 @@
 """Writers of one table on one machine take turns, so that they do not overtake each other.
 
 A writer that was overtaken has to begin anew, after a pause that its client doubles each time, and may starve. An
-append begins with the question for the newest version and ends with the creation of the next one. A process that has
-been seen to ask once and then create is taken to be about to append when it asks again, and gets the turn before it is
-answered. One that was overtaken gets the turn before it is told, for its next attempt. Only a courtesy: correctness
-never depends on a turn, one that is not used soon is void, and a process that dies or only reads holds up nobody.
+append begins with the question for the newest version and ends with the creation of the next one. A process that asks
+for the first time since it created a version is taken to be about to append again, and gets the turn before it is
+answered; so does, for a shorter time, one of which nothing is known yet. Those who were overtaken go first. Only a courtesy: correctness never depends on a turn,
+one that is not used soon is void, and a process that dies or only reads holds up nobody for longer.
 """
 
 from __future__ import annotations
@@ -23,10 +23,14 @@ from headwater.store import LocalStore, Store
 
 VALID_S = 0.2
 """A turn that was not used for so long is void."""
+UNKNOWN_S = 0.06
+"""The same, of a process that may be only a reader."""
+UNKNOWN_ASKS = 3
+"""A process that asked so often and created nothing is a reader."""
+OVERTAKEN_S = 1.0
+"""So long others let a writer go first that was overtaken."""
 LONGEST_WAIT_S = 1.0
-RETRY_WAIT_S = 0.05
-"""Short: the client's pause before its next attempt grows with the time that this one took."""
-LOOK_EVERY_S = 0.001
+LOOK_EVERY_S = 0.002
 
 
 @dataclass
@@ -35,8 +39,8 @@ class Habit:
 
     asked: int = 0
     """How often it asked for the newest version since it last created one."""
-    appends: bool = False
-    """Whether it asked exactly once before its last creation."""
+    appends: bool | None = None
+    """Whether it has created a version, and has not asked more than once since. None: not known."""
     held: int | None = None
     """The turn it holds: the inode of the turn's file."""
 
@@ -56,12 +60,14 @@ class WriterTurns:
         with self._lock:
             habit = self._habits.setdefault(location, Habit())
             habit.asked += 1
-            begins = habit.appends and habit.asked == 1
+            unknown = habit.appends is None and habit.asked <= UNKNOWN_ASKS
+            begins = unknown or (habit.appends is True and habit.asked == 1)
         if habit.asked > 1:
-            habit.appends = False
+            habit.appends = False if habit.appends else habit.appends
             self._release(location, habit)
         if begins and habit.held is None:
-            habit.held = self._wait(location, LONGEST_WAIT_S)
+            self._let_go_first(location)
+            habit.held = self._wait(location, LONGEST_WAIT_S, UNKNOWN_S if unknown else VALID_S)
 
     @contextlib.contextmanager
     def creating(self, location: str) -> Iterator[None]:
@@ -71,25 +77,48 @@ class WriterTurns:
             return
         with self._lock:
             habit = self._habits.setdefault(location, Habit())
-        if habit.held is not None and not self._refresh(location, habit.held):
-            habit.held = None
+        if habit.held is not None:
+            self._refresh(location, habit.held)
         try:
             yield
         except ConcurrentModificationError:
-            self._keep(location, habit)
+            self._note_overtaken(location)
             raise
-        except BaseException:
+        finally:
             self._release(location, habit)
-            raise
-        habit.appends, habit.asked = habit.asked <= 1, 0
-        self._release(location, habit)
+        habit.appends, habit.asked = True, 0
+        with contextlib.suppress(OSError):
+            os.unlink(self._overtaken(location))
 
-    def _keep(self, location: str, habit: Habit) -> None:
-        """The turn for the next attempt of a writer that was overtaken."""
-        if habit.held is None or not self._refresh(location, habit.held):
-            habit.held = self._wait(location, RETRY_WAIT_S)
+    def _note_overtaken(self, location: str) -> None:
+        path = self._overtaken(location)
+        with contextlib.suppress(OSError):
+            os.makedirs(os.path.dirname(path), exist_ok=True)
+            with open(path, "wb"):
+                os.utime(path)
 
-    def _wait(self, location: str, longest_s: float) -> int | None:
+    def _let_go_first(self, location: str) -> None:
+        folder = os.path.dirname(self._overtaken(location))
+        deadline = time.monotonic() + OVERTAKEN_S
+        while time.monotonic() < deadline and any(not self._is_old(folder, name) for name in _names(folder)):
+            time.sleep(LOOK_EVERY_S)
+
+    @staticmethod
+    def _is_old(folder: str, name: str) -> bool:
+        """Whether the note is of a process that has given up, or died, and is to be forgotten."""
+        path = os.path.join(folder, name)
+        try:
+            if time.time() - os.stat(path).st_mtime < OVERTAKEN_S:
+                return False
+            os.unlink(path)
+        except OSError:
+            pass
+        return True
+
+    def _overtaken(self, location: str) -> str:
+        return os.path.join(f"{self._path(location)}.overtaken", str(os.getpid()))
+
+    def _wait(self, location: str, longest_s: float, valid_s: float) -> int | None:
         path, deadline = self._path(location), time.monotonic() + longest_s
         while True:
             try:
@@ -106,6 +135,8 @@ class WriterTurns:
                 return None
             else:
                 try:
+                    until = time.time() - VALID_S + valid_s
+                    os.utime(descriptor, (until, until))
                     return os.fstat(descriptor).st_ino
                 finally:
                     os.close(descriptor)
@@ -142,3 +173,10 @@ class WriterTurns:
     def _path(self, location: str) -> str:
         assert self._folder is not None
         return os.path.join(self._folder, hashlib.sha256(location.encode()).hexdigest()[:32])
+
+
+def _names(folder: str) -> list[str]:
+    try:
+        return os.listdir(folder)
+    except OSError:
+        return []

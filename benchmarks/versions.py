@@ -1,0 +1,193 @@
+"""Table versions beside pylance's, in one run: `python -m benchmarks.versions [--quick]`."""
+
+from __future__ import annotations
+
+import itertools
+import multiprocessing
+import os
+import shutil
+import sys
+import tempfile
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import lance
+import pyarrow as pa
+from lance.namespace import DirectoryNamespace as PylanceNamespace
+
+from benchmarks.measure import Figure, Report, measure, median
+from headwater import DirectoryNamespace
+from headwater.registries.layout import manifest_name
+
+SIZES = (10, 5000)
+PROCESSES = 8
+ROUNDS = 3
+SIDES = ("managed", "not managed", "pylance")
+
+
+def open_side(side: str, root: Path) -> Any:
+    if side == "pylance":
+        options: dict[str, Any] = {"table_version_tracking_enabled": "true"}
+        return PylanceNamespace(root=str(root), **options)
+    return DirectoryNamespace(root=str(root))
+
+
+def fill(side: str, root: Path, versions: int) -> Any:
+    """A catalog with one table of so many versions; the manifests are copies of the first."""
+    folder = root / "t.lance"
+    lance.write_dataset(pa.table({"a": [1, 2, 3]}), str(folder))
+    first = folder / "_versions" / manifest_name(1)
+    for version in range(2, versions + 1):
+        shutil.copyfile(first, folder / "_versions" / manifest_name(version))
+    (folder / "_versions" / "latest_version_hint.json").write_text(f'{{"version":{versions}}}')
+    return adopt(side, root)
+
+
+def adopt(side: str, root: Path) -> Any:
+    catalog = open_side(side, root)
+    if side == "managed":
+        catalog.enable_table_version_management()
+    return catalog
+
+
+def staged(root: Path, start: int) -> Iterator[dict[str, Any]]:
+    """Requests to create one version after the other; the manifests are staged in blocks, before they are asked for."""
+    folder = root / "t.lance" / "_versions"
+    body = (folder / manifest_name(1)).read_bytes()
+    for block in itertools.count(start, 200):
+        paths = [folder / f"{manifest_name(version)}-{uuid.uuid4()}" for version in range(block, block + 200)]
+        for path in paths:
+            path.write_bytes(body)
+        for version, path in enumerate(paths, block):
+            yield {"id": ["t"], "version": version, "manifest_path": str(path).lstrip("/"), "manifest_size": len(body)}
+
+
+def actions(catalog: Any, root: Path, size: int) -> dict[str, Callable[[], object]]:
+    requests = staged(root, size + 1)
+    middle = {"id": ["t"], "version": size // 2}
+    newest = {"id": ["t"], "limit": 1, "descending": True}
+    return {
+        "create_table_version": lambda: catalog.create_table_version(next(requests)),
+        "describe_table_version": lambda: catalog.describe_table_version(dict(middle)),
+        "list_table_versions(limit=1)": lambda: _list(catalog, newest),
+    }
+
+
+def _list(catalog: Any, request: dict[str, Any]) -> object:
+    return (catalog._inner if hasattr(catalog, "_inner") else catalog).list_table_versions(dict(request))
+
+
+def operations(report: Report, scratch: Path) -> None:
+    found: dict[tuple[str, str, int], Figure] = {}
+    for size in SIZES:
+        work = {}
+        for side in SIDES:
+            root = scratch / f"{side.replace(' ', '-')}-{size}"
+            work[side] = actions(fill(side, root, size), root, size)
+        for name in work["pylance"]:
+            for side in SIDES:
+                work[side][name]()
+            rounds: dict[str, list[Figure]] = {side: [] for side in SIDES}
+            for _ in range(ROUNDS):
+                for side in SIDES:
+                    calls = (10 if size > 100 else 50) if side == "pylance" else 64
+                    rounds[side].append(measure(work[side][name], calls))
+            for side in SIDES:
+                found[side, name, size] = median(rounds[side])
+    for name in ("create_table_version", "describe_table_version", "list_table_versions(limit=1)"):
+        for side in SIDES[:2]:
+            small, large = (found[side, name, size].wall_us for size in SIZES)
+            peer = found["pylance", name, SIZES[1]].wall_us
+            cpu = found[side, name, SIZES[1]].cpu_us
+            times = (f"{value / 1000:.3f}" for value in (small, large, cpu))
+            report.add(name, side, *times, large / small, peer / 1000, peer / large)
+
+
+def appending(side: str, root: str, count: int, start: Any, done: Any) -> None:
+    catalog = open_side(side, Path(root))
+    lance.dataset(namespace_client=catalog, table_id=["t"])
+    start.wait()
+    began, times, errors = time.time(), [], 0
+    for _ in range(count):
+        at = time.perf_counter()
+        try:
+            lance.write_dataset(pa.table({"a": [1]}), namespace_client=catalog, table_id=["t"], mode="append")
+            times.append(time.perf_counter() - at)
+        except OSError:
+            errors += 1
+    done.put((began, time.time(), times, errors))
+
+
+def appends(side: str, root: Path, history: int, count: int) -> tuple[float, float, float, int]:
+    """Appends per second of all processes, the median and the 99th percentile in ms, and how many gave up."""
+    dataset = lance.write_dataset(pa.table({"a": [1, 2, 3]}), str(root / "t.lance"))
+    for number in range(1, history):
+        dataset.update_metadata({"round": str(number)})
+    catalog = adopt(side, root)
+    context = multiprocessing.get_context("spawn")
+    start, done = context.Barrier(PROCESSES), context.Queue()
+    workers = [context.Process(target=appending, args=(side, str(root), count, start, done)) for _ in range(PROCESSES)]
+    for worker in workers:
+        worker.start()
+    results = [done.get(timeout=600) for _ in workers]
+    for worker in workers:
+        worker.join()
+    times = sorted(value for result in results for value in result[2])
+    wall = max(result[1] for result in results) - min(result[0] for result in results)
+    rows = lance.dataset(namespace_client=catalog, table_id=["t"]).count_rows()
+    assert rows == 3 + len(times), f"{side}: {len(times)} appends were acknowledged and {rows - 3} are there"
+    errors = sum(result[3] for result in results)
+    return len(times) / wall, times[len(times) // 2] * 1000, times[int(len(times) * 0.99)] * 1000, errors
+
+
+def concurrent(report: Report, scratch: Path, histories: tuple[int, ...], count: int) -> None:
+    for history in histories:
+        sides = {}
+        for side in ("managed", "pylance"):
+            sides[side] = appends(side, scratch / f"append-{side}-{history}", history, count)
+        ours, peer = sides["managed"], sides["pylance"]
+        report.add(history, ours[0], ours[1], ours[2], ours[3], peer[0], peer[1], peer[2], peer[3], ours[0] / peer[0])
+
+
+def main() -> None:
+    quick = "--quick" in sys.argv
+    os.environ.setdefault("RUST_LOG", "error")
+    scratch = Path(tempfile.mkdtemp(prefix="headwater-bench-"))
+    try:
+        single = Report(
+            "versions",
+            "python -m benchmarks.versions",
+            (
+                "operation",
+                "ours",
+                "ms at 10",
+                "ms at 5,000",
+                "of it CPU",
+                "growth",
+                "pylance ms at 5,000",
+                "pylance / ours",
+            ),
+        )
+        operations(single, scratch)
+        single.write("Manifests are staged before the clock starts. `managed`: the catalog keeps the versions.")
+        many = Report(
+            "versions-appends",
+            "python -m benchmarks.versions",
+            (
+                *("versions before", "ours /s", "p50 ms", "p99 ms", "gave up"),
+                *("pylance /s", "p50 ms", "p99 ms", "gave up", "ours / pylance"),
+            ),
+        )
+        concurrent(many, scratch, (1, 1000) if quick else (1, 2000, 5000), 5 if quick else 20)
+        many.write(
+            f"{PROCESSES} processes append one row at a time to one managed table with plain `lance.write_dataset`."
+        )
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    main()
