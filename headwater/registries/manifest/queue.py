@@ -23,7 +23,8 @@ from headwater.store import LocalStore, Store, storage_error
 
 LONGEST_WAIT_S = 5.0
 LOOK_EVERY_S = 0.0005
-GATHER_S = 0.001
+GATHER_S = 0.003
+GATHER_STEP_S = 0.0002
 """After a commit that served several callers, the next leader lets them come back with their next changes first."""
 
 
@@ -69,8 +70,7 @@ class GroupCommit:
             raise ticket.error
 
     def _run(self) -> None:
-        if self._last_size > 1:
-            time.sleep(GATHER_S)
+        self._gather()
         with self._queue:
             group, self._waiting = self._waiting, []
         self._last_size = len(group)
@@ -83,6 +83,13 @@ class GroupCommit:
         finally:
             for ticket in group:
                 ticket.done = True
+
+
+    def _gather(self) -> None:
+        """Wait a moment for as many callers as the last commit served; a caller that is alone never waits."""
+        deadline = time.monotonic() + GATHER_S
+        while len(self._waiting) < self._last_size and time.monotonic() < deadline:
+            time.sleep(GATHER_STEP_S)
 
 
 class Turns:
@@ -136,7 +143,7 @@ class Turns:
 
     def _lead(self, request: Request, spool: Spool) -> None:
         if self._served > 0:
-            time.sleep(GATHER_S)
+            time.sleep(GATHER_S / 2)
         others = [
             Request(id, [Ticket(group) for group in groups], lambda id=id: spool.is_claimed(id))  # type: ignore[misc]
             for id, groups in spool.claim()
