@@ -148,6 +148,8 @@ class Draft:
         self.base = base
         self.changed: dict[ObjectId, CatalogObject | None] = {}
         self._children: Counter[ObjectId] = Counter()
+        self._newest: dict[ObjectId, int] = {}
+        self._thinned: set[ObjectId] = set()
 
     def get(self, id: ObjectId) -> CatalogObject | None:
         return self.changed[id] if id in self.changed else self.base.get(id)
@@ -167,12 +169,10 @@ class Draft:
         return sorted(numbers)
 
     def newest_version(self, table: ObjectId) -> int:
-        """As `versions(table)[-1]`, at the cost of this draft's changes alone when none of them takes one away."""
-        mine = [int(id.name) for id, item in self.changed.items() if isinstance(item, Version) and item.table == table]
-        gone = any(item is None and id.names[:-1] == table.names for id, item in self.changed.items())
-        if gone:
+        """As `versions(table)[-1]`, without looking at them all unless this draft takes versions away."""
+        if table in self._thinned:
             return max(self.versions(table), default=0)
-        return max([self.base.newest_version(table), *mine])
+        return max(self.base.newest_version(table), self._newest.get(table, 0))
 
     def apply(self, changes: Sequence[Change]) -> None:
         """Add the changes to the draft, or raise ConcurrentModification (14) at the first that does not hold."""
@@ -183,6 +183,9 @@ class Draft:
         """Take over the changes of a draft that stands on this one."""
         self.changed.update(other.changed)
         self._children.update(other._children)
+        for table, number in other._newest.items():
+            self._newest[table] = max(self._newest.get(table, 0), number)
+        self._thinned |= other._thinned
 
     def _apply(self, change: Change) -> None:
         match change:
@@ -232,6 +235,10 @@ class Draft:
         counted = item or self.get(id)
         if not isinstance(counted, Version):
             self._children[id.parent] += count
+        elif item is None:
+            self._thinned.add(counted.table)
+        else:
+            self._newest[counted.table] = max(self._newest.get(counted.table, 0), counted.number)
         self.changed[id] = item
 
     def _require_parent(self, item: CatalogObject) -> None:

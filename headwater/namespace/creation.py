@@ -129,6 +129,8 @@ class Creation:
     ) -> Created:
         """The name and its version 1 are one commit, made while pylance waits for the version to be taken."""
         handle = self._handle(table, options)
+        if self.versions.managed is not None and handle.client is not None:
+            self.versions.managed.set_aside(self.versions.place(table))
         try:
             operation = self._stage(handle, table.location, mode, reader)
         except ConcurrentModificationError:
@@ -148,8 +150,6 @@ class Creation:
             final = self.versions.managed.finish([staged])[0]
             return staged.place.object_path(final.manifest_path)
 
-        if self.versions.managed is not None and handle.client is not None:
-            self.versions.managed.set_aside(self.versions.place(table))
         slot = FirstVersion(store, table.location, keys, take)
         transaction = lance.Transaction(0, operation)
         try:

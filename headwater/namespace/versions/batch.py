@@ -19,7 +19,7 @@ from headwater.namespace.versions.paths import Place
 from headwater.namespace.versions.ranges import Range
 from headwater.registries.layout import MARKER_BODY, RESERVED_MARKER
 
-MAX_OPERATIONS = 10_000
+MAX_OPERATIONS = 1000
 
 
 @dataclass(frozen=True)

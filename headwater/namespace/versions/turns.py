@@ -3,8 +3,9 @@
 A writer that was overtaken has to begin anew, after a pause that its client doubles each time, and may starve. An
 append begins with the question for the newest version and ends with the creation of the next one. A process that asks
 for the first time since it created a version is taken to be about to append again, and gets the turn before it is
-answered; so does, for a shorter time, one of which nothing is known yet. Those who were overtaken go first. Only a courtesy: correctness never depends on a turn,
-one that is not used soon is void, and a process that dies or only reads holds up nobody for longer.
+answered; so does, for a shorter time, one of which nothing is known yet. Those who were overtaken go first. Only a
+courtesy: correctness never depends on a turn, one that is not used soon is void, and a process that dies or only reads
+holds up nobody for longer.
 """
 
 from __future__ import annotations
