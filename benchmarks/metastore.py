@@ -1,7 +1,8 @@
 """The metastore's speed, with durability on: python -m benchmarks.metastore [--peer PYTHON] [--parts ...] [--root DIR].
 
 PYTHON is an interpreter with deltacat 2.0 installed, and is measured in turn with ours; without it, the peer's column
-shows figures measured earlier on a machine of this kind. The report goes to benchmarks/results/metastore.md (of some parts only: metastore-<parts>.md).
+shows figures measured earlier on a machine of this kind. The report goes to benchmarks/results/metastore.md, or to
+metastore-<parts>.md if only some parts were run.
 """
 
 from __future__ import annotations

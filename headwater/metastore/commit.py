@@ -14,12 +14,13 @@ from dataclasses import dataclass, field
 from headwater.errors import CommitStateUnknownError, LanceNamespaceError, ThrottlingError
 from headwater.metastore.draft import Draft
 from headwater.metastore.log import Log
-from headwater.metastore.publish import files_of
+from headwater.metastore.publish import Files, files_of
 from headwater.metastore.records import Slot, Txn
 from headwater.metastore.rules import Group, Header, compile_txn, conflict, refused
 
 MAX_CLAIMS = 10_000
 MAX_GROUP = 256
+PUBLISH_ATTEMPTS = 4
 
 
 def aside(work: Callable[[], None]) -> None:
@@ -63,11 +64,21 @@ class Committer:
         if mine.error is not None:
             raise mine.error
         assert mine.txn is not None
-        self.log.store.put_all(files_of(mine.slot, mine.time, mine.txn), durable=False)
-        self.log.published(mine.slot)
+        self._publish(mine.slot, files_of(mine.slot, mine.time, mine.txn))
         if self.log.due:
             aside(self._checkpoint)
         return mine.slot
+
+    def _publish(self, slot: int, files: Files) -> None:
+        """The transaction is committed, whatever happens here: files the store does not take are left to repair."""
+        for attempt in range(PUBLISH_ATTEMPTS):
+            try:
+                self.log.store.put_all(files, durable=False)
+                self.log.published(slot)
+                return
+            except LanceNamespaceError:
+                self.log.clock.pause(attempt)
+        self.log.due = True  # a checkpoint repairs first
 
     def _checkpoint(self) -> None:
         """Housekeeping: if it fails, the next one does its work, so a failure of the store is nobody's concern."""

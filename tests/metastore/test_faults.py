@@ -170,6 +170,30 @@ def test_a_store_that_never_takes_the_slot_commits_nothing(tmp_path: Path) -> No
     assert Metastore(tmp_path).list() == []
 
 
+class Full(WrappedStore):
+    """Takes no published file while it is full; slots it takes."""
+
+    full = False
+
+    def put(self, key: str, data: bytes, mode: Any = None, durable: bool = True) -> None:
+        if self.full and not key.startswith(".headwater/slots/"):
+            raise ServiceUnavailableError("no room")
+        self.inner.put(key, data, mode, durable)
+
+
+def test_a_commit_whose_files_cannot_be_published_is_still_a_commit_and_is_published_later(tmp_path: Path) -> None:
+    full = Full(LocalStore(tmp_path))
+    store = Metastore(full, clock=SeededClock())
+    store.run(lambda tx: tx.create_namespace(["a"]))
+    full.full = True
+    assert store.run(lambda tx: tx.create_namespace(["b"])).name == "b"
+    assert store.exists(["b"])
+    assert read(str(tmp_path)).keys() == {("a",)}
+    full.full = False
+    assert Metastore(tmp_path).verify() == []
+    assert read(str(tmp_path)).keys() == {("a",), ("b",)}
+
+
 def test_clocks_an_hour_apart_do_not_change_the_order(tmp_path: Path) -> None:
     hour = 3_600_000
     writers = [Metastore(tmp_path, clock=SeededClock(seed, skew_ms=skew)) for seed, skew in enumerate((0, hour, -hour))]
