@@ -22,15 +22,15 @@ from headwater.errors import ConcurrentModificationError
 from headwater.registries.layout import TURNS
 from headwater.store import LocalStore, Store
 
-VALID_S = 0.2
+VALID_S = 0.5
 """A turn that was not used for so long is void."""
-UNKNOWN_S = 0.06
+UNKNOWN_S = 0.15
 """The same, of a process that may be only a reader."""
 UNKNOWN_ASKS = 3
 """A process that asked so often and created nothing is a reader."""
 OVERTAKEN_S = 1.0
 """So long others let a writer go first that was overtaken."""
-LONGEST_WAIT_S = 1.0
+LONGEST_WAIT_S = 2.0
 LOOK_EVERY_S = 0.002
 
 
