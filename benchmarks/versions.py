@@ -1,4 +1,4 @@
-"""Table versions beside pylance's, in one run: `python -m benchmarks.versions [--quick]`."""
+"""Table versions beside pylance's, in one run: `python -m benchmarks.versions [--quick] [--operations | --appends]`."""
 
 from __future__ import annotations
 
@@ -99,11 +99,16 @@ def operations(report: Report, scratch: Path) -> None:
                 found[side, name, size] = median(rounds[side])
     for name in ("create_table_version", "describe_table_version", "list_table_versions(limit=1)"):
         for side in SIDES[:2]:
-            small, large = (found[side, name, size].wall_us for size in SIZES)
-            peer = found["pylance", name, SIZES[1]].wall_us
-            cpu = found[side, name, SIZES[1]].cpu_us
-            times = (f"{value / 1000:.3f}" for value in (small, large, cpu))
-            report.add(name, side, *times, large / small, peer / 1000, peer / large)
+            small, large = (found[side, name, size] for size in SIZES)
+            peer = found["pylance", name, SIZES[1]]
+            times = (small.wall_us, large.wall_us, small.cpu_us, large.cpu_us, peer.wall_us, peer.cpu_us)
+            report.add(
+                name,
+                side,
+                *(f"{value / 1000:.3f}" for value in times),
+                f"{large.wall_us / small.wall_us:.2f} / {large.cpu_us / small.cpu_us:.2f}",
+                f"{peer.wall_us / large.wall_us:,.0f} / {peer.cpu_us / large.cpu_us:,.0f}",
+            )
 
 
 def appending(side: str, root: str, count: int, start: Any, done: Any) -> None:
@@ -157,36 +162,38 @@ def main() -> None:
     os.environ.setdefault("RUST_LOG", "error")
     scratch = Path(tempfile.mkdtemp(prefix="headwater-bench-"))
     try:
-        single = Report(
-            "versions",
-            "python -m benchmarks.versions",
-            (
-                "operation",
-                "ours",
-                "ms at 10",
-                "ms at 5,000",
-                "of it CPU",
-                "growth",
-                "pylance ms at 5,000",
-                "pylance / ours",
-            ),
-        )
-        operations(single, scratch)
-        single.write("Manifests are staged before the clock starts. `managed`: the catalog keeps the versions.")
-        many = Report(
-            "versions-appends",
-            "python -m benchmarks.versions",
-            (
-                *("versions before", "ours /s", "p50 ms", "p99 ms", "gave up"),
-                *("pylance /s", "p50 ms", "p99 ms", "gave up", "ours / pylance"),
-            ),
-        )
-        concurrent(many, scratch, (1, 1000) if quick else (1, 2000, 5000), 5 if quick else 20)
-        many.write(
-            f"{PROCESSES} processes append one row at a time to one managed table with plain `lance.write_dataset`."
-        )
+        if "--appends" not in sys.argv:
+            run_operations(scratch)
+        if "--operations" not in sys.argv:
+            run_appends(scratch, (1, 1000) if quick else (1, 2000, 5000), 5 if quick else 20)
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
+
+
+def run_operations(scratch: Path) -> None:
+    report = Report(
+        "versions",
+        "python -m benchmarks.versions",
+        (
+            *("operation", "ours", "ms at 10", "ms at 5,000", "CPU ms at 10", "CPU ms at 5,000"),
+            *("pylance ms at 5,000", "pylance CPU ms", "growth, wall / CPU", "pylance / ours, wall / CPU"),
+        ),
+    )
+    operations(report, scratch)
+    report.write("Manifests are staged before the clock starts. `managed`: the catalog keeps the versions.")
+
+
+def run_appends(scratch: Path, histories: tuple[int, ...], count: int) -> None:
+    report = Report(
+        "versions-appends",
+        "python -m benchmarks.versions",
+        (
+            *("versions before", "ours /s", "p50 ms", "p99 ms", "gave up"),
+            *("pylance /s", "p50 ms", "p99 ms", "gave up", "ours / pylance"),
+        ),
+    )
+    concurrent(report, scratch, histories, count)
+    report.write(f"{PROCESSES} processes append one row at a time to one managed table with `lance.write_dataset`.")
 
 
 if __name__ == "__main__":
