@@ -20,10 +20,6 @@ from headwater.spark.tables import DATASETS, TableRef
 OFFSETS = (1 << 32) - 1
 
 
-def pack(addresses: np.ndarray[Any, Any]) -> str:
-    return base64.b64encode(np.ascontiguousarray(addresses, dtype="<i8").tobytes()).decode()
-
-
 def by_fragment(packed: list[str]) -> dict[int, list[int]]:
     """The offsets to take away in each fragment, each once. Pure."""
     arrays = [np.frombuffer(base64.b64decode(text), dtype="<i8") for text in packed]

@@ -1,8 +1,8 @@
 """The exactly-once sink: one commit per batch, which carries the stream's id and the batch's number.
 
-A batch that is in the table already is not committed again. Where the newest batch of a stream is, is found from a
-tag that follows the stream's commits and keeps that version from being cleaned up; a commit after which the driver
-died before it moved the tag is found in the versions after the tag.
+A batch that is in the table already is not committed again. A tag of the table, set before a stream's first commit
+and moved after each, says from which version on its newest batch is to be looked for, and keeps that version from
+being cleaned up. So a stream without a tag has committed nothing yet.
 """
 
 from __future__ import annotations
@@ -24,8 +24,10 @@ SINK = "headwater-sink-"
 def committed_batch(dataset: lance.LanceDataset, stream: str) -> int:
     """The newest batch of a stream that is in the table, or -1."""
     tag = dataset.tags.list().get(tag_of(SINK, stream))
-    depth = dataset.version - (tag["version"] if tag is not None else 0) + 1
-    for transaction in dataset.get_transactions(max(1, depth)):
+    if tag is None:
+        return -1
+    for version in range(dataset.version, tag["version"] - 1, -1):
+        transaction = dataset.read_transaction(version)
         properties = (transaction.transaction_properties or {}) if transaction is not None else {}
         if properties.get(STREAM) == stream:
             return int(properties[BATCH])
@@ -37,16 +39,15 @@ def commit_batch(
 ) -> int:
     """Commit a batch once. The answer is the version it is in, or the newest one when it was there already."""
     newest = connection.open(table)
-    if committed_batch(newest, stream) >= batch:
+    if committed_batch(newest, stream) >= batch or not (fragments or truncate):
         return int(newest.version)
+    move_tag(newest, tag_of(SINK, stream), newest.version, only_create=True)
     properties = {STREAM: stream, BATCH: str(batch)}
     current = TableRef(table.id, table.uri, newest.version, table.managed, table.storage_options)
     if truncate:
         version = overwrite(connection.committer, current, "true", fragments, properties)
-    elif fragments:
-        version = connection.committer.append(current, fragments, properties)
     else:
-        return int(newest.version)
+        version = connection.committer.append(current, fragments, properties)
     with contextlib.suppress(OSError, ValueError):  # the tag only shortens the search
         move_tag(connection.open(table), tag_of(SINK, stream), version)
     return version

@@ -31,7 +31,7 @@ from pyspark.sql.streaming.datasource import (
     ReadMaxRows,
     SupportsTriggerAvailableNow,
 )
-from pyspark.sql.types import StructType
+from pyspark.sql.types import StructField, StructType
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -118,7 +118,10 @@ class HeadwaterSource(DataSource):
         except TableNotFoundError:
             if not create:
                 raise
-            made = self._call("create_table", id=self._id(), schema=json.loads(schema.json()), properties={})
+            nullable = StructType(
+                [StructField(field.name, field.dataType) for field in schema]
+            )  # as CREATE ... AS does
+            made = self._call("create_table", id=self._id(), schema=json.loads(nullable.json()), properties={})
             target = made["table"]
         return target
 

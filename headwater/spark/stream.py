@@ -113,12 +113,12 @@ def tag_of(prefix: str, key: str) -> str:
     return prefix + hashlib.sha256(key.encode()).hexdigest()[:16]
 
 
-def move_tag(dataset: lance.LanceDataset, tag: str, version: int) -> None:
-    """Set a tag to a version, forwards only; a version that is gone by now needs no tag."""
+def move_tag(dataset: lance.LanceDataset, tag: str, version: int, *, only_create: bool = False) -> None:
+    """Set a tag to a version, forwards only."""
     known = dataset.tags.list().get(tag)
     if known is None:
         dataset.tags.create(tag, version)
-    elif known["version"] < version:
+    elif known["version"] < version and not only_create:
         dataset.tags.update(tag, version)
 
 

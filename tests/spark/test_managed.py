@@ -1,0 +1,56 @@
+"""Tables whose versions the catalog orders, behind a server: every commit of Spark goes through it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from headwater import DirectoryNamespace
+from headwater.rest.server import start_in_thread
+from headwater.spark.session import settings
+
+KEY = "a-key-for-this-test"
+
+
+@pytest.fixture(scope="module")
+def managed(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    folder = tmp_path_factory.mktemp("managed")
+    namespace = DirectoryNamespace(root=str(folder), table_version_management="true")
+    server = start_in_thread(namespace, api_key=KEY)
+    for key, value in settings("managed", uri=server.url, token=KEY).items():
+        if key.startswith("spark.sql.catalog."):
+            spark.conf.set(key, value)
+    spark.sql("CREATE NAMESPACE managed.n")
+    yield "managed.n"
+    server.stop()
+
+
+def test_all_kinds_of_commits_are_versions_of_the_catalog(spark: SparkSession, managed: str, tmp_path: Path) -> None:
+    spark.sql(f"CREATE TABLE {managed}.t AS SELECT id, 0 AS n FROM range(100)")
+    spark.sql(f"INSERT INTO {managed}.t VALUES (100, 0)")
+    spark.sql(f"UPDATE {managed}.t SET n = 1 WHERE id < 10")
+    spark.sql(f"DELETE FROM {managed}.t WHERE id = 50")
+    spark.sql(
+        f"MERGE INTO {managed}.t t USING (SELECT 5L AS id UNION ALL SELECT 500L) s ON t.id = s.id "
+        "WHEN MATCHED THEN DELETE WHEN NOT MATCHED THEN INSERT (id, n) VALUES (s.id, 7)"
+    )
+    spark.sql(f"CALL managed.system.create_index('{managed}.t', 'id', 'BTREE')")
+    spark.sql(f"CALL managed.system.compact('{managed}.t')")
+    spark.sql(f"ALTER TABLE {managed}.t ADD COLUMN extra STRING")
+    query = spark.readStream.table(f"{managed}.t").writeStream.option("checkpointLocation", str(tmp_path / "ck"))
+    query.trigger(availableNow=True).toTable(f"{managed}.copy").awaitTermination()
+    assert spark.sql(f"SELECT count(*), sum(n) FROM {managed}.t").first() == (100, 16)
+    assert spark.sql(f"SELECT count(*), sum(n) FROM {managed}.copy").first() == (100, 16)
+    assert spark.sql(f"SELECT count(*) FROM {managed}.t VERSION AS OF 2").first() == (101,)
+
+
+def test_a_wrong_token_is_refused(spark: SparkSession, managed: str) -> None:
+    good = spark.conf.get("spark.sql.catalog.managed.uri")
+    for key, value in settings("wrong", uri=good, token="not-the-right-key").items():
+        if key.startswith("spark.sql.catalog."):
+            spark.conf.set(key, value)
+    with pytest.raises(Exception, match=r"(?i)key|token|unauthenticated|credential"):
+        spark.sql("SHOW NAMESPACES IN wrong").collect()

@@ -1,0 +1,35 @@
+"""The data source in Python, which stands in where there is no jar, in the session that has one: under another name."""
+
+from __future__ import annotations
+
+import pytest
+from pyspark.sql import SparkSession
+
+from headwater.spark.source import HeadwaterSource
+
+
+class UnderAnotherName(HeadwaterSource):
+    @classmethod
+    def name(cls) -> str:
+        return "headwater_python"
+
+
+def test_the_python_source_reads_and_writes_what_sql_sees(spark: SparkSession, ns: str) -> None:
+    spark.dataSource.register(UnderAnotherName)
+    table = ns.removeprefix("lake.") + ".t"
+    frame = spark.range(50).selectExpr("id", "concat('n', id) AS name", "array(float(id)) AS v")
+    frame.write.format("headwater_python").option("catalog", "lake").mode("overwrite").save(table)
+    spark.sql(f"INSERT INTO {ns}.t VALUES (99, NULL, NULL)")
+    read = spark.read.format("headwater_python").option("catalog", "lake").load(table)
+    assert sorted(read.where("id < 2 OR id = 99").collect(), key=str) == [
+        (0, "n0", [0.0]),
+        (1, "n1", [1.0]),
+        (99, None, None),
+    ]
+    assert read.where("id = 7 AND name = 'n7'").count() == 1
+
+
+def test_a_catalog_that_was_not_configured_is_named(spark: SparkSession) -> None:
+    spark.dataSource.register(UnderAnotherName)
+    with pytest.raises(Exception, match="'nowhere' is not known here"):
+        spark.read.format("headwater_python").option("catalog", "nowhere").load("t")
