@@ -109,6 +109,8 @@ def _problem(name: object, delimiter: str) -> str | None:
         return "a name is not empty"
     if DELIMITER in name or delimiter in name:
         return f"a name does not contain the delimiter ({delimiter!r}) or {DELIMITER!r}"
+    if (name + delimiter).index(delimiter) != len(name):
+        return f"a name does not end as the delimiter ({delimiter!r}) begins: joined names would be cut elsewhere"
     if "/" in name or "\\" in name:
         return "a name does not contain '/' or '\\'"
     if name in (".", ".."):

@@ -179,7 +179,7 @@ class Operations:
             raise UnsupportedOperationError(
                 "This catalog cannot rename: its storage has no atomic folder move. Set manifest_enabled=true."
             )
-        return self.run([*_with_parent(id), *_with_parent(new)], lambda facts: plans.plan_rename_table(facts, id, new))
+        return self.run([*_with_parent(id), *_with_parent(new)], lambda facts: self._plan_rename(facts, id, new))
 
     def has_data(self, table: Table) -> bool:
         """Whether the table has a version: one that the catalog records, if it manages the table's versions."""
@@ -224,6 +224,12 @@ class Operations:
             return [], (hidden, True)
         changes, table = plans.plan_remove_table(facts, id, keep_data=False)
         return changes, (table, id in self.registry.recorded([id]))
+
+    def _plan_rename(self, facts: Facts, id: ObjectId, new: ObjectId) -> tuple[list[Change], Table]:
+        changes, table = plans.plan_rename_table(facts, id, new)
+        if changes and not self.registry.capabilities.register_anywhere:  # The folder moves, maybe to a hidden one.
+            self._require_not_hidden(new, self.registry.place(new, ""))
+        return changes, table
 
     def _plan_register(
         self, facts: Facts, id: ObjectId, place: str, mode: CreateMode, properties: Mapping[str, str]

@@ -236,6 +236,6 @@ def _refuse_branch(request: Any) -> None:
 
 def _ignore_missing(request: Any) -> bool:
     """`ignore_missing`, which the directory document has and the released model has not: a field, or in the context."""
-    values = request if isinstance(request, dict) else request.model_dump()
+    values = request if isinstance(request, dict) else request.model_dump() if hasattr(request, "model_dump") else {}
     given = values.get("ignore_missing", (values.get("context") or {}).get("ignore_missing", True))
     return str(given).lower() != "false"

@@ -1,0 +1,97 @@
+"""Plans: facts and a request in, changes or an error out. No storage."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from headwater.errors import InvalidInputError, LanceNamespaceError
+from headwater.model import Add, Move, Namespace, Remove, Replace, RequireLocation, Table
+from headwater.names import ROOT, ObjectId
+from headwater.namespace import plans
+from headwater.namespace.plans import CreateMode, DropBehavior, DropMode, Facts
+
+N, M, T, U = ObjectId(("n",)), ObjectId(("m",)), ObjectId(("n", "t")), ObjectId(("n", "u"))
+SPACE, TABLE = Namespace(N, {"p": "1"}), Table(T, "place", {"q": "2"})
+FACTS: Facts = {N: SPACE, T: TABLE}
+
+
+def code(action: Callable[[], object]) -> int:
+    with pytest.raises(LanceNamespaceError) as caught:
+        action()
+    return int(caught.value.code)
+
+
+def test_a_new_namespace_is_added() -> None:
+    changes, answer = plans.plan_create_namespace({}, True, N, CreateMode.CREATE, {"a": "b"})
+    assert changes == [Add(Namespace(N, {"a": "b"}))]
+    assert answer == Namespace(N, {"a": "b"})
+
+
+def test_a_namespace_that_exists_is_refused_kept_or_replaced() -> None:
+    assert code(lambda: plans.plan_create_namespace(FACTS, True, N, CreateMode.CREATE, {})) == 2
+    assert plans.plan_create_namespace(FACTS, False, N, CreateMode.EXIST_OK, {}) == ([], SPACE)
+    changes, _ = plans.plan_create_namespace(FACTS, True, N, CreateMode.OVERWRITE, {"x": "y"})
+    assert changes == [Replace(SPACE, Namespace(N, {"x": "y"}))]
+    assert code(lambda: plans.plan_create_namespace(FACTS, False, N, CreateMode.OVERWRITE, {})) == 3
+
+
+@pytest.mark.parametrize("mode", CreateMode)
+def test_a_namespace_never_takes_the_name_of_a_table_nor_a_missing_parent(mode: CreateMode) -> None:
+    assert code(lambda: plans.plan_create_namespace(FACTS, True, T, mode, {})) == 2
+    assert code(lambda: plans.plan_create_namespace(FACTS, True, M.child("x"), mode, {})) == 1
+
+
+def test_the_root_exists_and_stays() -> None:
+    assert plans.plan_create_namespace({}, True, ROOT, CreateMode.EXIST_OK, {}) == ([], Namespace(ROOT))
+    assert code(lambda: plans.plan_create_namespace({}, True, ROOT, CreateMode.CREATE, {})) == 2
+    assert code(lambda: plans.plan_drop_namespace({}, [], ROOT, DropMode.SKIP, DropBehavior.CASCADE)) == 13
+
+
+def test_a_cascade_removes_what_is_below_before_the_namespace() -> None:
+    changes, _ = plans.plan_drop_namespace(FACTS, [TABLE], N, DropMode.FAIL, DropBehavior.CASCADE)
+    assert changes == [Remove(TABLE), Remove(SPACE)]
+    assert code(lambda: plans.plan_drop_namespace(FACTS, [TABLE], N, DropMode.FAIL, DropBehavior.RESTRICT)) == 3
+    assert code(lambda: plans.plan_drop_namespace(FACTS, [], M, DropMode.FAIL, DropBehavior.CASCADE)) == 1
+    assert code(lambda: plans.plan_drop_namespace(FACTS, [], T, DropMode.FAIL, DropBehavior.CASCADE)) == 1
+    assert plans.plan_drop_namespace(FACTS, [], M, DropMode.SKIP, DropBehavior.RESTRICT) == ([], None)
+
+
+def test_a_declared_table_requires_its_location_for_itself() -> None:
+    changes, table = plans.plan_declare_table(FACTS, U, "there", {})
+    assert changes == [RequireLocation("there", U), Add(table)]
+    assert code(lambda: plans.plan_declare_table(FACTS, T, "there", {})) == 5
+    assert code(lambda: plans.plan_declare_table(FACTS, N, "there", {})) == 5
+    assert code(lambda: plans.plan_declare_table(FACTS, M.child("t"), "there", {})) == 1
+    assert code(lambda: plans.plan_declare_table(FACTS, ROOT, "there", {})) == 13
+
+
+def test_registering_over_a_table_replaces_it_only_when_told_to() -> None:
+    assert code(lambda: plans.plan_register_table(FACTS, T, "there", CreateMode.CREATE, {})) == 5
+    changes, table = plans.plan_register_table(FACTS, T, "there", CreateMode.OVERWRITE, {})
+    assert changes == [RequireLocation("there", T), Replace(TABLE, table)]
+    assert code(lambda: plans.plan_register_table(FACTS, N, "there", CreateMode.OVERWRITE, {})) == 5
+
+
+def test_a_rename_moves_the_name_and_keeps_place_and_properties() -> None:
+    changes, renamed = plans.plan_rename_table(FACTS, T, U)
+    assert (changes, renamed) == ([Move(TABLE, renamed)], Table(U, "place", {"q": "2"}))
+    assert plans.plan_rename_table(FACTS, T, T) == ([], TABLE)
+    assert code(lambda: plans.plan_rename_table(FACTS, U, T)) == 4
+    assert code(lambda: plans.plan_rename_table(FACTS, T, N)) == 5
+    assert code(lambda: plans.plan_rename_table(FACTS, T, M.child("t"))) == 1
+
+
+def test_removing_a_table_says_whether_its_data_stays() -> None:
+    assert plans.plan_remove_table(FACTS, T, True) == ([Remove(TABLE, True)], TABLE)
+    assert plans.plan_remove_table(FACTS, T, False) == ([Remove(TABLE, False)], TABLE)
+    assert code(lambda: plans.plan_remove_table(FACTS, N, False)) == 4
+
+
+@pytest.mark.parametrize("text", ["ExistOk", "exist_ok", "EXISTOK", "existok"])
+def test_a_mode_is_taken_in_any_spelling(text: str) -> None:
+    assert plans.choose(CreateMode, text, CreateMode.CREATE) is CreateMode.EXIST_OK
+    assert plans.choose(CreateMode, None, CreateMode.OVERWRITE) is CreateMode.OVERWRITE
+    with pytest.raises(InvalidInputError, match="Create, ExistOk, Overwrite"):
+        plans.choose(CreateMode, "sideways", CreateMode.CREATE)
