@@ -55,7 +55,7 @@ class Index:
         self.times = array("q", [0])
         self.nodes: dict[str, Node | msgspec.Raw] = {}
         self.names: dict[str, list[NameVersion] | msgspec.Raw] = {}
-        self.children: dict[str, dict[str, None]] = {"": {}}
+        self.children: dict[str, dict[str, None]] = {}
         self.past: dict[str, dict[str, None]] = {}
         self.parts: dict[str, list[str]] = {}
         self.streams: dict[str, DeltaLog] = {}
@@ -151,8 +151,6 @@ class Index:
             self.past.setdefault(now.parent, {})[key] = None
         else:
             self.children.setdefault(now.parent, {})[key] = None
-            if kind == "namespace":
-                self.children.setdefault(key, {})
 
     def _map(self, slot: int, txn: str, mapped: Mapped) -> None:
         name = f"{mapped.parent}/{mapped.digest}"
@@ -209,7 +207,7 @@ class Index:
     # Checkpoints
 
     def dump(self) -> bytes:
-        children = {key: list(found) for key, found in self.children.items()}
+        children = {key: list(found) for key, found in self.children.items() if found}
         past = {key: list(found) for key, found in self.past.items()}
         values: list[Any] = [self.slot, self.boundary, self.published, self.weight, self.times.tolist()]
         values += [self.nodes, self.names, children, past, self.parts, self.streams]
