@@ -20,7 +20,7 @@ from lance_namespace import CreateNamespaceRequest
 from headwater.spark.session import settings
 
 HERE = Path(__file__).resolve().parent
-ORDERS = pa.schema([("id", pa.int64()), ("customer", pa.string()), ("amount", pa.float64())])
+ORDERS = pa.schema([pa.field("id", pa.int64()), pa.field("customer", pa.string()), pa.field("amount", pa.float64())])
 
 
 def orders(first: int, count: int) -> pa.Table:
