@@ -10,6 +10,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import lance
 import lance.namespace
@@ -20,7 +21,8 @@ from lance_namespace import CreateNamespaceRequest
 from headwater.spark.session import settings
 
 HERE = Path(__file__).resolve().parent
-ORDERS = pa.schema([pa.field("id", pa.int64()), pa.field("customer", pa.string()), pa.field("amount", pa.float64())])
+COLUMNS: Any = [("id", pa.int64()), ("customer", pa.string()), ("amount", pa.float64())]
+ORDERS = pa.schema(COLUMNS)
 
 
 def orders(first: int, count: int) -> pa.Table:

@@ -104,7 +104,10 @@ def ensure_jar() -> Path | None:
     folder = source_folder()
     if folder is None or javac() is None or current_stamp() == digest(folder):
         return JAR if JAR.exists() else None
-    return build()
+    try:
+        return build()
+    except OSError:  # a package folder that may not be written: the jar of the wheel is what there is
+        return JAR if JAR.exists() else None
 
 
 if __name__ == "__main__":
