@@ -256,6 +256,7 @@ def reading(store: Metastore) -> list[Row]:
         tx.create_namespace(["thousand"])
         for number in range(1000):
             tx.create_table(["thousand", f"t{number}"])
+    store.close()
     listed = milliseconds(lambda: store.list(["thousand"]), 21)
     with store.transaction("a counter") as tx:
         tx.create_namespace(["counter"], {"n": 0})

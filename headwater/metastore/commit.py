@@ -23,9 +23,11 @@ MAX_GROUP = 256
 PUBLISH_ATTEMPTS = 4
 
 
-def aside(work: Callable[[], None]) -> None:
+def aside(work: Callable[[], None]) -> threading.Thread | None:
     """Do work beside the caller, who does not wait for it; the process does not end before it is done."""
-    threading.Thread(target=work, name="headwater-checkpoint").start()
+    thread = threading.Thread(target=work, name="headwater-checkpoint")
+    thread.start()
+    return thread
 
 
 @dataclass(slots=True)
@@ -52,6 +54,7 @@ class Committer:
     _queue: threading.Lock = field(default_factory=threading.Lock)
     _leading: threading.Lock = field(default_factory=threading.Lock)
     _checkpointing: threading.Lock = field(default_factory=threading.Lock)
+    _aside: threading.Thread | None = None
 
     def commit(self, draft: Draft, header: Header, boundary: int = 0) -> int:
         """Commit and publish; the slot. Conflict (14) if the head has moved in a way that matters."""
@@ -66,8 +69,13 @@ class Committer:
         assert mine.txn is not None
         self._publish(mine.slot, files_of(mine.slot, mine.time, mine.txn))
         if self.log.due:
-            aside(self._checkpoint)
+            self._aside = aside(self._checkpoint)
         return mine.slot
+
+    def wait(self) -> None:
+        """Wait for a checkpoint that is being made beside."""
+        if self._aside is not None:
+            self._aside.join()
 
     def _publish(self, slot: int, files: Files) -> None:
         """The transaction is committed, whatever happens here: files the store does not take are left to repair."""

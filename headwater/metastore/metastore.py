@@ -202,7 +202,8 @@ class Metastore:
             return collect.collect(self._log, self._committer, DEFAULT_KEEP if keep is None else keep, self.author)
 
     def close(self) -> None:
-        """Nothing is held open: every acknowledged commit is durable and published."""
+        """Wait for housekeeping. Nothing is held open: every acknowledged commit is durable and published."""
+        self._committer.wait()
 
     def __enter__(self) -> Metastore:
         return self

@@ -32,7 +32,7 @@ from headwater.store import (
 )
 from tests.metastore.model import tree_of
 from tests.metastore.published_reader import read
-from tests.metastore.writers import PROCESSES, committing, killed, prepare, work
+from tests.metastore.writers import PROCESSES, committing, count_until_killed, killed, prepare, work
 
 
 def drop(tx: Transaction) -> None:
@@ -106,6 +106,39 @@ def test_a_killed_process_leaves_a_commit_done_or_not_done(tmp_path: Path) -> No
         assert read(str(root)) == outcomes[-1]
     assert before in outcomes
     assert done in outcomes
+
+
+def killing(root: Path, rounds: int) -> None:
+    store = Metastore(root / "catalog")
+    store.run(lambda tx: tx.create_namespace(["counter"], {"n": 0}))
+    tallies = [root / f"tally-{number}" for number in range(3 * rounds)]
+    for number in range(rounds):
+        own = tallies[3 * number : 3 * number + 3]
+        args = [(str(root / "catalog"), str(tally)) for tally in own]
+        writers = [PROCESSES.Process(target=count_until_killed, args=pair) for pair in args]
+        for writer in writers:
+            writer.start()
+        while not all(tally.exists() and tally.stat().st_size > 3 + number for tally in own):
+            assert all(writer.is_alive() for writer in writers)
+        for writer in writers:
+            writer.kill()
+            writer.join()
+    acknowledged = sum(tally.stat().st_size for tally in tallies)
+    counted = store.get(["counter"]).properties["n"]
+    assert acknowledged <= counted <= acknowledged + len(tallies)
+    assert len(list(store.log(after=1))) == counted
+    survivor = Metastore(root / "catalog")
+    assert survivor.verify() == []
+    assert read(str(root / "catalog")) == tree_of(survivor)
+
+
+def test_writers_killed_at_any_moment_lose_nothing_they_acknowledged_and_block_nobody(tmp_path: Path) -> None:
+    killing(tmp_path, rounds=2)
+
+
+@pytest.mark.long
+def test_writers_killed_many_times_lose_nothing_they_acknowledged_and_block_nobody(tmp_path: Path) -> None:
+    killing(tmp_path, rounds=30)
 
 
 def test_a_lost_answer_is_not_a_second_commit(tmp_path: Path) -> None:

@@ -2,12 +2,6 @@
 
 from __future__ import annotations
 
-import socket
-import subprocess
-import sys
-import time
-import urllib.request
-from collections.abc import Iterator
 from pathlib import Path
 
 import obstore.store
@@ -17,36 +11,6 @@ from headwater.metastore import Metastore
 from headwater.store import LocalStore, ObjectStore, PrefixedStore, Store, memory_store
 from tests.metastore.model import tree_of
 from tests.metastore.writers import work
-
-
-@pytest.fixture(scope="module")
-def s3() -> Iterator[dict[str, str]]:
-    """An S3 server of our own, on loopback: the options to reach it."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    command = [sys.executable, "-c", "from moto.server import main; import sys; main(sys.argv[1:])"]
-    server = subprocess.Popen(
-        [*command, "-H", "127.0.0.1", "-p", str(port)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-    )
-    try:
-        endpoint = f"http://127.0.0.1:{port}"
-        for _ in range(300):
-            try:
-                urllib.request.urlopen(urllib.request.Request(f"{endpoint}/lake", method="PUT"), timeout=5).close()
-                break
-            except OSError:
-                time.sleep(0.1)
-        yield {
-            "aws_endpoint": endpoint,
-            "aws_access_key_id": "test",
-            "aws_secret_access_key": "test",
-            "aws_region": "us-east-1",
-            "allow_http": "true",
-        }
-    finally:
-        server.terminate()
-        server.wait()
 
 
 def exercise(first: Metastore, second: Metastore) -> None:
@@ -78,9 +42,9 @@ def test_the_metastore_works_on(kind: str, tmp_path: Path) -> None:
     exercise(Metastore(stores[kind]), Metastore(stores[kind]))
 
 
-def test_the_metastore_works_on_s3(s3: dict[str, str]) -> None:
-    exercise(Metastore("s3://lake/catalog", s3), Metastore("s3://lake/catalog", s3))
-    assert tree_of(Metastore("s3://lake/catalog", s3))
+def test_the_metastore_works_on_s3(s3_root: str, s3_options: dict[str, str]) -> None:
+    exercise(Metastore(s3_root, s3_options), Metastore(s3_root, s3_options))
+    assert tree_of(Metastore(s3_root, s3_options))
 
 
 def test_the_metastore_works_in_a_named_memory(tmp_path: Path) -> None:

@@ -49,6 +49,15 @@ def count(answers: Any, number: int, root: str, rounds: int) -> None:
     answers.put(acknowledged)
 
 
+def count_until_killed(root: str, tally: str) -> None:
+    """Increment for ever; a byte in the tally for each acknowledged commit."""
+    store = Metastore(root)
+    with open(tally, "ab", buffering=0) as file:
+        while True:
+            store.run(increment, "until killed")
+            file.write(b".")
+
+
 def append(answers: Any, number: int, root: str, rounds: int) -> None:
     """Append in plain transactions, not by run(): an append must never conflict with an append."""
     store = Metastore(root)
