@@ -84,7 +84,6 @@ class GroupCommit:
             for ticket in group:
                 ticket.done = True
 
-
     def _gather(self) -> None:
         """Wait a moment for as many callers as the last commit served; a caller that is alone never waits."""
         deadline = time.monotonic() + GATHER_S
