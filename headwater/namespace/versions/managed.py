@@ -6,8 +6,8 @@ final name. A crash after any step leaves either no version or one that the next
 record that still points at a staged manifest finalizes it on sight. Pointing is the only step that nobody waits for,
 so it is done for many versions in one commit.
 
-A record is on the disk when the commit is acknowledged. The manifest and the data files are the client's; they are
-made durable, manifests at the latest when they are pointed at, but as far as data files go the client must see to it.
+The staged manifest is on the disk before the record that points at it, and the record before the commit is
+acknowledged. The data files are the client's, who must see to them.
 
 A manifest under a final name above the newest record was written behind the catalog's back. Clients, which look for
 newer manifests themselves before they commit, would build on it, so it is moved out of the table as soon as it is seen.
@@ -105,7 +105,11 @@ class ManagedVersions:
         return None
 
     def changes(self, staged: Sequence[Staged]) -> list[Change]:
-        """Commit step: each version follows the newest one of its table, or nothing of the batch is done."""
+        """Commit step: each version follows the newest one of its table, or nothing of the batch is done.
+
+        No record may survive a power cut that its manifest does not survive, so the manifests are synced first.
+        """
+        self.store.sync([item.place.key(item.version.manifest_path) for item in staged])
         newest: dict[ObjectId, int] = {}
         changes: list[Change] = []
         for item in staged:
