@@ -14,7 +14,7 @@ from headwater.spark.catalog import Connection, connect
 from headwater.spark.jobs import JOBS
 from headwater.spark.rowlevel import commit_delta, delete_where, overwrite
 from headwater.spark.sink import commit_batch
-from headwater.spark.tables import DATASETS, TableRef
+from headwater.spark.tables import TableRef, open_version
 
 Json = dict[str, Any]
 
@@ -38,10 +38,7 @@ def _table(call: Json) -> TableRef:
 def _newest(call: Json) -> TableRef:
     """The call's table at its newest version; the location is the one the query started with."""
     table = _table(call)
-    dataset = connection(call).open(table)
-    pinned = dataclasses.replace(table, version=dataset.version)
-    DATASETS.put(pinned, dataset)
-    return pinned
+    return dataclasses.replace(table, version=connection(call).open(table).version)
 
 
 def _plan(call: Json) -> list[Json]:
@@ -83,7 +80,7 @@ def _delete_where(call: Json) -> int:
 
 def _stream_initial(call: Json) -> stream.Offset:
     table = _newest(call)
-    start = stream.initial(DATASETS.get(table), call["options"])
+    start = stream.initial(open_version(table), call["options"])
     _protect(call, start)
     return start
 

@@ -33,7 +33,7 @@ from headwater.errors import (
     UnsupportedOperationError,
 )
 from headwater.spark.commit import Committer
-from headwater.spark.tables import DATASETS, TableRef, open_latest
+from headwater.spark.tables import SESSION, TableRef, open_latest
 from headwater.types import arrow_field, arrow_type, lance_schema, spark_schema
 
 PAGE = 1000
@@ -93,7 +93,7 @@ class Connection:
     def open(self, table: TableRef) -> lance.LanceDataset:
         """The newest version, as the one who orders versions tells it."""
         if table.managed:
-            return lance.dataset(namespace_client=self.client, table_id=list(table.id))
+            return lance.dataset(namespace_client=self.client, table_id=list(table.id), session=SESSION)
         return open_latest(table)
 
     def load_table(self, id: list[str], version: str | None = None, micros: int | None = None) -> dict[str, Any]:
@@ -105,7 +105,6 @@ class Connection:
         elif micros is not None:
             dataset = _travel_to(found, dataset, micros)
         table = TableRef(found.id, found.uri, dataset.version, found.managed, found.storage_options)
-        DATASETS.put(table, dataset)
         return describe(table, dataset)
 
     def create_table(self, id: list[str], schema: dict[str, Any], properties: dict[str, str]) -> dict[str, Any]:

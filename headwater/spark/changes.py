@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from headwater.errors import InvalidInputError, TableVersionNotFoundError
 from headwater.spark.history import APPEND, SAME, at, step, timestamps
 from headwater.spark.scan import EXTRAS, ROW_ADDRESS, ROW_ID, Extent, Scan, batch_rows, divide
-from headwater.spark.tables import DATASETS, TableRef
+from headwater.spark.tables import TableRef, open_version
 from headwater.types import convert_batch
 
 TYPE, VERSION, TIMESTAMP = "_change_type", "_commit_version", "_commit_timestamp"
@@ -24,7 +24,7 @@ TYPE, VERSION, TIMESTAMP = "_change_type", "_commit_version", "_commit_timestamp
 
 def bounds(table: TableRef, asked: dict[str, Any]) -> tuple[int, int]:
     """The first and last version of a range given by versions or by times, both inclusive."""
-    dataset = DATASETS.get(table)
+    dataset = open_version(table)
     newest = int(dataset.version)
     if "start_micros" in asked:
         times = {v: int(t.timestamp() * 1_000_000) for v, t in timestamps(dataset).items()}
@@ -52,7 +52,7 @@ def _number(text: str) -> int:
 
 def plan(table: TableRef, first: int, last: int, parallelism: int) -> list[dict[str, Any]]:
     """One part per version that changed rows; the rows of a large append are divided further."""
-    times = timestamps(DATASETS.get(table))
+    times = timestamps(open_version(table))
     parts: list[dict[str, Any]] = []
     for version in range(first, last + 1):
         found = step(table, version)
@@ -61,7 +61,7 @@ def plan(table: TableRef, first: int, last: int, parallelism: int) -> list[dict[
         told = {"version": version, "micros": int(times[version].timestamp() * 1_000_000)}
         if found.kind == APPEND:
             wanted = set(found.added)
-            metadata = [f.metadata for f in DATASETS.get(at(table, version)).get_fragments()]
+            metadata = [f.metadata for f in open_version(at(table, version)).get_fragments()]
             extents = [Extent(f.id, f.num_rows) for f in metadata if f.id in wanted]
             parts += [{**part, **told} for part in divide(extents, parallelism, splittable=False)]
         else:
@@ -76,7 +76,7 @@ def read(scan: Scan, part: dict[str, Any], schema: pa.Schema) -> Iterator[pa.Rec
             yield _labelled(batch, pa.array(["insert"] * batch.num_rows), part, schema)
         return
     gone = _gone(scan.table, version)
-    stable = bool(DATASETS.get(at(scan.table, version)).has_stable_row_ids)
+    stable = bool(open_version(at(scan.table, version)).has_stable_row_ids)
     old_ids = _ids(scan.table, version - 1, list(gone), gone) if stable else np.empty(0, np.int64)
     new_ids = _ids(scan.table, version, part["added"], None) if stable else np.empty(0, np.int64)
     for batch in _rows(scan, version - 1, list(gone)):
@@ -88,7 +88,7 @@ def read(scan: Scan, part: dict[str, Any], schema: pa.Schema) -> Iterator[pa.Rec
 
 def _gone(table: TableRef, version: int) -> dict[int, np.ndarray[Any, Any]]:
     """By fragment of the version before, the addresses of the rows that this version no longer has."""
-    before, after = DATASETS.get(at(table, version - 1)), DATASETS.get(at(table, version))
+    before, after = open_version(at(table, version - 1)), open_version(at(table, version))
     now = {fragment.fragment_id: fragment for fragment in after.get_fragments()}
     gone: dict[int, np.ndarray[Any, Any]] = {}
     for fragment in before.get_fragments():
@@ -131,7 +131,7 @@ def _rows(scan: Scan, version: int, fragments: list[int]) -> Iterator[pa.RecordB
     """The live rows of some fragments at a version, with ids and addresses and those columns the version has."""
     if not fragments:
         return
-    dataset = DATASETS.get(at(scan.table, version))
+    dataset = open_version(at(scan.table, version))
     wanted = set(fragments)
     columns = [name for name in scan.columns if name in dataset.schema.names]
     scanner = dataset.scanner(

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import lance
 
 from headwater.errors import TableVersionNotFoundError
-from headwater.spark.tables import DATASETS, TableRef
+from headwater.spark.tables import TableRef, open_version
 
 APPEND, CHANGE, SAME = "append", "change", "same"
 _SAME = ("Rewrite", "CreateIndex", "UpdateConfig", "Project", "Merge", "DataReplacement", "DataOverlay")
@@ -33,7 +33,7 @@ def at(table: TableRef, version: int) -> TableRef:
 def step(table: TableRef, version: int) -> Step:
     """What version `version` did. Raises TableVersionNotFound, with what to do, when it was cleaned up."""
     try:
-        transaction = DATASETS.get(at(table, version)).read_transaction(version)
+        transaction = open_version(at(table, version)).read_transaction(version)
     except (TableVersionNotFoundError, OSError, ValueError):
         raise TableVersionNotFoundError(
             f"Version {version} of the table {table.name!r} was cleaned up before it was read. Start from a newer "
@@ -56,7 +56,7 @@ def _fragments(table: TableRef, version: int) -> dict[int, int]:
     if version < 1:
         return {}
     try:
-        metadata = [fragment.metadata for fragment in DATASETS.get(at(table, version)).get_fragments()]
+        metadata = [fragment.metadata for fragment in open_version(at(table, version)).get_fragments()]
         return {fragment.id: fragment.num_rows for fragment in metadata}
     except TableVersionNotFoundError:
         raise TableVersionNotFoundError(

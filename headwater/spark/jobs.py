@@ -22,7 +22,7 @@ from headwater.spark.catalog import Connection
 from headwater.spark.commit import fragment_from
 from headwater.spark.scan import Extent, divide
 from headwater.spark.stream import unread_from
-from headwater.spark.tables import DATASETS, TableRef
+from headwater.spark.tables import TableRef, open_version
 
 Json = dict[str, Any]
 SCALAR = ("BTREE", "BITMAP", "LABEL_LIST", "INVERTED", "NGRAM", "ZONEMAP", "BLOOMFILTER")
@@ -45,12 +45,12 @@ def _nothing(table: TableRef, task: Json) -> None:
 
 def _plan_compact(table: TableRef, arguments: Json, parallelism: int) -> list[Json]:
     options = {"target_rows_per_fragment": arguments.get("target_rows") or 1 << 20}
-    plan = Compaction.plan(DATASETS.own(table), options)
+    plan = Compaction.plan(open_version(table), options)
     return [{"task": task.json()} for task in plan.tasks]
 
 
 def _run_compact(table: TableRef, task: Json) -> str:
-    return str(CompactionTask.from_json(task["task"]).execute(DATASETS.own(table)).json())
+    return str(CompactionTask.from_json(task["task"]).execute(open_version(table)).json())
 
 
 def _commit_compact(connection: Connection, table: TableRef, arguments: Json, results: list[Any]) -> Json:
@@ -66,7 +66,7 @@ def _commit_compact(connection: Connection, table: TableRef, arguments: Json, re
 
 
 def _plan_index(table: TableRef, arguments: Json, parallelism: int) -> list[Json]:
-    dataset = DATASETS.get(table)
+    dataset = open_version(table)
     _check_index(dataset, table, arguments)
     metadata = [fragment.metadata for fragment in dataset.get_fragments()]
     extents = [Extent(fragment.id, fragment.num_rows) for fragment in metadata if fragment.num_rows]
@@ -92,7 +92,7 @@ def index_name(arguments: Json) -> str:
 def _run_index(table: TableRef, task: Json) -> str:
     kind = task["type"].upper()
     options = json.loads(task.get("options") or "{}")
-    segment = DATASETS.own(table).create_index_uncommitted(
+    segment = open_version(table).create_index_uncommitted(
         task["column"], kind, name=index_name(task), fragment_ids=task["fragments"], **options
     )
     return base64.b64encode(pickle.dumps(segment)).decode()
@@ -110,14 +110,14 @@ def _commit_index(connection: Connection, table: TableRef, arguments: Json, resu
 
 
 def _plan_backfill(table: TableRef, arguments: Json, parallelism: int) -> list[Json]:
-    dataset = DATASETS.get(table)
+    dataset = open_version(table)
     if arguments["column"] in dataset.schema.names:
         raise InvalidInputError(f"The table {table.name!r} has a column {arguments['column']!r} already.")
     return [{**arguments, "fragment": fragment.fragment_id} for fragment in dataset.get_fragments()]
 
 
 def _run_backfill(table: TableRef, task: Json) -> Json:
-    fragment = DATASETS.own(table).get_fragment(task["fragment"])
+    fragment = open_version(table).get_fragment(task["fragment"])
     metadata, schema = fragment.merge_columns({task["column"]: task["expression"]})
     return {"fragment": metadata.to_json(), "schema": base64.b64encode(pickle.dumps(schema)).decode()}
 

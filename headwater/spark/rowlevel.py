@@ -15,7 +15,7 @@ from lance.fragment import FragmentMetadata
 
 from headwater.spark.catalog import Connection
 from headwater.spark.commit import Committer, fragment_from
-from headwater.spark.tables import DATASETS, TableRef
+from headwater.spark.tables import TableRef, open_version
 
 OFFSETS = (1 << 32) - 1
 
@@ -33,7 +33,7 @@ def by_fragment(packed: list[str]) -> dict[int, list[int]]:
 
 def commit_delta(committer: Committer, table: TableRef, packed: list[str], added: list[dict[str, Any]]) -> int:
     """Take rows away and add rows at exactly the version that was planned."""
-    dataset = DATASETS.get(table)
+    dataset = open_version(table)
     removed: list[int] = []
     updated: list[FragmentMetadata] = []
     for fragment_id, offsets in by_fragment(packed).items():
@@ -53,7 +53,7 @@ def overwrite(
     properties: Mapping[str, str] | None = None,
 ) -> int:
     """INSERT OVERWRITE and REPLACE WHERE: the rows that match go, the new ones come, in one pinned commit."""
-    dataset = DATASETS.get(table)
+    dataset = open_version(table)
     removed: list[int] = []
     updated: list[FragmentMetadata] = []
     for fragment in dataset.get_fragments():

@@ -16,7 +16,7 @@ import lance
 import numpy as np
 import pyarrow as pa
 
-from headwater.spark.tables import DATASETS, TableRef
+from headwater.spark.tables import TableRef, open_version
 from headwater.types import convert_batch, is_blob, wire_schema
 
 BATCH_BYTES = 4 << 20
@@ -106,7 +106,7 @@ def _slices(extent: Extent, target: int) -> list[dict[str, Any]]:
 
 def plan(scan: Scan, parallelism: int) -> list[dict[str, Any]]:
     """The parts of a scan. A search, a small limit and a filter an index answers with few rows are one part."""
-    dataset = DATASETS.get(scan.table)
+    dataset = open_version(scan.table)
     if scan.search is not None:
         return [{}]
     metadata = [fragment.metadata for fragment in dataset.get_fragments()]
@@ -168,7 +168,7 @@ def unpack(text: str) -> list[int]:
 
 def count(scan: Scan) -> int:
     """count(*) from the manifest, or with a filter from an index or a scan of the filter's columns."""
-    dataset = DATASETS.get(scan.table)
+    dataset = open_version(scan.table)
     if scan.filter is None or indexed(dataset, scan.filter):
         return int(dataset.count_rows(filter=scan.filter))
     return int(dataset.scanner(columns=[], filter=scan.filter, with_row_id=True, use_scalar_index=False).count_rows())
@@ -181,12 +181,12 @@ def count_part(scan: Scan, part: dict[str, Any]) -> int:
 def _dataset(scan: Scan, part: dict[str, Any]) -> lance.LanceDataset:
     """The version a part is read at: a stream's parts each name their own."""
     table = scan.table if "version" not in part else dataclasses.replace(scan.table, version=part["version"])
-    return DATASETS.get(table)
+    return open_version(table)
 
 
 def output_schema(scan: Scan) -> pa.Schema:
     """The wire schema of the batches that `read` yields."""
-    return wire_schema(_lance_output(DATASETS.get(scan.table), scan))
+    return wire_schema(_lance_output(open_version(scan.table), scan))
 
 
 def _lance_output(dataset: lance.LanceDataset, scan: Scan) -> pa.Schema:

@@ -19,7 +19,7 @@ import lance
 from headwater.errors import InvalidInputError, InvalidTableStateError
 from headwater.spark.history import APPEND, CHANGE, SAME, at, step
 from headwater.spark.scan import Extent, divide
-from headwater.spark.tables import DATASETS, TableRef
+from headwater.spark.tables import TableRef, open_version
 
 Offset = dict[str, int]
 CONSUMER = "headwater-stream-"
@@ -74,7 +74,7 @@ def latest(
 
 
 def _through_snapshot(table: TableRef, start: Offset, max_versions: int | None, max_rows: int | None) -> Offset:
-    fragments = DATASETS.get(at(table, start["version"])).get_fragments()
+    fragments = open_version(at(table, start["version"])).get_fragments()
     done, rows = start["fragments"], 0
     while done < len(fragments):
         size = fragments[done].metadata.num_rows
@@ -90,7 +90,7 @@ def plan(table: TableRef, start: Offset, end: Offset, parallelism: int, skip: bo
     """The parts of the batch between two offsets; each names the version it is read at."""
     parts: list[dict[str, Any]] = []
     if "fragments" in start:
-        ids = [fragment.fragment_id for fragment in DATASETS.get(at(table, start["version"])).get_fragments()]
+        ids = [fragment.fragment_id for fragment in open_version(at(table, start["version"])).get_fragments()]
         stop = end["fragments"] if "fragments" in end else len(ids)
         parts += _parts(table, start["version"], ids[start["fragments"] : stop], parallelism)
     for version in range(start["version"] + 1, end["version"] + 1):
@@ -104,7 +104,7 @@ def plan(table: TableRef, start: Offset, end: Offset, parallelism: int, skip: bo
 
 def _parts(table: TableRef, version: int, ids: list[int], parallelism: int) -> list[dict[str, Any]]:
     wanted = set(ids)
-    metadata = [fragment.metadata for fragment in DATASETS.get(at(table, version)).get_fragments()]
+    metadata = [fragment.metadata for fragment in open_version(at(table, version)).get_fragments()]
     extents = [Extent(fragment.id, fragment.num_rows) for fragment in metadata if fragment.id in wanted]
     return [{**part, "version": version} for part in divide(extents, parallelism, splittable=False)]
 

@@ -6,16 +6,12 @@ answered, so an executor can read and write data files and cannot talk to the ca
 
 from __future__ import annotations
 
-import threading
-from collections import OrderedDict
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import lance
 
 from headwater.errors import TableNotFoundError, TableVersionNotFoundError
-
-CACHED_DATASETS = 32
 
 
 @dataclass(frozen=True)
@@ -42,38 +38,13 @@ class TableRef:
         )
 
 
-class DatasetCache:
-    """Open datasets of this process by location and version: a version never changes, so neither does an entry."""
+def open_version(table: TableRef) -> lance.LanceDataset:
+    """The table at its version, or at the newest when it names none; a handle of the caller's own.
 
-    def __init__(self, limit: int = CACHED_DATASETS) -> None:
-        self._lock = threading.Lock()
-        self._open: OrderedDict[tuple[str, int, str], lance.LanceDataset] = OrderedDict()
-        self._limit = limit
-
-    def get(self, table: TableRef) -> lance.LanceDataset:
-        if table.version is None:
-            return open_latest(table)
-        key = (table.uri, table.version, repr(sorted(table.storage_options.items())))
-        with self._lock:
-            found = self._open.get(key)
-            if found is not None:
-                self._open.move_to_end(key)
-                return found
-        dataset = _open(table, table.version)
-        self.put(table, dataset)
-        return dataset
-
-    def own(self, table: TableRef) -> lance.LanceDataset:
-        """A handle of the caller's own, for calls that change it (building an index): a shared one may be in use."""
-        shared = self.get(table)
-        return shared.checkout_version(shared.version)
-
-    def put(self, table: TableRef, dataset: lance.LanceDataset) -> None:
-        key = (table.uri, dataset.version, repr(sorted(table.storage_options.items())))
-        with self._lock:
-            self._open[key] = dataset
-            while len(self._open) > self._limit:
-                self._open.popitem(last=False)
+    All handles share one session, so manifests, file metadata and index pages are read once per process, and an open
+    only asks whether the manifest is still the one it was: a table dropped and made again is never served from memory.
+    """
+    return _open(table, table.version)
 
 
 def open_latest(table: TableRef) -> lance.LanceDataset:
@@ -82,7 +53,7 @@ def open_latest(table: TableRef) -> lance.LanceDataset:
 
 def _open(table: TableRef, version: int | None) -> lance.LanceDataset:
     try:
-        return lance.dataset(table.uri, version=version, storage_options=table.storage_options or None)
+        return lance.dataset(table.uri, version=version, storage_options=table.storage_options or None, session=SESSION)
     except (ValueError, OSError) as error:
         text = str(error)
         if version is not None and ("not found" in text.lower() or "does not exist" in text.lower()):
@@ -94,4 +65,4 @@ def _open(table: TableRef, version: int | None) -> lance.LanceDataset:
         raise
 
 
-DATASETS = DatasetCache()
+SESSION = lance.Session()

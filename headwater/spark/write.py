@@ -15,7 +15,7 @@ from lance.fragment import RowIdSequence, write_fragments
 
 from headwater.spark.commit import fragment_from
 from headwater.spark.scan import ROW_ID
-from headwater.spark.tables import DATASETS, TableRef
+from headwater.spark.tables import TableRef, open_version
 from headwater.types import aligned, convert_batch, written_schema
 
 ROWS_PER_FILE = 1 << 20
@@ -27,7 +27,7 @@ def write(table: TableRef, batches: Iterable[pa.RecordBatch], arrow: str | None 
 
     `arrow` is the schema (IPC, hex) of a table that has no version yet, or whose next version has another one.
     """
-    dataset = DATASETS.get(table) if arrow is None else None
+    dataset = open_version(table) if arrow is None else None
     schema = _schema(dataset, arrow)
     source = iter(batches)
     first = next(source, None)
@@ -62,7 +62,7 @@ def rewrite(table: TableRef, batches: Iterable[pa.RecordBatch]) -> list[dict[str
             yield batch.drop_columns([ROW_ID])
 
     fragments = write(table, split())
-    if not DATASETS.get(table).has_stable_row_ids:
+    if not open_version(table).has_stable_row_ids:
         return fragments
     known: list[Any] = pa.chunked_array(ids, pa.int64()).to_pylist()
     return list(_with_row_ids(fragments, known))
