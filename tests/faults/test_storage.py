@@ -241,3 +241,21 @@ def test_a_full_disk_is_a_named_error_and_nothing_is_lost(tmp_path: Path, mode: 
         if code != "done":
             assert perform(namespace, call("create_table", f"new{number}", rows=3)) is None
     check_sound(root, mode, leaks=limit > 0)
+
+
+class DropsFirst(WrappedStore):
+    """Right before the marker of a declared table is written, another writer drops that table."""
+
+    def put(self, key: str, data: bytes, mode: PutMode = PutMode.OVERWRITE, durable: bool = True) -> None:
+        if key.endswith("/.lance-reserved"):
+            root = str(getattr(self.inner, "root", ""))
+            assert perform(DirectoryNamespace(root=root), call("drop_table", "new")) is None
+        super().put(key, data, mode, durable)
+
+
+def test_a_declared_table_that_is_dropped_at_once_does_not_come_back_as_a_folder(tmp_path: Path) -> None:
+    root = str(tmp_path)
+    prepared(root, "compat")
+    operations(DropsFirst(LocalStore(root)), root, "compat").declare_table(NEW, None, {})
+    assert DirectoryNamespace(root=root).list_tables(api.ListTablesRequest(id=[])).tables == ["r"]
+    assert not (tmp_path / "new.lance" / ".lance-reserved").exists()
