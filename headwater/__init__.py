@@ -2,12 +2,33 @@
 
     Python, REST, CLI, Spark ──> namespace (the Lance semantics, once) ──> registry ──> store
 
-Start with `headwater.connect("dir", {"root": "./lake"})` or `headwater.Catalog("./lake")`.
+Start with `headwater.Catalog("./lake")` or `headwater.connect("dir", {"root": "./lake"})`.
 """
 
-from headwater.catalog import Catalog, CatalogTable
-from headwater.config import connect, open_catalog
-from headwater.namespace.directory import DirectoryNamespace
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from headwater.catalog import Catalog, CatalogTable
+    from headwater.config import connect, open_catalog
+    from headwater.namespace.directory import DirectoryNamespace
 
 __all__ = ["Catalog", "CatalogTable", "DirectoryNamespace", "connect", "open_catalog"]
 __version__ = "0.1.0"
+
+_HOMES = {
+    "Catalog": "headwater.catalog",
+    "CatalogTable": "headwater.catalog",
+    "DirectoryNamespace": "headwater.namespace.directory",
+    "connect": "headwater.config",
+    "open_catalog": "headwater.config",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Exports are imported when first used: the metastore and the command line do without pylance."""
+    if name not in _HOMES:
+        raise AttributeError(f"module 'headwater' has no attribute {name!r}")
+    return getattr(importlib.import_module(_HOMES[name]), name)
