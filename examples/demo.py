@@ -144,7 +144,7 @@ def show_tree(spark: SparkSession) -> None:
 NEXT = """
 Try next:
     headwater --help                                   the same catalog from the command line
-    headwater serve --root {folder}                    and over REST, for pylance, LanceDB, lance-spark, curl
+    headwater serve {folder}                    and over REST, for pylance, LanceDB, lance-spark, curl
     python - <<'END'
     from pyspark.sql import SparkSession
     from headwater.spark import configure

@@ -23,6 +23,7 @@ def kill_writers(root: str, mode: str, kills: int, writers: int, seed: int) -> N
     }
     for process in running.values():
         process.start()
+    wait_for_work(root)
     try:
         for _ in range(kills):
             time.sleep(moments.uniform(0.02, 0.25))
@@ -33,6 +34,14 @@ def kill_writers(root: str, mode: str, kills: int, writers: int, seed: int) -> N
     finally:
         for process in running.values():
             kill(process)
+
+
+def wait_for_work(root: str) -> None:
+    """Until the writers have begun: killing them while they start would prove nothing."""
+    deadline = time.monotonic() + 60
+    while not Path(root).is_dir() or not any(Path(root).iterdir()):
+        assert time.monotonic() < deadline, "no writer ever began"
+        time.sleep(0.05)
 
 
 def check_usable(root: str, mode: str) -> None:
