@@ -198,8 +198,11 @@ def main() -> None:
     )
     with tempfile.TemporaryDirectory() as folder:
         scratch = Path(folder)
-        threads(report, scratch, 1000)
-        processes(report, scratch, 1000)
+        for size in (1_000,) if quick else (1_000, 10_000):
+            folder_of_size = scratch / f"shared-{size}"
+            folder_of_size.mkdir()
+            threads(report, folder_of_size, size)
+            processes(report, folder_of_size, size)
         writes(report, scratch, (10, 1_000 if quick else 10_000))
         footprint(report, scratch)
         reads(report, scratch, (1_000,) if quick else (1_000, 10_000))

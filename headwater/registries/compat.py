@@ -45,7 +45,7 @@ class CompatRegistry:
             return rows
         found: list[str] = []
         known = set(rows)
-        candidates = (name for name in self.listing.names_after(after) if name not in known)
+        candidates = (name for name in self.listing.names_after(after, limit) if name not in known)
         for name in merge(rows, candidates):
             if limit is not None and len(found) == limit:
                 break

@@ -69,10 +69,10 @@ def has_version(store: Store, folder: str) -> bool:
 def is_table_folder(store: Store, folder: str) -> bool:
     """Whether a listing shows the folder: it is not empty and not deregistered. Two stats on local disk, mostly."""
     if isinstance(store, LocalStore):
-        path = os.path.join(store.root, folder)
-        if os.path.exists(f"{path}/{DEREGISTERED_MARKER}"):
+        path = f"{store.root}/{folder}"
+        if os.access(f"{path}/{DEREGISTERED_MARKER}", os.F_OK):  # cheaper than a stat that raises for most
             return False
-        if os.path.exists(f"{path}/{VERSIONS}"):
+        if os.access(f"{path}/{VERSIONS}", os.F_OK):
             return True
         if not os.path.isdir(path):
             return False

@@ -6,9 +6,8 @@ folders of the early document (lance-catalog-early.md, "Table Existence").
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import islice
+from heapq import nsmallest
 
 from headwater.clock import Clock
 from headwater.errors import (
@@ -64,7 +63,7 @@ class ListingRegistry:
         if kind is not Kind.TABLE or not parent.is_root:
             return []
         found: list[str] = []
-        for name in self.names_after(after):
+        for name in self.names_after(after, limit):
             if limit is not None and len(found) == limit:
                 break
             if self.is_table(name):
@@ -101,19 +100,25 @@ class ListingRegistry:
         for change in changes:
             self._commit(change)
 
-    def names_after(self, after: str) -> Iterator[str]:
-        """Names of folders that may be tables, sorted by bytes."""
-        suffix, start = self._suffix, len(self._suffix)
-        found = [name[: len(name) - start] for name in folder_names(self.store) if name.endswith(suffix)]
-        found.sort()
-        return (name for name in islice(found, bisect_right(found, after), None) if name + suffix not in RESERVED_NAMES)
+    def names_after(self, after: str, limit: int | None = None) -> Iterator[str]:
+        """Names of folders that may be tables, sorted by bytes; with a limit the first come without sorting all."""
+        folders = folder_names(self.store)
+        if self.early:
+            found = [name for name in folders if name not in RESERVED_NAMES]
+        else:  # no reserved name has the suffix
+            found = [name[: -len(TABLE_SUFFIX)] for name in folders if name.endswith(TABLE_SUFFIX)]
+        if after:
+            found = [name for name in found if name > after]
+        if limit is None or 4 * limit > len(found):
+            yield from sorted(found)
+            return
+        first = nsmallest(2 * limit, found)
+        yield from first
+        yield from sorted(name for name in found if name > first[-1])
 
     def is_table(self, name: str) -> bool:
         folder = name + self._suffix
-        # (A file name that is no Unicode text arrives with surrogates in it: nobody could ask for it by name.)
-        if not name or folder in RESERVED_NAMES or len(folder.encode(errors="replace")) > MAX_FOLDER_BYTES:
-            return False
-        if not name.isascii() and any(0xD800 <= ord(char) < 0xE000 for char in name):
+        if not name or folder in RESERVED_NAMES or not _is_folder_name(folder):
             return False
         if is_table_folder(self.store, folder):
             return True
@@ -175,3 +180,11 @@ class ListingRegistry:
             self.store.move_folder(old.location, new.id.name + self._suffix)
         except (KeyExistsError, KeyNotFoundError):
             raise ConcurrentModificationError(f"{old.id} or {new.id} was changed by another writer.") from None
+
+
+def _is_folder_name(folder: str) -> bool:
+    """Short enough, and Unicode text: a file name that is none arrives with surrogates, and nobody could ask for it."""
+    if folder.isascii():
+        return len(folder) <= MAX_FOLDER_BYTES
+    has_surrogates = any(0xD800 <= ord(char) < 0xE000 for char in folder)
+    return not has_surrogates and len(folder.encode()) <= MAX_FOLDER_BYTES
