@@ -120,16 +120,16 @@ class Turns:
                 self._wait(request, descriptor, self._spool)
 
     def _wait(self, request: Request, descriptor: int, spool: Spool) -> None:
-        spool.ask(request.id, [ticket.changes for ticket in request.tickets])
-        deadline = time.monotonic() + LONGEST_WAIT_S
-        while not self._is_answered(request, spool):
-            if _taken(descriptor) or time.monotonic() > deadline:
-                if self._is_answered(request, spool):
+        with spool.ask(request.id, [ticket.changes for ticket in request.tickets]):
+            deadline = time.monotonic() + LONGEST_WAIT_S
+            while not self._is_answered(request, spool):
+                if _taken(descriptor) or time.monotonic() > deadline:
+                    if self._is_answered(request, spool):
+                        return
+                    request.doubtful = not spool.withdraw(request.id)
+                    self._lead(request, spool)
                     return
-                request.doubtful = not spool.withdraw(request.id)
-                self._lead(request, spool)
-                return
-            time.sleep(LOOK_EVERY_S)
+                time.sleep(LOOK_EVERY_S)
 
     def _is_answered(self, request: Request, spool: Spool) -> bool:
         answers = spool.answers(request.id)

@@ -8,9 +8,11 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import time
 from collections.abc import Sequence
+from typing import IO
 
 import msgspec
 
@@ -30,15 +32,16 @@ class Spool:
     def __init__(self, root: str) -> None:
         self._folder = os.path.join(root, SPOOL)
 
-    def ask(self, id: str, groups: Sequence[Sequence[Change]]) -> None:
-        self._write(id, "ask", encode_changes(groups))
+    def ask(self, id: str, groups: Sequence[Sequence[Change]]) -> IO[bytes]:
+        """Leave a request. The file answered is locked; close it when the wait is over, as the owner's death does."""
+        return self._write(id, "ask", encode_changes(groups))
 
     def claim(self) -> list[tuple[str, list[list[Change]]]]:
         """Take every request that waits."""
         claimed = []
         for name in self._names():
             id, _, state = name.partition(".")
-            if not self._is_stale(name) and state == "ask":
+            if not self._is_stale(name) and state == "ask" and not self._is_orphan(name):
                 with contextlib.suppress(FileNotFoundError, ValueError):
                     self._rename(id, "ask", "taken")
                     claimed.append((id, decode_changes(self._read(id, "taken"))))
@@ -57,7 +60,7 @@ class Spool:
         with contextlib.suppress(LanceNamespaceError):
             if self.is_claimed(id):
                 messages = [None if error is None else str(error) for error in errors]
-                self._write(id, "answer", msgspec.json.encode(messages))
+                self._write(id, "answer", msgspec.json.encode(messages)).close()
                 self._remove(id, "taken")
 
     def answers(self, id: str) -> list[BaseException | None] | None:
@@ -91,13 +94,29 @@ class Spool:
             pass
         return True
 
-    def _write(self, id: str, state: str, data: bytes) -> None:
+    def _is_orphan(self, name: str) -> bool:
+        """A request that its owner no longer locks is of a process that died: nobody wants it done any more."""
+        path = os.path.join(self._folder, name)
+        try:
+            with open(path, "rb") as file:
+                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+                os.unlink(path)
+        except BlockingIOError:
+            return False
+        except FileNotFoundError:
+            pass
+        return True
+
+    def _write(self, id: str, state: str, data: bytes) -> IO[bytes]:
         temporary = self._path(id, f"{state}-writing")
         try:
             os.makedirs(self._folder, exist_ok=True)
-            with open(temporary, "wb") as file:
-                file.write(data)
+            file = open(temporary, "wb")  # noqa: SIM115 (the caller closes it)
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            file.write(data)
+            file.flush()
             os.rename(temporary, self._path(id, state))
+            return file
         except OSError as error:
             with contextlib.suppress(OSError):
                 os.unlink(temporary)
