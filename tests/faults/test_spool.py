@@ -134,3 +134,12 @@ def test_a_request_that_makes_no_sense_harms_nobody(root: str, body: bytes) -> N
     assert perform(DirectoryNamespace(root=root, **MODES["V2"]), call("create_namespace", "next")) is None
     assert names(root) == ["first", "next"]
     assert spool.STALE_S > queue.LONGEST_WAIT_S
+
+
+def test_a_request_whose_owner_is_gone_is_never_taken(tmp_path: Path) -> None:
+    requests = spool.Spool(str(tmp_path))
+    waiting = requests.ask("alive", [[]])
+    requests.ask("dead", [[]]).close()  # as the death of a process closes its files
+    assert [id for id, _ in requests.claim()] == ["alive"]
+    assert sorted(os.listdir(tmp_path / SPOOL)) == ["alive.taken"]
+    waiting.close()
