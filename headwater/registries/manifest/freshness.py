@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from typing import Protocol
 
 from headwater.errors import CorruptFileError
@@ -13,8 +14,8 @@ from headwater.store import LocalStore, Store
 class Freshness(Protocol):
     """Notices that the table has moved on from a version."""
 
-    def exists(self) -> bool:
-        """Whether the table has any version at all."""
+    def newest(self) -> tuple[int, str] | None:
+        """The newest version and the naming scheme of its manifest; None: there is no table."""
         ...
 
     def mark(self) -> object:
@@ -36,12 +37,11 @@ class LocalFreshness:
     def __init__(self, store: LocalStore) -> None:
         self._folder = os.path.join(store.root, MANIFEST, VERSIONS)
 
-    def exists(self) -> bool:
+    def newest(self) -> tuple[int, str] | None:
         try:
-            with os.scandir(self._folder) as items:
-                return any(manifest_version(item.name) for item in items)
+            return _newest(os.listdir(self._folder))
         except FileNotFoundError:
-            return False
+            return None
         except OSError as error:
             raise CorruptFileError(MANIFEST, f"its versions cannot be listed ({error.strerror})") from None
 
@@ -63,19 +63,20 @@ class ListedFreshness:
     def __init__(self, store: Store) -> None:
         self._store = store
 
-    def exists(self) -> bool:
-        return self._newest() > 0
+    def newest(self) -> tuple[int, str] | None:
+        entries = self._store.children(f"{MANIFEST}/{VERSIONS}").entries
+        return _newest(entry.key.rsplit("/", 1)[-1] for entry in entries)
 
     def mark(self) -> object:
         return None
 
     def moved(self, version: int, mark: object) -> bool:
-        return self._newest() != version
+        newest = self.newest()
+        return newest is None or newest[0] != version
 
-    def _newest(self) -> int:
-        entries = self._store.children(f"{MANIFEST}/{VERSIONS}").entries
-        found = (manifest_version(entry.key.rsplit("/", 1)[-1]) for entry in entries)
-        return max((item[0] for item in found if item), default=0)
+
+def _newest(names: Iterable[str]) -> tuple[int, str] | None:
+    return max((found for name in names if (found := manifest_version(name))), default=None)
 
 
 def freshness_of(store: Store) -> Freshness:

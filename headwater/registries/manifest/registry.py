@@ -13,7 +13,8 @@ from headwater.registries.layout import hashed_folder
 from headwater.registries.manifest.freshness import LocalFreshness, freshness_of
 from headwater.registries.manifest.index import Index
 from headwater.registries.manifest.queue import GroupCommit, Request, Ticket, Turns, turn
-from headwater.registries.manifest.table import Difference, ManifestTable, Snapshot
+from headwater.registries.manifest.snapshot import Difference, Snapshot
+from headwater.registries.manifest.table import ManifestTable
 from headwater.registry import Capabilities, Draft, Kind
 from headwater.store import Store
 
@@ -107,7 +108,7 @@ class ManifestRegistry:
                 self._reload()
             assert self._snapshot is not None
             if not self._is_managed():
-                self.table.manage_versions(self._snapshot)
+                self.table.manage_versions()
                 self._reload()
             self.managed = True
 
@@ -129,20 +130,17 @@ class ManifestRegistry:
 
     def _fresh(self) -> Index:
         """The index, not older than this call."""
-        if self._snapshot is None:
-            if self._freshness.exists():
-                self._reload()
-        elif self._freshness.moved(self._snapshot.version, self._mark):
+        if self._snapshot is None or self._freshness.moved(self._snapshot.version, self._mark):
             self._reload()
         return self._index
 
     def _reload(self) -> None:
-        if self._snapshot is not None and not self._freshness.exists():
+        mark, newest = self._freshness.mark(), self._freshness.newest()
+        if newest is None:
             self._snapshot, self._index, self._mark = None, Index(), None
             return
-        self._mark = self._freshness.mark()
-        snapshot, difference = self.table.load(self._snapshot)
-        self._take(snapshot, difference)
+        self._take(*self.table.load(newest, self._snapshot))
+        self._mark = mark
 
     def _take(self, snapshot: Snapshot, difference: Difference) -> None:
         for key in difference.removed:
@@ -208,7 +206,7 @@ class ManifestRegistry:
                 "This catalog exists and does not manage table versions: call enable_table_version_management() once, "
                 "or open it without table_version_management."
             )
-        self.table.manage_versions(self._snapshot)
+        self.table.manage_versions()
         self._reload()
 
     def _commit(self, base: Snapshot, draft: Draft, note: dict[str, str]) -> None:

@@ -5,7 +5,7 @@ A row that is no object we know (a kind from the future, broken JSON) is kept as
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -29,7 +29,22 @@ SCHEMA = pa.schema(
         pa.field("created_at", pa.timestamp("us", "UTC")),
     ]
 )
+OWN = ("object_id", "object_type", "location", "metadata", "created_at")
+"""The columns that Headwater fills."""
 REQUIRED = ("object_id", "object_type", "location", "metadata", "base_objects")
+
+
+class _Row(msgspec.Struct):
+    object_id: str
+    object_type: str
+    location: str | None = None
+    metadata: str | None = None
+    created_at: datetime | None = None
+
+
+class _Change(msgspec.Struct):
+    removed: list[str]
+    added: list[_Row]
 
 
 class Codec:
@@ -64,6 +79,18 @@ class Codec:
             "created_at": datetime.fromtimestamp(now_ms / 1000, UTC),
         }
         return tuple(values.get(name) for name in self.schema.names)
+
+    def to_json(self, removed: Iterable[str], added: Sequence[Row]) -> str:
+        """A change of the table as text: ids whose rows go, and rows that `encode` has made."""
+        rows = [{name: row[self._at[name]] for name in OWN if name in self._at} for row in added]
+        return msgspec.json.encode({"removed": sorted(removed), "added": rows}).decode()
+
+    def from_json(self, data: str) -> tuple[frozenset[str], list[Row]]:
+        """The change again, or ValueError."""
+        change = msgspec.json.decode(data, type=_Change)
+        return frozenset(change.removed), [
+            tuple(getattr(row, name) if name in OWN else None for name in self.schema.names) for row in change.added
+        ]
 
     def to_arrow(self, rows: Sequence[Row]) -> pa.Table:
         columns = list(zip(*rows, strict=True)) if rows else [()] * len(self.schema)

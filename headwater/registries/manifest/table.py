@@ -1,63 +1,54 @@
 """The `__manifest` table on storage: load it, follow what others commit, commit at exactly the version read.
 
-Fragments are kept like a binary counter: a commit writes its rows together with those of every fragment
-not much larger than what it writes, so a table of n rows has about log n fragments, each commit rewrites
-about log n rows, and a reader that is one commit behind reads one small file.
+A commit is one data file and one manifest, which is created if absent. A plain table (`Manifest.is_plain`) is
+committed to by writing the manifest here; any other by pylance, through `commit_exactly`, which ends in the same step.
 """
 
 from __future__ import annotations
 
+import os
+import tempfile
+import uuid
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import replace
 from datetime import timedelta
-from typing import Any
 
 import lance
+from lance.file import LanceFileWriter
 from lance.fragment import FragmentMetadata, LanceFragment
 
 from headwater.clock import Clock
-from headwater.errors import CommitStateUnknownError, CorruptFileError, InternalError, LanceNamespaceError
-from headwater.registries.layout import MANIFEST
+from headwater.errors import (
+    CommitStateUnknownError,
+    ConcurrentModificationError,
+    CorruptFileError,
+    InternalError,
+    LanceNamespaceError,
+)
+from headwater.registries.layout import MANIFEST, VERSIONS, manifest_name
+from headwater.registries.manifest.format import DataFile, Manifest, parse_manifest
 from headwater.registries.manifest.rows import SCHEMA, Codec, Row
-from headwater.registries.manifest.settings import MANAGED, Settings, parse_settings
+from headwater.registries.manifest.settings import MANAGED, parse_settings
+from headwater.registries.manifest.snapshot import (
+    Difference,
+    Fragment,
+    Plan,
+    Snapshot,
+    after_commit,
+    difference,
+    follow,
+    join,
+    note_changes,
+    plan_commit,
+)
 from headwater.registries.manifest.threads import on_own_thread
 from headwater.registries.slot import commit_exactly, data_keys
-from headwater.store import Store, probe
+from headwater.store import KeyNotFoundError, Store, create, probe
 
 FILE_FORMAT = "2.2"
 KEPT_VERSIONS = 64
-REWRITE_ROWS = 1024
-"""A fragment of at most so many rows is written anew without its dead rows; a larger one gets a deletion file."""
-
-
-@dataclass(frozen=True)
-class Fragment:
-    """One fragment: what identifies its content, and its live rows by object id."""
-
-    signature: tuple[Any, ...]
-    rows: Mapping[str, Row]
-
-
-@dataclass(frozen=True)
-class Snapshot:
-    """The table at one version, wholly in memory."""
-
-    dataset: lance.LanceDataset
-    codec: Codec
-    fragments: Mapping[int, Fragment]
-    settings: Settings
-
-    @property
-    def version(self) -> int:
-        return int(self.dataset.version)
-
-
-@dataclass(frozen=True)
-class Difference:
-    """What changed between two snapshots. A row that was rewritten elsewhere unchanged is in neither."""
-
-    removed: frozenset[str] = frozenset()
-    added: Mapping[str, Row] = field(default_factory=dict)
+FOLLOWED_VERSIONS = 16
+"""Who is further behind than this loads the table anew."""
 
 
 class ManifestTable:
@@ -68,6 +59,8 @@ class ManifestTable:
         self.uri = uri
         self.storage_options = storage_options
         self.clock = clock
+        self._dataset: lance.LanceDataset | None = None
+        self._layouts: dict[bytes, DataFile] = {}
 
     @on_own_thread
     def create(self) -> None:
@@ -86,32 +79,58 @@ class ManifestTable:
                 raise _not_written(error) from None
 
     @on_own_thread
-    def manage_versions(self, base: Snapshot) -> None:
+    def manage_versions(self) -> None:
         """Say in the table's metadata that the catalog manages table versions. Doing it twice changes nothing."""
-        base.settings.check_writable()
         try:
-            dataset = self._newest(base)
+            dataset = lance.dataset(self.uri, storage_options=self.storage_options or None)
             parse_settings(dataset.metadata).check_writable()
             dataset.update_metadata(MANAGED)
         except (OSError, ValueError, RuntimeError) as error:
             raise _damaged(error) from None
 
-    @on_own_thread
-    def load(self, before: Snapshot | None) -> tuple[Snapshot, Difference]:
-        """The newest state, and how it differs from an earlier one. Fragments known from it are not read again."""
+    def load(self, newest: tuple[int, str], before: Snapshot | None) -> tuple[Snapshot, Difference]:
+        """The newest state, and how it differs from an earlier one.
+
+        A few commits of Headwater's are followed by their manifests alone; else unknown fragments are read.
+        """
         try:
-            dataset = self._newest(before)
-            settings = parse_settings(dataset.metadata)
-            settings.check_readable()
-            codec = Codec(dataset.schema)
-            known = before.fragments if before and before.codec.schema == codec.schema else {}
-            fragments = {
-                item.fragment_id: _read(item, known.get(item.fragment_id), codec) for item in dataset.get_fragments()
-            }
+            followed = self._follow(newest[0], before) if before and before.scheme == newest[1] else None
+            return followed or self._load(newest, before)
         except (OSError, ValueError, RuntimeError) as error:
             raise _damaged(error) from None
-        snapshot = Snapshot(dataset, codec, fragments, settings)
-        return snapshot, _difference(before.fragments if before else {}, fragments)
+
+    def _follow(self, newest: int, before: Snapshot) -> tuple[Snapshot, Difference] | None:
+        if not before.version <= newest <= before.version + FOLLOWED_VERSIONS:
+            return None
+        snapshot, changed = before, Difference()
+        while snapshot.version < newest:
+            try:
+                step = follow(snapshot, self._manifest(snapshot.version + 1, before.scheme))
+            except KeyNotFoundError:
+                return None
+            if step is None:
+                return None
+            snapshot, changed = step[0], join(changed, step[1])
+        snapshot.settings.check_readable()
+        return snapshot, changed
+
+    @on_own_thread
+    def _load(self, newest: tuple[int, str], before: Snapshot | None) -> tuple[Snapshot, Difference]:
+        manifest = self._manifest(*newest)
+        settings = parse_settings(manifest.metadata)
+        settings.check_readable()
+        dataset = self._at(manifest.version)
+        codec = Codec(dataset.schema)
+        known = before.fragments if before and before.manifest.schema == manifest.schema else {}
+        fragments: dict[int, Fragment] = {}
+        for id, signature in manifest.fragments.items():
+            found = known.get(id)
+            if found is None or found.signature != signature:
+                rows = codec.from_arrow(dataset.get_fragment(id).to_table())
+                found = Fragment(signature, {codec.object_id(row): row for row in rows})
+            fragments[id] = found
+        snapshot = Snapshot(manifest, newest[1], codec, fragments, settings)
+        return snapshot, difference(before.fragments if before else {}, fragments)
 
     @on_own_thread
     def commit(self, base: Snapshot, removed: Iterable[str], added: Sequence[Row], note: Mapping[str, str]) -> Snapshot:
@@ -121,11 +140,62 @@ class ManifestTable:
         """
         base.settings.check_writable()
         gone = frozenset(removed)
-        plan = _plan(base.fragments, gone, len(added))
-        rows = [*added, *(row for id in plan.merged for key, row in base.fragments[id].rows.items() if key not in gone)]
+        plan = plan_commit(base.fragments, gone, len(added))
+        rows = plan.rows(base, gone, added)
+        properties = note_changes(base.codec, note, gone, added)
+        if base.manifest.is_plain and not plan.punctured:
+            manifest = self._commit(base, plan, rows, properties)
+        else:
+            manifest = self._commit_through_pylance(base, plan, gone, rows, properties)
+        return after_commit(base, manifest, gone, rows)
+
+    def find_note(self, snapshot: Snapshot, key: str) -> str | None:
+        """What a recent commit noted under the key; None if none did."""
+        for version in range(snapshot.version, max(snapshot.version - KEPT_VERSIONS, 0), -1):
+            try:
+                made = self._manifest(version, snapshot.scheme).transaction
+            except (KeyNotFoundError, ValueError):
+                return None
+            if made is not None and key in made.properties:
+                return made.properties[key]
+        return None
+
+    @on_own_thread
+    def clean_up(self, snapshot: Snapshot) -> None:
+        """Forget old versions, so that the table's size follows the catalog's and not its history."""
         try:
-            new = [self._write(base, rows)] if rows else []
-            updated, emptied = self._delete(base, {id: gone & base.fragments[id].rows.keys() for id in plan.punctured})
+            self._at(snapshot.version).cleanup_old_versions(older_than=timedelta(0), retain_versions=KEPT_VERSIONS)
+        except (OSError, ValueError, RuntimeError):
+            return  # Another writer may be cleaning up as well; the next one of us finishes it.
+
+    def _commit(self, base: Snapshot, plan: Plan, rows: Sequence[Row], note: Mapping[str, str]) -> Manifest:
+        try:
+            file = self._write(base, rows) if rows else None
+        except (OSError, ValueError, RuntimeError) as error:
+            raise _not_written(error) from None
+        manifest, data = base.manifest.successor(
+            plan.merged, file, len(rows), note, str(uuid.UUID(self.clock.hex(32), version=4)), self.clock.now_ms()
+        )
+        taken = False
+        try:
+            taken = create(self.store, _key(base.version + 1, base.scheme), data)
+        except CommitStateUnknownError:
+            taken = True  # It may have landed, and then the file is the catalog's.
+            raise
+        finally:
+            if file is not None and not taken:
+                self.store.delete(f"{MANIFEST}/data/{file.path}")
+        if not taken:
+            raise ConcurrentModificationError(f"Another writer committed to {MANIFEST} first.")
+        return manifest
+
+    def _commit_through_pylance(
+        self, base: Snapshot, plan: Plan, gone: frozenset[str], rows: Sequence[Row], note: Mapping[str, str]
+    ) -> Manifest:
+        dataset = self._at(base.version)
+        try:
+            new = [self._write_fragment(base, rows)] if rows else []
+            updated, emptied = _delete(dataset, {id: gone & base.fragments[id].rows.keys() for id in plan.punctured})
         except (OSError, ValueError, RuntimeError) as error:
             raise _not_written(error) from None
         operation = lance.LanceOperation.Update(
@@ -134,122 +204,84 @@ class ManifestTable:
         keys = [*data_keys(MANIFEST, new), *_deletion_keys(updated)]
         transaction = lance.Transaction(base.version, operation, transaction_properties=dict(note))
         try:
-            dataset = commit_exactly(
-                self.store, MANIFEST, base.dataset, transaction, keys, self.storage_options or None
-            )
+            commit_exactly(self.store, MANIFEST, dataset, transaction, keys, self.storage_options or None)
         except CommitStateUnknownError:
             raise  # It may have landed, and then these files are the catalog.
         except LanceNamespaceError:
             for key in keys:
                 self.store.delete(key)
             raise
-        return self._after(base, dataset, gone, rows)
+        return self._manifest(base.version + 1, base.scheme)
 
-    @on_own_thread
-    def find_note(self, snapshot: Snapshot, key: str) -> str | None:
-        """What a recent commit noted under the key; None if none did."""
-        for version in range(snapshot.version, max(snapshot.version - KEPT_VERSIONS, 0), -1):
-            try:
-                transaction = snapshot.dataset.read_transaction(version)
-            except (OSError, ValueError, RuntimeError):
-                return None
-            properties = (transaction.transaction_properties if transaction else None) or {}
-            if key in properties:
-                return str(properties[key])
-        return None
+    def _write(self, base: Snapshot, rows: Sequence[Row]) -> DataFile:
+        """A durable data file. How columns lie in one is learned from pylance, once for each schema."""
+        layout = self._layouts.get(base.manifest.schema)
+        if layout is None:
+            file = self._write_fragment(base, rows).files[0]
+            self.store.sync([f"{MANIFEST}/data/{file.path}"])
+            layout = self._layouts[base.manifest.schema] = DataFile(
+                file.path,
+                tuple(file.fields),
+                tuple(file.column_indices),
+                file.file_major_version,
+                file.file_minor_version,
+                file.file_size_bytes or 0,
+            )
+            return layout
+        data = _encode(base.codec, rows, base.manifest.data_version)
+        path = f"{self.clock.hex(16)}.lance"
+        self.store.put(f"{MANIFEST}/data/{path}", data)
+        return replace(layout, path=path, size=len(data))
 
-    @on_own_thread
-    def clean_up(self, snapshot: Snapshot) -> None:
-        """Forget old versions, so that the table's size follows the catalog's and not its history."""
-        try:
-            snapshot.dataset.cleanup_old_versions(older_than=timedelta(0), retain_versions=KEPT_VERSIONS)
-        except (OSError, ValueError, RuntimeError):
-            return  # Another writer may be cleaning up as well; the next one of us finishes it.
-
-    def _newest(self, before: Snapshot | None) -> lance.LanceDataset:
-        if before is not None:
-            latest = before.dataset.latest_version
-            if latest >= before.version:
-                return before.dataset.checkout_version(latest)
-        return lance.dataset(self.uri, storage_options=self.storage_options or None)
-
-    def _write(self, base: Snapshot, rows: Sequence[Row]) -> FragmentMetadata:
+    def _write_fragment(self, base: Snapshot, rows: Sequence[Row]) -> FragmentMetadata:
         return LanceFragment.create(
             self.uri,
             base.codec.to_arrow(rows),
-            data_storage_version=base.dataset.data_storage_version,
+            data_storage_version=base.manifest.data_version,
             storage_options=self.storage_options or None,
         )
 
-    def _delete(self, base: Snapshot, dead: Mapping[int, Iterable[str]]) -> tuple[list[FragmentMetadata], list[int]]:
-        updated: list[FragmentMetadata] = []
-        emptied: list[int] = []
-        for id, keys in dead.items():
-            listed = ", ".join("'" + key.replace("'", "''") + "'" for key in sorted(keys))
-            metadata = base.dataset.get_fragment(id).delete(f"object_id IN ({listed})")
-            if metadata is None:
-                emptied.append(id)
-            else:
-                updated.append(metadata)
-        return updated, emptied
+    def _manifest(self, version: int, scheme: str) -> Manifest:
+        return parse_manifest(self.store.get(_key(version, scheme)))
 
-    def _after(
-        self, base: Snapshot, dataset: lance.LanceDataset, gone: frozenset[str], rows: Sequence[Row]
-    ) -> Snapshot:
-        """The snapshot of our own commit, from memory."""
-        written = {base.codec.object_id(row): row for row in rows}
-        fragments: dict[int, Fragment] = {}
-        for item in dataset.get_fragments():
-            signature = _signature(item.metadata)
-            known = base.fragments.get(item.fragment_id)
-            if known is None:
-                fragments[item.fragment_id] = Fragment(signature, written)
-            elif known.signature == signature:
-                fragments[item.fragment_id] = known
-            else:
-                alive = {key: row for key, row in known.rows.items() if key not in gone}
-                fragments[item.fragment_id] = Fragment(signature, alive)
-        return Snapshot(dataset, base.codec, fragments, base.settings)
+    def _at(self, version: int) -> lance.LanceDataset:
+        if self._dataset is not None:
+            try:
+                return self._dataset.checkout_version(version)
+            except (OSError, ValueError, RuntimeError):
+                self._dataset = None  # The table was removed and made anew.
+        self._dataset = lance.dataset(self.uri, version, storage_options=self.storage_options or None)
+        return self._dataset
 
 
-@dataclass(frozen=True)
-class _Plan:
-    merged: tuple[int, ...]
-    punctured: tuple[int, ...]
+def _key(version: int, scheme: str) -> str:
+    return f"{MANIFEST}/{VERSIONS}/{manifest_name(version, scheme)}"
 
 
-def _plan(fragments: Mapping[int, Fragment], gone: frozenset[str], new_rows: int) -> _Plan:
-    """Which fragments a commit writes anew, and which large ones only get a deletion file. Pure."""
-    touched = {id for id, item in fragments.items() if gone and not gone.isdisjoint(item.rows)}
-    merged = {id for id in touched if len(fragments[id].rows) <= REWRITE_ROWS}
-    total = new_rows + sum(len(fragments[id].rows) for id in merged)
-    for id, item in sorted(fragments.items(), key=lambda pair: len(pair[1].rows)):
-        if id not in touched and len(item.rows) <= 2 * total:
-            merged.add(id)
-            total += len(item.rows)
-    return _Plan(tuple(sorted(merged)), tuple(sorted(touched - merged)))
+def _encode(codec: Codec, rows: Sequence[Row], version: str) -> bytes:
+    """Rows as a Lance file."""
+    descriptor, path = tempfile.mkstemp(".lance", "headwater-")
+    try:
+        with LanceFileWriter(path, codec.schema, version=version) as writer:
+            writer.write_batch(codec.to_arrow(rows))
+        with open(path, "rb") as file:
+            return file.read()
+    finally:
+        os.close(descriptor)
+        os.unlink(path)
 
 
-def _difference(before: Mapping[int, Fragment], after: Mapping[int, Fragment]) -> Difference:
-    fresh = [item for id, item in after.items() if before.get(id) is not item]
-    stale = [item for id, item in before.items() if after.get(id) is not item]
-    added = {key: row for item in fresh for key, row in item.rows.items()}
-    removed = frozenset(key for item in stale for key in item.rows if key not in added)
-    return Difference(removed, added)
-
-
-def _read(item: LanceFragment, known: Fragment | None, codec: Codec) -> Fragment:
-    signature = _signature(item.metadata)
-    if known is not None and known.signature == signature:
-        return known
-    rows = codec.from_arrow(item.to_table())
-    return Fragment(signature, {codec.object_id(row): row for row in rows})
-
-
-def _signature(metadata: FragmentMetadata) -> tuple[Any, ...]:
-    deletion = metadata.deletion_file
-    dead = None if deletion is None else (deletion.id, deletion.read_version, deletion.num_deleted_rows)
-    return (*(file.path for file in metadata.files), dead)
+def _delete(dataset: lance.LanceDataset, dead: Mapping[int, Iterable[str]]) -> tuple[list[FragmentMetadata], list[int]]:
+    updated: list[FragmentMetadata] = []
+    emptied: list[int] = []
+    for id, keys in dead.items():
+        listed = ", ".join("'" + key.replace("'", "''") + "'" for key in sorted(keys))
+        metadata = dataset.get_fragment(id).delete(f"object_id IN ({listed})")
+        if metadata is None:
+            emptied.append(id)
+        else:
+            updated.append(metadata)
+    return updated, emptied
 
 
 def _deletion_keys(updated: Sequence[FragmentMetadata]) -> list[str]:

@@ -1,0 +1,208 @@
+"""A version of a Lance table as its manifest file says it: read any, and write the next one of a plain table. Pure.
+
+pylance needs several milliseconds for a commit, and reads the table again after each of another process; a catalog
+commits and follows all the time. A manifest is a public format (docs/formats/directory.md): sections, each after its
+length in four bytes, of which the last is the manifest proper, then its position, two version numbers and `LANC`.
+
+Only what is wholly understood is written: `Manifest.is_plain` is false for a table with an index, stable row ids,
+other base paths, a branch, or any field that is not named here. Such a table is left to pylance.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+
+from headwater.registries.manifest.protobuf import (
+    Value,
+    as_bytes,
+    as_number,
+    number,
+    numbers,
+    packed,
+    pair,
+    pairs,
+    parse,
+    text,
+)
+
+FOOTER = struct.Struct("<QHH4s")
+LENGTH = struct.Struct("<I")
+MAGIC = b"LANC"
+
+SCHEMA, FRAGMENT, VERSION, SCHEMA_METADATA, TIMESTAMP = 1, 2, 3, 5, 7
+READER_FLAGS, WRITER_FLAGS, MAX_FRAGMENT, TRANSACTION_FILE, WRITER = 9, 10, 11, 12, 13
+DATA_FORMAT, CONFIG, TABLE_METADATA, TRANSACTION = 15, 16, 19, 23
+KEPT = frozenset({SCHEMA, SCHEMA_METADATA, READER_FLAGS, WRITER_FLAGS, WRITER, DATA_FORMAT, CONFIG, TABLE_METADATA})
+"""What the next version inherits as it is."""
+RENEWED = frozenset({FRAGMENT, VERSION, TIMESTAMP, MAX_FRAGMENT, TRANSACTION_FILE, TRANSACTION})
+
+DELETION_FILES, TABLE_CONFIG = 1, 8
+PLAIN_FLAGS = DELETION_FILES | TABLE_CONFIG
+UPDATE = 108
+
+
+@dataclass(frozen=True)
+class DataFile:
+    """One data file of a fragment: the columns it holds, where, and in which version of the file format."""
+
+    path: str
+    fields: tuple[int, ...]
+    column_indices: tuple[int, ...]
+    major: int
+    minor: int
+    size: int
+
+    def encode(self) -> bytes:
+        return b"".join(
+            (
+                text(1, self.path),
+                packed(2, self.fields),
+                packed(3, self.column_indices),
+                number(4, self.major),
+                number(5, self.minor),
+                number(6, self.size),
+            )
+        )
+
+
+@dataclass(frozen=True)
+class Transaction:
+    """What made a version: on which one it was made, what it noted, and, if it was an update, what it replaced."""
+
+    read_version: int
+    properties: Mapping[str, str]
+    removed: tuple[int, ...] = ()
+    is_update: bool = False
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """One version of a table."""
+
+    version: int
+    fragments: Mapping[int, bytes]
+    """The message of each fragment, which also identifies its content."""
+    max_fragment: int
+    inherited: bytes
+    """The fields that the next version takes over unchanged."""
+    schema: bytes
+    """Of these the ones that say what columns there are, and how files are written."""
+    metadata: Mapping[str, str]
+    data_version: str
+    is_plain: bool
+    transaction: Transaction | None
+
+    def successor(
+        self, removed: Iterable[int], file: DataFile | None, rows: int, note: Mapping[str, str], uuid: str, now_ms: int
+    ) -> tuple[Manifest, bytes]:
+        """The next version, and its manifest file: some fragments are gone, one of `rows` rows in `file` is new."""
+        gone = tuple(sorted(removed))
+        body = b"" if file is None else text(2, file.encode()) + number(4, rows)
+        update = packed(1, gone) + (text(3, body) if file else b"")
+        transaction = number(1, self.version) + text(2, uuid) + pairs(4, note) + text(UPDATE, update)
+        newest = self.max_fragment + (file is not None)
+        fragments = {id: raw for id, raw in self.fragments.items() if id not in gone}
+        if file is not None:
+            fragments[newest] = (number(1, newest) if newest else b"") + body
+        manifest = b"".join(
+            (
+                self.inherited,
+                *(text(FRAGMENT, raw) for raw in fragments.values()),
+                number(VERSION, self.version + 1),
+                text(TIMESTAMP, number(1, now_ms // 1000) + number(2, now_ms % 1000 * 1_000_000)),
+                number(MAX_FRAGMENT, newest) if newest >= 0 else b"",
+                number(TRANSACTION, 0),
+            )
+        )
+        sections = LENGTH.pack(len(transaction)) + transaction + LENGTH.pack(len(manifest)) + manifest
+        made = Transaction(self.version, note, gone, is_update=True)
+        following = replace(self, version=self.version + 1, fragments=fragments, max_fragment=newest, transaction=made)
+        return following, sections + FOOTER.pack(LENGTH.size + len(transaction), 0, 2, MAGIC)
+
+
+def parse_manifest(data: bytes) -> Manifest:
+    """The manifest in the bytes of a manifest file. ValueError: there is none."""
+    if len(data) < FOOTER.size:
+        raise ValueError("the manifest file is too short")
+    position, _, minor, magic = FOOTER.unpack(data[-FOOTER.size :])
+    if magic != MAGIC:
+        raise ValueError("the manifest file does not end as one does")
+    found: dict[int, list[Value]] = {}
+    inherited: list[bytes] = []
+    schema: list[bytes] = []
+    for field, value, raw in parse(_section(data, position)):
+        found.setdefault(field, []).append(value)
+        if field in KEPT:
+            inherited.append(raw)
+        if field in (SCHEMA, SCHEMA_METADATA, DATA_FORMAT):
+            schema.append(raw)
+    flags = _last(found, READER_FLAGS) | _last(found, WRITER_FLAGS)
+    at = found.get(TRANSACTION)
+    return Manifest(
+        version=_last(found, VERSION),
+        fragments=dict(_fragment(as_bytes(raw)) for raw in found.get(FRAGMENT, [])),
+        max_fragment=_last(found, MAX_FRAGMENT, -1),
+        inherited=b"".join(inherited),
+        schema=b"".join(schema),
+        metadata=dict(pair(as_bytes(entry)) for entry in found.get(TABLE_METADATA, [])),
+        data_version=_data_version(found),
+        is_plain=minor == 2 and found.keys() <= KEPT | RENEWED and not flags & ~PLAIN_FLAGS and WRITER in found,
+        transaction=_transaction(_section(data, as_number(at[-1]))) if at else None,
+    )
+
+
+def files_of(fragment: bytes) -> bytes:
+    """The fragment without what was deleted from it: the same as long as its data files are."""
+    return b"".join(raw for field, _, raw in parse(fragment) if field != 3)
+
+
+def live_rows(fragment: bytes) -> int:
+    """How many rows of a fragment are not deleted."""
+    rows = 0
+    for field, value, _ in parse(fragment):
+        if field == 4:
+            rows += as_number(value)
+        elif field == 3:
+            rows -= sum(as_number(dead) for inner, dead, _ in parse(as_bytes(value)) if inner == 4)
+    return rows
+
+
+def _section(data: bytes, position: int) -> bytes:
+    (length,) = LENGTH.unpack_from(data, min(position, len(data) - LENGTH.size))
+    begin = position + LENGTH.size
+    if begin + length > len(data) - FOOTER.size:
+        raise ValueError("the manifest file is cut")
+    return data[begin : begin + length]
+
+
+def _fragment(raw: bytes) -> tuple[int, bytes]:
+    return next((as_number(value) for field, value, _ in parse(raw) if field == 1), 0), raw
+
+
+def _transaction(message: bytes) -> Transaction:
+    read_version, properties, removed, is_update = 0, {}, [], False
+    for field, value, _ in parse(message):
+        if field == 1:
+            read_version = as_number(value)
+        elif field == 4:
+            key, content = pair(as_bytes(value))
+            properties[key] = content
+        elif field == UPDATE:
+            is_update = True
+            for inner, content_, _ in parse(as_bytes(value)):
+                removed += numbers(content_) if inner == 1 else []
+    return Transaction(read_version, properties, tuple(removed), is_update)
+
+
+def _data_version(found: Mapping[int, list[Value]]) -> str:
+    for value in found.get(DATA_FORMAT, []):
+        for field, content, _ in parse(as_bytes(value)):
+            if field == 2:
+                return as_bytes(content).decode()
+    return ""
+
+
+def _last(found: Mapping[int, list[Value]], field: int, default: int = 0) -> int:
+    return as_number(found[field][-1]) if field in found else default

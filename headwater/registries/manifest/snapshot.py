@@ -1,0 +1,143 @@
+"""The `__manifest` table in memory: what one version holds, what a commit does to it, what changed. Pure.
+
+Fragments are kept like a binary counter: a commit writes its rows together with those of every fragment
+not much larger than what it writes, so a table of n rows has about log n fragments, each commit rewrites
+about log n rows, and a reader that is one commit behind reads one small file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from headwater.registries.manifest.format import Manifest, files_of, live_rows
+from headwater.registries.manifest.rows import Codec, Row
+from headwater.registries.manifest.settings import Settings, parse_settings
+
+CHANGES = "headwater.changes"
+"""The transaction property that holds a commit's change, for those who follow it without reading data files."""
+LONGEST_CHANGES = 64 * 1024
+REWRITE_ROWS = 1024
+"""A fragment of at most so many rows is written anew without its dead rows; a larger one gets a deletion file."""
+
+
+@dataclass(frozen=True)
+class Fragment:
+    """One fragment: what identifies its content, and its live rows by object id."""
+
+    signature: bytes
+    rows: Mapping[str, Row]
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """The table at one version, wholly in memory."""
+
+    manifest: Manifest
+    scheme: str
+    """The naming scheme of its manifest file."""
+    codec: Codec
+    fragments: Mapping[int, Fragment]
+    settings: Settings
+
+    @property
+    def version(self) -> int:
+        return self.manifest.version
+
+
+@dataclass(frozen=True)
+class Difference:
+    """What changed between two snapshots: ids whose rows went, then rows that came.
+
+    A row that was rewritten elsewhere unchanged is in neither; one that was replaced may be in both.
+    """
+
+    removed: frozenset[str] = frozenset()
+    added: Mapping[str, Row] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How a commit is stored: these fragments are written anew with its rows, and these get a deletion file."""
+
+    merged: tuple[int, ...]
+    punctured: tuple[int, ...]
+
+    def rows(self, base: Snapshot, gone: frozenset[str], added: Sequence[Row]) -> list[Row]:
+        """The rows of the new fragment."""
+        kept = (pair for id in self.merged for pair in base.fragments[id].rows.items())
+        return [*added, *(row for key, row in kept if key not in gone)]
+
+
+def plan_commit(fragments: Mapping[int, Fragment], gone: frozenset[str], new_rows: int) -> Plan:
+    """Which fragments a commit writes anew, and which large ones only get a deletion file."""
+    touched = {id for id, item in fragments.items() if gone and not gone.isdisjoint(item.rows)}
+    merged = {id for id in touched if len(fragments[id].rows) <= REWRITE_ROWS}
+    total = new_rows + sum(len(fragments[id].rows) for id in merged)
+    for id, item in sorted(fragments.items(), key=lambda pair: len(pair[1].rows)):
+        if id not in touched and len(item.rows) <= 2 * total:
+            merged.add(id)
+            total += len(item.rows)
+    return Plan(tuple(sorted(merged)), tuple(sorted(touched - merged)))
+
+
+def note_changes(codec: Codec, note: Mapping[str, str], gone: Iterable[str], added: Sequence[Row]) -> dict[str, str]:
+    """A commit's note together with its change, unless that is so long that reading the data files is cheaper."""
+    changes = codec.to_json(gone, added)
+    return {**note, CHANGES: changes} if len(changes) <= LONGEST_CHANGES else dict(note)
+
+
+def follow(base: Snapshot, manifest: Manifest) -> tuple[Snapshot, Difference] | None:
+    """The next version from what it says of itself, without reading a data file.
+
+    None if another kind of writer made it, or if it is anything but `base` and the change that it notes.
+    """
+    made = manifest.transaction
+    if made is None or CHANGES not in made.properties or manifest.schema != base.manifest.schema:
+        return None
+    if not made.is_update or made.read_version != base.version or manifest.version != base.version + 1:
+        return None
+    kept, now = base.fragments.keys() - set(made.removed), manifest.fragments.keys()
+    if not (kept <= now and base.fragments.keys() >= set(made.removed) and len(now - kept) <= 1):
+        return None
+    if any(files_of(manifest.fragments[id]) != files_of(base.fragments[id].signature) for id in kept):
+        return None
+    try:
+        gone, added = base.codec.from_json(made.properties[CHANGES])
+    except ValueError:
+        return None
+    snapshot = after_commit(base, manifest, gone, Plan(made.removed, ()).rows(base, gone, added))
+    if any(live_rows(item.signature) != len(item.rows) for item in _fresh(base.fragments, snapshot.fragments)):
+        return None
+    return snapshot, Difference(gone, {base.codec.object_id(row): row for row in added})
+
+
+def after_commit(base: Snapshot, manifest: Manifest, gone: frozenset[str], written: Sequence[Row]) -> Snapshot:
+    """The snapshot of a commit on `base` that took some rows away and wrote others into a new fragment."""
+    fragments: dict[int, Fragment] = {}
+    for id, signature in manifest.fragments.items():
+        known = base.fragments.get(id)
+        if known is None:
+            fragments[id] = Fragment(signature, {base.codec.object_id(row): row for row in written})
+        elif known.signature == signature:
+            fragments[id] = known
+        else:
+            alive = {key: row for key, row in known.rows.items() if key not in gone}
+            fragments[id] = Fragment(signature, alive)
+    return Snapshot(manifest, base.scheme, base.codec, fragments, parse_settings(manifest.metadata))
+
+
+def difference(before: Mapping[int, Fragment], after: Mapping[int, Fragment]) -> Difference:
+    stale = _fresh(after, before)
+    added = {key: row for item in _fresh(before, after) for key, row in item.rows.items()}
+    return Difference(frozenset(key for item in stale for key in item.rows if key not in added), added)
+
+
+def join(first: Difference, second: Difference) -> Difference:
+    """Two changes, one after the other."""
+    kept = {key: row for key, row in first.added.items() if key not in second.removed}
+    return Difference(first.removed | second.removed, {**kept, **second.added})
+
+
+def _fresh(before: Mapping[int, Fragment], after: Mapping[int, Fragment]) -> list[Fragment]:
+    return [item for id, item in after.items() if before.get(id) is not item]
