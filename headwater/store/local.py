@@ -108,13 +108,15 @@ class LocalStore:
         except OSError as error:
             raise storage_error(error, prefix) from None
 
-    def link(self, old: str, new: str) -> None:
-        """Give a finished file a second key, durably, or KeyExistsError and nothing changes."""
+    def link(self, old: str, new: str, durable: bool = True) -> None:
+        """Give a finished file a second key, or KeyExistsError and nothing changes. Both keys are the same file."""
         source, target = self._path(old), self._path(new)
         try:
-            _sync(source)
+            if durable:
+                _sync(source)
             os.link(source, target)
-            _sync(os.path.dirname(target))
+            if durable:
+                _sync(os.path.dirname(target))
         except FileExistsError:
             raise KeyExistsError(new) from None
         except FileNotFoundError:

@@ -25,7 +25,7 @@ from headwater.names import ObjectId
 from headwater.namespace.versions.paths import SCHEMES, Place, is_staged
 from headwater.registries.layout import UNRECORDED
 from headwater.registry import VersionRecords
-from headwater.store import KeyExistsError, KeyNotFoundError, PutMode, Store
+from headwater.store import KeyExistsError, KeyNotFoundError, LocalStore, PutMode, Store
 
 POINT_EVERY = 64
 """So many finalized versions of this process are pointed at their final names by one commit."""
@@ -182,7 +182,10 @@ class ManagedVersions:
         """Put the manifest under its final name. What another put there behind the catalog's back gives way."""
         final = place.key(place.manifest(version.number, version.naming_scheme))
         try:
-            self.store.put(final, data, PutMode.CREATE, durable=False)
+            if isinstance(self.store, LocalStore):
+                self.store.link(place.key(version.manifest_path), final, durable=False)
+            else:
+                self.store.put(final, data, PutMode.CREATE)
             return
         except KeyExistsError:
             pass

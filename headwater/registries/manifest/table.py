@@ -43,7 +43,7 @@ from headwater.registries.manifest.snapshot import (
 )
 from headwater.registries.manifest.threads import on_own_thread
 from headwater.registries.slot import commit_exactly, data_keys
-from headwater.store import KeyNotFoundError, Store, create, probe
+from headwater.store import KeyNotFoundError, LocalStore, Store, create, probe
 
 FILE_FORMAT = "2.2"
 KEPT_VERSIONS = 64
@@ -228,10 +228,17 @@ class ManifestTable:
                 file.file_size_bytes or 0,
             )
             return layout
-        data = _encode(base.codec, rows, base.manifest.data_version)
         path = f"{self.clock.hex(16)}.lance"
-        self.store.put(f"{MANIFEST}/data/{path}", data)
-        return replace(layout, path=path, size=len(data))
+        key, version = f"{MANIFEST}/data/{path}", base.manifest.data_version
+        if isinstance(self.store, LocalStore):
+            size = _write_file(os.path.join(self.store.root, key), base.codec, rows, version)
+            self.store.sync([key])
+            return replace(layout, path=path, size=size)
+        with tempfile.TemporaryDirectory(prefix="headwater-") as folder:
+            size = _write_file(os.path.join(folder, path), base.codec, rows, version)
+            with open(os.path.join(folder, path), "rb") as file:
+                self.store.put(key, file.read())
+        return replace(layout, path=path, size=size)
 
     def _write_fragment(self, base: Snapshot, rows: Sequence[Row]) -> FragmentMetadata:
         return LanceFragment.create(
@@ -258,17 +265,11 @@ def _key(version: int, scheme: str) -> str:
     return f"{MANIFEST}/{VERSIONS}/{manifest_name(version, scheme)}"
 
 
-def _encode(codec: Codec, rows: Sequence[Row], version: str) -> bytes:
-    """Rows as a Lance file."""
-    descriptor, path = tempfile.mkstemp(".lance", "headwater-")
-    try:
-        with LanceFileWriter(path, codec.schema, version=version) as writer:
-            writer.write_batch(codec.to_arrow(rows))
-        with open(path, "rb") as file:
-            return file.read()
-    finally:
-        os.close(descriptor)
-        os.unlink(path)
+def _write_file(path: str, codec: Codec, rows: Sequence[Row], version: str) -> int:
+    """Rows as a Lance file; its size."""
+    with LanceFileWriter(path, codec.schema, version=version) as writer:
+        writer.write_batch(codec.to_arrow(rows))
+    return os.stat(path).st_size
 
 
 def _delete(dataset: lance.LanceDataset, dead: Mapping[int, Iterable[str]]) -> tuple[list[FragmentMetadata], list[int]]:
