@@ -10,6 +10,7 @@ other base paths, a branch, or any field that is not named here. Such a table is
 
 from __future__ import annotations
 
+import hashlib
 import struct
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -94,6 +95,11 @@ class Manifest:
     is_plain: bool
     transaction: Transaction | None
 
+    @property
+    def identity(self) -> str:
+        """Tells this state from that of any other table: data files have random names."""
+        return hashlib.blake2b(b"".join(self.fragments.values()), digest_size=8).hexdigest()
+
     def successor(
         self, removed: Iterable[int], file: DataFile | None, rows: int, note: Mapping[str, str], uuid: str, now_ms: int
     ) -> tuple[Manifest, bytes]:
@@ -151,11 +157,6 @@ def parse_manifest(data: bytes) -> Manifest:
         is_plain=minor == 2 and found.keys() <= KEPT | RENEWED and not flags & ~PLAIN_FLAGS and WRITER in found,
         transaction=_transaction(_section(data, as_number(at[-1]))) if at else None,
     )
-
-
-def files_of(fragment: bytes) -> bytes:
-    """The fragment without what was deleted from it: the same as long as its data files are."""
-    return b"".join(raw for field, _, raw in parse(fragment) if field != 3)
 
 
 def live_rows(fragment: bytes) -> int:

@@ -10,12 +10,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from headwater.registries.manifest.format import Manifest, files_of, live_rows
+from headwater.registries.manifest.format import Manifest, live_rows
 from headwater.registries.manifest.rows import Codec, Row
 from headwater.registries.manifest.settings import Settings, parse_settings
 
 CHANGES = "headwater.changes"
 """The transaction property that holds a commit's change, for those who follow it without reading data files."""
+BASE = "headwater.base"
+"""And the one that says what state it changed."""
 LONGEST_CHANGES = 64 * 1024
 REWRITE_ROWS = 1024
 """A fragment of at most so many rows is written anew without its dead rows; a larger one gets a deletion file."""
@@ -81,10 +83,12 @@ def plan_commit(fragments: Mapping[int, Fragment], gone: frozenset[str], new_row
     return Plan(tuple(sorted(merged)), tuple(sorted(touched - merged)))
 
 
-def note_changes(codec: Codec, note: Mapping[str, str], gone: Iterable[str], added: Sequence[Row]) -> dict[str, str]:
+def note_changes(base: Snapshot, note: Mapping[str, str], gone: Iterable[str], added: Sequence[Row]) -> dict[str, str]:
     """A commit's note together with its change, unless that is so long that reading the data files is cheaper."""
-    changes = codec.to_json(gone, added)
-    return {**note, CHANGES: changes} if len(changes) <= LONGEST_CHANGES else dict(note)
+    changes = base.codec.to_json(gone, added)
+    if len(changes) > LONGEST_CHANGES:
+        return dict(note)
+    return {**note, CHANGES: changes, BASE: base.manifest.identity}
 
 
 def follow(base: Snapshot, manifest: Manifest) -> tuple[Snapshot, Difference] | None:
@@ -95,12 +99,15 @@ def follow(base: Snapshot, manifest: Manifest) -> tuple[Snapshot, Difference] | 
     made = manifest.transaction
     if made is None or CHANGES not in made.properties or manifest.schema != base.manifest.schema:
         return None
-    if not made.is_update or made.read_version != base.version or manifest.version != base.version + 1:
+    if (
+        made.properties.get(BASE) != base.manifest.identity
+        or not made.is_update
+        or made.read_version != base.version
+        or manifest.version != base.version + 1
+    ):
         return None
     kept, now = base.fragments.keys() - set(made.removed), manifest.fragments.keys()
     if not (kept <= now and base.fragments.keys() >= set(made.removed) and len(now - kept) <= 1):
-        return None
-    if any(files_of(manifest.fragments[id]) != files_of(base.fragments[id].signature) for id in kept):
         return None
     try:
         gone, added = base.codec.from_json(made.properties[CHANGES])

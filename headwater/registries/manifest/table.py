@@ -59,7 +59,6 @@ class ManifestTable:
         self.uri = uri
         self.storage_options = storage_options
         self.clock = clock
-        self._dataset: lance.LanceDataset | None = None
         self._layouts: dict[bytes, DataFile] = {}
 
     @on_own_thread
@@ -142,7 +141,7 @@ class ManifestTable:
         gone = frozenset(removed)
         plan = plan_commit(base.fragments, gone, len(added))
         rows = plan.rows(base, gone, added)
-        properties = note_changes(base.codec, note, gone, added)
+        properties = note_changes(base, note, gone, added)
         if base.manifest.is_plain and not plan.punctured:
             manifest = self._commit(base, plan, rows, properties)
         else:
@@ -192,8 +191,8 @@ class ManifestTable:
     def _commit_through_pylance(
         self, base: Snapshot, plan: Plan, gone: frozenset[str], rows: Sequence[Row], note: Mapping[str, str]
     ) -> Manifest:
-        dataset = self._at(base.version)
         try:
+            dataset = self._at(base.version)
             new = [self._write_fragment(base, rows)] if rows else []
             updated, emptied = _delete(dataset, {id: gone & base.fragments[id].rows.keys() for id in plan.punctured})
         except (OSError, ValueError, RuntimeError) as error:
@@ -249,16 +248,14 @@ class ManifestTable:
         )
 
     def _manifest(self, version: int, scheme: str) -> Manifest:
-        return parse_manifest(self.store.get(_key(version, scheme)))
+        found = parse_manifest(self.store.get(_key(version, scheme)))
+        if found.version != version:
+            raise ValueError(f"the manifest of version {version} says that it is version {found.version}")
+        return found
 
     def _at(self, version: int) -> lance.LanceDataset:
-        if self._dataset is not None:
-            try:
-                return self._dataset.checkout_version(version)
-            except (OSError, ValueError, RuntimeError):
-                self._dataset = None  # The table was removed and made anew.
-        self._dataset = lance.dataset(self.uri, version, storage_options=self.storage_options or None)
-        return self._dataset
+        """The table as pylance sees it, opened anew: it may have been removed and made again meanwhile."""
+        return lance.dataset(self.uri, version, storage_options=self.storage_options or None)
 
 
 def _key(version: int, scheme: str) -> str:
