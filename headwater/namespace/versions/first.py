@@ -41,7 +41,7 @@ class FirstVersion(Slot):
             path = self.take(new)
             self.taken = True
         except LanceNamespaceError as failure:
-            self.failure = failure
+            self.failure = self.failure or failure
             self.store.delete(f"{self.folder}/_versions/{asked['manifest_path'].rsplit('/', 1)[-1]}")
             raise
         return {"version": {"version": 1, "manifest_path": path}}
