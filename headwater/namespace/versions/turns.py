@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
+import select
 import threading
 import time
 from collections.abc import Iterator
@@ -31,7 +32,8 @@ UNKNOWN_ASKS = 3
 OVERTAKEN_S = 1.0
 """So long others let a writer go first that was overtaken."""
 LONGEST_WAIT_S = 2.0
-LOOK_EVERY_S = 0.002
+LOOK_EVERY_S = 0.01
+WAITING = ".waiting"
 
 
 @dataclass
@@ -121,26 +123,33 @@ class WriterTurns:
 
     def _wait(self, location: str, longest_s: float, valid_s: float) -> int | None:
         path, deadline = self._path(location), time.monotonic() + longest_s
-        while True:
-            try:
-                descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
-            except FileExistsError:
-                if self._is_void(path):
-                    continue
-                if time.monotonic() > deadline:
-                    return None
-                time.sleep(LOOK_EVERY_S)
-            except FileNotFoundError:
-                os.makedirs(os.path.dirname(path), exist_ok=True)
-            except OSError:
-                return None
-            else:
-                try:
-                    until = time.time() - VALID_S + valid_s
-                    os.utime(descriptor, (until, until))
-                    return os.fstat(descriptor).st_ino
-                finally:
-                    os.close(descriptor)
+        try:
+            held = self._take(path, valid_s)
+            if held is not None:
+                return held
+            with _Bell(path) as bell:
+                while held is None and time.monotonic() < deadline:
+                    bell.wait(LOOK_EVERY_S)
+                    held = self._take(path, valid_s)
+            return held
+        except OSError:
+            return None
+
+    def _take(self, path: str, valid_s: float) -> int | None:
+        """The turn, if it is free or void."""
+        try:
+            descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+        except FileExistsError:
+            return self._take(path, valid_s) if self._is_void(path) else None
+        except FileNotFoundError:
+            os.makedirs(os.path.dirname(path), exist_ok=True)
+            return self._take(path, valid_s)
+        try:
+            until = time.time() - VALID_S + valid_s
+            os.utime(descriptor, (until, until))
+            return os.fstat(descriptor).st_ino
+        finally:
+            os.close(descriptor)
 
     def _is_void(self, path: str) -> bool:
         """Whether the turn is free, or was void and is free now."""
@@ -170,10 +179,52 @@ class WriterTurns:
         with contextlib.suppress(FileNotFoundError):
             if os.stat(path).st_ino == held:
                 os.unlink(path)
+        _ring_first(path)
 
     def _path(self, location: str) -> str:
         assert self._folder is not None
         return os.path.join(self._folder, hashlib.sha256(location.encode()).hexdigest()[:32])
+
+
+class _Bell:
+    """A pipe on which a waiting process is told that the turn is free: those who wait longest are told first.
+
+    It only saves looking: who is not told looks by itself, every `LOOK_EVERY_S`.
+    """
+
+    def __init__(self, turn: str) -> None:
+        self._path = os.path.join(f"{turn}{WAITING}", f"{time.time_ns():020d}-{os.getpid()}-{threading.get_ident()}")
+        os.makedirs(os.path.dirname(self._path), exist_ok=True)
+        os.mkfifo(self._path)
+        self._pipe = os.open(self._path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
+
+    def __enter__(self) -> _Bell:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(self._path)
+        os.close(self._pipe)
+
+    def wait(self, longest_s: float) -> None:
+        if select.select([self._pipe], [], [], longest_s)[0]:
+            os.read(self._pipe, 64)
+
+
+def _ring_first(turn: str) -> None:
+    folder = f"{turn}{WAITING}"
+    for name in sorted(_names(folder)):
+        path = os.path.join(folder, name)
+        try:
+            pipe = os.open(path, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        except OSError:  # Nobody listens: it waits no more, or it has died.
+            with contextlib.suppress(OSError):
+                os.unlink(path)
+            continue
+        with contextlib.suppress(OSError):
+            os.write(pipe, b".")
+        os.close(pipe)
+        return
 
 
 def _names(folder: str) -> list[str]:
