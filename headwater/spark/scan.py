@@ -8,16 +8,17 @@ from __future__ import annotations
 
 import base64
 import dataclasses
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import lance
 import numpy as np
 import pyarrow as pa
 
+from headwater.spark import nested
 from headwater.spark.tables import TableRef, open_version
-from headwater.types import convert_batch, is_blob, wire_schema
+from headwater.types import convert_batch, wire_schema
 
 BATCH_BYTES = 4 << 20
 MIN_BATCH_ROWS = 1024
@@ -42,7 +43,7 @@ EXTRAS: dict[str, Any] = {
 
 @dataclass(frozen=True)
 class Scan:
-    """What to read: top-level columns, a filter in Lance's SQL, a limit per part, or a search."""
+    """What to read: columns, of structs only the fields asked for, a filter in Lance's SQL, a limit, or a search."""
 
     table: TableRef
     columns: tuple[str, ...]
@@ -50,6 +51,7 @@ class Scan:
     limit: int | None = None
     search: dict[str, Any] | None = None
     changes: bool = False
+    fields: Mapping[str, nested.Tree] = field(default_factory=dict)
 
     @staticmethod
     def from_json(value: dict[str, Any]) -> Scan:
@@ -60,6 +62,7 @@ class Scan:
             value.get("limit"),
             value.get("search"),
             bool(value.get("changes")),
+            value.get("fields") or {},
         )
 
 
@@ -152,8 +155,8 @@ def indexed(dataset: lance.LanceDataset, filter: str) -> bool:
 
 def takes_rows(dataset: lance.LanceDataset, scan: Scan) -> bool:
     """Whether rows found by an index can be fetched by id: plain columns only, no blobs, addresses or limit."""
-    fields = {field.name: field for field in dataset.schema}
-    plain = all(name in fields and not is_blob(fields[name].type) for name in scan.columns)
+    known = all(name in dataset.schema.names for name in scan.columns)
+    plain = known and nested.paths(dataset.schema, scan.columns, scan.fields) is not None
     return plain and bool(scan.columns) and scan.limit is None
 
 
@@ -190,7 +193,7 @@ def output_schema(scan: Scan) -> pa.Schema:
 
 
 def _lance_output(dataset: lance.LanceDataset, scan: Scan) -> pa.Schema:
-    known = {field.name: field for field in dataset.schema}
+    known = {field.name: nested.pruned(field, scan.fields.get(field.name)) for field in dataset.schema}
     return pa.schema([known[name] if name in known else EXTRAS[name] for name in scan.columns])
 
 
@@ -201,13 +204,26 @@ def read(scan: Scan, part: dict[str, Any], schema: pa.Schema | None = None) -> I
     if not scan.columns:
         yield from _empty_batches(count_part(scan, part), target)
         return
-    if "rows" in part:
-        taken = dataset._take_rows(unpack(part["rows"]), columns=list(scan.columns))
-        yield from (convert_batch(batch, target) for batch in taken.to_batches())
-        return
-    for batch in _scanner(dataset, scan, part).to_batches():
+    for batch in _batches(dataset, scan, part, target):
         if batch.num_rows:
             yield convert_batch(batch, target)
+
+
+def _batches(
+    dataset: lance.LanceDataset, scan: Scan, part: dict[str, Any], target: pa.Schema
+) -> Iterator[pa.RecordBatch]:
+    """Rows by id; windows of rows if only some fields of a struct are asked for; else a scan of whole columns."""
+    paths = nested.paths(dataset.schema, scan.columns, scan.fields)
+    if "rows" in part:
+        yield from dataset._take_rows(unpack(part["rows"]), columns=paths).to_batches()
+        return
+    found = nested.windows(dataset, part, scan.limit) if paths and scan.fields and scan.search is None else None
+    if paths is None or found is None or (scan.filter is not None and scan.limit is not None):
+        yield from _scanner(dataset, scan, part).to_batches()
+    elif scan.filter is None:
+        yield from nested.take(dataset, paths, found, batch_rows(target))
+    else:
+        yield from nested.take_where(dataset, paths, scan.filter, part, batch_rows(target))
 
 
 def _empty_batches(rows: int, schema: pa.Schema) -> Iterator[pa.RecordBatch]:

@@ -24,6 +24,7 @@ final class ReadBuilder implements ScanBuilder, SupportsPushDownRequiredColumns,
   private final CaseInsensitiveStringMap options;
   private final JsonNode search;
   private StructType columns;
+  private ObjectNode fields = Json.object();
   private Predicate[] pushed = new Predicate[0];
   private String filter;
   private Integer limit;
@@ -39,11 +40,37 @@ final class ReadBuilder implements ScanBuilder, SupportsPushDownRequiredColumns,
   @Override
   public void pruneColumns(StructType required) {
     List<StructField> kept = new ArrayList<>();
+    this.fields = Json.object();
     for (StructField field : required.fields()) {
       scala.Option<Object> index = table.schema.getFieldIndex(field.name());
-      kept.add(index.isDefined() ? table.schema.fields()[(int) index.get()] : field);
+      kept.add(index.isDefined() ? narrowed(table.schema.fields()[(int) index.get()], field, fields) : field);
     }
     this.columns = new StructType(kept.toArray(new StructField[0]));
+  }
+
+  /**
+   * The known field with those fields of its structs that are required, which are written into `tree`. Structs in
+   * arrays and maps stay whole.
+   */
+  private static StructField narrowed(StructField known, StructField required, ObjectNode tree) {
+    if (!(known.dataType() instanceof StructType all) || !(required.dataType() instanceof StructType some)
+        || some.isEmpty()) {
+      return known;
+    }
+    ObjectNode below = Json.object();
+    StructType kept = new StructType();
+    for (StructField field : all.fields()) {
+      scala.Option<Object> index = some.getFieldIndex(field.name());
+      if (index.isDefined()) {
+        below.putNull(field.name());
+        kept = kept.add(narrowed(field, some.fields()[(int) index.get()], below));
+      }
+    }
+    if (kept.equals(all)) {
+      return known;
+    }
+    tree.set(known.name(), below);
+    return new StructField(known.name(), kept, known.nullable(), known.metadata());
   }
 
   @Override
@@ -107,6 +134,9 @@ final class ReadBuilder implements ScanBuilder, SupportsPushDownRequiredColumns,
     ObjectNode scan = Json.object();
     scan.set("table", table.reference());
     scan.set("columns", Json.array(columns.fieldNames()));
+    if (!fields.isEmpty()) {
+      scan.set("fields", fields);
+    }
     scan.put("filter", filter);
     if (limit != null) {
       scan.put("limit", limit);

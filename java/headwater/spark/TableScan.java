@@ -40,6 +40,7 @@ final class TableScan implements SupportsReportStatistics, Batch {
   @Override
   public String description() {
     return table.name() + " version " + table.pinned() + " columns " + scan.get("columns")
+        + (scan.has("fields") ? " of which " + scan.get("fields") : "")
         + " pushed filter: " + scan.get("filter").asText() + (scan.has("limit") ? " limit " + scan.get("limit") : "");
   }
 
