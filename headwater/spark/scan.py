@@ -119,9 +119,11 @@ def plan(scan: Scan, parallelism: int) -> list[dict[str, Any]]:
     if scan.limit is not None and scan.filter is None:
         return [{"fragments": _enough(extents, scan.limit)}]
     if scan.filter is not None and indexed(dataset, scan.filter):
-        ids = dataset.scanner(columns=[], filter=scan.filter, with_row_id=True).to_table().column(ROW_ID).to_numpy()
+        found = dataset.scanner(columns=[], filter=scan.filter, with_row_id=True).to_table()
+        ids = found.column(ROW_ID).to_numpy()[: scan.limit]
         if len(ids) <= INDEXED_ROWS and takes_rows(dataset, scan):
-            return [{"rows": pack(ids[start : start + TAKEN_ROWS])} for start in range(0, len(ids), TAKEN_ROWS)]
+            taken = [ids[start : start + TAKEN_ROWS] for start in range(0, len(ids), TAKEN_ROWS)]
+            return [{"rows": pack(each), "count": len(each)} for each in taken]
         if len(ids) <= INDEXED_ROWS:
             return [{}] if len(ids) else []
     return divide(extents, parallelism, splittable=scan.filter is None and scan.limit is None)
@@ -154,10 +156,9 @@ def indexed(dataset: lance.LanceDataset, filter: str) -> bool:
 
 
 def takes_rows(dataset: lance.LanceDataset, scan: Scan) -> bool:
-    """Whether rows found by an index can be fetched by id: plain columns only, no blobs, addresses or limit."""
-    known = all(name in dataset.schema.names for name in scan.columns)
-    plain = known and nested.paths(dataset.schema, scan.columns, scan.fields) is not None
-    return plain and bool(scan.columns) and scan.limit is None
+    """Whether rows found by an index can be fetched by id: plain columns only, no blobs or addresses."""
+    known = bool(scan.columns) and all(name in dataset.schema.names for name in scan.columns)
+    return known and nested.paths(dataset.schema, scan.columns, scan.fields) is not None
 
 
 def pack(ids: Any) -> str:

@@ -86,6 +86,21 @@ def test_fields_that_are_not_asked_for_are_in_no_plan(twins: tuple[DataFrame, Da
     assert "of which" not in plan(twins[0].select("l.a"))
 
 
+def test_rows_found_by_an_index_hold_what_they_hold_in_parquet_whole_and_in_part(
+    spark: SparkSession, twins: tuple[DataFrame, DataFrame]
+) -> None:
+    spark.sql("CALL lake.system.create_index('t.nested', 'id', 'BTREE')")
+    ours = spark.table("lake.t.nested").where("id IN (1, 5, 22, 150, 151, 152, 299, 300)")
+    theirs = twins[1].where("id IN (1, 5, 22, 150, 151, 152, 299, 300)").orderBy("id").collect()
+    assert "LocalTableScan" in plan(ours)
+    assert sorted(ours.collect(), key=lambda row: row.id) == theirs
+    some = ours.selectExpr("id", "s.n.d.u", "s IS NULL AS none").collect()
+    found = {row.id: (row.s and row.s.n and row.s.n.d and row.s.n.d.u, row.s is None) for row in theirs}
+    assert {row.id: (row.u, row.none) for row in some} == found
+    assert len(ours.limit(3).collect()) == 3
+    assert spark.table("lake.t.nested").where("id = 1000").collect() == []
+
+
 def test_a_field_of_a_struct_is_updated_and_merged_as_the_rest_of_it_stays(spark: SparkSession, ns: str) -> None:
     spark.sql(f"CREATE TABLE {ns}.t (id INT, s STRUCT<x: INT, y: STRING>)")
     spark.sql(f"INSERT INTO {ns}.t VALUES (1, struct(1, 'a')), (2, NULL), (3, struct(NULL, 'c'))")

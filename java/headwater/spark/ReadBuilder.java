@@ -20,6 +20,9 @@ import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 /** Takes what Spark can leave to Lance: columns, filters, a limit, count(*). */
 final class ReadBuilder implements ScanBuilder, SupportsPushDownRequiredColumns, SupportsPushDownV2Filters,
     SupportsPushDownLimit, SupportsPushDownAggregates {
+  private static final long FEW_ROWS = 2_000;
+  private static final long FEW_BYTES = 4 << 20;
+
   private final HeadwaterTable table;
   private final CaseInsensitiveStringMap options;
   private final JsonNode search;
@@ -144,6 +147,20 @@ final class ReadBuilder implements ScanBuilder, SupportsPushDownRequiredColumns,
     if (search != null) {
       scan.set("search", search);
     }
-    return counting ? new CountScan(table, scan) : new TableScan(table, columns, scan, options);
+    return counting ? new CountScan(table, scan) : few(new TableScan(table, columns, scan, options));
+  }
+
+  /**
+   * The scan, or its rows if an index finds few: a job costs more than fetching them. Statements that change rows
+   * always scan.
+   */
+  private Scan few(TableScan scan) {
+    boolean changing = columns.getFieldIndex(HeadwaterTable.ROW_ADDRESS).isDefined();
+    if (filter == null || changing || !table.loaded.path("indexed").asBoolean()) {
+      return scan;
+    }
+    long rows = scan.rowsByIndex();
+    long width = table.loaded.get("bytes").asLong() / Math.max(1, table.loaded.get("rows").asLong());
+    return rows >= 0 && rows <= FEW_ROWS && rows * width <= FEW_BYTES ? new FewRowsScan(scan, rows) : scan;
   }
 }
