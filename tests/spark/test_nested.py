@@ -194,6 +194,19 @@ def test_fields_that_are_not_asked_for_are_neither_read_nor_sent(tmp_path: Path)
     assert 0 < read < 20 * rows
 
 
+def test_fields_are_read_from_among_deleted_rows(tmp_path: Path) -> None:
+    """A take by position from such a fragment does not end in pylance 14.0.2."""
+    rows = 120_000
+    struct = pa.StructArray.from_arrays([pa.array(range(rows)), pa.array(range(rows))], ["x", "y"])
+    dataset = lance.write_dataset(pa.table({"id": pa.array(range(rows)), "s": struct}), str(tmp_path / "t.lance"))
+    dataset.delete("id = 5 OR id = 100005")
+    for filter in (None, "id >= 50000 AND id < 60000"):
+        scan = Scan(TableRef(("t",), dataset.uri, 2), ("s",), filter, fields={"s": {"x": None}})
+        read = pa.Table.from_batches(scans.read(scan, {"fragments": [0]})).column("s").combine_chunks()
+        expected = [row for row in range(rows) if row not in (5, 100005)] if filter is None else range(50000, 60000)
+        assert read.field("x").to_pylist() == list(expected)
+
+
 def test_packed_structs_blobs_and_fields_of_another_version_are_read_whole() -> None:
     blob = pa.field("b", pa.large_binary(), metadata={"lance-encoding:blob": "true"})
     inner = pa.field("s", pa.struct([pa.field("x", pa.int8()), blob]))
