@@ -202,7 +202,7 @@ def test_fields_are_read_from_among_deleted_rows(tmp_path: Path) -> None:
     dataset.delete("id = 5 OR id = 100005")
     for filter in (None, "id >= 50000 AND id < 60000"):
         scan = Scan(TableRef(("t",), dataset.uri, 2), ("s",), filter, fields={"s": {"x": None}})
-        read = pa.Table.from_batches(scans.read(scan, {"fragments": [0]})).column("s").combine_chunks()
+        read: Any = pa.Table.from_batches(scans.read(scan, {"fragments": [0]})).column("s").combine_chunks()
         expected = [row for row in range(rows) if row not in (5, 100005)] if filter is None else range(50000, 60000)
         assert read.field("x").to_pylist() == list(expected)
 
