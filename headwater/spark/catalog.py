@@ -177,6 +177,7 @@ def describe(table: TableRef, dataset: lance.LanceDataset) -> dict[str, Any]:
         "properties": {**properties, "location": table.uri, "provider": "headwater", "version": str(dataset.version)},
         "filterable": filterable(schema),
         "stable_row_ids": bool(dataset.has_stable_row_ids),
+        "indexed": bool(dataset.list_indices()),
     }
 
 

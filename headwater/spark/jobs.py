@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import lance
+from lance.file import LanceFileSession
 from lance.optimize import Compaction, CompactionTask, RewriteResult
 
 from headwater.errors import InvalidInputError, TableColumnNotFoundError, TableIndexAlreadyExistsError
@@ -26,6 +27,7 @@ from headwater.spark.tables import TableRef, open_version
 
 Json = dict[str, Any]
 SCALAR = ("BTREE", "BITMAP", "LABEL_LIST", "INVERTED", "NGRAM", "ZONEMAP", "BLOOMFILTER")
+MERGED_ROWS = 20_000_000
 VECTOR = ("IVF_FLAT", "IVF_PQ", "IVF_SQ", "IVF_HNSW_SQ", "IVF_HNSW_PQ", "IVF_HNSW_FLAT", "IVF_RQ")
 
 
@@ -99,11 +101,33 @@ def _run_index(table: TableRef, task: Json) -> str:
 
 
 def _commit_index(connection: Connection, table: TableRef, arguments: Json, results: list[Any]) -> Json:
-    segments = [pickle.loads(base64.b64decode(text)) for text in results]  # made by our own tasks of this job
+    built = [pickle.loads(base64.b64decode(text)) for text in results]  # made by our own tasks of this job
+    segments = _merged(table, built) if arguments["type"].upper() == "BTREE" else built
     dataset = connection.open(table)
     if segments:
         dataset.commit_existing_index_segments(index_name(arguments), arguments["column"], segments)
+    if segments is not built:
+        _remove_segments(table, built)
     return {"index_name": index_name(arguments), "segments": len(segments), "version": dataset.version}
+
+
+def _merged(table: TableRef, built: list[Any]) -> list[Any]:
+    """One segment in place of several, because a lookup asks every segment.
+
+    A large table keeps them: the driver would merge alone for longer than its executors built.
+    """
+    dataset = open_version(table)
+    if len(built) < 2 or dataset.count_rows() > MERGED_ROWS:
+        return built
+    return [dataset.merge_existing_index_segments(built)]
+
+
+def _remove_segments(table: TableRef, built: list[Any]) -> None:
+    """The merged segments' own files, which no version names."""
+    session = LanceFileSession(table.uri, table.storage_options or None)
+    for segment in built:
+        for file in segment.files or []:
+            session.delete_file(f"_indices/{segment.uuid}/{file.path}")
 
 
 # backfill ------------------------------------------------------------------------------------------------------------

@@ -23,9 +23,9 @@ OFFSETS = (1 << 32) - 1
 def by_fragment(packed: list[str]) -> dict[int, list[int]]:
     """The offsets to take away in each fragment, each once. Pure."""
     arrays = [np.frombuffer(base64.b64decode(text), dtype="<i8") for text in packed]
-    if not arrays:
+    addresses = np.unique(np.concatenate([np.empty(0, "<i8"), *arrays]))
+    if not len(addresses):
         return {}
-    addresses = np.unique(np.concatenate(arrays))
     fragments, starts = np.unique(addresses >> 32, return_index=True)
     ends = [*starts[1:], len(addresses)]
     return {int(f): (addresses[s:e] & OFFSETS).tolist() for f, s, e in zip(fragments, starts, ends, strict=True)}

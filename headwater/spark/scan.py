@@ -8,16 +8,17 @@ from __future__ import annotations
 
 import base64
 import dataclasses
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import lance
 import numpy as np
 import pyarrow as pa
 
+from headwater.spark import nested
 from headwater.spark.tables import TableRef, open_version
-from headwater.types import convert_batch, is_blob, wire_schema
+from headwater.types import convert_batch, wire_schema
 
 BATCH_BYTES = 4 << 20
 MIN_BATCH_ROWS = 1024
@@ -42,7 +43,7 @@ EXTRAS: dict[str, Any] = {
 
 @dataclass(frozen=True)
 class Scan:
-    """What to read: top-level columns, a filter in Lance's SQL, a limit per part, or a search."""
+    """What to read: columns, of structs only the fields asked for, a filter in Lance's SQL, a limit, or a search."""
 
     table: TableRef
     columns: tuple[str, ...]
@@ -50,6 +51,7 @@ class Scan:
     limit: int | None = None
     search: dict[str, Any] | None = None
     changes: bool = False
+    fields: Mapping[str, nested.Tree] = field(default_factory=dict)
 
     @staticmethod
     def from_json(value: dict[str, Any]) -> Scan:
@@ -60,6 +62,7 @@ class Scan:
             value.get("limit"),
             value.get("search"),
             bool(value.get("changes")),
+            value.get("fields") or {},
         )
 
 
@@ -116,9 +119,11 @@ def plan(scan: Scan, parallelism: int) -> list[dict[str, Any]]:
     if scan.limit is not None and scan.filter is None:
         return [{"fragments": _enough(extents, scan.limit)}]
     if scan.filter is not None and indexed(dataset, scan.filter):
-        ids = dataset.scanner(columns=[], filter=scan.filter, with_row_id=True).to_table().column(ROW_ID).to_numpy()
+        found = dataset.scanner(columns=[], filter=scan.filter, with_row_id=True).to_table()
+        ids = found.column(ROW_ID).to_numpy()[: scan.limit]
         if len(ids) <= INDEXED_ROWS and takes_rows(dataset, scan):
-            return [{"rows": pack(ids[start : start + TAKEN_ROWS])} for start in range(0, len(ids), TAKEN_ROWS)]
+            taken = [ids[start : start + TAKEN_ROWS] for start in range(0, len(ids), TAKEN_ROWS)]
+            return [{"rows": pack(each), "count": len(each)} for each in taken]
         if len(ids) <= INDEXED_ROWS:
             return [{}] if len(ids) else []
     return divide(extents, parallelism, splittable=scan.filter is None and scan.limit is None)
@@ -151,10 +156,9 @@ def indexed(dataset: lance.LanceDataset, filter: str) -> bool:
 
 
 def takes_rows(dataset: lance.LanceDataset, scan: Scan) -> bool:
-    """Whether rows found by an index can be fetched by id: plain columns only, no blobs, addresses or limit."""
-    fields = {field.name: field for field in dataset.schema}
-    plain = all(name in fields and not is_blob(fields[name].type) for name in scan.columns)
-    return plain and bool(scan.columns) and scan.limit is None
+    """Whether rows found by an index can be fetched by id: plain columns only, no blobs or addresses."""
+    known = bool(scan.columns) and all(name in dataset.schema.names for name in scan.columns)
+    return known and nested.paths(dataset.schema, scan.columns, scan.fields) is not None
 
 
 def pack(ids: Any) -> str:
@@ -190,7 +194,7 @@ def output_schema(scan: Scan) -> pa.Schema:
 
 
 def _lance_output(dataset: lance.LanceDataset, scan: Scan) -> pa.Schema:
-    known = {field.name: field for field in dataset.schema}
+    known = {field.name: nested.pruned(field, scan.fields.get(field.name)) for field in dataset.schema}
     return pa.schema([known[name] if name in known else EXTRAS[name] for name in scan.columns])
 
 
@@ -201,13 +205,26 @@ def read(scan: Scan, part: dict[str, Any], schema: pa.Schema | None = None) -> I
     if not scan.columns:
         yield from _empty_batches(count_part(scan, part), target)
         return
-    if "rows" in part:
-        taken = dataset._take_rows(unpack(part["rows"]), columns=list(scan.columns))
-        yield from (convert_batch(batch, target) for batch in taken.to_batches())
-        return
-    for batch in _scanner(dataset, scan, part).to_batches():
+    for batch in _batches(dataset, scan, part, target):
         if batch.num_rows:
             yield convert_batch(batch, target)
+
+
+def _batches(
+    dataset: lance.LanceDataset, scan: Scan, part: dict[str, Any], target: pa.Schema
+) -> Iterator[pa.RecordBatch]:
+    """Rows by id; windows of rows if only some fields of a struct are asked for; else a scan of whole columns."""
+    paths = nested.paths(dataset.schema, scan.columns, scan.fields)
+    if "rows" in part:
+        yield from dataset._take_rows(unpack(part["rows"]), columns=paths).to_batches()
+        return
+    found = nested.windows(dataset, part, scan.limit) if paths and scan.fields and scan.search is None else None
+    if paths is None or found is None or (scan.filter is not None and scan.limit is not None):
+        yield from _scanner(dataset, scan, part).to_batches()
+    elif scan.filter is None:
+        yield from nested.take(dataset, paths, found, batch_rows(target))
+    else:
+        yield from nested.take_where(dataset, paths, scan.filter, part, batch_rows(target))
 
 
 def _empty_batches(rows: int, schema: pa.Schema) -> Iterator[pa.RecordBatch]:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+import lance
 import pytest
 from pyspark.errors import AnalysisException, IllegalArgumentException
 from pyspark.sql import SparkSession
@@ -45,6 +49,21 @@ def test_every_kind_of_index_is_built_on_executors(
     assert spark.table(docs).count() == 1000
 
 
+def test_a_btree_built_in_pieces_is_one_segment_and_leaves_no_other_file(spark: SparkSession, ns: str) -> None:
+    for start in (0, 300_000):
+        spark.range(start, start + 300_000, 1, 1).selectExpr("id", "id % 1000 AS k").write.saveAsTable(
+            f"{ns}.t", format="headwater", mode="append"
+        )
+    done = spark.sql(f"CALL lake.system.create_index('{ns}.t', 'id', 'BTREE')").first()
+    uri = spark.sql(f"DESCRIBE TABLE EXTENDED {ns}.t").where("col_name = 'Location'").first()[1]
+    location = Path(unquote(urlsplit(uri).path))
+    index = lance.dataset(uri).describe_indices()[0]
+    assert (done.segments, len(index.segments), index.num_rows_indexed) == (1, 1, 600_000)
+    files = [path.parent.name for path in (location / "_indices").rglob("*") if path.is_file()]
+    assert set(files) == {str(index.segments[0].uuid)}
+    assert sorted(spark.sql(f"SELECT k FROM {ns}.t WHERE id IN (5, 599999)").collect()) == [(5,), (999,)]
+
+
 def test_a_column_is_backfilled_per_fragment_in_one_version(spark: SparkSession, docs: str) -> None:
     done = spark.sql(f"CALL lake.system.backfill('{docs}', 'twice', 'id * 2')").first()
     assert done.fragments == 4
@@ -71,6 +90,24 @@ def test_vector_search_finds_the_nearest_with_and_without_an_index(spark: SparkS
     assert spark.sql(query).collect() == [(10,), (11,), (9,)]
     spark.sql(f"CALL lake.system.create_index('{docs}', 'v', 'IVF_FLAT', NULL, '{{\"num_partitions\": 1}}')")
     assert spark.sql(query).collect() == [(10,), (11,), (9,)]
+
+
+def test_vector_search_is_served_by_an_ivf_pq_index_built_on_executors(spark: SparkSession, ns: str) -> None:
+    """256 vectors train 256 codes; a vector far from all others is found first by any index."""
+    spark.sql(f"CREATE TABLE {ns}.t (id BIGINT, v ARRAY<FLOAT>) TBLPROPERTIES ('vector.v' = '16')")
+    items = ", ".join(f"float(sin(id * {place} + {place}))" for place in range(1, 17))
+    spark.sql(f"INSERT INTO {ns}.t SELECT id, array({items}) FROM range(0, 1000, 1, 2)")
+    spark.sql(f"INSERT INTO {ns}.t SELECT 5000, array_repeat(9F, 16)")
+    options = '{"num_partitions": 2, "num_sub_vectors": 4}'
+    done = spark.sql(f"CALL lake.system.create_index('{ns}.t', 'v', 'IVF_PQ', NULL, '{options}')").first()
+    uri = spark.sql(f"DESCRIBE TABLE EXTENDED {ns}.t").where("col_name = 'Location'").first()[1]
+    dataset = lance.dataset(uri)
+    index = dataset.describe_indices()[0]
+    assert (index.name, index.index_type, index.num_rows_indexed, done.segments) == ("v_idx", "IVF_PQ", 1001, 1)
+    nearest = {"column": "v", "q": [8.0] * 16, "k": 1}
+    assert "ANNIvf" in dataset.scanner(nearest=nearest).explain_plan()
+    query = f"SELECT id FROM vector_search('{ns}.t', 'v', array_repeat(8F, 16), 1)"
+    assert spark.sql(query).collect() == [(5000,)]
 
 
 def test_a_filter_inside_the_search_comes_before_it_and_one_around_it_after(spark: SparkSession, docs: str) -> None:

@@ -101,3 +101,18 @@ def test_an_index_serves_a_pushed_filter(spark: SparkSession, ns: str, tmp_path:
     assert spark.sql(f"SELECT k FROM {ns}.t WHERE id = 4321").collect() == [(1,)]
     assert spark.sql(f"SELECT * FROM {ns}.t WHERE id IN (1, 49999)").count() == 2
     assert spark.table(f"{ns}.t").where("id = 4321").rdd.getNumPartitions() == 1
+
+
+def test_few_rows_found_by_an_index_are_fetched_without_a_job_and_many_by_one(spark: SparkSession, ns: str) -> None:
+    spark.range(50_000).selectExpr("id", "id % 10 AS k").writeTo(f"{ns}.t").create()
+    for column in ("id", "k"):
+        spark.sql(f"CALL lake.system.create_index('{ns}.t', '{column}', 'BTREE')")
+    few, many = spark.table(f"{ns}.t").where("id IN (7, 8)"), spark.table(f"{ns}.t").where("k = 3")
+    assert "LocalTableScan" in plan(few)
+    assert "BatchScan" in plan(many)
+    assert sorted(few.collect()) == [(7, 7), (8, 8)]
+    assert many.selectExpr("sum(id)").first() == (sum(range(3, 50_000, 10)),)
+    assert few.join(many, few.id == many.id, "left").where(many.id.isNull()).count() == 2
+    spark.sql(f"UPDATE {ns}.t SET k = -1 WHERE id = 7 OR id = -5")
+    spark.sql(f"UPDATE {ns}.t SET k = -1 WHERE id = 999999")
+    assert spark.table(f"{ns}.t").where("id = 7").collect() == [(7, -1)]

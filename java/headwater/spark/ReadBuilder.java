@@ -20,10 +20,14 @@ import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 /** Takes what Spark can leave to Lance: columns, filters, a limit, count(*). */
 final class ReadBuilder implements ScanBuilder, SupportsPushDownRequiredColumns, SupportsPushDownV2Filters,
     SupportsPushDownLimit, SupportsPushDownAggregates {
+  private static final long FEW_ROWS = 2_000;
+  private static final long FEW_BYTES = 4 << 20;
+
   private final HeadwaterTable table;
   private final CaseInsensitiveStringMap options;
   private final JsonNode search;
   private StructType columns;
+  private ObjectNode fields = Json.object();
   private Predicate[] pushed = new Predicate[0];
   private String filter;
   private Integer limit;
@@ -39,11 +43,37 @@ final class ReadBuilder implements ScanBuilder, SupportsPushDownRequiredColumns,
   @Override
   public void pruneColumns(StructType required) {
     List<StructField> kept = new ArrayList<>();
+    this.fields = Json.object();
     for (StructField field : required.fields()) {
       scala.Option<Object> index = table.schema.getFieldIndex(field.name());
-      kept.add(index.isDefined() ? table.schema.fields()[(int) index.get()] : field);
+      kept.add(index.isDefined() ? narrowed(table.schema.fields()[(int) index.get()], field, fields) : field);
     }
     this.columns = new StructType(kept.toArray(new StructField[0]));
+  }
+
+  /**
+   * The known field with those fields of its structs that are required, which are written into `tree`. Structs in
+   * arrays and maps stay whole.
+   */
+  private static StructField narrowed(StructField known, StructField required, ObjectNode tree) {
+    if (!(known.dataType() instanceof StructType all) || !(required.dataType() instanceof StructType some)
+        || some.isEmpty()) {
+      return known;
+    }
+    ObjectNode below = Json.object();
+    StructType kept = new StructType();
+    for (StructField field : all.fields()) {
+      scala.Option<Object> index = some.getFieldIndex(field.name());
+      if (index.isDefined()) {
+        below.putNull(field.name());
+        kept = kept.add(narrowed(field, some.fields()[(int) index.get()], below));
+      }
+    }
+    if (kept.equals(all)) {
+      return known;
+    }
+    tree.set(known.name(), below);
+    return new StructField(known.name(), kept, known.nullable(), known.metadata());
   }
 
   @Override
@@ -107,6 +137,9 @@ final class ReadBuilder implements ScanBuilder, SupportsPushDownRequiredColumns,
     ObjectNode scan = Json.object();
     scan.set("table", table.reference());
     scan.set("columns", Json.array(columns.fieldNames()));
+    if (!fields.isEmpty()) {
+      scan.set("fields", fields);
+    }
     scan.put("filter", filter);
     if (limit != null) {
       scan.put("limit", limit);
@@ -114,6 +147,20 @@ final class ReadBuilder implements ScanBuilder, SupportsPushDownRequiredColumns,
     if (search != null) {
       scan.set("search", search);
     }
-    return counting ? new CountScan(table, scan) : new TableScan(table, columns, scan, options);
+    return counting ? new CountScan(table, scan) : few(new TableScan(table, columns, scan, options));
+  }
+
+  /**
+   * The scan, or its rows if an index finds few: a job costs more than fetching them. Statements that change rows
+   * always scan.
+   */
+  private Scan few(TableScan scan) {
+    boolean changing = columns.getFieldIndex(HeadwaterTable.ROW_ADDRESS).isDefined();
+    if (filter == null || changing || !table.loaded.path("indexed").asBoolean()) {
+      return scan;
+    }
+    long rows = scan.rowsByIndex();
+    long width = table.loaded.get("bytes").asLong() / Math.max(1, table.loaded.get("rows").asLong());
+    return rows >= 0 && rows <= FEW_ROWS && rows * width <= FEW_BYTES ? new FewRowsScan(scan, rows) : scan;
   }
 }

@@ -40,6 +40,7 @@ final class TableScan implements SupportsReportStatistics, Batch {
   @Override
   public String description() {
     return table.name() + " version " + table.pinned() + " columns " + scan.get("columns")
+        + (scan.has("fields") ? " of which " + scan.get("fields") : "")
         + " pushed filter: " + scan.get("filter").asText() + (scan.has("limit") ? " limit " + scan.get("limit") : "");
   }
 
@@ -77,12 +78,25 @@ final class TableScan implements SupportsReportStatistics, Batch {
     return parts;
   }
 
+  /** How many rows an index found when the parts were planned; -1 if none was asked or they are not taken by id. */
+  long rowsByIndex() {
+    long found = 0;
+    for (InputPartition part : planInputPartitions()) {
+      JsonNode count = Json.parse(((Part) part).json()).get("count");
+      if (count == null) {
+        return -1;
+      }
+      found += count.asLong();
+    }
+    return found;
+  }
+
   @Override
   public PartitionReaderFactory createReaderFactory() {
     return new Factory(table.session.python, scan.toString(), columns);
   }
 
-  private record Estimate(OptionalLong sizeInBytes, OptionalLong numRows) implements Statistics {}
+  record Estimate(OptionalLong sizeInBytes, OptionalLong numRows) implements Statistics {}
 
   /** One part of a scan; what it says is between planning and reading, both in Python. */
   record Part(String json) implements InputPartition {
