@@ -12,7 +12,7 @@ from headwater.spark import changes, stream
 from headwater.spark import scan as scans
 from headwater.spark.catalog import Connection, connect
 from headwater.spark.jobs import JOBS
-from headwater.spark.rowlevel import commit_delta, delete_where, overwrite
+from headwater.spark.rowlevel import commit_delta, delete_where, overwrite, overwrite_partitions
 from headwater.spark.sink import commit_batch
 from headwater.spark.tables import TableRef, open_version
 
@@ -39,6 +39,10 @@ def _newest(call: Json) -> TableRef:
     """The call's table at its newest version; the location is the one the query started with."""
     table = _table(call)
     return dataclasses.replace(table, version=connection(call).open(table).version)
+
+
+def _definition(call: Json) -> tuple[list[str], Json, dict[str, str], list[Json]]:
+    return call["id"], call["schema"], call["properties"], call.get("partitioning") or []
 
 
 def _plan(call: Json) -> list[Json]:
@@ -68,7 +72,13 @@ def _commit_batch(call: Json) -> int:
 
 
 def _overwrite(call: Json) -> int:
-    return overwrite(connection(call).committer, _table(call), call["filter"], call["fragments"])
+    return overwrite(
+        connection(call).committer, _table(call), call["filter"], call["fragments"], prune=call.get("prune")
+    )
+
+
+def _overwrite_partitions(call: Json) -> int:
+    return overwrite_partitions(connection(call).committer, _table(call), call["fragments"])
 
 
 def _delete_where(call: Json) -> int:
@@ -103,7 +113,7 @@ def _stream_plan(call: Json) -> list[Json]:
         table = dataclasses.replace(_table(call), version=end["version"])
         return changes.plan(table, start["version"] + 1, end["version"], call["parallelism"])
     skip = stream.option(call["options"], "skipChangeCommits") == "true"
-    return stream.plan(_table(call), start, end, call["parallelism"], skip)
+    return stream.plan(_table(call), start, end, call["parallelism"], skip, call["scan"].get("prune"))
 
 
 def _stream_done(call: Json) -> None:
@@ -151,9 +161,9 @@ CALLS: dict[str, Callable[[Json], Any]] = {
     "drop_namespace": lambda call: connection(call).drop_namespace(call["id"], call["cascade"]),
     "list_tables": lambda call: connection(call).list_tables(call["id"]),
     "load_table": lambda call: connection(call).load_table(call["id"], call.get("version"), call.get("micros")),
-    "create_table": lambda call: connection(call).create_table(call["id"], call["schema"], call["properties"]),
-    "stage_create": lambda call: connection(call).stage_create(call["id"], call["schema"], call["properties"]),
-    "stage_replace": lambda call: connection(call).stage_replace(call["id"], call["schema"], call["properties"]),
+    "create_table": lambda call: connection(call).create_table(*_definition(call)),
+    "stage_create": lambda call: connection(call).stage_create(*_definition(call)),
+    "stage_replace": lambda call: connection(call).stage_replace(*_definition(call)),
     "commit_staged": _commit_staged,
     "drop_table": lambda call: connection(call).drop_table(call["id"]),
     "rename_table": lambda call: connection(call).rename_table(call["id"], call["new_id"]),
@@ -162,6 +172,7 @@ CALLS: dict[str, Callable[[Json], Any]] = {
     "count": _count,
     "append": _append,
     "overwrite": _overwrite,
+    "overwrite_partitions": _overwrite_partitions,
     "delete_where": _delete_where,
     "commit_delta": _commit_delta,
     "commit_batch": _commit_batch,

@@ -26,6 +26,7 @@ final class ReadBuilder implements ScanBuilder, SupportsPushDownRequiredColumns,
   private StructType columns;
   private Predicate[] pushed = new Predicate[0];
   private String filter;
+  private ObjectNode prune;
   private Integer limit;
   private boolean counting;
 
@@ -65,6 +66,7 @@ final class ReadBuilder implements ScanBuilder, SupportsPushDownRequiredColumns,
       }
     }
     this.pushed = taken.toArray(new Predicate[0]);
+    this.prune = Pruning.all(table.partitions(), predicates);
     this.filter = parts.isEmpty() ? null : String.join(" AND ", parts);
     return left.toArray(new Predicate[0]);
   }
@@ -108,6 +110,9 @@ final class ReadBuilder implements ScanBuilder, SupportsPushDownRequiredColumns,
     scan.set("table", table.reference());
     scan.set("columns", Json.array(columns.fieldNames()));
     scan.put("filter", filter);
+    if (prune != null) {
+      scan.set("prune", prune);
+    }
     if (limit != null) {
       scan.put("limit", limit);
     }
