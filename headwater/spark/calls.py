@@ -12,6 +12,7 @@ from headwater.spark import changes, stream
 from headwater.spark import scan as scans
 from headwater.spark.catalog import Connection, connect
 from headwater.spark.jobs import JOBS
+from headwater.spark.prune import may_match
 from headwater.spark.rowlevel import commit_delta, delete_where, overwrite, overwrite_partitions
 from headwater.spark.sink import commit_batch
 from headwater.spark.tables import TableRef, open_version
@@ -47,6 +48,12 @@ def _definition(call: Json) -> tuple[list[str], Json, dict[str, str], list[Json]
 
 def _plan(call: Json) -> list[Json]:
     return scans.plan(scans.Scan.from_json(call["scan"]), call["parallelism"])
+
+
+def _matching_rows(call: Json) -> int:
+    """At most so many rows a scan can find, as far as partitions tell."""
+    scan = scans.Scan.from_json(call["scan"])
+    return sum(fragment.num_rows for fragment in may_match(open_version(scan.table), scan.prune))
 
 
 def _count(call: Json) -> int:
@@ -169,6 +176,7 @@ CALLS: dict[str, Callable[[Json], Any]] = {
     "rename_table": lambda call: connection(call).rename_table(call["id"], call["new_id"]),
     "alter_table": lambda call: connection(call).alter_table(call["id"], call["changes"]),
     "plan": _plan,
+    "matching_rows": _matching_rows,
     "count": _count,
     "append": _append,
     "overwrite": _overwrite,

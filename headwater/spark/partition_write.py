@@ -41,6 +41,8 @@ def chunks(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
 
 def parted(rows: pa.Table, wanted: Sequence[tuple[int, PartitionField]]) -> list[tuple[Key, pa.Table]]:
     """The rows of each partition, in their order; sorted rows are sliced and not copied. Pure."""
+    if not rows.num_rows:
+        return []
     values = [transformed(rows.column(f.column).combine_chunks(), f.transform, f.width) for _, f in wanted]
     codes = np.zeros(rows.num_rows, np.int64)
     for array in values:

@@ -64,10 +64,19 @@ final class TableScan implements SupportsReportStatistics, SupportsRuntimeV2Filt
 
   @Override
   public Statistics estimateStatistics() {
-    long rows = table.loaded.get("rows").asLong();
+    long rows = matching();
     long limit = scan.has("limit") ? scan.get("limit").asLong() : rows;
     long bytes = rows * Math.max(8, columns.defaultSize());
     return new Estimate(OptionalLong.of(bytes), OptionalLong.of(Math.min(rows, limit)));
+  }
+
+  private long matching() {
+    if (!scan.has("prune")) {
+      return table.loaded.get("rows").asLong();
+    }
+    ObjectNode request = table.session.request("matching_rows");
+    request.set("scan", scan);
+    return table.session.call(request).asLong();
   }
 
   /** The columns by which a join may tell, when it runs, which partitions to read. */
