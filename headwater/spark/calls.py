@@ -12,6 +12,7 @@ from headwater.spark import changes, stream
 from headwater.spark import scan as scans
 from headwater.spark.catalog import Connection, connect
 from headwater.spark.jobs import JOBS
+from headwater.spark.partition_list import list_partitions
 from headwater.spark.prune import may_match
 from headwater.spark.rowlevel import commit_delta, delete_where, overwrite, overwrite_partitions
 from headwater.spark.sink import commit_batch
@@ -177,6 +178,7 @@ CALLS: dict[str, Callable[[Json], Any]] = {
     "alter_table": lambda call: connection(call).alter_table(call["id"], call["changes"]),
     "plan": _plan,
     "matching_rows": _matching_rows,
+    "partitions": lambda call: list_partitions(_table(call)),
     "count": _count,
     "append": _append,
     "overwrite": _overwrite,

@@ -49,8 +49,13 @@ class PartitionField:
     transform: str
     width: int = 0
 
+    @property
+    def name(self) -> str:
+        """What SHOW PARTITIONS calls it: `region`, `ts_days`, `id_bucket`."""
+        return self.column if self.transform == "identity" else f"{self.column}_{self.transform}"
+
     def to_json(self) -> dict[str, Any]:
-        return {"column": self.column, "transform": self.transform, "width": self.width}
+        return {"column": self.column, "transform": self.transform, "width": self.width, "name": self.name}
 
 
 @dataclass(frozen=True)

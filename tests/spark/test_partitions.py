@@ -14,7 +14,7 @@ import lancedb
 import pyarrow as pa
 import pytest
 from lance.optimize import Compaction
-from pyspark.errors import AnalysisException, IllegalArgumentException
+from pyspark.errors import AnalysisException, IllegalArgumentException, UnsupportedOperationException
 from pyspark.sql import DataFrame, SparkSession
 
 from headwater.spark.partition_write import parted
@@ -165,6 +165,8 @@ def test_rows_and_columns_other_clients_write_are_never_skipped(spark: SparkSess
     spark.sql(f"CALL lake.system.cleanup('{ns}.t', 0, true)")
     lance.dataset(uri).validate()
     check("k1", 8)
+    shown = [row.partition for row in spark.sql(f"SHOW PARTITIONS {ns}.t").collect()]
+    assert shown == ["k=k0", "k=k1", "k=k3", "k=k8", "k=k9"]
 
 
 def test_updated_and_merged_rows_go_to_their_partition_and_keep_their_ids(spark: SparkSession, ns: str) -> None:
@@ -259,8 +261,15 @@ def test_partitions_are_described_renamed_replaced_and_travelled_to(spark: Spark
     ]:  # fmt: skip
         assert (fragments_read(now.where(filter)), now.where(filter).count()) == (fragments, count), filter
     assert spark.sql(f"SELECT count(*) FROM {ns}.t VERSION AS OF 2 WHERE s LIKE 'ab%'").first() == (2,)
+    shown = [row.partition for row in spark.sql(f"SHOW PARTITIONS {ns}.t").collect()]
+    assert len(shown) == 4
+    assert shown[2] == "name_truncate=ab/d_months=null/ts_hours=null/ts_years=null/d=null"
+    assert shown[1] == "name_truncate=ab/d_months=2020-02/ts_hours=2020-01-01T10/ts_years=2020/d=2020-02-03"
+    assert spark.sql(f"SHOW PARTITIONS {ns}.t PARTITION (name_truncate = 'b')").count() == 1
     spark.sql(f"CREATE OR REPLACE TABLE {ns}.t PARTITIONED BY (x) AS SELECT 1 AS y, id % 2 AS x FROM range(10)")
     assert fragments_read(spark.table(f"{ns}.t").where("x = 1")) == 1
+    with pytest.raises(UnsupportedOperationException, match="DELETE FROM"):
+        spark.sql(f"ALTER TABLE {ns}.t DROP PARTITION (x = 1)")
     assert spark.sql(f"SELECT count(*) FROM {ns}.t VERSION AS OF 2").first() == (3,)
 
 

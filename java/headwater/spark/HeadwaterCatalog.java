@@ -296,7 +296,8 @@ public final class HeadwaterCatalog implements StagingTableCatalog, SupportsName
 
   private HeadwaterTable table(Identifier ident, JsonNode loaded, boolean travelled) {
     StructType schema = (StructType) StructType.fromJson(loaded.get("schema").toString());
-    return new HeadwaterTable(session, ident, schema, loaded, travelled);
+    return loaded.get("partitioning").isEmpty() ? new HeadwaterTable(session, ident, schema, loaded, travelled)
+        : new PartitionedTable(session, ident, schema, loaded, travelled);
   }
 
   private JsonNode onTable(Identifier ident, ObjectNode request) throws NoSuchTableException {

@@ -66,6 +66,11 @@ record Transforms(String name) implements UnboundFunction {
 
   private record Bound(String name, boolean sized, DataType type) implements ScalarFunction<Object> {
     @Override
+    public String toString() {
+      return name;
+    }
+
+    @Override
     public DataType[] inputTypes() {
       return sized ? new DataType[] {DataTypes.IntegerType, type} : new DataType[] {type};
     }
