@@ -33,7 +33,7 @@ from headwater.errors import (
     UnsupportedOperationError,
 )
 from headwater.spark.commit import Committer
-from headwater.spark.partitions import partitioned, partitioning
+from headwater.spark.partitions import METADATA, partitioned, partitioning
 from headwater.spark.tables import SESSION, TableRef, open_latest
 from headwater.types import arrow_field, arrow_type, lance_schema, spark_schema
 
@@ -266,13 +266,22 @@ def _alter(dataset: lance.LanceDataset, change: dict[str, Any]) -> None:
     elif action == "rename_column":
         dataset.alter_columns({"path": change["path"], "name": change["name"]})
     elif action == "column_type":
-        dataset.alter_columns({"path": change["path"], "data_type": arrow_type(change["type"])})
+        _retype(dataset, change)
     elif action == "column_nullable":
         dataset.alter_columns({"path": change["path"], "nullable": change["nullable"]})
     elif action == "column_comment":
         dataset.update_field_metadata({change["path"]: {"comment": change["comment"]}})
     else:
         raise UnsupportedOperationError(f"A table's {action.replace('_', ' ')} cannot be altered.")
+
+
+def _retype(dataset: lance.LanceDataset, change: dict[str, Any]) -> None:
+    """The column is written anew in its type; what its field says (comment, partitioning) stays."""
+    known = {field.name: field.metadata or {} for field in dataset.schema}.get(change["path"], {})
+    dataset.alter_columns({"path": change["path"], "data_type": arrow_type(change["type"])})
+    told = {key.decode(): value.decode() for key, value in known.items() if key in (METADATA.encode(), b"comment")}
+    if told:
+        dataset.update_field_metadata({change["path"]: told})
 
 
 def _add_column(dataset: lance.LanceDataset, change: dict[str, Any]) -> None:

@@ -49,7 +49,7 @@ def check_names(uri: str) -> tuple[int, int]:
     known = unknown = 0
     names = {id: name for name, id in field_ids(dataset).items()}
     for fragment in dataset.get_fragments():
-        parts = parts_of(fragment.metadata)
+        parts = [part for part in parts_of(fragment.metadata) if part.field in names]
         known, unknown = (known + 1, unknown) if parts else (known, unknown + 1)
         for part in parts:
             wanted = [(part.field, PartitionField(names[part.field], part.transform, part.width))]
