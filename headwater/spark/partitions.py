@@ -11,6 +11,7 @@ is always read. Values are escaped into letters, digits, `-` and `_`; a long one
 from __future__ import annotations
 
 import decimal
+import functools
 import hashlib
 import re
 import uuid
@@ -172,6 +173,7 @@ def _text_buckets(array: Any, width: int) -> Any:
     return buckets.take(encoded.indices)
 
 
+@functools.lru_cache(maxsize=1 << 16)
 def first_of(value: int, transform: str, width: int, *, dates: bool) -> int:
     """The smallest column value (days or microseconds) whose partition value is this one."""
     if transform == "truncate":
@@ -219,6 +221,7 @@ def parse_name(name: str) -> list[Part]:
     return found if len(found) == len(texts) else []
 
 
+@functools.lru_cache(maxsize=1 << 16)
 def _parse_part(text: str) -> Part | None:
     match = _PART.fullmatch(text)
     if match is None:
