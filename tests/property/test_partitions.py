@@ -7,6 +7,7 @@ import decimal
 import string
 from typing import Any
 
+import lance
 import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, example, given, settings
@@ -15,7 +16,16 @@ from lance.fragment import DataFile, FragmentMetadata
 
 from headwater.errors import InvalidInputError
 from headwater.spark.partition_write import parted
-from headwater.spark.partitions import PartitionField, file_name, format_part, parse_name, partitioned, partitioning
+from headwater.spark.partitions import (
+    Part,
+    PartitionField,
+    file_name,
+    format_part,
+    parse_name,
+    partitioned,
+    partitioning,
+    parts_of,
+)
 from headwater.spark.prune import FALSE, NULL, TRUE, Column, Judge
 
 SAFE = set(string.ascii_letters + string.digits + "-_.")
@@ -132,6 +142,15 @@ def test_a_name_is_safe_short_and_says_the_value_or_its_digest(text: str) -> Non
 @given(st.text(LETTERS, max_size=80))
 def test_a_name_of_another_client_says_nothing(name: str) -> None:
     assert parse_name(f"{name.replace('-', '')}.lance") == []
+
+
+def test_a_fragment_tells_its_partition_only_while_the_named_file_holds_the_field() -> None:
+    name = file_name([format_part(3, "identity", 0, b"eu")])
+    assert parts_of(FragmentMetadata(0, [DataFile(name, [3, 4])], 1)) == [Part(3, "identity", 0, "eu")]
+    rewritten = FragmentMetadata(0, [DataFile(name, [-2, 4]), DataFile("other.lance", [3])], 1)
+    assert parts_of(rewritten) == []
+    overlay = lance.LanceOperation.DataOverlayFile(DataFile("cell.lance", [3]), [0])
+    assert parts_of(FragmentMetadata(0, [DataFile(name, [3, 4])], 1, overlays=[overlay])) == []
 
 
 def test_partition_fields_stay_with_their_column_and_go_with_its_type() -> None:
