@@ -90,7 +90,7 @@ def _overwrite_partitions(call: Json) -> int:
 
 
 def _delete_where(call: Json) -> int:
-    return delete_where(connection(call), _table(call), call["filter"])
+    return delete_where(connection(call), _table(call), call["filter"], call.get("prune"))
 
 
 # Streams -------------------------------------------------------------------------------------------------------------

@@ -7,13 +7,16 @@ addresses to take away; the driver turns those into deletion vectors, one file p
 from __future__ import annotations
 
 import base64
+import contextlib
+import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import lance
 import numpy as np
 from lance.fragment import FragmentMetadata
 
-from headwater.errors import UnsupportedOperationError
+from headwater.errors import ConcurrentModificationError, UnsupportedOperationError
 from headwater.spark.catalog import Connection
 from headwater.spark.commit import Committer, fragment_from
 from headwater.spark.partition_write import parted
@@ -116,8 +119,27 @@ def _without(fragment: Any, wanted: Sequence[tuple[int, PartitionField]], keys: 
     return fragment.delete_rows(offsets) if offsets else fragment.metadata
 
 
-def delete_where(connection: Connection, table: TableRef, filter: str) -> int:
-    """DELETE with a filter Lance understands: it looks again and retries by itself when another writer was faster."""
+def delete_where(connection: Connection, table: TableRef, filter: str, prune: dict[str, Any] | None = None) -> int:
+    """DELETE with a filter Lance understands: it looks again and retries by itself when another writer was faster.
+
+    A filter that takes whole partitions only removes their fragments, and reads nothing.
+    """
     dataset = connection.open(table)
+    whole = _whole(dataset, prune)
+    if whole is not None:
+        with contextlib.suppress(ConcurrentModificationError):
+            return connection.committer.delete(dataclasses.replace(table, version=dataset.version), whole, filter)
+        dataset = connection.open(table)
     dataset.delete(filter)
     return int(dataset.version)
+
+
+def _whole(dataset: lance.LanceDataset, prune: dict[str, Any] | None) -> list[int] | None:
+    """The fragments a filter takes as a whole; None when some would have to be looked into."""
+    judged = judge(dataset, prune)
+    if judged is None:
+        return None
+    found = {fragment.fragment_id: judged.outcomes(fragment.metadata) for fragment in dataset.get_fragments()}
+    if any(outcomes & TRUE and outcomes != TRUE for outcomes in found.values()):
+        return None
+    return [id for id, outcomes in found.items() if outcomes == TRUE]

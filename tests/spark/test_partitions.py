@@ -125,6 +125,11 @@ def test_a_partition_is_read_without_opening_the_files_of_others(spark: SparkSes
     assert table.where("k > 1 AND z = 0").count() == 15
     assert table.where("k IN (0, 1)").count() == 60  # counted from the manifest
     assert table.where("k = 7").collect() == []
+    spark.sql(f"DELETE FROM {ns}.t WHERE k = 0")
+    spark.sql(f"INSERT INTO {ns}.t REPLACE WHERE k = 1 SELECT 1L, 1L, 1L")
+    assert spark.sql(f"SELECT k, count(*) FROM {ns}.t GROUP BY k ORDER BY k").collect() == [(1, 1), (2, 30)]
+    spark.sql(f"DELETE FROM {ns}.t WHERE k = 2 AND z = 0")
+    assert spark.table(f"{ns}.t").count() == 16
 
 
 def test_rows_and_columns_other_clients_write_are_never_skipped(spark: SparkSession, ns: str, tmp_path: Path) -> None:

@@ -129,7 +129,9 @@ class HeadwaterTable implements SupportsRead, SupportsWrite, SupportsDeleteV2, S
   @Override
   public void deleteWhere(Predicate[] predicates) {
     String filter = new Predicates(loaded.get("filterable")).all(predicates);
-    session.call(request("delete_where").put("filter", filter));
+    ObjectNode request = request("delete_where").put("filter", filter);
+    request.set("prune", Pruning.all(partitions(), predicates));
+    session.call(request);
   }
 
   private record RowColumn(String name, String comment) implements MetadataColumn {
