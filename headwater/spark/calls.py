@@ -12,7 +12,9 @@ from headwater.spark import changes, stream
 from headwater.spark import scan as scans
 from headwater.spark.catalog import Connection, connect
 from headwater.spark.jobs import JOBS
-from headwater.spark.rowlevel import commit_delta, delete_where, overwrite
+from headwater.spark.partition_list import list_partitions
+from headwater.spark.prune import may_match
+from headwater.spark.rowlevel import commit_delta, delete_where, overwrite, overwrite_partitions
 from headwater.spark.sink import commit_batch
 from headwater.spark.tables import TableRef, open_version
 
@@ -41,8 +43,18 @@ def _newest(call: Json) -> TableRef:
     return dataclasses.replace(table, version=connection(call).open(table).version)
 
 
+def _definition(call: Json) -> tuple[list[str], Json, dict[str, str], list[Json]]:
+    return call["id"], call["schema"], call["properties"], call.get("partitioning") or []
+
+
 def _plan(call: Json) -> list[Json]:
     return scans.plan(scans.Scan.from_json(call["scan"]), call["parallelism"])
+
+
+def _matching_rows(call: Json) -> int:
+    """At most so many rows a scan can find, as far as partitions tell."""
+    scan = scans.Scan.from_json(call["scan"])
+    return sum(fragment.num_rows for fragment in may_match(open_version(scan.table), scan.prune))
 
 
 def _count(call: Json) -> int:
@@ -68,11 +80,17 @@ def _commit_batch(call: Json) -> int:
 
 
 def _overwrite(call: Json) -> int:
-    return overwrite(connection(call).committer, _table(call), call["filter"], call["fragments"])
+    return overwrite(
+        connection(call).committer, _table(call), call["filter"], call["fragments"], prune=call.get("prune")
+    )
+
+
+def _overwrite_partitions(call: Json) -> int:
+    return overwrite_partitions(connection(call).committer, _table(call), call["fragments"])
 
 
 def _delete_where(call: Json) -> int:
-    return delete_where(connection(call), _table(call), call["filter"])
+    return delete_where(connection(call), _table(call), call["filter"], call.get("prune"))
 
 
 # Streams -------------------------------------------------------------------------------------------------------------
@@ -103,7 +121,7 @@ def _stream_plan(call: Json) -> list[Json]:
         table = dataclasses.replace(_table(call), version=end["version"])
         return changes.plan(table, start["version"] + 1, end["version"], call["parallelism"])
     skip = stream.option(call["options"], "skipChangeCommits") == "true"
-    return stream.plan(_table(call), start, end, call["parallelism"], skip)
+    return stream.plan(_table(call), start, end, call["parallelism"], skip, call["scan"].get("prune"))
 
 
 def _stream_done(call: Json) -> None:
@@ -151,17 +169,20 @@ CALLS: dict[str, Callable[[Json], Any]] = {
     "drop_namespace": lambda call: connection(call).drop_namespace(call["id"], call["cascade"]),
     "list_tables": lambda call: connection(call).list_tables(call["id"]),
     "load_table": lambda call: connection(call).load_table(call["id"], call.get("version"), call.get("micros")),
-    "create_table": lambda call: connection(call).create_table(call["id"], call["schema"], call["properties"]),
-    "stage_create": lambda call: connection(call).stage_create(call["id"], call["schema"], call["properties"]),
-    "stage_replace": lambda call: connection(call).stage_replace(call["id"], call["schema"], call["properties"]),
+    "create_table": lambda call: connection(call).create_table(*_definition(call)),
+    "stage_create": lambda call: connection(call).stage_create(*_definition(call)),
+    "stage_replace": lambda call: connection(call).stage_replace(*_definition(call)),
     "commit_staged": _commit_staged,
     "drop_table": lambda call: connection(call).drop_table(call["id"]),
     "rename_table": lambda call: connection(call).rename_table(call["id"], call["new_id"]),
     "alter_table": lambda call: connection(call).alter_table(call["id"], call["changes"]),
     "plan": _plan,
+    "matching_rows": _matching_rows,
+    "partitions": lambda call: list_partitions(_table(call)),
     "count": _count,
     "append": _append,
     "overwrite": _overwrite,
+    "overwrite_partitions": _overwrite_partitions,
     "delete_where": _delete_where,
     "commit_delta": _commit_delta,
     "commit_batch": _commit_batch,

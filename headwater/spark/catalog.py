@@ -33,6 +33,7 @@ from headwater.errors import (
     UnsupportedOperationError,
 )
 from headwater.spark.commit import Committer
+from headwater.spark.partitions import METADATA, partitioned, partitioning
 from headwater.spark.tables import SESSION, TableRef, open_latest
 from headwater.types import arrow_field, arrow_type, lance_schema, spark_schema
 
@@ -107,32 +108,38 @@ class Connection:
         table = TableRef(found.id, found.uri, dataset.version, found.managed, found.storage_options)
         return describe(table, dataset)
 
-    def create_table(self, id: list[str], schema: dict[str, Any], properties: dict[str, str]) -> dict[str, Any]:
+    def create_table(
+        self, id: list[str], schema: dict[str, Any], properties: dict[str, str], partitions: list[dict[str, Any]]
+    ) -> dict[str, Any]:
         """Reserve the name and location, then commit version 1 with the schema and no rows."""
-        staged = self.stage_create(id, schema, properties)
+        staged = self.stage_create(id, schema, properties, partitions)
         self.committer.create(TableRef.from_json(staged["table"]), _schema_from(staged["arrow"]), [])
         return self.load_table(id)
 
-    def stage_create(self, id: list[str], schema: dict[str, Any], properties: dict[str, str]) -> dict[str, Any]:
+    def stage_create(
+        self, id: list[str], schema: dict[str, Any], properties: dict[str, str], partitions: list[dict[str, Any]]
+    ) -> dict[str, Any]:
         """A declared table to write data files into; it has no version until the one commit that fills it."""
         kept = table_properties(properties)
-        arrow = lance_schema(schema, kept).with_metadata(kept)
+        arrow = partitioned(lance_schema(schema, kept), partitions).with_metadata(kept)
         answer = self.client.declare_table(DeclareTableRequest(id=id, location=None, properties=kept or None))
         if not answer.location:
             raise InvalidTableStateError(f"The catalog gives no location for the table {'.'.join(id)!r}.")
         table = TableRef(
             tuple(id), answer.location, None, bool(answer.managed_versioning), dict(answer.storage_options or {})
         )
-        return {"table": table.to_json(), "arrow": arrow.serialize().to_pybytes().hex(), "schema": spark_schema(arrow)}
+        return _staged(table, arrow)
 
-    def stage_replace(self, id: list[str], schema: dict[str, Any], properties: dict[str, str]) -> dict[str, Any]:
+    def stage_replace(
+        self, id: list[str], schema: dict[str, Any], properties: dict[str, str], partitions: list[dict[str, Any]]
+    ) -> dict[str, Any]:
         """An existing table whose next version will have this schema and these rows; older versions stay readable."""
         kept = table_properties(properties)
-        arrow = lance_schema(schema, kept).with_metadata(kept)
+        arrow = partitioned(lance_schema(schema, kept), partitions).with_metadata(kept)
         found = self.find(id)
         version = self.open(found).version
         table = TableRef(found.id, found.uri, version, found.managed, found.storage_options)
-        return {"table": table.to_json(), "arrow": arrow.serialize().to_pybytes().hex(), "schema": spark_schema(arrow)}
+        return _staged(table, arrow)
 
     def commit_staged(self, table: TableRef, arrow: str, fragments: list[dict[str, Any]]) -> int:
         if table.version is None:
@@ -165,6 +172,15 @@ def connect(options: dict[str, str]) -> Connection:
     return Connection(lance.namespace.RestNamespace(uri=options["uri"].rstrip("/"), **headers))
 
 
+def _staged(table: TableRef, arrow: pa.Schema) -> dict[str, Any]:
+    return {
+        "table": table.to_json(),
+        "arrow": arrow.serialize().to_pybytes().hex(),
+        "schema": spark_schema(arrow),
+        "partitioning": [field.to_json() for field in partitioning(arrow)],
+    }
+
+
 def describe(table: TableRef, dataset: lance.LanceDataset) -> dict[str, Any]:
     schema = dataset.schema
     stats = [fragment.metadata for fragment in dataset.get_fragments()]
@@ -178,6 +194,7 @@ def describe(table: TableRef, dataset: lance.LanceDataset) -> dict[str, Any]:
         "filterable": filterable(schema),
         "stable_row_ids": bool(dataset.has_stable_row_ids),
         "indexed": bool(dataset.list_indices()),
+        "partitioning": [field.to_json() for field in partitioning(schema)],
     }
 
 
@@ -250,13 +267,22 @@ def _alter(dataset: lance.LanceDataset, change: dict[str, Any]) -> None:
     elif action == "rename_column":
         dataset.alter_columns({"path": change["path"], "name": change["name"]})
     elif action == "column_type":
-        dataset.alter_columns({"path": change["path"], "data_type": arrow_type(change["type"])})
+        _retype(dataset, change)
     elif action == "column_nullable":
         dataset.alter_columns({"path": change["path"], "nullable": change["nullable"]})
     elif action == "column_comment":
         dataset.update_field_metadata({change["path"]: {"comment": change["comment"]}})
     else:
         raise UnsupportedOperationError(f"A table's {action.replace('_', ' ')} cannot be altered.")
+
+
+def _retype(dataset: lance.LanceDataset, change: dict[str, Any]) -> None:
+    """The column is written anew in its type; what its field says (comment, partitioning) stays."""
+    known = {field.name: field.metadata or {} for field in dataset.schema}.get(change["path"], {})
+    dataset.alter_columns({"path": change["path"], "data_type": arrow_type(change["type"])})
+    told = {key.decode(): value.decode() for key, value in known.items() if key in (METADATA.encode(), b"comment")}
+    if told:
+        dataset.update_field_metadata({change["path"]: told})
 
 
 def _add_column(dataset: lance.LanceDataset, change: dict[str, Any]) -> None:

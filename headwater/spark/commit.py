@@ -66,6 +66,12 @@ class Committer:
         )
         return self._commit(table, operation, table.version, pinned=True, properties=properties or {})
 
+    def delete(self, table: TableRef, removed: list[int], filter: str) -> int:
+        """Whole fragments taken away. What others append meanwhile stays, as it does with Lance's own delete."""
+        if not removed:
+            return table.version or 0
+        return self._commit(table, lance.LanceOperation.Delete([], removed, filter), table.version, pinned=False)
+
     def other(self, table: TableRef, operation: lance.LanceOperation.BaseOperation) -> int:
         """Any other pinned operation (a backfilled column)."""
         return self._commit(table, operation, table.version, pinned=True)

@@ -16,9 +16,10 @@ from typing import Any
 
 import lance
 from lance.file import LanceFileSession
-from lance.optimize import Compaction, CompactionTask, RewriteResult
+from lance.optimize import Compaction, RewriteResult
 
 from headwater.errors import InvalidInputError, TableColumnNotFoundError, TableIndexAlreadyExistsError
+from headwater.spark import compact
 from headwater.spark.catalog import Connection
 from headwater.spark.commit import fragment_from
 from headwater.spark.scan import Extent, divide
@@ -46,13 +47,7 @@ def _nothing(table: TableRef, task: Json) -> None:
 
 
 def _plan_compact(table: TableRef, arguments: Json, parallelism: int) -> list[Json]:
-    options = {"target_rows_per_fragment": arguments.get("target_rows") or 1 << 20}
-    plan = Compaction.plan(open_version(table), options)
-    return [{"task": task.json()} for task in plan.tasks]
-
-
-def _run_compact(table: TableRef, task: Json) -> str:
-    return str(CompactionTask.from_json(task["task"]).execute(open_version(table)).json())
+    return compact.plan(table, arguments.get("target_rows") or 1 << 20)
 
 
 def _commit_compact(connection: Connection, table: TableRef, arguments: Json, results: list[Any]) -> Json:
@@ -207,7 +202,7 @@ def _drop_index(connection: Connection, table: TableRef, arguments: Json, result
 
 
 JOBS: dict[str, Job] = {
-    "compact": Job(_plan_compact, _run_compact, _commit_compact),
+    "compact": Job(_plan_compact, compact.run, _commit_compact),
     "create_index": Job(_plan_index, _run_index, _commit_index),
     "backfill": Job(_plan_backfill, _run_backfill, _commit_backfill),
     "cleanup": Job(_no_tasks, _nothing, _cleanup),

@@ -7,14 +7,21 @@ addresses to take away; the driver turns those into deletion vectors, one file p
 from __future__ import annotations
 
 import base64
-from collections.abc import Mapping
+import contextlib
+import dataclasses
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+import lance
 import numpy as np
 from lance.fragment import FragmentMetadata
 
+from headwater.errors import ConcurrentModificationError, UnsupportedOperationError
 from headwater.spark.catalog import Connection
 from headwater.spark.commit import Committer, fragment_from
+from headwater.spark.partition_write import parted
+from headwater.spark.partitions import PartitionField, field_ids, key_of, partitioning
+from headwater.spark.prune import ANY, TRUE, judge
 from headwater.spark.tables import TableRef, open_version
 
 OFFSETS = (1 << 32) - 1
@@ -51,13 +58,21 @@ def overwrite(
     filter: str,
     added: list[dict[str, Any]],
     properties: Mapping[str, str] | None = None,
+    prune: dict[str, Any] | None = None,
 ) -> int:
-    """INSERT OVERWRITE and REPLACE WHERE: the rows that match go, the new ones come, in one pinned commit."""
+    """INSERT OVERWRITE and REPLACE WHERE: the rows that match go, the new ones come, in one pinned commit.
+
+    Fragments whose partition the filter takes as a whole, or not at all, are not read.
+    """
     dataset = open_version(table)
+    judged = judge(dataset, prune)
     removed: list[int] = []
     updated: list[FragmentMetadata] = []
     for fragment in dataset.get_fragments():
-        after = None if filter == "true" else fragment.delete(filter)
+        outcomes = ANY if judged is None else judged.outcomes(fragment.metadata)
+        if not outcomes & TRUE:
+            continue
+        after = None if filter == "true" or outcomes == TRUE else fragment.delete(filter)
         if after is None:
             removed.append(fragment.fragment_id)
         elif after.num_deletions != fragment.num_deletions:
@@ -65,8 +80,66 @@ def overwrite(
     return committer.update(table, removed, updated, [fragment_from(value) for value in added], properties)
 
 
-def delete_where(connection: Connection, table: TableRef, filter: str) -> int:
-    """DELETE with a filter Lance understands: it looks again and retries by itself when another writer was faster."""
+def overwrite_partitions(committer: Committer, table: TableRef, added: list[dict[str, Any]]) -> int:
+    """Dynamic overwrite: the partitions that have new rows are replaced by these, in one pinned commit.
+
+    Of fragments of unknown partition, which other clients made, the rows of those partitions are taken away.
+    """
+    dataset = open_version(table)
+    ids = field_ids(dataset)
+    wanted = [(ids[field.column], field) for field in partitioning(dataset.schema)]
+    fragments = [fragment_from(value) for value in added]
+    keys = {key_of(fragment, wanted) for fragment in fragments}
+    if not wanted:
+        return overwrite(committer, table, "true", added)
+    if None in keys:
+        raise UnsupportedOperationError(
+            f"The table {table.name!r} has blob columns, so its files tell no partition: overwrite with a condition."
+        )
+    removed: list[int] = []
+    updated: list[FragmentMetadata] = []
+    for fragment in dataset.get_fragments():
+        key = key_of(fragment.metadata, wanted)
+        after = fragment.metadata
+        if key is None and keys:
+            after = _without(fragment, wanted, keys)
+        if key in keys or after is None:
+            removed.append(fragment.fragment_id)
+        elif after.num_deletions != fragment.num_deletions:
+            updated.append(after)
+    return committer.update(table, removed, updated, fragments)
+
+
+def _without(fragment: Any, wanted: Sequence[tuple[int, PartitionField]], keys: set[Any]) -> Any:
+    """The fragment without its rows of some partitions; None when no row is left."""
+    columns = list({field.column for _, field in wanted})
+    rows = fragment.scanner(columns=columns, with_row_address=True).to_table()
+    gone = [found.column("_rowaddr") for key, found in parted(rows, wanted) if key in keys] if rows.num_rows else []
+    offsets = [int(address) & OFFSETS for column in gone for address in column.to_numpy()]
+    return fragment.delete_rows(offsets) if offsets else fragment.metadata
+
+
+def delete_where(connection: Connection, table: TableRef, filter: str, prune: dict[str, Any] | None = None) -> int:
+    """DELETE with a filter Lance understands: it looks again and retries by itself when another writer was faster.
+
+    A filter that takes whole partitions only removes their fragments, and reads nothing.
+    """
     dataset = connection.open(table)
+    whole = _whole(dataset, prune)
+    if whole is not None:
+        with contextlib.suppress(ConcurrentModificationError):
+            return connection.committer.delete(dataclasses.replace(table, version=dataset.version), whole, filter)
+        dataset = connection.open(table)
     dataset.delete(filter)
     return int(dataset.version)
+
+
+def _whole(dataset: lance.LanceDataset, prune: dict[str, Any] | None) -> list[int] | None:
+    """The fragments a filter takes as a whole; None when some would have to be looked into."""
+    judged = judge(dataset, prune)
+    if judged is None:
+        return None
+    found = {fragment.fragment_id: judged.outcomes(fragment.metadata) for fragment in dataset.get_fragments()}
+    if any(outcomes & TRUE and outcomes != TRUE for outcomes in found.values()):
+        return None
+    return [id for id, outcomes in found.items() if outcomes == TRUE]

@@ -17,6 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from headwater.spark import nested
+from headwater.spark.prune import may_match, whole_rows
 from headwater.spark.tables import TableRef, open_version
 from headwater.types import convert_batch, wire_schema
 
@@ -43,7 +44,10 @@ EXTRAS: dict[str, Any] = {
 
 @dataclass(frozen=True)
 class Scan:
-    """What to read: columns, of structs only the fields asked for, a filter in Lance's SQL, a limit, or a search."""
+    """What to read: columns, of structs only the fields asked for, a filter in Lance's SQL, a limit, or a search.
+
+    `prune` is the filter (and what only runtime knew) as a tree, by which fragments are skipped.
+    """
 
     table: TableRef
     columns: tuple[str, ...]
@@ -52,6 +56,7 @@ class Scan:
     search: dict[str, Any] | None = None
     changes: bool = False
     fields: Mapping[str, nested.Tree] = field(default_factory=dict)
+    prune: dict[str, Any] | None = None
 
     @staticmethod
     def from_json(value: dict[str, Any]) -> Scan:
@@ -63,6 +68,7 @@ class Scan:
             value.get("search"),
             bool(value.get("changes")),
             value.get("fields") or {},
+            value.get("prune"),
         )
 
 
@@ -112,8 +118,7 @@ def plan(scan: Scan, parallelism: int) -> list[dict[str, Any]]:
     dataset = open_version(scan.table)
     if scan.search is not None:
         return [{}]
-    metadata = [fragment.metadata for fragment in dataset.get_fragments()]
-    extents = [Extent(fragment.id, fragment.num_rows) for fragment in metadata if fragment.num_rows]
+    extents = [Extent(each.id, each.num_rows) for each in may_match(dataset, scan.prune) if each.num_rows]
     if not extents:
         return []
     if scan.limit is not None and scan.filter is None:
@@ -171,11 +176,16 @@ def unpack(text: str) -> list[int]:
 
 
 def count(scan: Scan) -> int:
-    """count(*) from the manifest, or with a filter from an index or a scan of the filter's columns."""
+    """count(*) from the manifest, or with a filter from partitions, an index or a scan of the filter's columns."""
     dataset = open_version(scan.table)
+    rows, left = whole_rows(dataset, scan.prune) if scan.prune else (0, None)
+    if left == []:
+        return rows
     if scan.filter is None or indexed(dataset, scan.filter):
         return int(dataset.count_rows(filter=scan.filter))
-    return int(dataset.scanner(columns=[], filter=scan.filter, with_row_id=True, use_scalar_index=False).count_rows())
+    fragments = [dataset.get_fragment(id) for id in left] if left else None
+    options: dict[str, Any] = {"columns": [], "with_row_id": True, "use_scalar_index": False, "fragments": fragments}
+    return rows + int(dataset.scanner(filter=scan.filter, **options).count_rows())
 
 
 def count_part(scan: Scan, part: dict[str, Any]) -> int:

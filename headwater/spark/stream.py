@@ -18,6 +18,7 @@ import lance
 
 from headwater.errors import InvalidInputError, InvalidTableStateError
 from headwater.spark.history import APPEND, CHANGE, SAME, at, step
+from headwater.spark.prune import may_match
 from headwater.spark.scan import Extent, divide
 from headwater.spark.tables import TableRef, open_version
 
@@ -86,25 +87,29 @@ def _through_snapshot(table: TableRef, start: Offset, max_versions: int | None, 
     return {"version": start["version"]}
 
 
-def plan(table: TableRef, start: Offset, end: Offset, parallelism: int, skip: bool) -> list[dict[str, Any]]:
+def plan(
+    table: TableRef, start: Offset, end: Offset, parallelism: int, skip: bool, prune: dict[str, Any] | None = None
+) -> list[dict[str, Any]]:
     """The parts of the batch between two offsets; each names the version it is read at."""
     parts: list[dict[str, Any]] = []
     if "fragments" in start:
         ids = [fragment.fragment_id for fragment in open_version(at(table, start["version"])).get_fragments()]
         stop = end["fragments"] if "fragments" in end else len(ids)
-        parts += _parts(table, start["version"], ids[start["fragments"] : stop], parallelism)
+        parts += _parts(table, start["version"], ids[start["fragments"] : stop], parallelism, prune)
     for version in range(start["version"] + 1, end["version"] + 1):
         found = step(table, version)
         if found.kind == CHANGE and not skip:
             raise InvalidTableStateError(f"Version {version} of the table {table.name!r} changed rows already read.")
         if found.kind == APPEND:
-            parts += _parts(table, version, list(found.added), parallelism)
+            parts += _parts(table, version, list(found.added), parallelism, prune)
     return parts
 
 
-def _parts(table: TableRef, version: int, ids: list[int], parallelism: int) -> list[dict[str, Any]]:
+def _parts(
+    table: TableRef, version: int, ids: list[int], parallelism: int, prune: dict[str, Any] | None
+) -> list[dict[str, Any]]:
     wanted = set(ids)
-    metadata = [fragment.metadata for fragment in open_version(at(table, version)).get_fragments()]
+    metadata = may_match(open_version(at(table, version)), prune)
     extents = [Extent(fragment.id, fragment.num_rows) for fragment in metadata if fragment.id in wanted]
     return [{**part, "version": version} for part in divide(extents, parallelism, splittable=False)]
 

@@ -6,7 +6,7 @@ is unreferenced and removed by `cleanup`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import lance
@@ -14,6 +14,8 @@ import pyarrow as pa
 from lance.fragment import RowIdSequence, write_fragments
 
 from headwater.spark.commit import fragment_from
+from headwater.spark.partition_write import PartitionWriter, chunks
+from headwater.spark.partitions import PartitionField, has_blobs, partitioning
 from headwater.spark.scan import ROW_ID
 from headwater.spark.tables import TableRef, open_version
 from headwater.types import aligned, convert_batch, written_schema
@@ -33,6 +35,12 @@ def write(table: TableRef, batches: Iterable[pa.RecordBatch], arrow: str | None 
     first = next(source, None)
     if first is None:
         return []
+    fields = partitioning(schema)
+    if fields and not has_blobs(schema):
+        writer = PartitionWriter(table, schema, fields, staged=dataset is None)
+        for rows in chunks(_converted(first, source, schema)):
+            writer.write(rows, ROWS_PER_FILE, BYTES_PER_FILE)
+        return writer.finish()
     reader = pa.RecordBatchReader.from_batches(schema, _converted(first, source, schema))
     fragments = write_fragments(
         reader,
@@ -54,6 +62,11 @@ def _schema(dataset: lance.LanceDataset | None, arrow: str | None) -> pa.Schema:
 
 def rewrite(table: TableRef, batches: Iterable[pa.RecordBatch]) -> list[dict[str, Any]]:
     """Write rows that were updated. The column `_rowid` is no data: the new fragments carry it on as the rows' ids."""
+    dataset = open_version(table)
+    schema = written_schema(dataset.schema)
+    fields = partitioning(schema)
+    if fields and not has_blobs(schema):
+        return _rewrite_partitioned(table, batches, schema, fields)
     ids: list[Any] = []
 
     def split() -> Iterator[pa.RecordBatch]:
@@ -62,10 +75,20 @@ def rewrite(table: TableRef, batches: Iterable[pa.RecordBatch]) -> list[dict[str
             yield batch.drop_columns([ROW_ID])
 
     fragments = write(table, split())
-    if not open_version(table).has_stable_row_ids:
+    if not dataset.has_stable_row_ids:
         return fragments
     known: list[Any] = pa.chunked_array(ids, pa.int64()).to_pylist()
     return list(_with_row_ids(fragments, known))
+
+
+def _rewrite_partitioned(
+    table: TableRef, batches: Iterable[pa.RecordBatch], schema: pa.Schema, fields: Sequence[PartitionField]
+) -> list[dict[str, Any]]:
+    writer = PartitionWriter(table, schema, fields, staged=False)
+    with_ids = schema.append(pa.field(ROW_ID, pa.int64()))
+    for rows in chunks(aligned(convert_batch(batch, with_ids)) for batch in batches):
+        writer.write(rows, ROWS_PER_FILE, BYTES_PER_FILE, ids=ROW_ID)
+    return writer.finish()
 
 
 def _with_row_ids(fragments: list[dict[str, Any]], ids: list[int]) -> Iterator[dict[str, Any]]:

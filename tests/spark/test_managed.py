@@ -47,6 +47,22 @@ def test_all_kinds_of_commits_are_versions_of_the_catalog(spark: SparkSession, m
     assert spark.sql(f"SELECT count(*) FROM {managed}.t VERSION AS OF 2").first() == (101,)
 
 
+def test_a_partitioned_table_lives_through_all_kinds_of_commits(
+    spark: SparkSession, managed: str, tmp_path: Path
+) -> None:
+    spark.sql(f"CREATE TABLE {managed}.p PARTITIONED BY (k) AS SELECT id, id % 4 AS k FROM range(100)")
+    spark.sql(f"INSERT INTO {managed}.p VALUES (100, 0)")
+    spark.sql(f"UPDATE {managed}.p SET k = 7 WHERE id < 8")
+    spark.sql(f"CALL managed.system.compact('{managed}.p')")
+    spark.createDataFrame([(1000, 3)], "id BIGINT, k BIGINT").writeTo(f"{managed}.p").overwritePartitions()
+    spark.sql(f"CREATE TABLE {managed}.q (id BIGINT, k BIGINT) PARTITIONED BY (bucket(2, k))")
+    query = spark.readStream.table(f"{managed}.p").writeStream.option("checkpointLocation", str(tmp_path / "ck"))
+    query.trigger(availableNow=True).toTable(f"{managed}.q").awaitTermination()
+    for table in (f"{managed}.p", f"{managed}.q"):
+        found = [spark.table(table).where(f"k = {k}").count() for k in range(8)]
+        assert found == [24, 23, 23, 1, 0, 0, 0, 8]
+
+
 def test_a_wrong_token_is_refused(spark: SparkSession, managed: str) -> None:
     good = spark.conf.get("spark.sql.catalog.managed.uri")
     for key, value in settings("wrong", uri=good, token="not-the-right-key").items():

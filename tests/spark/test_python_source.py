@@ -29,6 +29,17 @@ def test_the_python_source_reads_and_writes_what_sql_sees(spark: SparkSession, n
     assert read.where("id = 7 AND name = 'n7'").count() == 1
 
 
+def test_the_python_source_writes_partitions_too(spark: SparkSession, ns: str) -> None:
+    spark.dataSource.register(UnderAnotherName)
+    spark.sql(f"CREATE TABLE {ns}.t (id BIGINT, k BIGINT) PARTITIONED BY (k)")
+    rows = spark.range(40).selectExpr("id", "id % 4 AS k").coalesce(1)
+    writer = rows.write.format("headwater_python").option("catalog", "lake").mode("append")
+    writer.save(ns.removeprefix("lake.") + ".t")
+    assert spark.sql(f"SHOW PARTITIONS {ns}.t").count() == 4
+    assert spark.sql(f"SELECT DISTINCT _rowaddr >> 32 FROM {ns}.t WHERE k = 3").count() == 1
+    assert spark.table(f"{ns}.t").where("k = 3").count() == 10
+
+
 def test_a_catalog_that_was_not_configured_is_named(spark: SparkSession) -> None:
     spark.dataSource.register(UnderAnotherName)
     with pytest.raises(Exception, match="'nowhere' is not known here"):

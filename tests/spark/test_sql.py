@@ -6,7 +6,7 @@ import time
 from typing import Any
 
 import pytest
-from pyspark.errors import AnalysisException, IllegalArgumentException, UnsupportedOperationException
+from pyspark.errors import AnalysisException, IllegalArgumentException
 from pyspark.sql import Row, SparkSession
 
 
@@ -118,8 +118,6 @@ def test_data_frames_read_and_write_through_the_format_and_by_name(spark: SparkS
 
 
 def test_what_cannot_be_done_is_said(spark: SparkSession, ns: str) -> None:
-    with pytest.raises(UnsupportedOperationException, match="have no partitions"):
-        spark.sql(f"CREATE TABLE {ns}.t (id INT, d DATE) PARTITIONED BY (d)")
     with pytest.raises(IllegalArgumentException, match="cannot be kept in a Lance table"):
         spark.sql(f"CREATE TABLE {ns}.t (i INTERVAL YEAR)")
     spark.sql(f"CREATE TABLE {ns}.v (v ARRAY<FLOAT>) TBLPROPERTIES ('vector.v' = '3')")

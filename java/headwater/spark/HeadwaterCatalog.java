@@ -6,6 +6,7 @@ import com.fasterxml.jackson.databind.node.ObjectNode;
 import java.util.Arrays;
 import java.util.Map;
 import org.apache.spark.sql.catalyst.analysis.NamespaceAlreadyExistsException;
+import org.apache.spark.sql.catalyst.analysis.NoSuchFunctionException;
 import org.apache.spark.sql.catalyst.analysis.NoSuchNamespaceException;
 import org.apache.spark.sql.catalyst.analysis.NoSuchTableException;
 import org.apache.spark.sql.catalyst.analysis.NonEmptyNamespaceException;
@@ -13,6 +14,7 @@ import org.apache.spark.sql.catalyst.analysis.TableAlreadyExistsException;
 import org.apache.spark.sql.connector.catalog.Changelog;
 import org.apache.spark.sql.connector.catalog.ChangelogContext;
 import org.apache.spark.sql.connector.catalog.Column;
+import org.apache.spark.sql.connector.catalog.FunctionCatalog;
 import org.apache.spark.sql.connector.catalog.Identifier;
 import org.apache.spark.sql.connector.catalog.NamespaceChange;
 import org.apache.spark.sql.connector.catalog.ProcedureCatalog;
@@ -22,13 +24,15 @@ import org.apache.spark.sql.connector.catalog.SupportsNamespaces;
 import org.apache.spark.sql.connector.catalog.Table;
 import org.apache.spark.sql.connector.catalog.TableChange;
 import org.apache.spark.sql.connector.catalog.TableInfo;
+import org.apache.spark.sql.connector.catalog.functions.UnboundFunction;
 import org.apache.spark.sql.connector.catalog.procedures.UnboundProcedure;
 import org.apache.spark.sql.connector.expressions.Transform;
 import org.apache.spark.sql.types.StructType;
 import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 
 /** A Headwater catalog in Spark SQL: namespaces, tables, procedures, each call answered by the Python worker. */
-public final class HeadwaterCatalog implements StagingTableCatalog, SupportsNamespaces, ProcedureCatalog {
+public final class HeadwaterCatalog implements StagingTableCatalog, SupportsNamespaces, ProcedureCatalog,
+    FunctionCatalog {
   private String name;
   private Session session;
 
@@ -260,6 +264,22 @@ public final class HeadwaterCatalog implements StagingTableCatalog, SupportsName
     return Procedures.list(namespace);
   }
 
+  // Partition transforms, which Spark looks up here to bring rows of a partition together
+
+  @Override
+  public Identifier[] listFunctions(String[] namespace) {
+    return namespace.length > 0 ? new Identifier[0]
+        : Transforms.NAMES.stream().sorted().map(each -> Identifier.of(namespace, each)).toArray(Identifier[]::new);
+  }
+
+  @Override
+  public UnboundFunction loadFunction(Identifier ident) throws NoSuchFunctionException {
+    if (ident.namespace().length > 0 || !Transforms.NAMES.contains(ident.name())) {
+      throw new NoSuchFunctionException(ident);
+    }
+    return new Transforms(ident.name());
+  }
+
   // How requests and answers look
 
   private static TableInfo info(Column[] columns, Transform[] partitions, Map<String, String> properties) {
@@ -267,19 +287,17 @@ public final class HeadwaterCatalog implements StagingTableCatalog, SupportsName
   }
 
   private ObjectNode definition(String operation, Identifier ident, TableInfo info) {
-    if (info.partitions().length > 0) {
-      throw new UnsupportedOperationException("Lance tables have no partitions: leave PARTITIONED BY out. "
-          + "Filters are served by indices (CALL " + name + ".system.create_index) and fragment statistics.");
-    }
     ObjectNode request = session.request(operation, id(ident));
     request.set("schema", Json.parse(info.schema().json()));
     request.set("properties", Json.object(info.properties()));
+    request.set("partitioning", Partitioning.toJson(info.partitions()));
     return request;
   }
 
   private HeadwaterTable table(Identifier ident, JsonNode loaded, boolean travelled) {
     StructType schema = (StructType) StructType.fromJson(loaded.get("schema").toString());
-    return new HeadwaterTable(session, ident, schema, loaded, travelled);
+    return loaded.get("partitioning").isEmpty() ? new HeadwaterTable(session, ident, schema, loaded, travelled)
+        : new PartitionedTable(session, ident, schema, loaded, travelled);
   }
 
   private JsonNode onTable(Identifier ident, ObjectNode request) throws NoSuchTableException {

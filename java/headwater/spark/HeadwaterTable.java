@@ -13,6 +13,7 @@ import org.apache.spark.sql.connector.catalog.SupportsRead;
 import org.apache.spark.sql.connector.catalog.SupportsRowLevelOperations;
 import org.apache.spark.sql.connector.catalog.SupportsWrite;
 import org.apache.spark.sql.connector.catalog.TableCapability;
+import org.apache.spark.sql.connector.expressions.Transform;
 import org.apache.spark.sql.connector.expressions.filter.Predicate;
 import org.apache.spark.sql.connector.read.ScanBuilder;
 import org.apache.spark.sql.connector.write.LogicalWriteInfo;
@@ -74,6 +75,15 @@ class HeadwaterTable implements SupportsRead, SupportsWrite, SupportsDeleteV2, S
     return schema;
   }
 
+  Partitioning partitions() {
+    return new Partitioning(loaded.get("partitioning"));
+  }
+
+  @Override
+  public Transform[] partitioning() {
+    return partitions().transforms();
+  }
+
   @Override
   public Map<String, String> properties() {
     return Json.strings(loaded.get("properties"));
@@ -85,7 +95,8 @@ class HeadwaterTable implements SupportsRead, SupportsWrite, SupportsDeleteV2, S
       return EnumSet.of(TableCapability.BATCH_READ);
     }
     return EnumSet.of(TableCapability.BATCH_READ, TableCapability.BATCH_WRITE, TableCapability.MICRO_BATCH_READ,
-        TableCapability.STREAMING_WRITE, TableCapability.TRUNCATE, TableCapability.OVERWRITE_BY_FILTER);
+        TableCapability.STREAMING_WRITE, TableCapability.TRUNCATE, TableCapability.OVERWRITE_BY_FILTER,
+        TableCapability.OVERWRITE_DYNAMIC);
   }
 
   @Override
@@ -118,7 +129,9 @@ class HeadwaterTable implements SupportsRead, SupportsWrite, SupportsDeleteV2, S
   @Override
   public void deleteWhere(Predicate[] predicates) {
     String filter = new Predicates(loaded.get("filterable")).all(predicates);
-    session.call(request("delete_where").put("filter", filter));
+    ObjectNode request = request("delete_where").put("filter", filter);
+    request.set("prune", Pruning.all(partitions(), predicates));
+    session.call(request);
   }
 
   private record RowColumn(String name, String comment) implements MetadataColumn {

@@ -30,6 +30,7 @@ final class ReadBuilder implements ScanBuilder, SupportsPushDownRequiredColumns,
   private ObjectNode fields = Json.object();
   private Predicate[] pushed = new Predicate[0];
   private String filter;
+  private ObjectNode prune;
   private Integer limit;
   private boolean counting;
 
@@ -95,6 +96,7 @@ final class ReadBuilder implements ScanBuilder, SupportsPushDownRequiredColumns,
       }
     }
     this.pushed = taken.toArray(new Predicate[0]);
+    this.prune = Pruning.all(table.partitions(), predicates);
     this.filter = parts.isEmpty() ? null : String.join(" AND ", parts);
     return left.toArray(new Predicate[0]);
   }
@@ -141,6 +143,9 @@ final class ReadBuilder implements ScanBuilder, SupportsPushDownRequiredColumns,
       scan.set("fields", fields);
     }
     scan.put("filter", filter);
+    if (prune != null) {
+      scan.set("prune", prune);
+    }
     if (limit != null) {
       scan.put("limit", limit);
     }

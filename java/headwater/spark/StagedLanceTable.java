@@ -10,6 +10,7 @@ import org.apache.spark.sql.connector.catalog.Identifier;
 import org.apache.spark.sql.connector.catalog.StagedTable;
 import org.apache.spark.sql.connector.catalog.SupportsWrite;
 import org.apache.spark.sql.connector.catalog.TableCapability;
+import org.apache.spark.sql.connector.expressions.Transform;
 import org.apache.spark.sql.connector.write.LogicalWriteInfo;
 import org.apache.spark.sql.connector.write.WriteBuilder;
 import org.apache.spark.sql.types.StructType;
@@ -43,6 +44,15 @@ final class StagedLanceTable implements StagedTable, SupportsWrite {
   @Override
   public StructType schema() {
     return schema;
+  }
+
+  Partitioning partitions() {
+    return new Partitioning(staged.get("partitioning"));
+  }
+
+  @Override
+  public Transform[] partitioning() {
+    return partitions().transforms();
   }
 
   @Override

@@ -5,6 +5,8 @@ import com.fasterxml.jackson.databind.node.ObjectNode;
 import java.util.OptionalLong;
 import org.apache.spark.sql.SparkSession;
 import org.apache.spark.sql.catalyst.InternalRow;
+import org.apache.spark.sql.connector.expressions.NamedReference;
+import org.apache.spark.sql.connector.expressions.filter.Predicate;
 import org.apache.spark.sql.connector.read.Batch;
 import org.apache.spark.sql.connector.read.InputPartition;
 import org.apache.spark.sql.connector.read.PartitionReader;
@@ -12,17 +14,19 @@ import org.apache.spark.sql.connector.read.PartitionReaderFactory;
 import org.apache.spark.sql.connector.read.Scan;
 import org.apache.spark.sql.connector.read.Statistics;
 import org.apache.spark.sql.connector.read.SupportsReportStatistics;
+import org.apache.spark.sql.connector.read.SupportsRuntimeV2Filtering;
 import org.apache.spark.sql.connector.read.streaming.MicroBatchStream;
 import org.apache.spark.sql.types.StructType;
 import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 import org.apache.spark.sql.vectorized.ColumnarBatch;
 
 /** A planned read of one version: parts of the table, each read as Arrow batches. */
-final class TableScan implements SupportsReportStatistics, Batch {
+final class TableScan implements SupportsReportStatistics, SupportsRuntimeV2Filtering, Batch {
   private final HeadwaterTable table;
   private final StructType columns;
   private final ObjectNode scan;
   private final CaseInsensitiveStringMap options;
+  private ObjectNode runtime;
   private InputPartition[] parts;
 
   TableScan(HeadwaterTable table, StructType columns, ObjectNode scan, CaseInsensitiveStringMap options) {
@@ -61,17 +65,40 @@ final class TableScan implements SupportsReportStatistics, Batch {
 
   @Override
   public Statistics estimateStatistics() {
-    long rows = table.loaded.get("rows").asLong();
+    long rows = matching();
     long limit = scan.has("limit") ? scan.get("limit").asLong() : rows;
     long bytes = rows * Math.max(8, columns.defaultSize());
     return new Estimate(OptionalLong.of(bytes), OptionalLong.of(Math.min(rows, limit)));
   }
 
+  private long matching() {
+    if (!scan.has("prune")) {
+      return table.loaded.get("rows").asLong();
+    }
+    ObjectNode request = table.session.request("matching_rows");
+    request.set("scan", scan);
+    return table.session.call(request).asLong();
+  }
+
+  /** The columns by which a join may tell, when it runs, which partitions to read. */
+  @Override
+  public NamedReference[] filterAttributes() {
+    return scan.has("search") ? new NamedReference[0] : table.partitions().references(columns);
+  }
+
+  @Override
+  public void filter(Predicate[] predicates) {
+    this.runtime = Pruning.all(table.partitions(), predicates);
+    this.parts = null;
+  }
+
   @Override
   public InputPartition[] planInputPartitions() {
     if (parts == null) {
+      ObjectNode planned = scan.deepCopy();
+      planned.set("prune", Pruning.both((ObjectNode) scan.get("prune"), runtime));
       ObjectNode request = table.session.request("plan");
-      request.set("scan", scan);
+      request.set("scan", planned);
       request.put("parallelism", SparkSession.active().sparkContext().defaultParallelism());
       parts = Part.all(table.session.call(request));
     }

@@ -6,12 +6,16 @@ import com.fasterxml.jackson.databind.node.ObjectNode;
 import java.io.IOException;
 import java.util.function.Consumer;
 import org.apache.spark.sql.catalyst.InternalRow;
+import org.apache.spark.sql.connector.distributions.Distribution;
+import org.apache.spark.sql.connector.expressions.SortOrder;
 import org.apache.spark.sql.connector.expressions.filter.Predicate;
 import org.apache.spark.sql.connector.write.BatchWrite;
 import org.apache.spark.sql.connector.write.DataWriter;
 import org.apache.spark.sql.connector.write.DataWriterFactory;
 import org.apache.spark.sql.connector.write.LogicalWriteInfo;
 import org.apache.spark.sql.connector.write.PhysicalWriteInfo;
+import org.apache.spark.sql.connector.write.RequiresDistributionAndOrdering;
+import org.apache.spark.sql.connector.write.SupportsDynamicOverwrite;
 import org.apache.spark.sql.connector.write.SupportsOverwriteV2;
 import org.apache.spark.sql.connector.write.Write;
 import org.apache.spark.sql.connector.write.WriteBuilder;
@@ -21,22 +25,42 @@ import org.apache.spark.sql.connector.write.streaming.StreamingWrite;
 import org.apache.spark.sql.types.StructType;
 
 /** INSERT, overwrite and the streaming sink: executors write data files, the driver makes one commit. */
-final class TableWrite implements Write, BatchWrite, StreamingWrite {
+final class TableWrite implements RequiresDistributionAndOrdering, BatchWrite, StreamingWrite {
   private final Session session;
   private final String name;
   private final LogicalWriteInfo info;
   private final ObjectNode target;
   private final String overwrite;
   private final Consumer<JsonNode> staged;
+  private final Partitioning partitions;
+  private final ObjectNode prune;
+  private final boolean dynamic;
 
-  private TableWrite(Session session, String name, LogicalWriteInfo info, ObjectNode target, String overwrite,
-      Consumer<JsonNode> staged) {
-    this.session = session;
-    this.name = name;
-    this.info = info;
-    this.target = target;
-    this.overwrite = overwrite;
-    this.staged = staged;
+  private TableWrite(Builder builder) {
+    this.session = builder.session;
+    this.name = builder.name;
+    this.info = builder.info;
+    this.target = builder.target;
+    this.overwrite = builder.overwrite;
+    this.staged = builder.staged;
+    this.partitions = builder.partitions;
+    this.prune = builder.prune;
+    this.dynamic = builder.dynamic;
+  }
+
+  @Override
+  public Distribution requiredDistribution() {
+    return partitions.distribution();
+  }
+
+  @Override
+  public boolean distributionStrictlyRequired() {
+    return false;
+  }
+
+  @Override
+  public SortOrder[] requiredOrdering() {
+    return partitions.ordering();
   }
 
   @Override
@@ -76,9 +100,11 @@ final class TableWrite implements Write, BatchWrite, StreamingWrite {
       staged.accept(fragments);
       return;
     }
-    ObjectNode request = session.request(overwrite == null ? "append" : "overwrite");
+    ObjectNode request = session.request(
+        dynamic ? "overwrite_partitions" : overwrite == null ? "append" : "overwrite");
     request.set("table", target.get("table"));
     request.set("fragments", fragments);
+    request.set("prune", prune);
     session.call(request.put("filter", overwrite));
   }
 
@@ -162,14 +188,17 @@ final class TableWrite implements Write, BatchWrite, StreamingWrite {
     }
   }
 
-  static final class Builder implements WriteBuilder, SupportsOverwriteV2 {
+  static final class Builder implements WriteBuilder, SupportsOverwriteV2, SupportsDynamicOverwrite {
     private final Session session;
     private final String name;
     private final LogicalWriteInfo info;
     private final ObjectNode target = Json.object().put("op", "write");
     private final Consumer<JsonNode> staged;
     private final Predicates predicates;
+    private final Partitioning partitions;
     private String overwrite;
+    private ObjectNode prune;
+    private boolean dynamic;
 
     Builder(HeadwaterTable table, LogicalWriteInfo info) {
       this.session = table.session;
@@ -177,6 +206,7 @@ final class TableWrite implements Write, BatchWrite, StreamingWrite {
       this.info = info;
       this.staged = null;
       this.predicates = new Predicates(table.loaded.get("filterable"));
+      this.partitions = table.partitions();
       target.set("table", table.reference());
     }
 
@@ -186,6 +216,7 @@ final class TableWrite implements Write, BatchWrite, StreamingWrite {
       this.info = info;
       this.staged = table::add;
       this.predicates = new Predicates(Json.object());
+      this.partitions = table.partitions();
       target.set("table", table.staged.get("table"));
       target.set("arrow", table.staged.get("arrow"));
     }
@@ -198,6 +229,7 @@ final class TableWrite implements Write, BatchWrite, StreamingWrite {
     @Override
     public WriteBuilder overwrite(Predicate[] filters) {
       this.overwrite = predicates.all(filters);
+      this.prune = Pruning.all(partitions, filters);
       return this;
     }
 
@@ -208,8 +240,14 @@ final class TableWrite implements Write, BatchWrite, StreamingWrite {
     }
 
     @Override
+    public WriteBuilder overwriteDynamicPartitions() {
+      this.dynamic = true;
+      return this;
+    }
+
+    @Override
     public Write build() {
-      return new TableWrite(session, name, info, target, overwrite, staged);
+      return new TableWrite(this);
     }
   }
 }
