@@ -148,6 +148,7 @@ CALLS: dict[str, Callable[[Json], Any]] = {
     "list_namespaces": lambda call: connection(call).list_namespaces(call["id"]),
     "describe_namespace": lambda call: connection(call).describe_namespace(call["id"]),
     "create_namespace": lambda call: connection(call).create_namespace(call["id"], call["properties"]),
+    "alter_namespace": lambda call: connection(call).alter_namespace(call["id"], call["properties"], call["removed"]),
     "drop_namespace": lambda call: connection(call).drop_namespace(call["id"], call["cascade"]),
     "list_tables": lambda call: connection(call).list_tables(call["id"]),
     "load_table": lambda call: connection(call).load_table(call["id"], call.get("version"), call.get("micros")),

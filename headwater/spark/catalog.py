@@ -7,6 +7,7 @@ manifest is then opened directly, because Lance's JSON schema loses timestamp un
 from __future__ import annotations
 
 import datetime as dt
+from collections.abc import Callable
 from typing import Any
 
 import lance
@@ -32,6 +33,7 @@ from headwater.errors import (
     TableVersionNotFoundError,
     UnsupportedOperationError,
 )
+from headwater.rest.client import connect_rest
 from headwater.spark.commit import Committer
 from headwater.spark.tables import SESSION, TableRef, open_latest
 from headwater.types import arrow_field, arrow_type, lance_schema, spark_schema
@@ -43,8 +45,9 @@ HIDDEN_PROPERTIES = ("provider", "owner", "is_managed_location", "option.")
 class Connection:
     """A catalog as the driver sees it."""
 
-    def __init__(self, client: LanceNamespace) -> None:
+    def __init__(self, client: LanceNamespace, extensions: Callable[[], Any] | None = None) -> None:
         self.client = client
+        self._extensions = extensions
         self.committer = Committer(client)
 
     # Namespaces -------------------------------------------------------------------------------------------------
@@ -65,6 +68,14 @@ class Connection:
     def create_namespace(self, id: list[str], properties: dict[str, str]) -> None:
         kept = {key: value for key, value in properties.items() if key != "owner"}
         self.client.create_namespace(CreateNamespaceRequest(id=id, mode="create", properties=kept or None))
+
+    def alter_namespace(self, id: list[str], properties: dict[str, str], removed: list[str]) -> None:
+        """Set and remove properties, by Headwater's extension of the protocol."""
+        if "location" in properties:
+            raise UnsupportedOperationError("A namespace has no location of its own: the catalog places its tables.")
+        if self._extensions is None:
+            raise UnsupportedOperationError("This catalog cannot change the properties of a namespace.")
+        self._extensions().alter_namespace_properties({"id": id, "properties": properties, "removed": removed})
 
     def drop_namespace(self, id: list[str], cascade: bool) -> None:
         behavior = "Cascade" if cascade else "Restrict"
@@ -162,7 +173,8 @@ def connect(options: dict[str, str]) -> Connection:
     token = options.get("token")
     if token:
         headers |= {"header.x-api-key": token, "header.Authorization": f"Bearer {token}"}
-    return Connection(lance.namespace.RestNamespace(uri=options["uri"].rstrip("/"), **headers))
+    reached = {"uri": options["uri"].rstrip("/"), **headers}
+    return Connection(lance.namespace.RestNamespace(**reached), lambda: connect_rest(reached))
 
 
 def describe(table: TableRef, dataset: lance.LanceDataset) -> dict[str, Any]:
