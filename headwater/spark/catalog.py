@@ -29,14 +29,14 @@ from lance_namespace import (
 from headwater.errors import (
     InvalidInputError,
     InvalidTableStateError,
-    TableNotFoundError,
     TableVersionNotFoundError,
     UnsupportedOperationError,
 )
 from headwater.rest.client import connect_rest
+from headwater.spark.columns import alter
 from headwater.spark.commit import Committer
 from headwater.spark.tables import SESSION, TableRef, open_latest
-from headwater.types import arrow_field, arrow_type, lance_schema, spark_schema
+from headwater.types import lance_schema, spark_schema
 
 PAGE = 1000
 HIDDEN_PROPERTIES = ("provider", "owner", "is_managed_location", "option.")
@@ -161,7 +161,7 @@ class Connection:
         """Each change is one commit of the table, in the order given."""
         found = self.find(id)
         for change in changes:
-            _alter(self.open(found), change)
+            alter(self.open(found), change)
         return self.load_table(id)
 
 
@@ -246,44 +246,3 @@ def _travel_to(table: TableRef, dataset: lance.LanceDataset, micros: int) -> lan
     if not known:
         raise TableVersionNotFoundError(f"The table {table.name!r} has no version as old as {wanted.isoformat()}.")
     return dataset.checkout_version(max(known))
-
-
-def _alter(dataset: lance.LanceDataset, change: dict[str, Any]) -> None:
-    action = change["action"]
-    if action == "set_property":
-        dataset.update_schema_metadata({change["key"]: change["value"]})
-    elif action == "remove_property":
-        dataset.update_schema_metadata({change["key"]: None})
-    elif action == "add_column":
-        _add_column(dataset, change)
-    elif action == "drop_column":
-        _drop_column(dataset, change)
-    elif action == "rename_column":
-        dataset.alter_columns({"path": change["path"], "name": change["name"]})
-    elif action == "column_type":
-        dataset.alter_columns({"path": change["path"], "data_type": arrow_type(change["type"])})
-    elif action == "column_nullable":
-        dataset.alter_columns({"path": change["path"], "nullable": change["nullable"]})
-    elif action == "column_comment":
-        dataset.update_field_metadata({change["path"]: {"comment": change["comment"]}})
-    else:
-        raise UnsupportedOperationError(f"A table's {action.replace('_', ' ')} cannot be altered.")
-
-
-def _add_column(dataset: lance.LanceDataset, change: dict[str, Any]) -> None:
-    if "." in change["path"]:
-        raise UnsupportedOperationError(f"The nested column {change['path']!r} cannot be added; add a top-level one.")
-    if any(field.name == change["path"] for field in dataset.schema):
-        raise InvalidInputError(f"The column {change['path']!r} exists already.")
-    field = arrow_field({"name": change["path"], "type": change["type"], "nullable": True})
-    if change.get("comment"):
-        field = field.with_metadata({"comment": change["comment"]})
-    dataset.add_columns(pa.schema([field]))
-
-
-def _drop_column(dataset: lance.LanceDataset, change: dict[str, Any]) -> None:
-    if change["path"].split(".")[0] not in dataset.schema.names:
-        if change.get("if_exists"):
-            return
-        raise TableNotFoundError(f"The column {change['path']!r} does not exist.")
-    dataset.drop_columns([change["path"]])

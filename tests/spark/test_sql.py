@@ -37,7 +37,7 @@ def test_properties_of_a_namespace_are_set_and_unset(spark: SparkSession, ns: st
     assert (told["Properties"], told["Comment"]) == ("((k,V), (m,x))", "for tests")
     with pytest.raises(AnalysisException, match="SCHEMA_NOT_FOUND"):
         spark.sql(f"ALTER NAMESPACE {ns}.missing SET PROPERTIES ('m' = 'x')")
-    with pytest.raises(UnsupportedOperationException, match="no location of its own"):
+    with pytest.raises(IllegalArgumentException, match="no location of its own"):
         spark.sql(f"ALTER NAMESPACE {ns}.inner SET LOCATION 'elsewhere'")
 
 

@@ -229,7 +229,11 @@ public final class HeadwaterCatalog implements StagingTableCatalog, SupportsName
     for (TableChange change : changes) {
       list.add(Changes.toJson(change));
     }
-    return table(ident, onTable(ident, request), false);
+    try {
+      return table(ident, onTable(ident, request), false);
+    } catch (HeadwaterException error) { // Spark wraps an IllegalArgumentException here, and its message is lost
+      throw new UnsupportedOperationException(error.getMessage());
+    }
   }
 
   @Override
