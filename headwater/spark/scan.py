@@ -16,8 +16,9 @@ import lance
 import numpy as np
 import pyarrow as pa
 
+from headwater.errors import TableVersionNotFoundError
 from headwater.spark.tables import TableRef, open_version
-from headwater.types import convert_batch, is_blob, wire_schema
+from headwater.types import arrow_schema, convert_batch, is_blob, wire_schema
 
 BATCH_BYTES = 4 << 20
 MIN_BATCH_ROWS = 1024
@@ -42,7 +43,10 @@ EXTRAS: dict[str, Any] = {
 
 @dataclass(frozen=True)
 class Scan:
-    """What to read: top-level columns, a filter in Lance's SQL, a limit per part, or a search."""
+    """What to read: top-level columns, a filter in Lance's SQL, a limit per part, or a search.
+
+    `schema` (Spark's JSON form) is that of a stream, which may outlive the version its query was started at.
+    """
 
     table: TableRef
     columns: tuple[str, ...]
@@ -50,6 +54,7 @@ class Scan:
     limit: int | None = None
     search: dict[str, Any] | None = None
     changes: bool = False
+    schema: dict[str, Any] | None = None
 
     @staticmethod
     def from_json(value: dict[str, Any]) -> Scan:
@@ -60,6 +65,7 @@ class Scan:
             value.get("limit"),
             value.get("search"),
             bool(value.get("changes")),
+            value.get("schema"),
         )
 
 
@@ -186,7 +192,12 @@ def _dataset(scan: Scan, part: dict[str, Any]) -> lance.LanceDataset:
 
 def output_schema(scan: Scan) -> pa.Schema:
     """The wire schema of the batches that `read` yields."""
-    return wire_schema(_lance_output(open_version(scan.table), scan))
+    try:
+        return wire_schema(_lance_output(open_version(scan.table), scan))
+    except TableVersionNotFoundError:
+        if scan.schema is None:
+            raise
+        return arrow_schema(scan.schema)
 
 
 def _lance_output(dataset: lance.LanceDataset, scan: Scan) -> pa.Schema:
@@ -224,7 +235,7 @@ def _scanner(dataset: lance.LanceDataset, scan: Scan, part: dict[str, Any]) -> l
     data_columns = [name for name in scan.columns if name in present]
     options: dict[str, Any] = {
         "columns": data_columns,
-        "filter": scan.filter,
+        "filter": _both(scan.filter, part.get("filter")),
         "limit": part.get("limit", scan.limit),
         "batch_size": batch_rows(pa.schema([dataset.schema.field(name) for name in data_columns])),
         "with_row_address": ROW_ADDRESS in scan.columns or not data_columns,
@@ -240,6 +251,10 @@ def _scanner(dataset: lance.LanceDataset, scan: Scan, part: dict[str, Any]) -> l
         options |= _search(scan.search)
         options["columns"] = data_columns + [name for name in scan.columns if name in SCORES]
     return dataset.scanner(**options)
+
+
+def _both(first: str | None, second: str | None) -> str | None:
+    return f"({first}) AND ({second})" if first and second else first or second
 
 
 def _search(search: dict[str, Any]) -> dict[str, Any]:
