@@ -121,7 +121,7 @@ class Connection:
     def create_table(self, id: list[str], schema: dict[str, Any], properties: dict[str, str]) -> dict[str, Any]:
         """Reserve the name and location, then commit version 1 with the schema and no rows."""
         staged = self.stage_create(id, schema, properties)
-        self.committer.create(TableRef.from_json(staged["table"]), _schema_from(staged["arrow"]), [])
+        self.committer.create(TableRef.from_json(staged["table"]), schema_from(staged["arrow"]), [])
         return self.load_table(id)
 
     def stage_create(self, id: list[str], schema: dict[str, Any], properties: dict[str, str]) -> dict[str, Any]:
@@ -147,8 +147,8 @@ class Connection:
 
     def commit_staged(self, table: TableRef, arrow: str, fragments: list[dict[str, Any]]) -> int:
         if table.version is None:
-            return self.committer.create(table, _schema_from(arrow), fragments)
-        return self.committer.replace(table, _schema_from(arrow), fragments)
+            return self.committer.create(table, schema_from(arrow), fragments)
+        return self.committer.replace(table, schema_from(arrow), fragments)
 
     def drop_table(self, id: list[str]) -> None:
         self.client.drop_table(DropTableRequest(id=id))
@@ -228,7 +228,7 @@ def table_properties(properties: dict[str, str]) -> dict[str, str]:
     return {key: value for key, value in properties.items() if not key.startswith(HIDDEN_PROPERTIES)}
 
 
-def _schema_from(text: str) -> pa.Schema:
+def schema_from(text: str) -> pa.Schema:
     return pa.ipc.read_schema(pa.py_buffer(bytes.fromhex(text)))
 
 
