@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 Json = dict[str, Any]
+REDACTED = "(redacted)"
 
 
 def backfill(
@@ -77,14 +78,24 @@ def _type_of(value: Any, given: Any) -> Any:
 
 
 def catalog_options(spark: SparkSession, name: str) -> dict[str, str]:
-    """How to reach a catalog of the session."""
+    """How to reach a catalog of the session: as `configure` was told in this process, or as the session's settings say.
+
+    A Connect server keeps tokens to itself, so there this process must have been given its own.
+    """
     prefix = f"spark.sql.catalog.{name}."
     settings = {key: str(value) for key, value in spark.conf.getAll.items() if key.startswith(prefix)}
     options = {key.removeprefix(prefix): value for key, value in settings.items() if key != f"{prefix}python"}
-    known = options if "uri" in options else json.loads(os.environ.get(ENVIRONMENT + name, "{}"))
-    if "uri" not in known:
+    told: dict[str, str] = json.loads(os.environ.get(ENVIRONMENT + name, "{}"))
+    if "uri" in told and options.get("uri", told["uri"]) == told["uri"]:
+        return told
+    if "uri" not in options:
         raise InvalidInputError(f"The session has no Headwater catalog {name!r}: give the table as catalog.name.")
-    return dict(known)
+    if any(REDACTED in value for value in options.values()):
+        raise InvalidInputError(
+            f"The session does not hand out the token of the catalog {name!r}. Call headwater.spark.configure() in "
+            "this process, with a token of its own."
+        )
+    return options
 
 
 def _runner(

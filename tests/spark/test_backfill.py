@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -16,6 +17,7 @@ from pyspark.sql.functions import pandas_udf, udf
 from headwater.errors import ConcurrentModificationError, InvalidInputError
 from headwater.spark import backfill, python_jobs
 from headwater.spark.functions import ARROW, PANDAS_ITERATOR, ROW, Function, filler, function_of
+from headwater.spark.session import ENVIRONMENT
 
 
 def rows(spark: SparkSession, query: str) -> list[tuple[Any, ...]]:
@@ -122,6 +124,26 @@ def test_an_empty_table_gets_the_column_and_a_wrong_call_says_what_is_missing(sp
         backfill(spark, f"{ns}.e", "m", lambda ids: ids, type="double")
     with pytest.raises(InvalidInputError, match="no Headwater catalog 'nowhere'"):
         backfill(spark, "nowhere.t", "m", "1")
+
+
+class Settings:
+    """A session that tells its settings, as a Connect server does."""
+
+    def __init__(self, uri: str) -> None:
+        self.conf = self
+        self.getAll = {"spark.sql.catalog.far.uri": uri, "spark.sql.catalog.far.token": "*********(redacted)"}
+
+
+def test_a_token_the_session_keeps_to_itself_is_the_callers_to_give(monkeypatch: pytest.MonkeyPatch) -> None:
+    session: Any = Settings("http://far")
+    elsewhere: Any = Settings("http://elsewhere")
+    with pytest.raises(InvalidInputError, match=r"does not hand out the token.*configure\(\)"):
+        python_jobs.catalog_options(session, "far")
+    mine = {"uri": "http://far", "token": "own"}
+    monkeypatch.setenv(ENVIRONMENT + "far", json.dumps(mine))
+    assert python_jobs.catalog_options(session, "far") == mine
+    with pytest.raises(InvalidInputError, match="does not hand out"):
+        python_jobs.catalog_options(elsewhere, "far")
 
 
 FIELD = pa.field("n", pa.float32())
