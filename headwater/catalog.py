@@ -17,7 +17,7 @@ import pyarrow as pa
 from lance_namespace import LanceNamespace
 
 from headwater.config import open_catalog
-from headwater.errors import InvalidInputError, LanceNamespaceError
+from headwater.errors import InvalidInputError, LanceNamespaceError, UnsupportedOperationError
 from headwater.names import ObjectId, parse
 
 DOT = "."
@@ -56,6 +56,16 @@ class Catalog:
         mode = "ExistOk" if exist_ok else "Create"
         request = api.CreateNamespaceRequest(id=list(id.names), mode=mode, properties=dict(properties or {}))
         self.namespace.create_namespace(request)
+
+    def alter_namespace(
+        self, name: Name, properties: Mapping[str, str] | None = None, removed: Iterable[str] = ()
+    ) -> dict[str, str]:
+        """Set and remove properties of a namespace; the others stay. Not every kind of catalog can."""
+        alter = getattr(self.namespace, "alter_namespace_properties", None)
+        if alter is None:
+            raise UnsupportedOperationError("This catalog cannot change the properties of a namespace.")
+        answer = alter({"id": _list(name), "properties": dict(properties or {}), "removed": list(removed)})
+        return dict(answer.properties or {})
 
     def drop_namespace(self, name: Name, cascade: bool = False) -> None:
         behavior = "Cascade" if cascade else "Restrict"

@@ -5,7 +5,7 @@ This is the one bounded retry loop. Every operation goes down once and up once.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import TypeVar
 
 from headwater.clock import Clock
@@ -56,6 +56,10 @@ class Operations:
     def describe_namespace(self, id: ObjectId) -> Namespace:
         self._require_namespaces(id)
         return plans.namespace_of(self.registry.find([id]), id)
+
+    def alter_namespace(self, id: ObjectId, properties: Mapping[str, str], removed: Collection[str]) -> Namespace:
+        self._require_namespaces(id)
+        return self.run([id], lambda facts: plans.plan_alter_namespace(facts, id, properties, removed))
 
     def drop_namespace(self, id: ObjectId, mode: DropMode, behavior: DropBehavior) -> Namespace | None:
         self._require_namespaces(id)

@@ -5,7 +5,7 @@ Each function is the rule of one operation (directory document, "Basic Operation
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from enum import Enum
 from typing import TypeVar
 
@@ -19,6 +19,7 @@ from headwater.errors import (
 )
 from headwater.model import Add, CatalogObject, Change, Move, Namespace, Remove, Replace, RequireLocation, Table
 from headwater.names import ObjectId
+from headwater.namespace.requests import check_properties
 
 Facts = Mapping[ObjectId, CatalogObject]
 Choice = TypeVar("Choice", bound=Enum)
@@ -105,6 +106,24 @@ def plan_create_namespace(
     if not empty:
         raise not_empty(id)
     return [Replace(found, new)], new
+
+
+def plan_alter_namespace(
+    facts: Facts, id: ObjectId, properties: Mapping[str, str], removed: Collection[str]
+) -> tuple[list[Change], Namespace]:
+    """AlterNamespaceProperties (ours): some properties are set, some go, the others stay. Errors 1, 13 for the root.
+
+    The change names the whole namespace as it was found, so of two alterations at once one looks again.
+    """
+    if id.is_root:
+        raise InvalidInputError("The root namespace has no properties; set them on a namespace below it.")
+    both = sorted(properties.keys() & set(removed))
+    if both:
+        raise InvalidInputError(f"The properties {', '.join(both)} cannot be set and removed at once.")
+    found = namespace_of(facts, id)
+    kept = {key: value for key, value in found.properties.items() if key not in removed}
+    new = Namespace(id, check_properties({**kept, **properties}))
+    return ([] if new == found else [Replace(found, new)]), new
 
 
 def plan_drop_namespace(

@@ -14,6 +14,14 @@ MAX_PROPERTIES = 1000
 MAX_PROPERTY_CHARS = 64 * 1024
 
 
+class AlterNamespaceRequest(BaseModel):
+    """The request of AlterNamespaceProperties: properties to set, and names of properties to remove."""
+
+    id: list[str] | None = None
+    properties: dict[str, str] = {}
+    removed: list[str] = []
+
+
 def parse_request(kind: type[Request], request: Any) -> Request:
     """The request as its model, or InvalidInput (13)."""
     if isinstance(request, kind):

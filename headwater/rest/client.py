@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
+from urllib.parse import quote
 
 import lance_namespace as ln
 import msgspec
@@ -16,10 +17,18 @@ from lance_namespace_urllib3_client.api.table_api import TableApi
 from lance_namespace_urllib3_client.api_client import ApiClient
 from lance_namespace_urllib3_client.configuration import Configuration
 from lance_namespace_urllib3_client.exceptions import ApiException
+from pydantic import BaseModel
 from urllib3.exceptions import HTTPError
 
-from headwater.errors import InvalidInputError, ServiceUnavailableError, error_for
+from headwater.errors import (
+    InvalidInputError,
+    LanceNamespaceError,
+    ServiceUnavailableError,
+    UnsupportedOperationError,
+    error_for,
+)
 from headwater.names import DELIMITER, check_delimiter, object_id
+from headwater.namespace.requests import AlterNamespaceRequest, parse_request
 
 HEADER_PREFIXES = ("headers.", "header.")
 Answer = TypeVar("Answer")
@@ -68,6 +77,27 @@ class CompleteRestNamespace(RestNamespace):  # type: ignore[misc]
         answer = super().create_table_scalar_index(request)
         return ln.CreateTableScalarIndexResponse.from_dict(answer.to_dict())
 
+    def alter_namespace_properties(self, request: Any) -> ln.DescribeNamespaceResponse:
+        """An extension of Headwater's servers; Unsupported (0), and why, where the server has no such route."""
+        asked = parse_request(AlterNamespaceRequest, request)
+        answer = self._ask(
+            self._post, f"/headwater/v1/namespace/{quote(self._route(asked.id), safe='')}/properties", asked
+        )
+        return ln.DescribeNamespaceResponse(properties=answer.get("properties"))
+
+    def _post(self, path: str, request: BaseModel, delimiter: str) -> dict[str, Any]:
+        """A call of an extension, through the same connection as the rest."""
+        client = self._tables.api_client
+        headers = {"Accept": "application/json", "Content-Type": "application/json"}
+        sent = client.param_serialize(
+            "POST", path, query_params=[("delimiter", delimiter)], header_params=headers, body=request.model_dump()
+        )
+        response = client.call_api(*sent)
+        body = response.read()
+        if response.status >= 300:
+            raise _refused_extension(response.status, body)
+        return dict(msgspec.json.decode(body))
+
     def _route(self, id: list[str] | None) -> str:
         return object_id(id, self._delimiter).format_route(self._delimiter)
 
@@ -106,6 +136,18 @@ def refused(status: int | None, body: str | bytes | None) -> Exception:
         return error_for(int(answer["code"]), str(answer.get("error", "")))
     except (msgspec.MsgspecError, KeyError, TypeError, ValueError):
         return error_for(17 if status in (429, 502, 503, 504) else 18, f"The server answered with HTTP {status}.")
+
+
+def _refused_extension(status: int, body: bytes) -> Exception:
+    """A route that is not there is told from an object that is not there: the latter has a code of the protocol."""
+    error = refused(status, body)
+    known = isinstance(error, LanceNamespaceError) and int(error.code) == 1
+    if status in (404, 405, 501) and not known:
+        return UnsupportedOperationError(
+            "This server cannot change the properties of a namespace: the Lance protocol has no such operation, and "
+            "the server does not have Headwater's extension for it. Set them when the namespace is created."
+        )
+    return error
 
 
 def _native(properties: Mapping[str, str], headers: Mapping[str, str]) -> dict[str, str]:

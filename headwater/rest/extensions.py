@@ -61,9 +61,18 @@ def _describe_exact(namespace: LanceNamespace, call: Call, caller: Caller) -> An
         ) from None
 
 
-def _own(operation: str, verb: str, tail: str, target: Target = Target.NONE, **more: Any) -> Route:
+def _alter_namespace(namespace: LanceNamespace, call: Call, caller: Caller) -> dict[str, Any]:
+    alter = getattr(namespace, call.route.method, None)
+    if alter is None:
+        raise UnsupportedOperationError("This server's catalog cannot change the properties of a namespace.")
+    return {"properties": alter(call.request).properties}
+
+
+def _own(
+    operation: str, verb: str, tail: str, target: Target = Target.NONE, role: Role = Role.READER, **more: Any
+) -> Route:
     body = Body.NONE if verb == "GET" else Body.JSON
-    return Route(operation, verb, f"/headwater/v1/{tail}", Role.READER, target, body=body, extension=True, **more)
+    return Route(operation, verb, f"/headwater/v1/{tail}", role, target, body=body, extension=True, **more)
 
 
 EXTENSIONS: tuple[Extension, ...] = (
@@ -88,6 +97,18 @@ EXTENSIONS: tuple[Extension, ...] = (
         ),
         "A table with its exact schema, row count and size, as Spark needs them.",
         _describe_exact,
+    ),
+    Extension(
+        _own(
+            "AlterNamespaceProperties",
+            "POST",
+            "namespace/{id}/properties",
+            Target.NAMESPACE,
+            Role.WRITER,
+            request="AlterNamespaceRequest",
+        ),
+        "Set and remove properties of a namespace; those that are not named stay.",
+        _alter_namespace,
     ),
 )
 

@@ -14,7 +14,7 @@ from pydantic import BaseModel
 
 from headwater.rest.extensions import ALL_ROUTES, EXTENSIONS
 from headwater.rest.routes import Answer, Body, Kind, Route
-from headwater.rest.wire import ARROW_FILE, ARROW_STREAM, encode_json
+from headwater.rest.wire import ARROW_FILE, ARROW_STREAM, OWN_REQUESTS, encode_json
 
 Json = dict[str, Any]
 REF = "#/components/schemas/"
@@ -128,6 +128,8 @@ def _request_body(route: Route) -> Json | None:
     schema: Json = {"$ref": REF + route.request_model}
     if route.body is Body.MAP:
         schema = {"type": "object", "additionalProperties": {"type": "string"}}
+    elif route.request_model in OWN_REQUESTS:
+        schema = _tidy(OWN_REQUESTS[route.request_model].model_json_schema(), {})
     return {
         "required": route.operation != "RefreshMaterializedView",
         "content": {"application/json": {"schema": schema}},

@@ -20,6 +20,7 @@ from pydantic import BaseModel, ValidationError
 
 from headwater.errors import InvalidInputError
 from headwater.names import DELIMITER, ObjectId, check_delimiter, parse
+from headwater.namespace.requests import AlterNamespaceRequest
 from headwater.rest.routes import ROUTES, Answer, Body, Kind, Match, Param, Route, Target
 
 JSON = b"application/json"
@@ -28,6 +29,8 @@ ARROW_FILE = b"application/vnd.apache.arrow.file"
 TABLE_HEADER = "x-lance-table-"
 MAX_QUERY_FIELDS = 256
 REMEMBERED_CHARS = 256
+OWN_REQUESTS: dict[str, type[BaseModel]] = {"AlterNamespaceRequest": AlterNamespaceRequest}
+"""Requests of extensions that the Lance document has no model for."""
 
 _LISTS = frozenset({"ListTableIndices", *(r.operation for r in ROUTES if any(p.name == "limit" for p in r.query))})
 _decode = msgspec.json.Decoder().decode
@@ -212,7 +215,7 @@ def _clamp(route: Route, fields: dict[str, Any], max_page: int) -> None:
 def make_request(route: Route, fields: dict[str, Any]) -> Any:
     """The request model; a field that does not fit it is InvalidInput (13)."""
     _open_queries(fields)
-    model = getattr(lance_namespace, route.request_model)
+    model = OWN_REQUESTS.get(route.request_model) or getattr(lance_namespace, route.request_model)
     try:
         return model.model_validate(fields)
     except ValidationError as error:

@@ -6,13 +6,17 @@ SparkSession --SQL--> Java catalog (jar) --frames, Arrow--> Python worker --REST
 
 from typing import Any
 
-__all__ = ["configure"]
+__all__ = ["backfill", "configure"]
 
 
 def __getattr__(name: str) -> Any:
-    """`configure`, found when first asked for: the worker of an executor imports this package and needs none of it."""
+    """What is exported is found when first asked for: the worker of an executor imports this package and needs none."""
     if name == "configure":
         from headwater.spark.session import configure
 
         return configure
+    if name == "backfill":
+        from headwater.spark.python_jobs import backfill
+
+        return backfill
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -8,9 +8,11 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
+from headwater.errors import TableVersionNotFoundError
 from headwater.spark import changes, stream
 from headwater.spark import scan as scans
 from headwater.spark.catalog import Connection, connect
+from headwater.spark.history import at
 from headwater.spark.jobs import JOBS
 from headwater.spark.partition_list import list_partitions
 from headwater.spark.prune import may_match
@@ -129,8 +131,15 @@ def _stream_done(call: Json) -> None:
 
 
 def _protect(call: Json, offset: stream.Offset) -> None:
-    """The query has read up to here: keep this version and all after it."""
+    """The query has read up to here: keep this version and all after it.
+
+    A version that another client cleaned up meanwhile cannot be tagged: the tag stays where it is, and keeps more.
+    """
     if offset["version"] < 1 or stream.option(call["options"], "protect") == "false":
+        return
+    try:
+        open_version(at(_table(call), offset["version"]))
+    except TableVersionNotFoundError:
         return
     stream.move_tag(
         connection(call).open(_table(call)), stream.tag_of(stream.CONSUMER, call["checkpoint"]), offset["version"]
@@ -166,6 +175,7 @@ CALLS: dict[str, Callable[[Json], Any]] = {
     "list_namespaces": lambda call: connection(call).list_namespaces(call["id"]),
     "describe_namespace": lambda call: connection(call).describe_namespace(call["id"]),
     "create_namespace": lambda call: connection(call).create_namespace(call["id"], call["properties"]),
+    "alter_namespace": lambda call: connection(call).alter_namespace(call["id"], call["properties"], call["removed"]),
     "drop_namespace": lambda call: connection(call).drop_namespace(call["id"], call["cascade"]),
     "list_tables": lambda call: connection(call).list_tables(call["id"]),
     "load_table": lambda call: connection(call).load_table(call["id"], call.get("version"), call.get("micros")),

@@ -7,6 +7,7 @@ manifest is then opened directly, because Lance's JSON schema loses timestamp un
 from __future__ import annotations
 
 import datetime as dt
+from collections.abc import Callable
 from typing import Any
 
 import lance
@@ -28,14 +29,15 @@ from lance_namespace import (
 from headwater.errors import (
     InvalidInputError,
     InvalidTableStateError,
-    TableNotFoundError,
     TableVersionNotFoundError,
     UnsupportedOperationError,
 )
+from headwater.rest.client import connect_rest
+from headwater.spark.columns import alter
 from headwater.spark.commit import Committer
-from headwater.spark.partitions import METADATA, partitioned, partitioning
+from headwater.spark.partitions import partitioned, partitioning
 from headwater.spark.tables import SESSION, TableRef, open_latest
-from headwater.types import arrow_field, arrow_type, lance_schema, spark_schema
+from headwater.types import lance_schema, spark_schema
 
 PAGE = 1000
 HIDDEN_PROPERTIES = ("provider", "owner", "is_managed_location", "option.")
@@ -44,8 +46,9 @@ HIDDEN_PROPERTIES = ("provider", "owner", "is_managed_location", "option.")
 class Connection:
     """A catalog as the driver sees it."""
 
-    def __init__(self, client: LanceNamespace) -> None:
+    def __init__(self, client: LanceNamespace, extensions: Callable[[], Any] | None = None) -> None:
         self.client = client
+        self._extensions = extensions
         self.committer = Committer(client)
 
     # Namespaces -------------------------------------------------------------------------------------------------
@@ -66,6 +69,14 @@ class Connection:
     def create_namespace(self, id: list[str], properties: dict[str, str]) -> None:
         kept = {key: value for key, value in properties.items() if key != "owner"}
         self.client.create_namespace(CreateNamespaceRequest(id=id, mode="create", properties=kept or None))
+
+    def alter_namespace(self, id: list[str], properties: dict[str, str], removed: list[str]) -> None:
+        """Set and remove properties, by Headwater's extension of the protocol."""
+        if "location" in properties:
+            raise UnsupportedOperationError("A namespace has no location of its own: the catalog places its tables.")
+        if self._extensions is None:
+            raise UnsupportedOperationError("This catalog cannot change the properties of a namespace.")
+        self._extensions().alter_namespace_properties({"id": id, "properties": properties, "removed": removed})
 
     def drop_namespace(self, id: list[str], cascade: bool) -> None:
         behavior = "Cascade" if cascade else "Restrict"
@@ -113,7 +124,7 @@ class Connection:
     ) -> dict[str, Any]:
         """Reserve the name and location, then commit version 1 with the schema and no rows."""
         staged = self.stage_create(id, schema, properties, partitions)
-        self.committer.create(TableRef.from_json(staged["table"]), _schema_from(staged["arrow"]), [])
+        self.committer.create(TableRef.from_json(staged["table"]), schema_from(staged["arrow"]), [])
         return self.load_table(id)
 
     def stage_create(
@@ -143,8 +154,8 @@ class Connection:
 
     def commit_staged(self, table: TableRef, arrow: str, fragments: list[dict[str, Any]]) -> int:
         if table.version is None:
-            return self.committer.create(table, _schema_from(arrow), fragments)
-        return self.committer.replace(table, _schema_from(arrow), fragments)
+            return self.committer.create(table, schema_from(arrow), fragments)
+        return self.committer.replace(table, schema_from(arrow), fragments)
 
     def drop_table(self, id: list[str]) -> None:
         self.client.drop_table(DropTableRequest(id=id))
@@ -157,7 +168,7 @@ class Connection:
         """Each change is one commit of the table, in the order given."""
         found = self.find(id)
         for change in changes:
-            _alter(self.open(found), change)
+            alter(self.open(found), change)
         return self.load_table(id)
 
 
@@ -169,7 +180,8 @@ def connect(options: dict[str, str]) -> Connection:
     token = options.get("token")
     if token:
         headers |= {"header.x-api-key": token, "header.Authorization": f"Bearer {token}"}
-    return Connection(lance.namespace.RestNamespace(uri=options["uri"].rstrip("/"), **headers))
+    reached = {"uri": options["uri"].rstrip("/"), **headers}
+    return Connection(lance.namespace.RestNamespace(**reached), lambda: connect_rest(reached))
 
 
 def _staged(table: TableRef, arrow: pa.Schema) -> dict[str, Any]:
@@ -234,7 +246,7 @@ def table_properties(properties: dict[str, str]) -> dict[str, str]:
     return {key: value for key, value in properties.items() if not key.startswith(HIDDEN_PROPERTIES)}
 
 
-def _schema_from(text: str) -> pa.Schema:
+def schema_from(text: str) -> pa.Schema:
     return pa.ipc.read_schema(pa.py_buffer(bytes.fromhex(text)))
 
 
@@ -252,53 +264,3 @@ def _travel_to(table: TableRef, dataset: lance.LanceDataset, micros: int) -> lan
     if not known:
         raise TableVersionNotFoundError(f"The table {table.name!r} has no version as old as {wanted.isoformat()}.")
     return dataset.checkout_version(max(known))
-
-
-def _alter(dataset: lance.LanceDataset, change: dict[str, Any]) -> None:
-    action = change["action"]
-    if action == "set_property":
-        dataset.update_schema_metadata({change["key"]: change["value"]})
-    elif action == "remove_property":
-        dataset.update_schema_metadata({change["key"]: None})
-    elif action == "add_column":
-        _add_column(dataset, change)
-    elif action == "drop_column":
-        _drop_column(dataset, change)
-    elif action == "rename_column":
-        dataset.alter_columns({"path": change["path"], "name": change["name"]})
-    elif action == "column_type":
-        _retype(dataset, change)
-    elif action == "column_nullable":
-        dataset.alter_columns({"path": change["path"], "nullable": change["nullable"]})
-    elif action == "column_comment":
-        dataset.update_field_metadata({change["path"]: {"comment": change["comment"]}})
-    else:
-        raise UnsupportedOperationError(f"A table's {action.replace('_', ' ')} cannot be altered.")
-
-
-def _retype(dataset: lance.LanceDataset, change: dict[str, Any]) -> None:
-    """The column is written anew in its type; what its field says (comment, partitioning) stays."""
-    known = {field.name: field.metadata or {} for field in dataset.schema}.get(change["path"], {})
-    dataset.alter_columns({"path": change["path"], "data_type": arrow_type(change["type"])})
-    told = {key.decode(): value.decode() for key, value in known.items() if key in (METADATA.encode(), b"comment")}
-    if told:
-        dataset.update_field_metadata({change["path"]: told})
-
-
-def _add_column(dataset: lance.LanceDataset, change: dict[str, Any]) -> None:
-    if "." in change["path"]:
-        raise UnsupportedOperationError(f"The nested column {change['path']!r} cannot be added; add a top-level one.")
-    if any(field.name == change["path"] for field in dataset.schema):
-        raise InvalidInputError(f"The column {change['path']!r} exists already.")
-    field = arrow_field({"name": change["path"], "type": change["type"], "nullable": True})
-    if change.get("comment"):
-        field = field.with_metadata({"comment": change["comment"]})
-    dataset.add_columns(pa.schema([field]))
-
-
-def _drop_column(dataset: lance.LanceDataset, change: dict[str, Any]) -> None:
-    if change["path"].split(".")[0] not in dataset.schema.names:
-        if change.get("if_exists"):
-            return
-        raise TableNotFoundError(f"The column {change['path']!r} does not exist.")
-    dataset.drop_columns([change["path"]])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import datetime as dt
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import lance
@@ -30,16 +31,32 @@ def at(table: TableRef, version: int) -> TableRef:
     return dataclasses.replace(table, version=version)
 
 
+def committed(dataset: lance.LanceDataset, version: int) -> tuple[str, Mapping[str, str]]:
+    """The name of the operation that made a version, and the properties that its commit carries.
+
+    pylance 14 fails to show a compaction that rewrote indices ("RewrittenIndex ... missing ... arguments"): only the
+    operation Rewrite has those.
+    """
+    try:
+        transaction = dataset.read_transaction(version)
+    except TypeError as error:
+        if "RewrittenIndex" not in str(error):
+            raise
+        return "Rewrite", {}
+    if transaction is None:
+        return "unknown", {}
+    return type(transaction.operation).__name__, transaction.transaction_properties or {}
+
+
 def step(table: TableRef, version: int) -> Step:
     """What version `version` did. Raises TableVersionNotFound, with what to do, when it was cleaned up."""
     try:
-        transaction = open_version(at(table, version)).read_transaction(version)
+        name, _ = committed(open_version(at(table, version)), version)
     except (TableVersionNotFoundError, OSError, ValueError):
         raise TableVersionNotFoundError(
             f"Version {version} of the table {table.name!r} was cleaned up before it was read. Start from a newer "
             "version (startingVersion), and clean up with CALL system.cleanup, which spares versions streams need."
         ) from None
-    name = type(transaction.operation).__name__ if transaction is not None else "unknown"
     if name in _SAME:
         return Step(version, SAME, name)
     now = _fragments(table, version)

@@ -20,8 +20,8 @@ from lance.optimize import Compaction, RewriteResult
 
 from headwater.errors import InvalidInputError, TableColumnNotFoundError, TableIndexAlreadyExistsError
 from headwater.spark import compact
-from headwater.spark.catalog import Connection
-from headwater.spark.commit import fragment_from
+from headwater.spark.catalog import Connection, schema_from
+from headwater.spark.fill import commit_column, fill_fragment
 from headwater.spark.scan import Extent, divide
 from headwater.spark.stream import unread_from
 from headwater.spark.tables import TableRef, open_version
@@ -136,19 +136,16 @@ def _plan_backfill(table: TableRef, arguments: Json, parallelism: int) -> list[J
 
 
 def _run_backfill(table: TableRef, task: Json) -> Json:
-    fragment = open_version(table).get_fragment(task["fragment"])
-    metadata, schema = fragment.merge_columns({task["column"]: task["expression"]})
-    return {"fragment": metadata.to_json(), "schema": base64.b64encode(pickle.dumps(schema)).decode()}
+    return fill_fragment(table, task["fragment"], {task["column"]: task["expression"]})
 
 
 def _commit_backfill(connection: Connection, table: TableRef, arguments: Json, results: list[Any]) -> Json:
     if not results:
         dataset = connection.open(table)
-        dataset.add_columns({arguments["column"]: arguments["expression"]})
+        empty = arguments.get("arrow")
+        dataset.add_columns(schema_from(empty) if empty else {arguments["column"]: arguments["expression"]})
         return {"fragments": 0, "version": dataset.version}
-    schema = pickle.loads(base64.b64decode(results[0]["schema"]))
-    operation = lance.LanceOperation.Merge([fragment_from(result["fragment"]) for result in results], schema)
-    return {"fragments": len(results), "version": connection.committer.other(table, operation)}
+    return {"fragments": len(results), "version": commit_column(connection, table, results)}
 
 
 # cleanup, rollback, drop_index: the driver alone ---------------------------------------------------------------------

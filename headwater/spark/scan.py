@@ -16,10 +16,11 @@ import lance
 import numpy as np
 import pyarrow as pa
 
+from headwater.errors import TableVersionNotFoundError
 from headwater.spark import nested
 from headwater.spark.prune import may_match, whole_rows
 from headwater.spark.tables import TableRef, open_version
-from headwater.types import convert_batch, wire_schema
+from headwater.types import arrow_schema, convert_batch, wire_schema
 
 BATCH_BYTES = 4 << 20
 MIN_BATCH_ROWS = 1024
@@ -47,6 +48,7 @@ class Scan:
     """What to read: columns, of structs only the fields asked for, a filter in Lance's SQL, a limit, or a search.
 
     `prune` is the filter (and what only runtime knew) as a tree, by which fragments are skipped.
+    `schema` (Spark's JSON form) is that of a stream, which may outlive the version its query was started at.
     """
 
     table: TableRef
@@ -57,6 +59,7 @@ class Scan:
     changes: bool = False
     fields: Mapping[str, nested.Tree] = field(default_factory=dict)
     prune: dict[str, Any] | None = None
+    schema: dict[str, Any] | None = None
 
     @staticmethod
     def from_json(value: dict[str, Any]) -> Scan:
@@ -69,6 +72,7 @@ class Scan:
             bool(value.get("changes")),
             value.get("fields") or {},
             value.get("prune"),
+            value.get("schema"),
         )
 
 
@@ -200,7 +204,12 @@ def _dataset(scan: Scan, part: dict[str, Any]) -> lance.LanceDataset:
 
 def output_schema(scan: Scan) -> pa.Schema:
     """The wire schema of the batches that `read` yields."""
-    return wire_schema(_lance_output(open_version(scan.table), scan))
+    try:
+        return wire_schema(_lance_output(open_version(scan.table), scan))
+    except TableVersionNotFoundError:
+        if scan.schema is None:
+            raise
+        return arrow_schema(scan.schema)
 
 
 def _lance_output(dataset: lance.LanceDataset, scan: Scan) -> pa.Schema:
@@ -228,7 +237,8 @@ def _batches(
     if "rows" in part:
         yield from dataset._take_rows(unpack(part["rows"]), columns=paths).to_batches()
         return
-    found = nested.windows(dataset, part, scan.limit) if paths and scan.fields and scan.search is None else None
+    taken = paths and scan.fields and scan.search is None and "filter" not in part
+    found = nested.windows(dataset, part, scan.limit) if taken else None
     if paths is None or found is None or (scan.filter is not None and scan.limit is not None):
         yield from _scanner(dataset, scan, part).to_batches()
     elif scan.filter is None:
@@ -251,7 +261,7 @@ def _scanner(dataset: lance.LanceDataset, scan: Scan, part: dict[str, Any]) -> l
     data_columns = [name for name in scan.columns if name in present]
     options: dict[str, Any] = {
         "columns": data_columns,
-        "filter": scan.filter,
+        "filter": _both(scan.filter, part.get("filter")),
         "limit": part.get("limit", scan.limit),
         "batch_size": batch_rows(pa.schema([dataset.schema.field(name) for name in data_columns])),
         "with_row_address": ROW_ADDRESS in scan.columns or not data_columns,
@@ -267,6 +277,10 @@ def _scanner(dataset: lance.LanceDataset, scan: Scan, part: dict[str, Any]) -> l
         options |= _search(scan.search)
         options["columns"] = data_columns + [name for name in scan.columns if name in SCORES]
     return dataset.scanner(**options)
+
+
+def _both(first: str | None, second: str | None) -> str | None:
+    return f"({first}) AND ({second})" if first and second else first or second
 
 
 def _search(search: dict[str, Any]) -> dict[str, Any]:

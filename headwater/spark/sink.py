@@ -14,6 +14,7 @@ import lance
 
 from headwater.spark.catalog import Connection
 from headwater.spark.commit import BATCH, STREAM
+from headwater.spark.history import committed
 from headwater.spark.rowlevel import overwrite
 from headwater.spark.stream import move_tag, tag_of
 from headwater.spark.tables import TableRef
@@ -27,8 +28,7 @@ def committed_batch(dataset: lance.LanceDataset, stream: str) -> int:
     if tag is None:
         return -1
     for version in range(dataset.version, tag["version"] - 1, -1):
-        transaction = dataset.read_transaction(version)
-        properties = (transaction.transaction_properties or {}) if transaction is not None else {}
+        _, properties = committed(dataset, version)
         if properties.get(STREAM) == stream:
             return int(properties[BATCH])
     return -1

@@ -6,7 +6,7 @@ read. After that each Append version is one step; compactions, indices and new c
 delete or overwrite is an error unless `skipChangeCommits` is set, as a stream cannot take rows back.
 
 A tag of the table, named after the query's checkpoint, stands at the last version that was read, so that
-`system.cleanup` spares what the query has not read yet.
+`system.cleanup` spares what the query has not read yet. What to do when another client cleaned it up is in `gaps`.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from typing import Any
 import lance
 
 from headwater.errors import InvalidInputError, InvalidTableStateError
+from headwater.spark.gaps import CREATED, Gap, extents, step_after
 from headwater.spark.history import APPEND, CHANGE, SAME, at, step
 from headwater.spark.prune import may_match
 from headwater.spark.scan import Extent, divide
@@ -58,7 +59,7 @@ def latest(
     rows = steps = 0
     version = start["version"]
     while version < newest:
-        found = step(table, version + 1)
+        found = step(table, version + 1) if changes else step_after(table, version)
         if found.kind == CHANGE and not skip:
             raise InvalidTableStateError(
                 f"Version {found.version} of the table {table.name!r} ({found.operation}) changed rows that "
@@ -67,7 +68,7 @@ def latest(
             )
         if steps and ((max_rows and rows + found.rows > max_rows) or (max_versions and steps >= max_versions)):
             break
-        version += 1
+        version = found.version
         if found.kind != SAME:
             rows += found.rows
             steps += 1
@@ -96,13 +97,24 @@ def plan(
         ids = [fragment.fragment_id for fragment in open_version(at(table, start["version"])).get_fragments()]
         stop = end["fragments"] if "fragments" in end else len(ids)
         parts += _parts(table, start["version"], ids[start["fragments"] : stop], parallelism, prune)
-    for version in range(start["version"] + 1, end["version"] + 1):
-        found = step(table, version)
+    version = start["version"]
+    while version < end["version"]:
+        found = step_after(table, version)
+        version = found.version
         if found.kind == CHANGE and not skip:
             raise InvalidTableStateError(f"Version {version} of the table {table.name!r} changed rows already read.")
-        if found.kind == APPEND:
+        if isinstance(found, Gap):
+            parts += _gap_parts(table, found, end["version"], parallelism)
+        elif found.kind == APPEND:
             parts += _parts(table, version, list(found.added), parallelism, prune)
     return parts
+
+
+def _gap_parts(table: TableRef, gap: Gap, last: int, parallelism: int) -> list[dict[str, Any]]:
+    """The rows of a gap. A batch that is replayed may end inside it: its own end was cleaned up since."""
+    filter = gap.filter if gap.version <= last else f"{gap.filter} AND {CREATED} <= {last}"
+    parts = divide(extents(table, gap, filter), parallelism, splittable=False)
+    return [{**part, "version": gap.version, "filter": filter} for part in parts]
 
 
 def _parts(

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
+import lance_namespace as api
 import pytest
 
 from headwater import DirectoryNamespace
 from headwater.registry import Capabilities
-from headwater.testing.namespace_suite import NamespaceSuite
+from headwater.testing.namespace_suite import NamespaceSuite, code_of
 
 MODES: dict[str, dict[str, str]] = {
     "V1": {"manifest_enabled": "false"},
@@ -22,6 +26,24 @@ class Directory(NamespaceSuite):
     @pytest.fixture
     def features(self, namespace: DirectoryNamespace) -> Capabilities:
         return namespace.registry.capabilities
+
+    def test_properties_of_a_namespace_are_altered_and_two_alterations_at_once_both_stay(
+        self, namespace: DirectoryNamespace, features: Capabilities
+    ) -> None:
+        if not features.namespaces:
+            assert code_of(lambda: alter(namespace, {"k": "v"})) == 0
+            return
+        namespace.create_namespace(api.CreateNamespaceRequest(id=["a"], properties={"old": "1", "gone": "2"}))
+        assert alter(namespace, {"k": "v"}, ["gone"]) == {"old": "1", "k": "v"}
+        with ThreadPoolExecutor(4) as pool:
+            list(pool.map(lambda number: alter(namespace, {f"k{number}": "v"}), range(8)))
+        found = namespace.describe_namespace(api.DescribeNamespaceRequest(id=["a"])).properties
+        assert found == {"old": "1", "k": "v", **{f"k{number}": "v" for number in range(8)}}
+
+
+def alter(namespace: Any, properties: dict[str, str], removed: Sequence[str] = ()) -> dict[str, str]:
+    answer = namespace.alter_namespace_properties({"id": ["a"], "properties": properties, "removed": list(removed)})
+    return dict(answer.properties)
 
 
 class TestLocal(Directory):

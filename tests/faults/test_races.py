@@ -66,6 +66,24 @@ def test_of_racing_declarations_of_one_table_one_wins(root: str, mode: str) -> N
     check_sound(root, mode)
 
 
+def test_of_racing_alterations_of_one_namespace_all_stay(root: str, nested: str) -> None:
+    namespace = DirectoryNamespace(root=root, **MODES[nested])
+    namespace.create_namespace(api.CreateNamespaceRequest(id=["n"], properties={"first": ""}))
+    scripts = [
+        [
+            call(
+                "alter_namespace_properties", "n", properties={f"{writer}.{turn}": ""}, removed=[f"{writer}.{turn - 1}"]
+            )
+            for turn in range(ROUNDS)
+        ]
+        for writer in range(WRITERS)
+    ]
+    assert race(root, nested, scripts) == [[None] * ROUNDS] * WRITERS
+    found = namespace.describe_namespace(api.DescribeNamespaceRequest(id=["n"])).properties
+    assert found == {"first": "", **{f"{writer}.{ROUNDS - 1}": "" for writer in range(WRITERS)}}
+    check_sound(root, nested)
+
+
 def test_of_racing_creates_of_one_namespace_one_wins(root: str, nested: str) -> None:
     outcomes = race(root, nested, [[call("create_namespace", f"n{turn}") for turn in range(ROUNDS)]] * WRITERS)
     for codes in rounds(outcomes):

@@ -120,6 +120,7 @@ CALLS: list[tuple[Role, str, dict[str, Any]]] = [
     (Role.READER, "/v1/namespace/prod%24raw/describe", {}),
     (Role.READER, "/v1/table/prod%24raw%24r/query", {"k": 1, "vector": {}}),
     (Role.WRITER, "/v1/namespace/prod%24raw%24new/create", {}),
+    (Role.WRITER, "/headwater/v1/namespace/prod%24raw/properties", {"properties": {"k": "v"}}),
     (Role.WRITER, "/v1/table/prod%24raw%24r/delete", {"predicate": "id = 1"}),
     (Role.WRITER, "/v1/table/prod%24raw%24r/tags/create", {"tag": "v", "version": 1}),
     (Role.WRITER, "/v1/table/prod%24raw%24r/rename", {"new_table_name": "r2"}),

@@ -12,7 +12,8 @@ from starlette.responses import PlainTextResponse
 from starlette.routing import Route as PageRoute
 
 from headwater import DirectoryNamespace
-from headwater.errors import ConcurrentModificationError
+from headwater.errors import ConcurrentModificationError, NamespaceNotFoundError, UnsupportedOperationError
+from headwater.rest.client import connect_rest
 from headwater.rest.metrics import Metrics, add, render
 from headwater.rest.reply import context_headers
 from headwater.rest.server import RunningServer, bind, create_app, start_in_thread
@@ -186,6 +187,38 @@ def test_limits_of_lists_are_checked_for_every_list(http: httpx.Client, bad: str
     for verb, path in (("GET", "/v1/table"), ("POST", "/v1/table/t/tags/list"), ("POST", "/v1/table/t/version/list")):
         answer = http.request(verb, path, params={"limit": bad})
         assert (answer.status_code, answer.json()["code"]) == (400, 13)
+
+
+def test_altering_a_namespaces_properties_is_an_extension(http: httpx.Client, server: RunningServer) -> None:
+    http.post("/v1/namespace/a/create", json={"properties": {"p": "1", "q": "2"}})
+    path = "/headwater/v1/namespace/a/properties"
+    answer = http.post(path, json={"properties": {"q": "3", "r": "4"}, "removed": ["p"]})
+    assert (answer.status_code, answer.json()) == (200, {"properties": {"q": "3", "r": "4"}})
+    assert http.post("/v1/namespace/a/describe", json={}).json()["properties"] == {"q": "3", "r": "4"}
+    missing = http.post("/headwater/v1/namespace/nope/properties", json={"properties": {"q": "3"}})
+    assert (missing.status_code, missing.json()["code"]) == (404, 1)
+    for wrong in (
+        {"properties": {"q": 3}},
+        {"removed": "q"},
+        {"id": ["b"]},
+        {"properties": {"q": ""}, "removed": ["q"]},
+    ):
+        refused = http.post(path, json=wrong)
+        assert (refused.status_code, refused.json()["code"]) == (400, 13), wrong
+    assert 'headwater_commits_total{operation="AlterNamespaceProperties"} 1' in http.get("/metrics").text
+    client = connect_rest({"uri": server.url})
+    altered = client.alter_namespace_properties({"id": ["a"], "properties": {"x": "y"}, "removed": ["q"]})
+    assert altered.properties == {"r": "4", "x": "y"}
+    with pytest.raises(NamespaceNotFoundError):
+        client.alter_namespace_properties({"id": ["a", "nope"], "properties": {"x": "y"}})
+
+
+def test_a_server_without_the_extension_is_told_from_a_namespace_that_is_not_there(
+    http: httpx.Client, server: RunningServer
+) -> None:
+    http.post("/v1/namespace/a/create", json={})
+    with pytest.raises(UnsupportedOperationError, match="does not have Headwater's extension"):
+        connect_rest({"uri": f"{server.url}/elsewhere"}).alter_namespace_properties({"id": ["a"]})
 
 
 def test_the_exact_description_of_a_table_is_an_extension(http: httpx.Client) -> None:

@@ -19,6 +19,7 @@ TOP = Path(__file__).parents[2]
 WITHOUT_JAR = """
 import sys, warnings
 import headwater.spark.session as session
+from headwater.spark import backfill
 from pyspark.sql import SparkSession
 
 session.ensure_jar = lambda: None
@@ -47,6 +48,8 @@ for _ in range(2):
     writer = stream.writeStream.format("headwater").options(**options).option("checkpointLocation", checkpoint)
     writer.trigger(availableNow=True).start("copy").awaitTermination()
 assert spark.read.format("headwater").options(**options).load("copy").count() == 200
+backfill(spark, "lake.t", "twice", lambda ids: [2 * id.as_py() for id in ids], columns=["id"], type="bigint")
+assert spark.read.format("headwater").options(**options).load("t").where("twice = 2 * id").count() == 200
 try:
     spark.sql("SELECT * FROM lake.t")
 except Exception as error:
@@ -57,7 +60,7 @@ print("DONE")
 CONNECT = """
 import sys
 from pyspark.sql import SparkSession
-from headwater.spark import configure
+from headwater.spark import backfill, configure
 
 builder = configure(SparkSession.builder.remote("local[2]"), "lake", root=sys.argv[1])
 spark = builder.config("spark.ui.enabled", "false").getOrCreate()
@@ -67,6 +70,9 @@ spark.sql("UPDATE lake.t SET n = 1 WHERE id < 10")
 spark.range(100, 110).selectExpr("id", "2 AS n").writeTo("lake.t").append()
 spark.sql("CALL lake.system.create_index('t', 'id', 'BTREE')").collect()
 assert spark.table("lake.t").where("id = 105").collect() == [(105, 2)]
+backfill(spark, "lake.t", "twice", lambda ids: [2 * id.as_py() for id in ids], columns=["id"], type="bigint")
+assert spark.sql("SELECT sum(twice) FROM lake.t").first() == (11990,)
+spark.sql("ALTER TABLE lake.t DROP COLUMN twice")
 assert spark.read.format("headwater").option("catalog", "lake").load("t").count() == 110
 query = spark.readStream.table("lake.t").writeStream.option("checkpointLocation", sys.argv[2])
 query.trigger(availableNow=True).toTable("lake.copy").awaitTermination()

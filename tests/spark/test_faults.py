@@ -1,4 +1,4 @@
-"""A driver killed between write and commit, a retried task: no row twice, none lost, leftovers collected."""
+"""A killed driver, a retried and a speculative task: no row twice, none lost, leftovers collected."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from pathlib import Path
 
 import lance
 import pytest
+
+from tests.spark.cluster import HOSTS, can_listen, cluster
 
 HERE = Path(__file__).parent
 PROGRAM = """
@@ -81,3 +83,82 @@ def test_executors_in_processes_of_their_own_need_only_the_package_and_the_jar(t
     command = [sys.executable, str(tmp_path / "cluster.py"), str(tmp_path / "lake"), sys.executable, INSERT]
     done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False, env=environment)
     assert "DONE Row(count(1)=1000, count(DISTINCT id)=1000, sum(n)=1000)" in done.stdout, done.stderr[-2000:]
+
+
+SPECULATION = """
+import os, sys, time
+from pathlib import Path
+from pyspark import TaskContext
+from pyspark.sql import SparkSession
+from headwater.spark import configure
+
+master, root, marks = sys.argv[1:4]
+settings = {
+    "spark.driver.host": "127.0.0.1", "spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "false",
+    "spark.executor.memory": "512m", "spark.executor.cores": "1", "spark.scheduler.minRegisteredResourcesRatio": "1",
+    "spark.cores.max": "2", "spark.speculation": "true", "spark.speculation.interval": "100ms",
+    "spark.speculation.quantile": "0.5", "spark.speculation.minTaskRuntime": "100ms", "spark.task.maxFailures": "2",
+}
+builder = SparkSession.builder.master(master)
+for key, value in settings.items():
+    builder = builder.config(key, value)
+spark = configure(builder, "lake", root=root).config("spark.headwater.python", sys.executable).getOrCreate()
+spark.sparkContext.setLogLevel("OFF")
+
+
+def stalling(statement: str, value: int):
+    '''A function whose first attempt at partition 0 stops at its last row until Spark takes it down.'''
+
+    def stall(id: int) -> int:
+        context = TaskContext.get()
+        if context.partitionId() == 0 and id % 200_000 == 199_999:
+            Path(marks, f"{statement}-{context.attemptNumber()}").touch()
+            while context.attemptNumber() == 0:
+                time.sleep(0.1)
+        return value
+
+    return spark.udf.register(f"{statement}_stalling", stall, "int")
+
+
+def files(at_least: int = 0) -> int:
+    '''How many data files there are; the loser's may come a little later.'''
+    limit = time.monotonic() + 60
+    while len(found := list(Path(root, "t.lance", "data").iterdir())) < at_least and time.monotonic() < limit:
+        time.sleep(0.1)
+    return len(found)
+
+
+stalling("insert", 1)
+stalling("update", 2)
+spark.sql("CREATE TABLE lake.t (id BIGINT, n INT)")
+spark.sql("INSERT INTO lake.t SELECT id, insert_stalling(id) FROM range(0, 400000, 1, 2)")
+print("INSERT", files(3), spark.sql("SELECT count(*), count(DISTINCT id), sum(n) FROM lake.t").first())
+spark.sql("UPDATE lake.t SET n = update_stalling(id)")
+print("UPDATE", files(6), spark.sql("SELECT count(*), count(DISTINCT id), sum(n) FROM lake.t").first())
+spark.sql("CALL lake.system.cleanup('t', 0, true)")
+print("LEFT", files())
+"""
+
+
+@pytest.mark.long
+def test_of_two_attempts_of_a_speculative_task_one_counts_and_the_files_of_the_other_are_collected(
+    tmp_path: Path,
+) -> None:
+    if not all(can_listen(host) for host in HOSTS):
+        pytest.skip("this system has one loopback address: no second host for a speculative task")
+    (tmp_path / "program.py").write_text(SPECULATION)
+    (tmp_path / "marks").mkdir()
+    environment = {**os.environ, "PYTHONPATH": str(HERE.parents[1]), "PYTHONWARNINGS": "ignore"}
+    environment |= {"PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": HOSTS[0]}
+    with cluster(tmp_path, environment) as master:
+        command = [sys.executable, "program.py", master, str(tmp_path / "lake"), str(tmp_path / "marks")]
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=300, check=False, env=environment, cwd=tmp_path
+        )
+    attempts = {f"{statement}-{attempt}" for statement in ("insert", "update") for attempt in (0, 1)}
+    assert {path.name for path in (tmp_path / "marks").iterdir()} == attempts, done.stdout + done.stderr[-2000:]
+    assert done.stdout.splitlines() == [
+        "INSERT 3 Row(count(1)=400000, count(DISTINCT id)=400000, sum(n)=400000)",
+        "UPDATE 6 Row(count(1)=400000, count(DISTINCT id)=400000, sum(n)=800000)",
+        "LEFT 2",
+    ]

@@ -28,6 +28,19 @@ def test_namespaces_nest_and_are_listed_level_by_level(spark: SparkSession, ns: 
     assert rows(spark, f"SHOW NAMESPACES IN {ns}") == []
 
 
+def test_properties_of_a_namespace_are_set_and_unset(spark: SparkSession, ns: str) -> None:
+    spark.sql(f"CREATE NAMESPACE {ns}.inner WITH DBPROPERTIES ('k' = 'v', 'l' = 'w')")
+    spark.sql(f"ALTER NAMESPACE {ns}.inner SET PROPERTIES ('m' = 'x', 'k' = 'V')")
+    spark.sql(f"ALTER NAMESPACE {ns}.inner UNSET PROPERTIES ('l')")
+    spark.sql(f"COMMENT ON NAMESPACE {ns}.inner IS 'for tests'")
+    told = dict(rows(spark, f"DESCRIBE NAMESPACE EXTENDED {ns}.inner"))
+    assert (told["Properties"], told["Comment"]) == ("((k,V), (m,x))", "for tests")
+    with pytest.raises(AnalysisException, match="SCHEMA_NOT_FOUND"):
+        spark.sql(f"ALTER NAMESPACE {ns}.missing SET PROPERTIES ('m' = 'x')")
+    with pytest.raises(IllegalArgumentException, match="no location of its own"):
+        spark.sql(f"ALTER NAMESPACE {ns}.inner SET LOCATION 'elsewhere'")
+
+
 def test_a_table_is_created_listed_described_renamed_and_dropped(spark: SparkSession, ns: str) -> None:
     spark.sql(f"CREATE TABLE {ns}.t (id BIGINT NOT NULL, name STRING COMMENT 'who') TBLPROPERTIES ('a' = 'b')")
     spark.sql(f"CREATE TABLE IF NOT EXISTS {ns}.t (other INT)")

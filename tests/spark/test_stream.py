@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from pathlib import Path
 
+import lance
+import lance_namespace as api
 import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
+
+from headwater import DirectoryNamespace
 
 
 def copy(spark: SparkSession, ns: str, checkpoint: Path, **options: str) -> list[tuple[int, int]]:
@@ -105,12 +110,38 @@ def test_clean_up_spares_the_versions_a_stream_has_not_read(spark: SparkSession,
     assert counts(spark, f"{tables}.dst") == (60, 60)
 
 
-def test_a_version_that_is_gone_is_named(spark: SparkSession, tables: str, tmp_path: Path) -> None:
-    copy(spark, tables, tmp_path / "ck", protect="false")
-    append(spark, tables, 3, 2)
-    spark.sql(f"CALL lake.system.cleanup('{tables}.src', 0)")
-    with pytest.raises(StreamingQueryException, match="was cleaned up"):
-        copy(spark, tables, tmp_path / "ck", protect="false")
+def clean_up_elsewhere(root: Path, table: str) -> None:
+    """What another client does: pylance's own clean-up, which spares only the newest version and tagged ones."""
+    request = api.DescribeTableRequest(id=table.split(".")[1:])
+    location = DirectoryNamespace(root=str(root)).describe_table(request).location
+    lance.dataset(location).cleanup_old_versions(dt.timedelta(0), error_if_tagged_old_versions=False)
+
+
+def test_versions_that_another_client_cleaned_up_unread_are_read_exactly(
+    spark: SparkSession, tables: str, root: Path, tmp_path: Path
+) -> None:
+    copy(spark, tables, tmp_path / "ck")
+    append(spark, tables, 3, 3)
+    spark.sql(f"CALL lake.system.create_index('{tables}.src', 'id', 'BTREE')")
+    spark.sql(f"CALL lake.system.compact('{tables}.src')")
+    clean_up_elsewhere(root, f"{tables}.src")
+    append(spark, tables, 6, 1)
+    copy(spark, tables, tmp_path / "ck")
+    assert counts(spark, f"{tables}.dst") == (70, 70)
+
+
+@pytest.mark.parametrize("unread", [True, False], ids=["an unread row", "a row read before"])
+def test_a_row_changed_in_versions_that_were_cleaned_up_stops_the_stream_with_what_to_do(
+    spark: SparkSession, tables: str, root: Path, tmp_path: Path, unread: bool
+) -> None:
+    copy(spark, tables, tmp_path / "ck")
+    append(spark, tables, 3, 1)
+    spark.sql(f"UPDATE {tables}.src SET name = 'z' WHERE id = {35 if unread else 5}")
+    append(spark, tables, 4, 1)
+    clean_up_elsewhere(root, f"{tables}.src")
+    with pytest.raises(StreamingQueryException, match=r"versions 5 to 6 was cleaned up.*startingVersion = 8"):
+        copy(spark, tables, tmp_path / "ck")
+    assert counts(spark, f"{tables}.dst") == (30, 30)
 
 
 def test_complete_mode_replaces_the_rows(spark: SparkSession, tables: str, tmp_path: Path) -> None:

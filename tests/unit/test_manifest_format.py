@@ -14,10 +14,10 @@ from lance.fragment import LanceFragment
 from lance.namespace import DirectoryNamespace as PylanceNamespace
 
 from headwater import DirectoryNamespace
+from headwater.protobuf import number, numbers, packed, pair, pairs, parse, text, varint
 from headwater.registries.layout import manifest_name
 from headwater.registries.manifest import table as manifest_table
 from headwater.registries.manifest.format import Manifest, live_rows, parse_manifest
-from headwater.registries.manifest.protobuf import number, numbers, packed, pair, pairs, parse, text, varint
 from headwater.registries.manifest.snapshot import CHANGES
 
 OURS = {"dir_listing_enabled": "false"}

@@ -43,6 +43,20 @@ def test_a_namespace_never_takes_the_name_of_a_table_nor_a_missing_parent(mode: 
     assert code(lambda: plans.plan_create_namespace(FACTS, True, M.child("x"), mode, {})) == 1
 
 
+def test_altering_a_namespace_sets_and_removes_what_is_named_and_keeps_the_rest() -> None:
+    changes, answer = plans.plan_alter_namespace(FACTS, N, {"a": "b"}, ())
+    assert answer == Namespace(N, {"p": "1", "a": "b"})
+    assert changes == [Replace(SPACE, answer)]
+    assert plans.plan_alter_namespace(FACTS, N, {"a": "b"}, ("p", "missing"))[1] == Namespace(N, {"a": "b"})
+    assert plans.plan_alter_namespace(FACTS, N, {"p": "1"}, ("missing",)) == ([], SPACE)
+    assert code(lambda: plans.plan_alter_namespace(FACTS, M, {"a": "b"}, ())) == 1
+    assert code(lambda: plans.plan_alter_namespace(FACTS, T, {"a": "b"}, ())) == 1
+    assert code(lambda: plans.plan_alter_namespace(FACTS, ROOT, {"a": "b"}, ())) == 13
+    assert code(lambda: plans.plan_alter_namespace(FACTS, N, {"a": "b"}, ("a",))) == 13
+    many = {str(number): "" for number in range(1000)}
+    assert code(lambda: plans.plan_alter_namespace(FACTS, N, many, ())) == 13
+
+
 def test_the_root_exists_and_stays() -> None:
     assert plans.plan_create_namespace({}, True, ROOT, CreateMode.EXIST_OK, {}) == ([], Namespace(ROOT))
     assert code(lambda: plans.plan_create_namespace({}, True, ROOT, CreateMode.CREATE, {})) == 2

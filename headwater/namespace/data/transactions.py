@@ -90,7 +90,7 @@ def _read(dataset: lance.LanceDataset, version: int) -> dict[str, str] | None:
     """The transaction that made a version; None when the version is gone or keeps none."""
     try:
         transaction = dataset.read_transaction(version)
-    except (OSError, ValueError):
+    except (OSError, ValueError, TypeError):  # TypeError: pylance 14 cannot show a compaction that rewrote indices
         return None
     if transaction is None:
         return None

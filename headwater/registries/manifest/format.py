@@ -15,7 +15,7 @@ import struct
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from headwater.registries.manifest.protobuf import (
+from headwater.protobuf import (
     Value,
     as_bytes,
     as_number,

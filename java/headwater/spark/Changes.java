@@ -17,7 +17,7 @@ final class Changes {
     }
     if (change instanceof TableChange.AddColumn add) {
       ObjectNode json = typed("add_column", add.fieldNames(), add.dataType()).put("comment", add.comment());
-      return json.put("nullable", add.isNullable());
+      return json.put("nullable", add.isNullable()).put("position", add.position() != null);
     }
     if (change instanceof TableChange.DeleteColumn delete) {
       return column("drop_column", delete.fieldNames()).put("if_exists", delete.ifExists());
@@ -43,7 +43,9 @@ final class Changes {
   }
 
   private static ObjectNode column(String action, String[] path) {
-    return action(action).put("path", String.join(".", path));
+    ObjectNode json = action(action);
+    json.set("path", Json.array(path));
+    return json;
   }
 
   private static ObjectNode typed(String action, String[] path, DataType type) {

@@ -4,7 +4,10 @@ import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.node.ArrayNode;
 import com.fasterxml.jackson.databind.node.ObjectNode;
 import java.util.Arrays;
+import java.util.LinkedHashMap;
+import java.util.LinkedHashSet;
 import java.util.Map;
+import java.util.Set;
 import org.apache.spark.sql.catalyst.analysis.NamespaceAlreadyExistsException;
 import org.apache.spark.sql.catalyst.analysis.NoSuchFunctionException;
 import org.apache.spark.sql.catalyst.analysis.NoSuchNamespaceException;
@@ -91,9 +94,22 @@ public final class HeadwaterCatalog implements StagingTableCatalog, SupportsName
   }
 
   @Override
-  public void alterNamespace(String[] namespace, NamespaceChange... changes) {
-    throw new UnsupportedOperationException(
-        "The Lance protocol has no operation that changes a namespace's properties; set them when it is created.");
+  public void alterNamespace(String[] namespace, NamespaceChange... changes) throws NoSuchNamespaceException {
+    Map<String, String> properties = new LinkedHashMap<>();
+    Set<String> removed = new LinkedHashSet<>();
+    for (NamespaceChange change : changes) {
+      if (change instanceof NamespaceChange.SetProperty set) {
+        properties.put(set.property(), set.value());
+        removed.remove(set.property());
+      } else if (change instanceof NamespaceChange.RemoveProperty remove) {
+        properties.remove(remove.property());
+        removed.add(remove.property());
+      }
+    }
+    ObjectNode request = session.request("alter_namespace", namespace);
+    request.set("properties", Json.object(properties));
+    request.set("removed", Json.array(removed.toArray(new String[0])));
+    inNamespace(namespace, request);
   }
 
   @Override
@@ -217,7 +233,11 @@ public final class HeadwaterCatalog implements StagingTableCatalog, SupportsName
     for (TableChange change : changes) {
       list.add(Changes.toJson(change));
     }
-    return table(ident, onTable(ident, request), false);
+    try {
+      return table(ident, onTable(ident, request), false);
+    } catch (HeadwaterException error) { // Spark wraps an IllegalArgumentException here, and its message is lost
+      throw new UnsupportedOperationException(error.getMessage());
+    }
   }
 
   @Override

@@ -29,7 +29,8 @@ final class TableStream implements MicroBatchStream, SupportsTriggerAvailableNow
       String checkpoint) {
     this.table = table;
     this.columns = columns;
-    this.scan = scan;
+    this.scan = scan.deepCopy();
+    this.scan.set("schema", Json.parse(columns.json())); // the version it was planned at may be cleaned up meanwhile
     this.options = Json.object(options.asCaseSensitiveMap());
     this.checkpoint = checkpoint;
   }

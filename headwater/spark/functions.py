@@ -1,0 +1,99 @@
+"""A Python function as the values of a column: what it is called with, and what may come back. No Spark, no Lance.
+
+A plain function is called with one Arrow array per column and answers the values: an Arrow array, a pandas series, a
+numpy array (two-dimensional for vectors) or a list. A function made by Spark's `udf`, `pandas_udf` or `arrow_udf` is
+called as Spark calls it: with single values, with pandas series, with Arrow arrays, or with an iterator of those.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from headwater.errors import InvalidInputError
+from headwater.types import convert
+
+ROW, PANDAS, PANDAS_ITERATOR, ARROW, ARROW_ITERATOR = "row", "pandas", "pandas iterator", "arrow", "arrow iterator"
+_SPARK_KINDS = {100: ROW, 101: ROW, 200: PANDAS, 204: PANDAS_ITERATOR, 250: ARROW, 251: ARROW_ITERATOR}
+
+
+@dataclass(frozen=True)
+class Function:
+    """A function and how it wants to be called. It travels to executors."""
+
+    call: Callable[..., Any]
+    kind: str = ARROW
+
+
+def function_of(value: Any) -> Function:
+    """What the caller gave: a function of Spark's, told by its `evalType`, or a plain one."""
+    if not callable(value):
+        raise InvalidInputError("Give a function, a function made by Spark's udf or pandas_udf, or an SQL expression.")
+    kind = getattr(value, "evalType", None)
+    if kind is None:
+        return Function(value)
+    if kind not in _SPARK_KINDS:
+        raise InvalidInputError("A column is filled row by row: give a scalar function, not one of groups or tables.")
+    return Function(value.func, _SPARK_KINDS[kind])
+
+
+def filler(function: Function, columns: list[str], field: Any) -> Callable[[pa.RecordBatch], pa.RecordBatch]:
+    """The function over the batches of one fragment, in order; an iterator of Spark's lives that long."""
+    answers = _answers(function)
+
+    def fill(batch: pa.RecordBatch) -> pa.RecordBatch:
+        values = _array(answers([batch.column(name) for name in columns]), field.type)
+        if len(values) != batch.num_rows:
+            raise InvalidInputError(f"The function answered {len(values)} values for {batch.num_rows} rows.")
+        return pa.RecordBatch.from_arrays([values], schema=pa.schema([field]))
+
+    return fill
+
+
+def _answers(function: Function) -> Callable[[list[Any]], Any]:
+    call = function.call
+    if function.kind == ROW:
+        return lambda arrays: [call(*row) for row in zip(*(array.to_pylist() for array in arrays), strict=True)]
+    if function.kind == PANDAS:
+        return lambda arrays: call(*(array.to_pandas() for array in arrays))
+    if function.kind == ARROW:
+        return lambda arrays: call(*arrays)
+    return _Iterating(call, function.kind == PANDAS_ITERATOR)
+
+
+class _Iterating:
+    """An iterator function of Spark's: it takes a batch when it is asked for the next one, and yields one for each."""
+
+    def __init__(self, call: Callable[[Iterator[Any]], Iterator[Any]], pandas: bool) -> None:
+        self._pandas = pandas
+        self._waiting: list[Any] = []
+        self._answers = iter(call(self._source()))
+
+    def _source(self) -> Iterator[Any]:
+        while self._waiting:
+            yield self._waiting.pop()
+
+    def __call__(self, arrays: list[Any]) -> Any:
+        given = tuple(array.to_pandas() for array in arrays) if self._pandas else tuple(arrays)
+        self._waiting = [given[0] if len(given) == 1 else given]
+        try:
+            return next(self._answers)
+        except StopIteration:
+            raise InvalidInputError("The function ended before its input did: yield one answer for each.") from None
+
+
+def _array(values: Any, target: Any) -> Any:
+    """The answer of a function as an Arrow array of the column's type; InvalidInput if a value does not fit."""
+    if isinstance(values, pa.ChunkedArray):
+        values = values.combine_chunks()
+    if getattr(values, "ndim", 1) == 2:
+        values = pa.FixedSizeListArray.from_arrays(pa.array(values.reshape(-1)), values.shape[1])
+    if isinstance(values, pa.Array):
+        return convert(values, target)
+    try:
+        return pa.array(values, target, from_pandas=True)
+    except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, TypeError) as error:
+        raise InvalidInputError(f"What the function answered does not fit the type {target}: {error}") from None

@@ -1,0 +1,131 @@
+"""Jobs that are started from Python, because they carry a Python function: planned here, run on executors, one commit.
+
+They work in every kind of session, also under Connect and without the jar. This process plans and commits, so it must
+reach the catalog and the table's storage itself.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from headwater.errors import InvalidInputError
+from headwater.spark.functions import Function, filler, function_of
+from headwater.spark.session import ENVIRONMENT
+from headwater.types import arrow_type
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+Json = dict[str, Any]
+REDACTED = "(redacted)"
+
+
+def backfill(
+    spark: SparkSession,
+    table: str,
+    column: str,
+    value: Any,
+    *,
+    columns: Sequence[str] = (),
+    type: Any = None,
+    rows: int | None = None,
+) -> Json:
+    """Add a column to a table and fill it: `backfill(spark, "lake.a.t", "length", f, columns=["body"], type="int")`.
+
+    `value` is a Python function of the columns named (see `headwater.spark.functions`) or an expression in Lance's SQL.
+    `type` is a Spark type (`"array<float>"`) or an Arrow type (`pa.list_(pa.float32(), 384)` makes a vector); a
+    function made by Spark's `udf` has one already. `rows` is how many rows a call gets at most. Rows written by others
+    while it runs have NULL in the new column.
+    """
+    from headwater.spark.calls import CALLS
+
+    call: Json = {"catalog": catalog_options(spark, table.split(".")[0]), "job": "backfill"}
+    arguments: Json = {"column": column, "expression": value if isinstance(value, str) else None}
+    field = None
+    if not isinstance(value, str):
+        field = pa.field(column, _type_of(value, type))
+        arguments["arrow"] = pa.schema([field]).serialize().to_pybytes().hex()
+    planned = CALLS["job_plan"]({**call, "id": table.split(".")[1:], "arguments": arguments, "parallelism": 1})
+    function = function_of(value) if field is not None else None
+    run = _runner(planned, function, _columns(function, columns), field, rows)
+    results = _distribute(spark, len(planned["tasks"]), run)
+    done: Json = CALLS["job_commit"]({**call, "table": planned["table"], "arguments": arguments, "results": results})
+    return done
+
+
+def _columns(function: Function | None, columns: Sequence[str]) -> list[str]:
+    if function is not None and not columns:
+        raise InvalidInputError("Name the columns the function takes: columns=[...].")
+    return list(columns)
+
+
+def _type_of(value: Any, given: Any) -> Any:
+    """The Arrow type of the new column: told, or the one a function of Spark's declares."""
+    from pyspark.sql.types import DataType
+
+    kind = given if given is not None else getattr(value, "returnType", None)
+    if kind is None:
+        raise InvalidInputError("Give the type of the new column: type='double', or an Arrow type.")
+    if isinstance(kind, pa.DataType):
+        return kind
+    found = DataType.fromDDL(kind) if isinstance(kind, str) else kind
+    return arrow_type(json.loads(found.json()))
+
+
+def catalog_options(spark: SparkSession, name: str) -> dict[str, str]:
+    """How to reach a catalog of the session: as `configure` was told in this process, or as the session's settings say.
+
+    A Connect server keeps tokens to itself, so there this process must have been given its own.
+    """
+    prefix = f"spark.sql.catalog.{name}."
+    settings = {key: str(value) for key, value in spark.conf.getAll.items() if key.startswith(prefix)}
+    options = {key.removeprefix(prefix): value for key, value in settings.items() if key != f"{prefix}python"}
+    told: dict[str, str] = json.loads(os.environ.get(ENVIRONMENT + name, "{}"))
+    if "uri" in told and options.get("uri", told["uri"]) == told["uri"]:
+        return told
+    if "uri" not in options:
+        raise InvalidInputError(f"The session has no Headwater catalog {name!r}: give the table as catalog.name.")
+    if any(REDACTED in value for value in options.values()):
+        raise InvalidInputError(
+            f"The session does not hand out the token of the catalog {name!r}. Call headwater.spark.configure() in "
+            "this process, with a token of its own."
+        )
+    return options
+
+
+def _runner(
+    planned: Json, function: Function | None, columns: list[str], field: Any, rows: int | None
+) -> Callable[[int], Json]:
+    """One task by its number, as an executor does it."""
+
+    def run(number: int) -> Json:
+        from headwater.spark.fill import fill_fragment
+        from headwater.spark.tables import TableRef
+
+        task, table = planned["tasks"][number], TableRef.from_json(planned["table"])
+        if function is None:
+            return fill_fragment(table, task["fragment"], {task["column"]: task["expression"]})
+        return fill_fragment(table, task["fragment"], filler(function, columns, field), columns, field, rows)
+
+    return run
+
+
+def _distribute(spark: SparkSession, tasks: int, run: Callable[[int], Json]) -> list[Json]:
+    """Run tasks on executors, one partition each; a task that is tried twice leaves a file that nothing refers to."""
+    if not tasks:
+        return []
+    if "connect" not in type(spark).__module__:
+        return list(spark.sparkContext.parallelize(range(tasks), tasks).map(run).collect())
+
+    def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for number in batch.column(0).to_numpy().tolist():
+                yield pa.RecordBatch.from_pydict({"result": [json.dumps(run(number))]})
+
+    frame: Any = spark.range(0, tasks, 1, tasks)  # Connect has no RDDs; elsewhere this would need pandas
+    return [json.loads(row[0]) for row in frame.mapInArrow(work, "result string").collect()]
