@@ -11,6 +11,7 @@ import contextlib
 import json
 from collections.abc import Iterator, Sequence
 from typing import Any
+from urllib.parse import quote
 
 import lance
 import obstore
@@ -95,7 +96,7 @@ def _renamed(table: TableRef, old: str, key: Sequence[str]) -> str:
     The old name goes only once the new one is there, and what is left of it by a failure belongs to no version.
     """
     new = file_name(key)
-    uri = table.uri if "://" in table.uri else f"file://{table.uri}"
+    uri = table.uri if "://" in table.uri else f"file://{quote(table.uri)}"
     try:
         store = remote_store(f"{uri.rstrip('/')}/data", table.storage_options).backend
         obstore.copy(store, old, new)

@@ -25,7 +25,7 @@ SCHEMA = partitioned(pa.schema(KINDS), [{"column": "k", "transform": "identity"}
 @pytest.fixture(params=["disk", "s3"])
 def table(request: pytest.FixtureRequest, tmp_path: Path) -> TableRef:
     if request.param == "disk":
-        return TableRef(("t",), f"file://{tmp_path}/a%24b/t")
+        return TableRef(("t",), f"file://{tmp_path}/a%24b%2524%20%C3%BC/t")
     root, options = request.getfixturevalue("s3_root"), request.getfixturevalue("s3_options")
     return TableRef(("t",), f"{root}/t", storage_options=options)
 

@@ -87,8 +87,8 @@ def test_random_filters_find_what_they_find_without_partitions(
         return chance.choice(ATOMS).format(r=str(chance.choice(REGIONS)).replace("'", "''"), n=chance.randint(1, 6))
 
     predicates = [each.format(r="eu", n=3) for each in ATOMS]
-    predicates += [f"({atom()}) {chance.choice(['AND', 'OR', 'AND NOT'])} ({atom()})" for _ in range(12)]
-    predicates += [f"NOT ({atom()} {chance.choice(['AND', 'OR'])} {atom()})" for _ in range(6)]
+    predicates += [f"({atom()}) {chance.choice(['AND', 'OR', 'AND NOT'])} ({atom()})" for _ in range(8)]
+    predicates += [f"NOT ({atom()} {chance.choice(['AND', 'OR'])} {atom()})" for _ in range(4)]
     judged = theirs.selectExpr("*", *[f"coalesce({each}, false) AS ok{n}" for n, each in enumerate(predicates)])
     known = [(str(row[:4]), row[4:]) for row in map(tuple, judged.collect())]
     total, skipped = fragments_read(ours), 0
