@@ -73,9 +73,10 @@ def _obstacle(before: lance.LanceDataset | None, after: lance.LanceDataset) -> s
 
 
 def _lost(table: TableRef, since: int, left: int, reason: str) -> str:
-    gone = f"versions {since + 1} to {left - 1}" if left > since + 2 else f"version {since + (left == since + 2)}"
+    one = f"version {since + (left == since + 2)} was"
+    gone = f"versions {since + 1} to {left - 1} were" if left > since + 2 else one
     return (
-        f"Of the table {table.name!r} {gone} was cleaned up by another client while this query needed it, and the "
+        f"Of the table {table.name!r} {gone} cleaned up by another client while this query needed them, and the "
         f"rows appended after version {since} cannot be told from the others in version {left}: {reason}. None of "
         f"them was emitted. Bring the target up to date from version {left} (for instance with MERGE), then start the "
         f"query with a new checkpoint and startingVersion = {left + 1}. CALL system.cleanup spares what streams have "

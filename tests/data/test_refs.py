@@ -221,6 +221,19 @@ def test_field_metadata_of_several_fields_is_merged_replaced_and_deleted_in_one_
     assert snapshot(table.uri)[0] == 3
 
 
+def test_a_transaction_is_found_behind_a_compaction_that_rewrote_an_index(table: TableHandle) -> None:
+    """pylance 14 cannot show such a compaction ("RewrittenIndex ... missing ... arguments")."""
+    done = data.insert_into_table(table, InsertIntoTableRequest(id=ID), body(rows(ROWS, 1)))
+    dataset = table.open()
+    dataset.create_scalar_index("id", "BTREE")
+    dataset.optimize.compact_files()
+    with pytest.raises(TypeError, match="RewrittenIndex"):  # when this is repaired, the rule can go
+        table.open().read_transaction(table.open().version)
+    found = data.describe_transaction(table, DescribeTransactionRequest(id=[*ID, str(done.transaction_id)]))
+    assert found.properties is not None
+    assert found.properties["uuid"] == done.transaction_id
+
+
 def test_a_transaction_is_found_by_its_id_and_by_its_version_as_pylance_finds_it(
     table: TableHandle, twin: DirectoryNamespace
 ) -> None:

@@ -143,7 +143,7 @@ def test_a_gap_in_which_rows_changed_is_not_guessed(path: Path, statement: str) 
         lance.write_dataset(dataset.to_table(), str(path), mode="overwrite")
     append(path, 10, 1)
     clean_up(path)
-    with pytest.raises(TableVersionNotFoundError, match=r"was cleaned up.*changed or deleted.*startingVersion = "):
+    with pytest.raises(TableVersionNotFoundError, match=r"cleaned up.*changed or deleted.*startingVersion = "):
         reader.run()
     assert reader.seen == [0, 1, 2, 3, 4]
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import lance
 import lance_namespace as api
 import pytest
-from pyspark.errors import StreamingQueryException
+from pyspark.errors import IllegalArgumentException, StreamingQueryException
 from pyspark.sql import SparkSession
 
 from headwater import DirectoryNamespace
@@ -130,6 +130,27 @@ def test_versions_that_another_client_cleaned_up_unread_are_read_exactly(
     assert counts(spark, f"{tables}.dst") == (70, 70)
 
 
+def test_a_running_stream_outlives_the_version_it_was_started_at(
+    spark: SparkSession, tables: str, root: Path, tmp_path: Path
+) -> None:
+    writer = spark.readStream.table(f"{tables}.src").writeStream.option("checkpointLocation", str(tmp_path / "ck"))
+    query = writer.toTable(f"{tables}.dst")
+    try:
+        query.processAllAvailable()
+        append(spark, tables, 3, 1)
+        query.processAllAvailable()
+        append(spark, tables, 4, 1)
+        query.processAllAvailable()
+        clean_up_elsewhere(root, f"{tables}.src")
+        append(spark, tables, 5, 1)
+        query.processAllAvailable()
+    finally:
+        query.stop()
+    with pytest.raises(IllegalArgumentException, match="has no version 4"):
+        spark.sql(f"SELECT * FROM {tables}.src VERSION AS OF 4").collect()
+    assert counts(spark, f"{tables}.dst") == (60, 60)
+
+
 @pytest.mark.parametrize("unread", [True, False], ids=["an unread row", "a row read before"])
 def test_a_row_changed_in_versions_that_were_cleaned_up_stops_the_stream_with_what_to_do(
     spark: SparkSession, tables: str, root: Path, tmp_path: Path, unread: bool
@@ -139,7 +160,7 @@ def test_a_row_changed_in_versions_that_were_cleaned_up_stops_the_stream_with_wh
     spark.sql(f"UPDATE {tables}.src SET name = 'z' WHERE id = {35 if unread else 5}")
     append(spark, tables, 4, 1)
     clean_up_elsewhere(root, f"{tables}.src")
-    with pytest.raises(StreamingQueryException, match=r"versions 5 to 6 was cleaned up.*startingVersion = 8"):
+    with pytest.raises(StreamingQueryException, match=r"versions 5 to 6 were cleaned up.*startingVersion = 8"):
         copy(spark, tables, tmp_path / "ck")
     assert counts(spark, f"{tables}.dst") == (30, 30)
 
