@@ -159,13 +159,18 @@ class ManagedVersions:
         current = self.records.find(waiting)
         due = [item for id, item in waiting.items() if current.get(id) == item.staged]
         try:
-            self.store.sync([item.place.key(item.final.manifest_path) for item in due])
+            self._sync_names(due)
             self.records.commit([Replace(item.staged, item.final) for item in due])
         except LanceNamespaceError:
             return 0  # A cleaned-up or dropped table was among them: the next reader of the others sees to it.
         for item in due:
             self.store.delete(item.place.key(item.staged.manifest_path))
         return len(due)
+
+    def _sync_names(self, due: Sequence[Finalized]) -> None:
+        """Their bytes are on the disk since they were staged; of the new names, one sync of each folder takes care."""
+        keys = [item.place.key(item.final.manifest_path) for item in due]
+        self.store.sync(list({key.rsplit("/", 1)[0]: key for key in keys}.values()))
 
     def _finish(self, item: Staged) -> Version:
         if not is_staged(item.version.manifest_path):
@@ -193,7 +198,7 @@ class ManagedVersions:
             return
         if self.records.find([version.id]).get(version.id) != version:
             raise ConcurrentModificationError(f"Version {version.number} of {place.table.id} was deleted meanwhile.")
-        self.store.put(final, data, durable=False)
+        self.store.put(final, data)
 
     def _take_back(self, version: Version) -> None:
         try:
