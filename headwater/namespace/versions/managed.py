@@ -136,14 +136,23 @@ class ManagedVersions:
         if known is not None and known.staged == version:
             return known.final
         final = place.key(place.manifest(version.number, version.naming_scheme))
-        try:
-            data = self.store.get(place.key(version.manifest_path))
-        except KeyNotFoundError:
-            if self.store.head(final) is None:
-                raise CorruptFileError(final, f"version {version.number} is recorded, but has no manifest") from None
-        else:
-            self._finalize(place, version, data)
+        if not self._is_linked(place.key(version.manifest_path), final):
+            try:
+                data = self.store.get(place.key(version.manifest_path))
+            except KeyNotFoundError:
+                if self.store.head(final) is None:
+                    why = f"version {version.number} is recorded, but has no manifest"
+                    raise CorruptFileError(final, why) from None
+            else:
+                self._finalize(place, version, data)
         return self._remember(place, version)
+
+    def _is_linked(self, staged: str, final: str) -> bool:
+        """Whether, on local disk, both are names of one file: another process has finalized it."""
+        if not isinstance(self.store, LocalStore):
+            return False
+        found = self.store.head(final)
+        return found is not None and found == replace(self.store.head(staged) or found, key=final)
 
     def settle(self, place: Place) -> None:
         """Finalize every version of a table, so that it can be read without the catalog."""
