@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import multiprocessing
 import os
 import signal
@@ -151,8 +152,9 @@ def _once(action: Any) -> Any:
 def kill(process: Any) -> None:
     """End a process that this test started."""
     if process.is_alive():
-        os.kill(process.pid, signal.SIGCONT)
-        process.kill()
+        with contextlib.suppress(ProcessLookupError):  # It may end just now.
+            os.kill(process.pid, signal.SIGCONT)
+            process.kill()
     process.join(PATIENCE_S)
 
 

@@ -220,3 +220,11 @@ def test_a_thousand_properties_and_sixty_four_levels_are_kept(root: Path) -> Non
     found = DirectoryNamespace(root=str(root)).describe_table(api.DescribeTableRequest(id=names))
     assert found.properties == many
     assert perform(namespace, call("count_table_rows", *names)) is None
+
+
+def test_a_manifest_that_makes_pylance_panic_is_a_named_error(root: Path) -> None:
+    filled(root, "V2")
+    newest = min((root / "__manifest" / "_versions").glob("*.manifest"))
+    newest.write_bytes(newest.read_bytes().replace(b"string", b"strung"))
+    outcomes = ask_all(root, "V2")
+    assert all(outcome == 18 for outcome in outcomes), outcomes

@@ -7,6 +7,7 @@ committed to by writing the manifest here; any other by pylance, through `commit
 from __future__ import annotations
 
 import os
+import re
 import tempfile
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
@@ -49,6 +50,7 @@ FILE_FORMAT = "2.2"
 KEPT_VERSIONS = 64
 FOLLOWED_VERSIONS = 16
 """Who is further behind than this loads the table anew."""
+_FOLDERS = re.compile(r"(?<!\S)/\S*/")
 
 
 class ManifestTable:
@@ -296,4 +298,4 @@ def _not_written(error: BaseException) -> InternalError:
 
 def _reason(error: BaseException) -> str:
     lines = str(error).splitlines() or ["no reason given"]
-    return lines[0].split(", /")[0][:200]
+    return _FOLDERS.sub("", lines[0].split(", /")[0])[:200]

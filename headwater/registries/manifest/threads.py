@@ -19,13 +19,21 @@ SIDE_BY_SIDE = 16
 
 
 def on_own_thread(work: Callable[Arguments, Answer]) -> Callable[Arguments, Answer]:
-    """The work, done where it is called, or, if Python did not start that thread, on one that it did."""
+    """The work, done where it is called, or, if Python did not start that thread, on one that it did.
+
+    A panic of pylance's, which a damaged file can bring about and no `except Exception` catches, is a RuntimeError.
+    """
 
     @wraps(work)
     def run(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Answer:
-        if isinstance(threading.current_thread(), threading._DummyThread):
-            return _pool().submit(work, *args, **kwargs).result()
-        return work(*args, **kwargs)
+        try:
+            if isinstance(threading.current_thread(), threading._DummyThread):
+                return _pool().submit(work, *args, **kwargs).result()
+            return work(*args, **kwargs)
+        except BaseException as error:
+            if type(error).__name__ == "PanicException":
+                raise RuntimeError(str(error)) from None
+            raise
 
     return run
 
