@@ -87,7 +87,7 @@ def run(*command: str, cwd: Path) -> str:
     done = subprocess.run(
         [sys.executable, *command], capture_output=True, text=True, timeout=300, check=False, env=environment, cwd=cwd
     )
-    assert done.returncode == 0, done.stderr[-3000:]
+    assert done.returncode == 0, f"{done.stdout[-3000:]}\n{done.stderr[-3000:]}"
     return done.stdout
 
 
