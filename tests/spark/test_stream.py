@@ -185,3 +185,15 @@ def test_a_stream_reads_through_the_format_too(spark: SparkSession, tables: str,
     query = frame.writeStream.format("memory").queryName("seen").trigger(availableNow=True).start()
     query.awaitTermination()
     assert spark.table("seen").count() == 30
+
+
+def test_a_stream_with_a_filter_that_an_index_would_answer_is_still_a_stream(
+    spark: SparkSession, tables: str, tmp_path: Path
+) -> None:
+    spark.sql(f"CALL lake.system.create_index('{tables}.src', 'id', 'BTREE')")
+    for _ in range(2):
+        found = spark.readStream.table(f"{tables}.src").where("id = 5 OR id = 35")
+        writer = found.writeStream.option("checkpointLocation", str(tmp_path / "ck")).trigger(availableNow=True)
+        writer.toTable(f"{tables}.dst").awaitTermination()
+        append(spark, tables, 3, 1)
+    assert {row.id for row in spark.table(f"{tables}.dst").collect()} == {5, 35}

@@ -14,6 +14,7 @@ from lance.fragment import LanceFragment
 from lance.namespace import DirectoryNamespace as PylanceNamespace
 
 from headwater import DirectoryNamespace
+from headwater.errors import InternalError
 from headwater.protobuf import number, numbers, packed, pair, pairs, parse, text, varint
 from headwater.registries.layout import manifest_name
 from headwater.registries.manifest import table as manifest_table
@@ -178,6 +179,38 @@ def test_a_change_too_long_for_a_manifest_is_read_from_the_data_file(
     assert made is not None
     assert CHANGES not in made.properties
     assert names(reader) == {"a", "b"}
+
+
+def test_a_new_fragment_never_takes_the_number_of_another(tmp_path: Path) -> None:
+    """Older writers leave out which number was given last."""
+    create(catalog(tmp_path), "a")
+    folder = tmp_path / "__manifest"
+    newest = lance.dataset(str(folder)).version
+    found = manifest(folder, newest)
+    bare = b"".join(text(2, raw) for raw in found.fragments.values()) + number(3, newest)
+    data = len(bare).to_bytes(4, "little") + bare + bytes(8) + b"\0\0\2\0LANC"
+    assert parse_manifest(data).max_fragment == max(found.fragments) == found.max_fragment
+
+
+def test_a_data_file_stays_when_it_is_not_sure_that_the_commit_failed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A put that seemed to fail may land late, and its manifest names the file."""
+    namespace = catalog(tmp_path)
+    create(namespace, "a")
+    late: list[bytes] = []
+
+    def lose(store: object, key: str, data: bytes) -> bool:
+        late.append(data)
+        raise InternalError("The storage did not answer.")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(manifest_table, "create", lose)
+        with pytest.raises(InternalError):
+            create(namespace, "b")
+    newest = lance.dataset(str(tmp_path / "__manifest")).version
+    (tmp_path / "__manifest" / "_versions" / manifest_name(newest + 1)).write_bytes(late[0])
+    assert names(namespace) == names(catalog(tmp_path)) == {"a", "b"}
 
 
 def test_a_field_that_is_not_known_leaves_the_table_to_pylance(tmp_path: Path) -> None:

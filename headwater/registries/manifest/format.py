@@ -146,10 +146,11 @@ def parse_manifest(data: bytes) -> Manifest:
             schema.append(raw)
     flags = _last(found, READER_FLAGS) | _last(found, WRITER_FLAGS)
     at = found.get(TRANSACTION)
+    fragments = dict(_fragment(as_bytes(raw)) for raw in found.get(FRAGMENT, []))
     return Manifest(
         version=_last(found, VERSION),
-        fragments=dict(_fragment(as_bytes(raw)) for raw in found.get(FRAGMENT, [])),
-        max_fragment=_last(found, MAX_FRAGMENT, -1),
+        fragments=fragments,
+        max_fragment=max((_last(found, MAX_FRAGMENT, -1), *fragments)),
         inherited=b"".join(inherited),
         schema=b"".join(schema),
         metadata=dict(pair(as_bytes(entry)) for entry in found.get(TABLE_METADATA, [])),

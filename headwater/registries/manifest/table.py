@@ -19,13 +19,7 @@ from lance.file import LanceFileWriter
 from lance.fragment import FragmentMetadata, LanceFragment
 
 from headwater.clock import Clock
-from headwater.errors import (
-    CommitStateUnknownError,
-    ConcurrentModificationError,
-    CorruptFileError,
-    InternalError,
-    LanceNamespaceError,
-)
+from headwater.errors import ConcurrentModificationError, CorruptFileError, InternalError
 from headwater.registries.layout import MANIFEST, VERSIONS, manifest_name
 from headwater.registries.manifest.format import DataFile, Manifest, parse_manifest
 from headwater.registries.manifest.rows import SCHEMA, Codec, Row
@@ -97,7 +91,7 @@ class ManifestTable:
         try:
             followed = self._follow(newest[0], before) if before and before.scheme == newest[1] else None
             return followed or self._load(newest, before)
-        except (OSError, ValueError, RuntimeError) as error:
+        except (OSError, ValueError, RuntimeError, KeyNotFoundError) as error:
             raise _damaged(error) from None
 
     def _follow(self, newest: int, before: Snapshot) -> tuple[Snapshot, Difference] | None:
@@ -177,16 +171,10 @@ class ManifestTable:
         manifest, data = base.manifest.successor(
             plan.merged, file, len(rows), note, str(uuid.UUID(self.clock.hex(32), version=4)), self.clock.now_ms()
         )
-        taken = False
-        try:
-            taken = create(self.store, _key(base.version + 1, base.scheme), data)
-        except CommitStateUnknownError:
-            taken = True  # It may have landed, and then the file is the catalog's.
-            raise
-        finally:
-            if file is not None and not taken:
+        if not create(self.store, _key(base.version + 1, base.scheme), data):
+            # Only now it is sure that no manifest names the file. After any other failure one may, late, and it stays.
+            if file is not None:
                 self.store.delete(f"{MANIFEST}/data/{file.path}")
-        if not taken:
             raise ConcurrentModificationError(f"Another writer committed to {MANIFEST} first.")
         return manifest
 
@@ -206,9 +194,7 @@ class ManifestTable:
         transaction = lance.Transaction(base.version, operation, transaction_properties=dict(note))
         try:
             commit_exactly(self.store, MANIFEST, dataset, transaction, keys, self.storage_options or None)
-        except CommitStateUnknownError:
-            raise  # It may have landed, and then these files are the catalog.
-        except LanceNamespaceError:
+        except ConcurrentModificationError:
             for key in keys:
                 self.store.delete(key)
             raise
