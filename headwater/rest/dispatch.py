@@ -11,8 +11,8 @@ from lance_namespace import LanceNamespace
 from headwater.errors import InvalidInputError, NamespaceNotFoundError
 from headwater.names import DELIMITER
 from headwater.namespace.data.arrow import read_stream
-from headwater.rest.access import Caller, check, is_filtered
 from headwater.rest.arrow import byte_chunks, file_chunks
+from headwater.rest.auth.access import Caller, check, is_filtered
 from headwater.rest.body import Spool
 from headwater.rest.idempotency import Repeats, Stored, fingerprint
 from headwater.rest.listing import list_visible
