@@ -74,7 +74,7 @@ def test_whole_rows_with_distinct_sequences_give_one_result_in_any_order(history
 
 
 def test_a_row_says_which_row_of_the_state_it_replaces() -> None:
-    rules = Rules(pa.schema({"id": pa.int64(), "v": pa.string()}), ("id",))
+    rules = Rules(pa.schema([pa.field("id", pa.int64())]).append(pa.field("v", pa.string())), ("id",))
     rows = pa.table({"id": pa.array([7, 8, 9]), "v": ["a", "b", "c"]}, schema=rules.schema)
     events = Events(
         pa.table({"id": pa.array([9, 1, 7]), "v": ["C", "new", None]}, schema=rules.schema),
