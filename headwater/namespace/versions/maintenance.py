@@ -15,7 +15,8 @@ from headwater.namespace.versions.operations import TableVersions, require_manag
 from headwater.namespace.versions.paths import Place, is_staged, staged_version
 from headwater.namespace.versions.ranges import KeepPolicy, check_policy, choose_outdated
 from headwater.registries.folders import folder_status
-from headwater.registries.layout import RESERVED_NAMES, TRASH, UNRECORDED, VERSIONS
+from headwater.registries.layout import RESERVED_NAMES, TRASH, UNRECORDED
+from headwater.tables.layout import VERSIONS
 
 MAX_ROWS_PER_COMMIT = 100_000
 
