@@ -21,8 +21,8 @@ from headwater.cli.serving import add_serving, open_target, properties_of
 from headwater.cli.verbs import VERBS, Arg, Verb, number, request_fields
 from headwater.errors import ERRORS, InvalidInputError, LanceNamespaceError, UnsupportedOperationError
 from headwater.names import parse
-from headwater.namespace.data.arrow import to_stream
 from headwater.rest.routes import BY_OPERATION
+from headwater.tables.arrow import to_stream
 
 INTERNAL_EXIT = 1
 INTERRUPTED_EXIT = 130

@@ -12,7 +12,7 @@ from headwater.clock import Clock, SystemClock
 from headwater.config import connect, load_profile, open_catalog
 from headwater.errors import InvalidInputError, UnsupportedOperationError
 from headwater.names import parse
-from headwater.rest.keys import KeyRecord, create_key, list_keys, revoke_key
+from headwater.rest.auth.keys import KeyRecord, create_key, list_keys, revoke_key
 from headwater.rest.settings import JwtSettings, Limits, Settings
 from headwater.store import Store
 

@@ -18,14 +18,14 @@ from headwater.model import Add, Change, Namespace, Replace, RequireLocation, Ta
 from headwater.names import ObjectId
 from headwater.namespace import plans
 from headwater.namespace.data import translating
-from headwater.namespace.data.arrow import check_schema
-from headwater.namespace.handle import TableHandle
 from headwater.namespace.operations import Operations
 from headwater.namespace.plans import CreateMode, Facts
 from headwater.namespace.versions.first import FirstVersion, NameLostError, plan_first_version
 from headwater.namespace.versions.operations import NewVersion, TableVersions
 from headwater.registries.folders import discard_files, discard_folder
 from headwater.registries.slot import commit_exactly, data_keys
+from headwater.tables.arrow import check_schema
+from headwater.tables.handle import TableHandle
 
 Created = tuple[Table, int | None]
 

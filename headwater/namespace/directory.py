@@ -22,7 +22,6 @@ from headwater.model import Table
 from headwater.names import ObjectId, object_id
 from headwater.namespace import data
 from headwater.namespace.creation import Creation
-from headwater.namespace.handle import TableHandle
 from headwater.namespace.operations import Operations
 from headwater.namespace.plans import CreateMode, DropBehavior, DropMode, choose
 from headwater.namespace.properties import DirectoryProperties, parse_properties
@@ -33,6 +32,7 @@ from headwater.registries.listing import ListingRegistry
 from headwater.registries.manifest import ManifestRegistry
 from headwater.registry import Registry
 from headwater.store import Store, open_store
+from headwater.tables.handle import TableHandle
 
 DATA_OPERATIONS: dict[str, tuple[type[BaseModel], Callable[..., Any]]] = {
     "count_table_rows": (api.CountTableRowsRequest, data.count_table_rows),

@@ -20,11 +20,11 @@ from starlette.types import Receive, Scope, Send
 
 from headwater.clock import Clock, SystemClock
 from headwater.errors import CommitStateUnknownError, InvalidInputError, LanceNamespaceError, ServiceUnavailableError
-from headwater.rest.access import OWNER, Caller
+from headwater.rest.auth.access import OWNER, Caller
+from headwater.rest.auth.gate import Gate, RateLimit
 from headwater.rest.body import DisconnectedError, Spool, read_body
 from headwater.rest.dispatch import Asked, Dispatcher
 from headwater.rest.extensions import ALL_ROUTES, HANDLERS
-from headwater.rest.gate import Gate, RateLimit
 from headwater.rest.idempotency import Repeats
 from headwater.rest.lookups import Lookups
 from headwater.rest.metrics import Metrics

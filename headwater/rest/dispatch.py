@@ -10,9 +10,8 @@ from lance_namespace import LanceNamespace
 
 from headwater.errors import InvalidInputError, NamespaceNotFoundError
 from headwater.names import DELIMITER
-from headwater.namespace.data.arrow import read_stream
-from headwater.rest.access import Caller, check, is_filtered
 from headwater.rest.arrow import byte_chunks, file_chunks
+from headwater.rest.auth.access import Caller, check, is_filtered
 from headwater.rest.body import Spool
 from headwater.rest.idempotency import Repeats, Stored, fingerprint
 from headwater.rest.listing import list_visible
@@ -20,6 +19,7 @@ from headwater.rest.reply import Headers, Reply, context_headers, etag, is_known
 from headwater.rest.routes import BY_OPERATION, Answer, Body, Match
 from headwater.rest.settings import Limits
 from headwater.rest.wire import ARROW_FILE, JSON, Call, encode_json, read_call, read_json, read_query, write_answer
+from headwater.tables.arrow import read_stream
 
 JSON_HEADERS: Headers = ((b"content-type", JSON),)
 # What a catalog may have beyond the interface, so that rows stream: the methods of headwater's own catalogs.

@@ -13,7 +13,7 @@ from typing import Any
 from lance_namespace import LanceNamespace
 
 from headwater.errors import InvalidTableStateError, LanceNamespaceError, UnsupportedOperationError
-from headwater.rest.access import Caller
+from headwater.rest.auth.access import Caller
 from headwater.rest.routes import ROUTES, Body, Role, Route, Target
 from headwater.rest.wire import Call, implements
 

@@ -65,13 +65,15 @@ _remembered_query = lru_cache(1024)(_parse_query)
 
 
 def read_json(data: bytes) -> dict[str, Any]:
-    """The JSON object of a body; an empty body is an empty object."""
+    """The JSON object of a body; an empty body and `null`, which LanceDB sends, are an empty object."""
     if not data:
         return {}
     try:
         value = _decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, ValueError) as error:
         raise InvalidInputError(f"The body is not valid JSON: {error}.") from None
+    if value is None:
+        return {}
     if not isinstance(value, dict):
         raise InvalidInputError("The body must be a JSON object.")
     return value

@@ -9,16 +9,17 @@ from collections.abc import Callable
 from typing import Any
 
 from headwater.errors import TableVersionNotFoundError
-from headwater.spark import changes, stream
-from headwater.spark import scan as scans
+from headwater.spark import stream
 from headwater.spark.catalog import Connection, connect
-from headwater.spark.history import at
 from headwater.spark.jobs import JOBS
-from headwater.spark.partition_list import list_partitions
-from headwater.spark.prune import may_match
-from headwater.spark.rowlevel import commit_delta, delete_where, overwrite, overwrite_partitions
 from headwater.spark.sink import commit_batch
-from headwater.spark.tables import TableRef, open_version
+from headwater.tables import changes
+from headwater.tables import scan as scans
+from headwater.tables.history import at
+from headwater.tables.partition_list import list_partitions
+from headwater.tables.prune import may_match
+from headwater.tables.rowlevel import commit_delta, delete_where, overwrite, overwrite_partitions
+from headwater.tables.table import TableRef, open_version
 
 Json = dict[str, Any]
 
@@ -92,7 +93,7 @@ def _overwrite_partitions(call: Json) -> int:
 
 
 def _delete_where(call: Json) -> int:
-    return delete_where(connection(call), _table(call), call["filter"], call.get("prune"))
+    return delete_where(connection(call).committer, _table(call), call["filter"], call.get("prune"))
 
 
 # Streams -------------------------------------------------------------------------------------------------------------

@@ -34,9 +34,9 @@ from headwater.errors import (
 )
 from headwater.rest.client import connect_rest
 from headwater.spark.columns import alter
-from headwater.spark.commit import Committer
-from headwater.spark.partitions import partitioned, partitioning
-from headwater.spark.tables import SESSION, TableRef, open_latest
+from headwater.tables.commit import Committer
+from headwater.tables.partitions import partitioned, partitioning
+from headwater.tables.table import TableRef
 from headwater.types import lance_schema, spark_schema
 
 PAGE = 1000
@@ -104,9 +104,7 @@ class Connection:
 
     def open(self, table: TableRef) -> lance.LanceDataset:
         """The newest version, as the one who orders versions tells it."""
-        if table.managed:
-            return lance.dataset(namespace_client=self.client, table_id=list(table.id), session=SESSION)
-        return open_latest(table)
+        return self.committer.open(table)
 
     def load_table(self, id: list[str], version: str | None = None, micros: int | None = None) -> dict[str, Any]:
         """What Spark needs to know of a table: pinned reference, exact schema, statistics, properties."""

@@ -19,12 +19,12 @@ from lance.file import LanceFileSession
 from lance.optimize import Compaction, RewriteResult
 
 from headwater.errors import InvalidInputError, TableColumnNotFoundError, TableIndexAlreadyExistsError
-from headwater.spark import compact
 from headwater.spark.catalog import Connection, schema_from
-from headwater.spark.fill import commit_column, fill_fragment
-from headwater.spark.scan import Extent, divide
 from headwater.spark.stream import unread_from
-from headwater.spark.tables import TableRef, open_version
+from headwater.tables import compact
+from headwater.tables.fill import commit_column, fill_fragment
+from headwater.tables.scan import Extent, divide
+from headwater.tables.table import TableRef, open_version
 
 Json = dict[str, Any]
 SCALAR = ("BTREE", "BITMAP", "LABEL_LIST", "INVERTED", "NGRAM", "ZONEMAP", "BLOOMFILTER")
@@ -145,7 +145,7 @@ def _commit_backfill(connection: Connection, table: TableRef, arguments: Json, r
         empty = arguments.get("arrow")
         dataset.add_columns(schema_from(empty) if empty else {arguments["column"]: arguments["expression"]})
         return {"fragments": 0, "version": dataset.version}
-    return {"fragments": len(results), "version": commit_column(connection, table, results)}
+    return {"fragments": len(results), "version": commit_column(connection.committer, table, results)}
 
 
 # cleanup, rollback, drop_index: the driver alone ---------------------------------------------------------------------

@@ -104,8 +104,8 @@ def _runner(
     """One task by its number, as an executor does it."""
 
     def run(number: int) -> Json:
-        from headwater.spark.fill import fill_fragment
-        from headwater.spark.tables import TableRef
+        from headwater.tables.fill import fill_fragment
+        from headwater.tables.table import TableRef
 
         task, table = planned["tasks"][number], TableRef.from_json(planned["table"])
         if function is None:

@@ -13,11 +13,11 @@ from typing import Any
 import lance
 
 from headwater.spark.catalog import Connection
-from headwater.spark.commit import BATCH, STREAM
-from headwater.spark.history import committed
-from headwater.spark.rowlevel import overwrite
 from headwater.spark.stream import move_tag, tag_of
-from headwater.spark.tables import TableRef
+from headwater.tables.commit import BATCH, STREAM
+from headwater.tables.history import committed
+from headwater.tables.rowlevel import overwrite
+from headwater.tables.table import TableRef
 
 SINK = "headwater-sink-"
 

@@ -17,11 +17,11 @@ from typing import Any
 import lance
 
 from headwater.errors import InvalidInputError, InvalidTableStateError
-from headwater.spark.gaps import CREATED, Gap, extents, step_after
-from headwater.spark.history import APPEND, CHANGE, SAME, at, step
-from headwater.spark.prune import may_match
-from headwater.spark.scan import Extent, divide
-from headwater.spark.tables import TableRef, open_version
+from headwater.tables.gaps import CREATED, Gap, extents, step_after
+from headwater.tables.history import APPEND, CHANGE, SAME, at, step
+from headwater.tables.prune import may_match
+from headwater.tables.scan import Extent, divide
+from headwater.tables.table import TableRef, open_version
 
 Offset = dict[str, int]
 CONSUMER = "headwater-stream-"

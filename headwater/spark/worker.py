@@ -18,12 +18,12 @@ from collections.abc import Callable
 from typing import Any
 
 from headwater.errors import ErrorCode, LanceNamespaceError
-from headwater.spark import changes
-from headwater.spark import scan as scans
 from headwater.spark.calls import CALLS
-from headwater.spark.tables import TableRef
 from headwater.spark.wire import Wire
-from headwater.spark.write import rewrite, write
+from headwater.tables import changes
+from headwater.tables import scan as scans
+from headwater.tables.table import TableRef
+from headwater.tables.write import rewrite, write
 
 Json = dict[str, Any]
 

@@ -41,7 +41,7 @@ from headwater.errors import (
     UnsupportedOperationError,
 )
 from headwater.namespace import data
-from headwater.namespace.handle import TableHandle
+from headwater.tables.handle import TableHandle
 from tests.data.samples import ID, ROWS, body, rows, snapshot
 
 BAD_NAMES = ["", "..", ".", "../../x", "a b", "a\\b", "ä", "a..b", "x.lock", "a\0b", "a" * 300, "$", "-\n"]

@@ -38,8 +38,8 @@ from headwater.errors import (
 )
 from headwater.names import ObjectId
 from headwater.namespace import data
-from headwater.namespace.data.translate import clean, kind_of
-from headwater.namespace.handle import TableHandle
+from headwater.tables.handle import TableHandle
+from headwater.tables.translate import clean, kind_of
 from tests.data.samples import ID, ROWS, body, query, rows, snapshot
 
 
@@ -126,7 +126,7 @@ from lance_namespace import InsertIntoTableRequest
 from headwater.errors import InternalError
 from headwater.names import ObjectId
 from headwater.namespace import data
-from headwater.namespace.handle import TableHandle
+from headwater.tables.handle import TableHandle
 from tests.data.samples import ID, body, rows
 sent = body(rows(1000, 20000))
 table = TableHandle(ObjectId(("t",)), sys.argv[1])

@@ -9,7 +9,7 @@ from pathlib import Path
 from headwater.cli.main import build_parser
 from headwater.cli.verbs import VERBS
 from headwater.errors import ERRORS
-from headwater.rest.access import ROLES
+from headwater.rest.auth.access import ROLES
 from headwater.rest.extensions import EXTENSIONS
 from headwater.rest.metrics import HELP
 from headwater.rest.settings import Limits

@@ -157,7 +157,7 @@ def test_look_ups_see_every_change_at_once_also_those_of_another_process(tmp_pat
 
 def test_look_ups_are_kept_apart_by_caller(tmp_path: Any) -> None:
     from headwater.clock import SystemClock
-    from headwater.rest.keys import create_key
+    from headwater.rest.auth.keys import create_key
 
     catalog = DirectoryNamespace(root=str(tmp_path), dir_listing_enabled="false")
     catalog.create_namespace(api.CreateNamespaceRequest(id=["a"]))

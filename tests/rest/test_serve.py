@@ -16,7 +16,7 @@ import pytest
 
 from headwater import DirectoryNamespace
 from headwater.clock import SystemClock
-from headwater.rest.keys import create_key
+from headwater.rest.auth.keys import create_key
 from tests.rest.processes import ServeProcess
 from tests.rest.samples import PEOPLE, ipc
 

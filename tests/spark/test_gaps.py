@@ -12,9 +12,9 @@ import pytest
 
 from headwater.errors import LanceNamespaceError, TableVersionNotFoundError
 from headwater.spark import stream
-from headwater.spark.gaps import next_row_id
-from headwater.spark.scan import Scan, read
-from headwater.spark.tables import TableRef
+from headwater.tables.gaps import next_row_id
+from headwater.tables.scan import Scan, read
+from headwater.tables.table import TableRef
 from headwater.types import spark_schema
 
 SCHEMA = pa.schema([("id", pa.int64()), ("n", pa.int64())])

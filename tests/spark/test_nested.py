@@ -13,10 +13,10 @@ import pytest
 from lance.lance import bytes_read_counter
 from pyspark.sql import DataFrame, SparkSession
 
-from headwater.spark import nested
-from headwater.spark import scan as scans
-from headwater.spark.scan import Scan
-from headwater.spark.tables import TableRef
+from headwater.tables import nested
+from headwater.tables import scan as scans
+from headwater.tables.scan import Scan
+from headwater.tables.table import TableRef
 
 PAIR = "STRUCT<a: INT, b: STRING>"
 DEEP = "STRUCT<p: DOUBLE, q: STRING, d: STRUCT<u: DATE, w: BINARY>>"

@@ -10,13 +10,13 @@ import pyarrow as pa
 import pytest
 from lance.optimize import Compaction, RewriteResult
 
-from headwater.spark import compact
-from headwater.spark.commit import fragment_from
-from headwater.spark.partitions import partitioned, parts_of
-from headwater.spark.prune import may_match
-from headwater.spark.scan import Scan, count, plan, read
-from headwater.spark.tables import TableRef, open_version
-from headwater.spark.write import write
+from headwater.tables import compact
+from headwater.tables.commit import fragment_from
+from headwater.tables.partitions import partitioned, parts_of
+from headwater.tables.prune import may_match
+from headwater.tables.scan import Scan, count, plan, read
+from headwater.tables.table import TableRef, open_version
+from headwater.tables.write import write
 
 KINDS: dict[str, Any] = {"k": pa.string(), "id": pa.int64(), "price": pa.decimal128(9, 2)}
 SCHEMA = partitioned(pa.schema(KINDS), [{"column": "k", "transform": "identity"}])

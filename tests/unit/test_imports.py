@@ -9,6 +9,7 @@ PACKAGE = Path(__file__).parents[2] / "headwater"
 LAYERS = (
     ("errors", "clock", "names", "paging", "protobuf", "model", "registry", "types", "store"),
     ("metastore",),
+    ("tables",),
     ("registries",),
     ("namespace",),
     ("rest", "client", "web"),

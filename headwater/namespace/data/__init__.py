@@ -9,7 +9,6 @@ One function per operation, named as in `lance_namespace.LanceNamespace`. `inser
 `query_batches` are the same operations on streams of record batches.
 """
 
-from headwater.namespace.data import arrow
 from headwater.namespace.data.columns import (
     alter_table_add_columns,
     alter_table_alter_columns,
@@ -25,7 +24,6 @@ from headwater.namespace.data.indices import (
     list_table_indices,
 )
 from headwater.namespace.data.metadata import restore_table, update_field_metadata, update_table_schema_metadata
-from headwater.namespace.data.opening import open_table
 from headwater.namespace.data.query import (
     analyze_table_query_plan,
     count_table_rows,
@@ -50,7 +48,6 @@ from headwater.namespace.data.transactions import (
     describe_transaction,
     refresh_materialized_view,
 )
-from headwater.namespace.data.translate import translating
 from headwater.namespace.data.write import (
     Written,
     delete_from_table,
@@ -61,6 +58,9 @@ from headwater.namespace.data.write import (
     update_table,
     write_new,
 )
+from headwater.tables import arrow
+from headwater.tables.opening import open_table
+from headwater.tables.translate import translating
 
 __all__ = [
     "DataFacts",

@@ -28,13 +28,13 @@ from headwater.errors import (
     TableSchemaValidationError,
     UnsupportedOperationError,
 )
-from headwater.namespace.data.fields import SYSTEM_COLUMNS, require_field
 from headwater.namespace.data.models import AddColumnsEntry, AlterColumnsEntry
-from headwater.namespace.data.opening import open_table, transaction_id
 from headwater.namespace.data.schema import text_metadata, type_from_json
-from headwater.namespace.data.sql import check_sql
-from headwater.namespace.data.translate import translating
-from headwater.namespace.handle import TableHandle
+from headwater.tables.fields import SYSTEM_COLUMNS, require_field
+from headwater.tables.handle import TableHandle
+from headwater.tables.opening import open_table, transaction_id
+from headwater.tables.sql import check_sql
+from headwater.tables.translate import translating
 
 COMPUTED = "headwater.computed"
 """The field metadata key that holds a computed column's expression."""

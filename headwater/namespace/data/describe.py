@@ -10,11 +10,11 @@ from lance_namespace import GetTableStatsRequest, GetTableStatsResponse
 
 from headwater.errors import InvalidInputError
 from headwater.namespace.data.models import FragmentStats, FragmentSummary, JsonArrowSchema, TableBasicStats
-from headwater.namespace.data.opening import open_table
 from headwater.namespace.data.refs import tag_version
 from headwater.namespace.data.schema import schema_to_json
-from headwater.namespace.data.translate import translating
-from headwater.namespace.handle import TableHandle
+from headwater.tables.handle import TableHandle
+from headwater.tables.opening import open_table
+from headwater.tables.translate import translating
 
 SMALL_FRAGMENT_ROWS = 100_000
 

@@ -20,13 +20,13 @@ from lance_namespace import (
 )
 
 from headwater.errors import InvalidInputError, TableIndexAlreadyExistsError, TableIndexNotFoundError
-from headwater.namespace.data.fields import require_field
 from headwater.namespace.data.models import IndexContent
-from headwater.namespace.data.opening import open_table, transaction_id
 from headwater.namespace.data.query import DISTANCES, dimension
-from headwater.namespace.data.translate import translating
-from headwater.namespace.handle import TableHandle
 from headwater.paging import page
+from headwater.tables.fields import require_field
+from headwater.tables.handle import TableHandle
+from headwater.tables.opening import open_table, transaction_id
+from headwater.tables.translate import translating
 
 FULL_TEXT = ("FTS", "INVERTED")
 SCALAR = ("BTREE", "BITMAP", "LABEL_LIST", "NGRAM", "ZONEMAP", "BLOOMFILTER", "RTREE", *FULL_TEXT)

@@ -13,12 +13,12 @@ from lance_namespace import (
 )
 
 from headwater.errors import InvalidInputError
-from headwater.namespace.data.fields import require_field
 from headwater.namespace.data.models import UpdateFieldMetadataEntry
-from headwater.namespace.data.opening import check_version, open_table, transaction_id
 from headwater.namespace.data.schema import text_metadata
-from headwater.namespace.data.translate import translating
-from headwater.namespace.handle import TableHandle
+from headwater.tables.fields import require_field
+from headwater.tables.handle import TableHandle
+from headwater.tables.opening import check_version, open_table, transaction_id
+from headwater.tables.translate import translating
 
 MAX_KEYS = 10_000
 

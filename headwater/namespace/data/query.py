@@ -22,14 +22,14 @@ from lance_namespace import (
 )
 
 from headwater.errors import InvalidInputError
-from headwater.namespace.data.arrow import to_file
-from headwater.namespace.data.fields import SYSTEM_COLUMNS, find_field, require_field
 from headwater.namespace.data.fulltext import full_text_query
 from headwater.namespace.data.models import QueryTableRequestColumns
-from headwater.namespace.data.opening import open_table
-from headwater.namespace.data.sql import check_sql
-from headwater.namespace.data.translate import translating
-from headwater.namespace.handle import TableHandle
+from headwater.tables.arrow import to_file
+from headwater.tables.fields import SYSTEM_COLUMNS, find_field, require_field
+from headwater.tables.handle import TableHandle
+from headwater.tables.opening import open_table
+from headwater.tables.sql import check_sql
+from headwater.tables.translate import translating
 
 DEFAULT_K = 10
 DEFAULT_VECTOR_COLUMN = "vector"

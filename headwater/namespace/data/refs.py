@@ -30,10 +30,10 @@ from headwater.errors import (
     TableVersionNotFoundError,
 )
 from headwater.namespace.data.models import BranchContents, TagContents
-from headwater.namespace.data.opening import MAIN, check_branch, check_tag, check_version, open_table
-from headwater.namespace.data.translate import translating
-from headwater.namespace.handle import TableHandle
 from headwater.paging import page
+from headwater.tables.handle import TableHandle
+from headwater.tables.opening import MAIN, check_branch, check_tag, check_version, open_table
+from headwater.tables.translate import translating
 
 
 def list_table_tags(table: TableHandle, request: ListTableTagsRequest) -> ListTableTagsResponse:

@@ -25,9 +25,9 @@ from headwater.errors import (
     TransactionNotFoundError,
     UnsupportedOperationError,
 )
-from headwater.namespace.data.opening import open_table
-from headwater.namespace.data.translate import translating
-from headwater.namespace.handle import TableHandle
+from headwater.tables.handle import TableHandle
+from headwater.tables.opening import open_table
+from headwater.tables.translate import translating
 
 SUCCEEDED = "SUCCEEDED"
 MAX_VERSIONS_SEARCHED = 1000

@@ -21,12 +21,12 @@ from lance_namespace import (
 
 from headwater.errors import InvalidInputError, TableAlreadyExistsError
 from headwater.names import ObjectId
-from headwater.namespace.data.arrow import Body, Counted, check_schema, read_stream
-from headwater.namespace.data.fields import format_path, parse_path, require_field
-from headwater.namespace.data.opening import open_table, transaction_id
-from headwater.namespace.data.sql import check_sql
-from headwater.namespace.data.translate import translating
-from headwater.namespace.handle import TableHandle
+from headwater.tables.arrow import Body, Counted, check_schema, read_stream
+from headwater.tables.fields import format_path, parse_path, require_field
+from headwater.tables.handle import TableHandle
+from headwater.tables.opening import open_table, transaction_id
+from headwater.tables.sql import check_sql
+from headwater.tables.translate import translating
 
 MAX_TIMEOUT = timedelta(hours=24)
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h)?")

@@ -12,7 +12,6 @@ from headwater.errors import InvalidInputError
 from headwater.model import Table
 from headwater.names import ObjectId
 from headwater.namespace import data
-from headwater.namespace.handle import TableHandle
 from headwater.namespace.operations import Operations
 from headwater.namespace.requests import check_properties, parse_request
 from headwater.namespace.versions.batch import (
@@ -28,6 +27,7 @@ from headwater.namespace.versions.maintenance import Cleaned, Maintenance, Probl
 from headwater.namespace.versions.operations import Found, NewVersion, TableVersions
 from headwater.namespace.versions.ranges import parse_ranges
 from headwater.registries.folders import empty_trash
+from headwater.tables.handle import TableHandle
 
 
 class VersionMethods(LanceNamespace):

@@ -19,7 +19,6 @@ from headwater.errors import (
     UnsupportedOperationError,
 )
 from headwater.model import Change, Remove, Table, Version
-from headwater.namespace.data.opening import MAIN, check_branch
 from headwater.namespace.versions.managed import ManagedVersions, Staged, taken
 from headwater.namespace.versions.paths import (
     Place,
@@ -35,6 +34,7 @@ from headwater.namespace.versions.turns import WriterTurns
 from headwater.paging import after, check_limit, token_after
 from headwater.registry import Registry, VersionRecords
 from headwater.store import Store
+from headwater.tables.opening import MAIN, check_branch
 
 MAX_VERSION = 2**63 - 1
 

@@ -13,8 +13,8 @@ from headwater.errors import (
     TableBranchNotFoundError,
     TableVersionNotFoundError,
 )
-from headwater.namespace.data.translate import named_error, translating
-from headwater.namespace.handle import TableHandle
+from headwater.tables.handle import TableHandle
+from headwater.tables.translate import named_error, translating
 
 MAIN = "main"
 MAX_REF_CHARS = 255

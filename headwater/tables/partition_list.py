@@ -13,9 +13,9 @@ import lance
 import numpy as np
 import pyarrow as pa
 
-from headwater.spark.partition_write import parted
-from headwater.spark.partitions import PartitionField, field_ids, partitioning, parts_of, transformed
-from headwater.spark.tables import TableRef, open_version
+from headwater.tables.partition_write import parted
+from headwater.tables.partitions import PartitionField, field_ids, partitioning, parts_of, transformed
+from headwater.tables.table import TableRef, open_version
 
 UNITS = {"years": "Y", "months": "M", "days": "D", "hours": "h"}
 Wanted = Sequence[tuple[int, PartitionField]]

@@ -19,9 +19,9 @@ from lance.fragment import FragmentMetadata
 from lance.optimize import Compaction, CompactionTask
 
 from headwater.errors import LanceNamespaceError
-from headwater.spark.partitions import field_ids, file_name, key_of, partitioning
-from headwater.spark.tables import TableRef, open_version
 from headwater.store.objects import remote_store
+from headwater.tables.partitions import field_ids, file_name, key_of, partitioning
+from headwater.tables.table import TableRef, open_version
 
 Json = dict[str, Any]
 DELETED = 0.1

@@ -13,11 +13,11 @@ import lance
 import pyarrow as pa
 from lance.fragment import RowIdSequence, write_fragments
 
-from headwater.spark.commit import fragment_from
-from headwater.spark.partition_write import PartitionWriter, chunks
-from headwater.spark.partitions import PartitionField, has_blobs, partitioning
-from headwater.spark.scan import ROW_ID
-from headwater.spark.tables import TableRef, open_version
+from headwater.tables.commit import fragment_from
+from headwater.tables.partition_write import PartitionWriter, chunks
+from headwater.tables.partitions import PartitionField, has_blobs, partitioning
+from headwater.tables.scan import ROW_ID
+from headwater.tables.table import TableRef, open_version
 from headwater.types import aligned, convert_batch, written_schema
 
 ROWS_PER_FILE = 1 << 20

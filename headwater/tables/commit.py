@@ -22,7 +22,7 @@ from lance.fragment import FragmentMetadata
 from lance_namespace import LanceNamespace
 
 from headwater.errors import CommitStateUnknownError, ConcurrentModificationError, LanceNamespaceError
-from headwater.spark.tables import TableRef
+from headwater.tables.table import SESSION, TableRef, open_latest
 
 STREAM = "headwater.stream"
 BATCH = "headwater.batch"
@@ -33,6 +33,12 @@ class Committer:
 
     def __init__(self, client: LanceNamespace) -> None:
         self._client = client
+
+    def open(self, table: TableRef) -> lance.LanceDataset:
+        """The newest version, as the one who orders versions tells it."""
+        if table.managed:
+            return lance.dataset(namespace_client=self._client, table_id=list(table.id), session=SESSION)
+        return open_latest(table)
 
     def create(self, table: TableRef, schema: pa.Schema, fragments: list[dict[str, Any]]) -> int:
         """Version 1 of a declared table: its schema and rows in one commit."""

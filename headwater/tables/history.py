@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import lance
 
 from headwater.errors import TableVersionNotFoundError
-from headwater.spark.tables import TableRef, open_version
+from headwater.tables.table import TableRef, open_version
 
 APPEND, CHANGE, SAME = "append", "change", "same"
 _SAME = ("Rewrite", "CreateIndex", "UpdateConfig", "Project", "Merge", "DataReplacement", "DataOverlay")

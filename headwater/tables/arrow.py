@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import pyarrow as pa
 
 from headwater.errors import InvalidInputError
-from headwater.namespace.data.wire import BatchSize, batch_size
+from headwater.tables.ipc import BatchSize, batch_size
 
 MAX_FIELDS = 10_000
 MAX_DEPTH = 32

@@ -14,9 +14,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headwater.errors import InvalidInputError, TableVersionNotFoundError
-from headwater.spark.history import APPEND, SAME, at, step, timestamps
-from headwater.spark.scan import EXTRAS, ROW_ADDRESS, ROW_ID, Extent, Scan, batch_rows, divide
-from headwater.spark.tables import TableRef, open_version
+from headwater.tables.history import APPEND, SAME, at, step, timestamps
+from headwater.tables.scan import EXTRAS, ROW_ADDRESS, ROW_ID, Extent, Scan, batch_rows, divide
+from headwater.tables.table import TableRef, open_version
 from headwater.types import convert_batch
 
 TYPE, VERSION, TIMESTAMP = "_change_type", "_commit_version", "_commit_timestamp"

@@ -18,10 +18,9 @@ import pyarrow as pa
 from lance.udf import BatchUDF
 
 from headwater.errors import ConcurrentModificationError, LanceNamespaceError
-from headwater.spark.catalog import Connection
-from headwater.spark.commit import fragment_from
-from headwater.spark.history import at, committed
-from headwater.spark.tables import TableRef, open_version
+from headwater.tables.commit import Committer, fragment_from
+from headwater.tables.history import at, committed
+from headwater.tables.table import TableRef, open_version
 
 Json = dict[str, Any]
 ATTEMPTS = 10
@@ -43,15 +42,15 @@ def fill_fragment(
     return {"fragment": metadata.to_json(), "schema": base64.b64encode(pickle.dumps(schema)).decode()}
 
 
-def commit_column(connection: Connection, table: TableRef, results: list[Json]) -> int:
+def commit_column(committer: Committer, table: TableRef, results: list[Json]) -> int:
     """Add the written column to what the table is now."""
     schema = pickle.loads(base64.b64decode(results[0]["schema"]))  # made by our own tasks of this job
     for attempt in range(ATTEMPTS):
-        newest = dataclasses.replace(table, version=connection.open(table).version)
+        newest = dataclasses.replace(table, version=committer.open(table).version)
         fragments = with_files(table, newest, [result["fragment"] for result in results])
         operation = lance.LanceOperation.Merge([fragment_from(value) for value in fragments], schema)
         try:
-            return connection.committer.other(newest, operation)
+            return committer.other(newest, operation)
         except ConcurrentModificationError:
             if attempt + 1 == ATTEMPTS:
                 raise

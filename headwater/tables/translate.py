@@ -34,7 +34,7 @@ from headwater.errors import (
     ThrottlingError,
     UnsupportedOperationError,
 )
-from headwater.namespace.handle import TableHandle
+from headwater.tables.handle import TableHandle
 
 MAX_MESSAGE_CHARS = 600
 

@@ -17,12 +17,11 @@ import numpy as np
 from lance.fragment import FragmentMetadata
 
 from headwater.errors import ConcurrentModificationError, UnsupportedOperationError
-from headwater.spark.catalog import Connection
-from headwater.spark.commit import Committer, fragment_from
-from headwater.spark.partition_write import parted
-from headwater.spark.partitions import PartitionField, field_ids, key_of, partitioning
-from headwater.spark.prune import ANY, TRUE, judge
-from headwater.spark.tables import TableRef, open_version
+from headwater.tables.commit import Committer, fragment_from
+from headwater.tables.partition_write import parted
+from headwater.tables.partitions import PartitionField, field_ids, key_of, partitioning
+from headwater.tables.prune import ANY, TRUE, judge
+from headwater.tables.table import TableRef, open_version
 
 OFFSETS = (1 << 32) - 1
 
@@ -119,17 +118,17 @@ def _without(fragment: Any, wanted: Sequence[tuple[int, PartitionField]], keys: 
     return fragment.delete_rows(offsets) if offsets else fragment.metadata
 
 
-def delete_where(connection: Connection, table: TableRef, filter: str, prune: dict[str, Any] | None = None) -> int:
+def delete_where(committer: Committer, table: TableRef, filter: str, prune: dict[str, Any] | None = None) -> int:
     """DELETE with a filter Lance understands: it looks again and retries by itself when another writer was faster.
 
     A filter that takes whole partitions only removes their fragments, and reads nothing.
     """
-    dataset = connection.open(table)
+    dataset = committer.open(table)
     whole = _whole(dataset, prune)
     if whole is not None:
         with contextlib.suppress(ConcurrentModificationError):
-            return connection.committer.delete(dataclasses.replace(table, version=dataset.version), whole, filter)
-        dataset = connection.open(table)
+            return committer.delete(dataclasses.replace(table, version=dataset.version), whole, filter)
+        dataset = committer.open(table)
     dataset.delete(filter)
     return int(dataset.version)
 

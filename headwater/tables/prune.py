@@ -17,7 +17,7 @@ import lance
 import pyarrow as pa
 from lance.fragment import FragmentMetadata
 
-from headwater.spark.partitions import Part, digest, field_ids, first_of, parts_of, transformed
+from headwater.tables.partitions import Part, digest, field_ids, first_of, parts_of, transformed
 
 Json = dict[str, Any]
 TRUE, FALSE, NULL = 1, 2, 4

@@ -20,7 +20,7 @@ import msgspec
 from headwater.clock import Clock
 from headwater.errors import InvalidInputError, LanceNamespaceError, ServiceUnavailableError, UnauthenticatedError
 from headwater.names import ROOT, ObjectId, object_id, parse
-from headwater.rest.access import ROLES, Caller, Grant
+from headwater.rest.auth.access import ROLES, Caller, Grant
 from headwater.rest.settings import ASYMMETRIC, JwtSettings
 
 FORBIDDEN_HEADERS = ("crit", "jwk", "jku", "x5u", "x5c")

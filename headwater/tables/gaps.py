@@ -16,9 +16,9 @@ import numpy as np
 
 from headwater.errors import TableVersionNotFoundError
 from headwater.protobuf import as_number, parse
-from headwater.spark.history import APPEND, SAME, Step, at, step
-from headwater.spark.scan import ROW_ADDRESS, Extent
-from headwater.spark.tables import TableRef, open_latest, open_version
+from headwater.tables.history import APPEND, SAME, Step, at, step
+from headwater.tables.scan import ROW_ADDRESS, Extent
+from headwater.tables.table import TableRef, open_latest, open_version
 
 NEXT_ROW_ID = 14  # field `next_row_id` of Lance's manifest (protobuf)
 CREATED, UPDATED = "_row_created_at_version", "_row_last_updated_at_version"

@@ -19,8 +19,8 @@ import pyarrow as pa
 from lance.file import LanceFileWriter
 from lance.fragment import DataFile, FragmentMetadata, RowIdSequence
 
-from headwater.spark.partitions import PartitionField, field_ids, file_name, format_part, transformed
-from headwater.spark.tables import TableRef, open_version
+from headwater.tables.partitions import PartitionField, field_ids, file_name, format_part, transformed
+from headwater.tables.table import TableRef, open_version
 
 CHUNK_BYTES = 64 << 20
 Key = tuple[str, ...]

@@ -15,7 +15,7 @@ import msgspec
 from headwater.clock import Clock
 from headwater.errors import CorruptFileError, InternalError, TransactionNotFoundError, UnauthenticatedError
 from headwater.names import object_id
-from headwater.rest.access import Caller, Grant, role_named
+from headwater.rest.auth.access import Caller, Grant, role_named
 from headwater.store import KeyNotFoundError, PutMode, Store, create
 
 FOLDER = ".headwater/tokens"

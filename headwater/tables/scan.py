@@ -17,9 +17,9 @@ import numpy as np
 import pyarrow as pa
 
 from headwater.errors import TableVersionNotFoundError
-from headwater.spark import nested
-from headwater.spark.prune import may_match, whole_rows
-from headwater.spark.tables import TableRef, open_version
+from headwater.tables import nested
+from headwater.tables.prune import may_match, whole_rows
+from headwater.tables.table import TableRef, open_version
 from headwater.types import arrow_schema, convert_batch, wire_schema
 
 BATCH_BYTES = 4 << 20

@@ -11,9 +11,9 @@ from typing import TypeVar
 
 from headwater.clock import Clock
 from headwater.errors import ThrottlingError, UnauthenticatedError
-from headwater.rest.access import OWNER, Caller, Grant
-from headwater.rest.jwt import JwtVerifier
-from headwater.rest.keys import KeyRecord, check_secret, find_key, has_keys, split_key
+from headwater.rest.auth.access import OWNER, Caller, Grant
+from headwater.rest.auth.jwt import JwtVerifier
+from headwater.rest.auth.keys import KeyRecord, check_secret, find_key, has_keys, split_key
 from headwater.rest.routes import Role
 from headwater.rest.settings import Limits, Settings
 from headwater.store import Store
