@@ -2,7 +2,7 @@
 
 from headwater.store.local import LocalStore, local_path, storage_error
 from headwater.store.objects import ObjectStore, memory_store
-from headwater.store.opening import is_local, open_store
+from headwater.store.opening import is_local, is_there, open_store
 from headwater.store.protocol import (
     Entry,
     KeyExistsError,
@@ -43,6 +43,7 @@ __all__ = [
     "WrappedStore",
     "create",
     "is_local",
+    "is_there",
     "local_path",
     "memory_store",
     "open_store",
