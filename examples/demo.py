@@ -1,7 +1,8 @@
 """Headwater on Spark in two minutes: `python examples/demo.py [folder]`.
 
-Makes a lake in a folder of its own (never in one that is there, and nothing is removed), loads generated documents with a text and a vector column, merges updates in SQL, travels in time,
-builds indices on executors, searches, streams, and prints the tree and what to try next.
+Makes a lake in a folder of its own (never in one that is there, and nothing is removed), loads generated documents with
+a text and a vector column, merges updates in SQL, travels in time, builds indices on executors, searches, streams, and
+prints the tree and what to try next.
 """
 
 from __future__ import annotations

@@ -84,10 +84,15 @@ def number(text: str) -> int:
 
 
 def ranges(text: str) -> list[dict[str, int]]:
-    """`3` or `1-5`: the versions to delete, the last one included."""
+    """`3`, `1-5` (the last one included), `7-` (and all that follow, the newest too), or several: `1-3,5,9-`."""
+    return [_range(part.strip()) for part in text.split(",")]
+
+
+def _range(text: str) -> dict[str, int]:
     first, dash, last = text.partition("-")
     start = number(first)
-    return [{"start_version": start, "end_version": (number(last) if dash else start) + 1}]
+    end = -1 if dash and not last else (number(last) if dash else start) + 1
+    return {"start_version": start, "end_version": end}
 
 
 def updates(values: list[tuple[str, str]] | dict[str, str]) -> list[list[str]]:
@@ -213,7 +218,7 @@ VERBS: tuple[Verb, ...] = (
         "delete-versions",
         "BatchDeleteTableVersions",
         "delete the records of old versions",
-        (Arg("versions", "such as 3 or 1-5", "ranges", ranges), _BRANCH),
+        (Arg("versions", "such as 3, 1-5, 1-3,5 or 7- (the newest too)", "ranges", ranges), _BRANCH),
     ),
     Verb("tags", "ListTableTags", "list the tags of a table", _PAGE),
     Verb("tag-version", "GetTableTagVersion", "the version a tag names", (_TAG,)),

@@ -59,7 +59,7 @@ RULES: tuple[tuple[re.Pattern[str], Kind], ...] = tuple(
         (r"Ref not found.*\b[Bb]ranch\b|Not found: \S*/tree/\S+/_versions", TableBranchNotFoundError),
         (r"Ref conflict.*\b[Bb]ranch\b|Clone operation should not enter", TableBranchAlreadyExistsError),
         (r"Ref is invalid", InvalidInputError),
-        (r"Version not found error|_versions/\d+\.manifest was not found|_versions/\d+\.manifest, ",
+        (r"[Vv]ersion not found|_versions/\d+\.manifest was not found|_versions/\d+\.manifest, ",
          TableVersionNotFoundError),
         (r"index not found|Index \"[^\"]*\" not found", TableIndexNotFoundError),
         (r"Index name '[^']*' already exists", TableIndexAlreadyExistsError),

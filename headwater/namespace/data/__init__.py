@@ -44,9 +44,7 @@ from headwater.namespace.data.refs import (
 from headwater.namespace.data.schema import schema_to_json, type_from_json
 from headwater.namespace.data.transactions import (
     alter_transaction,
-    create_materialized_view,
     describe_transaction,
-    refresh_materialized_view,
 )
 from headwater.namespace.data.write import (
     Written,
@@ -73,7 +71,6 @@ __all__ = [
     "analyze_table_query_plan",
     "arrow",
     "count_table_rows",
-    "create_materialized_view",
     "create_table_branch",
     "create_table_index",
     "create_table_scalar_index",
@@ -98,7 +95,6 @@ __all__ = [
     "open_table",
     "query_batches",
     "query_table",
-    "refresh_materialized_view",
     "restore_table",
     "schema_to_json",
     "translating",

@@ -12,12 +12,8 @@ import lance
 from lance_namespace import (
     AlterTransactionRequest,
     AlterTransactionResponse,
-    CreateMaterializedViewRequest,
-    CreateMaterializedViewResponse,
     DescribeTransactionRequest,
     DescribeTransactionResponse,
-    RefreshMaterializedViewRequest,
-    RefreshMaterializedViewResponse,
 )
 
 from headwater.errors import (
@@ -101,17 +97,3 @@ def _read(dataset: lance.LanceDataset, version: int) -> dict[str, str] | None:
         "read_version": str(transaction.read_version),
         "operation": type(transaction.operation).__name__,
     }
-
-
-def create_materialized_view(
-    table: TableHandle, request: CreateMaterializedViewRequest
-) -> CreateMaterializedViewResponse:
-    """Unsupported (0): a view's query is opaque to the catalog, so nothing here could fill it."""
-    raise UnsupportedOperationError("Materialized views are not supported: their queries are opaque to this catalog.")
-
-
-def refresh_materialized_view(
-    table: TableHandle, request: RefreshMaterializedViewRequest
-) -> RefreshMaterializedViewResponse:
-    """Unsupported (0), as no view can be created."""
-    raise UnsupportedOperationError("Materialized views are not supported: their queries are opaque to this catalog.")
