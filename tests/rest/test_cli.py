@@ -187,7 +187,7 @@ def test_creating_makes_the_namespaces_above(cli: Cli, people: str) -> None:
 
 def test_storage_options_are_shown_by_name_only() -> None:
     secret = {"storage_options": {"region": "eu", "secret_access_key": "canary"}}
-    answers = [secret, [secret], {"results": [{"create_table": secret}]}]
+    answers: list[Any] = [secret, [secret], {"results": [{"create_table": secret}]}]
     answers += [lance_namespace.DescribeTableResponse.from_dict({"location": "x", **secret})]
     for answer in answers:
         shown = json.dumps(plain(answer))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow as pa
@@ -28,7 +29,7 @@ def beside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "headwater.toml").write_text('[catalog.staging]\nroot = "gone"\n')
 
 
-READS = {
+READS: dict[str, Callable[[Catalog], object]] = {
     "tree": lambda catalog: catalog.tree(),
     "tables": lambda catalog: catalog.tables(),
     "namespaces": lambda catalog: catalog.namespaces(),
