@@ -166,7 +166,7 @@ def test_optimize_merges_fragments_keeps_the_index_whole_and_frees_disk(catalog:
     folder = make(catalog, versions=5)
     call(catalog, "create_table_index", id=["t"], column="a", index_type="BTREE")
     append(catalog, value=77)
-    done = catalog.optimize_table(["t"], keep_versions=1, keep_days=None, grace_seconds=0)
+    done = catalog.optimize_table(["t"], keep_versions=1, grace_seconds=0)
     assert done.fragments_removed >= 5
     found = opened(catalog)
     assert found.count_rows() == 8

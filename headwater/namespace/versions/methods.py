@@ -149,11 +149,12 @@ class VersionMethods(LanceNamespace):
         self,
         id: list[str],
         keep_versions: int | None = None,
-        keep_days: float | None = KEEP_DAYS,
+        keep_days: float | None = None,
         grace_seconds: float = GRACE_SECONDS,
     ) -> Optimized:
-        """Merge small fragments, bring the indices up to date, then clean up (versions older than a week, if not told)."""
-        policy = keep_policy(keep_versions, keep_days, grace_seconds)
+        """Merge small fragments, bring the indices up to date, clean up (what is older than a week, if not told)."""
+        said = keep_versions is not None or keep_days is not None
+        policy = keep_policy(keep_versions, keep_days if said else KEEP_DAYS, grace_seconds)
         table = self.operations.find_table(self._id(id))
         removed, added = optimize(self.handle(table))
         return Optimized(removed, added, self.maintenance.clean_up(table, policy))
