@@ -18,9 +18,16 @@ from pydantic import ValidationError
 
 from headwater.catalog import Catalog
 from headwater.cli.output import plain, show, show_rows
-from headwater.cli.serving import add_serving, open_target, properties_of
+from headwater.cli.serving import add_serving, properties_of, say
 from headwater.cli.verbs import VERBS, Arg, Verb, number, request_fields
-from headwater.errors import ERRORS, InvalidInputError, LanceNamespaceError, UnsupportedOperationError
+from headwater.config import Opening
+from headwater.errors import (
+    ERRORS,
+    InvalidInputError,
+    LanceNamespaceError,
+    NamespaceNotFoundError,
+    UnsupportedOperationError,
+)
 from headwater.names import parse
 from headwater.rest.routes import BY_OPERATION
 from headwater.tables.arrow import to_stream
@@ -93,13 +100,17 @@ def _add_arg(parser: argparse.ArgumentParser, arg: Arg) -> None:
     parser.add_argument(arg.name, **options)
 
 
+def _opening(given: argparse.Namespace) -> Opening:
+    return Opening(given.catalog, properties_of(given.property), say)
+
+
 def _open(given: argparse.Namespace) -> LanceNamespace:
-    namespace: LanceNamespace = open_target(given.catalog, properties_of(given.property))
-    return namespace
+    """The catalog of a verb that makes none."""
+    return _opening(given).reading()
 
 
 def _run(verb: Verb, given: argparse.Namespace) -> int:
-    """One verb that is one operation."""
+    """One verb that is one operation; one that creates also makes the catalog and the namespaces above."""
     fields = request_fields(verb, given)
     model = getattr(lance_namespace, BY_OPERATION[verb.operation].request_model)
     try:
@@ -107,8 +118,17 @@ def _run(verb: Verb, given: argparse.Namespace) -> int:
     except ValidationError as error:
         problems = "; ".join(f"{'.'.join(map(str, p['loc']))}: {p['msg']}" for p in error.errors(include_url=False))
         raise InvalidInputError(f"{verb.name}: {problems}") from None
-    method = getattr(_open(given), verb.method)
-    show(method(request, read_rows(given.file)) if verb.data else method(request), given.json)
+    rows = (read_rows(given.file),) if verb.data else ()
+    namespace = _opening(given).writing() if verb.creates else _open(given)
+    call = getattr(namespace, verb.method)
+    try:
+        answer = call(request, *rows)
+    except NamespaceNotFoundError:
+        if not verb.creates or len(request.id) < 2:
+            raise
+        Catalog(namespace).create_namespace(request.id[:-1], exist_ok=True)
+        answer = call(request, *rows)
+    show(answer, given.json)
     return 0
 
 
@@ -182,7 +202,7 @@ def _tree(given: argparse.Namespace) -> int:
 def _query(given: argparse.Namespace) -> int:
     fields: dict[str, Any] = {
         "id": list(parse(given.id, given.delimiter).names),
-        "k": given.limit,
+        "k": max(given.limit, 1),
         "vector": {"single_vector": _vector(given.vector)} if given.vector else {},
         "filter": given.where,
         "version": given.version,
@@ -193,7 +213,7 @@ def _query(given: argparse.Namespace) -> int:
         raise InvalidInputError("The query is empty.")
     answer = _open(given).query_table(request)
     data: Any = answer if isinstance(answer, bytes) else answer.data
-    show_rows(pa.ipc.open_file(data).read_all(), given.json)
+    show_rows(pa.ipc.open_file(data).read_all().slice(0, given.limit), given.json)
     return 0
 
 
