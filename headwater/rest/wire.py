@@ -21,6 +21,7 @@ from pydantic import BaseModel, ValidationError
 from headwater.errors import InvalidInputError
 from headwater.names import DELIMITER, ObjectId, check_delimiter, parse
 from headwater.namespace.requests import AlterNamespaceRequest, CleanUpRequest
+from headwater.namespace.vending.options import without_headers
 from headwater.rest.routes import ROUTES, Answer, Body, Kind, Match, Param, Route, Target
 
 JSON = b"application/json"
@@ -141,7 +142,7 @@ def read_call(
         fields["index_name"] = unquote_plus(match.index_name)
     _fill(fields, read_params(route, query, headers))
     _clamp(route, fields, max_page)
-    return Call(route, id, delimiter, make_request(route, fields))
+    return Call(route, id, delimiter, without_headers(make_request(route, fields)))
 
 
 def read_params(route: Route, query: Mapping[str, list[str]], headers: Mapping[str, str]) -> dict[str, Any]:

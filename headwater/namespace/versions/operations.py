@@ -72,7 +72,7 @@ class TableVersions:
         self.root_uri = root_uri
         self.clock = clock
         self.storage = StorageVersions(store)
-        self.turns = WriterTurns(store)
+        self.turns = WriterTurns(store, clock)
         self.records = records
         self.managed = ManagedVersions(records, store) if records is not None else None
 
