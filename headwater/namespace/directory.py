@@ -270,7 +270,9 @@ class DirectoryNamespace(VersionMethods):
 
     def handle(self, table: Table) -> TableHandle:
         client = self if self.registry.manages(table.id) else None
-        return TableHandle(table.id, self.operations.uri_of(table), self.storage_options, client)
+        return TableHandle(
+            table.id, self.operations.uri_of(table), self.storage_options, client, managed=client is not None
+        )
 
     def _handle_of(self, id: list[str] | None) -> TableHandle:
         return self.handle(self.operations.find_table(self._id(id)))

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 from lance.commit import CommitConflictError
 
@@ -34,11 +35,19 @@ from headwater.errors import (
     ThrottlingError,
     UnsupportedOperationError,
 )
-from headwater.tables.handle import TableHandle
+from headwater.store.objects import without_body
+
+if TYPE_CHECKING:
+    from headwater.tables.handle import TableHandle
 
 MAX_MESSAGE_CHARS = 600
 
 Kind = type[LanceNamespaceError]
+
+
+class NoDataError(InvalidTableStateError):
+    """There is no table at the location, or a file of it is gone."""
+
 
 # First match wins. The left side is searched in pylance's message, which is all it tells.
 RULES: tuple[tuple[re.Pattern[str], Kind], ...] = tuple(
@@ -72,7 +81,8 @@ RULES: tuple[tuple[re.Pattern[str], Kind], ...] = tuple(
          r"column '[^']*' does not exist|is not in the dataset", TableColumnNotFoundError),
         (r"Not supported|not yet supported|not implemented|only support a single column|"
          r"This feature is not implemented", UnsupportedOperationError),
-        (r"Dataset at path \S+ was not found|Dataset already exists|Not found: |file size is too small|Invalid range|"
+        (r"Dataset at path \S+ was not found|Not found: ", NoDataError),
+        (r"Dataset already exists|file size is too small|Invalid range|"
          r"Not a directory|[Cc]orrupt|[Mm]agic|DecodeError|failed to decode", InvalidTableStateError),
         (r"LanceError\((?:IO|Internal)\)|Encountered internal error", InternalError),
         (r"LanceError\(Index\)", InvalidInputError),
@@ -144,6 +154,7 @@ def message_of(error: BaseException) -> str:
 
 def clean(table: TableHandle, text: str) -> str:
     """The text without source lines, dumps, paths and the values of storage options."""
+    text = without_body(text)
     for pattern in (SOURCE_LINE, DUMP, BACKTRACE):
         text = pattern.sub("", text)
     for secret in table.storage_options.values():
@@ -164,3 +175,11 @@ def _paths(uri: str) -> list[tuple[str, str]]:
     if "/" in parent:
         pairs += [("/" + parent, "<catalog>"), (parent, "<catalog>")]
     return [(found, shown) for found, shown in pairs if found]
+
+
+def is_unshown_rewrite(error: TypeError) -> bool:
+    """pylance 14 fails to show a compaction that rewrote indices ("RewrittenIndex ... missing ... arguments").
+
+    Only the operation Rewrite has those.
+    """
+    return "RewrittenIndex" in message_of(error)

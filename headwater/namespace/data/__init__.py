@@ -1,9 +1,6 @@
 """The data operations of a namespace over pylance: rows, indices, columns, tags, branches, metadata.
 
-    operations (facade) -> data.<operation>(TableHandle, request) -> pylance
-                               |  opening      versions and branches
-                               |  arrow, wire  bodies in, answers out
-                               |  translate    pylance's errors -> headwater/errors.py
+    operations (facade) -> data.<operation>(TableHandle, request) -> headwater/tables -> pylance
 
 One function per operation, named as in `lance_namespace.LanceNamespace`. `insert_reader`, `merge_insert_reader` and
 `query_batches` are the same operations on streams of record batches.
@@ -57,7 +54,6 @@ from headwater.namespace.data.write import (
     write_new,
 )
 from headwater.tables import arrow
-from headwater.tables.opening import open_table
 from headwater.tables.translate import translating
 
 __all__ = [
@@ -92,7 +88,6 @@ __all__ = [
     "list_table_tags",
     "merge_insert_into_table",
     "merge_insert_reader",
-    "open_table",
     "query_batches",
     "query_table",
     "restore_table",
