@@ -56,6 +56,11 @@ class Verb:
         return fields
 
     @property
+    def creates(self) -> bool:
+        """Whether it makes a new name, and with it the catalog and the namespaces above where they are missing."""
+        return self.operation in ("CreateNamespace", "CreateTable", "DeclareTable")
+
+    @property
     def method(self) -> str:
         return BY_OPERATION[self.operation].method
 
@@ -152,11 +157,8 @@ VERBS: tuple[Verb, ...] = (
     Verb(
         "rename",
         "RenameTable",
-        "rename a table, or move it",
-        (
-            Arg("name", "its new name", "new_table_name"),
-            Arg("--into", "the namespace to move it into", "new_namespace_id"),
-        ),
+        "rename a table, or move it: both ids are whole ones",
+        (Arg("new_id", "its new id, such as prod.people"),),
     ),
     Verb("restore", "RestoreTable", "make an old version the current one", (_TAGGED, _BRANCH)),
     Verb("create", "CreateTable", "create a table from a file", (_MODE, _PROPERTY), data=True),
@@ -286,8 +288,9 @@ def request_fields(verb: Verb, given: argparse.Namespace) -> Fields:
         fields["new_columns"] = columns(fields["new_columns"])
     elif verb.operation == "AlterTableAlterColumns":
         fields["alterations"] = [{"path": given.column, "rename": given.name}]
-    elif verb.operation == "RenameTable" and "new_namespace_id" in fields:
-        fields["new_namespace_id"] = list(parse(fields["new_namespace_id"], given.delimiter).names)
+    elif verb.operation == "RenameTable":
+        new = parse(given.new_id, given.delimiter)
+        fields |= {"new_table_name": new.name, "new_namespace_id": list(new.parent.names)}
     elif verb.operation == "ExplainTableQueryPlan":
         fields["query"] = {"k": 10, "vector": {}, "filter": fields.pop("filter", None)}
     elif not verb.without_id and not fields["id"] and not BY_OPERATION[verb.operation].path.startswith("/v1/namespace"):

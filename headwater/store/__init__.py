@@ -2,7 +2,7 @@
 
 from headwater.store.local import LocalStore, local_path, storage_error
 from headwater.store.objects import ObjectStore, memory_store
-from headwater.store.opening import is_local, open_store
+from headwater.store.opening import is_local, is_there, open_store
 from headwater.store.protocol import (
     Abilities,
     Entry,
@@ -52,6 +52,7 @@ __all__ = [
     "create",
     "is_local",
     "is_same_file",
+    "is_there",
     "local_path",
     "memory_store",
     "open_store",
