@@ -46,8 +46,9 @@ MAX_MESSAGE_CHARS = 600
 UNKNOWN = re.compile(r"may have landed|may still be made|has landed but|its outcome is not recorded")
 """What every CommitStateUnknownError says, also when it comes out of pylance or a server as another error."""
 UNANSWERED = re.compile(
-    r"error sending request|[Cc]onnection (?:reset|closed|aborted)|[Bb]roken pipe|timed? ?out|"
-    r"error decoding response body|502 Bad Gateway|504 Gateway",
+    r"Failed to execute request(?!.*(?:ConnectError|ConnectionRefused))|[Tt]imed out|RemoteDisconnected|"
+    r"Connection (?:aborted|reset)|502 Bad Gateway|504 Gateway",
+    re.DOTALL,
 )
 """A request that was perhaps carried out: it was sent, and no answer came."""
 
