@@ -24,7 +24,8 @@ from headwater.namespace.versions.first import FirstVersion, NameLostError, plan
 from headwater.namespace.versions.operations import NewVersion, TableVersions
 from headwater.registries.folders import discard_files, discard_folder
 from headwater.registries.slot import commit_exactly, data_keys
-from headwater.tables.arrow import check_schema
+from headwater.tables.arrow import Counted, check_schema
+from headwater.tables.fitting import fit_new
 from headwater.tables.handle import TableHandle
 
 Created = tuple[Table, int | None]
@@ -230,9 +231,11 @@ class Creation:
 
         ConcurrentModification (14) when another has created the table and this mode does not overwrite it.
         """
+        rows = Counted(fit_new(reader))
         try:
-            with translating(handle, "create"):
-                transaction = self._write(handle, "overwrite" if mode is CreateMode.OVERWRITE else "create", reader)
+            with translating(handle, "create"), rows.raising():
+                writing = "overwrite" if mode is CreateMode.OVERWRITE else "create"
+                transaction = self._write(handle, writing, rows.reader)
         except LanceNamespaceError:
             discard_files(self.operations.store, location, ())
             raise
