@@ -15,7 +15,7 @@ import lance_namespace as api
 import pyarrow as pa
 from lance_namespace import LanceNamespace
 
-from headwater.config import open_catalog
+from headwater.config import Opening
 from headwater.errors import LanceNamespaceError, UnsupportedOperationError
 from headwater.names import ObjectId, parse
 from headwater.namespace.readers import write_rows
@@ -26,23 +26,37 @@ Name = str | Sequence[str]
 
 
 class Catalog:
-    """A catalog by path, URI, profile name, or an open `LanceNamespace`. A name with a dot in it is given as a list."""
+    """A catalog by path, URI, profile name, or an open `LanceNamespace`. A name with a dot in it is given as a list.
+
+    Reading a catalog that is not there is an error; creating a namespace or a table makes it, and says so.
+    """
 
     def __init__(self, target: str | LanceNamespace | None = None, **properties: Any) -> None:
-        given = isinstance(target, LanceNamespace)
-        self.namespace: LanceNamespace = target if given else open_catalog(target, properties)  # type: ignore[assignment, arg-type]
+        self._opening = None if isinstance(target, LanceNamespace) else Opening(target, properties)
+        self.namespace: LanceNamespace = target if isinstance(target, LanceNamespace) else self._opening.namespace  # type: ignore[union-attr]
+
+    @property
+    def _there(self) -> LanceNamespace:
+        """The namespace, for every call that makes no catalog."""
+        return self._opening.reading() if self._opening else self.namespace
+
+    @property
+    def _made(self) -> LanceNamespace:
+        """The namespace, for a call that makes the catalog if it is not there."""
+        return self._opening.writing() if self._opening else self.namespace
 
     def __repr__(self) -> str:
         return f"Catalog({self.namespace!r})"
 
     def __getitem__(self, name: Name) -> CatalogTable:
-        table = CatalogTable(self.namespace, _id(name))
+        table = CatalogTable(self._there, _id(name))
         table.describe()
         return table
 
     def __contains__(self, name: Name) -> bool:
+        there = self._there
         try:
-            self.namespace.table_exists(api.TableExistsRequest(id=_list(name)))
+            there.table_exists(api.TableExistsRequest(id=_list(name)))
         except LanceNamespaceError as error:
             if int(error.code) in (1, 4):
                 return False
@@ -53,16 +67,16 @@ class Catalog:
         """Create a namespace, and the missing ones above it."""
         id = _id(name)
         for above in id.ancestors:
-            self.namespace.create_namespace(api.CreateNamespaceRequest(id=list(above.names), mode="ExistOk"))
+            self._made.create_namespace(api.CreateNamespaceRequest(id=list(above.names), mode="ExistOk"))
         mode = "ExistOk" if exist_ok else "Create"
         request = api.CreateNamespaceRequest(id=list(id.names), mode=mode, properties=dict(properties or {}))
-        self.namespace.create_namespace(request)
+        self._made.create_namespace(request)
 
     def alter_namespace(
         self, name: Name, properties: Mapping[str, str] | None = None, removed: Iterable[str] = ()
     ) -> dict[str, str]:
         """Set and remove properties of a namespace; the others stay. Not every kind of catalog can."""
-        alter = getattr(self.namespace, "alter_namespace_properties", None)
+        alter = getattr(self._there, "alter_namespace_properties", None)
         if alter is None:
             raise UnsupportedOperationError("This catalog cannot change the properties of a namespace.")
         answer = alter({"id": _list(name), "properties": dict(properties or {}), "removed": list(removed)})
@@ -70,15 +84,15 @@ class Catalog:
 
     def drop_namespace(self, name: Name, cascade: bool = False) -> None:
         behavior = "Cascade" if cascade else "Restrict"
-        self.namespace.drop_namespace(api.DropNamespaceRequest(id=_list(name), behavior=behavior))
+        self._there.drop_namespace(api.DropNamespaceRequest(id=_list(name), behavior=behavior))
 
     def namespaces(self, parent: Name = "") -> list[str]:
         """Names of the namespaces in a namespace (the root when not told)."""
-        return list(self._pages("namespaces", self.namespace.list_namespaces, api.ListNamespacesRequest, parent))
+        return list(self._pages("namespaces", self._there.list_namespaces, api.ListNamespacesRequest, parent))
 
     def tables(self, parent: Name = "") -> list[str]:
         """Names of the tables in a namespace (the root when not told)."""
-        return list(self._pages("tables", self.namespace.list_tables, api.ListTablesRequest, parent))
+        return list(self._pages("tables", self._there.list_tables, api.ListTablesRequest, parent))
 
     def create_table(
         self, name: Name, data: Any, mode: str = "create", properties: Mapping[str, str] | None = None
@@ -91,7 +105,7 @@ class Catalog:
         if id.level > 1:
             self.create_namespace(id.parent.names, exist_ok=True)
         request = api.CreateTableRequest(id=list(id.names), mode=mode, properties=dict(properties or {}) or None)
-        write_rows(self.namespace, "create_table", request, reader_of(data, vectors=True))
+        write_rows(self._made, "create_table", request, reader_of(data, vectors=True))
         return CatalogTable(self.namespace, id)
 
     def rename_table(self, name: Name, new: Name) -> None:
@@ -100,10 +114,10 @@ class Catalog:
         request = api.RenameTableRequest(
             id=list(id.names), new_table_name=to.name, new_namespace_id=list(to.parent.names)
         )
-        self.namespace.rename_table(request)
+        self._there.rename_table(request)
 
     def drop_table(self, name: Name) -> None:
-        self.namespace.drop_table(api.DropTableRequest(id=_list(name)))
+        self._there.drop_table(api.DropTableRequest(id=_list(name)))
 
     def tree(self) -> str:
         """The whole catalog as a drawing."""

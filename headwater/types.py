@@ -114,6 +114,10 @@ def _is_list(arrow: DataType) -> bool:
     return pa.types.is_list(arrow) or pa.types.is_large_list(arrow) or pa.types.is_fixed_size_list(arrow)
 
 
+def _is_list_view(arrow: DataType) -> bool:
+    return pa.types.is_list_view(arrow) or pa.types.is_large_list_view(arrow)
+
+
 def spark_type(arrow: DataType) -> SparkType:
     """The Spark type (JSON form) in which values of an Arrow type are seen."""
     arrow = _plain(arrow)
@@ -260,9 +264,7 @@ def convert(array: Array, target: DataType, exact: bool = False) -> Array:
         return pa.ExtensionArray.from_storage(target, convert(array, target.storage_type, exact))
     if pa.types.is_dictionary(array.type):
         return convert(array.dictionary_decode(), target, exact)
-    if pa.types.is_list_view(array.type) or pa.types.is_large_list_view(array.type):
-        return convert(array.cast(pa.large_list(array.type.value_field)), target, exact)
-    if _is_list(array.type) and _is_list(target):
+    if (_is_list(array.type) or _is_list_view(array.type)) and _is_list(target):
         return _convert_list(array, target, exact)
     if pa.types.is_struct(array.type) and pa.types.is_struct(target):
         return _convert_struct(array, target, exact)

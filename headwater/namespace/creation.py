@@ -273,4 +273,10 @@ class Creation:
 
     def _handle(self, table: Table, options: Mapping[str, str]) -> TableHandle:
         client = self.client if self.operations.registry.manages(table.id) else None
-        return TableHandle(table.id, self.operations.uri_of(table), {**self.storage_options, **options}, client)
+        return TableHandle(
+            table.id,
+            self.operations.uri_of(table),
+            {**self.storage_options, **options},
+            client,
+            managed=client is not None,
+        )

@@ -8,7 +8,7 @@ from urllib.parse import quote
 from headwater.errors import InvalidInputError
 from headwater.registries.folders import folder_status
 from headwater.registries.layout import RESERVED_NAMES
-from headwater.store import LocalStore, Store
+from headwater.store import Store
 
 MAX_LOCATION_BYTES = 900
 
@@ -42,8 +42,9 @@ def check_place(store: Store, location: str) -> None:
         status = folder_status(store, around)
         if status.versions or status.reserved:
             raise InvalidInputError(f"The location {location!r} cannot be used: {around!r} is a table.")
-    if isinstance(store, LocalStore):
-        root = os.path.realpath(store.root)
+    path = store.abilities.path
+    if path is not None:
+        root = os.path.realpath(path)
         if not os.path.realpath(os.path.join(root, location)).startswith(root + os.sep):
             raise InvalidInputError(f"The location {location!r} cannot be used: it leads outside the catalog's root.")
 

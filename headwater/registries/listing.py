@@ -36,7 +36,7 @@ from headwater.registries.layout import (
     TABLE_SUFFIX,
 )
 from headwater.registry import Capabilities, Kind
-from headwater.store import KeyExistsError, KeyNotFoundError, LocalStore, PutMode, Store
+from headwater.store import KeyExistsError, KeyNotFoundError, PutMode, Store
 
 
 class ListingRegistry:
@@ -50,7 +50,7 @@ class ListingRegistry:
 
     @property
     def capabilities(self) -> Capabilities:
-        movable = isinstance(self.store, LocalStore)
+        movable = self.store.abilities.move_folder is not None
         return Capabilities(namespaces=False, properties=False, rename=movable, register_anywhere=False)
 
     def find(self, ids: Iterable[ObjectId]) -> Mapping[ObjectId, CatalogObject]:
@@ -172,12 +172,13 @@ class ListingRegistry:
             raise
 
     def _move(self, old: Table, new: Table) -> None:
-        if not isinstance(self.store, LocalStore):
+        move_folder = self.store.abilities.move_folder
+        if move_folder is None:
             raise UnsupportedOperationError(
                 "Renaming moves the table's folder, impossible in one step here: set manifest_enabled=true."
             )
         try:
-            self.store.move_folder(old.location, new.id.name + self._suffix)
+            move_folder(old.location, new.id.name + self._suffix)
         except (KeyExistsError, KeyNotFoundError):
             raise ConcurrentModificationError(f"{old.id} or {new.id} was changed by another writer.") from None
 

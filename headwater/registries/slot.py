@@ -18,7 +18,7 @@ from lance_namespace import DescribeTableVersionResponse, LanceNamespace, ListTa
 from headwater.errors import CommitStateUnknownError, ConcurrentModificationError, InternalError, LanceNamespaceError
 from headwater.registries.folders import has_version
 from headwater.registries.layout import VERSIONS, manifest_name
-from headwater.store import KeyExistsError, LocalStore, Store, create
+from headwater.store import Store, claim
 
 SYNCING = ThreadPoolExecutor(2, thread_name_prefix="headwater-sync")
 """New data files are made durable while pylance prepares the manifest."""
@@ -56,7 +56,7 @@ class Slot(LanceNamespace):
 
     def _take(self, asked: int, staged: str, final: str) -> None:
         self.synced.result()
-        if asked != self.version or not _claim(self.store, staged, final):
+        if asked != self.version or not claim(self.store, staged, final):
             self.taken_by_other = True
             raise ConcurrentModificationError(
                 f"Version {self.version} of {self.folder} was committed by another writer."
@@ -71,17 +71,6 @@ class Slot(LanceNamespace):
         version = int(request["version"] if isinstance(request, dict) else request.version)
         path = f"{self.folder}/{VERSIONS}/{manifest_name(version)}"
         return DescribeTableVersionResponse(version=TableVersion(version=version, manifest_path=path))
-
-
-def _claim(store: Store, staged: str, final: str) -> bool:
-    """Make the staged manifest the final one, if there is none."""
-    if not isinstance(store, LocalStore):
-        return create(store, final, store.get(staged))
-    try:
-        store.link(staged, final)
-    except KeyExistsError:
-        return False
-    return True
 
 
 def commit_exactly(

@@ -105,9 +105,9 @@ def _runner(
 
     def run(number: int) -> Json:
         from headwater.tables.fill import fill_fragment
-        from headwater.tables.table import TableRef
+        from headwater.tables.handle import TableHandle
 
-        task, table = planned["tasks"][number], TableRef.from_json(planned["table"])
+        task, table = planned["tasks"][number], TableHandle.from_json(planned["table"])
         if function is None:
             return fill_fragment(table, task["fragment"], {task["column"]: task["expression"]})
         return fill_fragment(table, task["fragment"], filler(function, columns, field), columns, field, rows)

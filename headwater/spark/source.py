@@ -170,10 +170,10 @@ class TableWriter(DataSourceArrowWriter):
         self._source, self._table, self._overwrite = source, table, overwrite
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
-        from headwater.tables.table import TableRef
+        from headwater.tables.handle import TableHandle
         from headwater.tables.write import write
 
-        return Written(write(TableRef.from_json(self._table), iterator))
+        return Written(write(TableHandle.from_json(self._table), iterator))
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         operation = "overwrite" if self._overwrite else "append"
@@ -246,10 +246,10 @@ class TableStreamWriter(DataSourceStreamArrowWriter):
         self._source, self._table, self._overwrite = source, table, overwrite
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
-        from headwater.tables.table import TableRef
+        from headwater.tables.handle import TableHandle
         from headwater.tables.write import write
 
-        return Written(write(TableRef.from_json(self._table), iterator))
+        return Written(write(TableHandle.from_json(self._table), iterator))
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         self._source._call(

@@ -20,7 +20,16 @@ from obstore.exceptions import (
 )
 
 from headwater import errors
-from headwater.store.protocol import Entry, KeyExistsError, KeyNotFoundError, Listing, PutMode, check_key, check_prefix
+from headwater.store.protocol import (
+    Abilities,
+    Entry,
+    KeyExistsError,
+    KeyNotFoundError,
+    Listing,
+    PutMode,
+    check_key,
+    check_prefix,
+)
 
 Answer = TypeVar("Answer")
 SIDE_BY_SIDE = 32
@@ -32,6 +41,7 @@ class ObjectStore:
 
     def __init__(self, backend: Any) -> None:
         self.backend = backend
+        self.abilities = Abilities()
 
     def get(self, key: str) -> bytes:
         return _call(key, lambda: bytes(obstore.get(self.backend, check_key(key)).bytes()))

@@ -14,17 +14,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headwater.errors import InvalidInputError, TableVersionNotFoundError
-from headwater.tables.history import APPEND, SAME, at, step, timestamps
+from headwater.tables.handle import TableHandle
+from headwater.tables.history import APPEND, SAME, step, timestamps
 from headwater.tables.scan import EXTRAS, ROW_ADDRESS, ROW_ID, Extent, Scan, batch_rows, divide
-from headwater.tables.table import TableRef, open_version
 from headwater.types import convert_batch
 
 TYPE, VERSION, TIMESTAMP = "_change_type", "_commit_version", "_commit_timestamp"
 
 
-def bounds(table: TableRef, asked: dict[str, Any]) -> tuple[int, int]:
+def bounds(table: TableHandle, asked: dict[str, Any]) -> tuple[int, int]:
     """The first and last version of a range given by versions or by times, both inclusive."""
-    dataset = open_version(table)
+    dataset = table.open()
     newest = int(dataset.version)
     if "start_micros" in asked:
         times = {v: int(t.timestamp() * 1_000_000) for v, t in timestamps(dataset).items()}
@@ -50,9 +50,9 @@ def _number(text: str) -> int:
     return int(text)
 
 
-def plan(table: TableRef, first: int, last: int, parallelism: int) -> list[dict[str, Any]]:
+def plan(table: TableHandle, first: int, last: int, parallelism: int) -> list[dict[str, Any]]:
     """One part per version that changed rows; the rows of a large append are divided further."""
-    times = timestamps(open_version(table))
+    times = timestamps(table.open())
     parts: list[dict[str, Any]] = []
     for version in range(first, last + 1):
         found = step(table, version)
@@ -61,7 +61,7 @@ def plan(table: TableRef, first: int, last: int, parallelism: int) -> list[dict[
         told = {"version": version, "micros": int(times[version].timestamp() * 1_000_000)}
         if found.kind == APPEND:
             wanted = set(found.added)
-            metadata = [f.metadata for f in open_version(at(table, version)).get_fragments()]
+            metadata = [f.metadata for f in table.at(version).open().get_fragments()]
             extents = [Extent(f.id, f.num_rows) for f in metadata if f.id in wanted]
             parts += [{**part, **told} for part in divide(extents, parallelism, splittable=False)]
         else:
@@ -76,7 +76,7 @@ def read(scan: Scan, part: dict[str, Any], schema: pa.Schema) -> Iterator[pa.Rec
             yield _labelled(batch, pa.array(["insert"] * batch.num_rows), part, schema)
         return
     gone = _gone(scan.table, version)
-    stable = bool(open_version(at(scan.table, version)).has_stable_row_ids)
+    stable = bool(scan.table.at(version).open().has_stable_row_ids)
     old_ids = _ids(scan.table, version - 1, list(gone), gone) if stable else np.empty(0, np.int64)
     new_ids = _ids(scan.table, version, part["added"], None) if stable else np.empty(0, np.int64)
     for batch in _rows(scan, version - 1, list(gone)):
@@ -86,9 +86,9 @@ def read(scan: Scan, part: dict[str, Any], schema: pa.Schema) -> Iterator[pa.Rec
         yield _labelled(batch, _kinds(batch, old_ids, "update_postimage", "insert"), part, schema)
 
 
-def _gone(table: TableRef, version: int) -> dict[int, np.ndarray[Any, Any]]:
+def _gone(table: TableHandle, version: int) -> dict[int, np.ndarray[Any, Any]]:
     """By fragment of the version before, the addresses of the rows that this version no longer has."""
-    before, after = open_version(at(table, version - 1)), open_version(at(table, version))
+    before, after = table.at(version - 1).open(), table.at(version).open()
     now = {fragment.fragment_id: fragment for fragment in after.get_fragments()}
     gone: dict[int, np.ndarray[Any, Any]] = {}
     for fragment in before.get_fragments():
@@ -107,10 +107,10 @@ def _addresses(fragment: Any) -> np.ndarray[Any, Any]:
 
 
 def _ids(
-    table: TableRef, version: int, fragments: list[int], only: dict[int, np.ndarray[Any, Any]] | None
+    table: TableHandle, version: int, fragments: list[int], only: dict[int, np.ndarray[Any, Any]] | None
 ) -> np.ndarray[Any, Any]:
     found = [np.empty(0, np.int64)]
-    for batch in _rows(Scan(at(table, version), ()), version, fragments):
+    for batch in _rows(Scan(table.at(version), ()), version, fragments):
         ids = batch.column(ROW_ID).to_numpy().astype(np.int64)
         found.append(ids if only is None else ids[_isin(batch, only)])
     return np.concatenate(found)
@@ -131,7 +131,7 @@ def _rows(scan: Scan, version: int, fragments: list[int]) -> Iterator[pa.RecordB
     """The live rows of some fragments at a version, with ids and addresses and those columns the version has."""
     if not fragments:
         return
-    dataset = open_version(at(scan.table, version))
+    dataset = scan.table.at(version).open()
     wanted = set(fragments)
     columns = [name for name in scan.columns if name in dataset.schema.names]
     scanner = dataset.scanner(

@@ -22,7 +22,7 @@ from lance.fragment import FragmentMetadata
 from lance_namespace import LanceNamespace
 
 from headwater.errors import CommitStateUnknownError, ConcurrentModificationError, LanceNamespaceError
-from headwater.tables.table import SESSION, TableRef, open_latest
+from headwater.tables.handle import TableHandle
 
 STREAM = "headwater.stream"
 BATCH = "headwater.batch"
@@ -34,23 +34,21 @@ class Committer:
     def __init__(self, client: LanceNamespace) -> None:
         self._client = client
 
-    def open(self, table: TableRef) -> lance.LanceDataset:
+    def open(self, table: TableHandle) -> lance.LanceDataset:
         """The newest version, as the one who orders versions tells it."""
-        if table.managed:
-            return lance.dataset(namespace_client=self._client, table_id=list(table.id), session=SESSION)
-        return open_latest(table)
+        return table.through(self._client).open()
 
-    def create(self, table: TableRef, schema: pa.Schema, fragments: list[dict[str, Any]]) -> int:
+    def create(self, table: TableHandle, schema: pa.Schema, fragments: list[dict[str, Any]]) -> int:
         """Version 1 of a declared table: its schema and rows in one commit."""
         operation = lance.LanceOperation.Overwrite(schema, _fragments(fragments))
         return self._commit(table, operation, read_version=0, pinned=True, create=True)
 
-    def replace(self, table: TableRef, schema: pa.Schema, fragments: list[dict[str, Any]]) -> int:
+    def replace(self, table: TableHandle, schema: pa.Schema, fragments: list[dict[str, Any]]) -> int:
         """The next version has this schema and only these rows."""
         operation = lance.LanceOperation.Overwrite(schema, _fragments(fragments))
         return self._commit(table, operation, table.version, pinned=True)
 
-    def append(self, table: TableRef, fragments: list[dict[str, Any]], properties: Mapping[str, str]) -> int:
+    def append(self, table: TableHandle, fragments: list[dict[str, Any]], properties: Mapping[str, str]) -> int:
         if not fragments and not properties:
             return table.version or 0
         operation = lance.LanceOperation.Append(_fragments(fragments))
@@ -58,7 +56,7 @@ class Committer:
 
     def update(
         self,
-        table: TableRef,
+        table: TableHandle,
         removed: list[int],
         updated: list[FragmentMetadata],
         added: list[FragmentMetadata],
@@ -72,19 +70,19 @@ class Committer:
         )
         return self._commit(table, operation, table.version, pinned=True, properties=properties or {})
 
-    def delete(self, table: TableRef, removed: list[int], filter: str) -> int:
+    def delete(self, table: TableHandle, removed: list[int], filter: str) -> int:
         """Whole fragments taken away. What others append meanwhile stays, as it does with Lance's own delete."""
         if not removed:
             return table.version or 0
         return self._commit(table, lance.LanceOperation.Delete([], removed, filter), table.version, pinned=False)
 
-    def other(self, table: TableRef, operation: lance.LanceOperation.BaseOperation) -> int:
+    def other(self, table: TableHandle, operation: lance.LanceOperation.BaseOperation) -> int:
         """Any other pinned operation (a backfilled column)."""
         return self._commit(table, operation, table.version, pinned=True)
 
     def _commit(
         self,
-        table: TableRef,
+        table: TableHandle,
         operation: lance.LanceOperation.BaseOperation,
         read_version: int | None,
         *,
@@ -100,7 +98,7 @@ class Committer:
         if table.managed or (pinned and not create):
             options |= {
                 "namespace_client": _PinnedClient(self._client, guard),
-                "table_id": list(table.id),
+                "table_id": list(table.id.names),
                 "namespace_client_managed_versioning": True,
             }
         return guard.run(lambda: lance.LanceDataset.commit(table.uri, transaction, **options).version)
@@ -109,7 +107,7 @@ class Committer:
 class _Pin:
     """Refuses any version but the expected one, and tells that refusal from other failures."""
 
-    def __init__(self, table: TableRef, expected: int | None) -> None:
+    def __init__(self, table: TableHandle, expected: int | None) -> None:
         self._table = table
         self._expected = expected
         self._refused = False

@@ -20,16 +20,16 @@ from lance.optimize import Compaction, CompactionTask
 
 from headwater.errors import LanceNamespaceError
 from headwater.store.objects import remote_store
+from headwater.tables.handle import TableHandle
 from headwater.tables.partitions import field_ids, file_name, key_of, partitioning
-from headwater.tables.table import TableRef, open_version
 
 Json = dict[str, Any]
 DELETED = 0.1
 
 
-def plan(table: TableRef, target: int) -> list[Json]:
+def plan(table: TableHandle, target: int) -> list[Json]:
     """The tasks of a compaction; those of a known partition carry its key."""
-    dataset = open_version(table)
+    dataset = table.open()
     options: Any = {"target_rows_per_fragment": target}
     groups = _groups(dataset)
     known = [each.id for members in groups.values() for each in members]
@@ -79,8 +79,8 @@ def _worn(fragment: FragmentMetadata) -> bool:
     return bool(fragment.num_deletions > DELETED * fragment.physical_rows)
 
 
-def run(table: TableRef, task: Json) -> str:
-    result = str(CompactionTask.from_json(task["task"]).execute(open_version(table)).json())
+def run(table: TableHandle, task: Json) -> str:
+    result = str(CompactionTask.from_json(task["task"]).execute(table.open()).json())
     if "key" not in task:
         return result
     told = json.loads(result)
@@ -90,7 +90,7 @@ def run(table: TableRef, task: Json) -> str:
     return json.dumps(told)
 
 
-def _renamed(table: TableRef, old: str, key: Sequence[str]) -> str:
+def _renamed(table: TableHandle, old: str, key: Sequence[str]) -> str:
     """The file under a name that tells its partition, by a copy on the storage's side.
 
     The old name goes only once the new one is there, and what is left of it by a failure belongs to no version.

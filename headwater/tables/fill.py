@@ -8,7 +8,6 @@ fragments, columns or the schema is a conflict, and then nothing has changed.
 from __future__ import annotations
 
 import base64
-import dataclasses
 import pickle
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -19,8 +18,8 @@ from lance.udf import BatchUDF
 
 from headwater.errors import ConcurrentModificationError, LanceNamespaceError
 from headwater.tables.commit import Committer, fragment_from
-from headwater.tables.history import at, committed
-from headwater.tables.table import TableRef, open_version
+from headwater.tables.handle import TableHandle
+from headwater.tables.transactions import committed
 
 Json = dict[str, Any]
 ATTEMPTS = 10
@@ -28,7 +27,7 @@ HARMLESS = ("Append", "Delete", "Update", "CreateIndex", "ReserveFragments")
 
 
 def fill_fragment(
-    table: TableRef,
+    table: TableHandle,
     fragment: int,
     values: Mapping[str, str] | Callable[[pa.RecordBatch], pa.RecordBatch],
     columns: list[str] | None = None,
@@ -36,17 +35,17 @@ def fill_fragment(
     rows: int | None = None,
 ) -> Json:
     """Write the new column of one fragment: SQL expressions by name, or a function of its batches."""
-    found = open_version(table).get_fragment(fragment)
+    found = table.open().get_fragment(fragment)
     made = dict(values) if isinstance(values, Mapping) else BatchUDF(values, output_schema=pa.schema([field]))
     metadata, schema = found.merge_columns(made, columns=columns, batch_size=rows)
     return {"fragment": metadata.to_json(), "schema": base64.b64encode(pickle.dumps(schema)).decode()}
 
 
-def commit_column(committer: Committer, table: TableRef, results: list[Json]) -> int:
+def commit_column(committer: Committer, table: TableHandle, results: list[Json]) -> int:
     """Add the written column to what the table is now."""
     schema = pickle.loads(base64.b64decode(results[0]["schema"]))  # made by our own tasks of this job
     for attempt in range(ATTEMPTS):
-        newest = dataclasses.replace(table, version=committer.open(table).version)
+        newest = table.at(committer.open(table).version)
         fragments = with_files(table, newest, [result["fragment"] for result in results])
         operation = lance.LanceOperation.Merge([fragment_from(value) for value in fragments], schema)
         try:
@@ -57,7 +56,7 @@ def commit_column(committer: Committer, table: TableRef, results: list[Json]) ->
     raise AssertionError("unreachable")
 
 
-def with_files(table: TableRef, newest: TableRef, filled: list[Json]) -> list[Json]:
+def with_files(table: TableHandle, newest: TableHandle, filled: list[Json]) -> list[Json]:
     """The fragments of the newest version, with the new data files of those that were filled."""
     for version in range((table.version or 0) + 1, (newest.version or 0) + 1):
         _require_harmless(table, version)
@@ -74,20 +73,20 @@ def with_files(table: TableRef, newest: TableRef, filled: list[Json]) -> list[Js
     return list(now.values())
 
 
-def _require_harmless(table: TableRef, version: int) -> None:
+def _require_harmless(table: TableHandle, version: int) -> None:
     try:
-        name, _ = committed(open_version(at(table, version)), version)
+        name = committed(table.at(version).open(), version).operation
     except (LanceNamespaceError, OSError, ValueError):
         raise _conflict(table, f"version {version} was cleaned up") from None
     if name not in HARMLESS:
         raise _conflict(table, f"{name} in version {version}")
 
 
-def _fragments(table: TableRef) -> dict[int, Json]:
-    return {fragment.fragment_id: fragment.metadata.to_json() for fragment in open_version(table).get_fragments()}
+def _fragments(table: TableHandle) -> dict[int, Json]:
+    return {fragment.fragment_id: fragment.metadata.to_json() for fragment in table.open().get_fragments()}
 
 
-def _conflict(table: TableRef, what: str) -> ConcurrentModificationError:
+def _conflict(table: TableHandle, what: str) -> ConcurrentModificationError:
     return ConcurrentModificationError(
         f"The table {table.name!r} was rewritten by another writer ({what}) while the column was filled. Nothing was "
         "written; run it again."

@@ -58,6 +58,8 @@ def _storable_type(kind: DataType, path: str) -> DataType:
         )
     if kinds.is_decimal32(kind) or kinds.is_decimal64(kind):
         return pa.decimal128(kind.precision, kind.scale)
+    if kinds.is_dictionary(kind) and not _is_word(kind.value_type):
+        return _storable_type(kind.value_type, path)
     if kinds.is_struct(kind):
         fields = [kind.field(i) for i in range(kind.num_fields)]
         return pa.struct([_storable_field(field, f"{path}.{field.name}") for field in fields])
@@ -68,6 +70,14 @@ def _storable_type(kind: DataType, path: str) -> DataType:
         return pa.list_(item, kind.list_size) if _has_fixed_width(item.type) else pa.list_(item)
     is_large = kinds.is_large_list(kind) or kinds.is_large_list_view(kind)
     return pa.large_list(item) if is_large else pa.list_(item)
+
+
+def _is_word(kind: DataType) -> bool:
+    """What Lance keeps as a dictionary: texts, bytes and plain numbers."""
+    is_text = (
+        kinds.is_string(kind) or kinds.is_large_string(kind) or kinds.is_binary(kind) or kinds.is_large_binary(kind)
+    )
+    return bool(is_text or kinds.is_integer(kind) or kinds.is_float32(kind) or kinds.is_float64(kind))
 
 
 def _has_fixed_width(kind: DataType) -> bool:

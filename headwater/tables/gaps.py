@@ -16,9 +16,9 @@ import numpy as np
 
 from headwater.errors import TableVersionNotFoundError
 from headwater.protobuf import as_number, parse
-from headwater.tables.history import APPEND, SAME, Step, at, step
+from headwater.tables.handle import TableHandle
+from headwater.tables.history import APPEND, SAME, Step, step
 from headwater.tables.scan import ROW_ADDRESS, Extent
-from headwater.tables.table import TableRef, open_latest, open_version
 
 NEXT_ROW_ID = 14  # field `next_row_id` of Lance's manifest (protobuf)
 CREATED, UPDATED = "_row_created_at_version", "_row_last_updated_at_version"
@@ -31,7 +31,7 @@ class Gap(Step):
     filter: str = ""
 
 
-def step_after(table: TableRef, version: int) -> Step:
+def step_after(table: TableHandle, version: int) -> Step:
     """What came after a version: the next version, or all up to the next one that is left, if rows can be told."""
     try:
         return step(table, version + 1)
@@ -39,8 +39,8 @@ def step_after(table: TableRef, version: int) -> Step:
         return _gap(table, version)
 
 
-def _gap(table: TableRef, since: int) -> Gap:
-    newest = open_latest(table)
+def _gap(table: TableHandle, since: int) -> Gap:
+    newest = table.at(None).open()
     known = sorted(row["version"] for row in newest.versions())
     left = next((version for version in known if version > since), None)
     if left is None:
@@ -48,12 +48,12 @@ def _gap(table: TableRef, since: int) -> Gap:
             f"The table {table.name!r} has no version after {since}: its newest is {newest.version}. It was dropped "
             "and made again: start the query with a new checkpoint."
         )
-    after = open_version(at(table, left))
+    after = table.at(left).open()
     base = max((version for version in known if version <= since), default=None)
-    reason = _obstacle(open_version(at(table, base)) if base is not None else None, after)
+    reason = _obstacle(table.at(base).open() if base is not None else None, after)
     if reason is not None:
         raise TableVersionNotFoundError(_lost(table, since, left, reason))
-    first = 0 if base is None else next_row_id(open_version(at(table, base)))
+    first = 0 if base is None else next_row_id(table.at(base).open())
     wanted = f"_rowid >= {first} AND {CREATED} > {since}"
     rows = _count(after, wanted)
     return Gap(left, APPEND if rows else SAME, "versions that were cleaned up", (), rows, wanted)
@@ -72,7 +72,7 @@ def _obstacle(before: lance.LanceDataset | None, after: lance.LanceDataset) -> s
     return None
 
 
-def _lost(table: TableRef, since: int, left: int, reason: str) -> str:
+def _lost(table: TableHandle, since: int, left: int, reason: str) -> str:
     one = f"version {since + (left == since + 2)} was"
     gone = f"versions {since + 1} to {left - 1} were" if left > since + 2 else one
     return (
@@ -88,9 +88,9 @@ def _count(dataset: lance.LanceDataset, filter: str) -> int:
     return int(dataset.scanner(columns=[], filter=filter, with_row_id=True).count_rows())
 
 
-def extents(table: TableRef, gap: Gap, filter: str) -> list[Extent]:
+def extents(table: TableHandle, gap: Gap, filter: str) -> list[Extent]:
     """The fragments that hold the rows of a gap, with how many each."""
-    dataset = open_version(at(table, gap.version))
+    dataset = table.at(gap.version).open()
     found = dataset.scanner(columns=[], filter=filter, with_row_address=True).to_table().column(ROW_ADDRESS)
     ids, counts = np.unique(found.to_numpy() >> 32, return_counts=True)
     return [Extent(int(id), int(count)) for id, count in zip(ids, counts, strict=True)]

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import dataclasses
 import datetime as dt
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 import lance
 
 from headwater.errors import TableVersionNotFoundError
-from headwater.tables.table import TableRef, open_version
+from headwater.tables.handle import TableHandle
+from headwater.tables.transactions import committed
+from headwater.tables.translate import NoDataError
 
 APPEND, CHANGE, SAME = "append", "change", "same"
 _SAME = ("Rewrite", "CreateIndex", "UpdateConfig", "Project", "Merge", "DataReplacement", "DataOverlay")
@@ -27,32 +27,11 @@ class Step:
     rows: int = 0
 
 
-def at(table: TableRef, version: int) -> TableRef:
-    return dataclasses.replace(table, version=version)
-
-
-def committed(dataset: lance.LanceDataset, version: int) -> tuple[str, Mapping[str, str]]:
-    """The name of the operation that made a version, and the properties that its commit carries.
-
-    pylance 14 fails to show a compaction that rewrote indices ("RewrittenIndex ... missing ... arguments"): only the
-    operation Rewrite has those.
-    """
-    try:
-        transaction = dataset.read_transaction(version)
-    except TypeError as error:
-        if "RewrittenIndex" not in str(error):
-            raise
-        return "Rewrite", {}
-    if transaction is None:
-        return "unknown", {}
-    return type(transaction.operation).__name__, transaction.transaction_properties or {}
-
-
-def step(table: TableRef, version: int) -> Step:
+def step(table: TableHandle, version: int) -> Step:
     """What version `version` did. Raises TableVersionNotFound, with what to do, when it was cleaned up."""
     try:
-        name, _ = committed(open_version(at(table, version)), version)
-    except (TableVersionNotFoundError, OSError, ValueError):
+        name = committed(table.at(version).open(), version).operation
+    except (TableVersionNotFoundError, NoDataError, OSError, ValueError):
         raise TableVersionNotFoundError(
             f"Version {version} of the table {table.name!r} was cleaned up before it was read. Start from a newer "
             "version (startingVersion), and clean up with CALL system.cleanup, which spares versions streams need."
@@ -68,14 +47,14 @@ def step(table: TableRef, version: int) -> Step:
     return Step(version, kind, name, tuple(added), sum(added.values()))
 
 
-def _fragments(table: TableRef, version: int) -> dict[int, int]:
+def _fragments(table: TableHandle, version: int) -> dict[int, int]:
     """The rows each fragment of a version has; a version before the first has none."""
     if version < 1:
         return {}
     try:
-        metadata = [fragment.metadata for fragment in open_version(at(table, version)).get_fragments()]
+        metadata = [fragment.metadata for fragment in table.at(version).open().get_fragments()]
         return {fragment.id: fragment.num_rows for fragment in metadata}
-    except TableVersionNotFoundError:
+    except (TableVersionNotFoundError, NoDataError):
         raise TableVersionNotFoundError(
             f"Version {version} of the table {table.name!r} was cleaned up; what version {version + 1} changed "
             "cannot be told any more. Start from a newer version."

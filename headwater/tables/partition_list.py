@@ -13,18 +13,18 @@ import lance
 import numpy as np
 import pyarrow as pa
 
+from headwater.tables.handle import TableHandle
 from headwater.tables.partition_write import parted
 from headwater.tables.partitions import PartitionField, field_ids, partitioning, parts_of, transformed
-from headwater.tables.table import TableRef, open_version
 
 UNITS = {"years": "Y", "months": "M", "days": "D", "hours": "h"}
 Wanted = Sequence[tuple[int, PartitionField]]
 Values = tuple[str | None, ...]
 
 
-def list_partitions(table: TableRef) -> list[list[str | None]]:
+def list_partitions(table: TableHandle) -> list[list[str | None]]:
     """The values of each partition, in the order of the partition fields; sorted, null first."""
-    dataset = open_version(table)
+    dataset = table.open()
     ids = field_ids(dataset)
     wanted = [(ids[field.column], field) for field in partitioning(dataset.schema)]
     found: set[Values] = set()

@@ -19,8 +19,8 @@ import pyarrow as pa
 from lance.file import LanceFileWriter
 from lance.fragment import DataFile, FragmentMetadata, RowIdSequence
 
+from headwater.tables.handle import TableHandle
 from headwater.tables.partitions import PartitionField, field_ids, file_name, format_part, transformed
-from headwater.tables.table import TableRef, open_version
 
 CHUNK_BYTES = 64 << 20
 Key = tuple[str, ...]
@@ -79,10 +79,12 @@ class _Open:
 class PartitionWriter:
     """Makes fragments of one partition each, in the table's own schema."""
 
-    def __init__(self, table: TableRef, schema: pa.Schema, fields: Sequence[PartitionField], *, staged: bool) -> None:
+    def __init__(
+        self, table: TableHandle, schema: pa.Schema, fields: Sequence[PartitionField], *, staged: bool
+    ) -> None:
         """`staged`: the table's next version has this schema, and not that of the version it has, if any."""
         self._table, self._schema = table, schema
-        self._dataset = None if staged else open_version(table)
+        self._dataset = None if staged else table.open()
         self._layout, ids, self._version = _staged_layout(table, schema) if staged else self._known()
         self._wanted = [(ids[field.column], field) for field in fields]
         self._current: _Open | None = None
@@ -149,9 +151,9 @@ class PartitionWriter:
         return [fragment.to_json() for fragment in self._fragments]
 
 
-def _staged_layout(table: TableRef, schema: pa.Schema) -> tuple[DataFile, dict[str, int], str]:
+def _staged_layout(table: TableHandle, schema: pa.Schema) -> tuple[DataFile, dict[str, int], str]:
     """How files of a table that has no version with this schema yet will be laid out: seen on an empty one."""
-    version = open_version(table).data_storage_version if table.version is not None else None
+    version = table.open().data_storage_version if table.version is not None else None
     with tempfile.TemporaryDirectory() as folder:
         empty = lance.write_dataset(schema.empty_table(), f"{folder}/empty", data_storage_version=version)
         path = f"{folder}/empty/data/layout.lance"

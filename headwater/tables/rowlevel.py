@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import base64
 import contextlib
-import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -18,10 +17,10 @@ from lance.fragment import FragmentMetadata
 
 from headwater.errors import ConcurrentModificationError, UnsupportedOperationError
 from headwater.tables.commit import Committer, fragment_from
+from headwater.tables.handle import TableHandle
 from headwater.tables.partition_write import parted
 from headwater.tables.partitions import PartitionField, field_ids, key_of, partitioning
 from headwater.tables.prune import ANY, TRUE, judge
-from headwater.tables.table import TableRef, open_version
 
 OFFSETS = (1 << 32) - 1
 
@@ -37,9 +36,9 @@ def by_fragment(packed: list[str]) -> dict[int, list[int]]:
     return {int(f): (addresses[s:e] & OFFSETS).tolist() for f, s, e in zip(fragments, starts, ends, strict=True)}
 
 
-def commit_delta(committer: Committer, table: TableRef, packed: list[str], added: list[dict[str, Any]]) -> int:
+def commit_delta(committer: Committer, table: TableHandle, packed: list[str], added: list[dict[str, Any]]) -> int:
     """Take rows away and add rows at exactly the version that was planned."""
-    dataset = open_version(table)
+    dataset = table.open()
     removed: list[int] = []
     updated: list[FragmentMetadata] = []
     for fragment_id, offsets in by_fragment(packed).items():
@@ -53,7 +52,7 @@ def commit_delta(committer: Committer, table: TableRef, packed: list[str], added
 
 def overwrite(
     committer: Committer,
-    table: TableRef,
+    table: TableHandle,
     filter: str,
     added: list[dict[str, Any]],
     properties: Mapping[str, str] | None = None,
@@ -63,7 +62,7 @@ def overwrite(
 
     Fragments whose partition the filter takes as a whole, or not at all, are not read.
     """
-    dataset = open_version(table)
+    dataset = table.open()
     judged = judge(dataset, prune)
     removed: list[int] = []
     updated: list[FragmentMetadata] = []
@@ -79,12 +78,12 @@ def overwrite(
     return committer.update(table, removed, updated, [fragment_from(value) for value in added], properties)
 
 
-def overwrite_partitions(committer: Committer, table: TableRef, added: list[dict[str, Any]]) -> int:
+def overwrite_partitions(committer: Committer, table: TableHandle, added: list[dict[str, Any]]) -> int:
     """Dynamic overwrite: the partitions that have new rows are replaced by these, in one pinned commit.
 
     Of fragments of unknown partition, which other clients made, the rows of those partitions are taken away.
     """
-    dataset = open_version(table)
+    dataset = table.open()
     ids = field_ids(dataset)
     wanted = [(ids[field.column], field) for field in partitioning(dataset.schema)]
     fragments = [fragment_from(value) for value in added]
@@ -118,7 +117,7 @@ def _without(fragment: Any, wanted: Sequence[tuple[int, PartitionField]], keys: 
     return fragment.delete_rows(offsets) if offsets else fragment.metadata
 
 
-def delete_where(committer: Committer, table: TableRef, filter: str, prune: dict[str, Any] | None = None) -> int:
+def delete_where(committer: Committer, table: TableHandle, filter: str, prune: dict[str, Any] | None = None) -> int:
     """DELETE with a filter Lance understands: it looks again and retries by itself when another writer was faster.
 
     A filter that takes whole partitions only removes their fragments, and reads nothing.
@@ -127,7 +126,7 @@ def delete_where(committer: Committer, table: TableRef, filter: str, prune: dict
     whole = _whole(dataset, prune)
     if whole is not None:
         with contextlib.suppress(ConcurrentModificationError):
-            return committer.delete(dataclasses.replace(table, version=dataset.version), whole, filter)
+            return committer.delete(table.at(dataset.version), whole, filter)
         dataset = committer.open(table)
     dataset.delete(filter)
     return int(dataset.version)

@@ -18,8 +18,8 @@ import pyarrow as pa
 
 from headwater.errors import TableVersionNotFoundError
 from headwater.tables import nested
+from headwater.tables.handle import TableHandle
 from headwater.tables.prune import may_match, whole_rows
-from headwater.tables.table import TableRef, open_version
 from headwater.types import arrow_schema, convert_batch, wire_schema
 
 BATCH_BYTES = 4 << 20
@@ -51,7 +51,7 @@ class Scan:
     `schema` (Spark's JSON form) is that of a stream, which may outlive the version its query was started at.
     """
 
-    table: TableRef
+    table: TableHandle
     columns: tuple[str, ...]
     filter: str | None = None
     limit: int | None = None
@@ -64,7 +64,7 @@ class Scan:
     @staticmethod
     def from_json(value: dict[str, Any]) -> Scan:
         return Scan(
-            TableRef.from_json(value["table"]),
+            TableHandle.from_json(value["table"]),
             tuple(value["columns"]),
             value.get("filter"),
             value.get("limit"),
@@ -119,7 +119,7 @@ def _slices(extent: Extent, target: int) -> list[dict[str, Any]]:
 
 def plan(scan: Scan, parallelism: int) -> list[dict[str, Any]]:
     """The parts of a scan. A search, a small limit and a filter an index answers with few rows are one part."""
-    dataset = open_version(scan.table)
+    dataset = scan.table.open()
     if scan.search is not None:
         return [{}]
     extents = [Extent(each.id, each.num_rows) for each in may_match(dataset, scan.prune) if each.num_rows]
@@ -181,7 +181,7 @@ def unpack(text: str) -> list[int]:
 
 def count(scan: Scan) -> int:
     """count(*) from the manifest, or with a filter from partitions, an index or a scan of the filter's columns."""
-    dataset = open_version(scan.table)
+    dataset = scan.table.open()
     rows, left = whole_rows(dataset, scan.prune) if scan.prune else (0, None)
     if left == []:
         return rows
@@ -199,13 +199,13 @@ def count_part(scan: Scan, part: dict[str, Any]) -> int:
 def _dataset(scan: Scan, part: dict[str, Any]) -> lance.LanceDataset:
     """The version a part is read at: a stream's parts each name their own."""
     table = scan.table if "version" not in part else dataclasses.replace(scan.table, version=part["version"])
-    return open_version(table)
+    return table.open()
 
 
 def output_schema(scan: Scan) -> pa.Schema:
     """The wire schema of the batches that `read` yields."""
     try:
-        return wire_schema(_lance_output(open_version(scan.table), scan))
+        return wire_schema(_lance_output(scan.table.open(), scan))
     except TableVersionNotFoundError:
         if scan.schema is None:
             raise

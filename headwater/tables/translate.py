@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 from lance.commit import CommitConflictError
 
@@ -34,11 +35,18 @@ from headwater.errors import (
     ThrottlingError,
     UnsupportedOperationError,
 )
-from headwater.tables.handle import TableHandle
+
+if TYPE_CHECKING:
+    from headwater.tables.handle import TableHandle
 
 MAX_MESSAGE_CHARS = 600
 
 Kind = type[LanceNamespaceError]
+
+
+class NoDataError(InvalidTableStateError):
+    """There is no table at the location, or a file of it is gone."""
+
 
 # First match wins. The left side is searched in pylance's message, which is all it tells.
 RULES: tuple[tuple[re.Pattern[str], Kind], ...] = tuple(
@@ -59,7 +67,7 @@ RULES: tuple[tuple[re.Pattern[str], Kind], ...] = tuple(
         (r"Ref not found.*\b[Bb]ranch\b|Not found: \S*/tree/\S+/_versions", TableBranchNotFoundError),
         (r"Ref conflict.*\b[Bb]ranch\b|Clone operation should not enter", TableBranchAlreadyExistsError),
         (r"Ref is invalid", InvalidInputError),
-        (r"Version not found error|_versions/\d+\.manifest was not found|_versions/\d+\.manifest, ",
+        (r"[Vv]ersion not found|_versions/\d+\.manifest was not found|_versions/\d+\.manifest, ",
          TableVersionNotFoundError),
         (r"index not found|Index \"[^\"]*\" not found", TableIndexNotFoundError),
         (r"Index name '[^']*' already exists", TableIndexAlreadyExistsError),
@@ -72,7 +80,8 @@ RULES: tuple[tuple[re.Pattern[str], Kind], ...] = tuple(
          r"column '[^']*' does not exist|is not in the dataset", TableColumnNotFoundError),
         (r"Not supported|not yet supported|not implemented|only support a single column|"
          r"This feature is not implemented", UnsupportedOperationError),
-        (r"Dataset at path \S+ was not found|Dataset already exists|Not found: |file size is too small|Invalid range|"
+        (r"Dataset at path \S+ was not found|Not found: ", NoDataError),
+        (r"Dataset already exists|file size is too small|Invalid range|"
          r"Not a directory|[Cc]orrupt|[Mm]agic|DecodeError|failed to decode", InvalidTableStateError),
         (r"LanceError\((?:IO|Internal)\)|Encountered internal error", InternalError),
         (r"LanceError\(Index\)", InvalidInputError),
@@ -164,3 +173,11 @@ def _paths(uri: str) -> list[tuple[str, str]]:
     if "/" in parent:
         pairs += [("/" + parent, "<catalog>"), (parent, "<catalog>")]
     return [(found, shown) for found, shown in pairs if found]
+
+
+def is_unshown_rewrite(error: TypeError) -> bool:
+    """pylance 14 fails to show a compaction that rewrote indices ("RewrittenIndex ... missing ... arguments").
+
+    Only the operation Rewrite has those.
+    """
+    return "RewrittenIndex" in message_of(error)

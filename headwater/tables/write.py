@@ -14,22 +14,22 @@ import pyarrow as pa
 from lance.fragment import RowIdSequence, write_fragments
 
 from headwater.tables.commit import fragment_from
+from headwater.tables.handle import TableHandle
 from headwater.tables.partition_write import PartitionWriter, chunks
 from headwater.tables.partitions import PartitionField, has_blobs, partitioning
 from headwater.tables.scan import ROW_ID
-from headwater.tables.table import TableRef, open_version
 from headwater.types import aligned, convert_batch, written_schema
 
 ROWS_PER_FILE = 1 << 20
 BYTES_PER_FILE = 4 << 30
 
 
-def write(table: TableRef, batches: Iterable[pa.RecordBatch], arrow: str | None = None) -> list[dict[str, Any]]:
+def write(table: TableHandle, batches: Iterable[pa.RecordBatch], arrow: str | None = None) -> list[dict[str, Any]]:
     """Write batches as new fragments in the table's own Lance types and answer their metadata.
 
     `arrow` is the schema (IPC, hex) of a table that has no version yet, or whose next version has another one.
     """
-    dataset = open_version(table) if arrow is None else None
+    dataset = table.open() if arrow is None else None
     schema = _schema(dataset, arrow)
     source = iter(batches)
     first = next(source, None)
@@ -60,9 +60,9 @@ def _schema(dataset: lance.LanceDataset | None, arrow: str | None) -> pa.Schema:
     return pa.ipc.read_schema(pa.py_buffer(bytes.fromhex(arrow or "")))
 
 
-def rewrite(table: TableRef, batches: Iterable[pa.RecordBatch]) -> list[dict[str, Any]]:
+def rewrite(table: TableHandle, batches: Iterable[pa.RecordBatch]) -> list[dict[str, Any]]:
     """Write rows that were updated. The column `_rowid` is no data: the new fragments carry it on as the rows' ids."""
-    dataset = open_version(table)
+    dataset = table.open()
     schema = written_schema(dataset.schema)
     fields = partitioning(schema)
     if fields and not has_blobs(schema):
@@ -82,7 +82,7 @@ def rewrite(table: TableRef, batches: Iterable[pa.RecordBatch]) -> list[dict[str
 
 
 def _rewrite_partitioned(
-    table: TableRef, batches: Iterable[pa.RecordBatch], schema: pa.Schema, fields: Sequence[PartitionField]
+    table: TableHandle, batches: Iterable[pa.RecordBatch], schema: pa.Schema, fields: Sequence[PartitionField]
 ) -> list[dict[str, Any]]:
     writer = PartitionWriter(table, schema, fields, staged=False)
     with_ids = schema.append(pa.field(ROW_ID, pa.int64()))

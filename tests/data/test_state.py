@@ -172,7 +172,7 @@ def test_a_writer_that_was_overtaken_is_told_so_with_code_14(table: TableHandle)
 
 
 def test_appends_that_race_all_land(table: TableHandle) -> None:
-    first, second = data.open_table(table), data.open_table(table)
+    first, second = table.open(), table.open()
     first.insert(rows(ROWS, 1))
     second.insert(rows(ROWS + 1, 1))
     assert snapshot(table.uri)[1] == ROWS + 2

@@ -10,6 +10,7 @@ LAYERS = (
     ("errors", "clock", "names", "paging", "protobuf", "model", "registry", "types", "store"),
     ("metastore",),
     ("tables",),
+    ("streams",),
     ("registries",),
     ("namespace",),
     ("rest", "client", "web"),

@@ -1,9 +1,6 @@
 """The data operations of a namespace over pylance: rows, indices, columns, tags, branches, metadata.
 
-    operations (facade) -> data.<operation>(TableHandle, request) -> pylance
-                               |  opening      versions and branches
-                               |  arrow, wire  bodies in, answers out
-                               |  translate    pylance's errors -> headwater/errors.py
+    operations (facade) -> data.<operation>(TableHandle, request) -> headwater/tables -> pylance
 
 One function per operation, named as in `lance_namespace.LanceNamespace`. `insert_reader`, `merge_insert_reader` and
 `query_batches` are the same operations on streams of record batches.
@@ -44,9 +41,7 @@ from headwater.namespace.data.refs import (
 from headwater.namespace.data.schema import schema_to_json, type_from_json
 from headwater.namespace.data.transactions import (
     alter_transaction,
-    create_materialized_view,
     describe_transaction,
-    refresh_materialized_view,
 )
 from headwater.namespace.data.write import (
     Written,
@@ -59,7 +54,6 @@ from headwater.namespace.data.write import (
     write_new,
 )
 from headwater.tables import arrow
-from headwater.tables.opening import open_table
 from headwater.tables.translate import translating
 
 __all__ = [
@@ -73,7 +67,6 @@ __all__ = [
     "analyze_table_query_plan",
     "arrow",
     "count_table_rows",
-    "create_materialized_view",
     "create_table_branch",
     "create_table_index",
     "create_table_scalar_index",
@@ -95,10 +88,8 @@ __all__ = [
     "list_table_tags",
     "merge_insert_into_table",
     "merge_insert_reader",
-    "open_table",
     "query_batches",
     "query_table",
-    "refresh_materialized_view",
     "restore_table",
     "schema_to_json",
     "translating",

@@ -25,8 +25,8 @@ from headwater.tables.arrow import Body, Counted, check_schema, read_stream
 from headwater.tables.fields import format_path, parse_path, require_field
 from headwater.tables.fitting import fit, fit_new
 from headwater.tables.handle import TableHandle
-from headwater.tables.opening import open_table, transaction_id
 from headwater.tables.sql import check_sql
+from headwater.tables.transactions import transaction_id
 from headwater.tables.translate import translating
 from headwater.types import written_schema
 
@@ -80,7 +80,7 @@ def insert_reader(
     """InsertIntoTable of batches as they come: the commit is made after the last one."""
     mode = insert_mode(request)
     check_schema(reader.schema)
-    dataset = open_table(table, branch=request.branch)
+    dataset = table.open(branch=request.branch)
     fitted = fit(reader, written_schema(dataset.schema)) if mode == "append" else fit_new(reader)
     counted = Counted(fitted)
     with translating(table, "insert into"), counted.raising():
@@ -111,7 +111,7 @@ def merge_insert_reader(
     """MergeInsertIntoTable of batches as they come. Two source rows for one table row are refused (13)."""
     timeout = parse_timeout(request.timeout)
     check_schema(reader.schema)
-    dataset = open_table(table, branch=request.branch)
+    dataset = table.open(branch=request.branch)
     on = [_merge_key(dataset.schema, reader.schema, path) for path in merge_paths(request)]
     counted = Counted(fit(reader, written_schema(dataset.schema)))
     with translating(table, "merge into"), counted.raising():
@@ -178,7 +178,7 @@ def update_table(table: TableHandle, request: UpdateTableRequest) -> UpdateTable
     pairs = [_update_pair(pair) for pair in request.updates or []]
     if not pairs or len({path for path, _ in pairs}) < len(pairs):
         raise InvalidInputError("updates must set at least one column, and none twice.")
-    dataset = open_table(table, branch=request.branch)
+    dataset = table.open(branch=request.branch)
     updates = {require_field(dataset.schema, path)[0]: expression for path, expression in pairs}
     with translating(table, "update"):
         done = dict(dataset.update(updates, where=where))
@@ -200,7 +200,7 @@ def delete_from_table(table: TableHandle, request: DeleteFromTableRequest) -> De
     predicate = check_sql("predicate", request.predicate)
     if predicate is None:
         raise InvalidInputError('predicate is missing: to delete every row, say "true".')
-    dataset = open_table(table, branch=request.branch)
+    dataset = table.open(branch=request.branch)
     with translating(table, "delete from"):
         dataset.delete(predicate)
         return DeleteFromTableResponse(transaction_id=transaction_id(dataset), version=dataset.version)

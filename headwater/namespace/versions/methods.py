@@ -156,7 +156,7 @@ class VersionMethods(LanceNamespace):
         return Batch(self.operations, self.versions, managed)
 
     def _tagged(self, table: Table) -> frozenset[int]:
-        dataset = data.open_table(self.handle(table))
+        dataset = self.handle(table).open()
         with data.translating(self.handle(table), "list the tags of"):
             tags, branches = dataset.tags.list(), dataset.branches.list()
         tagged = {int(tag["version"]) for tag in tags.values() if tag["branch"] in (None, "main")}

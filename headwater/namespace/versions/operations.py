@@ -34,7 +34,7 @@ from headwater.namespace.versions.turns import WriterTurns
 from headwater.paging import after, check_limit, token_after
 from headwater.registry import Registry, VersionRecords
 from headwater.store import Store
-from headwater.tables.opening import MAIN, check_branch
+from headwater.tables.refs import MAIN, check_branch
 
 MAX_VERSION = 2**63 - 1
 

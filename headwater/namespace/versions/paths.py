@@ -14,7 +14,7 @@ from urllib.parse import quote, urlsplit
 from headwater.errors import InvalidInputError
 from headwater.model import Table
 from headwater.registries.layout import VERSIONS, manifest_name, manifest_version
-from headwater.store import LocalStore, Store
+from headwater.store import Store
 
 SCHEMES = ("V1", "V2")
 _STAGED = re.compile(r"^(\d+\.manifest)-[0-9A-Za-z-]{1,64}$", re.ASCII)
@@ -105,9 +105,10 @@ def check_manifest(data: bytes, given: str) -> None:
 
 def check_inside(store: Store, place: Place, manifest_path: str, given: str) -> None:
     """On local disk, no link leads from the table's folder to somewhere else."""
-    if isinstance(store, LocalStore):
-        path = os.path.join(store.root, place.key(manifest_path))
-        folder = os.path.realpath(os.path.join(store.root, place.table.location))
+    root = store.abilities.path
+    if root is not None:
+        path = os.path.join(root, place.key(manifest_path))
+        folder = os.path.realpath(os.path.join(root, place.table.location))
         if os.path.realpath(path) != os.path.join(folder, manifest_path):
             raise _refused(given, "it is a link")
 

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 
 from headwater.errors import ConcurrentModificationError
 from headwater.registries.layout import TURNS
-from headwater.store import LocalStore, Store
+from headwater.store import Store
 
 VALID_S = 0.5
 """A turn that was not used for so long is void."""
@@ -52,7 +52,8 @@ class WriterTurns:
     """The turns of this process, one per table. On an object store there are none, and nobody waits."""
 
     def __init__(self, store: Store) -> None:
-        self._folder = os.path.join(store.root, TURNS) if isinstance(store, LocalStore) else None
+        path = store.abilities.path
+        self._folder = None if path is None else os.path.join(path, TURNS)
         self._habits: dict[str, Habit] = {}
         self._lock = threading.Lock()
 

@@ -19,7 +19,7 @@ from headwater.clock import Clock
 from headwater.model import Change
 from headwater.registries.layout import COMMIT_LOCK
 from headwater.registries.manifest.spool import Spool
-from headwater.store import LocalStore, Store, storage_error
+from headwater.store import Store, storage_error
 
 LONGEST_WAIT_S = 5.0
 LOOK_EVERY_S = 0.0005
@@ -103,8 +103,9 @@ class Turns:
         """`commit` commits requests, looking first for a doubtful one, and sets what became of their tickets."""
         self._clock = clock
         self._commit = commit
-        self._lock = os.path.join(store.root, COMMIT_LOCK) if isinstance(store, LocalStore) else None
-        self._spool = Spool(store.root) if isinstance(store, LocalStore) else None
+        path = store.abilities.path
+        self._lock = None if path is None else os.path.join(path, COMMIT_LOCK)
+        self._spool = None if path is None else Spool(path)
         self._served = 0
 
     def run(self, tickets: Sequence[Ticket]) -> None:
@@ -161,10 +162,11 @@ class Turns:
 @contextlib.contextmanager
 def turn(store: Store) -> Iterator[None]:
     """This process's turn alone, for the rare change that is not made of tickets."""
-    if not isinstance(store, LocalStore):
+    path = store.abilities.path
+    if path is None:
         yield
         return
-    with _opened(os.path.join(store.root, COMMIT_LOCK)) as descriptor:
+    with _opened(os.path.join(path, COMMIT_LOCK)) as descriptor:
         deadline = time.monotonic() + LONGEST_WAIT_S
         while not _taken(descriptor) and time.monotonic() < deadline:
             time.sleep(LOOK_EVERY_S)

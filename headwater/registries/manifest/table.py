@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import re
-import tempfile
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -38,7 +37,7 @@ from headwater.registries.manifest.snapshot import (
 )
 from headwater.registries.manifest.threads import on_own_thread
 from headwater.registries.slot import commit_exactly, data_keys
-from headwater.store import KeyNotFoundError, LocalStore, Store, create, probe
+from headwater.store import KeyNotFoundError, Store, create, probe, write_with
 
 FILE_FORMAT = "2.2"
 KEPT_VERSIONS = 64
@@ -216,15 +215,13 @@ class ManifestTable:
             )
             return layout
         path = f"{self.clock.hex(16)}.lance"
-        key, version = f"{MANIFEST}/data/{path}", base.manifest.data_version
-        if isinstance(self.store, LocalStore):
-            size = _write_file(os.path.join(self.store.root, key), base.codec, rows, version)
-            self.store.sync([key])
-            return replace(layout, path=path, size=size)
-        with tempfile.TemporaryDirectory(prefix="headwater-") as folder:
-            size = _write_file(os.path.join(folder, path), base.codec, rows, version)
-            with open(os.path.join(folder, path), "rb") as file:
-                self.store.put(key, file.read())
+        size = 0
+
+        def write(file: str) -> None:
+            nonlocal size
+            size = _write_file(file, base.codec, rows, base.manifest.data_version)
+
+        write_with(self.store, f"{MANIFEST}/data/{path}", write)
         return replace(layout, path=path, size=size)
 
     def _write_fragment(self, base: Snapshot, rows: Sequence[Row]) -> FragmentMetadata:
