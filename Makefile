@@ -6,7 +6,7 @@ READY := $(VENV)/.ready
 
 .PHONY: demo test test-all check bench clean pin
 demo: $(READY)
-	$(BIN)/python examples/demo.py ./lake
+	$(BIN)/python examples/demo.py
 
 test: $(READY)
 	$(BIN)/python -m pytest -q -n 2 --dist loadgroup -m "not long"
@@ -32,4 +32,4 @@ pin:
 	uv pip compile pyproject.toml --all-extras --group dev --generate-hashes --python-version 3.11 --no-header -o requirements.txt
 
 clean:
-	rm -rf $(VENV) dist build lake .mypy_cache .ruff_cache .pytest_cache
+	rm -rf $(VENV) dist build .mypy_cache .ruff_cache .pytest_cache

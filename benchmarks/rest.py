@@ -77,6 +77,7 @@ def started(name: str, command: list[str]) -> Iterator[Server]:
 
 
 def ours(root: Path) -> Any:
+    root.mkdir(parents=True, exist_ok=True)  # an empty catalog; one that is not there is not served
     properties = [part for key, value in V2.items() for part in ("--property", f"{key}={value}")]
     command = [sys.executable, "-m", "headwater", "serve", str(root), "--port", "0", "--no-access-log", *properties]
     return started("headwater", command)

@@ -1,12 +1,13 @@
-"""Headwater on Spark in two minutes: `python examples/demo.py ./lake`.
+"""Headwater on Spark in two minutes: `python examples/demo.py [folder]`.
 
-Makes a lake, loads generated documents with a text and a vector column, merges updates in SQL, travels in time,
-builds indices on executors, searches, streams, and prints the tree and what to try next.
+Makes a lake in a folder of its own (never in one that is there, and nothing is removed), loads generated documents with
+a text and a vector column, merges updates in SQL, travels in time, builds indices on executors, searches, streams, and
+prints the tree and what to try next.
 """
 
 from __future__ import annotations
 
-import shutil
+import itertools
 import sys
 import time
 import warnings
@@ -17,6 +18,7 @@ from pyspark.sql import functions as F
 
 from headwater.spark import configure
 
+FOLDER = "headwater-demo"
 ROWS = 300_000
 DIMENSION = 32
 WORDS = (
@@ -156,12 +158,20 @@ Try next:
 """
 
 
+def own_folder(given: str | None) -> Path:
+    """A new folder: the one that was given, or the first of headwater-demo, headwater-demo-2, ... that is not there."""
+    names = [given] if given else (FOLDER if n == 1 else f"{FOLDER}-{n}" for n in itertools.count(1))
+    for name in names:
+        try:
+            Path(name).mkdir(parents=True)
+        except FileExistsError:
+            continue
+        return Path(name)
+    sys.exit(f"{given} exists. The demo writes only to a folder of its own: give one that is not there yet.")
+
+
 def main() -> None:
-    folder = Path(sys.argv[1] if len(sys.argv) > 1 else "./lake")
-    if folder.exists():
-        if not (folder / "__manifest").exists():
-            sys.exit(f"{folder} exists and is not a lake. Give another directory.")
-        shutil.rmtree(folder)
+    folder = own_folder(sys.argv[1] if len(sys.argv) > 1 else None)
     say = Progress()
     say("Starting Spark and a catalog of its own on loopback")
     spark = prepare(folder)

@@ -16,7 +16,7 @@ import lance_namespace as api
 import pyarrow as pa
 from lance_namespace import LanceNamespace
 
-from headwater.config import open_catalog
+from headwater.config import Opening
 from headwater.errors import InvalidInputError, LanceNamespaceError, UnsupportedOperationError
 from headwater.names import ObjectId, parse
 
@@ -25,23 +25,37 @@ Name = str | Sequence[str]
 
 
 class Catalog:
-    """A catalog by path, URI, profile name, or an open `LanceNamespace`. A name with a dot in it is given as a list."""
+    """A catalog by path, URI, profile name, or an open `LanceNamespace`. A name with a dot in it is given as a list.
+
+    Reading a catalog that is not there is an error; creating a namespace or a table makes it, and says so.
+    """
 
     def __init__(self, target: str | LanceNamespace | None = None, **properties: Any) -> None:
-        given = isinstance(target, LanceNamespace)
-        self.namespace: LanceNamespace = target if given else open_catalog(target, properties)  # type: ignore[assignment, arg-type]
+        self._opening = None if isinstance(target, LanceNamespace) else Opening(target, properties)
+        self.namespace: LanceNamespace = target if isinstance(target, LanceNamespace) else self._opening.namespace  # type: ignore[union-attr]
+
+    @property
+    def _there(self) -> LanceNamespace:
+        """The namespace, for every call that makes no catalog."""
+        return self._opening.reading() if self._opening else self.namespace
+
+    @property
+    def _made(self) -> LanceNamespace:
+        """The namespace, for a call that makes the catalog if it is not there."""
+        return self._opening.writing() if self._opening else self.namespace
 
     def __repr__(self) -> str:
         return f"Catalog({self.namespace!r})"
 
     def __getitem__(self, name: Name) -> CatalogTable:
-        table = CatalogTable(self.namespace, _id(name))
+        table = CatalogTable(self._there, _id(name))
         table.describe()
         return table
 
     def __contains__(self, name: Name) -> bool:
+        there = self._there
         try:
-            self.namespace.table_exists(api.TableExistsRequest(id=_list(name)))
+            there.table_exists(api.TableExistsRequest(id=_list(name)))
         except LanceNamespaceError as error:
             if int(error.code) in (1, 4):
                 return False
@@ -52,16 +66,16 @@ class Catalog:
         """Create a namespace, and the missing ones above it."""
         id = _id(name)
         for above in id.ancestors:
-            self.namespace.create_namespace(api.CreateNamespaceRequest(id=list(above.names), mode="ExistOk"))
+            self._made.create_namespace(api.CreateNamespaceRequest(id=list(above.names), mode="ExistOk"))
         mode = "ExistOk" if exist_ok else "Create"
         request = api.CreateNamespaceRequest(id=list(id.names), mode=mode, properties=dict(properties or {}))
-        self.namespace.create_namespace(request)
+        self._made.create_namespace(request)
 
     def alter_namespace(
         self, name: Name, properties: Mapping[str, str] | None = None, removed: Iterable[str] = ()
     ) -> dict[str, str]:
         """Set and remove properties of a namespace; the others stay. Not every kind of catalog can."""
-        alter = getattr(self.namespace, "alter_namespace_properties", None)
+        alter = getattr(self._there, "alter_namespace_properties", None)
         if alter is None:
             raise UnsupportedOperationError("This catalog cannot change the properties of a namespace.")
         answer = alter({"id": _list(name), "properties": dict(properties or {}), "removed": list(removed)})
@@ -69,15 +83,15 @@ class Catalog:
 
     def drop_namespace(self, name: Name, cascade: bool = False) -> None:
         behavior = "Cascade" if cascade else "Restrict"
-        self.namespace.drop_namespace(api.DropNamespaceRequest(id=_list(name), behavior=behavior))
+        self._there.drop_namespace(api.DropNamespaceRequest(id=_list(name), behavior=behavior))
 
     def namespaces(self, parent: Name = "") -> list[str]:
         """Names of the namespaces in a namespace (the root when not told)."""
-        return list(self._pages("namespaces", self.namespace.list_namespaces, api.ListNamespacesRequest, parent))
+        return list(self._pages("namespaces", self._there.list_namespaces, api.ListNamespacesRequest, parent))
 
     def tables(self, parent: Name = "") -> list[str]:
         """Names of the tables in a namespace (the root when not told)."""
-        return list(self._pages("tables", self.namespace.list_tables, api.ListTablesRequest, parent))
+        return list(self._pages("tables", self._there.list_tables, api.ListTablesRequest, parent))
 
     def create_table(
         self, name: Name, data: Any, mode: str = "create", properties: Mapping[str, str] | None = None
@@ -90,7 +104,7 @@ class Catalog:
         if id.level > 1:
             self.create_namespace(id.parent.names, exist_ok=True)
         request = api.CreateTableRequest(id=list(id.names), mode=mode, properties=dict(properties or {}) or None)
-        self.namespace.create_table(request, _ipc(data))
+        self._made.create_table(request, _ipc(data))
         return CatalogTable(self.namespace, id)
 
     def rename_table(self, name: Name, new: Name) -> None:
@@ -99,10 +113,10 @@ class Catalog:
         request = api.RenameTableRequest(
             id=list(id.names), new_table_name=to.name, new_namespace_id=list(to.parent.names)
         )
-        self.namespace.rename_table(request)
+        self._there.rename_table(request)
 
     def drop_table(self, name: Name) -> None:
-        self.namespace.drop_table(api.DropTableRequest(id=_list(name)))
+        self._there.drop_table(api.DropTableRequest(id=_list(name)))
 
     def tree(self) -> str:
         """The whole catalog as a drawing."""
@@ -181,6 +195,24 @@ class CatalogTable:
             when_not_matched_insert_all=True,
         )
         self.namespace.merge_insert_into_table(request, _ipc(data))
+
+    def clean_up(
+        self, keep_versions: int | None = None, keep_days: float | None = None, grace_seconds: float = 600.0
+    ) -> Any:
+        """Remove old versions, and free the disk that only they hold. Tagged ones and the current one stay."""
+        clean_up = getattr(self.namespace, "clean_up_table_versions", None)
+        if clean_up is None:
+            raise UnsupportedOperationError("This catalog cannot clean up tables.")
+        return clean_up(
+            list(self.id.names), keep_versions=keep_versions, keep_days=keep_days, grace_seconds=grace_seconds
+        )
+
+    def optimize(self, **policy: Any) -> Any:
+        """Merge small fragments, bring the indices up to date, then clean up what is older than a week, or as told."""
+        optimize = getattr(self.namespace, "optimize_table", None)
+        if optimize is None:
+            raise UnsupportedOperationError("This catalog cannot optimize tables.")
+        return optimize(list(self.id.names), **policy)
 
     def delete(self, where: str) -> None:
         self.namespace.delete_from_table(api.DeleteFromTableRequest(id=list(self.id.names), predicate=where))

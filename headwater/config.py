@@ -1,5 +1,8 @@
 """From what a user writes to a catalog. The only place that chooses which kind to open.
 
+    Catalog, CLI, serve ── Opening: reading what is not there is refused, a write makes it and says so
+    Spark ──────────────── open_catalog ── resolve (path, URI or profile -> kind, properties) ── connect
+
 A profile is a table of `headwater.toml`; the environment can add to it or override it:
 
     [catalog.lake]                  HEADWATER_CATALOG__LAKE__ROOT=./lake
@@ -9,24 +12,39 @@ A profile is a table of `headwater.toml`; the environment can add to it or overr
 
 from __future__ import annotations
 
+import difflib
+import logging
 import os
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from lance_namespace import LanceNamespace
 
-from headwater.errors import InvalidInputError, UnsupportedOperationError
+from headwater.errors import InvalidInputError, NamespaceNotFoundError, UnsupportedOperationError
 from headwater.namespace.directory import DirectoryNamespace
-from headwater.store import is_local
+from headwater.store import is_local, is_there
 
 CONFIG_FILE = "headwater.toml"
 CONFIG_VARIABLE = "HEADWATER_CONFIG"
 PROFILE_VARIABLE = "HEADWATER_CATALOG__"
 DEFAULT_PROFILE = "default"
+_LOG = logging.getLogger("headwater")
 DIRECTORY = ("dir", "headwater.DirectoryNamespace")
 REST = ("rest",)
+SERVER_KEYS = ("jwt_issuer", "jwt_audience", "jwt_jwks", "jwt_algorithms", "jwt_role_claim", "jwt_scope_claim")
+"""What a profile may hold for `headwater serve`: settings of the server, not of the catalog."""
+
+
+@dataclass(frozen=True)
+class Resolved:
+    """What a path, a URI or a profile's name stands for. `shown` is how the user wrote it."""
+
+    shown: str
+    impl: str
+    properties: Mapping[str, Any]
 
 
 def connect(impl: str, properties: Mapping[str, Any] | None = None) -> LanceNamespace:
@@ -41,18 +59,100 @@ def connect(impl: str, properties: Mapping[str, Any] | None = None) -> LanceName
 
 def open_catalog(target: str | None = None, properties: Mapping[str, Any] | None = None) -> LanceNamespace:
     """A catalog by a path, a URI or the name of a profile; with nothing given, the profile `default`."""
+    found = resolve(target, properties)
+    return connect(found.impl, found.properties)
+
+
+def resolve(target: str | None = None, properties: Mapping[str, Any] | None = None) -> Resolved:
+    """The kind and the properties of a catalog; what the call gives wins over the profile.
+
+    `impl`, `root`, `uri`, and their early names `type`, `path`, `uri` (lance-catalog-early.md, "Configurations").
+    """
     given = dict(properties or {})
     name = target or DEFAULT_PROFILE
     profile = load_profile(name)
-    if profile is not None:
-        return _from_profile(name, {**profile, **given})
-    if target is None and not given:
+    if target is None and profile is None and not given:
         raise InvalidInputError(f"No catalog was named: give a path or a URI, or write a profile in {CONFIG_FILE}.")
-    if target is None:
-        return _from_profile(name, given)
-    if target.startswith(("http://", "https://")):
-        return connect("rest", {"uri": target, **given})
-    return connect("dir", {"root": target, **given})
+    values = {key: value for key, value in (profile or {}).items() if key not in SERVER_KEYS} | given
+    if profile is None and target is not None:
+        values = {"uri" if target.startswith(("http://", "https://")) else "root": target, **values}
+    early = values.pop("type", None)
+    impl = str(values.pop("impl", None) or early or ("rest" if "uri" in values else "dir"))
+    if impl in DIRECTORY and "uri" in values:
+        raise InvalidInputError(f"The catalog {name!r} has both impl=dir and uri: a directory has a root.")
+    return Resolved(name, impl, values)
+
+
+class Opening:
+    """A catalog as a face opens it: `reading` refuses one that is not there, `writing` makes it and says so."""
+
+    def __init__(
+        self,
+        target: str | None = None,
+        properties: Mapping[str, Any] | None = None,
+        say: Callable[[str], None] = _LOG.warning,
+    ) -> None:
+        self._resolved = resolve(target, properties)
+        self._say = say
+        self._seen = False
+        self.namespace = connect(self._resolved.impl, self._resolved.properties)
+
+    def reading(self) -> LanceNamespace:
+        """The catalog, if there is one; NamespaceNotFound (1) that names what the user may have meant, if not."""
+        if not self._is_there():
+            raise _missing(self._resolved)
+        return self.namespace
+
+    def writing(self) -> LanceNamespace:
+        """The catalog for a call that makes what is not there."""
+        if not self._is_there():
+            self._say(f"There was no catalog at {self._resolved.shown}: this write makes one.")
+            self._seen = True
+        return self.namespace
+
+    def _is_there(self) -> bool:
+        """A REST server answers for itself; a root is looked for until it was seen once."""
+        if not self._seen:
+            root = _root(self._resolved)
+            self._seen = root is None or is_there(root, _storage(self._resolved))
+        return self._seen
+
+
+def _root(resolved: Resolved) -> str | None:
+    found = resolved.properties.get("root") or resolved.properties.get("path")
+    return None if resolved.impl in REST or found is None else str(found)
+
+
+def _storage(resolved: Resolved) -> dict[str, str]:
+    given = resolved.properties.items()
+    return {key.removeprefix("storage."): str(value) for key, value in given if key.startswith("storage.")}
+
+
+def _missing(resolved: Resolved) -> NamespaceNotFoundError:
+    root = _root(resolved) or ""
+    where = "" if root == resolved.shown else f" (its root is {root})"
+    known = f" Profiles: {', '.join(profile_names())}." if profile_names() else ""
+    near = _near(resolved.shown, root)
+    meant = f" Did you mean {' or '.join(near)}?" if near else ""
+    return NamespaceNotFoundError(
+        f"There is no catalog at {resolved.shown}{where}.{meant}{known} "
+        "Reading makes none: create a namespace or a table to make it."
+    )
+
+
+def _near(shown: str, root: str) -> list[str]:
+    """Profiles and folders beside a missing root whose names are like it, as they would be written."""
+    found = difflib.get_close_matches(shown, profile_names(), 2)
+    if not is_local(root) or root.startswith("file:"):
+        return found
+    path = Path(root).expanduser()
+    while not path.parent.is_dir():  # the first part of the path that is not there is the one misspelt
+        path = path.parent
+    try:
+        beside = [entry.name for entry in os.scandir(path.parent) if entry.is_dir()]
+    except OSError:
+        beside = []
+    return found + [str(path.parent / name) for name in difflib.get_close_matches(path.name, beside, 3)]
 
 
 def load_profile(name: str) -> dict[str, Any] | None:
@@ -66,16 +166,6 @@ def load_profile(name: str) -> dict[str, Any] | None:
 
 def profile_names() -> list[str]:
     return sorted({*_read_file(), *_read_environment()})
-
-
-def _from_profile(name: str, properties: Mapping[str, Any]) -> LanceNamespace:
-    """`impl`, `root`, `uri`, and their early names `type`, `path`, `uri` (lance-catalog-early.md, "Configurations")."""
-    values = dict(properties)
-    impl = values.pop("impl", None) or values.pop("type", None) or ("rest" if "uri" in values else "dir")
-    values.pop("type", None)
-    if impl in DIRECTORY and "uri" in values:
-        raise InvalidInputError(f"The catalog {name!r} has both impl=dir and uri: a directory has a root.")
-    return connect(str(impl), values)
 
 
 def _connect_rest(properties: dict[str, Any]) -> LanceNamespace:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +18,19 @@ from pydantic import ValidationError
 
 from headwater.catalog import Catalog
 from headwater.cli.output import plain, show, show_rows
-from headwater.cli.serving import add_serving, open_target, properties_of
+from headwater.cli.serving import add_serving, properties_of, say
 from headwater.cli.verbs import VERBS, Arg, Verb, number, request_fields
-from headwater.errors import ERRORS, InvalidInputError, LanceNamespaceError, UnsupportedOperationError
+from headwater.config import Opening
+from headwater.errors import (
+    ERRORS,
+    InvalidInputError,
+    LanceNamespaceError,
+    NamespaceNotFoundError,
+    UnsupportedOperationError,
+)
 from headwater.names import parse
-from headwater.namespace.data.arrow import to_stream
 from headwater.rest.routes import BY_OPERATION
+from headwater.tables.arrow import to_stream
 
 INTERNAL_EXIT = 1
 INTERRUPTED_EXIT = 130
@@ -92,13 +100,17 @@ def _add_arg(parser: argparse.ArgumentParser, arg: Arg) -> None:
     parser.add_argument(arg.name, **options)
 
 
+def _opening(given: argparse.Namespace) -> Opening:
+    return Opening(given.catalog, properties_of(given.property), say)
+
+
 def _open(given: argparse.Namespace) -> LanceNamespace:
-    namespace: LanceNamespace = open_target(given.catalog, properties_of(given.property))
-    return namespace
+    """The catalog of a verb that makes none."""
+    return _opening(given).reading()
 
 
 def _run(verb: Verb, given: argparse.Namespace) -> int:
-    """One verb that is one operation."""
+    """One verb that is one operation; one that creates also makes the catalog and the namespaces above."""
     fields = request_fields(verb, given)
     model = getattr(lance_namespace, BY_OPERATION[verb.operation].request_model)
     try:
@@ -106,8 +118,17 @@ def _run(verb: Verb, given: argparse.Namespace) -> int:
     except ValidationError as error:
         problems = "; ".join(f"{'.'.join(map(str, p['loc']))}: {p['msg']}" for p in error.errors(include_url=False))
         raise InvalidInputError(f"{verb.name}: {problems}") from None
-    method = getattr(_open(given), verb.method)
-    show(method(request, read_rows(given.file)) if verb.data else method(request), given.json)
+    rows = (read_rows(given.file),) if verb.data else ()
+    namespace = _opening(given).writing() if verb.creates else _open(given)
+    call = getattr(namespace, verb.method)
+    try:
+        answer = call(request, *rows)
+    except NamespaceNotFoundError:
+        if not verb.creates or len(request.id) < 2:
+            raise
+        Catalog(namespace).create_namespace(request.id[:-1], exist_ok=True)
+        answer = call(request, *rows)
+    show(answer, given.json)
     return 0
 
 
@@ -152,6 +173,13 @@ def _add_composed(verbs: Any) -> None:
         rows.add_argument("--version", type=number, help="at this version")
         rows.add_argument("--vector", help="the nearest to this vector: numbers with commas between")
         rows.set_defaults(run=_query)
+    for name, about in (("clean-up", "remove old versions and free their disk"), ("optimize", "merge, then clean up")):
+        clean = verbs.add_parser(name, help=about)
+        _add_catalog(clean, "a table")
+        clean.add_argument("--keep-versions", type=number, help="the newest so many stay")
+        clean.add_argument("--keep-days", type=float, help="those of so many days stay")
+        clean.add_argument("--grace-seconds", type=float, help="those replaced so recently stay (600)")
+        clean.set_defaults(run=_clean_up)
     verify = verbs.add_parser("verify", help="check that a catalog is whole")
     _add_catalog(verify)
     verify.set_defaults(run=_verify)
@@ -174,7 +202,7 @@ def _tree(given: argparse.Namespace) -> int:
 def _query(given: argparse.Namespace) -> int:
     fields: dict[str, Any] = {
         "id": list(parse(given.id, given.delimiter).names),
-        "k": given.limit,
+        "k": max(given.limit, 1),
         "vector": {"single_vector": _vector(given.vector)} if given.vector else {},
         "filter": given.where,
         "version": given.version,
@@ -185,7 +213,7 @@ def _query(given: argparse.Namespace) -> int:
         raise InvalidInputError("The query is empty.")
     answer = _open(given).query_table(request)
     data: Any = answer if isinstance(answer, bytes) else answer.data
-    show_rows(pa.ipc.open_file(data).read_all(), given.json)
+    show_rows(pa.ipc.open_file(data).read_all().slice(0, given.limit), given.json)
     return 0
 
 
@@ -194,6 +222,14 @@ def _vector(text: str) -> list[float]:
         return [float(part) for part in text.split(",")]
     except ValueError:
         raise InvalidInputError("--vector takes numbers with commas between, such as 0.1,0.2.") from None
+
+
+def _clean_up(given: argparse.Namespace) -> int:
+    names = ("keep_versions", "keep_days", "grace_seconds")
+    policy = {name: value for name in names if (value := getattr(given, name)) is not None}
+    table = Catalog(_open(given))[parse(given.id, given.delimiter).names]
+    show(asdict(table.clean_up(**policy) if given.verb == "clean-up" else table.optimize(**policy)), given.json)
+    return 0
 
 
 def _verify(given: argparse.Namespace) -> int:

@@ -15,18 +15,25 @@ MAX_CELL = 60
 
 
 def plain(response: Any) -> Any:
-    """A response as values that JSON knows; what is not there is left out, and so is the transport's context."""
+    """A response as values that JSON knows; what is not there is left out, and so is the transport's context.
+
+    Storage options can be credentials, and what is printed ends in logs: their names are shown, their values not.
+    """
     if isinstance(response, BaseModel):
-        found = response.model_dump(by_alias=True, exclude_none=True)
-        found.pop("context", None)
-        return found
+        return plain(response.model_dump(by_alias=True, exclude_none=True, exclude={"context"}))
     if isinstance(response, list):
         return [plain(item) for item in response]
     if is_dataclass(response) and not isinstance(response, type):
         return {key: str(value) if is_dataclass(value) else value for key, value in vars(response).items()}
     if isinstance(response, Mapping):
-        return {key: value for key, value in response.items() if value is not None}
+        return {key: _hidden(key, value) for key, value in response.items() if value is not None}
     return response
+
+
+def _hidden(key: str, value: Any) -> Any:
+    if key == "storage_options" and isinstance(value, Mapping):
+        return dict.fromkeys(value, "(hidden)")
+    return plain(value) if isinstance(value, (Mapping, list)) else value
 
 
 def show(response: Any, as_json: bool, out: TextIO | None = None) -> None:

@@ -7,16 +7,17 @@ import re
 import sys
 from typing import Any
 
+from lance_namespace import LanceNamespace
+
 from headwater.cli.output import show
 from headwater.clock import Clock, SystemClock
-from headwater.config import connect, load_profile, open_catalog
+from headwater.config import Opening, load_profile
 from headwater.errors import InvalidInputError, UnsupportedOperationError
 from headwater.names import parse
-from headwater.rest.keys import KeyRecord, create_key, list_keys, revoke_key
+from headwater.rest.auth.keys import KeyRecord, create_key, list_keys, revoke_key
 from headwater.rest.settings import JwtSettings, Limits, Settings
 from headwater.store import Store
 
-SERVER_KEYS = ("jwt_issuer", "jwt_audience", "jwt_jwks", "jwt_algorithms", "jwt_role_claim", "jwt_scope_claim")
 _DURATION = re.compile(r"^(\d+)([smhd])$")
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
@@ -75,14 +76,13 @@ def properties_of(pairs: list[str]) -> dict[str, str]:
     return found
 
 
-def open_target(target: str | None, properties: dict[str, str]) -> Any:
-    """The catalog to serve; the server's own settings in a profile are not the catalog's."""
-    profile = load_profile(target) if target else None
-    if profile is None or not any(key in profile for key in SERVER_KEYS):
-        return open_catalog(target, properties)
-    kept = {key: value for key, value in profile.items() if key not in SERVER_KEYS}
-    impl = kept.pop("impl", kept.pop("type", "rest" if "uri" in kept else "dir"))
-    return connect(str(impl), {**kept, **properties})
+def say(text: str) -> None:
+    print(f"headwater: {text}", file=sys.stderr)
+
+
+def open_served(target: str | None, properties: dict[str, str]) -> LanceNamespace:
+    """The catalog to serve, which must be there: a server of a misspelt path would answer with nothing for ever."""
+    return Opening(target, properties, say).reading()
 
 
 def run_serve(given: argparse.Namespace) -> int:
@@ -96,7 +96,7 @@ def run_serve(given: argparse.Namespace) -> int:
     plan = Plan(
         target=given.catalog,
         properties=properties_of(given.property),
-        open=open_target,
+        open=open_served,
         settings=settings_of(given, profile),
         host=given.host,
         port=given.port,
@@ -192,7 +192,8 @@ def _expiry(text: str | None, clock: Clock) -> int | None:
 
 
 def _store(given: argparse.Namespace) -> Store:
-    namespace = open_target(given.catalog, properties_of(given.property))
+    opening = Opening(given.catalog, properties_of(given.property), say)
+    namespace = opening.writing() if given.action == "create" else opening.reading()
     store = getattr(namespace, "store", None)
     if store is None:
         raise UnsupportedOperationError(

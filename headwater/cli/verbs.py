@@ -56,6 +56,11 @@ class Verb:
         return fields
 
     @property
+    def creates(self) -> bool:
+        """Whether it makes a new name, and with it the catalog and the namespaces above where they are missing."""
+        return self.operation in ("CreateNamespace", "CreateTable", "DeclareTable")
+
+    @property
     def method(self) -> str:
         return BY_OPERATION[self.operation].method
 
@@ -79,10 +84,15 @@ def number(text: str) -> int:
 
 
 def ranges(text: str) -> list[dict[str, int]]:
-    """`3` or `1-5`: the versions to delete, the last one included."""
+    """`3`, `1-5` (the last one included), `7-` (and all that follow, the newest too), or several: `1-3,5,9-`."""
+    return [_range(part.strip()) for part in text.split(",")]
+
+
+def _range(text: str) -> dict[str, int]:
     first, dash, last = text.partition("-")
     start = number(first)
-    return [{"start_version": start, "end_version": (number(last) if dash else start) + 1}]
+    end = -1 if dash and not last else (number(last) if dash else start) + 1
+    return {"start_version": start, "end_version": end}
 
 
 def updates(values: list[tuple[str, str]] | dict[str, str]) -> list[list[str]]:
@@ -147,11 +157,8 @@ VERBS: tuple[Verb, ...] = (
     Verb(
         "rename",
         "RenameTable",
-        "rename a table, or move it",
-        (
-            Arg("name", "its new name", "new_table_name"),
-            Arg("--into", "the namespace to move it into", "new_namespace_id"),
-        ),
+        "rename a table, or move it: both ids are whole ones",
+        (Arg("new_id", "its new id, such as prod.people"),),
     ),
     Verb("restore", "RestoreTable", "make an old version the current one", (_TAGGED, _BRANCH)),
     Verb("create", "CreateTable", "create a table from a file", (_MODE, _PROPERTY), data=True),
@@ -211,7 +218,7 @@ VERBS: tuple[Verb, ...] = (
         "delete-versions",
         "BatchDeleteTableVersions",
         "delete the records of old versions",
-        (Arg("versions", "such as 3 or 1-5", "ranges", ranges), _BRANCH),
+        (Arg("versions", "such as 3, 1-5, 1-3,5 or 7- (the newest too)", "ranges", ranges), _BRANCH),
     ),
     Verb("tags", "ListTableTags", "list the tags of a table", _PAGE),
     Verb("tag-version", "GetTableTagVersion", "the version a tag names", (_TAG,)),
@@ -281,8 +288,9 @@ def request_fields(verb: Verb, given: argparse.Namespace) -> Fields:
         fields["new_columns"] = columns(fields["new_columns"])
     elif verb.operation == "AlterTableAlterColumns":
         fields["alterations"] = [{"path": given.column, "rename": given.name}]
-    elif verb.operation == "RenameTable" and "new_namespace_id" in fields:
-        fields["new_namespace_id"] = list(parse(fields["new_namespace_id"], given.delimiter).names)
+    elif verb.operation == "RenameTable":
+        new = parse(given.new_id, given.delimiter)
+        fields |= {"new_table_name": new.name, "new_namespace_id": list(new.parent.names)}
     elif verb.operation == "ExplainTableQueryPlan":
         fields["query"] = {"k": 10, "vector": {}, "filter": fields.pop("filter", None)}
     elif not verb.without_id and not fields["id"] and not BY_OPERATION[verb.operation].path.startswith("/v1/namespace"):

@@ -29,7 +29,7 @@ from headwater.metastore.records import COLLECTED, decode_delta, is_collected, s
 from headwater.metastore.rules import Header
 from headwater.metastore.verify import EVERYTHING, expected, kept_deltas
 from headwater.metastore.views import IndexView
-from headwater.store import Entry, KeyNotFoundError, LocalStore
+from headwater.store import Entry, KeyNotFoundError
 from headwater.store.protocol import check_key
 
 ORPHAN_AGE = timedelta(days=7)
@@ -55,8 +55,8 @@ def collect(log: Log, committer: Committer, keep: timedelta | int, author: str) 
     published = _delete_published(log, index, listed)
     segments = _delete_segments(log, index, listed)
     slots = _empty_slots(log, index.boundary)
-    if isinstance(log.store, LocalStore):
-        log.store.sweep(log.clock.now_ms() - int(age.total_seconds() * 1000))
+    if sweep := log.store.abilities.sweep:
+        sweep(log.clock.now_ms() - int(age.total_seconds() * 1000))
     return Collected(index.boundary, published, slots, segments, data)
 
 

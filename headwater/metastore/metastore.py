@@ -33,7 +33,7 @@ from headwater.metastore.rules import Header
 from headwater.metastore.table_edits import Path
 from headwater.metastore.transaction import Transaction
 from headwater.metastore.views import IndexView
-from headwater.store import LocalStore, Store, is_local, open_store
+from headwater.store import Store, open_store
 
 MAX_RUNS = 500
 DEFAULT_KEEP = timedelta(days=7)
@@ -55,9 +55,8 @@ class Metastore:
         self.store = open_store(os.fspath(root), storage_options) if isinstance(root, (str, os.PathLike)) else root
         self.clock = clock or SystemClock()
         self.author = author
-        local = is_local(os.fspath(root)) if isinstance(root, (str, os.PathLike)) else isinstance(root, LocalStore)
         self._log = Log(self.store, self.clock)
-        self._committer = Committer(self._log, MAX_LOCAL_KEY if local else MAX_REMOTE_KEY)
+        self._committer = Committer(self._log, MAX_LOCAL_KEY if self.store.abilities.path else MAX_REMOTE_KEY)
         self._collecting = threading.Lock()
         self._log.open()
 

@@ -22,7 +22,6 @@ from headwater.model import Table
 from headwater.names import ObjectId, object_id
 from headwater.namespace import data
 from headwater.namespace.creation import Creation
-from headwater.namespace.handle import TableHandle
 from headwater.namespace.operations import Operations
 from headwater.namespace.plans import CreateMode, DropBehavior, DropMode, choose
 from headwater.namespace.properties import DirectoryProperties, parse_properties
@@ -33,6 +32,7 @@ from headwater.registries.listing import ListingRegistry
 from headwater.registries.manifest import ManifestRegistry
 from headwater.registry import Registry
 from headwater.store import Store, open_store
+from headwater.tables.handle import TableHandle
 
 DATA_OPERATIONS: dict[str, tuple[type[BaseModel], Callable[..., Any]]] = {
     "count_table_rows": (api.CountTableRowsRequest, data.count_table_rows),
@@ -64,13 +64,12 @@ DATA_OPERATIONS: dict[str, tuple[type[BaseModel], Callable[..., Any]]] = {
     "restore_table": (api.RestoreTableRequest, data.restore_table),
     "update_table_schema_metadata": (api.UpdateTableSchemaMetadataRequest, data.update_table_schema_metadata),
     "update_field_metadata": (api.UpdateFieldMetadataRequest, data.update_field_metadata),
-    "create_materialized_view": (api.CreateMaterializedViewRequest, data.create_materialized_view),
-    "refresh_materialized_view": (api.RefreshMaterializedViewRequest, data.refresh_materialized_view),
     "insert_reader": (api.InsertIntoTableRequest, data.insert_reader),
     "merge_insert_reader": (api.MergeInsertIntoTableRequest, data.merge_insert_reader),
     "query_batches": (api.QueryTableRequest, data.query_batches),
 }
 """Operations on a table's data: the request's model, and the function that takes the table and the request."""
+NO_VIEWS = "Materialized views are not supported: their queries are opaque to this catalog."
 
 
 class DirectoryNamespace(VersionMethods):
@@ -251,6 +250,14 @@ class DirectoryNamespace(VersionMethods):
         """The name DeclareTable had before; kept by `LanceNamespace` for old callers."""
         return self.declare_table(parse_request(api.DeclareTableRequest, request))
 
+    def create_materialized_view(self, request: Any) -> api.CreateMaterializedViewResponse:
+        """Unsupported (0), whatever is asked for: a view's query is opaque to the catalog."""
+        raise UnsupportedOperationError(NO_VIEWS)
+
+    def refresh_materialized_view(self, request: Any) -> api.RefreshMaterializedViewResponse:
+        """Unsupported (0), as no view can be created."""
+        raise UnsupportedOperationError(NO_VIEWS)
+
     # Transactions are named by the table's id followed by the transaction's.
 
     def describe_transaction(self, request: api.DescribeTransactionRequest) -> api.DescribeTransactionResponse:
@@ -263,7 +270,9 @@ class DirectoryNamespace(VersionMethods):
 
     def handle(self, table: Table) -> TableHandle:
         client = self if self.registry.manages(table.id) else None
-        return TableHandle(table.id, self.operations.uri_of(table), self.storage_options, client)
+        return TableHandle(
+            table.id, self.operations.uri_of(table), self.storage_options, client, managed=client is not None
+        )
 
     def _handle_of(self, id: list[str] | None) -> TableHandle:
         return self.handle(self.operations.find_table(self._id(id)))

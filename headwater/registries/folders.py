@@ -9,8 +9,9 @@ from dataclasses import dataclass
 
 from headwater.clock import Clock
 from headwater.errors import LanceNamespaceError
-from headwater.registries.layout import DEREGISTERED_MARKER, RESERVED_MARKER, TRASH, VERSIONS, manifest_version
-from headwater.store import KeyExistsError, KeyNotFoundError, LocalStore, Store, storage_error
+from headwater.registries.layout import DEREGISTERED_MARKER, RESERVED_MARKER, TRASH
+from headwater.store import KeyExistsError, KeyNotFoundError, Store, storage_error
+from headwater.tables.layout import VERSIONS, manifest_version
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,10 +43,11 @@ def folder_status(store: Store, folder: str) -> FolderStatus:
 
 def folder_names(store: Store) -> Sequence[str]:
     """Names in the root that may be folders, in any order: whether one is a table is asked of each that matters."""
-    if not isinstance(store, LocalStore):
+    path = store.abilities.path
+    if path is None:
         return store.children().folders
     try:
-        return os.listdir(store.root)
+        return os.listdir(path)
     except FileNotFoundError:
         return ()
     except OSError as error:
@@ -54,9 +56,10 @@ def folder_names(store: Store) -> Sequence[str]:
 
 def has_version(store: Store, folder: str) -> bool:
     """Whether the table in the folder has a version. A creator that was killed leaves `_versions/` without any."""
-    if isinstance(store, LocalStore):
+    path = store.abilities.path
+    if path is not None:
         try:
-            with os.scandir(os.path.join(store.root, folder, VERSIONS)) as items:
+            with os.scandir(os.path.join(path, folder, VERSIONS)) as items:
                 return any(manifest_version(item.name) for item in items)
         except (FileNotFoundError, NotADirectoryError):
             return False
@@ -68,8 +71,9 @@ def has_version(store: Store, folder: str) -> bool:
 
 def is_table_folder(store: Store, folder: str) -> bool:
     """Whether a listing shows the folder: it is not empty and not deregistered. Two stats on local disk, mostly."""
-    if isinstance(store, LocalStore):
-        path = f"{store.root}/{folder}"
+    root = store.abilities.path
+    if root is not None:
+        path = f"{root}/{folder}"
         if os.access(f"{path}/{DEREGISTERED_MARKER}", os.F_OK):  # cheaper than a stat that raises for most
             return False
         if os.access(f"{path}/{VERSIONS}", os.F_OK):
@@ -82,13 +86,14 @@ def is_table_folder(store: Store, folder: str) -> bool:
 
 def discard_folder(store: Store, folder: str, clock: Clock) -> bool:
     """Delete a table's folder, if it is there. On local disk it is out of sight in one step, whatever then happens."""
-    if not isinstance(store, LocalStore):
+    move_folder = store.abilities.move_folder
+    if move_folder is None:
         there = folder_status(store, folder).exists
         store.delete_tree(folder)
         return there
     away = f"{TRASH}/{clock.hex(16)}"
     try:
-        store.move_folder(folder, away)
+        move_folder(folder, away)
     except KeyNotFoundError:
         return False
     except KeyExistsError:  # Something that is no folder stands where the trash should be.
@@ -107,8 +112,9 @@ def empty_trash(store: Store) -> None:
 
 def folder_exists(store: Store, folder: str) -> bool:
     """Whether the folder is there, even if empty; object stores have no empty folders."""
-    if isinstance(store, LocalStore):
-        return os.path.isdir(os.path.join(store.root, folder))
+    path = store.abilities.path
+    if path is not None:
+        return os.path.isdir(os.path.join(path, folder))
     return folder_status(store, folder).exists
 
 
@@ -116,5 +122,5 @@ def discard_files(store: Store, folder: str, keys: Iterable[str]) -> None:
     """Take back the files of a write that came to nothing, and the empty folders they leave on local disk."""
     for key in keys:
         store.delete(key)
-    if isinstance(store, LocalStore):
-        store.prune(folder)
+    if prune := store.abilities.prune:
+        prune(folder)

@@ -12,7 +12,7 @@ from typing import Any
 from lance_namespace import LanceNamespace
 
 from headwater.names import ObjectId
-from headwater.rest.access import Caller
+from headwater.rest.auth.access import Caller
 from headwater.rest.wire import Call
 
 SCAN = 1000

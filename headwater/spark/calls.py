@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import threading
 from collections.abc import Callable
 from typing import Any
 
 from headwater.errors import TableVersionNotFoundError
-from headwater.spark import changes, stream
-from headwater.spark import scan as scans
+from headwater.spark import stream
 from headwater.spark.catalog import Connection, connect
-from headwater.spark.history import at
 from headwater.spark.jobs import JOBS
-from headwater.spark.partition_list import list_partitions
-from headwater.spark.prune import may_match
-from headwater.spark.rowlevel import commit_delta, delete_where, overwrite, overwrite_partitions
 from headwater.spark.sink import commit_batch
-from headwater.spark.tables import TableRef, open_version
+from headwater.tables import changes
+from headwater.tables import scan as scans
+from headwater.tables.handle import TableHandle
+from headwater.tables.partition_list import list_partitions
+from headwater.tables.prune import may_match
+from headwater.tables.rowlevel import commit_delta, delete_where, overwrite, overwrite_partitions
+from headwater.tables.translate import NoDataError
 
 Json = dict[str, Any]
 
@@ -35,14 +35,14 @@ def connection(call: Json) -> Connection:
         return _connections[key]
 
 
-def _table(call: Json) -> TableRef:
-    return TableRef.from_json(call["table"])
+def _table(call: Json) -> TableHandle:
+    return TableHandle.from_json(call["table"])
 
 
-def _newest(call: Json) -> TableRef:
+def _newest(call: Json) -> TableHandle:
     """The call's table at its newest version; the location is the one the query started with."""
     table = _table(call)
-    return dataclasses.replace(table, version=connection(call).open(table).version)
+    return table.at(connection(call).open(table).version)
 
 
 def _definition(call: Json) -> tuple[list[str], Json, dict[str, str], list[Json]]:
@@ -56,7 +56,7 @@ def _plan(call: Json) -> list[Json]:
 def _matching_rows(call: Json) -> int:
     """At most so many rows a scan can find, as far as partitions tell."""
     scan = scans.Scan.from_json(call["scan"])
-    return sum(fragment.num_rows for fragment in may_match(open_version(scan.table), scan.prune))
+    return sum(fragment.num_rows for fragment in may_match(scan.table.open(), scan.prune))
 
 
 def _count(call: Json) -> int:
@@ -92,7 +92,7 @@ def _overwrite_partitions(call: Json) -> int:
 
 
 def _delete_where(call: Json) -> int:
-    return delete_where(connection(call), _table(call), call["filter"], call.get("prune"))
+    return delete_where(connection(call).committer, _table(call), call["filter"], call.get("prune"))
 
 
 # Streams -------------------------------------------------------------------------------------------------------------
@@ -100,7 +100,7 @@ def _delete_where(call: Json) -> int:
 
 def _stream_initial(call: Json) -> stream.Offset:
     table = _newest(call)
-    start = stream.initial(open_version(table), call["options"])
+    start = stream.initial(table.open(), call["options"])
     _protect(call, start)
     return start
 
@@ -120,7 +120,7 @@ def _stream_latest(call: Json) -> stream.Offset:
 def _stream_plan(call: Json) -> list[Json]:
     start, end = call["start"], call["end"]
     if call["scan"].get("changes"):
-        table = dataclasses.replace(_table(call), version=end["version"])
+        table = _table(call).at(end["version"])
         return changes.plan(table, start["version"] + 1, end["version"], call["parallelism"])
     skip = stream.option(call["options"], "skipChangeCommits") == "true"
     return stream.plan(_table(call), start, end, call["parallelism"], skip, call["scan"].get("prune"))
@@ -138,8 +138,8 @@ def _protect(call: Json, offset: stream.Offset) -> None:
     if offset["version"] < 1 or stream.option(call["options"], "protect") == "false":
         return
     try:
-        open_version(at(_table(call), offset["version"]))
-    except TableVersionNotFoundError:
+        _table(call).at(offset["version"]).open()
+    except (TableVersionNotFoundError, NoDataError):
         return
     stream.move_tag(
         connection(call).open(_table(call)), stream.tag_of(stream.CONSUMER, call["checkpoint"]), offset["version"]

@@ -29,14 +29,17 @@ from lance_namespace import (
 from headwater.errors import (
     InvalidInputError,
     InvalidTableStateError,
+    TableNotFoundError,
     TableVersionNotFoundError,
     UnsupportedOperationError,
 )
+from headwater.names import ObjectId
 from headwater.rest.client import connect_rest
 from headwater.spark.columns import alter
-from headwater.spark.commit import Committer
-from headwater.spark.partitions import partitioned, partitioning
-from headwater.spark.tables import SESSION, TableRef, open_latest
+from headwater.tables.commit import Committer
+from headwater.tables.handle import SESSION, TableHandle
+from headwater.tables.partitions import partitioned, partitioning
+from headwater.tables.translate import NoDataError
 from headwater.types import lance_schema, spark_schema
 
 PAGE = 1000
@@ -94,19 +97,20 @@ class Connection:
             if not token:
                 return names
 
-    def find(self, id: list[str]) -> TableRef:
+    def find(self, id: list[str]) -> TableHandle:
         """Where the table is and who orders its versions, at no version yet."""
         answer = self.client.describe_table(DescribeTableRequest(id=id, with_table_uri=True, vend_credentials=True))
         uri = answer.table_uri or answer.location
         if not uri:
             raise InvalidTableStateError(f"The catalog gives no location for the table {'.'.join(id)!r}.")
-        return TableRef(tuple(id), uri, None, bool(answer.managed_versioning), dict(answer.storage_options or {}))
+        return _handle(id, uri, answer)
 
-    def open(self, table: TableRef) -> lance.LanceDataset:
+    def open(self, table: TableHandle) -> lance.LanceDataset:
         """The newest version, as the one who orders versions tells it."""
-        if table.managed:
-            return lance.dataset(namespace_client=self.client, table_id=list(table.id), session=SESSION)
-        return open_latest(table)
+        try:
+            return self.committer.open(table)
+        except NoDataError:
+            raise TableNotFoundError(f"The table {table.name!r} holds no data at its location.") from None
 
     def load_table(self, id: list[str], version: str | None = None, micros: int | None = None) -> dict[str, Any]:
         """What Spark needs to know of a table: pinned reference, exact schema, statistics, properties."""
@@ -116,15 +120,14 @@ class Connection:
             dataset = _travel(found, dataset, version)
         elif micros is not None:
             dataset = _travel_to(found, dataset, micros)
-        table = TableRef(found.id, found.uri, dataset.version, found.managed, found.storage_options)
-        return describe(table, dataset)
+        return describe(found.at(dataset.version), dataset)
 
     def create_table(
         self, id: list[str], schema: dict[str, Any], properties: dict[str, str], partitions: list[dict[str, Any]]
     ) -> dict[str, Any]:
         """Reserve the name and location, then commit version 1 with the schema and no rows."""
         staged = self.stage_create(id, schema, properties, partitions)
-        self.committer.create(TableRef.from_json(staged["table"]), schema_from(staged["arrow"]), [])
+        self.committer.create(TableHandle.from_json(staged["table"]), schema_from(staged["arrow"]), [])
         return self.load_table(id)
 
     def stage_create(
@@ -136,10 +139,7 @@ class Connection:
         answer = self.client.declare_table(DeclareTableRequest(id=id, location=None, properties=kept or None))
         if not answer.location:
             raise InvalidTableStateError(f"The catalog gives no location for the table {'.'.join(id)!r}.")
-        table = TableRef(
-            tuple(id), answer.location, None, bool(answer.managed_versioning), dict(answer.storage_options or {})
-        )
-        return _staged(table, arrow)
+        return _staged(_handle(id, answer.location, answer), arrow)
 
     def stage_replace(
         self, id: list[str], schema: dict[str, Any], properties: dict[str, str], partitions: list[dict[str, Any]]
@@ -148,11 +148,9 @@ class Connection:
         kept = table_properties(properties)
         arrow = partitioned(lance_schema(schema, kept), partitions).with_metadata(kept)
         found = self.find(id)
-        version = self.open(found).version
-        table = TableRef(found.id, found.uri, version, found.managed, found.storage_options)
-        return _staged(table, arrow)
+        return _staged(found.at(self.open(found).version), arrow)
 
-    def commit_staged(self, table: TableRef, arrow: str, fragments: list[dict[str, Any]]) -> int:
+    def commit_staged(self, table: TableHandle, arrow: str, fragments: list[dict[str, Any]]) -> int:
         if table.version is None:
             return self.committer.create(table, schema_from(arrow), fragments)
         return self.committer.replace(table, schema_from(arrow), fragments)
@@ -184,7 +182,13 @@ def connect(options: dict[str, str]) -> Connection:
     return Connection(lance.namespace.RestNamespace(**reached), lambda: connect_rest(reached))
 
 
-def _staged(table: TableRef, arrow: pa.Schema) -> dict[str, Any]:
+def _handle(id: list[str], uri: str, answer: Any) -> TableHandle:
+    """As a description or a declaration of the catalog tells it."""
+    options, managed = dict(answer.storage_options or {}), bool(answer.managed_versioning)
+    return TableHandle(ObjectId(tuple(id)), uri, options, managed=managed, session=SESSION)
+
+
+def _staged(table: TableHandle, arrow: pa.Schema) -> dict[str, Any]:
     return {
         "table": table.to_json(),
         "arrow": arrow.serialize().to_pybytes().hex(),
@@ -193,7 +197,7 @@ def _staged(table: TableRef, arrow: pa.Schema) -> dict[str, Any]:
     }
 
 
-def describe(table: TableRef, dataset: lance.LanceDataset) -> dict[str, Any]:
+def describe(table: TableHandle, dataset: lance.LanceDataset) -> dict[str, Any]:
     schema = dataset.schema
     stats = [fragment.metadata for fragment in dataset.get_fragments()]
     properties = {key.decode(): value.decode() for key, value in (schema.metadata or {}).items()}
@@ -250,7 +254,7 @@ def schema_from(text: str) -> pa.Schema:
     return pa.ipc.read_schema(pa.py_buffer(bytes.fromhex(text)))
 
 
-def _travel(table: TableRef, dataset: lance.LanceDataset, version: str) -> lance.LanceDataset:
+def _travel(table: TableHandle, dataset: lance.LanceDataset, version: str) -> lance.LanceDataset:
     try:
         return dataset.checkout_version(int(version) if version.isdigit() else version)
     except (ValueError, OSError):
@@ -258,7 +262,7 @@ def _travel(table: TableRef, dataset: lance.LanceDataset, version: str) -> lance
         raise TableVersionNotFoundError(f"The table {table.name!r} has no {what}.") from None
 
 
-def _travel_to(table: TableRef, dataset: lance.LanceDataset, micros: int) -> lance.LanceDataset:
+def _travel_to(table: TableHandle, dataset: lance.LanceDataset, micros: int) -> lance.LanceDataset:
     wanted = dt.datetime.fromtimestamp(micros / 1_000_000, dt.UTC)
     known = [row["version"] for row in dataset.versions() if row["timestamp"].astimezone(dt.UTC) <= wanted]
     if not known:

@@ -13,7 +13,7 @@ import lance
 import pyarrow as pa
 
 from headwater.errors import InvalidInputError, TableColumnNotFoundError, UnsupportedOperationError
-from headwater.spark.partitions import METADATA
+from headwater.tables.partitions import METADATA
 from headwater.types import arrow_field, arrow_type
 
 Field = Any

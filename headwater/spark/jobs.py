@@ -19,12 +19,12 @@ from lance.file import LanceFileSession
 from lance.optimize import Compaction, RewriteResult
 
 from headwater.errors import InvalidInputError, TableColumnNotFoundError, TableIndexAlreadyExistsError
-from headwater.spark import compact
 from headwater.spark.catalog import Connection, schema_from
-from headwater.spark.fill import commit_column, fill_fragment
-from headwater.spark.scan import Extent, divide
 from headwater.spark.stream import unread_from
-from headwater.spark.tables import TableRef, open_version
+from headwater.tables import compact
+from headwater.tables.fill import commit_column, fill_fragment
+from headwater.tables.handle import TableHandle
+from headwater.tables.scan import Extent, divide
 
 Json = dict[str, Any]
 SCALAR = ("BTREE", "BITMAP", "LABEL_LIST", "INVERTED", "NGRAM", "ZONEMAP", "BLOOMFILTER")
@@ -34,23 +34,23 @@ VECTOR = ("IVF_FLAT", "IVF_PQ", "IVF_SQ", "IVF_HNSW_SQ", "IVF_HNSW_PQ", "IVF_HNS
 
 @dataclass(frozen=True)
 class Job:
-    plan: Callable[[TableRef, Json, int], list[Json]]
-    run: Callable[[TableRef, Json], Any]
-    commit: Callable[[Connection, TableRef, Json, list[Any]], Json]
+    plan: Callable[[TableHandle, Json, int], list[Json]]
+    run: Callable[[TableHandle, Json], Any]
+    commit: Callable[[Connection, TableHandle, Json, list[Any]], Json]
 
 
-def _nothing(table: TableRef, task: Json) -> None:
+def _nothing(table: TableHandle, task: Json) -> None:
     raise InvalidInputError("This job has no tasks for executors.")
 
 
 # compact -------------------------------------------------------------------------------------------------------------
 
 
-def _plan_compact(table: TableRef, arguments: Json, parallelism: int) -> list[Json]:
+def _plan_compact(table: TableHandle, arguments: Json, parallelism: int) -> list[Json]:
     return compact.plan(table, arguments.get("target_rows") or 1 << 20)
 
 
-def _commit_compact(connection: Connection, table: TableRef, arguments: Json, results: list[Any]) -> Json:
+def _commit_compact(connection: Connection, table: TableHandle, arguments: Json, results: list[Any]) -> Json:
     dataset = connection.open(table)
     names = ("fragments_removed", "fragments_added", "files_removed", "files_added")
     if not results:
@@ -62,8 +62,8 @@ def _commit_compact(connection: Connection, table: TableRef, arguments: Json, re
 # create_index --------------------------------------------------------------------------------------------------------
 
 
-def _plan_index(table: TableRef, arguments: Json, parallelism: int) -> list[Json]:
-    dataset = open_version(table)
+def _plan_index(table: TableHandle, arguments: Json, parallelism: int) -> list[Json]:
+    dataset = table.open()
     _check_index(dataset, table, arguments)
     metadata = [fragment.metadata for fragment in dataset.get_fragments()]
     extents = [Extent(fragment.id, fragment.num_rows) for fragment in metadata if fragment.num_rows]
@@ -71,7 +71,7 @@ def _plan_index(table: TableRef, arguments: Json, parallelism: int) -> list[Json
     return [{**arguments, "fragments": part["fragments"]} for part in parts]
 
 
-def _check_index(dataset: lance.LanceDataset, table: TableRef, arguments: Json) -> None:
+def _check_index(dataset: lance.LanceDataset, table: TableHandle, arguments: Json) -> None:
     kind, column = arguments["type"].upper(), arguments["column"]
     if kind not in SCALAR + VECTOR:
         raise InvalidInputError(f"The index type {kind!r} is not known. Use one of {', '.join(SCALAR + VECTOR)}.")
@@ -86,16 +86,16 @@ def index_name(arguments: Json) -> str:
     return str(arguments.get("name") or f"{arguments['column']}_idx".replace(".", "_"))
 
 
-def _run_index(table: TableRef, task: Json) -> str:
+def _run_index(table: TableHandle, task: Json) -> str:
     kind = task["type"].upper()
     options = json.loads(task.get("options") or "{}")
-    segment = open_version(table).create_index_uncommitted(
+    segment = table.open().create_index_uncommitted(
         task["column"], kind, name=index_name(task), fragment_ids=task["fragments"], **options
     )
     return base64.b64encode(pickle.dumps(segment)).decode()
 
 
-def _commit_index(connection: Connection, table: TableRef, arguments: Json, results: list[Any]) -> Json:
+def _commit_index(connection: Connection, table: TableHandle, arguments: Json, results: list[Any]) -> Json:
     built = [pickle.loads(base64.b64decode(text)) for text in results]  # made by our own tasks of this job
     segments = _merged(table, built) if arguments["type"].upper() == "BTREE" else built
     dataset = connection.open(table)
@@ -106,18 +106,18 @@ def _commit_index(connection: Connection, table: TableRef, arguments: Json, resu
     return {"index_name": index_name(arguments), "segments": len(segments), "version": dataset.version}
 
 
-def _merged(table: TableRef, built: list[Any]) -> list[Any]:
+def _merged(table: TableHandle, built: list[Any]) -> list[Any]:
     """One segment in place of several, because a lookup asks every segment.
 
     A large table keeps them: the driver would merge alone for longer than its executors built.
     """
-    dataset = open_version(table)
+    dataset = table.open()
     if len(built) < 2 or dataset.count_rows() > MERGED_ROWS:
         return built
     return [dataset.merge_existing_index_segments(built)]
 
 
-def _remove_segments(table: TableRef, built: list[Any]) -> None:
+def _remove_segments(table: TableHandle, built: list[Any]) -> None:
     """The merged segments' own files, which no version names."""
     session = LanceFileSession(table.uri, table.storage_options or None)
     for segment in built:
@@ -128,34 +128,34 @@ def _remove_segments(table: TableRef, built: list[Any]) -> None:
 # backfill ------------------------------------------------------------------------------------------------------------
 
 
-def _plan_backfill(table: TableRef, arguments: Json, parallelism: int) -> list[Json]:
-    dataset = open_version(table)
+def _plan_backfill(table: TableHandle, arguments: Json, parallelism: int) -> list[Json]:
+    dataset = table.open()
     if arguments["column"] in dataset.schema.names:
         raise InvalidInputError(f"The table {table.name!r} has a column {arguments['column']!r} already.")
     return [{**arguments, "fragment": fragment.fragment_id} for fragment in dataset.get_fragments()]
 
 
-def _run_backfill(table: TableRef, task: Json) -> Json:
+def _run_backfill(table: TableHandle, task: Json) -> Json:
     return fill_fragment(table, task["fragment"], {task["column"]: task["expression"]})
 
 
-def _commit_backfill(connection: Connection, table: TableRef, arguments: Json, results: list[Any]) -> Json:
+def _commit_backfill(connection: Connection, table: TableHandle, arguments: Json, results: list[Any]) -> Json:
     if not results:
         dataset = connection.open(table)
         empty = arguments.get("arrow")
         dataset.add_columns(schema_from(empty) if empty else {arguments["column"]: arguments["expression"]})
         return {"fragments": 0, "version": dataset.version}
-    return {"fragments": len(results), "version": commit_column(connection, table, results)}
+    return {"fragments": len(results), "version": commit_column(connection.committer, table, results)}
 
 
 # cleanup, rollback, drop_index: the driver alone ---------------------------------------------------------------------
 
 
-def _no_tasks(table: TableRef, arguments: Json, parallelism: int) -> list[Json]:
+def _no_tasks(table: TableHandle, arguments: Json, parallelism: int) -> list[Json]:
     return []
 
 
-def _cleanup(connection: Connection, table: TableRef, arguments: Json, results: list[Any]) -> Json:
+def _cleanup(connection: Connection, table: TableHandle, arguments: Json, results: list[Any]) -> Json:
     """Versions older than so many hours go, except tagged ones and those a stream has not read.
 
     `leftovers` also removes files of jobs that never committed, whatever their age: only when no job is running.
@@ -186,13 +186,13 @@ def _older(dataset: lance.LanceDataset, age: dt.timedelta, unread: int) -> list[
     ]
 
 
-def _rollback(connection: Connection, table: TableRef, arguments: Json, results: list[Any]) -> Json:
+def _rollback(connection: Connection, table: TableHandle, arguments: Json, results: list[Any]) -> Json:
     dataset = connection.open(table).checkout_version(int(arguments["version"]))
     dataset.restore()
     return {"version": dataset.version}
 
 
-def _drop_index(connection: Connection, table: TableRef, arguments: Json, results: list[Any]) -> Json:
+def _drop_index(connection: Connection, table: TableHandle, arguments: Json, results: list[Any]) -> Json:
     dataset = connection.open(table)
     dataset.drop_index(arguments["name"])
     return {"version": dataset.version}

@@ -104,10 +104,10 @@ def _runner(
     """One task by its number, as an executor does it."""
 
     def run(number: int) -> Json:
-        from headwater.spark.fill import fill_fragment
-        from headwater.spark.tables import TableRef
+        from headwater.tables.fill import fill_fragment
+        from headwater.tables.handle import TableHandle
 
-        task, table = planned["tasks"][number], TableRef.from_json(planned["table"])
+        task, table = planned["tasks"][number], TableHandle.from_json(planned["table"])
         if function is None:
             return fill_fragment(table, task["fragment"], {task["column"]: task["expression"]})
         return fill_fragment(table, task["fragment"], filler(function, columns, field), columns, field, rows)

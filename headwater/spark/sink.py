@@ -13,11 +13,11 @@ from typing import Any
 import lance
 
 from headwater.spark.catalog import Connection
-from headwater.spark.commit import BATCH, STREAM
-from headwater.spark.history import committed
-from headwater.spark.rowlevel import overwrite
 from headwater.spark.stream import move_tag, tag_of
-from headwater.spark.tables import TableRef
+from headwater.tables.commit import BATCH, STREAM
+from headwater.tables.handle import TableHandle
+from headwater.tables.rowlevel import overwrite
+from headwater.tables.transactions import committed
 
 SINK = "headwater-sink-"
 
@@ -28,14 +28,14 @@ def committed_batch(dataset: lance.LanceDataset, stream: str) -> int:
     if tag is None:
         return -1
     for version in range(dataset.version, tag["version"] - 1, -1):
-        _, properties = committed(dataset, version)
+        properties = committed(dataset, version).properties
         if properties.get(STREAM) == stream:
             return int(properties[BATCH])
     return -1
 
 
 def commit_batch(
-    connection: Connection, table: TableRef, stream: str, batch: int, fragments: list[dict[str, Any]], truncate: bool
+    connection: Connection, table: TableHandle, stream: str, batch: int, fragments: list[dict[str, Any]], truncate: bool
 ) -> int:
     """Commit a batch once. The answer is the version it is in, or the newest one when it was there already."""
     newest = connection.open(table)
@@ -43,7 +43,7 @@ def commit_batch(
         return int(newest.version)
     move_tag(newest, tag_of(SINK, stream), newest.version, only_create=True)
     properties = {STREAM: stream, BATCH: str(batch)}
-    current = TableRef(table.id, table.uri, newest.version, table.managed, table.storage_options)
+    current = table.at(newest.version)
     if truncate:
         version = overwrite(connection.committer, current, "true", fragments, properties)
     else:

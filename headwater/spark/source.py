@@ -147,7 +147,7 @@ class TableReader(DataSourceReader):
         self._scan["filter"] = " AND ".join(taken) or None
 
     def partitions(self) -> Sequence[Part]:
-        from headwater.spark.scan import Scan, plan
+        from headwater.tables.scan import Scan, plan
 
         parts = plan(Scan.from_json(self._scan), os.cpu_count() or 2)
         return [Part(part) for part in parts] or [Part({"fragments": []})]
@@ -157,7 +157,7 @@ class TableReader(DataSourceReader):
 
 
 def _read(scan: Json, part: Json, schema: StructType) -> Iterator[pa.RecordBatch]:
-    from headwater.spark.scan import Scan, read
+    from headwater.tables.scan import Scan, read
 
     if part.get("fragments") != []:
         yield from read(Scan.from_json(scan), part, to_arrow_schema(schema, timezone="UTC"))
@@ -170,10 +170,10 @@ class TableWriter(DataSourceArrowWriter):
         self._source, self._table, self._overwrite = source, table, overwrite
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
-        from headwater.spark.tables import TableRef
-        from headwater.spark.write import write
+        from headwater.tables.handle import TableHandle
+        from headwater.tables.write import write
 
-        return Written(write(TableRef.from_json(self._table), iterator))
+        return Written(write(TableHandle.from_json(self._table), iterator))
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         operation = "overwrite" if self._overwrite else "append"
@@ -246,10 +246,10 @@ class TableStreamWriter(DataSourceStreamArrowWriter):
         self._source, self._table, self._overwrite = source, table, overwrite
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
-        from headwater.spark.tables import TableRef
-        from headwater.spark.write import write
+        from headwater.tables.handle import TableHandle
+        from headwater.tables.write import write
 
-        return Written(write(TableRef.from_json(self._table), iterator))
+        return Written(write(TableHandle.from_json(self._table), iterator))
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         self._source._call(

@@ -17,11 +17,11 @@ from typing import Any
 import lance
 
 from headwater.errors import InvalidInputError, InvalidTableStateError
-from headwater.spark.gaps import CREATED, Gap, extents, step_after
-from headwater.spark.history import APPEND, CHANGE, SAME, at, step
-from headwater.spark.prune import may_match
-from headwater.spark.scan import Extent, divide
-from headwater.spark.tables import TableRef, open_version
+from headwater.tables.gaps import CREATED, Gap, extents, step_after
+from headwater.tables.handle import TableHandle
+from headwater.tables.history import APPEND, CHANGE, SAME, step
+from headwater.tables.prune import may_match
+from headwater.tables.scan import Extent, divide
 
 Offset = dict[str, int]
 CONSUMER = "headwater-stream-"
@@ -44,7 +44,7 @@ def initial(dataset: lance.LanceDataset, options: dict[str, str]) -> Offset:
 
 
 def latest(
-    table: TableRef,
+    table: TableHandle,
     newest: int,
     start: Offset,
     options: dict[str, str],
@@ -75,8 +75,8 @@ def latest(
     return {"version": version}
 
 
-def _through_snapshot(table: TableRef, start: Offset, max_versions: int | None, max_rows: int | None) -> Offset:
-    fragments = open_version(at(table, start["version"])).get_fragments()
+def _through_snapshot(table: TableHandle, start: Offset, max_versions: int | None, max_rows: int | None) -> Offset:
+    fragments = table.at(start["version"]).open().get_fragments()
     done, rows = start["fragments"], 0
     while done < len(fragments):
         size = fragments[done].metadata.num_rows
@@ -89,12 +89,12 @@ def _through_snapshot(table: TableRef, start: Offset, max_versions: int | None, 
 
 
 def plan(
-    table: TableRef, start: Offset, end: Offset, parallelism: int, skip: bool, prune: dict[str, Any] | None = None
+    table: TableHandle, start: Offset, end: Offset, parallelism: int, skip: bool, prune: dict[str, Any] | None = None
 ) -> list[dict[str, Any]]:
     """The parts of the batch between two offsets; each names the version it is read at."""
     parts: list[dict[str, Any]] = []
     if "fragments" in start:
-        ids = [fragment.fragment_id for fragment in open_version(at(table, start["version"])).get_fragments()]
+        ids = [fragment.fragment_id for fragment in table.at(start["version"]).open().get_fragments()]
         stop = end["fragments"] if "fragments" in end else len(ids)
         parts += _parts(table, start["version"], ids[start["fragments"] : stop], parallelism, prune)
     version = start["version"]
@@ -110,7 +110,7 @@ def plan(
     return parts
 
 
-def _gap_parts(table: TableRef, gap: Gap, last: int, parallelism: int) -> list[dict[str, Any]]:
+def _gap_parts(table: TableHandle, gap: Gap, last: int, parallelism: int) -> list[dict[str, Any]]:
     """The rows of a gap. A batch that is replayed may end inside it: its own end was cleaned up since."""
     filter = gap.filter if gap.version <= last else f"{gap.filter} AND {CREATED} <= {last}"
     parts = divide(extents(table, gap, filter), parallelism, splittable=False)
@@ -118,10 +118,10 @@ def _gap_parts(table: TableRef, gap: Gap, last: int, parallelism: int) -> list[d
 
 
 def _parts(
-    table: TableRef, version: int, ids: list[int], parallelism: int, prune: dict[str, Any] | None
+    table: TableHandle, version: int, ids: list[int], parallelism: int, prune: dict[str, Any] | None
 ) -> list[dict[str, Any]]:
     wanted = set(ids)
-    metadata = may_match(open_version(at(table, version)), prune)
+    metadata = may_match(table.at(version).open(), prune)
     extents = [Extent(fragment.id, fragment.num_rows) for fragment in metadata if fragment.id in wanted]
     return [{**part, "version": version} for part in divide(extents, parallelism, splittable=False)]
 

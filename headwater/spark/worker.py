@@ -18,12 +18,12 @@ from collections.abc import Callable
 from typing import Any
 
 from headwater.errors import ErrorCode, LanceNamespaceError
-from headwater.spark import changes
-from headwater.spark import scan as scans
 from headwater.spark.calls import CALLS
-from headwater.spark.tables import TableRef
 from headwater.spark.wire import Wire
-from headwater.spark.write import rewrite, write
+from headwater.tables import changes
+from headwater.tables import scan as scans
+from headwater.tables.handle import TableHandle
+from headwater.tables.write import rewrite, write
 
 Json = dict[str, Any]
 
@@ -69,7 +69,7 @@ def _read(wire: Wire, call: Json) -> None:
 
 def _write(wire: Wire, call: Json) -> None:
     """The data first, then the answer; what is left of the data after an error is read and thrown away."""
-    table = TableRef.from_json(call["table"])
+    table = TableHandle.from_json(call["table"])
     reader = wire.receive_batches()
     if call.get("row_ids"):
         answer = _guarded(lambda: rewrite(table, reader))

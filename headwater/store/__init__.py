@@ -2,16 +2,20 @@
 
 from headwater.store.local import LocalStore, local_path, storage_error
 from headwater.store.objects import ObjectStore, memory_store
-from headwater.store.opening import is_local, open_store
+from headwater.store.opening import is_local, is_there, open_store
 from headwater.store.protocol import (
+    Abilities,
     Entry,
     KeyExistsError,
     KeyNotFoundError,
     Listing,
     PutMode,
     Store,
+    claim,
     create,
+    is_same_file,
     probe,
+    write_with,
 )
 from headwater.store.wrappers import (
     CountingStore,
@@ -19,12 +23,14 @@ from headwater.store.wrappers import (
     CrashesAtStore,
     LosesAnswerStore,
     LyingStore,
+    PlainStore,
     PrefixedStore,
     SlowStore,
     WrappedStore,
 )
 
 __all__ = [
+    "Abilities",
     "CountingStore",
     "Crash",
     "CrashesAtStore",
@@ -36,16 +42,21 @@ __all__ = [
     "LosesAnswerStore",
     "LyingStore",
     "ObjectStore",
+    "PlainStore",
     "PrefixedStore",
     "PutMode",
     "SlowStore",
     "Store",
     "WrappedStore",
+    "claim",
     "create",
     "is_local",
+    "is_same_file",
+    "is_there",
     "local_path",
     "memory_store",
     "open_store",
     "probe",
     "storage_error",
+    "write_with",
 ]

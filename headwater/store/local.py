@@ -11,11 +11,20 @@ import os
 import secrets
 import shutil
 import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from headwater.errors import InternalError, InvalidInputError, LanceNamespaceError, PermissionDeniedError
-from headwater.store.protocol import Entry, KeyExistsError, KeyNotFoundError, Listing, PutMode, check_key, check_prefix
+from headwater.store.protocol import (
+    Abilities,
+    Entry,
+    KeyExistsError,
+    KeyNotFoundError,
+    Listing,
+    PutMode,
+    check_key,
+    check_prefix,
+)
 
 TEMPORARY_SUFFIX = ".headwater-tmp"
 
@@ -25,6 +34,7 @@ class LocalStore:
 
     def __init__(self, root: str | os.PathLike[str]) -> None:
         self.root = os.path.abspath(root)
+        self.abilities = Abilities(self.root, self.link, self.move_folder, self.fill, self.prune, self.sweep)
 
     def get(self, key: str) -> bytes:
         try:
@@ -138,6 +148,13 @@ class LocalStore:
             if error.errno in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR):
                 raise KeyExistsError(new) from None
             raise storage_error(error, old) from None
+
+    def fill(self, key: str, write: Callable[[str], None]) -> None:
+        """Let `write` make the file at the key's path; it is durable afterwards."""
+        path = self._path(key)
+        self._make_folder(os.path.dirname(path), durable=True)
+        write(path)
+        self.sync([key])
 
     def prune(self, folder: str) -> None:
         """Remove the folder and those below it as far as they are empty."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 
 from headwater.errors import InvalidInputError
 from headwater.store.local import LocalStore, local_path
@@ -33,6 +34,14 @@ def open_store(uri: str, options: Mapping[str, str] | None = None) -> Store:
     raise InvalidInputError(
         f"The scheme {scheme!r} of {uri!r} is not supported: use a path, file://, memory://, s3://, gs:// or az://."
     )
+
+
+def is_there(uri: str, options: Mapping[str, str] | None = None) -> bool:
+    """Whether a root holds anything, or is a local folder, which may be empty."""
+    if is_local(uri):
+        return Path(local_path(uri)).exists()
+    found = open_store(uri, options).children()
+    return bool(found.entries or found.folders)
 
 
 def _memory(uri: str) -> Store:

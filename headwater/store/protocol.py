@@ -6,7 +6,9 @@ A key is a relative path of non-empty parts joined by `/`. The catalog's promise
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import os
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol
@@ -48,8 +50,32 @@ class KeyExistsError(Exception):
     """A put with `PutMode.CREATE` found an object at its key."""
 
 
+@dataclass(frozen=True, slots=True)
+class Abilities:
+    """What a store can do beyond bytes at keys, as values: a caller asks for them, and a wrapper passes them on.
+
+    None means that it cannot; the caller then does the same with puts, lists and deletes.
+    """
+
+    path: str | None = None
+    """The folder on local disk that the keys are relative to, for reading without a request."""
+    link: Callable[[str, str, bool], None] | None = None
+    """(old, new, durable): give a finished file a second key, or KeyExistsError and nothing changes."""
+    move_folder: Callable[[str, str], None] | None = None
+    """(old, new): give a folder another key in one step, or KeyExistsError there, KeyNotFoundError here."""
+    fill: Callable[[str, Callable[[str], None]], None] | None = None
+    """(key, write): let another library write a new file at the key's path; it is durable afterwards."""
+    prune: Callable[[str], None] | None = None
+    """(folder): remove the folder and those below it as far as they are empty."""
+    sweep: Callable[[int], int] | None = None
+    """(before_ms): remove what killed writers left half written before a time; how many there were."""
+
+
 class Store(Protocol):
     """Bytes at keys. Every backend and every wrapper is one, and passes the suite in `headwater.testing`."""
+
+    @property
+    def abilities(self) -> Abilities: ...
 
     def get(self, key: str) -> bytes:
         """All bytes at the key, or KeyNotFoundError."""
@@ -138,6 +164,46 @@ def _is_there(store: Store, key: str, data: bytes, lost: LanceNamespaceError | N
             f"The store did not answer the write of {key!r} and cannot be read now ({unreachable}). "
             "It may have landed: look before repeating it."
         ) from unreachable
+
+
+def claim(store: Store, staged: str, final: str, data: bytes | None = None, durable: bool = True) -> bool:
+    """Make the staged object the one at `final`, if there is none. True: it is ours, also after a lost answer.
+
+    `data` are the staged bytes, if the caller has them in hand.
+    """
+    link = store.abilities.link
+    if link is None:
+        return create(store, final, store.get(staged) if data is None else data)
+    try:
+        link(staged, final, durable)
+        return True
+    except KeyExistsError:
+        return is_same_file(store, staged, final)
+    except LanceNamespaceError:
+        if not is_same_file(store, staged, final):
+            raise
+        return True
+
+
+def is_same_file(store: Store, first: str, second: str) -> bool:
+    """Whether both keys are names of one file, as `link` makes them; never so on a store that cannot link."""
+    if store.abilities.link is None:
+        return False
+    found, other = store.head(first), store.head(second)
+    return found is not None and other is not None and found.etag is not None and found.etag == other.etag
+
+
+def write_with(store: Store, key: str, write: Callable[[str], None]) -> None:
+    """Let another library write a new file and put it at the key: in place where the store has a path."""
+    fill = store.abilities.fill
+    if fill is not None:
+        fill(key, write)
+        return
+    with tempfile.TemporaryDirectory(prefix="headwater-") as folder:
+        path = os.path.join(folder, key.rsplit("/", 1)[-1])
+        write(path)
+        with open(path, "rb") as file:
+            store.put(key, file.read())
 
 
 def probe(store: Store, clock: Clock, folder: str = ".headwater") -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -10,17 +11,32 @@ from dataclasses import replace
 from typing import TypeVar
 
 from headwater.errors import ServiceUnavailableError
-from headwater.store.protocol import Entry, KeyExistsError, Listing, PutMode, Store, check_prefix
+from headwater.store.protocol import Abilities, Entry, KeyExistsError, Listing, PutMode, Store, check_prefix
 
 Answer = TypeVar("Answer")
-WRITES = frozenset({"put", "put_all", "delete", "delete_tree"})
+CREATES = frozenset({"put", "link", "move_folder", "fill"})
+WRITES = CREATES | {"put_all", "delete", "delete_tree", "prune", "sweep"}
 
 
 class WrappedStore:
-    """Passes everything on; a wrapper overrides `around`, which runs each request."""
+    """Passes everything on, abilities too; a wrapper overrides `around`, which runs each request."""
 
     def __init__(self, inner: Store) -> None:
         self.inner = inner
+        self.abilities = self._forwarded(inner.abilities)
+
+    def _forwarded(self, inner: Abilities) -> Abilities:
+        """The same abilities, each of them run by `around` under its name, with the key it writes."""
+        link, move, fill, prune, sweep = inner.link, inner.move_folder, inner.fill, inner.prune, inner.sweep
+        around = self.around
+        return Abilities(
+            inner.path,
+            link and (lambda old, new, durable: around("link", new, lambda: link(old, new, durable))),
+            move and (lambda old, new: around("move_folder", new, lambda: move(old, new))),
+            fill and (lambda key, write: around("fill", key, lambda: fill(key, write))),
+            prune and (lambda folder: around("prune", folder, lambda: prune(folder))),
+            sweep and (lambda before_ms: around("sweep", "", lambda: sweep(before_ms))),
+        )
 
     def around(self, verb: str, key: str, action: Callable[[], Answer]) -> Answer:
         return action()
@@ -58,12 +74,31 @@ class WrappedStore:
         self.inner.sync(keys)
 
 
+class PlainStore(WrappedStore):
+    """Hides the abilities: a local directory is used as an object store is, by puts, lists and deletes alone."""
+
+    def _forwarded(self, inner: Abilities) -> Abilities:
+        return Abilities()
+
+
 class PrefixedStore:
     """The folder `prefix` of another store, as a store of its own."""
 
     def __init__(self, inner: Store, prefix: str) -> None:
         self.inner = inner
         self.prefix = check_prefix(prefix) + "/"
+        self.abilities = self._forwarded(inner.abilities)
+
+    def _forwarded(self, inner: Abilities) -> Abilities:
+        at, link, move, fill, prune = self.prefix, inner.link, inner.move_folder, inner.fill, inner.prune
+        return Abilities(
+            inner.path and os.path.join(inner.path, at.rstrip("/")),
+            link and (lambda old, new, durable: link(at + old, at + new, durable)),
+            move and (lambda old, new: move(at + old, at + new)),
+            fill and (lambda key, write: fill(at + key, write)),
+            prune and (lambda folder: prune(at + folder)),
+            inner.sweep,
+        )
 
     def get(self, key: str) -> bytes:
         return self.inner.get(self.prefix + key)
@@ -135,16 +170,17 @@ class SlowStore(WrappedStore):
 
 
 class LosesAnswerStore(WrappedStore):
-    """Does the chosen puts and then says it could not: `loses(key)` picks them."""
+    """Does the chosen writes of new keys and then says it could not: `loses(key)` picks them."""
 
     def __init__(self, inner: Store, loses: Callable[[str], bool]) -> None:
         super().__init__(inner)
         self.loses = loses
 
-    def put(self, key: str, data: bytes, mode: PutMode = PutMode.OVERWRITE, durable: bool = True) -> None:
-        self.inner.put(key, data, mode, durable)
-        if self.loses(key):
+    def around(self, verb: str, key: str, action: Callable[[], Answer]) -> Answer:
+        answer = action()
+        if verb in CREATES and self.loses(key):
             raise ServiceUnavailableError(f"The storage did not answer the write of {key!r}.")
+        return answer
 
 
 class Crash(BaseException):

@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
+import os
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from headwater.clock import SystemClock
 from headwater.errors import InvalidInputError
-from headwater.store import KeyExistsError, KeyNotFoundError, PutMode, Store, create, probe
+from headwater.store import (
+    KeyExistsError,
+    KeyNotFoundError,
+    PutMode,
+    Store,
+    claim,
+    create,
+    is_same_file,
+    probe,
+    write_with,
+)
 
 BAD_KEYS = ("", "/", "/a", "a/", "a//b", ".", "..", "../a", "a/../b", "a/./b", "a/..", "a\0b")
 ODD_KEYS = (
@@ -118,3 +129,64 @@ class StoreSuite:
     def test_the_probe_accepts_it_and_leaves_nothing_behind(self, store: Store) -> None:
         probe(store, SystemClock())
         assert list(store.list()) == []
+
+    def test_a_link_gives_a_file_a_second_key_once_and_only_if_it_is_free(self, store: Store) -> None:
+        link = store.abilities.link
+        if link is None:
+            return
+        store.put("staged", b"mine")
+        link("staged", "final", True)
+        assert store.get("final") == b"mine"
+        assert is_same_file(store, "staged", "final")
+        store.put("other", b"theirs")
+        with pytest.raises(KeyExistsError):
+            link("other", "final", True)
+        with pytest.raises(KeyNotFoundError):
+            link("nothing", "free", True)
+        assert store.get("final") == b"mine"
+        assert not is_same_file(store, "other", "final")
+
+    def test_of_many_claimants_exactly_one_wins_and_its_bytes_are_there(self, store: Store) -> None:
+        for number in range(8):
+            store.put(f"staged/{number}", b"writer %d" % number)
+        with ThreadPoolExecutor(8) as pool:
+            wins = list(pool.map(lambda number: claim(store, f"staged/{number}", "final"), range(8)))
+        assert sum(wins) == 1
+        assert store.get("final") == b"writer %d" % wins.index(True)
+
+    def test_a_folder_moves_in_one_step_if_the_store_can_move_it(self, store: Store) -> None:
+        move = store.abilities.move_folder
+        if move is None:
+            return
+        store.put("old/a/b", b"1")
+        store.put("taken/c", b"2")
+        with pytest.raises(KeyExistsError):
+            move("old", "taken")
+        with pytest.raises(KeyNotFoundError):
+            move("nothing", "new")
+        move("old", "deep/new")
+        assert [entry.key for entry in store.list()] == ["deep/new/a/b", "taken/c"]
+
+    def test_another_library_writes_a_file_at_a_key(self, store: Store) -> None:
+        def write(path: str) -> None:
+            with open(path, "wb") as file:
+                file.write(b"by path")
+
+        write_with(store, "deep/down/file", write)
+        assert store.get("deep/down/file") == b"by path"
+
+    def test_the_path_of_a_store_is_where_its_keys_are(self, store: Store) -> None:
+        if store.abilities.path is None:
+            return
+        store.put("a/b", b"here")
+        with open(os.path.join(store.abilities.path, "a", "b"), "rb") as file:
+            assert file.read() == b"here"
+
+    def test_pruning_removes_empty_folders_and_nothing_else(self, store: Store) -> None:
+        if store.abilities.prune is None:
+            return
+        store.put("a/b/c", b"")
+        store.put("a/d/e", b"")
+        store.delete("a/b/c")
+        store.abilities.prune("a")
+        assert store.children("a").folders == ("d",)

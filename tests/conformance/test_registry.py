@@ -12,7 +12,7 @@ from headwater.registries.compat import CompatRegistry
 from headwater.registries.listing import ListingRegistry
 from headwater.registries.manifest import ManifestRegistry
 from headwater.registry import Registry
-from headwater.store import Store, memory_store, open_store
+from headwater.store import PlainStore, Store, WrappedStore, memory_store, open_store
 from headwater.testing.registry_suite import RegistrySuite
 
 Maker = Callable[[Store, str, dict[str, str]], Registry]
@@ -34,6 +34,14 @@ def compat(store: Store, root: str, options: dict[str, str]) -> Registry:
     return CompatRegistry(ManifestRegistry(store, root, options, SystemClock()), ListingRegistry(store, SystemClock()))
 
 
+def wrapped(root: str) -> Store:
+    return WrappedStore(open_store(root))
+
+
+def plain(root: str) -> Store:
+    return PlainStore(open_store(root))
+
+
 class Reopened(RegistrySuite):
     @pytest.fixture
     def registry(self, reopen: Callable[[], Registry]) -> Registry:
@@ -41,10 +49,19 @@ class Reopened(RegistrySuite):
 
 
 class TestLocal(Reopened):
+    """Local disk as it is, behind a wrapper that passes its abilities on, and behind one that hides them."""
+
+    @pytest.fixture(params=[open_store, wrapped, plain], ids=lambda opener: opener.__name__)
+    def opener(self, request: pytest.FixtureRequest) -> Callable[[str], Store]:
+        opener: Callable[[str], Store] = request.param
+        return opener
+
     @pytest.fixture(params=[listing, early, manifest, compat], ids=lambda maker: maker.__name__)
-    def reopen(self, request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[], Registry]:
+    def reopen(
+        self, request: pytest.FixtureRequest, tmp_path: Path, opener: Callable[[str], Store]
+    ) -> Callable[[], Registry]:
         maker: Maker = request.param
-        return lambda: maker(open_store(str(tmp_path)), str(tmp_path), {})
+        return lambda: maker(opener(str(tmp_path)), str(tmp_path), {})
 
 
 class TestMemory(Reopened):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
@@ -15,17 +16,20 @@ from headwater.errors import (
     UnsupportedOperationError,
 )
 from headwater.store import (
+    Abilities,
     CountingStore,
     Crash,
     CrashesAtStore,
     LocalStore,
     LosesAnswerStore,
     LyingStore,
+    PlainStore,
     PrefixedStore,
     PutMode,
     SlowStore,
     Store,
     WrappedStore,
+    claim,
     create,
     memory_store,
     open_store,
@@ -45,13 +49,23 @@ STORES: dict[str, Callable[[Path], Store]] = {
     "loses no answer": lambda path: LosesAnswerStore(memory_store(), lambda key: False),
     "never crashes": lambda path: CrashesAtStore(LocalStore(path), step=-1),
     "wrapped": lambda path: WrappedStore(LocalStore(path)),
+    "plain": lambda path: PlainStore(LocalStore(path)),
 }
+PLAIN = ("memory", "prefixed", "counting", "slow", "loses no answer", "plain")
+"""The stores that can do no more than bytes at keys."""
 
 
 class TestStore(StoreSuite):
     @pytest.fixture(params=STORES)
     def store(self, request: pytest.FixtureRequest, tmp_path: Path) -> Store:
         return STORES[request.param](tmp_path)
+
+
+@pytest.mark.parametrize("name", STORES)
+def test_every_wrapper_has_exactly_the_abilities_of_what_it_wraps(tmp_path: Path, name: str) -> None:
+    abilities = STORES[name](tmp_path).abilities
+    found = [field.name for field in fields(abilities) if getattr(abilities, field.name) is not None]
+    assert found == ([] if name in PLAIN else [field.name for field in fields(Abilities)])
 
 
 class TestS3Store(StoreSuite):
@@ -92,6 +106,25 @@ def test_a_crash_happens_at_the_step_it_was_told_and_the_store_stays_dead() -> N
         with pytest.raises(Crash):
             store.get("1")
         assert [entry.key for entry in inner.list()] == left
+
+
+def test_a_crash_happens_at_an_ability_too(tmp_path: Path) -> None:
+    for after in (False, True):
+        inner = LocalStore(tmp_path / str(after))
+        store = CrashesAtStore(inner, step=2, after=after)
+        store.put("staged", b"1")
+        with pytest.raises(Crash):
+            claim(store, "staged", "final")
+        assert (inner.head("final") is not None) == after
+
+
+def test_a_claim_whose_answer_is_lost_is_known_to_have_landed(tmp_path: Path) -> None:
+    for inner in (LocalStore(tmp_path), memory_store()):
+        store = LosesAnswerStore(inner, lambda key: key == "final")
+        store.put("mine", b"1")
+        store.put("theirs", b"2")
+        assert claim(store, "mine", "final")
+        assert not claim(store, "theirs", "final")
 
 
 def test_requests_are_counted_by_verb() -> None:

@@ -9,7 +9,7 @@ import pytest
 from lance.namespace import DirectoryNamespace
 
 from headwater.names import ObjectId
-from headwater.namespace.handle import TableHandle
+from headwater.tables.handle import TableHandle
 from tests.data.samples import rows
 
 

@@ -28,7 +28,7 @@ from headwater.errors import (
     UnsupportedOperationError,
 )
 from headwater.namespace import data
-from headwater.namespace.handle import TableHandle
+from headwater.tables.handle import TableHandle
 from tests.data.samples import ID, ROWS, body, rows, snapshot
 
 

@@ -20,8 +20,8 @@ from headwater.errors import (
 )
 from headwater.names import ObjectId
 from headwater.namespace import data
-from headwater.namespace.data.fields import find_field, format_path, parse_path
-from headwater.namespace.handle import TableHandle
+from headwater.tables.fields import find_field, format_path, parse_path
+from headwater.tables.handle import TableHandle
 from tests.data.samples import ID, ROWS, body, rows
 
 TYPES: list[pa.DataType] = [

@@ -24,7 +24,7 @@ from headwater.errors import (
     TableVersionNotFoundError,
 )
 from headwater.namespace import data
-from headwater.namespace.handle import TableHandle
+from headwater.tables.handle import TableHandle
 from tests.data.samples import ID, ROWS, body, rows, snapshot
 
 

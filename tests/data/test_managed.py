@@ -21,7 +21,7 @@ from lance_namespace import (
 from headwater.errors import InvalidInputError, TableNotFoundError
 from headwater.names import ObjectId
 from headwater.namespace import data
-from headwater.namespace.handle import TableHandle
+from headwater.tables.handle import TableHandle
 from tests.data.samples import ID, ROWS, body, rows
 
 

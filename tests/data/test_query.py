@@ -25,7 +25,7 @@ from headwater.errors import (
 )
 from headwater.names import ObjectId
 from headwater.namespace import data
-from headwater.namespace.handle import TableHandle
+from headwater.tables.handle import TableHandle
 from tests.data.samples import ID, ROWS, answer, query, rows
 
 NEAR = [1.0, 2.0, 3.0, 4.0]

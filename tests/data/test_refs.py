@@ -10,7 +10,6 @@ from lance.namespace import DirectoryNamespace
 from lance_namespace import (
     AlterTransactionRequest,
     CountTableRowsRequest,
-    CreateMaterializedViewRequest,
     CreateTableBranchRequest,
     CreateTableTagRequest,
     DeleteFromTableRequest,
@@ -21,7 +20,6 @@ from lance_namespace import (
     InsertIntoTableRequest,
     ListTableBranchesRequest,
     ListTableTagsRequest,
-    RefreshMaterializedViewRequest,
     RestoreTableRequest,
     UpdateFieldMetadataRequest,
     UpdateTableSchemaMetadataRequest,
@@ -41,7 +39,7 @@ from headwater.errors import (
     UnsupportedOperationError,
 )
 from headwater.namespace import data
-from headwater.namespace.handle import TableHandle
+from headwater.tables.handle import TableHandle
 from tests.data.samples import ID, ROWS, body, rows, snapshot
 
 BAD_NAMES = ["", "..", ".", "../../x", "a b", "a\\b", "ä", "a..b", "x.lock", "a\0b", "a" * 300, "$", "-\n"]
@@ -267,11 +265,3 @@ def test_a_committed_transaction_does_not_change(table: TableHandle) -> None:
         alter({"setStatusAction": {"status": "bogus"}})
     with pytest.raises(UnsupportedOperationError):
         alter({"setPropertyAction": {"key": "a", "value": "b"}})
-
-
-def test_materialized_views_are_honestly_unsupported(table: TableHandle) -> None:
-    view = CreateMaterializedViewRequest(id=["v"], kind="query", source_query="x", output_schema="y")
-    with pytest.raises(UnsupportedOperationError):
-        data.create_materialized_view(table, view)
-    with pytest.raises(UnsupportedOperationError):
-        data.refresh_materialized_view(table, RefreshMaterializedViewRequest(id=["v"]))

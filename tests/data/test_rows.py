@@ -26,7 +26,7 @@ from headwater.errors import (
 )
 from headwater.namespace import data
 from headwater.namespace.data.write import parse_timeout
-from headwater.namespace.handle import TableHandle
+from headwater.tables.handle import TableHandle
 from tests.data.samples import ID, ROWS, body, rows, snapshot
 
 

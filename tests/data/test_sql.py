@@ -12,7 +12,7 @@ from lance_namespace import CountTableRowsRequest, CreateTableIndexRequest, Dele
 from headwater.errors import InvalidInputError
 from headwater.namespace import data
 from headwater.namespace.data.query import make_scanner
-from headwater.namespace.handle import TableHandle
+from headwater.tables.handle import TableHandle
 from tests.data.samples import ID, ROWS, query, snapshot
 
 
@@ -79,7 +79,7 @@ from lance_namespace import CountTableRowsRequest, UpdateTableRequest
 from headwater.errors import LanceNamespaceError
 from headwater.names import ObjectId
 from headwater.namespace import data
-from headwater.namespace.handle import TableHandle
+from headwater.tables.handle import TableHandle
 from tests.data.samples import ID, query
 from tests.data.test_sql import LONG
 table = TableHandle(ObjectId(("t",)), sys.argv[1])

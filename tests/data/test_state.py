@@ -38,8 +38,8 @@ from headwater.errors import (
 )
 from headwater.names import ObjectId
 from headwater.namespace import data
-from headwater.namespace.data.translate import clean, kind_of
-from headwater.namespace.handle import TableHandle
+from headwater.tables.handle import TableHandle
+from headwater.tables.translate import clean, kind_of
 from tests.data.samples import ID, ROWS, body, query, rows, snapshot
 
 
@@ -126,7 +126,7 @@ from lance_namespace import InsertIntoTableRequest
 from headwater.errors import InternalError
 from headwater.names import ObjectId
 from headwater.namespace import data
-from headwater.namespace.handle import TableHandle
+from headwater.tables.handle import TableHandle
 from tests.data.samples import ID, body, rows
 sent = body(rows(1000, 20000))
 table = TableHandle(ObjectId(("t",)), sys.argv[1])
@@ -172,7 +172,7 @@ def test_a_writer_that_was_overtaken_is_told_so_with_code_14(table: TableHandle)
 
 
 def test_appends_that_race_all_land(table: TableHandle) -> None:
-    first, second = data.open_table(table), data.open_table(table)
+    first, second = table.open(), table.open()
     first.insert(rows(ROWS, 1))
     second.insert(rows(ROWS + 1, 1))
     assert snapshot(table.uri)[1] == ROWS + 2

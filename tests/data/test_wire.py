@@ -14,8 +14,8 @@ from lance_namespace import InsertIntoTableRequest, MergeInsertIntoTableRequest
 
 from headwater.errors import InvalidInputError
 from headwater.namespace import data
-from headwater.namespace.data import arrow
-from headwater.namespace.handle import TableHandle
+from headwater.tables import arrow
+from headwater.tables.handle import TableHandle
 from tests.data.samples import ID, body, rows, snapshot
 
 

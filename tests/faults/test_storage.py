@@ -37,10 +37,12 @@ from headwater.store import (
     CrashesAtStore,
     LocalStore,
     LosesAnswerStore,
+    PlainStore,
     PutMode,
     Store,
     WrappedStore,
 )
+from headwater.store.wrappers import WRITES
 from headwater.testing.namespace_suite import ROWS, ipc
 from tests.faults.processes import MODES, PROCESSES, call, check_sound, perform, rows_of_manifest
 
@@ -48,7 +50,7 @@ A, T, U, NEW = ObjectId(("a",)), ObjectId(("a", "t")), ObjectId(("u",)), ObjectI
 
 
 def operations(store: Store, root: str, mode: str) -> Operations:
-    """The catalog over a store that is not LocalStore itself, so that all its requests are puts, lists and deletes."""
+    """The catalog over a wrapped store: with the abilities of local disk, or plain, as on an object store."""
     clock = SystemClock()
     manifest = ManifestRegistry(store, root, {}, clock)
     registry: Registry = manifest if mode == "V2" else CompatRegistry(manifest, ListingRegistry(store, clock))
@@ -66,6 +68,12 @@ def prepared(root: str, mode: str) -> DirectoryNamespace:
     return namespace
 
 
+BRANCHES: dict[str, Callable[[str], Store]] = {
+    "local disk": LocalStore,
+    "object store": lambda root: PlainStore(LocalStore(root)),
+}
+"""What production runs on local disk, and what it runs elsewhere, on the same folder."""
+
 STEPS: dict[str, Callable[[Operations], Any]] = {
     "create_namespace": lambda it: it.create_namespace(ObjectId(("new",)), CreateMode.CREATE, {}),
     "declare_table": lambda it: it.declare_table(ObjectId(("new",)), None, {}),
@@ -78,14 +86,15 @@ STEPS: dict[str, Callable[[Operations], Any]] = {
 
 @pytest.mark.parametrize("mode", ["V2", "compat"])
 @pytest.mark.parametrize("step", STEPS)
+@pytest.mark.parametrize("branch", BRANCHES)
 def test_a_crash_at_any_write_leaves_a_state_that_the_next_writer_can_go_on_from(
-    tmp_path: Path, step: str, mode: str
+    tmp_path: Path, step: str, mode: str, branch: str
 ) -> None:
     for write in range(1, 20):
         for after in (False, True):
             root = str(tmp_path / f"{write}-{after}")
             prepared(root, mode)
-            store = CrashesAtStore(LocalStore(root), write, after)
+            store = CrashesAtStore(BRANCHES[branch](root), write, after)
             with suppress(Crash, LanceNamespaceError):  # pylance wraps what is raised under it
                 STEPS[step](operations(store, root, mode))
             if not store.dead:
@@ -178,7 +187,7 @@ def test_a_look_up_asks_the_storage_once_when_nothing_changed(
 ) -> None:
     root = str(tmp_path)
     prepared(root, mode)
-    store = CountingStore(LocalStore(root))
+    store = CountingStore(PlainStore(LocalStore(root)))
     catalog = operations(store, root, mode)
     ask(catalog)
     store.reset()
@@ -186,15 +195,19 @@ def test_a_look_up_asks_the_storage_once_when_nothing_changed(
     assert store.counts.total() == requests, store.requests
 
 
-def test_a_commit_asks_the_storage_a_bounded_number_of_times(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("branch", "writes"), [("local disk", {"fill": 1, "put": 1}), ("object store", {"put": 2})])
+def test_a_commit_asks_the_storage_a_bounded_number_of_times(
+    tmp_path: Path, branch: str, writes: dict[str, int]
+) -> None:
     root = str(tmp_path)
     prepared(root, "V2")
-    store = CountingStore(LocalStore(root))
+    store = CountingStore(BRANCHES[branch](root))
     catalog = operations(store, root, "V2")
     catalog.create_namespace(ObjectId(("first",)), CreateMode.CREATE, {})
     store.reset()
     catalog.create_namespace(ObjectId(("second",)), CreateMode.CREATE, {})
-    assert store.counts["put"] == 2, "a data file and a manifest"
+    found = {verb: count for verb, count in store.counts.items() if verb in WRITES}
+    assert found == writes, "a data file and a manifest"
     assert store.counts.total() <= 8, store.requests
 
 

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from lance.fragment import DataFile, FragmentMetadata
 
 from headwater.errors import InvalidInputError
-from headwater.spark.partition_write import parted
-from headwater.spark.partitions import (
+from headwater.tables.partition_write import parted
+from headwater.tables.partitions import (
     Part,
     PartitionField,
     file_name,
@@ -26,7 +26,7 @@ from headwater.spark.partitions import (
     partitioning,
     parts_of,
 )
-from headwater.spark.prune import FALSE, NULL, TRUE, Column, Judge
+from headwater.tables.prune import FALSE, NULL, TRUE, Column, Judge
 
 SAFE = set(string.ascii_letters + string.digits + "-_.")
 LETTERS = "abcXYZ019 /\\.%_-=:'\"*?\x00\n\u00e9\u6f22\U0001f30a"

@@ -17,6 +17,8 @@ from tests.rest.samples import Serve
 
 @pytest.fixture
 def root(tmp_path: Path) -> str:
+    """An empty catalog: a folder that is there. One that is not there is refused by whoever only reads."""
+    (tmp_path / "lake").mkdir()
     return str(tmp_path / "lake")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import subprocess
 import sys
@@ -9,13 +10,15 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import lance_namespace
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
 
 from headwater.cli import main
 from headwater.cli.main import build_parser
-from headwater.cli.verbs import VERBS
+from headwater.cli.output import plain
+from headwater.cli.verbs import VERBS, ranges
 from headwater.errors import ERRORS
 from headwater.rest.routes import BY_OPERATION, ROUTES
 from tests.rest.processes import CHECKOUT, ServeProcess
@@ -143,7 +146,7 @@ def test_columns_tags_branches_indices_and_versions(filled: Cli) -> None:
 
 
 def test_tables_are_renamed_deregistered_registered_and_dropped(filled: Cli) -> None:
-    filled.json("rename", "prod.users", "people", "--into", "")
+    filled.json("rename", "prod.users", "people")
     location = Path(filled.json("deregister", "people")["location"]).name
     assert filled("exists", "people")[0] == 3
     filled.json("register", "people", location)
@@ -152,6 +155,45 @@ def test_tables_are_renamed_deregistered_registered_and_dropped(filled: Cli) -> 
     assert filled("drop-namespace", "prod")[0] == 4
     filled.json("drop-namespace", "prod", "--behavior", "cascade")
     assert filled("namespace-exists", "prod")[0] == 3
+
+
+def test_the_new_id_of_a_renamed_table_is_a_whole_id(filled: Cli) -> None:
+    filled.json("rename", "prod.users", "prod.people")
+    assert filled("ls", "prod")[1] == "people\n"
+    filled.json("rename", "prod.people", "top")
+    assert filled("tree")[1] == ".\n├── prod/\n└── top\n"
+    filled.json("rename", "top", "prod$people", "--delimiter", "$")
+    assert filled("rename", "prod.people", "")[0] == 5
+    assert filled("rename", "prod.people", "nowhere.people")[0] == 3
+    assert filled("ls", "prod")[1] == "people\n"
+
+
+def test_a_limit_of_nothing_shows_nothing(filled: Cli) -> None:
+    assert filled("query", "prod.users", "--limit", "0")[1] == "(no rows)\n"
+    assert filled("head", "prod.users", "--limit", "0", "--json") == (0, "", "")
+    assert filled("query", "prod.nope", "--limit", "0")[0] == 3
+    assert filled("tables", "prod", "--limit", "0")[:2] == (5, "")
+
+
+def test_creating_makes_the_namespaces_above(cli: Cli, people: str) -> None:
+    assert cli("create", "a.b.users", people)[0] == 0
+    assert cli("declare", "c.d.later")[0] == 0
+    assert cli("create-namespace", "e.f")[0] == 0
+    assert cli("create-namespace", "e.f")[0] == 4
+    assert cli("insert", "nope.users", people)[0] == 3
+    names = [word for word in cli("tree")[1].split() if word[0] not in "├│└"]
+    assert names == [".", "a/", "b/", "users", "c/", "d/", "later", "e/", "f/"]
+
+
+def test_storage_options_are_shown_by_name_only() -> None:
+    secret = {"storage_options": {"region": "eu", "secret_access_key": "canary"}}
+    answers: list[Any] = [secret, [secret], {"results": [{"create_table": secret}]}]
+    answers += [lance_namespace.DescribeTableResponse.from_dict({"location": "x", **secret})]
+    for answer in answers:
+        shown = json.dumps(plain(answer))
+        assert "secret_access_key" in shown
+        assert "canary" not in shown
+        assert "eu" not in shown
 
 
 @pytest.mark.parametrize(
@@ -245,3 +287,40 @@ def test_the_command_line_works_on_a_served_catalog_too(
         assert answer.json() == {"tables": ["a$t"]}
         capsys.readouterr()
         assert remote.json("tables", "a", "--property", f"headers.x-api-key={key}") == {"tables": ["t"]}
+
+
+@pytest.mark.parametrize(
+    ("said", "meant"),
+    [
+        ("3", [(3, 4)]),
+        ("1-5", [(1, 6)]),
+        ("7-", [(7, -1)]),
+        ("0-", [(0, -1)]),
+        ("1-3,5,9-", [(1, 4), (5, 6), (9, -1)]),
+    ],
+)
+def test_ranges_of_versions_can_be_said_on_the_command_line(said: str, meant: list[tuple[int, int]]) -> None:
+    assert ranges(said) == [{"start_version": start, "end_version": end} for start, end in meant]
+
+
+@pytest.mark.parametrize("said", ["", "-3", "x", "1-x", "1,,2", "1-2-3"])
+def test_what_is_no_range_of_versions_is_refused(said: str) -> None:
+    with pytest.raises(argparse.ArgumentTypeError):
+        ranges(said)
+
+
+def test_every_version_but_the_newest_can_be_deleted_by_ranges(filled: Cli, people: str) -> None:
+    filled("insert", "prod.users", people)
+    filled("insert", "prod.users", people)
+    assert filled("delete-versions", "prod.users", "1,2")[0] == 0
+    assert [item["version"] for item in filled.json("versions", "prod.users")["versions"]] == [3]
+
+
+def test_disk_is_freed_from_the_command_line(filled: Cli, people: str) -> None:
+    filled("insert", "prod.users", people, "--mode", "overwrite")
+    assert filled("clean-up", "prod.users")[0] == 5
+    done = filled.json("clean-up", "prod.users", "--keep-versions", "1", "--grace-seconds", "0")
+    assert (done["manifests"], done["bytes"] > 0) == (1, True)
+    filled("insert", "prod.users", people)
+    assert filled.json("optimize", "prod.users")["fragments_removed"] == 2
+    assert filled("optimize", "prod.none")[0] == 3

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import argparse
 import re
+import shlex
 from pathlib import Path
 
 from headwater.cli.main import build_parser
 from headwater.cli.verbs import VERBS
 from headwater.errors import ERRORS
-from headwater.rest.access import ROLES
+from headwater.rest.auth.access import ROLES
 from headwater.rest.extensions import EXTENSIONS
 from headwater.rest.metrics import HELP
+from headwater.rest.routes import ROUTES, Match, RouteTable
 from headwater.rest.settings import Limits
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -38,6 +40,18 @@ def test_extensions_metrics_and_roles_are_on_the_page() -> None:
     assert listed == {extension.route.path for extension in EXTENSIONS}
     assert set(re.findall(r"headwater_[a-z_]+", REST)) == set(HELP)
     assert set(re.findall(r"^\| (\w+) \| (?:describe|also)", REST, re.MULTILINE)) == set(ROLES)
+
+
+def test_every_curl_line_names_a_route_and_its_verb() -> None:
+    readme = (DOCS.parent / "README.md").read_text()
+    lines = re.findall(r"^curl .*$", readme + REST, re.MULTILINE)
+    assert len(lines) >= 5
+    for line in lines:
+        named = re.search(r"-X (\w+)", line)
+        verb = named[1] if named else "POST" if " -d " in line or "--data" in line else "GET"
+        url = next(word for word in shlex.split(line) if "/v1/" in word)
+        path = url[url.index("/v1/") :].partition("?")[0]
+        assert isinstance(RouteTable(ROUTES).find(path, verb), Match), line
 
 
 def test_limits_on_the_page_are_the_defaults() -> None:

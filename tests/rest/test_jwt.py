@@ -24,8 +24,8 @@ from headwater import DirectoryNamespace
 from headwater.clock import SystemClock
 from headwater.errors import InvalidInputError, ServiceUnavailableError
 from headwater.names import ROOT, ObjectId
-from headwater.rest.access import Grant
-from headwater.rest.jwt import JwtVerifier, grants_of
+from headwater.rest.auth.access import Grant
+from headwater.rest.auth.jwt import JwtVerifier, grants_of
 from headwater.rest.routes import Role
 from headwater.rest.settings import JwtSettings, Settings
 from tests.rest.samples import Serve

@@ -14,9 +14,9 @@ from headwater import DirectoryNamespace
 from headwater.clock import SystemClock
 from headwater.errors import InvalidInputError, UnauthenticatedError
 from headwater.names import ROOT, ObjectId
-from headwater.rest.access import Caller, Grant
-from headwater.rest.gate import FRESH_MS
-from headwater.rest.keys import create_key, list_keys, revoke_key
+from headwater.rest.auth.access import Caller, Grant
+from headwater.rest.auth.gate import FRESH_MS
+from headwater.rest.auth.keys import create_key, list_keys, revoke_key
 from headwater.rest.routes import Role
 from headwater.rest.server import create_app, start_in_thread
 from headwater.rest.settings import Limits, Settings

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from headwater.names import ROOT, ObjectId
 from headwater.paging import page
 from headwater.rest import listing
-from headwater.rest.access import Caller, Grant
+from headwater.rest.auth.access import Caller, Grant
 from headwater.rest.listing import list_visible
 from headwater.rest.routes import BY_OPERATION, Role
 from headwater.rest.wire import Call

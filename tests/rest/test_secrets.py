@@ -12,7 +12,7 @@ from lance_namespace import LanceNamespace
 from headwater import DirectoryNamespace, connect
 from headwater.clock import SystemClock
 from headwater.errors import PermissionDeniedError
-from headwater.rest.keys import create_key
+from headwater.rest.auth.keys import create_key
 from headwater.rest.server import start_in_thread
 from headwater.rest.settings import Settings
 from headwater.testing.namespace_suite import ROWS, ipc

@@ -16,7 +16,7 @@ import pytest
 
 from headwater import DirectoryNamespace
 from headwater.clock import SystemClock
-from headwater.rest.keys import create_key
+from headwater.rest.auth.keys import create_key
 from tests.rest.processes import ServeProcess
 from tests.rest.samples import PEOPLE, ipc
 
@@ -36,6 +36,7 @@ def test_it_prints_one_line_with_the_url_once_it_answers_and_stops_cleanly(root:
 
 
 def test_a_profile_names_what_to_serve(tmp_path: Path) -> None:
+    (tmp_path / "here").mkdir()
     (tmp_path / "headwater.toml").write_text('[catalog.lake]\nroot = "./here"\n')
     with ServeProcess("lake", "--port", "0", cwd=tmp_path) as server:
         assert httpx.post(f"{server.url}/v1/namespace/a/create", json={}).status_code == 200
@@ -188,6 +189,7 @@ def test_every_acknowledged_write_is_there_after_the_server_is_killed(root: str,
 
 
 def test_a_profile_may_say_which_tokens_are_believed(tmp_path: Path) -> None:
+    (tmp_path / "here").mkdir()
     (tmp_path / "jwks.json").write_text('{"keys": []}')
     (tmp_path / "headwater.toml").write_text(
         '[catalog.lake]\nroot = "./here"\njwt_issuer = "https://issuer.example"\njwt_audience = "lake"\n'

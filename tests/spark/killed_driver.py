@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from headwater.spark import worker
-from headwater.spark.commit import Committer
+from headwater.tables.commit import Committer
 
 _commit = Committer._commit
 _write = worker.write  # type: ignore[attr-defined]

@@ -11,10 +11,11 @@ import pyarrow as pa
 import pytest
 
 from headwater.errors import LanceNamespaceError, TableVersionNotFoundError
+from headwater.names import ObjectId
 from headwater.spark import stream
-from headwater.spark.gaps import next_row_id
-from headwater.spark.scan import Scan, read
-from headwater.spark.tables import TableRef
+from headwater.tables.gaps import next_row_id
+from headwater.tables.handle import TableHandle
+from headwater.tables.scan import Scan, read
 from headwater.types import spark_schema
 
 SCHEMA = pa.schema([("id", pa.int64()), ("n", pa.int64())])
@@ -24,7 +25,7 @@ class Reader:
     """A stream as Spark drives it: an offset, a tag at the last version read, and the ids it has emitted."""
 
     def __init__(self, path: Path, tagged: bool = True) -> None:
-        self.table = TableRef(("t",), str(path), 1)
+        self.table = TableHandle(ObjectId(("t",)), str(path), version=1)
         self.tagged = tagged
         self.offset: stream.Offset = {"version": 1}
         self.seen: list[int] = []

@@ -13,10 +13,11 @@ import pytest
 from lance.lance import bytes_read_counter
 from pyspark.sql import DataFrame, SparkSession
 
-from headwater.spark import nested
-from headwater.spark import scan as scans
-from headwater.spark.scan import Scan
-from headwater.spark.tables import TableRef
+from headwater.names import ObjectId
+from headwater.tables import nested
+from headwater.tables import scan as scans
+from headwater.tables.handle import TableHandle
+from headwater.tables.scan import Scan
 
 PAIR = "STRUCT<a: INT, b: STRING>"
 DEEP = "STRUCT<p: DOUBLE, q: STRING, d: STRUCT<u: DATE, w: BINARY>>"
@@ -155,7 +156,7 @@ def test_a_part_holds_the_same_rows_whatever_fields_are_asked_for(tmp_path: Path
     dataset.insert(values(chance, 100), **options)
     dataset = lance.dataset(uri)
     assert {bool(fragment.num_deletions) for fragment in dataset.get_fragments()} == {False, True}
-    table = TableRef(("t",), uri, dataset.version)
+    table = TableHandle(ObjectId(("t",)), uri, version=dataset.version)
     parts: list[dict[str, Any]] = [{}, *({"fragments": [f.fragment_id]} for f in dataset.get_fragments())]
     parts += [{**part, "offset": 20, "limit": 31} for part in parts[1:]]
     for filter in (None, "id < 90", "s.x = 1 OR s.y IS NULL", "id IN (5, 77, 149)", "id = 10000"):
@@ -171,7 +172,9 @@ def test_a_part_holds_the_same_rows_whatever_fields_are_asked_for(tmp_path: Path
 def test_a_limit_takes_no_more_rows_than_asked_for(tmp_path: Path) -> None:
     dataset = lance.write_dataset(values(random.Random(1), 100), str(tmp_path / "t.lance"), max_rows_per_file=40)
     for filter in (None, "id > 10"):
-        scan = Scan(TableRef(("t",), dataset.uri, 1), ("s",), filter, limit=55, fields={"s": {"x": None}})
+        scan = Scan(
+            TableHandle(ObjectId(("t",)), dataset.uri, version=1), ("s",), filter, limit=55, fields={"s": {"x": None}}
+        )
         part: dict[str, Any] = {"fragments": [0, 1, 2]}
         assert sum(batch.num_rows for batch in scans.read(scan, part)) == 55
 
@@ -184,7 +187,7 @@ def test_fields_that_are_not_asked_for_are_neither_read_nor_sent(tmp_path: Path)
         [pa.array(range(rows)), text], ["x", "y"], mask=pa.array([number % 3 == 0 for number in range(rows)])
     )
     dataset = lance.write_dataset(pa.table({"s": struct}), str(tmp_path / "t.lance"))
-    scan = Scan(TableRef(("t",), dataset.uri, 1), ("s",), "s.x != 7", fields={"s": {"x": None}})
+    scan = Scan(TableHandle(ObjectId(("t",)), dataset.uri, version=1), ("s",), "s.x != 7", fields={"s": {"x": None}})
     assert scans.output_schema(scan).field("s").type == pa.struct([("x", pa.int64())])
     before = bytes_read_counter()
     sent = list(scans.read(scan, {"fragments": [0]}))
@@ -201,7 +204,7 @@ def test_fields_are_read_from_among_deleted_rows(tmp_path: Path) -> None:
     dataset = lance.write_dataset(pa.table({"id": pa.array(range(rows)), "s": struct}), str(tmp_path / "t.lance"))
     dataset.delete("id = 5 OR id = 100005")
     for filter in (None, "id >= 50000 AND id < 60000"):
-        scan = Scan(TableRef(("t",), dataset.uri, 2), ("s",), filter, fields={"s": {"x": None}})
+        scan = Scan(TableHandle(ObjectId(("t",)), dataset.uri, version=2), ("s",), filter, fields={"s": {"x": None}})
         read: Any = pa.Table.from_batches(scans.read(scan, {"fragments": [0]})).column("s").combine_chunks()
         expected = [row for row in range(rows) if row not in (5, 100005)] if filter is None else range(50000, 60000)
         assert read.field("x").to_pylist() == list(expected)

@@ -10,24 +10,25 @@ import pyarrow as pa
 import pytest
 from lance.optimize import Compaction, RewriteResult
 
-from headwater.spark import compact
-from headwater.spark.commit import fragment_from
-from headwater.spark.partitions import partitioned, parts_of
-from headwater.spark.prune import may_match
-from headwater.spark.scan import Scan, count, plan, read
-from headwater.spark.tables import TableRef, open_version
-from headwater.spark.write import write
+from headwater.names import ObjectId
+from headwater.tables import compact
+from headwater.tables.commit import fragment_from
+from headwater.tables.handle import TableHandle
+from headwater.tables.partitions import partitioned, parts_of
+from headwater.tables.prune import may_match
+from headwater.tables.scan import Scan, count, plan, read
+from headwater.tables.write import write
 
 KINDS: dict[str, Any] = {"k": pa.string(), "id": pa.int64(), "price": pa.decimal128(9, 2)}
 SCHEMA = partitioned(pa.schema(KINDS), [{"column": "k", "transform": "identity"}])
 
 
 @pytest.fixture(params=["disk", "s3"])
-def table(request: pytest.FixtureRequest, tmp_path: Path) -> TableRef:
+def table(request: pytest.FixtureRequest, tmp_path: Path) -> TableHandle:
     if request.param == "disk":
-        return TableRef(("t",), f"file://{tmp_path}/a%24b%2524%20%C3%BC/t")
+        return TableHandle(ObjectId(("t",)), f"file://{tmp_path}/a%24b%2524%20%C3%BC/t")
     root, options = request.getfixturevalue("s3_root"), request.getfixturevalue("s3_options")
-    return TableRef(("t",), f"{root}/t", storage_options=options)
+    return TableHandle(ObjectId(("t",)), f"{root}/t", storage_options=options)
 
 
 def batch(start: int) -> list[pa.RecordBatch]:
@@ -35,24 +36,24 @@ def batch(start: int) -> list[pa.RecordBatch]:
     return pa.table(rows).cast(SCHEMA).to_batches()
 
 
-def commit(table: TableRef, operation: Any) -> TableRef:
+def commit(table: TableHandle, operation: Any) -> TableHandle:
     options: dict[str, Any] = {"read_version": table.version, "storage_options": table.storage_options or None}
     done = lance.LanceDataset.commit(table.uri, operation, enable_stable_row_ids=True, **options)
-    return TableRef(table.id, table.uri, done.version, False, table.storage_options)
+    return table.at(done.version)
 
 
-def test_files_are_named_read_skipped_counted_and_compacted_by_partition(table: TableRef) -> None:
+def test_files_are_named_read_skipped_counted_and_compacted_by_partition(table: TableHandle) -> None:
     written = write(table, batch(0), SCHEMA.serialize().to_pybytes().hex())
     table = commit(table, lance.LanceOperation.Overwrite(SCHEMA, [fragment_from(each) for each in written]))
     table = commit(table, lance.LanceOperation.Append([fragment_from(each) for each in write(table, batch(30))]))
     results = [RewriteResult.from_json(compact.run(table, task)) for task in compact.plan(table, 1000)]
-    assert Compaction.commit(open_version(table), results).fragments_added == 3
-    table = TableRef(table.id, table.uri, None, False, table.storage_options)
-    fragments = [fragment.metadata for fragment in open_version(table).get_fragments()]
+    assert Compaction.commit(table.open(), results).fragments_added == 3
+    table = table.at(None)
+    fragments = [fragment.metadata for fragment in table.open().get_fragments()]
     assert {part.value for each in fragments for part in parts_of(each)} == {"k/0", "k/1", "k/2"}
     prune = {"op": "=", "args": [{"column": "k"}, {"literal": "k/1"}]}
     scan = Scan(table, ("id",), "k = 'k/1'", prune=prune)
-    assert len(may_match(open_version(table), prune)) == 1
+    assert len(may_match(table.open(), prune)) == 1
     found: list[Any] = [
         id for part in plan(scan, 2) for rows in read(scan, part) for id in rows.column("id").to_pylist()
     ]
@@ -60,7 +61,7 @@ def test_files_are_named_read_skipped_counted_and_compacted_by_partition(table: 
     assert count(scan) == 20
 
 
-def test_a_task_without_rows_and_batches_without_rows_make_no_file(table: TableRef) -> None:
+def test_a_task_without_rows_and_batches_without_rows_make_no_file(table: TableHandle) -> None:
     empty = batch(0)[0].slice(0, 0)
     assert write(table, [], SCHEMA.serialize().to_pybytes().hex()) == []
     assert write(table, [empty, empty], SCHEMA.serialize().to_pybytes().hex()) == []

@@ -17,8 +17,8 @@ from lance.optimize import Compaction
 from pyspark.errors import AnalysisException, IllegalArgumentException, UnsupportedOperationException
 from pyspark.sql import DataFrame, SparkSession
 
-from headwater.spark.partition_write import parted
-from headwater.spark.partitions import PartitionField, field_ids, key_of, parts_of
+from headwater.tables.partition_write import parted
+from headwater.tables.partitions import PartitionField, field_ids, key_of, parts_of
 
 REGIONS = ["eu", "us", "a/b", "../../x", "%2F", "x=1,y", "Ünï 漢", "", "it's", "r" * 300, None]
 ATOMS = (

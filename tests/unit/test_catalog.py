@@ -17,6 +17,7 @@ USERS = pa.table({"id": [1, 2], "name": ["Ada", "Grace"]})
 
 @pytest.fixture
 def catalog(tmp_path: Path) -> Catalog:
+    (tmp_path / "lake").mkdir()
     return Catalog(str(tmp_path / "lake"))
 
 

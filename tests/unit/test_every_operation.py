@@ -129,3 +129,11 @@ def test_an_operation_ends_in_an_answer_or_a_named_error_and_is_supported_where_
             unsupported.add(operation)
     expected = EXPECTED_UNSUPPORTED if mode not in ("V1", "early") else EXPECTED_UNSUPPORTED | FLAT
     assert unsupported <= expected, unsupported - expected
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("id", [["no"], ["no", "such"], []])
+def test_a_view_is_unsupported_whether_or_not_something_has_its_name(tmp_path: Path, mode: str, id: list[str]) -> None:
+    namespace = DirectoryNamespace(root=str(tmp_path), **MODES[mode])
+    assert ask(namespace, "create_materialized_view", {"id": id}) == 0
+    assert ask(namespace, "refresh_materialized_view", {"id": id}) == 0

@@ -7,8 +7,10 @@ from pathlib import Path
 
 PACKAGE = Path(__file__).parents[2] / "headwater"
 LAYERS = (
-    ("errors", "clock", "names", "paging", "protobuf", "model", "registry", "types", "store"),
+    ("errors", "clock", "names", "paging", "protobuf", "model", "registry", "types", "store", "turns"),
     ("metastore",),
+    ("tables",),
+    ("streams",),
     ("registries",),
     ("namespace",),
     ("rest", "client", "web"),

@@ -15,8 +15,8 @@ from headwater.errors import (
     TableVersionNotFoundError,
 )
 from headwater.namespace.directory import DirectoryNamespace
-from headwater.registries.layout import manifest_name
 from headwater.store import CountingStore
+from headwater.tables.layout import manifest_name
 from tests.versions.samples import KINDS, MANAGED, files, folder_of, make, numbers, open_kind, opened, stage
 
 
@@ -239,3 +239,25 @@ def test_whether_the_catalog_manages_versions_is_told_to_clients(catalog: Direct
     assert bool(call(catalog, "describe_table", id=["t"]).managed_versioning) == (kind in MANAGED)
     declared = call(catalog, "declare_table", id=["d"])
     assert bool(declared.managed_versioning) == (kind in MANAGED)
+
+
+MISSING: dict[str, dict[str, Any]] = {
+    "describe_table": {},
+    "table_exists": {},
+    "count_table_rows": {},
+    "restore_table": {},
+    "query_table": {"k": 1, "vector": {}},
+    "describe_table_version": {},
+    "create_table_tag": {"tag": "x"},
+}
+
+
+def test_a_version_that_is_not_there_is_named_as_such_by_every_operation(catalog: DirectoryNamespace) -> None:
+    make(catalog, versions=3)
+    call(catalog, "batch_delete_table_versions", id=["t"], ranges=[{"start_version": 1, "end_version": 2}])
+    for version in (1, 9, 2**62):
+        for operation, request in MISSING.items():
+            with pytest.raises(TableVersionNotFoundError, match=f"has no version {version}"):
+                call(catalog, operation, id=["t"], version=version, **request)
+        with pytest.raises(TableVersionNotFoundError):
+            call(catalog, "create_table_branch", id=["t"], name="x", from_version=version)

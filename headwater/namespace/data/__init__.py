@@ -1,15 +1,11 @@
 """The data operations of a namespace over pylance: rows, indices, columns, tags, branches, metadata.
 
-    operations (facade) -> data.<operation>(TableHandle, request) -> pylance
-                               |  opening      versions and branches
-                               |  arrow, wire  bodies in, answers out
-                               |  translate    pylance's errors -> headwater/errors.py
+    operations (facade) -> data.<operation>(TableHandle, request) -> headwater/tables -> pylance
 
 One function per operation, named as in `lance_namespace.LanceNamespace`. `insert_reader`, `merge_insert_reader` and
 `query_batches` are the same operations on streams of record batches.
 """
 
-from headwater.namespace.data import arrow
 from headwater.namespace.data.columns import (
     alter_table_add_columns,
     alter_table_alter_columns,
@@ -25,7 +21,6 @@ from headwater.namespace.data.indices import (
     list_table_indices,
 )
 from headwater.namespace.data.metadata import restore_table, update_field_metadata, update_table_schema_metadata
-from headwater.namespace.data.opening import open_table
 from headwater.namespace.data.query import (
     analyze_table_query_plan,
     count_table_rows,
@@ -46,11 +41,8 @@ from headwater.namespace.data.refs import (
 from headwater.namespace.data.schema import schema_to_json, type_from_json
 from headwater.namespace.data.transactions import (
     alter_transaction,
-    create_materialized_view,
     describe_transaction,
-    refresh_materialized_view,
 )
-from headwater.namespace.data.translate import translating
 from headwater.namespace.data.write import (
     Written,
     delete_from_table,
@@ -61,6 +53,8 @@ from headwater.namespace.data.write import (
     update_table,
     write_new,
 )
+from headwater.tables import arrow
+from headwater.tables.translate import translating
 
 __all__ = [
     "DataFacts",
@@ -73,7 +67,6 @@ __all__ = [
     "analyze_table_query_plan",
     "arrow",
     "count_table_rows",
-    "create_materialized_view",
     "create_table_branch",
     "create_table_index",
     "create_table_scalar_index",
@@ -95,10 +88,8 @@ __all__ = [
     "list_table_tags",
     "merge_insert_into_table",
     "merge_insert_reader",
-    "open_table",
     "query_batches",
     "query_table",
-    "refresh_materialized_view",
     "restore_table",
     "schema_to_json",
     "translating",

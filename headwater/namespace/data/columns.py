@@ -28,13 +28,13 @@ from headwater.errors import (
     TableSchemaValidationError,
     UnsupportedOperationError,
 )
-from headwater.namespace.data.fields import SYSTEM_COLUMNS, require_field
 from headwater.namespace.data.models import AddColumnsEntry, AlterColumnsEntry
-from headwater.namespace.data.opening import open_table, transaction_id
 from headwater.namespace.data.schema import text_metadata, type_from_json
-from headwater.namespace.data.sql import check_sql
-from headwater.namespace.data.translate import translating
-from headwater.namespace.handle import TableHandle
+from headwater.tables.fields import SYSTEM_COLUMNS, require_field
+from headwater.tables.handle import TableHandle
+from headwater.tables.sql import check_sql
+from headwater.tables.transactions import transaction_id
+from headwater.tables.translate import translating
 
 COMPUTED = "headwater.computed"
 """The field metadata key that holds a computed column's expression."""
@@ -49,7 +49,7 @@ def alter_table_add_columns(table: TableHandle, request: AlterTableAddColumnsReq
     kinds = {_check_entry(entry) for entry in entries}
     if len(kinds) > 1:
         raise InvalidInputError("new_columns mixes expression and computed columns: add them in two requests.")
-    dataset = open_table(table, branch=request.branch)
+    dataset = table.open(branch=request.branch)
     _check_new_names(dataset, [entry.name for entry in entries])
     with translating(table, "add columns to"):
         if kinds == {"expression"}:
@@ -114,7 +114,7 @@ def alter_table_alter_columns(
     """AlterTableAlterColumns, all in one commit: errors 0, 12 column, 13 InvalidInput, 14, 19, 20 schema, 22 branch."""
     entries = list(request.alterations or [])
     _check_count("alterations", len(entries))
-    dataset = open_table(table, branch=request.branch)
+    dataset = table.open(branch=request.branch)
     changes = [_alteration(dataset.schema, entry) for entry in entries]
     if len({change["path"] for change in changes}) < len(changes):
         raise InvalidInputError("alterations names a column twice: put its changes into one entry.")
@@ -146,7 +146,7 @@ def alter_table_drop_columns(
 ) -> AlterTableDropColumnsResponse:
     """AlterTableDropColumns, all in one commit: errors 12 column, 13 InvalidInput, 14, 19, 22 branch."""
     _check_count("columns", len(request.columns or []))
-    dataset = open_table(table, branch=request.branch)
+    dataset = table.open(branch=request.branch)
     paths = list(dict.fromkeys(require_field(dataset.schema, path)[0] for path in request.columns))
     if set(dataset.schema.names) <= set(paths):
         raise InvalidInputError("A table keeps at least one column: drop the table instead.")
@@ -163,7 +163,7 @@ def alter_table_backfill_columns(
     Without `where`, the rows still empty are filled. The options that tune a cluster have nothing to tune here.
     """
     where = check_sql("where", request.where)
-    dataset = open_table(table, branch=request.branch)
+    dataset = table.open(branch=request.branch)
     column, field = require_field(dataset.schema, request.column)
     expression = (text_metadata(field.metadata) or {}).get(COMPUTED)
     if expression is None:

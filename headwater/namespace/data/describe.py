@@ -10,11 +10,10 @@ from lance_namespace import GetTableStatsRequest, GetTableStatsResponse
 
 from headwater.errors import InvalidInputError
 from headwater.namespace.data.models import FragmentStats, FragmentSummary, JsonArrowSchema, TableBasicStats
-from headwater.namespace.data.opening import open_table
 from headwater.namespace.data.refs import tag_version
 from headwater.namespace.data.schema import schema_to_json
-from headwater.namespace.data.translate import translating
-from headwater.namespace.handle import TableHandle
+from headwater.tables.handle import TableHandle
+from headwater.tables.translate import translating
 
 SMALL_FRAGMENT_ROWS = 100_000
 
@@ -42,7 +41,7 @@ def describe_data(
         if version is not None or branch is not None:
             raise InvalidInputError("tag cannot be used together with version or branch.")
         version, branch = tag_version(table, tag)
-    dataset = open_table(table, version, branch)
+    dataset = table.open(version, branch)
     if not load_detailed_metadata:
         return DataFacts(dataset.version)
     with translating(table, "describe"):
@@ -63,7 +62,7 @@ def basic_stats(dataset: lance.LanceDataset) -> TableBasicStats:
 
 def get_table_stats(table: TableHandle, request: GetTableStatsRequest) -> GetTableStatsResponse:
     """GetTableStats: rows and fragment lengths count what is not deleted. Errors 19, 22 branch."""
-    dataset = open_table(table, branch=request.branch)
+    dataset = table.open(branch=request.branch)
     with translating(table, "read the statistics of"):
         lengths = sorted(fragment.metadata.num_rows for fragment in dataset.get_fragments())
         return GetTableStatsResponse(

@@ -18,7 +18,6 @@ from lance.query import (
 )
 
 from headwater.errors import InvalidInputError
-from headwater.namespace.data.fields import require_field
 from headwater.namespace.data.models import BooleanQuery as BooleanModel
 from headwater.namespace.data.models import BoostQuery as BoostModel
 from headwater.namespace.data.models import (
@@ -27,6 +26,7 @@ from headwater.namespace.data.models import (
 )
 from headwater.namespace.data.models import MatchQuery as MatchModel
 from headwater.namespace.data.models import PhraseQuery as PhraseModel
+from headwater.tables.fields import require_field
 
 MAX_QUERY_DEPTH = 16
 MAX_CLAUSES = 1024

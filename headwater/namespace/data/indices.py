@@ -20,13 +20,13 @@ from lance_namespace import (
 )
 
 from headwater.errors import InvalidInputError, TableIndexAlreadyExistsError, TableIndexNotFoundError
-from headwater.namespace.data.fields import require_field
 from headwater.namespace.data.models import IndexContent
-from headwater.namespace.data.opening import open_table, transaction_id
 from headwater.namespace.data.query import DISTANCES, dimension
-from headwater.namespace.data.translate import translating
-from headwater.namespace.handle import TableHandle
 from headwater.paging import page
+from headwater.tables.fields import require_field
+from headwater.tables.handle import TableHandle
+from headwater.tables.transactions import transaction_id
+from headwater.tables.translate import translating
 
 FULL_TEXT = ("FTS", "INVERTED")
 SCALAR = ("BTREE", "BITMAP", "LABEL_LIST", "NGRAM", "ZONEMAP", "BLOOMFILTER", "RTREE", *FULL_TEXT)
@@ -55,7 +55,7 @@ def create_table_scalar_index(table: TableHandle, request: CreateTableIndexReque
 def _create(table: TableHandle, request: CreateTableIndexRequest, allowed: tuple[str, ...]) -> str | None:
     kind = index_type(request.index_type, allowed)
     check_options(request)
-    dataset = open_table(table, branch=request.branch)
+    dataset = table.open(branch=request.branch)
     column, field = require_field(dataset.schema, request.column)
     _check_name(dataset, request.name, column)
     with translating(table, f"create a {kind} index on"):
@@ -128,7 +128,7 @@ def sub_vectors(size: int) -> int:
 
 def list_table_indices(table: TableHandle, request: ListTableIndicesRequest) -> ListTableIndicesResponse:
     """ListTableIndices: errors 11 version, 13 InvalidInput, 19, 22 branch. Pages by index name."""
-    dataset = open_table(table, request.version, request.branch)
+    dataset = table.open(request.version, request.branch)
     with translating(table, "list the indices of"):
         found = {index.name: index for index in dataset.describe_indices()}
         names, token = page(sorted(found), request.page_token, request.limit)
@@ -163,7 +163,7 @@ def describe_table_index_stats(
     table: TableHandle, request: DescribeTableIndexStatsRequest
 ) -> DescribeTableIndexStatsResponse:
     """DescribeTableIndexStats: errors 6 TableIndexNotFound, 11 version, 13 InvalidInput, 19, 22 branch."""
-    dataset = open_table(table, request.version, request.branch)
+    dataset = table.open(request.version, request.branch)
     name = _require_index(dataset, table, request.index_name)
     with translating(table, f"describe the index {name!r} of"):
         stats = dataset.stats.index_stats(name)
@@ -180,7 +180,7 @@ def describe_table_index_stats(
 
 def drop_table_index(table: TableHandle, request: DropTableIndexRequest) -> DropTableIndexResponse:
     """DropTableIndex: errors 6 TableIndexNotFound, 13 InvalidInput, 14, 19, 22 branch."""
-    dataset = open_table(table, branch=request.branch)
+    dataset = table.open(branch=request.branch)
     name = _require_index(dataset, table, request.index_name)
     with translating(table, f"drop the index {name!r} of"):
         dataset.drop_index(name)

@@ -13,20 +13,21 @@ from lance_namespace import (
 )
 
 from headwater.errors import InvalidInputError
-from headwater.namespace.data.fields import require_field
 from headwater.namespace.data.models import UpdateFieldMetadataEntry
-from headwater.namespace.data.opening import check_version, open_table, transaction_id
 from headwater.namespace.data.schema import text_metadata
-from headwater.namespace.data.translate import translating
-from headwater.namespace.handle import TableHandle
+from headwater.tables.fields import require_field
+from headwater.tables.handle import TableHandle
+from headwater.tables.refs import check_version
+from headwater.tables.transactions import transaction_id
+from headwater.tables.translate import translating
 
 MAX_KEYS = 10_000
 
 
 def restore_table(table: TableHandle, request: RestoreTableRequest) -> RestoreTableResponse:
     """RestoreTable: a new version with the content of an old one. Errors 11 version, 13, 14, 19, 22 branch."""
-    check_version(table, request.version)
-    dataset = open_table(table, request.version, request.branch)
+    check_version(table.id, request.version)
+    dataset = table.open(request.version, request.branch)
     with translating(table, f"restore version {request.version} of"):
         dataset.restore()
         return RestoreTableResponse(transaction_id=transaction_id(dataset))
@@ -36,7 +37,7 @@ def update_table_schema_metadata(
     table: TableHandle, request: UpdateTableSchemaMetadataRequest
 ) -> UpdateTableSchemaMetadataResponse:
     """UpdateTableSchemaMetadata: sets the keys given and keeps the others; answers with all of them."""
-    dataset = open_table(table, branch=request.branch)
+    dataset = table.open(branch=request.branch)
     with translating(table, "update the schema metadata of"):
         if not request.metadata:
             return UpdateTableSchemaMetadataResponse(metadata=dict(dataset.schema_metadata))
@@ -49,7 +50,7 @@ def update_field_metadata(table: TableHandle, request: UpdateFieldMetadataReques
     """UpdateFieldMetadata of several fields in one commit; a null value deletes its key. Errors 12, 13, 14, 19, 22."""
     if not request.updates:
         raise InvalidInputError("updates must name at least one field.")
-    dataset = open_table(table, branch=request.branch)
+    dataset = table.open(branch=request.branch)
     changes: dict[str, dict[str, str | None]] = {}
     for entry in request.updates:
         path, change = _field_change(dataset, entry)

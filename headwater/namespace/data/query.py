@@ -22,14 +22,13 @@ from lance_namespace import (
 )
 
 from headwater.errors import InvalidInputError
-from headwater.namespace.data.arrow import to_file
-from headwater.namespace.data.fields import SYSTEM_COLUMNS, find_field, require_field
 from headwater.namespace.data.fulltext import full_text_query
 from headwater.namespace.data.models import QueryTableRequestColumns
-from headwater.namespace.data.opening import open_table
-from headwater.namespace.data.sql import check_sql
-from headwater.namespace.data.translate import translating
-from headwater.namespace.handle import TableHandle
+from headwater.tables.arrow import to_file
+from headwater.tables.fields import SYSTEM_COLUMNS, find_field, require_field
+from headwater.tables.handle import TableHandle
+from headwater.tables.sql import check_sql
+from headwater.tables.translate import translating
 
 DEFAULT_K = 10
 DEFAULT_VECTOR_COLUMN = "vector"
@@ -89,7 +88,7 @@ def _without_place(table: TableHandle, plan: str) -> str:
 def count_table_rows(table: TableHandle, request: CountTableRowsRequest) -> CountTableRowsResponse:
     """CountTableRows: errors 11 version, 12 column, 13 InvalidInput, 19, 22 branch."""
     predicate = check_sql("predicate", request.predicate)
-    dataset = open_table(table, request.version, request.branch)
+    dataset = table.open(request.version, request.branch)
     with translating(table, "count the rows of"):
         return CountTableRowsResponse(count=dataset.count_rows(predicate))
 
@@ -100,7 +99,7 @@ def make_scanner(table: TableHandle, query: Query, branch: str | None) -> lance.
     count = _count("k", query.k)
     where = check_sql("filter", query.filter)
     _check_search(query)
-    dataset = open_table(table, query.version, branch)
+    dataset = table.open(query.version, branch)
     options: dict[str, Any] = {
         "columns": _columns(dataset.schema, query.columns),
         "filter": where,

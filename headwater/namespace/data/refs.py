@@ -30,15 +30,15 @@ from headwater.errors import (
     TableVersionNotFoundError,
 )
 from headwater.namespace.data.models import BranchContents, TagContents
-from headwater.namespace.data.opening import MAIN, check_branch, check_tag, check_version, open_table
-from headwater.namespace.data.translate import translating
-from headwater.namespace.handle import TableHandle
 from headwater.paging import page
+from headwater.tables.handle import TableHandle
+from headwater.tables.refs import MAIN, check_branch, check_tag, check_version
+from headwater.tables.translate import translating
 
 
 def list_table_tags(table: TableHandle, request: ListTableTagsRequest) -> ListTableTagsResponse:
     """ListTableTags: pages by tag name. Errors 13 InvalidInput, 19."""
-    dataset = open_table(table)
+    dataset = table.open()
     with translating(table, "list the tags of"):
         found = dataset.tags.list()
     names, token = page(sorted(found), request.page_token, request.limit)
@@ -54,7 +54,7 @@ def list_table_tags(table: TableHandle, request: ListTableTagsRequest) -> ListTa
 def get_table_tag_version(table: TableHandle, request: GetTableTagVersionRequest) -> GetTableTagVersionResponse:
     """GetTableTagVersion: errors 8 TableTagNotFound, 13 InvalidInput, 19."""
     tag = check_tag(request.tag)
-    dataset = open_table(table)
+    dataset = table.open()
     with translating(table, f"find the tag {tag!r} of"):
         found = dataset.tags.list().get(tag)
     if found is None:
@@ -66,7 +66,7 @@ def create_table_tag(table: TableHandle, request: CreateTableTagRequest) -> Crea
     """CreateTableTag: errors 9 TableTagAlreadyExists, 11 version, 13 InvalidInput, 19, 22 branch."""
     tag = check_tag(request.tag)
     branch = _existing_version(table, request.version, request.branch)
-    dataset = open_table(table)
+    dataset = table.open()
     with translating(table, f"create the tag {tag!r} of"):
         if tag in dataset.tags.list():
             raise TableTagAlreadyExistsError(f"Table {table.id} already has a tag {tag!r}: update it instead.")
@@ -77,7 +77,7 @@ def create_table_tag(table: TableHandle, request: CreateTableTagRequest) -> Crea
 def update_table_tag(table: TableHandle, request: UpdateTableTagRequest) -> UpdateTableTagResponse:
     """UpdateTableTag: errors 8 TableTagNotFound, 11 version, 13 InvalidInput, 19, 22 branch."""
     tag = check_tag(request.tag)
-    dataset = open_table(table)
+    dataset = table.open()
     with translating(table, f"update the tag {tag!r} of"):
         if tag not in dataset.tags.list():
             raise TableTagNotFoundError(f"Table {table.id} has no tag {tag!r}: create it first.")
@@ -88,15 +88,15 @@ def update_table_tag(table: TableHandle, request: UpdateTableTagRequest) -> Upda
 
 def _existing_version(table: TableHandle, version: int, branch: str | None) -> str | None:
     """The branch that the version is on (None for the main one), after both have been seen to exist."""
-    check_version(table, version)
-    open_table(table, version, branch)
+    check_version(table.id, version)
+    table.open(version, branch)
     return None if branch in (None, "", MAIN) else branch
 
 
 def delete_table_tag(table: TableHandle, request: DeleteTableTagRequest) -> DeleteTableTagResponse:
     """DeleteTableTag: errors 8 TableTagNotFound, 13 InvalidInput, 19."""
     tag = check_tag(request.tag)
-    dataset = open_table(table)
+    dataset = table.open()
     with translating(table, f"delete the tag {tag!r} of"):
         if tag not in dataset.tags.list():
             raise TableTagNotFoundError(f"Table {table.id} has no tag {tag!r}.")
@@ -106,7 +106,7 @@ def delete_table_tag(table: TableHandle, request: DeleteTableTagRequest) -> Dele
 
 def list_table_branches(table: TableHandle, request: ListTableBranchesRequest) -> ListTableBranchesResponse:
     """ListTableBranches: pages by branch name; the main branch is not listed. Errors 13 InvalidInput, 19."""
-    dataset = open_table(table)
+    dataset = table.open()
     with translating(table, "list the branches of"):
         found = dataset.branches.list()
     names, token = page(sorted(found), request.page_token, request.limit)
@@ -128,10 +128,10 @@ def create_table_branch(table: TableHandle, request: CreateTableBranchRequest) -
     name = check_branch(request.name)
     if name == MAIN:
         raise InvalidInputError(f"{MAIN!r} is the branch that every table has: choose another name.")
-    source = open_table(table, request.from_version, request.from_branch)
+    source = table.open(request.from_version, request.from_branch)
     branch = None if request.from_branch in (None, "", MAIN) else request.from_branch
     with translating(table, f"create the branch {name!r} of"):
-        if name in open_table(table).branches.list():
+        if name in table.open().branches.list():
             raise TableBranchAlreadyExistsError(f"Table {table.id} already has a branch {name!r}.")
         source.create_branch(name, (branch, source.version))
     return CreateTableBranchResponse()
@@ -142,7 +142,7 @@ def delete_table_branch(table: TableHandle, request: DeleteTableBranchRequest) -
     name = check_branch(request.name)
     if name == MAIN:
         raise InvalidInputError(f"The branch {MAIN!r} cannot be deleted: drop the table instead.")
-    dataset = open_table(table)
+    dataset = table.open()
     with translating(table, f"delete the branch {name!r} of", otherwise=InvalidInputError):
         if name not in dataset.branches.list():
             raise TableBranchNotFoundError(f"Table {table.id} has no branch {name!r}.")

@@ -6,18 +6,11 @@ transaction is named by the id that an answer gave, or by the number of the vers
 
 from __future__ import annotations
 
-import re
-
-import lance
 from lance_namespace import (
     AlterTransactionRequest,
     AlterTransactionResponse,
-    CreateMaterializedViewRequest,
-    CreateMaterializedViewResponse,
     DescribeTransactionRequest,
     DescribeTransactionResponse,
-    RefreshMaterializedViewRequest,
-    RefreshMaterializedViewResponse,
 )
 
 from headwater.errors import (
@@ -25,14 +18,12 @@ from headwater.errors import (
     TransactionNotFoundError,
     UnsupportedOperationError,
 )
-from headwater.namespace.data.opening import open_table
-from headwater.namespace.data.translate import translating
-from headwater.namespace.handle import TableHandle
+from headwater.tables.handle import TableHandle
+from headwater.tables.transactions import MAX_VERSIONS_SEARCHED, find
+from headwater.tables.translate import translating
 
 SUCCEEDED = "SUCCEEDED"
-MAX_VERSIONS_SEARCHED = 1000
 STATUSES = ("queued", "running", "succeeded", "failed", "canceled")
-_VERSION = re.compile(r"[1-9]\d{0,18}", re.ASCII)
 
 
 def describe_transaction(table: TableHandle, request: DescribeTransactionRequest) -> DescribeTransactionResponse:
@@ -64,54 +55,16 @@ def _name(id: list[str] | None) -> str:
 
 
 def _find(table: TableHandle, name: str) -> dict[str, str]:
-    dataset = open_table(table)
+    dataset = table.open()
     with translating(table, "find a transaction of"):
-        if _VERSION.fullmatch(name):
-            found = _read(dataset, int(name)) if int(name) <= dataset.version else None
-        else:
-            found = _search(dataset, name)
+        found = find(dataset, name)
     if found is None:
         raise TransactionNotFoundError(
             f"Table {table.id} has no transaction {name!r} among its last {MAX_VERSIONS_SEARCHED} versions."
         )
-    return found
-
-
-def _search(dataset: lance.LanceDataset, uuid: str) -> dict[str, str] | None:
-    oldest = max(1, dataset.version - MAX_VERSIONS_SEARCHED + 1)
-    for version in range(dataset.version, oldest - 1, -1):
-        found = _read(dataset, version)
-        if found is not None and found["uuid"] == uuid:
-            return found
-    return None
-
-
-def _read(dataset: lance.LanceDataset, version: int) -> dict[str, str] | None:
-    """The transaction that made a version; None when the version is gone or keeps none."""
-    try:
-        transaction = dataset.read_transaction(version)
-    except (OSError, ValueError, TypeError):  # TypeError: pylance 14 cannot show a compaction that rewrote indices
-        return None
-    if transaction is None:
-        return None
+    told = {"uuid": found.uuid, "version": found.version, "read_version": found.read_version}
     return {
-        **(transaction.transaction_properties or {}),
-        "uuid": str(transaction.uuid),
-        "version": str(version),
-        "read_version": str(transaction.read_version),
-        "operation": type(transaction.operation).__name__,
+        **found.properties,
+        **{key: str(value) for key, value in told.items() if value is not None},
+        "operation": found.operation,
     }
-
-
-def create_materialized_view(
-    table: TableHandle, request: CreateMaterializedViewRequest
-) -> CreateMaterializedViewResponse:
-    """Unsupported (0): a view's query is opaque to the catalog, so nothing here could fill it."""
-    raise UnsupportedOperationError("Materialized views are not supported: their queries are opaque to this catalog.")
-
-
-def refresh_materialized_view(
-    table: TableHandle, request: RefreshMaterializedViewRequest
-) -> RefreshMaterializedViewResponse:
-    """Unsupported (0), as no view can be created."""
-    raise UnsupportedOperationError("Materialized views are not supported: their queries are opaque to this catalog.")

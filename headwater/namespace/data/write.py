@@ -21,12 +21,12 @@ from lance_namespace import (
 
 from headwater.errors import InvalidInputError, TableAlreadyExistsError
 from headwater.names import ObjectId
-from headwater.namespace.data.arrow import Body, Counted, check_schema, read_stream
-from headwater.namespace.data.fields import format_path, parse_path, require_field
-from headwater.namespace.data.opening import open_table, transaction_id
-from headwater.namespace.data.sql import check_sql
-from headwater.namespace.data.translate import translating
-from headwater.namespace.handle import TableHandle
+from headwater.tables.arrow import Body, Counted, check_schema, read_stream
+from headwater.tables.fields import format_path, parse_path, require_field
+from headwater.tables.handle import TableHandle
+from headwater.tables.sql import check_sql
+from headwater.tables.transactions import transaction_id
+from headwater.tables.translate import translating
 
 MAX_TIMEOUT = timedelta(hours=24)
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h)?")
@@ -79,7 +79,7 @@ def insert_reader(
     mode = insert_mode(request)
     check_schema(reader.schema)
     counted = Counted(reader)
-    dataset = open_table(table, branch=request.branch)
+    dataset = table.open(branch=request.branch)
     with translating(table, "insert into"):
         dataset.insert(counted.reader, mode=mode)
         return InsertIntoTableResponse(
@@ -108,7 +108,7 @@ def merge_insert_reader(
     """MergeInsertIntoTable of batches as they come. Two source rows for one table row are refused (13)."""
     timeout = parse_timeout(request.timeout)
     check_schema(reader.schema)
-    dataset = open_table(table, branch=request.branch)
+    dataset = table.open(branch=request.branch)
     on = [_merge_key(dataset.schema, reader.schema, path) for path in merge_paths(request)]
     with translating(table, "merge into"):
         builder = _merge_builder(dataset, request, on)
@@ -174,7 +174,7 @@ def update_table(table: TableHandle, request: UpdateTableRequest) -> UpdateTable
     pairs = [_update_pair(pair) for pair in request.updates or []]
     if not pairs or len({path for path, _ in pairs}) < len(pairs):
         raise InvalidInputError("updates must set at least one column, and none twice.")
-    dataset = open_table(table, branch=request.branch)
+    dataset = table.open(branch=request.branch)
     updates = {require_field(dataset.schema, path)[0]: expression for path, expression in pairs}
     with translating(table, "update"):
         done = dict(dataset.update(updates, where=where))
@@ -196,7 +196,7 @@ def delete_from_table(table: TableHandle, request: DeleteFromTableRequest) -> De
     predicate = check_sql("predicate", request.predicate)
     if predicate is None:
         raise InvalidInputError('predicate is missing: to delete every row, say "true".')
-    dataset = open_table(table, branch=request.branch)
+    dataset = table.open(branch=request.branch)
     with translating(table, "delete from"):
         dataset.delete(predicate)
         return DeleteFromTableResponse(transaction_id=transaction_id(dataset), version=dataset.version)

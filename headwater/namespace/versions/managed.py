@@ -25,7 +25,7 @@ from headwater.names import ObjectId
 from headwater.namespace.versions.paths import SCHEMES, Place, is_staged
 from headwater.registries.layout import UNRECORDED
 from headwater.registry import VersionRecords
-from headwater.store import KeyExistsError, KeyNotFoundError, LocalStore, PutMode, Store
+from headwater.store import KeyNotFoundError, Store, claim, is_same_file
 
 POINT_EVERY = 64
 """So many finalized versions of this process are pointed at their final names by one commit."""
@@ -60,9 +60,14 @@ class ManagedVersions:
 
     def find(self, place: Place, number: int) -> Version | None:
         """The version with its final manifest, or None."""
+        found = self.look(place, number)
+        return self.synchronize(place, found) if found is not None else None
+
+    def look(self, place: Place, number: int) -> Version | None:
+        """The record of a version, as it is."""
         id = place.table.id.child(str(number))
         found = self.records.find([id]).get(id)
-        return self.synchronize(place, found) if isinstance(found, Version) else None
+        return found if isinstance(found, Version) else None
 
     def page(self, place: Place, after: int | None, limit: int | None, descending: bool) -> Sequence[Version]:
         """At most `limit` versions that follow `after`, each with its final manifest."""
@@ -149,10 +154,9 @@ class ManagedVersions:
 
     def _is_linked(self, staged: str, final: str) -> bool:
         """Whether, on local disk, both are names of one file: another process has finalized it."""
-        if not isinstance(self.store, LocalStore):
+        if self.store.abilities.link is None or self.store.head(final) is None:
             return False
-        found = self.store.head(final)
-        return found is not None and found == replace(self.store.head(staged) or found, key=final)
+        return self.store.head(staged) is None or is_same_file(self.store, staged, final)
 
     def settle(self, place: Place) -> None:
         """Finalize every version of a table, so that it can be read without the catalog."""
@@ -195,14 +199,8 @@ class ManagedVersions:
     def _finalize(self, place: Place, version: Version, data: bytes) -> None:
         """Put the manifest under its final name. What another put there behind the catalog's back gives way."""
         final = place.key(place.manifest(version.number, version.naming_scheme))
-        try:
-            if isinstance(self.store, LocalStore):
-                self.store.link(place.key(version.manifest_path), final, durable=False)
-            else:
-                self.store.put(final, data, PutMode.CREATE)
+        if claim(self.store, place.key(version.manifest_path), final, data, durable=False):
             return
-        except KeyExistsError:
-            pass
         if self.store.get(final) == data:
             return
         if self.records.find([version.id]).get(version.id) != version:

@@ -7,8 +7,9 @@ from collections.abc import Iterable
 from typing import Protocol
 
 from headwater.errors import CorruptFileError
-from headwater.registries.layout import MANIFEST, VERSIONS, manifest_name, manifest_version
-from headwater.store import LocalStore, Store
+from headwater.registries.layout import MANIFEST
+from headwater.store import Store
+from headwater.tables.layout import VERSIONS, manifest_name, manifest_version
 
 
 class Freshness(Protocol):
@@ -34,8 +35,8 @@ class LocalFreshness:
     and cleaned up meanwhile that the next one is gone again.
     """
 
-    def __init__(self, store: LocalStore) -> None:
-        self._folder = os.path.join(store.root, MANIFEST, VERSIONS)
+    def __init__(self, path: str) -> None:
+        self._folder = os.path.join(path, MANIFEST, VERSIONS)
 
     def newest(self) -> tuple[int, str] | None:
         try:
@@ -80,4 +81,5 @@ def _newest(names: Iterable[str]) -> tuple[int, str] | None:
 
 
 def freshness_of(store: Store) -> Freshness:
-    return LocalFreshness(store) if isinstance(store, LocalStore) else ListedFreshness(store)
+    path = store.abilities.path
+    return ListedFreshness(store) if path is None else LocalFreshness(path)

@@ -1,0 +1,143 @@
+"""Who is asking: API keys of the catalog, one key given at start, or bearer JWTs; and how often they may ask."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import threading
+from collections import OrderedDict
+from collections.abc import Mapping
+from typing import TypeVar
+
+from headwater.clock import Clock
+from headwater.errors import ThrottlingError, UnauthenticatedError
+from headwater.rest.auth.access import OWNER, Caller, Grant
+from headwater.rest.auth.jwt import JwtVerifier
+from headwater.rest.auth.keys import KeyRecord, check_secret, find_key, has_keys, split_key
+from headwater.rest.routes import Role
+from headwater.rest.settings import Limits, Settings
+from headwater.store import Store
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+FRESH_MS = 2_000
+LOOK_MS = 5_000
+MAX_REMEMBERED = 10_000
+ROOT_KEY = Caller("key:server", (Grant(Role.ADMIN),))
+
+
+class Gate:
+    """Headers to a caller. Key records are remembered for two seconds, so a revoked key stops within that time."""
+
+    def __init__(self, settings: Settings, store: Store | None, clock: Clock) -> None:
+        self._api_key = _digest(settings.api_key) if settings.api_key else None
+        self._store = store if settings.catalog_keys else None
+        self._clock = clock
+        self._jwt = JwtVerifier(settings.jwt, clock) if settings.jwt else None
+        self._records: OrderedDict[str, tuple[int, KeyRecord | None]] = OrderedDict()
+        self._known: OrderedDict[bytes, tuple[int, Caller]] = OrderedDict()
+        self._lock = threading.Lock()
+        self._has_keys = False
+        self._looked_ms = 0
+
+    def is_closed(self) -> bool:
+        """Whether callers must say who they are. A catalog that has keys is always closed."""
+        if self._api_key is not None or self._jwt is not None or self._has_keys:
+            return True
+        now = self._clock.now_ms()
+        if self._store is not None and now - self._looked_ms >= LOOK_MS:
+            self._has_keys = has_keys(self._store)
+            self._looked_ms = now
+        return self._has_keys
+
+    def remembered(self, headers: Mapping[str, str]) -> Caller | None:
+        """The caller, if it can be told without asking a store: what the event loop may call."""
+        if not self._closed_as_known():
+            return OWNER if self._clock.now_ms() - self._looked_ms < LOOK_MS or self._store is None else None
+        secret = _secret(headers)
+        if secret is None:
+            raise UnauthenticatedError("Say who you are: send x-api-key, or Authorization: Bearer.")
+        known = self._known.get(_digest(secret))
+        return known[1] if known is not None and self._clock.now_ms() < known[0] else None
+
+    def caller(self, headers: Mapping[str, str]) -> Caller:
+        """Who is asking; may read the store or fetch a key set."""
+        if not self.is_closed():
+            return OWNER
+        secret = _secret(headers)
+        if secret is None:
+            raise UnauthenticatedError("Say who you are: send x-api-key, or Authorization: Bearer.")
+        caller = self._identify(secret)
+        self._remember(_digest(secret), caller)
+        return caller
+
+    def _closed_as_known(self) -> bool:
+        return self._api_key is not None or self._jwt is not None or self._has_keys
+
+    def _identify(self, secret: str) -> Caller:
+        if self._api_key is not None and hmac.compare_digest(self._api_key, _digest(secret)):
+            return ROOT_KEY
+        parts = split_key(secret)
+        if parts is not None and self._store is not None:
+            record = self._record(self._store, parts[0])
+            return check_secret(record, parts[1], self._clock.now_ms()).caller()
+        if self._jwt is not None:
+            return self._jwt.caller(secret)
+        raise UnauthenticatedError("The API key is not known, or is no longer valid.")
+
+    def _record(self, store: Store, id: str) -> KeyRecord | None:
+        now = self._clock.now_ms()
+        known = self._records.get(id)
+        if known is not None and now - known[0] < FRESH_MS:
+            return known[1]
+        record = find_key(store, id)
+        with self._lock:
+            _put(self._records, id, (now, record))
+        return record
+
+    def _remember(self, digest: bytes, caller: Caller) -> None:
+        with self._lock:
+            _put(self._known, digest, (self._clock.now_ms() + FRESH_MS, caller))
+
+
+def _put(memory: OrderedDict[K, V], key: K, value: V) -> None:
+    memory[key] = value
+    memory.move_to_end(key)
+    while len(memory) > MAX_REMEMBERED:
+        memory.popitem(last=False)
+
+
+def _secret(headers: Mapping[str, str]) -> str | None:
+    """`x-api-key`, or the bearer token of `Authorization` (components/securitySchemes)."""
+    key = headers.get("x-api-key")
+    if key:
+        return key
+    scheme, _, token = headers.get("authorization", "").partition(" ")
+    return token.strip() or None if scheme.lower() == "bearer" else None
+
+
+def _digest(secret: str) -> bytes:
+    return hashlib.sha256(secret.encode()).digest()
+
+
+class RateLimit:
+    """A bucket of requests per caller, refilled at a steady rate; an empty one is Throttling (21)."""
+
+    def __init__(self, limits: Limits, clock: Clock) -> None:
+        self._rate = limits.requests_per_second
+        self._burst = float(limits.burst)
+        self._clock = clock
+        self._buckets: OrderedDict[str, tuple[float, int]] = OrderedDict()
+
+    def take(self, name: str) -> None:
+        if not self._rate:
+            return
+        now = self._clock.now_ms()
+        level, before = self._buckets.get(name, (self._burst, now))
+        level = min(self._burst, level + (now - before) * self._rate / 1000)
+        if level < 1:
+            raise ThrottlingError(
+                f"{name} has asked too often: at most {self._rate:g} requests a second. Wait a little."
+            )
+        _put(self._buckets, name, (level - 1, now))

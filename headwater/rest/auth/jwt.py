@@ -1,0 +1,212 @@
+"""Bearer JWT: fixed algorithms, an allow-list of issuers, one audience, keys from a file or a URL.
+
+The header of a token is untrusted input. It may choose a key of ours by `kid`, and nothing else: a token that
+brings its own key, the address of one, or critical extensions is refused, and the algorithm must be both in the
+allow-list (asymmetric only) and the one the chosen key is for.
+"""
+
+from __future__ import annotations
+
+import threading
+import urllib.request
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import jwt
+import msgspec
+
+from headwater.clock import Clock
+from headwater.errors import InvalidInputError, LanceNamespaceError, ServiceUnavailableError, UnauthenticatedError
+from headwater.names import ROOT, ObjectId, object_id, parse
+from headwater.rest.auth.access import ROLES, Caller, Grant
+from headwater.rest.settings import ASYMMETRIC, JwtSettings
+
+FORBIDDEN_HEADERS = ("crit", "jwk", "jku", "x5u", "x5c")
+REFRESH_MS = 300_000
+RETRY_MS = 15_000
+MAX_JWKS_BYTES = 1024 * 1024
+MAX_TOKEN_CHARS = 16_384
+SYMMETRIC_KEY = "oct"
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
+
+
+class KeySet:
+    """The keys of the issuers, read from a file or a URL, kept for some minutes, read again for an unknown `kid`."""
+
+    def __init__(self, source: str, clock: Clock) -> None:
+        self._source = source
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._keys: list[jwt.PyJWK] = []
+        self._read_ms = 0
+        _check_source(source)
+
+    def find(self, kid: str | None, algorithm: str) -> jwt.PyJWK:
+        for key in self._candidates(kid):
+            if key.algorithm_name == algorithm:
+                return key
+        raise UnauthenticatedError("The token is signed by a key that this server does not know.")
+
+    def _candidates(self, kid: str | None) -> list[jwt.PyJWK]:
+        found = _with_kid(self._current(REFRESH_MS), kid)
+        return found or _with_kid(self._current(RETRY_MS), kid)
+
+    def _current(self, max_age_ms: int) -> list[jwt.PyJWK]:
+        with self._lock:
+            if self._clock.now_ms() - self._read_ms >= max_age_ms:
+                self._refresh()
+            return self._keys
+
+    def _refresh(self) -> None:
+        self._read_ms = self._clock.now_ms()
+        try:
+            self._keys = read_keys(_load(self._source))
+        except (OSError, ValueError, msgspec.MsgspecError):
+            if not self._keys:
+                self._read_ms = 0
+                raise ServiceUnavailableError(
+                    "The key set of the token issuer cannot be read now: try again, or check --jwt-jwks."
+                ) from None
+
+
+def read_keys(data: bytes) -> list[jwt.PyJWK]:
+    """The public signing keys of a JWKS document; symmetric keys and keys not for signatures are left out."""
+    document = msgspec.json.decode(data)
+    entries = document.get("keys", []) if isinstance(document, dict) else []
+    keys = []
+    for entry in entries:
+        if not isinstance(entry, dict) or entry.get("kty") == SYMMETRIC_KEY or entry.get("use", "sig") != "sig":
+            continue
+        try:
+            keys.append(jwt.PyJWK.from_dict(entry))
+        except jwt.PyJWTError:
+            continue
+    return keys
+
+
+def _with_kid(keys: list[jwt.PyJWK], kid: str | None) -> list[jwt.PyJWK]:
+    """The keys of that id; a token without `kid` may use the only key there is."""
+    if kid is None:
+        return keys if len(keys) == 1 else []
+    return [key for key in keys if key.key_id == kid]
+
+
+def _check_source(source: str) -> None:
+    parts = urlsplit(source)
+    if parts.scheme == "http" and parts.hostname not in LOOPBACK:
+        raise InvalidInputError("--jwt-jwks: a key set over plain http can be forged on the way: use https or a file.")
+    if parts.scheme not in ("", "file", "http", "https"):
+        raise InvalidInputError(f"--jwt-jwks: the scheme {parts.scheme!r} is not supported: use https or a file.")
+
+
+def _load(source: str) -> bytes:
+    parts = urlsplit(source)
+    if parts.scheme in ("http", "https"):
+        with urllib.request.urlopen(source, timeout=10) as answer:
+            return bytes(answer.read(MAX_JWKS_BYTES))
+    return Path(parts.path if parts.scheme == "file" else source).read_bytes()
+
+
+class JwtVerifier:
+    """Tokens to callers."""
+
+    def __init__(self, settings: JwtSettings, clock: Clock) -> None:
+        weak = [name for name in settings.algorithms if name not in ASYMMETRIC]
+        if weak or not settings.algorithms:
+            raise InvalidInputError(f"--jwt-algorithms: {weak or 'none'} cannot be used: choose from {ASYMMETRIC}.")
+        if not settings.issuers or not settings.audience:
+            raise InvalidInputError("JWT authentication needs --jwt-issuer, --jwt-audience and --jwt-jwks.")
+        self._settings = settings
+        self._keys = KeySet(settings.jwks, clock)
+
+    def caller(self, token: str) -> Caller:
+        """The caller that a token proves, or Unauthenticated (16) with a reason that reveals nothing secret."""
+        claims = self._claims(token)
+        return Caller(f"jwt:{claims['iss']}|{claims.get('sub', '')}"[:256], grants_of(claims, self._settings))
+
+    def _claims(self, token: str) -> dict[str, Any]:
+        settings = self._settings
+        if len(token) > MAX_TOKEN_CHARS:
+            raise UnauthenticatedError("The bearer token is too long.")
+        try:
+            header = jwt.get_unverified_header(token)
+            key = self._keys.find(*_chosen(header, settings.algorithms))
+            return jwt.decode(
+                token,
+                key.key,
+                algorithms=[key.algorithm_name or ""],
+                audience=settings.audience,
+                issuer=list(settings.issuers),
+                leeway=settings.leeway_seconds,
+                options={"require": ["exp", "iss", "aud"], "verify_iat": True, "verify_nbf": True},
+            )
+        except LanceNamespaceError:
+            raise
+        except (jwt.PyJWTError, ValueError, TypeError) as error:
+            raise UnauthenticatedError(f"The bearer token is refused: {_reason(error)}.") from None
+
+
+def _chosen(header: Mapping[str, Any], algorithms: tuple[str, ...]) -> tuple[str | None, str]:
+    """The key id and algorithm a token asks for, if it may ask so."""
+    forbidden = [name for name in FORBIDDEN_HEADERS if name in header]
+    if forbidden:
+        raise UnauthenticatedError(f"The bearer token is refused: its header has {forbidden[0]!r}.")
+    algorithm = header.get("alg")
+    if algorithm not in algorithms:
+        raise UnauthenticatedError("The bearer token is refused: its algorithm is not one this server accepts.")
+    kid = header.get("kid")
+    return (kid if isinstance(kid, str) else None), str(algorithm)
+
+
+def _reason(error: Exception) -> str:
+    reasons: dict[type[Exception], str] = {
+        jwt.ExpiredSignatureError: "it has expired",
+        jwt.InvalidAudienceError: "it is for another audience",
+        jwt.InvalidIssuerError: "its issuer is not one this server believes",
+        jwt.ImmatureSignatureError: "it is not valid yet",
+        jwt.MissingRequiredClaimError: "it lacks a claim (exp, iss and aud are required)",
+        jwt.InvalidSignatureError: "its signature does not match",
+    }
+    return next((text for kind, text in reasons.items() if isinstance(error, kind)), "it is malformed")
+
+
+def grants_of(claims: Mapping[str, Any], settings: JwtSettings) -> tuple[Grant, ...]:
+    """The best role among the role claim's values, on every scope of the scope claim. None fits: no grants."""
+    named = [ROLES[name.lower()] for name in _texts(claims, settings.role_claim) if name.lower() in ROLES]
+    if not named:
+        return ()
+    if settings.scope_claim is None:
+        return (Grant(max(named), ROOT),)
+    return tuple(Grant(max(named), scope) for scope in _scopes(_claim(claims, settings.scope_claim)))
+
+
+def _scopes(value: object) -> list[ObjectId]:
+    """Scopes as a claim may hold them: `"a.b c"`, `["a.b"]` or `[["a", "b"]]`; `"*"` is the whole catalog."""
+    items = value.split() if isinstance(value, str) else value if isinstance(value, list) else []
+    return [scope for scope in (_scope(item) for item in items) if scope is not None]
+
+
+def _scope(item: object) -> ObjectId | None:
+    try:
+        if isinstance(item, str):
+            return ROOT if item == "*" else parse(item, ".") if item else None
+        return object_id(item) if isinstance(item, list) and item else None
+    except InvalidInputError:
+        return None
+
+
+def _texts(claims: Mapping[str, Any], path: str) -> list[str]:
+    value = _claim(claims, path)
+    items = value.split() if isinstance(value, str) else value if isinstance(value, list) else []
+    return [item for item in items if isinstance(item, str)]
+
+
+def _claim(claims: Mapping[str, Any], path: str) -> object:
+    if path in claims:
+        return claims[path]
+    value: object = claims
+    for part in path.split("."):
+        value = value.get(part) if isinstance(value, Mapping) else None
+    return value

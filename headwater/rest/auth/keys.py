@@ -1,0 +1,117 @@
+"""API keys of a catalog: one object per key under `.headwater/tokens/`, holding a hash and never the key.
+
+A key is `hw_<id>_<secret>`; the id finds the record, the secret (256 random bits, so a plain hash is enough)
+is compared in constant time. A revoked key stays as a record: revoking the last key must not open the catalog.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from dataclasses import asdict, dataclass, replace
+
+import msgspec
+
+from headwater.clock import Clock
+from headwater.errors import CorruptFileError, InternalError, TransactionNotFoundError, UnauthenticatedError
+from headwater.names import object_id
+from headwater.rest.auth.access import Caller, Grant, role_named
+from headwater.store import KeyNotFoundError, PutMode, Store, create
+
+FOLDER = ".headwater/tokens"
+PREFIX = "hw"
+
+
+@dataclass(frozen=True)
+class KeyRecord:
+    """What is stored of an API key."""
+
+    id: str
+    name: str
+    role: str
+    scope: list[str]
+    secret_sha256: str
+    created_ms: int
+    expires_ms: int | None = None
+    revoked_ms: int | None = None
+
+    def caller(self) -> Caller:
+        return Caller(f"key:{self.id}", (Grant(role_named(self.role), object_id(self.scope)),))
+
+    def is_valid(self, now_ms: int) -> bool:
+        return self.revoked_ms is None and (self.expires_ms is None or now_ms < self.expires_ms)
+
+
+def key_path(id: str) -> str:
+    return f"{FOLDER}/{id}.json"
+
+
+def create_key(
+    store: Store, clock: Clock, role: str, scope: list[str], name: str = "", expires_ms: int | None = None
+) -> tuple[KeyRecord, str]:
+    """A new key, stored hashed; the text is returned once and cannot be had again."""
+    id, secret = clock.hex(12), clock.hex(64)
+    role_named(role)
+    object_id(scope)
+    record = KeyRecord(id, name, role.lower(), scope, _hash(secret), clock.now_ms(), expires_ms)
+    if not create(store, key_path(id), msgspec.json.encode(asdict(record))):
+        raise InternalError("Two keys drew the same id: try again.")
+    return record, f"{PREFIX}_{id}_{secret}"
+
+
+def list_keys(store: Store) -> list[KeyRecord]:
+    """Every key of the catalog, revoked ones too, oldest first."""
+    records = [_read(store, entry.key) for entry in store.list(FOLDER) if entry.key.endswith(".json")]
+    return sorted((r for r in records if r is not None), key=lambda record: (record.created_ms, record.id))
+
+
+def has_keys(store: Store) -> bool:
+    """Whether the catalog ever had a key: then it is served with authentication."""
+    return any(entry.key.endswith(".json") for entry in store.list(FOLDER))
+
+
+def revoke_key(store: Store, clock: Clock, id: str) -> KeyRecord:
+    """Mark a key as revoked, for ever. Revoking twice keeps the first time."""
+    record = find_key(store, id)
+    if record is None:
+        raise TransactionNotFoundError(f"There is no API key {id!r}: `headwater token list` shows them.")
+    if record.revoked_ms is None:
+        record = replace(record, revoked_ms=clock.now_ms())
+        store.put(key_path(id), msgspec.json.encode(asdict(record)), PutMode.OVERWRITE)
+    return record
+
+
+def find_key(store: Store, id: str) -> KeyRecord | None:
+    if not (id.isascii() and id.isalnum() and len(id) <= 32):
+        return None
+    return _read(store, key_path(id))
+
+
+def split_key(text: str) -> tuple[str, str] | None:
+    """The id and the secret of a key's text, or None when it is not the text of a key."""
+    parts = text.split("_", 2)
+    if len(parts) != 3 or parts[0] != PREFIX or not parts[1].isalnum():
+        return None
+    return parts[1], parts[2]
+
+
+def check_secret(record: KeyRecord | None, secret: str, now_ms: int) -> KeyRecord:
+    """The record, if the secret is its own and it is still valid; Unauthenticated (16) otherwise, always alike."""
+    expected = record.secret_sha256 if record is not None else "0" * 64
+    matches = hmac.compare_digest(expected.encode(), _hash(secret).encode())
+    if record is None or not matches or not record.is_valid(now_ms):
+        raise UnauthenticatedError("The API key is not known, or is no longer valid.")
+    return record
+
+
+def _hash(secret: str) -> str:
+    return hashlib.sha256(secret.encode()).hexdigest()
+
+
+def _read(store: Store, key: str) -> KeyRecord | None:
+    try:
+        return msgspec.json.decode(store.get(key), type=KeyRecord)
+    except KeyNotFoundError:
+        return None
+    except msgspec.MsgspecError as error:
+        raise CorruptFileError(key, str(error)) from None

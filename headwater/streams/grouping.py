@@ -1,0 +1,133 @@
+"""Keys compared structurally: which rows have the same key, and where those keys are among other rows. Pure.
+
+Each key column is turned into codes of its own and the codes are combined as numbers, so that ("a", "bc") and
+("ab", "c") can never be taken for each other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+Codes = npt.NDArray[np.int64]
+Array = Any
+DENSE = 8
+"""A table of all whole numbers in a range is used up to so many times the number of values."""
+
+
+class KeyIndex:
+    """The distinct keys of some rows, numbered from 0. `codes` says which of them each row has."""
+
+    def __init__(self, columns: Sequence[Array]) -> None:
+        self._levels = [_Level(flat(column)) for column in columns]
+        combined = self._levels[0].codes if self._levels else np.empty(0, np.int64)
+        self._pairs: list[npt.NDArray[np.int64]] = []
+        for level in self._levels[1:]:
+            distinct, combined = np.unique(combined * level.count + level.codes, return_inverse=True)
+            self._pairs.append(distinct)
+        self.codes: Codes = combined
+        self.count = len(self._pairs[-1]) if self._pairs else self._levels[0].count
+
+    def find(self, columns: Sequence[Array]) -> Codes:
+        """For each row the number of its key, -1 where the key is not among these."""
+        found = self._levels[0].find(flat(columns[0]))
+        for level, pairs, column in zip(self._levels[1:], self._pairs, columns[1:], strict=True):
+            codes = level.find(flat(column))
+            wanted = found * level.count + codes
+            places = np.minimum(np.searchsorted(pairs, wanted), len(pairs) - 1)
+            known = (
+                (found >= 0) & (codes >= 0) & (pairs[places] == wanted) if len(pairs) else np.zeros(len(codes), bool)
+            )
+            found = np.where(known, places, -1)
+        return found
+
+
+class _Level:
+    """The distinct values of one key column."""
+
+    def __init__(self, column: Array) -> None:
+        self._type = column.type
+        whole = _whole(column)
+        self._table: npt.NDArray[np.int64] | None = None
+        if whole is not None and len(whole) and (span := int(whole.max()) - int(whole.min()) + 1) <= _limit(len(whole)):
+            self._first = int(whole.min())
+            self._table = np.full(span, -1, np.int64)
+            self._table[whole - self._first] = 0
+            there = np.flatnonzero(self._table == 0)
+            self._table[there] = np.arange(len(there))
+            self.codes: Codes = self._table[whole - self._first]
+            self.count = len(there)
+            return
+        encoded = pc.dictionary_encode(column)
+        self._values = encoded.dictionary
+        self.codes = encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64)
+        self.count = len(self._values)
+
+    def find(self, column: Array) -> Codes:
+        if column.type != self._type:
+            column = column.cast(self._type)
+        if self._table is None:
+            places: Any = pc.index_in(column, value_set=self._values)
+            filled: Codes = places.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int64)
+            return filled
+        whole = _whole(column)
+        assert whole is not None
+        inside = (whole >= self._first) & (whole < self._first + len(self._table))
+        return np.where(inside, self._table[np.where(inside, whole - self._first, 0)], -1)
+
+
+def flat(column: Array) -> Array:
+    """One array of plain layout."""
+    if isinstance(column, pa.ChunkedArray):
+        column = column.combine_chunks() if column.num_chunks != 1 else column.chunk(0)
+    if isinstance(column, pa.ExtensionArray):
+        column = column.storage
+    return column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
+
+
+def _limit(values: int) -> int:
+    return max(1 << 16, DENSE * values)
+
+
+def _whole(column: Array) -> npt.NDArray[np.int64] | None:
+    """The values as whole numbers, where they are such."""
+    kind = column.type
+    if column.null_count or kind == pa.uint64() or not (pa.types.is_integer(kind) or pa.types.is_date32(kind)):
+        return None
+    cast = column.cast(pa.int32()) if pa.types.is_date32(kind) else column
+    return cast.to_numpy(zero_copy_only=False).astype(np.int64, copy=False)  # type: ignore[no-any-return]
+
+
+def ranks(columns: Sequence[Array]) -> Codes:
+    """A number for each row that orders the rows by these columns, in turn; equal rows have equal numbers.
+
+    Strings are ordered by their bytes, which is how Arrow orders them.
+    """
+    found: Codes = np.zeros(len(columns[0]) if columns else 0, np.int64)
+    for index, column in enumerate(columns):
+        own = _rank(flat(column))
+        if index == 0:
+            found = own
+        else:
+            _, found = np.unique(found * (int(own.max(initial=0)) + 1) + own, return_inverse=True)
+    return found
+
+
+def _rank(column: Array) -> Codes:
+    kind = column.type
+    if pa.types.is_boolean(kind):
+        column = column.cast(pa.int8())
+    if pa.types.is_temporal(kind):
+        column = column.cast(pa.int32()).cast(pa.int64()) if kind.bit_width == 32 else column.cast(pa.int64())
+    if pa.types.is_integer(column.type) or pa.types.is_floating(column.type):
+        values = column.to_numpy(zero_copy_only=False)
+        values = values + 0.0 if pa.types.is_floating(column.type) else values
+        codes: Codes = np.unique(values, return_inverse=True)[1].astype(np.int64, copy=False)
+        return codes
+    ranked: Any = pc.rank(column, sort_keys="ascending", tiebreaker="dense")
+    return ranked.to_numpy(zero_copy_only=False).astype(np.int64)  # type: ignore[no-any-return]

@@ -1,0 +1,104 @@
+"""Lateness: how far behind the highest first sequence value before it an event may be (streams.md, rule 4). Pure.
+
+A first sequence column is measured by plain numbers: times in their own unit, dates in days, numbers as they are.
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import timedelta
+from decimal import Decimal, InvalidOperation
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from headwater.errors import InvalidInputError
+
+if TYPE_CHECKING:
+    from headwater.streams.fold import Rules
+
+Watermark = int | float | Decimal | None
+UNITS = {"week": 604_800, "day": 86_400, "hour": 3_600, "minute": 60, "second": 1}
+TICKS = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
+SAFE = 1 << 61
+_DURATION = re.compile(r"(\d+(?:\.\d+)?) *(week|day|hour|minute|second)s?")
+
+
+def parse_duration(text: str) -> timedelta:
+    """`7 days`, `90 minutes`."""
+    match = _DURATION.fullmatch(text.strip().lower())
+    if match is None:
+        raise InvalidInputError(f"{text!r} is not a duration: write it like '7 days', '12 hours' or '90 minutes'.")
+    return timedelta(seconds=float(match[1]) * UNITS[match[2]])
+
+
+def parse_lateness(text: str, kind: Any) -> Any:
+    """A table's `lateness` in the measure of its first sequence column: a duration for times, a number for numbers."""
+    if pa.types.is_timestamp(kind):
+        return round(parse_duration(text).total_seconds() * TICKS[kind.unit])
+    if pa.types.is_date(kind):
+        return parse_duration(text) / timedelta(days=1)
+    if not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)):
+        raise InvalidInputError(
+            f"lateness needs a timestamp, a date or a number as the first sequence column, not {kind}."
+        )
+    try:
+        number = Decimal(text.strip())
+    except InvalidOperation:
+        raise InvalidInputError(f"lateness = {text!r} must be a number: the first sequence column is {kind}.") from None
+    if not number.is_finite() or number < 0:
+        raise InvalidInputError(f"lateness = {text!r} must be a number that is not negative.")
+    if pa.types.is_decimal(kind):
+        return number
+    return int(number) if number == int(number) else float(number)
+
+
+def too_late(rules: Rules, watermark: Watermark, rows: pa.Table) -> tuple[npt.NDArray[np.bool_], Watermark]:
+    """Which events are below the line of the highest value before them, and the watermark after all of them."""
+    nobody = np.zeros(rows.num_rows, bool)
+    if rules.lateness is None or not rows.num_rows:
+        return nobody, watermark
+    values = measure(rows.column(rules.sequence[0]))
+    if isinstance(watermark, int) and abs(watermark) > SAFE:
+        values = values.astype(object)
+    mark: Any = watermark
+    reached = np.maximum.accumulate(values)
+    after = reached[-1] if watermark is None else max(mark, reached[-1])
+    if watermark is None:
+        before, first = reached[:-1], 1
+    else:
+        before, first = np.maximum(np.concatenate([values[:1], reached[:-1]]), mark), 0
+        before[0] = watermark
+    nobody[first:] = values[first:] < before - rules.lateness
+    return nobody, plain(after)
+
+
+def line(rules: Rules, watermark: Watermark) -> Any:
+    """Below this no event can apply any more, so tombstones may be forgotten; None: there is no such line."""
+    return None if rules.lateness is None or watermark is None else watermark - rules.lateness
+
+
+def measure(column: Any) -> npt.NDArray[Any]:
+    """A first sequence column as numbers that can be compared and subtracted."""
+    kind = column.type
+    if pa.types.is_decimal(kind):
+        return np.array(column.to_pylist(), dtype=object)
+    if pa.types.is_floating(kind):
+        return column.to_numpy().astype(np.float64)  # type: ignore[no-any-return]
+    if pa.types.is_date32(kind):
+        column = column.cast(pa.int32())
+    elif pa.types.is_date64(kind):
+        column = column.cast(pa.date32()).cast(pa.int32())
+    elif pa.types.is_timestamp(kind):
+        column = column.cast(pa.int64())
+    values = column.to_numpy()
+    if values.dtype == np.uint64 or (len(values) and max(abs(int(values.min())), abs(int(values.max()))) > SAFE):
+        return values.astype(object)  # type: ignore[no-any-return]
+    return values.astype(np.int64)  # type: ignore[no-any-return]
+
+
+def plain(value: Any) -> Watermark:
+    found: Watermark = value.item() if isinstance(value, np.generic) else value
+    return found

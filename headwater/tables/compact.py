@@ -1,0 +1,107 @@
+"""Compaction that keeps partitions apart: fragments are merged only with others of their own partition.
+
+Lance plans by neighbours and would mix partitions, so tasks are made here, one partition and one set of covering
+indices each; Lance runs and commits them. The files it wrote are then renamed to tell their partition. One that cannot
+be renamed keeps its name and is of unknown partition: always read, never wrong.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Iterator, Sequence
+from typing import Any
+from urllib.parse import quote
+
+import lance
+import obstore
+from lance.fragment import FragmentMetadata
+from lance.optimize import Compaction, CompactionTask
+
+from headwater.errors import LanceNamespaceError
+from headwater.store.objects import remote_store
+from headwater.tables.handle import TableHandle
+from headwater.tables.partitions import field_ids, file_name, key_of, partitioning
+
+Json = dict[str, Any]
+DELETED = 0.1
+
+
+def plan(table: TableHandle, target: int) -> list[Json]:
+    """The tasks of a compaction; those of a known partition carry its key."""
+    dataset = table.open()
+    options: Any = {"target_rows_per_fragment": target}
+    groups = _groups(dataset)
+    known = [each.id for members in groups.values() for each in members]
+    rest = Compaction.plan(dataset, {**options, "excluded_fragment_ids": known} if known else options)
+    template = json.loads(rest.json())
+    tasks: list[Json] = [{"task": task.json()} for task in rest.tasks]
+    for (key, _), members in groups.items():
+        for found in bins(members, target):
+            task = {"task": {"fragments": [each.to_json() for each in found]}, "read_version": dataset.version}
+            settings = {**template["options"], "excluded_fragment_ids": []}
+            tasks.append({"task": json.dumps({**task, "options": settings}), "key": list(key)})
+    return tasks
+
+
+def _groups(dataset: lance.LanceDataset) -> dict[tuple[tuple[str, ...], frozenset[str]], list[FragmentMetadata]]:
+    """Fragments by partition and by the indices that cover them, which Lance does not let a merge mix."""
+    found: dict[tuple[tuple[str, ...], frozenset[str]], list[FragmentMetadata]] = {}
+    fields = partitioning(dataset.schema)
+    if not fields or not dataset.has_stable_row_ids:
+        return found
+    ids = field_ids(dataset)
+    wanted = [(ids[field.column], field) for field in fields]
+    indices: list[Any] = list(dataset.list_indices())
+    for fragment in (each.metadata for each in dataset.get_fragments()):
+        key = key_of(fragment, wanted)
+        if key is not None:
+            covering = frozenset(str(index["uuid"]) for index in indices if fragment.id in index["fragment_ids"])
+            found.setdefault((key, covering), []).append(fragment)
+    return found
+
+
+def bins(members: Sequence[FragmentMetadata], target: int) -> Iterator[list[FragmentMetadata]]:
+    """Which fragments of one partition to merge: small ones together, and any with many deleted rows. Pure."""
+    group: list[FragmentMetadata] = []
+    for each in members:
+        if each.physical_rows < target or _worn(each):
+            group.append(each)
+        if sum(one.num_rows for one in group) >= target:
+            if len(group) > 1 or _worn(group[0]):
+                yield group
+            group = []
+    if len(group) > 1 or (group and _worn(group[0])):
+        yield group
+
+
+def _worn(fragment: FragmentMetadata) -> bool:
+    return bool(fragment.num_deletions > DELETED * fragment.physical_rows)
+
+
+def run(table: TableHandle, task: Json) -> str:
+    result = str(CompactionTask.from_json(task["task"]).execute(table.open()).json())
+    if "key" not in task:
+        return result
+    told = json.loads(result)
+    for fragment in told["new_fragments"]:
+        if len(fragment["files"]) == 1:
+            fragment["files"][0]["path"] = _renamed(table, fragment["files"][0]["path"], task["key"])
+    return json.dumps(told)
+
+
+def _renamed(table: TableHandle, old: str, key: Sequence[str]) -> str:
+    """The file under a name that tells its partition, by a copy on the storage's side.
+
+    The old name goes only once the new one is there, and what is left of it by a failure belongs to no version.
+    """
+    new = file_name(key)
+    uri = table.uri if "://" in table.uri else f"file://{quote(table.uri)}"
+    try:
+        store = remote_store(f"{uri.rstrip('/')}/data", table.storage_options).backend
+        obstore.copy(store, old, new)
+    except (LanceNamespaceError, OSError, obstore.exceptions.BaseError):
+        return old
+    with contextlib.suppress(OSError, obstore.exceptions.BaseError):
+        obstore.delete(store, old)
+    return new

@@ -1,0 +1,93 @@
+"""A new column of a table that is filled fragment by fragment: the data files on executors, one commit on the driver.
+
+Filling may take long, so the commit does not insist on the version it began with. Rows deleted meanwhile stay deleted;
+rows written meanwhile (an append, the new state of an update) have NULL in the new column; anything that rewrote
+fragments, columns or the schema is a conflict, and then nothing has changed.
+"""
+
+from __future__ import annotations
+
+import base64
+import pickle
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import lance
+import pyarrow as pa
+from lance.udf import BatchUDF
+
+from headwater.errors import ConcurrentModificationError, LanceNamespaceError
+from headwater.tables.commit import Committer, fragment_from
+from headwater.tables.handle import TableHandle
+from headwater.tables.transactions import committed
+
+Json = dict[str, Any]
+ATTEMPTS = 10
+HARMLESS = ("Append", "Delete", "Update", "CreateIndex", "ReserveFragments")
+
+
+def fill_fragment(
+    table: TableHandle,
+    fragment: int,
+    values: Mapping[str, str] | Callable[[pa.RecordBatch], pa.RecordBatch],
+    columns: list[str] | None = None,
+    field: Any = None,
+    rows: int | None = None,
+) -> Json:
+    """Write the new column of one fragment: SQL expressions by name, or a function of its batches."""
+    found = table.open().get_fragment(fragment)
+    made = dict(values) if isinstance(values, Mapping) else BatchUDF(values, output_schema=pa.schema([field]))
+    metadata, schema = found.merge_columns(made, columns=columns, batch_size=rows)
+    return {"fragment": metadata.to_json(), "schema": base64.b64encode(pickle.dumps(schema)).decode()}
+
+
+def commit_column(committer: Committer, table: TableHandle, results: list[Json]) -> int:
+    """Add the written column to what the table is now."""
+    schema = pickle.loads(base64.b64decode(results[0]["schema"]))  # made by our own tasks of this job
+    for attempt in range(ATTEMPTS):
+        newest = table.at(committer.open(table).version)
+        fragments = with_files(table, newest, [result["fragment"] for result in results])
+        operation = lance.LanceOperation.Merge([fragment_from(value) for value in fragments], schema)
+        try:
+            return committer.other(newest, operation)
+        except ConcurrentModificationError:
+            if attempt + 1 == ATTEMPTS:
+                raise
+    raise AssertionError("unreachable")
+
+
+def with_files(table: TableHandle, newest: TableHandle, filled: list[Json]) -> list[Json]:
+    """The fragments of the newest version, with the new data files of those that were filled."""
+    for version in range((table.version or 0) + 1, (newest.version or 0) + 1):
+        _require_harmless(table, version)
+    before = _fragments(table)
+    now = _fragments(newest)
+    for fragment in filled:
+        found = now.get(fragment["id"])
+        if found is None:  # all its rows were deleted or updated
+            continue
+        old = {file["path"] for file in before[fragment["id"]]["files"]}
+        if {file["path"] for file in found["files"]} != old:
+            raise _conflict(table, "columns were rewritten")
+        found["files"] = [*found["files"], *(file for file in fragment["files"] if file["path"] not in old)]
+    return list(now.values())
+
+
+def _require_harmless(table: TableHandle, version: int) -> None:
+    try:
+        name = committed(table.at(version).open(), version).operation
+    except (LanceNamespaceError, OSError, ValueError):
+        raise _conflict(table, f"version {version} was cleaned up") from None
+    if name not in HARMLESS:
+        raise _conflict(table, f"{name} in version {version}")
+
+
+def _fragments(table: TableHandle) -> dict[int, Json]:
+    return {fragment.fragment_id: fragment.metadata.to_json() for fragment in table.open().get_fragments()}
+
+
+def _conflict(table: TableHandle, what: str) -> ConcurrentModificationError:
+    return ConcurrentModificationError(
+        f"The table {table.name!r} was rewritten by another writer ({what}) while the column was filled. Nothing was "
+        "written; run it again."
+    )

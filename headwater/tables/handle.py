@@ -1,0 +1,127 @@
+"""How a table's data is reached, and opening it: the one class that every caller opens a table with."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass, field
+from typing import Any
+
+import lance
+from lance_namespace import LanceNamespace
+
+from headwater.errors import (
+    InvalidTableStateError,
+    LanceNamespaceError,
+    TableBranchNotFoundError,
+    TableVersionNotFoundError,
+)
+from headwater.names import ObjectId
+from headwater.tables.bases import outside
+from headwater.tables.refs import branch_of, check_version
+from headwater.tables.translate import named_error, translating
+
+SESSION = lance.Session()
+"""Of the handles that were received as JSON: manifests, file metadata and index pages are read once per process.
+
+An open still asks whether the manifest is the one it was: a table dropped and made again is never served from memory.
+"""
+
+
+@dataclass(frozen=True)
+class TableHandle:
+    """A table that the catalog has found, at one version when it names one.
+
+    `managed`: the catalog orders its versions, not the storage. `client`: that catalog, where it can be asked. As JSON
+    a handle has no client: it holds the location and the storage options that the catalog gave out, so an executor
+    can read and write data files and cannot talk to the catalog.
+    """
+
+    id: ObjectId
+    uri: str
+    storage_options: dict[str, str] = field(default_factory=dict)
+    client: LanceNamespace | None = None
+    version: int | None = None
+    managed: bool = False
+    session: lance.Session | None = field(default=None, repr=False, compare=False)
+
+    @property
+    def name(self) -> str:
+        """The table as SQL writes it."""
+        return self.id.format(".")
+
+    def at(self, version: int | None) -> TableHandle:
+        return dataclasses.replace(self, version=version)
+
+    def through(self, client: LanceNamespace) -> TableHandle:
+        """The same table with its newest version as the catalog tells it, if it is the catalog that orders them."""
+        return dataclasses.replace(self, client=client if self.managed else None, version=None)
+
+    def open(self, version: int | str | None = None, branch: str | None = None) -> lance.LanceDataset:
+        """The dataset at a version or tag of a branch: the handle's own version, else the newest, when not told.
+
+        Errors 11 TableVersionNotFound, 22 TableBranchNotFound, 19 InvalidTableState (no readable data).
+        """
+        branch = branch_of(branch)
+        wanted = self.version if version is None and branch is None else version
+        if not isinstance(wanted, str):
+            check_version(self.id, wanted)
+        with translating(self, "open", otherwise=InvalidTableStateError):
+            try:
+                dataset = self._open(wanted, branch)
+            except Exception as error:
+                raise self._not_opened(error, wanted, branch) from None
+            return self._checked(dataset)
+
+    def _checked(self, dataset: lance.LanceDataset) -> lance.LanceDataset:
+        """Error 19 for a version whose files are elsewhere: it would make us read another's table for the caller."""
+        elsewhere = outside((base.path for base in dataset.base_paths().values()), self.uri)
+        if elsewhere is not None:
+            raise InvalidTableStateError(
+                f"Table {self.id} is a shallow clone: its files are outside its own folder, and are not read there. "
+                "Make a copy of its rows instead."
+            )
+        return dataset
+
+    def _open(self, version: int | str | None, branch: str | None) -> lance.LanceDataset:
+        if self.client is None and branch is None:
+            options = self.storage_options or None
+            return lance.dataset(self.uri, version=version, storage_options=options, session=self.session)
+        if self.client is not None:
+            table_id = list(self.id.names)
+            dataset = lance.dataset(namespace_client=self.client, table_id=table_id, session=self.session)
+        else:
+            dataset = lance.dataset(self.uri, storage_options=self.storage_options or None, session=self.session)
+        if branch is not None:
+            return dataset.checkout_version((branch, version))
+        return dataset if version is None else dataset.checkout_version(version)
+
+    def _not_opened(self, error: Exception, version: int | str | None, branch: str | None) -> LanceNamespaceError:
+        found = named_error(self, "open", error, otherwise=InvalidTableStateError)
+        if isinstance(found, TableBranchNotFoundError):
+            return TableBranchNotFoundError(f"Table {self.id} has no branch {branch!r}.")
+        if isinstance(found, TableVersionNotFoundError) and version is not None:
+            where = f" of branch {branch!r}" if branch else ""
+            return TableVersionNotFoundError(
+                f"Table {self.id} has no version {version}{where}; it may have been cleaned up."
+            )
+        return found
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "id": list(self.id.names),
+            "uri": self.uri,
+            "version": self.version,
+            "managed": self.managed,
+            "storage_options": dict(self.storage_options),
+        }
+
+    @staticmethod
+    def from_json(value: dict[str, Any]) -> TableHandle:
+        return TableHandle(
+            ObjectId(tuple(value["id"])),
+            value["uri"],
+            dict(value["storage_options"]),
+            version=value.get("version"),
+            managed=value["managed"],
+            session=SESSION,
+        )

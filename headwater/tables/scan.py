@@ -1,0 +1,316 @@
+"""Reading a table: the driver divides a version into parts, an executor turns one part into Arrow batches.
+
+A `Scan` says what to read and travels once per query; a part is a small dict: `{"fragments": [ids]}`,
+`{"fragments": [id], "offset": n, "limit": m}` for a slice of a large fragment, or `{}` for the whole table.
+"""
+
+from __future__ import annotations
+
+import base64
+import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import lance
+import numpy as np
+import pyarrow as pa
+
+from headwater.errors import TableVersionNotFoundError
+from headwater.tables import nested
+from headwater.tables.handle import TableHandle
+from headwater.tables.prune import may_match, whole_rows
+from headwater.types import arrow_schema, convert_batch, wire_schema
+
+BATCH_BYTES = 4 << 20
+MIN_BATCH_ROWS = 1024
+MAX_BATCH_ROWS = 65_536
+SMALL_ROWS = 200_000
+INDEXED_ROWS = 100_000
+TAKEN_ROWS = 50_000
+SCANNED_ROWS = 50_000_000
+ROW_ADDRESS = "_rowaddr"
+ROW_ID = "_rowid"
+SCORES = ("_distance", "_score")
+EXTRAS: dict[str, Any] = {
+    ROW_ADDRESS: pa.field(ROW_ADDRESS, pa.int64(), nullable=False),
+    ROW_ID: pa.field(ROW_ID, pa.int64(), nullable=False),
+    "_distance": pa.field("_distance", pa.float32()),
+    "_score": pa.field("_score", pa.float32()),
+    "_change_type": pa.field("_change_type", pa.string(), nullable=False),
+    "_commit_version": pa.field("_commit_version", pa.int64(), nullable=False),
+    "_commit_timestamp": pa.field("_commit_timestamp", pa.timestamp("us", tz="UTC"), nullable=False),
+}
+
+
+@dataclass(frozen=True)
+class Scan:
+    """What to read: columns, of structs only the fields asked for, a filter in Lance's SQL, a limit, or a search.
+
+    `prune` is the filter (and what only runtime knew) as a tree, by which fragments are skipped.
+    `schema` (Spark's JSON form) is that of a stream, which may outlive the version its query was started at.
+    """
+
+    table: TableHandle
+    columns: tuple[str, ...]
+    filter: str | None = None
+    limit: int | None = None
+    search: dict[str, Any] | None = None
+    changes: bool = False
+    fields: Mapping[str, nested.Tree] = field(default_factory=dict)
+    prune: dict[str, Any] | None = None
+    schema: dict[str, Any] | None = None
+
+    @staticmethod
+    def from_json(value: dict[str, Any]) -> Scan:
+        return Scan(
+            TableHandle.from_json(value["table"]),
+            tuple(value["columns"]),
+            value.get("filter"),
+            value.get("limit"),
+            value.get("search"),
+            bool(value.get("changes")),
+            value.get("fields") or {},
+            value.get("prune"),
+            value.get("schema"),
+        )
+
+
+@dataclass(frozen=True)
+class Extent:
+    """One fragment as planning sees it."""
+
+    id: int
+    rows: int
+
+
+def divide(extents: Sequence[Extent], parallelism: int, *, splittable: bool) -> list[dict[str, Any]]:
+    """Parts of about equal size, about two per core, none smaller than a small table. Pure.
+
+    Only a scan without a filter can slice a fragment: with one, offsets count the rows that are left.
+    """
+    total = sum(extent.rows for extent in extents)
+    target = max(SMALL_ROWS, -(-total // max(1, 2 * parallelism)))
+    parts: list[dict[str, Any]] = []
+    group: list[int] = []
+    size = 0
+    for extent in extents:
+        if splittable and extent.rows > target * 3 // 2:
+            parts.extend(_slices(extent, target))
+            continue
+        if group and size + extent.rows > target * 5 // 4:
+            parts.append({"fragments": group})
+            group, size = [], 0
+        group.append(extent.id)
+        size += extent.rows
+    if group:
+        parts.append({"fragments": group})
+    return parts
+
+
+def _slices(extent: Extent, target: int) -> list[dict[str, Any]]:
+    count = -(-extent.rows // target)
+    size = -(-extent.rows // count)
+    return [
+        {"fragments": [extent.id], "offset": start, "limit": min(size, extent.rows - start)}
+        for start in range(0, extent.rows, size)
+    ]
+
+
+def plan(scan: Scan, parallelism: int) -> list[dict[str, Any]]:
+    """The parts of a scan. A search, a small limit and a filter an index answers with few rows are one part."""
+    dataset = scan.table.open()
+    if scan.search is not None:
+        return [{}]
+    extents = [Extent(each.id, each.num_rows) for each in may_match(dataset, scan.prune) if each.num_rows]
+    if not extents:
+        return []
+    if scan.limit is not None and scan.filter is None:
+        return [{"fragments": _enough(extents, scan.limit)}]
+    if scan.filter is not None and indexed(dataset, scan.filter):
+        found = dataset.scanner(columns=[], filter=scan.filter, with_row_id=True).to_table()
+        ids = found.column(ROW_ID).to_numpy()[: scan.limit]
+        if len(ids) <= INDEXED_ROWS and takes_rows(dataset, scan):
+            taken = [ids[start : start + TAKEN_ROWS] for start in range(0, len(ids), TAKEN_ROWS)]
+            return [{"rows": pack(each), "count": len(each)} for each in taken]
+        if len(ids) <= INDEXED_ROWS:
+            return [{}] if len(ids) else []
+    return divide(extents, parallelism, splittable=scan.filter is None and scan.limit is None)
+
+
+def _enough(extents: Sequence[Extent], limit: int) -> list[int]:
+    chosen: list[int] = []
+    rows = 0
+    for extent in extents:
+        chosen.append(extent.id)
+        rows += extent.rows
+        if rows >= limit:
+            break
+    return chosen
+
+
+def indexed(dataset: lance.LanceDataset, filter: str) -> bool:
+    """Whether to let Lance's indices find the rows, before anything is read.
+
+    They must answer the filter alone. A filter of ranges only may match a large part of the table, and then reading
+    one column is several times faster than the index, up to tables of some size.
+    """
+    if not dataset.list_indices():
+        return False
+    points = " = " in filter or " IN (" in filter
+    if not points and dataset.count_rows() <= SCANNED_ROWS:
+        return False
+    text = dataset.scanner(columns=[], filter=filter, with_row_id=True).explain_plan()
+    return "ScalarIndexQuery" in text and "refine_filter=--" in text
+
+
+def takes_rows(dataset: lance.LanceDataset, scan: Scan) -> bool:
+    """Whether rows found by an index can be fetched by id: plain columns only, no blobs or addresses."""
+    known = bool(scan.columns) and all(name in dataset.schema.names for name in scan.columns)
+    return known and nested.paths(dataset.schema, scan.columns, scan.fields) is not None
+
+
+def pack(ids: Any) -> str:
+    return base64.b64encode(np.ascontiguousarray(ids, dtype="<u8").tobytes()).decode()
+
+
+def unpack(text: str) -> list[int]:
+    ids: list[int] = np.frombuffer(base64.b64decode(text), dtype="<u8").tolist()
+    return ids
+
+
+def count(scan: Scan) -> int:
+    """count(*) from the manifest, or with a filter from partitions, an index or a scan of the filter's columns."""
+    dataset = scan.table.open()
+    rows, left = whole_rows(dataset, scan.prune) if scan.prune else (0, None)
+    if left == []:
+        return rows
+    if scan.filter is None or indexed(dataset, scan.filter):
+        return int(dataset.count_rows(filter=scan.filter))
+    fragments = [dataset.get_fragment(id) for id in left] if left else None
+    options: dict[str, Any] = {"columns": [], "with_row_id": True, "use_scalar_index": False, "fragments": fragments}
+    return rows + int(dataset.scanner(filter=scan.filter, **options).count_rows())
+
+
+def count_part(scan: Scan, part: dict[str, Any]) -> int:
+    return int(_scanner(_dataset(scan, part), Scan(scan.table, (), scan.filter), part).count_rows())
+
+
+def _dataset(scan: Scan, part: dict[str, Any]) -> lance.LanceDataset:
+    """The version a part is read at: a stream's parts each name their own."""
+    table = scan.table if "version" not in part else dataclasses.replace(scan.table, version=part["version"])
+    return table.open()
+
+
+def output_schema(scan: Scan) -> pa.Schema:
+    """The wire schema of the batches that `read` yields."""
+    try:
+        return wire_schema(_lance_output(scan.table.open(), scan))
+    except TableVersionNotFoundError:
+        if scan.schema is None:
+            raise
+        return arrow_schema(scan.schema)
+
+
+def _lance_output(dataset: lance.LanceDataset, scan: Scan) -> pa.Schema:
+    known = {field.name: nested.pruned(field, scan.fields.get(field.name)) for field in dataset.schema}
+    return pa.schema([known[name] if name in known else EXTRAS[name] for name in scan.columns])
+
+
+def read(scan: Scan, part: dict[str, Any], schema: pa.Schema | None = None) -> Iterator[pa.RecordBatch]:
+    """The part's rows in `schema` (the wire schema when not told), in batches of a few megabytes."""
+    dataset = _dataset(scan, part)
+    target = schema if schema is not None else output_schema(scan)
+    if not scan.columns:
+        yield from _empty_batches(count_part(scan, part), target)
+        return
+    for batch in _batches(dataset, scan, part, target):
+        if batch.num_rows:
+            yield convert_batch(batch, target)
+
+
+def _batches(
+    dataset: lance.LanceDataset, scan: Scan, part: dict[str, Any], target: pa.Schema
+) -> Iterator[pa.RecordBatch]:
+    """Rows by id; windows of rows if only some fields of a struct are asked for; else a scan of whole columns."""
+    paths = nested.paths(dataset.schema, scan.columns, scan.fields)
+    if "rows" in part:
+        yield from dataset._take_rows(unpack(part["rows"]), columns=paths).to_batches()
+        return
+    taken = paths and scan.fields and scan.search is None and "filter" not in part
+    found = nested.windows(dataset, part, scan.limit) if taken else None
+    if paths is None or found is None or (scan.filter is not None and scan.limit is not None):
+        yield from _scanner(dataset, scan, part).to_batches()
+    elif scan.filter is None:
+        yield from nested.take(dataset, paths, found, batch_rows(target))
+    else:
+        yield from nested.take_where(dataset, paths, scan.filter, part, batch_rows(target))
+
+
+def _empty_batches(rows: int, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """Batches that have rows and no columns."""
+    while rows > 0:
+        size = min(rows, MAX_BATCH_ROWS)
+        rows_only: Any = pa.array([{}] * size, pa.struct([]))
+        yield pa.RecordBatch.from_struct_array(rows_only)
+        rows -= size
+
+
+def _scanner(dataset: lance.LanceDataset, scan: Scan, part: dict[str, Any]) -> lance.LanceScanner:
+    present = set(dataset.schema.names)
+    data_columns = [name for name in scan.columns if name in present]
+    options: dict[str, Any] = {
+        "columns": data_columns,
+        "filter": _both(scan.filter, part.get("filter")),
+        "limit": part.get("limit", scan.limit),
+        "batch_size": batch_rows(pa.schema([dataset.schema.field(name) for name in data_columns])),
+        "with_row_address": ROW_ADDRESS in scan.columns or not data_columns,
+        "with_row_id": ROW_ID in scan.columns,
+        "blob_handling": "all_binary",
+    }
+    if "fragments" in part:
+        wanted = set(part["fragments"])
+        options["fragments"] = [f for f in dataset.get_fragments() if f.fragment_id in wanted]
+    if "offset" in part:
+        options["offset"] = part["offset"]
+    if scan.search is not None:
+        options |= _search(scan.search)
+        options["columns"] = data_columns + [name for name in scan.columns if name in SCORES]
+    return dataset.scanner(**options)
+
+
+def _both(first: str | None, second: str | None) -> str | None:
+    return f"({first}) AND ({second})" if first and second else first or second
+
+
+def _search(search: dict[str, Any]) -> dict[str, Any]:
+    """Vector search or full-text search as options of a Lance scan; a filter applies before the search."""
+    if isinstance(search["query"], str):
+        return {
+            "full_text_query": {"query": search["query"], "columns": [search["column"]]},
+            "limit": search["k"],
+            "filter": search.get("filter"),
+            "prefilter": True,
+        }
+    nearest = {"column": search["column"], "q": search["query"], "k": search["k"]}
+    for key in ("metric", "nprobes", "refine_factor", "ef"):
+        if search.get(key) is not None:
+            nearest[key] = search[key]
+    return {"nearest": nearest, "limit": None, "filter": search.get("filter"), "prefilter": True}
+
+
+def batch_rows(schema: pa.Schema) -> int:
+    """Rows per batch, so that a batch holds a few megabytes whatever the columns are. Pure."""
+    width = sum(_width(field.type) for field in schema) or 8
+    return max(MIN_BATCH_ROWS, min(MAX_BATCH_ROWS, BATCH_BYTES // width))
+
+
+def _width(kind: pa.DataType) -> int:
+    if pa.types.is_fixed_size_list(kind):
+        return int(kind.list_size * _width(kind.value_type))
+    if pa.types.is_struct(kind):
+        return sum(_width(kind.field(index).type) for index in range(kind.num_fields))
+    try:
+        return max(1, kind.bit_width // 8)
+    except ValueError:
+        return 1024 if pa.types.is_large_binary(kind) else 32

@@ -1,0 +1,202 @@
+"""The one place where an error of pylance becomes an error of the table in `headwater/errors.py`.
+
+pylance raises OSError, ValueError, RuntimeError, KeyError and its Rust panics with the meaning only in the text,
+so the meaning is read from the text here, once. What the caller sees names the table and never a path, a source
+line or a storage option.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from lance.commit import CommitConflictError
+
+from headwater.errors import (
+    CommitStateUnknownError,
+    ConcurrentModificationError,
+    InternalError,
+    InvalidInputError,
+    InvalidTableStateError,
+    LanceNamespaceError,
+    PermissionDeniedError,
+    ServiceUnavailableError,
+    TableBranchAlreadyExistsError,
+    TableBranchNotFoundError,
+    TableColumnNotFoundError,
+    TableIndexAlreadyExistsError,
+    TableIndexNotFoundError,
+    TableNotFoundError,
+    TableSchemaValidationError,
+    TableTagAlreadyExistsError,
+    TableTagNotFoundError,
+    TableVersionNotFoundError,
+    ThrottlingError,
+    UnsupportedOperationError,
+)
+from headwater.store.objects import without_body
+
+if TYPE_CHECKING:
+    from headwater.tables.handle import TableHandle
+
+MAX_MESSAGE_CHARS = 600
+
+UNKNOWN = re.compile(r"may have landed|may still be made|has landed but|its outcome is not recorded")
+"""What every CommitStateUnknownError says, also when it comes out of pylance or a server as another error."""
+UNANSWERED = re.compile(
+    r"error sending request|[Cc]onnection (?:reset|closed|aborted)|[Bb]roken pipe|timed? ?out|"
+    r"error decoding response body|502 Bad Gateway|504 Gateway",
+)
+"""A request that was perhaps carried out: it was sent, and no answer came."""
+
+Kind = type[LanceNamespaceError]
+
+
+class NoDataError(InvalidTableStateError):
+    """There is no table at the location, or a file of it is gone."""
+
+
+# First match wins. The left side is searched in pylance's message, which is all it tells.
+RULES: tuple[tuple[re.Pattern[str], Kind], ...] = tuple(
+    (re.compile(pattern, re.DOTALL), kind)
+    for pattern, kind in (
+        (r"No space left on device|os error 28\b|Disk quota exceeded|os error 122\b", InternalError),
+        (r"Permission denied|os error 13\b|os error 1\b|Read-only file system|AccessDenied|403 Forbidden",
+         PermissionDeniedError),
+        (r"\bTable not found\b", TableNotFoundError),
+        (r"SlowDown|429 Too Many Requests", ThrottlingError),
+        (r"503 Service Unavailable|Connection refused|error sending request", ServiceUnavailableError),
+        (r"[Cc]ommit conflict|[Cc]oncurrent ?[Mm]odification|Incompatible transaction|"
+         r"preempted by concurrent|Too many concurrent writers",
+         ConcurrentModificationError),
+        (r"is referenced by .* can not delete", InvalidInputError),
+        (r"Ref not found.*\btag\b", TableTagNotFoundError),
+        (r"Ref conflict.*\btag\b", TableTagAlreadyExistsError),
+        (r"Ref not found.*\b[Bb]ranch\b|Not found: \S*/tree/\S+/_versions", TableBranchNotFoundError),
+        (r"Ref conflict.*\b[Bb]ranch\b|Clone operation should not enter", TableBranchAlreadyExistsError),
+        (r"Ref is invalid", InvalidInputError),
+        (r"[Vv]ersion not found|_versions/\d+\.manifest was not found|_versions/\d+\.manifest, ",
+         TableVersionNotFoundError),
+        (r"index not found|Index \"[^\"]*\" not found", TableIndexNotFoundError),
+        (r"Index name '[^']*' already exists", TableIndexAlreadyExistsError),
+        (r"Append with different schema|Duplicate field name|Unsupported data type|cannot contain `\.`|"
+         r"already exists in the dataset|Cannot cast column|Can't cast value|cannot be made non-nullable|"
+         r"All-null columns must|is a reserved name|[Ss]chema mismatch|non-null|contains a FixedSizeList with|"
+         r"Cannot drop all columns|Nested lists are|duplicate column name",
+         TableSchemaValidationError),
+        (r"No field named|does not exist in|not found in schema|Field '[^']*' not found|Column .* does not exist|"
+         r"column '[^']*' does not exist|is not in the dataset", TableColumnNotFoundError),
+        (r"Not supported|not yet supported|not implemented|only support a single column|"
+         r"This feature is not implemented", UnsupportedOperationError),
+        (r"Dataset at path \S+ was not found|Not found: ", NoDataError),
+        (r"Dataset already exists|file size is too small|Invalid range|"
+         r"Not a directory|[Cc]orrupt|[Mm]agic|DecodeError|failed to decode", InvalidTableStateError),
+        (r"LanceError\((?:IO|Internal)\)|Encountered internal error", InternalError),
+        (r"LanceError\(Index\)", InvalidInputError),
+    )
+)  # fmt: skip
+
+FIX_THE_CALL = (ValueError, TypeError, KeyError, OverflowError)
+"""Python types that, when no rule knows the text, mean that the request cannot be carried out as written."""
+
+INVALID = re.compile(
+    r"Invalid user input|Invalid argument|sql parser error|Error parsing|Error during planning|Cast error"
+)
+SOURCE_LINE = re.compile(r"(?:, )?(?:location: )?\S*\.rs:\d+:\d+")
+DUMP = re.compile(r":?\s*Schema \{.*", re.DOTALL)
+BACKTRACE = re.compile(r", location: Location \{.*", re.DOTALL)
+
+
+@contextmanager
+def translating(table: TableHandle, doing: str, otherwise: Kind | None = None) -> Iterator[None]:
+    """Run a piece of work on a table; whatever pylance raises comes out as a named error.
+
+    `doing` completes "could not ..." in the message; `otherwise` is the error of a text that no rule knows.
+    """
+    try:
+        yield
+    except LanceNamespaceError:
+        raise
+    except Exception as error:
+        raise named_error(table, doing, error, otherwise) from None
+    except BaseException as error:
+        if type(error).__name__ != "PanicException":
+            raise
+        raise named_error(table, doing, error, otherwise or InternalError) from None
+
+
+def named_error(
+    table: TableHandle, doing: str, error: BaseException, otherwise: Kind | None = None
+) -> LanceNamespaceError:
+    """The named error of one that pylance raised."""
+    kind = kind_of(error, otherwise)
+    return kind(f"Could not {doing} table {table.id}: {clean(table, message_of(error))}")
+
+
+def kind_of(error: BaseException, otherwise: Kind | None = None) -> Kind:
+    """Which error of the table this is."""
+    text = message_of(error)
+    if UNKNOWN.search(text):
+        return CommitStateUnknownError
+    if isinstance(error, CommitConflictError):
+        return ConcurrentModificationError
+    for pattern, kind in RULES:
+        if pattern.search(text):
+            return kind
+    if INVALID.search(text):
+        return InvalidInputError
+    return otherwise or _kind_by_type(error)
+
+
+def _kind_by_type(error: BaseException) -> Kind:
+    if isinstance(error, NotImplementedError):
+        return UnsupportedOperationError
+    if isinstance(error, PermissionError):
+        return PermissionDeniedError
+    return InvalidInputError if isinstance(error, FIX_THE_CALL) else InternalError
+
+
+def message_of(error: BaseException) -> str:
+    """The text of an error, also of one that was raised with several arguments."""
+    return " ".join(str(part) for part in error.args) or type(error).__name__
+
+
+def clean(table: TableHandle, text: str) -> str:
+    """The text without source lines, dumps, paths and the values of storage options."""
+    text = without_body(text)
+    for pattern in (SOURCE_LINE, DUMP, BACKTRACE):
+        text = pattern.sub("", text)
+    for secret in table.storage_options.values():
+        if len(secret) >= 4:
+            text = text.replace(secret, "***")
+    for path, shown in _paths(table.uri):
+        text = text.replace(path, shown)
+    text = " ".join(text.replace("Invalid user input: ", "").split()).rstrip(".,: ")
+    return text[:MAX_MESSAGE_CHARS] + "."
+
+
+def _paths(uri: str) -> list[tuple[str, str]]:
+    """The spellings of a table's place that pylance uses: the URI, the path, the path without its first slash."""
+    path = uri.split("://", 1)[-1].rstrip("/")
+    inside = path.lstrip("/")
+    parent = inside.rpartition("/")[0]
+    pairs = [(uri.rstrip("/"), "<table>"), (path, "<table>"), (inside, "<table>")]
+    if "/" in parent:
+        pairs += [("/" + parent, "<catalog>"), (parent, "<catalog>")]
+    return [(found, shown) for found, shown in pairs if found]
+
+
+def is_unanswered(error: BaseException) -> bool:
+    """Whether a request that failed so may have been carried out all the same."""
+    text = message_of(error)
+    return isinstance(error, CommitStateUnknownError) or bool(UNKNOWN.search(text) or UNANSWERED.search(text))
+
+
+def is_unshown_rewrite(error: TypeError) -> bool:
+    """pylance 14 fails to show a compaction that rewrote indices ("RewrittenIndex ... missing ... arguments").
+
+    Only the operation Rewrite has those.
+    """
+    return "RewrittenIndex" in message_of(error)

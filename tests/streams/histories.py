@@ -1,0 +1,82 @@
+"""Random change logs: events over few keys, so that they meet, with ties, partial rows, deletes and late ones."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import hypothesis.strategies as st
+import numpy as np
+import pyarrow as pa
+
+from headwater.streams.fold import Events, Rules
+from tests.streams.oracle import Event
+
+KEY_TYPES: dict[str, tuple[Any, list[Any]]] = {
+    "int64": (pa.int64(), [-(2**40), 0, 1, 2, 3]),
+    "string": (pa.string(), ["", "a", "ab", "b", "é"]),
+    "binary": (pa.binary(), [b"", b"\0", b"a"]),
+    "bool": (pa.bool_(), [True, False]),
+    "date": (pa.date32(), [0, 1, 30_000]),
+}
+SEQUENCE_TYPES: dict[str, tuple[Any, list[Any]]] = {
+    "int64": (pa.int64(), list(range(-2, 8))),
+    "float": (pa.float64(), [-0.0, 0.0, 1.5, 2.0, float("inf")]),
+    "string": (pa.string(), ["", "a", "B", "z", "é", "\U0001f600", "￿"]),
+}
+
+
+@dataclass(frozen=True)
+class History:
+    """A table's rules, and batches of events that land in it one after the other."""
+
+    rules: Rules
+    batches: list[list[Event]]
+
+
+@st.composite
+def histories(draw: st.DrawFn, partial: bool = True, max_batches: int = 5, max_events: int = 8) -> History:
+    key_types = [KEY_TYPES[name] for name in draw(st.lists(st.sampled_from(sorted(KEY_TYPES)), min_size=1, max_size=2))]
+    names = draw(st.lists(st.sampled_from(sorted(SEQUENCE_TYPES)), max_size=2))
+    lateness = draw(st.sampled_from([None, 0, 2])) if names[:1] == ["int64"] else None
+    keys = [(f"k{place}", *found) for place, found in enumerate(key_types)]
+    order = [(f"s{place}", *SEQUENCE_TYPES[name]) for place, name in enumerate(names)]
+    values = [("a", pa.int64(), [None, 1, 2]), ("b", pa.string(), [None, "x", "y"])]
+    schema = pa.schema([(name, kind) for name, kind, _ in (*keys, *order, *values)])
+    rules = Rules(schema, tuple(k[0] for k in keys), tuple(s[0] for s in order), lateness)
+    event = _events(keys, order, values, partial)
+    batches = draw(st.lists(st.lists(event, min_size=1, max_size=max_events), max_size=max_batches))
+    return History(rules, batches)
+
+
+@st.composite
+def _events(draw: st.DrawFn, keys: Any, order: Any, values: Any, partial: bool) -> Event:
+    row = {name: draw(st.sampled_from(choices)) for name, _, choices in (*keys, *order)}
+    delete = draw(st.integers(0, 4)) == 0
+    for name, _, choices in values if not delete else ():
+        if not partial or draw(st.integers(0, 2)):
+            row[name] = draw(st.sampled_from(choices))
+    return Event(row, delete)
+
+
+def arrow_events(rules: Rules, events: Sequence[Event]) -> Events:
+    """The events as the product holds them."""
+    columns = [pa.array([event.row.get(column.name) for event in events], column.type) for column in rules.schema]
+    present = {
+        column.name: np.array([event.delete or column.name in event.row for event in events], bool)
+        for column in rules.schema
+    }
+    return Events(
+        pa.Table.from_arrays(columns, schema=rules.schema),
+        np.array([event.delete for event in events], bool),
+        {name: mask for name, mask in present.items() if not mask.all()},
+    )
+
+
+def python_rows(rules: Rules, events: Sequence[Event]) -> list[Event]:
+    """The events with values as Arrow gives them back (dates as dates, not as numbers)."""
+    table = arrow_events(rules, events).rows.to_pylist()
+    return [
+        Event({name: row[name] for name in event.row}, event.delete) for event, row in zip(events, table, strict=True)
+    ]
