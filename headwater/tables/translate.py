@@ -43,8 +43,11 @@ if TYPE_CHECKING:
 
 MAX_MESSAGE_CHARS = 600
 
-UNKNOWN = re.compile(r"may have landed|may still be made|has landed but|its outcome is not recorded")
-"""What every CommitStateUnknownError says, also when it comes out of pylance or a server as another error."""
+UNKNOWN = re.compile(
+    r"may have landed|may still be made|its outcome is not recorded|"
+    r"Commit result for version \d+ is unknown"
+)
+"""What every CommitStateUnknownError says, also when it comes out of a server as another error; and pylance's own."""
 UNANSWERED = re.compile(
     r"Failed to execute request(?!.*(?:ConnectError|ConnectionRefused))|[Tt]imed out|RemoteDisconnected|"
     r"Connection (?:aborted|reset)|502 Bad Gateway|504 Gateway",
@@ -133,7 +136,16 @@ def named_error(
 ) -> LanceNamespaceError:
     """The named error of one that pylance raised."""
     kind = kind_of(error, otherwise)
+    if kind is CommitStateUnknownError:
+        return fate_unknown(table)
     return kind(f"Could not {doing} table {table.id}: {clean(table, message_of(error))}")
+
+
+def fate_unknown(table: TableHandle) -> CommitStateUnknownError:
+    return CommitStateUnknownError(
+        f"The commit to table {table.id} was not answered: it may have landed. Look at its newest version before "
+        "repeating it."
+    )
 
 
 def kind_of(error: BaseException, otherwise: Kind | None = None) -> Kind:
