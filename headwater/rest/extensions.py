@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -13,11 +12,13 @@ from typing import Any
 from lance_namespace import LanceNamespace
 
 from headwater.errors import InvalidTableStateError, LanceNamespaceError, UnsupportedOperationError
-from headwater.rest.auth.access import Caller
+from headwater.namespace.abilities import abilities_of
+from headwater.namespace.exact import describe_exact
+from headwater.rest.call import Call
 from headwater.rest.routes import ROUTES, Body, Role, Route, Target
-from headwater.rest.wire import Call, implements
+from headwater.rest.wire import implements
 
-Handler = Callable[[LanceNamespace, Call, Caller], Any]
+Handler = Callable[[LanceNamespace, Call], Any]
 
 
 @dataclass(frozen=True)
@@ -29,7 +30,7 @@ class Extension:
     handler: Handler
 
 
-def _capabilities(namespace: LanceNamespace, call: Call, caller: Caller) -> dict[str, Any]:
+def _capabilities(namespace: LanceNamespace, call: Call) -> dict[str, Any]:
     operations = [route.operation for route in ROUTES if implements(namespace, route.method)]
     return {
         "server": "headwater",
@@ -41,18 +42,14 @@ def _capabilities(namespace: LanceNamespace, call: Call, caller: Caller) -> dict
     }
 
 
-def _caller(namespace: LanceNamespace, call: Call, caller: Caller) -> dict[str, Any]:
-    grants = [{"role": g.role.name.lower(), "scope": list(g.scope.names)} for g in caller.grants]
-    return {"name": caller.name, "grants": grants}
+def _caller(namespace: LanceNamespace, call: Call) -> dict[str, Any]:
+    grants = [{"role": g.role.name.lower(), "scope": list(g.scope.names)} for g in call.asker.grants]
+    return {"name": call.asker.name, "grants": grants}
 
 
-def _describe_exact(namespace: LanceNamespace, call: Call, caller: Caller) -> Any:
+def _describe_exact(namespace: LanceNamespace, call: Call) -> Any:
     try:
-        exact = importlib.import_module("headwater.namespace.exact")
-    except ModuleNotFoundError:
-        raise UnsupportedOperationError("This server has no exact descriptions of tables.") from None
-    try:
-        return exact.describe_exact(namespace, list(call.id.names))
+        return describe_exact(namespace, list(call.id.names))
     except LanceNamespaceError:
         raise
     except (OSError, ValueError, RuntimeError):
@@ -61,8 +58,8 @@ def _describe_exact(namespace: LanceNamespace, call: Call, caller: Caller) -> An
         ) from None
 
 
-def _alter_namespace(namespace: LanceNamespace, call: Call, caller: Caller) -> dict[str, Any]:
-    alter = getattr(namespace, call.route.method, None)
+def _alter_namespace(namespace: LanceNamespace, call: Call) -> dict[str, Any]:
+    alter = abilities_of(namespace).alter_namespace
     if alter is None:
         raise UnsupportedOperationError("This server's catalog cannot change the properties of a namespace.")
     return {"properties": alter(call.request).properties}

@@ -112,6 +112,9 @@ class Route:
         return tuple(self.path.split("/")[1:])
 
 
+NO_ROUTE = Route("other", "", "", Role.READER, Target.NONE)
+"""What a request is before its route is known, and stays when it has none."""
+
 _READ, _WRITE, _ADMIN = Role.READER, Role.WRITER, Role.ADMIN
 _NAMESPACE, _TABLE, _VIEW, _TRANSACTION = Target.NAMESPACE, Target.TABLE, Target.VIEW, Target.TRANSACTION
 _BRANCH = Param("branch")

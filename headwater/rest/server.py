@@ -2,36 +2,27 @@
 
 from __future__ import annotations
 
-import ipaddress
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 
 import uvicorn
 from lance_namespace import LanceNamespace
+from starlette.routing import BaseRoute
 
 from headwater.clock import Clock, SystemClock
 from headwater.errors import InvalidInputError, ServiceUnavailableError, UnauthenticatedError
+from headwater.namespace.abilities import abilities_of
 from headwater.rest.app import CatalogApp
+from headwater.rest.origin import is_loopback
 from headwater.rest.settings import Settings
-from headwater.store import Store, open_store
+from headwater.store import Store
 
 GRACE_SECONDS = 30
 START_SECONDS = 30.0
 BACKLOG = 2048
-
-
-def catalog_store(namespace: LanceNamespace) -> Store | None:
-    """The store under a catalog's root, where its API keys are; None for a catalog that has no place of its own."""
-    store = getattr(namespace, "store", None)
-    if store is not None and hasattr(store, "put"):
-        return store  # type: ignore[no-any-return]
-    root = getattr(namespace, "root", None)
-    if not isinstance(root, str):
-        return None
-    return open_store(root, dict(getattr(namespace, "storage_options", None) or {}))
 
 
 def create_app(
@@ -39,16 +30,14 @@ def create_app(
     settings: Settings | None = None,
     store: Store | None = None,
     clock: Clock | None = None,
+    pages: Sequence[BaseRoute] = (),
 ) -> CatalogApp:
-    """The Starlette application that serves a catalog. API keys are read from `store` (the catalog's by default)."""
-    return CatalogApp(namespace, settings or Settings(), store or catalog_store(namespace), clock or SystemClock())
+    """The ASGI application that serves a catalog, with pages of your own beside it.
 
-
-def is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
+    API keys are read from `store`: the catalog's own by default, where it has one.
+    """
+    where = store or abilities_of(namespace).store
+    return CatalogApp(namespace, settings or Settings(), where, clock or SystemClock(), pages)
 
 
 def check_exposure(app: CatalogApp, host: str, insecure: bool) -> None:

@@ -12,11 +12,12 @@ from typing import Any
 
 from headwater.errors import InvalidInputError, PermissionDeniedError
 from headwater.names import ROOT, ObjectId, object_id
+from headwater.rest.call import Call
 from headwater.rest.routes import BY_OPERATION, Role, Route
-from headwater.rest.wire import Call
 
 ROLES = {role.name.lower(): role for role in Role}
 LISTS = frozenset({"ListNamespaces", "ListTables", "NamespaceExists"})
+BATCHES = frozenset({"BatchCreateTableVersions", "BatchCommitTables"})
 
 
 @dataclass(frozen=True)
@@ -73,15 +74,38 @@ def check(caller: Caller, call: Call) -> None:
     if caller is OWNER:
         return
     for need in needs(call):
-        if need.operation in LISTS and caller.may_see(need.id):
-            continue
-        if need.operation == "ListAllTables" and caller.grants:
-            continue
-        if not caller.may(need.role, need.id):
-            raise PermissionDeniedError(
-                f"{caller.name} may not call {need.operation} on {need.id}: it needs the role "
-                f"{need.role.name.lower()} there."
-            )
+        if not _allows(caller, need):
+            raise _denied(caller, need)
+
+
+def check_route(caller: Caller, route: Route, ids: tuple[ObjectId, ...]) -> None:
+    """What can be decided before a body is read: `ids` are the ways to read the route's id, and one must do.
+
+    A batch names its members in its body, so here it only takes the role somewhere.
+    """
+    if caller is OWNER:
+        return
+    if route.operation in BATCHES:
+        if not any(grant.role >= route.role for grant in caller.grants):
+            raise _denied(caller, Need(route.operation, route.role, ROOT))
+        return
+    asked = [Need(route.operation, route.role, id) for id in ids]
+    if not any(_allows(caller, need) for need in asked):
+        raise _denied(caller, asked[0])
+
+
+def _allows(caller: Caller, need: Need) -> bool:
+    if need.operation in LISTS and caller.may_see(need.id):
+        return True
+    if need.operation == "ListAllTables" and caller.grants:
+        return True
+    return caller.may(need.role, need.id)
+
+
+def _denied(caller: Caller, need: Need) -> PermissionDeniedError:
+    return PermissionDeniedError(
+        f"{caller.name} may not call {need.operation} on {need.id}: it needs the role {need.role.name.lower()} there."
+    )
 
 
 def needs(call: Call) -> Iterator[Need]:
