@@ -110,6 +110,8 @@ class DirectoryNamespace(VersionMethods):
             merge_rows=_data_rows(self, data.merge_insert_reader),
             query_rows=_data_rows(self, data.query_batches),
             alter_namespace=self.alter_namespace_properties,
+            clean_up=self.clean_up_table_versions,
+            optimize=self.optimize_table,
             current_state=self.registry.capabilities.current_state,
             retries=lambda: self.operations.retries,
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 
 from headwater.names import ObjectId
 
@@ -25,6 +26,11 @@ MAX_FOLDER_BYTES = 255
 _LAST_VERSION = 2**64 - 1
 _MANIFEST_NAME = re.compile(r"^(\d+)\.manifest$")
 _SAFE = re.compile(r"[^A-Za-z0-9._$@=+-]")
+
+
+def is_reserved(folder: str) -> bool:
+    """Whether a folder of the root is the catalog's own, on any file system: some fold case, width and final dots."""
+    return unicodedata.normalize("NFKC", folder).casefold().rstrip(". ") in RESERVED_NAMES
 
 
 def table_folder(name: str) -> str:

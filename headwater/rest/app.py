@@ -17,6 +17,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from headwater.clock import Clock
 from headwater.namespace.abilities import abilities_of
+from headwater.namespace.vending import Keep, Own
 from headwater.rest.auth.gate import Gate
 from headwater.rest.dispatch import Dispatcher
 from headwater.rest.endpoint import Endpoint
@@ -62,8 +63,9 @@ class CatalogApp:
         settings, gate, clock, lane = self.settings, self.gate, self.clock, self._lane
         catalog_pool = ThreadPoolExecutor(settings.limits.threads, thread_name_prefix="catalog")
         data_pool = ThreadPoolExecutor(settings.limits.threads, thread_name_prefix="data")
-        dispatcher = Dispatcher(self.namespace, self._abilities, settings, self._repeats, HANDLERS)
-        lookups = Lookups(self._abilities)
+        vendor = Own() if settings.vend_credentials else Keep()
+        dispatcher = Dispatcher(self.namespace, self._abilities, settings.limits, self._repeats, HANDLERS, vendor)
+        lookups = Lookups(self._abilities, settings.vend_credentials)
         endpoint = Endpoint(dispatcher, lookups, settings.limits, catalog_pool, data_pool)
         catalog = Routed(Admitted(Limited(endpoint, settings), settings, gate, clock, catalog_pool), _ROUTES)
         metrics = Admitted(MetricsPage(lane, self._metrics_text), settings, gate, clock, catalog_pool)

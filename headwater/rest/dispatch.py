@@ -10,15 +10,16 @@ from lance_namespace import LanceNamespace
 
 from headwater.errors import InvalidInputError, NamespaceNotFoundError
 from headwater.namespace.abilities import Abilities
+from headwater.namespace.vending import Vendor, check_request, vend
 from headwater.rest.arrow import byte_chunks, file_chunks
-from headwater.rest.auth.access import check, check_route, is_filtered
+from headwater.rest.auth.access import check, check_route, is_filtered, storage_access
 from headwater.rest.body import Spool, too_large
 from headwater.rest.call import Call
 from headwater.rest.idempotency import Repeats, Stored, fingerprint
 from headwater.rest.listing import list_visible
 from headwater.rest.reply import Headers, Reply, context_headers, etag, is_known_to_client, refusal
 from headwater.rest.routes import BY_OPERATION, Answer, Body
-from headwater.rest.settings import Settings
+from headwater.rest.settings import Limits
 from headwater.rest.wire import ARROW_FILE, JSON, encode_json, read_call, read_ids, read_json, write_answer
 from headwater.tables.arrow import read_stream
 
@@ -33,14 +34,15 @@ class Dispatcher:
         self,
         namespace: LanceNamespace,
         abilities: Abilities,
-        settings: Settings,
+        limits: Limits,
         repeats: Repeats,
         extensions: Mapping[str, Handler],
+        vendor: Vendor,
     ) -> None:
         self._namespace = namespace
         self._abilities = abilities
-        self._limits = settings.limits
-        self._vends = settings.vend_credentials
+        self._limits = limits
+        self._vendor = vendor
         self._repeats = repeats
         self._extensions = extensions
 
@@ -71,6 +73,7 @@ class Dispatcher:
     def _understand(self, call: Call, fields: dict[str, Any]) -> None:
         read_call(call, fields, self._limits.page)
         check_limits(call, self._limits.depth, self._limits.properties)
+        check_request(call.request)
 
     def _once(self, call: Call, key: str) -> Reply:
         """Idempotency-Key: the change is made at most once, and a repeat gets the first answer."""
@@ -91,9 +94,8 @@ class Dispatcher:
         route = call.route
         if route.answer is Answer.ARROW:
             return self._query(call)
-        response = self._call(call)
-        if not self._vends and getattr(response, "storage_options", None):
-            response = response.model_copy(update={"storage_options": None})
+        asked_to_vend = getattr(call.request, "vend_credentials", None)
+        response = vend(self._call(call), self._vendor, storage_access(call.asker, call), asked_to_vend)
         body = encode_json(response) if route.extension else write_answer(route, response)
         headers = JSON_HEADERS if body else ()
         context = getattr(response, "context", None)

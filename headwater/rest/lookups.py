@@ -23,15 +23,16 @@ Key = tuple[object, ...]
 class Lookups:
     """The answers to look-ups in one state of the catalog."""
 
-    def __init__(self, abilities: Abilities) -> None:
+    def __init__(self, abilities: Abilities, vends: bool = False) -> None:
         self._current = abilities.current_state
+        self._operations = OPERATIONS - {"DescribeTable"} if vends else OPERATIONS  # credentials are made, and expire
         self._state: object = None
         self._kept: dict[Key, Reply] = {}
         self._bytes = 0
 
     def state(self, call: Call) -> object | None:
         """The state that answers this call from memory now; None when it takes more than that."""
-        if self._current is None or call.route.operation not in OPERATIONS:
+        if self._current is None or call.route.operation not in self._operations:
             return None
         asked = call.request.__dict__
         if any(asked.get(name) for name in MORE_THAN_NAMES) or asked.get("version") is not None:

@@ -19,7 +19,8 @@ from pydantic import BaseModel, ValidationError
 
 from headwater.errors import InvalidInputError
 from headwater.names import DELIMITER, ROOT, ObjectId, check_delimiter, parse
-from headwater.namespace.requests import AlterNamespaceRequest
+from headwater.namespace.requests import AlterNamespaceRequest, CleanUpRequest
+from headwater.namespace.vending.options import without_headers
 from headwater.rest.call import Call
 from headwater.rest.routes import ROUTES, Answer, Body, Kind, Param, Route, Target
 
@@ -29,7 +30,10 @@ ARROW_FILE = b"application/vnd.apache.arrow.file"
 TABLE_HEADER = "x-lance-table-"
 MAX_QUERY_FIELDS = 256
 REMEMBERED_CHARS = 256
-OWN_REQUESTS: dict[str, type[BaseModel]] = {"AlterNamespaceRequest": AlterNamespaceRequest}
+OWN_REQUESTS: dict[str, type[BaseModel]] = {
+    "AlterNamespaceRequest": AlterNamespaceRequest,
+    "CleanUpRequest": CleanUpRequest,
+}
 """Requests of extensions that the Lance document has no model for."""
 
 _LISTS = frozenset({"ListTableIndices", *(r.operation for r in ROUTES if any(p.name == "limit" for p in r.query))})
@@ -135,7 +139,7 @@ def read_call(call: Call, body: dict[str, Any], max_page: int) -> None:
         fields["index_name"] = unquote_plus(call.raw_index)
     _fill(fields, read_params(route, query, call.headers))
     _clamp(route, fields, max_page)
-    call.request = make_request(route, fields)
+    call.request = without_headers(make_request(route, fields))
 
 
 def read_params(route: Route, query: Mapping[str, list[str]], headers: Mapping[str, str]) -> dict[str, Any]:
