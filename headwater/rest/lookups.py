@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from headwater.namespace.abilities import Abilities
 from headwater.rest.call import Call
+from headwater.rest.dispatch import LOOKUPS
 from headwater.rest.reply import Reply
 
-OPERATIONS = frozenset({"DescribeTable", "TableExists", "DescribeNamespace", "NamespaceExists"})
 MORE_THAN_NAMES = ("version", "tag", "branch", "load_detailed_metadata", "check_declared", "context")
 CHANGES_ANSWER = ("with_table_uri", "vend_credentials")
 MAX_BYTES = 32 * 1024 * 1024
@@ -25,7 +25,7 @@ class Lookups:
 
     def __init__(self, abilities: Abilities, vends: bool = False) -> None:
         self._current = abilities.current_state
-        self._operations = OPERATIONS - {"DescribeTable"} if vends else OPERATIONS  # credentials are made, and expire
+        self._operations = LOOKUPS - {"DescribeTable"} if vends else LOOKUPS  # credentials are made, and expire
         self._state: object = None
         self._kept: dict[Key, Reply] = {}
         self._bytes = 0

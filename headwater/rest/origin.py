@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 from urllib.parse import urlsplit
 
 from headwater.errors import InvalidInputError, PermissionDeniedError
@@ -62,7 +63,7 @@ def check_site(headers: Mapping[str, str], names: frozenset[str], is_open: bool,
     origin = headers.get("origin")
     if origin is not None and not _is_own(origin, host, names):
         raise PermissionDeniedError(f"The web site {origin[:MAX_SHOWN]!r} is not this server: it takes no other's.")
-    if (is_open or names) and not _is_served(host, names, any_address):
+    if (is_open or names) and not _is_served(host[:MAX_HOST_CHARS], names, any_address):
         raise PermissionDeniedError(
             f"This server is not served as {host[:MAX_SHOWN]!r}: use localhost, or start it with --host-name."
         )
@@ -81,6 +82,7 @@ def _is_own(origin: str, host: str, names: frozenset[str]) -> bool:
     return parts.netloc.lower() == host.lower() or name in names
 
 
+@lru_cache(1024)
 def _is_served(host: str, names: frozenset[str], any_address: bool) -> bool:
     name = _host_name(host)
     if name in names or is_loopback(name):
@@ -90,7 +92,7 @@ def _is_served(host: str, names: frozenset[str], any_address: bool) -> bool:
 
 def _host_name(host: str) -> str:
     """The name in a Host header: without the port and the brackets of an IPv6 address."""
-    text = host[:MAX_HOST_CHARS].strip().lower()
+    text = host.strip().lower()
     if text.startswith("["):
         return text[1:].partition("]")[0]
     return text.partition(":")[0]
