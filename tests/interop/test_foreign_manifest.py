@@ -16,7 +16,7 @@ from lance.namespace import DirectoryNamespace as PylanceNamespace
 from headwater import DirectoryNamespace
 from headwater.errors import InvalidInputError, UnsupportedOperationError
 from headwater.registries.manifest.rows import SCHEMA
-from headwater.registries.slot import commit_exactly
+from headwater.tables.exact import commit_exactly
 from headwater.testing.namespace_suite import ROWS, ipc
 
 PLAIN = pa.schema([field for field in SCHEMA if field.name != "created_at"])
@@ -93,10 +93,10 @@ def test_a_first_write_that_races_with_pylances_goes_on_top_of_it(
     """pylance's table appears when ours is written and not yet committed: the worst moment."""
     others = PylanceNamespace(root=str(tmp_path))
 
-    def overtaken(*arguments: Any) -> Any:
+    def overtaken(*arguments: Any, **options: Any) -> Any:
         monkeypatch.undo()
         others.create_namespace(api.CreateNamespaceRequest(id=["theirs"]))
-        return commit_exactly(*arguments)
+        return commit_exactly(*arguments, **options)
 
     monkeypatch.setattr("headwater.registries.manifest.table.commit_exactly", overtaken)
     ours = DirectoryNamespace(root=str(tmp_path))
