@@ -7,7 +7,6 @@ catalog["prod.users"].to_arrow()
 
 from __future__ import annotations
 
-import io
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -17,8 +16,10 @@ import pyarrow as pa
 from lance_namespace import LanceNamespace
 
 from headwater.config import Opening
-from headwater.errors import InvalidInputError, LanceNamespaceError, UnsupportedOperationError
+from headwater.errors import LanceNamespaceError, UnsupportedOperationError
 from headwater.names import ObjectId, parse
+from headwater.namespace.readers import write_rows
+from headwater.tables.rows import reader_of
 
 DOT = "."
 Name = str | Sequence[str]
@@ -96,15 +97,15 @@ class Catalog:
     def create_table(
         self, name: Name, data: Any, mode: str = "create", properties: Mapping[str, str] | None = None
     ) -> CatalogTable:
-        """Create a table from Arrow data, a pandas frame or a list of rows, and the namespaces above it.
+        """Create a table from Arrow data, a data frame or a list of rows, and the namespaces above it.
 
-        `mode` is create, exist_ok or overwrite.
+        `mode` is create, exist_ok or overwrite. Equal-length lists of floats in rows become a vector column.
         """
         id = _id(name)
         if id.level > 1:
             self.create_namespace(id.parent.names, exist_ok=True)
         request = api.CreateTableRequest(id=list(id.names), mode=mode, properties=dict(properties or {}) or None)
-        self._made.create_table(request, _ipc(data))
+        write_rows(self._made, "create_table", request, reader_of(data, vectors=True))
         return CatalogTable(self.namespace, id)
 
     def rename_table(self, name: Name, new: Name) -> None:
@@ -184,7 +185,9 @@ class CatalogTable:
         return int(getattr(answer, "count", answer))
 
     def append(self, data: Any) -> None:
-        self.namespace.insert_into_table(api.InsertIntoTableRequest(id=list(self.id.names), mode="append"), _ipc(data))
+        """Add rows: columns by name, in the table's own types. What would lose something is refused, by column."""
+        request = api.InsertIntoTableRequest(id=list(self.id.names), mode="append")
+        write_rows(self.namespace, "insert_into_table", request, reader_of(data))
 
     def upsert(self, data: Any, on: str | Sequence[str]) -> None:
         """Update the rows whose key is there, insert the others."""
@@ -194,7 +197,7 @@ class CatalogTable:
             when_matched_update_all=True,
             when_not_matched_insert_all=True,
         )
-        self.namespace.merge_insert_into_table(request, _ipc(data))
+        write_rows(self.namespace, "merge_insert_into_table", request, reader_of(data))
 
     def clean_up(
         self, keep_versions: int | None = None, keep_days: float | None = None, grace_seconds: float = 600.0
@@ -224,25 +227,3 @@ def _id(name: Name) -> ObjectId:
 
 def _list(name: Name) -> list[str]:
     return list(_id(name).names)
-
-
-def _ipc(data: Any) -> bytes:
-    """Anything tabular as an Arrow IPC stream."""
-    sink = io.BytesIO()
-    reader = _reader(data)
-    with pa.ipc.new_stream(sink, reader.schema) as writer:
-        for batch in reader:
-            writer.write_batch(batch)
-    return sink.getvalue()
-
-
-def _reader(data: Any) -> pa.RecordBatchReader:
-    if isinstance(data, pa.RecordBatchReader):
-        return data
-    if isinstance(data, pa.RecordBatch):
-        return pa.Table.from_batches([data]).to_reader()
-    if hasattr(data, "__arrow_c_stream__"):
-        return pa.RecordBatchReader.from_stream(data)
-    if isinstance(data, Iterable) and not isinstance(data, (str, bytes, Mapping)):
-        return pa.Table.from_pylist(list(data)).to_reader()
-    raise InvalidInputError(f"{type(data).__name__} is no table: give Arrow data, a data frame or a list of rows.")

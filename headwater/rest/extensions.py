@@ -14,8 +14,9 @@ from lance_namespace import LanceNamespace
 from headwater.errors import InvalidTableStateError, LanceNamespaceError, UnsupportedOperationError
 from headwater.namespace.abilities import abilities_of
 from headwater.namespace.exact import describe_exact
+from headwater.rest.auth.roles import names_of, role_of
 from headwater.rest.call import Call
-from headwater.rest.routes import ROUTES, Body, Role, Route, Target
+from headwater.rest.routes import NOTHING, ROUTES, Body, Permission, Route, Target
 from headwater.rest.wire import implements
 
 Handler = Callable[[LanceNamespace, Call], Any]
@@ -43,7 +44,10 @@ def _capabilities(namespace: LanceNamespace, call: Call) -> dict[str, Any]:
 
 
 def _caller(namespace: LanceNamespace, call: Call) -> dict[str, Any]:
-    grants = [{"role": g.role.name.lower(), "scope": list(g.scope.names)} for g in call.asker.grants]
+    grants = [
+        {"role": role_of(g.permissions), "permissions": names_of(g.permissions), "scope": list(g.scope.names)}
+        for g in call.asker.grants
+    ]
     return {"name": call.asker.name, "grants": grants}
 
 
@@ -75,10 +79,10 @@ def _clean_up(namespace: LanceNamespace, call: Call) -> dict[str, Any]:
 
 
 def _own(
-    operation: str, verb: str, tail: str, target: Target = Target.NONE, role: Role = Role.READER, **more: Any
+    operation: str, verb: str, tail: str, target: Target = Target.NONE, needs: Permission = NOTHING, **more: Any
 ) -> Route:
     body = Body.NONE if verb == "GET" else Body.JSON
-    return Route(operation, verb, f"/headwater/v1/{tail}", role, target, body=body, extension=True, **more)
+    return Route(operation, verb, f"/headwater/v1/{tail}", needs, target, body=body, extension=True, **more)
 
 
 EXTENSIONS: tuple[Extension, ...] = (
@@ -98,6 +102,7 @@ EXTENSIONS: tuple[Extension, ...] = (
             "POST",
             "table/{id}/describe",
             Target.TABLE,
+            Permission.DESCRIBE,
             request="DescribeTableRequest",
             tagged=True,
         ),
@@ -110,7 +115,7 @@ EXTENSIONS: tuple[Extension, ...] = (
             "POST",
             "namespace/{id}/properties",
             Target.NAMESPACE,
-            Role.WRITER,
+            Permission.WRITE,
             request="AlterNamespaceRequest",
         ),
         "Set and remove properties of a namespace; those that are not named stay.",
@@ -118,13 +123,23 @@ EXTENSIONS: tuple[Extension, ...] = (
     ),
     *(
         Extension(
-            _own(operation, "POST", f"table/{{id}}/{tail}", Target.TABLE, Role.WRITER, request="CleanUpRequest"),
+            _own(operation, "POST", f"table/{{id}}/{tail}", Target.TABLE, needs, request="CleanUpRequest"),
             about,
             _clean_up,
         )
-        for operation, tail, about in (
-            ("CleanUpTableVersions", "clean_up", "Remove old versions of a table and free the disk only they hold."),
-            ("OptimizeTable", "optimize", "Merge small fragments, bring indices up to date, then clean up."),
+        for operation, tail, needs, about in (
+            (
+                "CleanUpTableVersions",
+                "clean_up",
+                Permission.DROP,
+                "Remove old versions of a table and free the disk only they hold.",
+            ),
+            (
+                "OptimizeTable",
+                "optimize",
+                Permission.DROP,
+                "Merge small fragments, bring indices up to date, then clean up.",
+            ),
         )
     ),
 )

@@ -13,9 +13,9 @@ from urllib.parse import quote, urlsplit
 
 from headwater.errors import InvalidInputError
 from headwater.model import Table
-from headwater.registries.layout import VERSIONS, manifest_name, manifest_version
 from headwater.store import Store
 from headwater.tables.bases import bases_of, message_of, outside
+from headwater.tables.layout import VERSIONS, manifest_name, manifest_version
 
 SCHEMES = ("V1", "V2")
 _STAGED = re.compile(r"^(\d+\.manifest)-[0-9A-Za-z-]{1,64}$", re.ASCII)

@@ -6,6 +6,7 @@ committed to by writing the manifest here; any other by pylance, through `commit
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import uuid
@@ -15,11 +16,13 @@ from datetime import timedelta
 
 import lance
 from lance.file import LanceFileWriter
-from lance.fragment import FragmentMetadata, LanceFragment
+from lance.fragment import FragmentMetadata, LanceFragment, write_fragments
 
 from headwater.clock import Clock
 from headwater.errors import ConcurrentModificationError, CorruptFileError, InternalError
-from headwater.registries.layout import MANIFEST, VERSIONS, manifest_name
+from headwater.names import ObjectId
+from headwater.registries.folders import has_version
+from headwater.registries.layout import MANIFEST
 from headwater.registries.manifest.format import DataFile, Manifest, parse_manifest
 from headwater.registries.manifest.rows import SCHEMA, Codec, Row
 from headwater.registries.manifest.settings import MANAGED, parse_settings
@@ -36,8 +39,10 @@ from headwater.registries.manifest.snapshot import (
     plan_commit,
 )
 from headwater.registries.manifest.threads import on_own_thread
-from headwater.registries.slot import commit_exactly, data_keys
 from headwater.store import KeyNotFoundError, Store, create, probe, write_with
+from headwater.tables.exact import OneCommit, claiming, commit_exactly, data_keys
+from headwater.tables.handle import TableHandle
+from headwater.tables.layout import VERSIONS, manifest_name
 
 FILE_FORMAT = "2.2"
 KEPT_VERSIONS = 64
@@ -54,23 +59,35 @@ class ManifestTable:
         self.uri = uri
         self.storage_options = storage_options
         self.clock = clock
+        self._handle = TableHandle(ObjectId((MANIFEST,)), uri, storage_options)
         self._layouts: dict[bytes, DataFile] = {}
 
     @on_own_thread
     def create(self) -> None:
-        """Make the empty table, on a store that has shown it can exclude a second writer."""
+        """Make the empty table, on a store that has shown it can exclude a second writer.
+
+        As version 1 or not at all: another kind of writer may be making the table, with columns of its own and rows.
+        """
         probe(self.store, self.clock)
         try:
-            lance.write_dataset(
+            empty = write_fragments(
                 SCHEMA.empty_table(),
                 self.uri,
+                schema=SCHEMA,
                 mode="create",
+                return_transaction=True,
                 data_storage_version=FILE_FORMAT,
                 storage_options=self.storage_options or None,
-            )
-        except (OSError, ValueError) as error:
-            if "already exists" not in str(error) and "onflict" not in str(error):
-                raise _not_written(error) from None
+            ).operation
+            operation = lance.LanceOperation.Overwrite(empty.new_schema, empty.fragments)
+        except (OSError, ValueError, RuntimeError) as error:
+            if has_version(self.store, MANIFEST):
+                return
+            raise _not_written(error) from None
+        with contextlib.suppress(ConcurrentModificationError):
+            once = OneCommit(self._handle, 1, claiming(self.store, self._handle, MANIFEST, ()))
+            transaction, exists = lance.Transaction(0, operation), lambda: has_version(self.store, MANIFEST)
+            commit_exactly(once, self._handle, self.uri, transaction, exists, max_retries=0)
 
     @on_own_thread
     def manage_versions(self) -> None:
@@ -192,7 +209,9 @@ class ManifestTable:
         keys = [*data_keys(MANIFEST, new), *_deletion_keys(updated)]
         transaction = lance.Transaction(base.version, operation, transaction_properties=dict(note))
         try:
-            commit_exactly(self.store, MANIFEST, dataset, transaction, keys, self.storage_options or None)
+            take = claiming(self.store, self._handle, MANIFEST, keys)
+            once = OneCommit(self._handle, base.version + 1, take)
+            commit_exactly(once, self._handle, dataset, transaction, max_retries=0)
         except ConcurrentModificationError:
             for key in keys:
                 self.store.delete(key)

@@ -1,0 +1,25 @@
+"""Rows into any `LanceNamespace`: as a stream of batches where it takes one, as the bytes of one where it does not."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+from lance_namespace import LanceNamespace
+
+from headwater.tables.arrow import to_stream
+
+READERS = {
+    "create_table": "create_table_reader",
+    "insert_into_table": "insert_reader",
+    "merge_insert_into_table": "merge_insert_reader",
+}
+"""What a catalog may have beyond the interface, so that rows need no detour through bytes."""
+
+
+def write_rows(namespace: LanceNamespace, method: str, request: Any, reader: pa.RecordBatchReader) -> Any:
+    """Call a method that takes rows."""
+    direct = getattr(namespace, READERS[method], None)
+    if direct is not None:
+        return direct(request, reader)
+    return getattr(namespace, method)(request, to_stream(reader))
