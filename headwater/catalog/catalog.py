@@ -1,38 +1,39 @@
-"""The friendly face: dotted names, Arrow in and out, over any catalog.
-
-catalog = headwater.Catalog("./lake")
-catalog.create_table("prod.users", pa.table({"id": [1, 2]}))
-catalog["prod.users"].to_arrow()
-"""
+"""A catalog by its dotted names."""
 
 from __future__ import annotations
 
-import io
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-import lance
 import lance_namespace as api
 import pyarrow as pa
 from lance_namespace import LanceNamespace
 
+from headwater.catalog.batch import Batch
+from headwater.catalog.references import pages
+from headwater.catalog.table import CatalogTable
 from headwater.config import Opening
 from headwater.errors import InvalidInputError, LanceNamespaceError, UnsupportedOperationError
-from headwater.names import ObjectId, parse
+from headwater.names import ObjectId, object_id, parse
+from headwater.namespace.readers import write_rows
+from headwater.tables.fitting import fit
+from headwater.tables.rows import reader_of
 
 DOT = "."
 Name = str | Sequence[str]
 
 
 class Catalog:
-    """A catalog by path, URI, profile name, or an open `LanceNamespace`. A name with a dot in it is given as a list.
+    """A catalog by path, URI, profile name, or an open `LanceNamespace`.
 
+    Names are joined by dots, or by the `delimiter` that is given; a name with a dot in it is given as a list.
     Reading a catalog that is not there is an error; creating a namespace or a table makes it, and says so.
     """
 
     def __init__(self, target: str | LanceNamespace | None = None, **properties: Any) -> None:
         self._opening = None if isinstance(target, LanceNamespace) else Opening(target, properties)
         self.namespace: LanceNamespace = target if isinstance(target, LanceNamespace) else self._opening.namespace  # type: ignore[union-attr]
+        self._delimiter = str(properties.get("delimiter") or DOT)
 
     @property
     def _there(self) -> LanceNamespace:
@@ -47,29 +48,54 @@ class Catalog:
     def __repr__(self) -> str:
         return f"Catalog({self.namespace!r})"
 
+    def __dir__(self) -> list[str]:
+        return sorted(name for name in super().__dir__() if not name.startswith("_"))
+
     def __getitem__(self, name: Name) -> CatalogTable:
-        table = CatalogTable(self._there, _id(name))
+        table = CatalogTable(self._there, self._id(name))
         table.describe()
         return table
 
     def __contains__(self, name: Name) -> bool:
         there = self._there
         try:
-            there.table_exists(api.TableExistsRequest(id=_list(name)))
+            there.table_exists(api.TableExistsRequest(id=self._list(name)))
         except LanceNamespaceError as error:
             if int(error.code) in (1, 4):
                 return False
             raise
         return True
 
+    def __iter__(self) -> Iterator[str]:
+        """The full name of every table, sorted."""
+        return iter(sorted(id.format(self._delimiter) for id in self._all_tables(ObjectId())))
+
+    def __len__(self) -> int:
+        """How many tables there are."""
+        return sum(1 for _ in self._all_tables(ObjectId()))
+
+    def __bool__(self) -> bool:
+        """A catalog is there, however many tables it has."""
+        return True
+
+    def _ipython_key_completions_(self) -> list[str]:
+        return list(self)
+
+    # Namespaces
+
     def create_namespace(self, name: Name, properties: Mapping[str, str] | None = None, exist_ok: bool = False) -> None:
         """Create a namespace, and the missing ones above it."""
-        id = _id(name)
+        id = self._id(name)
         for above in id.ancestors:
             self._made.create_namespace(api.CreateNamespaceRequest(id=list(above.names), mode="ExistOk"))
         mode = "ExistOk" if exist_ok else "Create"
         request = api.CreateNamespaceRequest(id=list(id.names), mode=mode, properties=dict(properties or {}))
         self._made.create_namespace(request)
+
+    def namespace_properties(self, name: Name = "") -> dict[str, str]:
+        """The properties of a namespace (of the root when not told)."""
+        answer = self._there.describe_namespace(api.DescribeNamespaceRequest(id=self._list(name)))
+        return dict(answer.properties or {})
 
     def alter_namespace(
         self, name: Name, properties: Mapping[str, str] | None = None, removed: Iterable[str] = ()
@@ -78,45 +104,81 @@ class Catalog:
         alter = getattr(self._there, "alter_namespace_properties", None)
         if alter is None:
             raise UnsupportedOperationError("This catalog cannot change the properties of a namespace.")
-        answer = alter({"id": _list(name), "properties": dict(properties or {}), "removed": list(removed)})
+        answer = alter({"id": self._list(name), "properties": dict(properties or {}), "removed": list(removed)})
         return dict(answer.properties or {})
 
     def drop_namespace(self, name: Name, cascade: bool = False) -> None:
         behavior = "Cascade" if cascade else "Restrict"
-        self._there.drop_namespace(api.DropNamespaceRequest(id=_list(name), behavior=behavior))
+        self._there.drop_namespace(api.DropNamespaceRequest(id=self._list(name), behavior=behavior))
 
     def namespaces(self, parent: Name = "") -> list[str]:
         """Names of the namespaces in a namespace (the root when not told)."""
-        return list(self._pages("namespaces", self._there.list_namespaces, api.ListNamespacesRequest, parent))
+        request = api.ListNamespacesRequest(id=self._list(parent))
+        return list(pages(self._there.list_namespaces, request, "namespaces"))
+
+    # Tables
 
     def tables(self, parent: Name = "") -> list[str]:
         """Names of the tables in a namespace (the root when not told)."""
-        return list(self._pages("tables", self._there.list_tables, api.ListTablesRequest, parent))
+        request = api.ListTablesRequest(id=self._list(parent))
+        return list(pages(self._there.list_tables, request, "tables"))
 
     def create_table(
-        self, name: Name, data: Any, mode: str = "create", properties: Mapping[str, str] | None = None
+        self,
+        name: Name,
+        data: Any = None,
+        mode: str = "create",
+        properties: Mapping[str, str] | None = None,
+        schema: pa.Schema | None = None,
     ) -> CatalogTable:
-        """Create a table from Arrow data, a pandas frame or a list of rows, and the namespaces above it.
+        """Create a table from Arrow data, a frame or a list of rows, or empty by its schema; and the namespaces above it.
 
-        `mode` is create, exist_ok or overwrite.
+        `mode` is create, exist_ok or overwrite. Equal-length lists of floats in rows become vectors.
         """
-        id = _id(name)
-        if id.level > 1:
-            self.create_namespace(id.parent.names, exist_ok=True)
+        if data is None and schema is None:
+            raise InvalidInputError("A new table needs data or a schema: to reserve a name only, use declare_table.")
+        rows = _new_rows(data, schema)
+        id = self._with_namespace(name)
         request = api.CreateTableRequest(id=list(id.names), mode=mode, properties=dict(properties or {}) or None)
-        self._made.create_table(request, _ipc(data))
+        write_rows(self._made, "create_table", request, rows)
         return CatalogTable(self.namespace, id)
+
+    def declare_table(self, name: Name, location: str | None = None, properties: Mapping[str, str] | None = None) -> str:
+        """Reserve a name and a place for a table that another program will write; the place."""
+        id = self._with_namespace(name)
+        request = api.DeclareTableRequest(id=list(id.names), location=location, properties=dict(properties or {}) or None)
+        return str(self._made.declare_table(request).location)
+
+    def register_table(
+        self, name: Name, location: str, mode: str = "create", properties: Mapping[str, str] | None = None
+    ) -> CatalogTable:
+        """Give a Lance dataset inside the root a name in the catalog. No data moves."""
+        id = self._with_namespace(name)
+        request = api.RegisterTableRequest(
+            id=list(id.names), location=location, mode=mode, properties=dict(properties or {}) or None
+        )
+        self._made.register_table(request)
+        return CatalogTable(self.namespace, id)
+
+    def deregister_table(self, name: Name) -> str:
+        """Take a table out of the catalog and leave its data where it is; where that is."""
+        answer = self._there.deregister_table(api.DeregisterTableRequest(id=self._list(name)))
+        return str(answer.location)
 
     def rename_table(self, name: Name, new: Name) -> None:
         """Give a table another name, also in another namespace. No data moves."""
-        id, to = _id(name), _id(new)
+        id, to = self._id(name), self._id(new)
         request = api.RenameTableRequest(
             id=list(id.names), new_table_name=to.name, new_namespace_id=list(to.parent.names)
         )
         self._there.rename_table(request)
 
     def drop_table(self, name: Name) -> None:
-        self._there.drop_table(api.DropTableRequest(id=_list(name)))
+        self._there.drop_table(api.DropTableRequest(id=self._list(name)))
+
+    def batch(self) -> Batch:
+        """Several changes that are made all at once, or not at all: `with catalog.batch() as batch: ...`."""
+        return Batch(self._there, self._id)
 
     def tree(self) -> str:
         """The whole catalog as a drawing."""
@@ -132,117 +194,28 @@ class Catalog:
             if is_folder:
                 yield from self._branches(parent.child(name), indent + ("    " if last else "│   "))
 
-    @staticmethod
-    def _pages(field: str, operation: Any, request: Any, parent: Name) -> Iterator[str]:
-        token = None
-        while True:
-            answer = operation(request(id=_list(parent), page_token=token, limit=1000))
-            yield from getattr(answer, field)
-            token = answer.page_token
-            if not token:
-                return
+    def _all_tables(self, parent: ObjectId) -> Iterator[ObjectId]:
+        for name in self.tables(parent.names):
+            yield parent.child(name)
+        for name in self.namespaces(parent.names):
+            yield from self._all_tables(parent.child(name))
+
+    def _with_namespace(self, name: Name) -> ObjectId:
+        """The id of a table to be made, once the namespaces above it are there."""
+        id = self._id(name)
+        if id.level > 1:
+            self.create_namespace(id.parent.names, exist_ok=True)
+        return id
+
+    def _id(self, name: Name) -> ObjectId:
+        return parse(name, self._delimiter) if isinstance(name, str) else object_id(name)
+
+    def _list(self, name: Name) -> list[str]:
+        return list(self._id(name).names)
 
 
-class CatalogTable:
-    """One table of a catalog."""
-
-    def __init__(self, namespace: LanceNamespace, id: ObjectId) -> None:
-        self.namespace = namespace
-        self.id = id
-
-    def __repr__(self) -> str:
-        return f"CatalogTable({self.id.format(DOT)!r})"
-
-    def describe(self, **options: Any) -> api.DescribeTableResponse:
-        return self.namespace.describe_table(api.DescribeTableRequest(id=list(self.id.names), **options))
-
-    def dataset(self, version: int | None = None) -> lance.LanceDataset:
-        """The table as pylance sees it, with commits going through the catalog where it manages them."""
-        dataset = lance.dataset(namespace_client=self.namespace, table_id=list(self.id.names))
-        return dataset if version is None else dataset.checkout_version(version)
-
-    @property
-    def schema(self) -> pa.Schema:
-        schema: pa.Schema = self.dataset().schema
-        return schema
-
-    def to_arrow(
-        self,
-        columns: Sequence[str] | None = None,
-        filter: str | None = None,
-        limit: int | None = None,
-        version: int | None = None,
-    ) -> pa.Table:
-        """The rows, or those that a SQL filter keeps."""
-        chosen = list(columns) if columns is not None else None
-        table: pa.Table = self.dataset(version).to_table(columns=chosen, filter=filter, limit=limit)
-        return table
-
-    def count(self, filter: str | None = None) -> int:
-        request = api.CountTableRowsRequest(id=list(self.id.names), predicate=filter)
-        answer: Any = self.namespace.count_table_rows(request)
-        return int(getattr(answer, "count", answer))
-
-    def append(self, data: Any) -> None:
-        self.namespace.insert_into_table(api.InsertIntoTableRequest(id=list(self.id.names), mode="append"), _ipc(data))
-
-    def upsert(self, data: Any, on: str | Sequence[str]) -> None:
-        """Update the rows whose key is there, insert the others."""
-        request = api.MergeInsertIntoTableRequest(
-            id=list(self.id.names),
-            on=[on] if isinstance(on, str) else list(on),
-            when_matched_update_all=True,
-            when_not_matched_insert_all=True,
-        )
-        self.namespace.merge_insert_into_table(request, _ipc(data))
-
-    def clean_up(
-        self, keep_versions: int | None = None, keep_days: float | None = None, grace_seconds: float = 600.0
-    ) -> Any:
-        """Remove old versions, and free the disk that only they hold. Tagged ones and the current one stay."""
-        clean_up = getattr(self.namespace, "clean_up_table_versions", None)
-        if clean_up is None:
-            raise UnsupportedOperationError("This catalog cannot clean up tables.")
-        return clean_up(
-            list(self.id.names), keep_versions=keep_versions, keep_days=keep_days, grace_seconds=grace_seconds
-        )
-
-    def optimize(self, **policy: Any) -> Any:
-        """Merge small fragments, bring the indices up to date, then clean up what is older than a week, or as told."""
-        optimize = getattr(self.namespace, "optimize_table", None)
-        if optimize is None:
-            raise UnsupportedOperationError("This catalog cannot optimize tables.")
-        return optimize(list(self.id.names), **policy)
-
-    def delete(self, where: str) -> None:
-        self.namespace.delete_from_table(api.DeleteFromTableRequest(id=list(self.id.names), predicate=where))
-
-
-def _id(name: Name) -> ObjectId:
-    return parse(name, DOT) if isinstance(name, str) else ObjectId(tuple(name))
-
-
-def _list(name: Name) -> list[str]:
-    return list(_id(name).names)
-
-
-def _ipc(data: Any) -> bytes:
-    """Anything tabular as an Arrow IPC stream."""
-    sink = io.BytesIO()
-    reader = _reader(data)
-    with pa.ipc.new_stream(sink, reader.schema) as writer:
-        for batch in reader:
-            writer.write_batch(batch)
-    return sink.getvalue()
-
-
-def _reader(data: Any) -> pa.RecordBatchReader:
-    if isinstance(data, pa.RecordBatchReader):
-        return data
-    if isinstance(data, pa.RecordBatch):
-        return pa.Table.from_batches([data]).to_reader()
-    if hasattr(data, "__arrow_c_stream__"):
-        return pa.RecordBatchReader.from_stream(data)
-    if isinstance(data, Iterable) and not isinstance(data, (str, bytes, Mapping)):
-        return pa.Table.from_pylist(list(data)).to_reader()
-    raise InvalidInputError(f"{type(data).__name__} is no table: give Arrow data, a data frame or a list of rows.")
+def _new_rows(data: Any, schema: pa.Schema | None) -> pa.RecordBatchReader:
+    """The rows of a new table: in the schema's types if there is one, none if there are none."""
+    if schema is None:
+        return reader_of(data, vectors=True)
+    return schema.empty_table().to_reader() if data is None else fit(reader_of(data), schema)

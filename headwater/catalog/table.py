@@ -282,6 +282,21 @@ class CatalogTable:
         """Index a column: vectors, words or values by what the column holds, or as `type` says."""
         self.indices.create(column, type, self.schema, **options)
 
+    # Keeping house
+
+    def clean_up(
+        self, keep_versions: int | None = None, keep_days: float | None = None, grace_seconds: float = 600.0
+    ) -> Any:
+        """Remove old versions, and free the disk that only they hold. Tagged ones and the current one stay."""
+        clean_up = self._extension("clean_up_table_versions", "clean up tables")
+        return clean_up(
+            list(self.id.names), keep_versions=keep_versions, keep_days=keep_days, grace_seconds=grace_seconds
+        )
+
+    def optimize(self, **policy: Any) -> Any:
+        """Merge small fragments, bring the indices up to date, then clean up what is older than a week, or as told."""
+        return self._extension("optimize_table", "optimize tables")(list(self.id.names), **policy)
+
     # Columns
 
     def add_columns(self, columns: Mapping[str, str | pa.DataType] | Sequence[pa.Field] | pa.Schema) -> None:
@@ -309,6 +324,13 @@ class CatalogTable:
         self.namespace.alter_table_alter_columns(api.AlterTableAlterColumnsRequest.from_dict(request))
 
     # Requests
+
+    def _extension(self, method: str, what: str) -> Any:
+        """A method that a catalog may have beyond the interface."""
+        found = getattr(self.namespace, method, None)
+        if found is None:
+            raise UnsupportedOperationError(f"This catalog cannot {what}.")
+        return found
 
     def _there(self) -> dict[str, Any]:
         return {"id": list(self.id.names), "branch": self.branch}
