@@ -20,7 +20,9 @@ class Batch:
         self._id = id
         self._operations: list[dict[str, Any]] = []
 
-    def declare_table(self, name: Any, location: str | None = None, properties: Mapping[str, str] | None = None) -> None:
+    def declare_table(
+        self, name: Any, location: str | None = None, properties: Mapping[str, str] | None = None
+    ) -> None:
         self._add("declare_table", name, location=location, properties=dict(properties or {}) or None)
 
     def deregister_table(self, name: Any) -> None:
@@ -37,7 +39,7 @@ class Batch:
     def commit(self) -> None:
         operations, self._operations = self._operations, []
         if operations:
-            request = api.BatchCommitTablesRequest.from_dict({"operations": operations})
+            request = api.BatchCommitTablesRequest.model_validate({"operations": operations})
             self._namespace.batch_commit_tables(request)
 
     def _add(self, operation: str, name: Any, **fields: Any) -> None:

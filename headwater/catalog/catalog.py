@@ -13,7 +13,7 @@ from headwater.catalog.batch import Batch
 from headwater.catalog.references import pages
 from headwater.catalog.table import CatalogTable
 from headwater.config import Opening
-from headwater.errors import InvalidInputError, LanceNamespaceError, UnsupportedOperationError
+from headwater.errors import LanceNamespaceError, UnsupportedOperationError
 from headwater.names import ObjectId, object_id, parse
 from headwater.namespace.readers import write_rows
 from headwater.tables.fitting import fit
@@ -131,22 +131,24 @@ class Catalog:
         properties: Mapping[str, str] | None = None,
         schema: pa.Schema | None = None,
     ) -> CatalogTable:
-        """Create a table from Arrow data, a frame or a list of rows, or empty by its schema; and the namespaces above it.
+        """Create a table, and the namespaces above it: from Arrow data, a frame, a list of rows, or empty by a schema.
 
         `mode` is create, exist_ok or overwrite. Equal-length lists of floats in rows become vectors.
         """
-        if data is None and schema is None:
-            raise InvalidInputError("A new table needs data or a schema: to reserve a name only, use declare_table.")
         rows = _new_rows(data, schema)
         id = self._with_namespace(name)
         request = api.CreateTableRequest(id=list(id.names), mode=mode, properties=dict(properties or {}) or None)
         write_rows(self._made, "create_table", request, rows)
         return CatalogTable(self.namespace, id)
 
-    def declare_table(self, name: Name, location: str | None = None, properties: Mapping[str, str] | None = None) -> str:
+    def declare_table(
+        self, name: Name, location: str | None = None, properties: Mapping[str, str] | None = None
+    ) -> str:
         """Reserve a name and a place for a table that another program will write; the place."""
         id = self._with_namespace(name)
-        request = api.DeclareTableRequest(id=list(id.names), location=location, properties=dict(properties or {}) or None)
+        request = api.DeclareTableRequest(
+            id=list(id.names), location=location, properties=dict(properties or {}) or None
+        )
         return str(self._made.declare_table(request).location)
 
     def register_table(

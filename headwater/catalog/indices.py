@@ -41,7 +41,9 @@ class Indices(Mapping[str, Any]):
     def create(self, column: str, type: str | None, schema: pa.Schema, **options: Any) -> None:
         """Index a column: as `type` says, or as fits what it holds (`index_type_of`)."""
         if type is None and column not in schema.names:
-            raise TableColumnNotFoundError(f"The table has no column {column[:200]!r}: it has {', '.join(schema.names)}.")
+            raise TableColumnNotFoundError(
+                f"The table has no column {column[:200]!r}: it has {', '.join(schema.names)}."
+            )
         kind = (type or index_type_of(schema.field(column).type)).upper()
         request = api.CreateTableIndexRequest(id=self._id, column=column, index_type=kind, **options)
         if kind in SCALAR_TYPES:

@@ -49,10 +49,15 @@ def hybrid(search: Callable[..., pa.Table], vector: Sequence[float], text: str, 
     found = [search(vector=vector, **deep), search(text=text, column=None, **deep)]
     relevance: dict[int, float] = {}
     for table in found:
-        for rank, row in enumerate(table.column(ROW_ID).to_pylist(), start=1):
+        for rank, row in enumerate(_row_ids(table), start=1):
             relevance[row] = relevance.get(row, 0.0) + 1 / (RANK_OFFSET + rank)
     best = sorted(relevance, key=lambda row: (-relevance[row], row))[:k]
     return _rows(found, best, relevance)
+
+
+def _row_ids(table: pa.Table) -> list[int]:
+    ids: list[Any] = table.column(ROW_ID).to_pylist()
+    return ids
 
 
 def _rows(found: list[pa.Table], best: list[int], relevance: dict[int, float]) -> pa.Table:
@@ -60,7 +65,7 @@ def _rows(found: list[pa.Table], best: list[int], relevance: dict[int, float]) -
     shared = [name for name in found[0].schema.names if name in found[1].schema.names]
     both = pa.concat_tables([table.select(shared) for table in found])
     places: dict[int, int] = {}
-    for place, row in enumerate(both.column(ROW_ID).to_pylist()):
+    for place, row in enumerate(_row_ids(both)):
         places.setdefault(row, place)
     chosen = both.take(pa.array([places[row] for row in best], pa.int64())).drop_columns([ROW_ID])
     return chosen.append_column(RELEVANCE, pa.array([relevance[row] for row in best], pa.float64()))

@@ -17,14 +17,14 @@ from headwater.catalog.frames import to_duckdb, to_polars
 from headwater.catalog.indices import Indices
 from headwater.catalog.references import Branches, Tags, pages
 from headwater.catalog.search import hybrid, search_request
+from headwater.catalog.sqltypes import sql_type
 from headwater.errors import InvalidInputError, TableVersionNotFoundError, UnsupportedOperationError
 from headwater.names import ObjectId
+from headwater.namespace.data.schema import type_to_json
 from headwater.namespace.readers import read_rows, write_rows
 from headwater.tables.rows import reader_of
-from headwater.tables.schema import type_to_json
 
 DOT = "."
-SQL_TYPES = (bool, int, float, str)
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,8 @@ class CatalogTable:
     @property
     def metadata(self) -> dict[str, str]:
         """The metadata of the table's schema, which every Lance client sees."""
-        return dict(self.describe(load_detailed_metadata=True).metadata or {})
+        found = self.schema.metadata or {}
+        return {key.decode(): value.decode() for key, value in found.items()}
 
     def set_metadata(self, values: Mapping[str, str]) -> None:
         """Make these the metadata of the table's schema."""
@@ -81,31 +82,37 @@ class CatalogTable:
         """Rows, bytes, fragments and indices."""
         return self.namespace.get_table_stats(api.GetTableStatsRequest(id=list(self.id.names)))
 
-    def dataset(self) -> lance.LanceDataset:
+    def dataset(self, version: int | None = None) -> lance.LanceDataset:
         """The table as pylance sees it, with commits going through the catalog where it manages them."""
         dataset = lance.dataset(namespace_client=self.namespace, table_id=list(self.id.names))
+        wanted = self.version if version is None else version
         if self.branch is not None:
-            dataset = dataset.checkout_version((self.branch, self.version))
-        elif self.version is not None:
-            dataset = dataset.checkout_version(self.version)
-        return dataset
+            return dataset.checkout_version((self.branch, wanted))
+        return dataset if wanted is None else dataset.checkout_version(wanted)
 
     # Rows out
 
     def to_batches(
-        self, columns: Sequence[str] | None = None, filter: str | None = None, limit: int | None = None
+        self,
+        columns: Sequence[str] | None = None,
+        filter: str | None = None,
+        limit: int | None = None,
+        version: int | None = None,
     ) -> pa.RecordBatchReader:
         """The rows as they are read, or those that a SQL filter keeps: memory does not follow their number."""
-        if limit is not None and limit < 1:
-            return self._nothing(columns, filter)
         chosen = {"column_names": list(columns)} if columns is not None else None
-        return self._read(k=limit or 0, columns=chosen, filter=filter)
+        reader = self._read(k=limit or 0, columns=chosen, filter=filter, version=version)
+        return reader if limit is None or limit > 0 else pa.RecordBatchReader.from_batches(reader.schema, [])
 
     def to_arrow(
-        self, columns: Sequence[str] | None = None, filter: str | None = None, limit: int | None = None
+        self,
+        columns: Sequence[str] | None = None,
+        filter: str | None = None,
+        limit: int | None = None,
+        version: int | None = None,
     ) -> pa.Table:
         """The rows, or those that a SQL filter keeps."""
-        return self.to_batches(columns, filter, limit).read_all()
+        return self.to_batches(columns, filter, limit, version).read_all()
 
     def to_pandas(self, *args: Any, **options: Any) -> Any:
         """As `to_arrow`, as a pandas frame."""
@@ -141,7 +148,7 @@ class CatalogTable:
 
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
         """Any library that reads Arrow streams reads the table."""
-        return self.to_batches().__arrow_c_stream__(requested_schema)
+        return self.to_batches().__arrow_c_stream__(requested_schema)  # type: ignore[no-untyped-call]
 
     def search(
         self,
@@ -263,8 +270,8 @@ class CatalogTable:
     def delete_versions(self, first: int, last: int) -> None:
         """Forget the versions from `first` to `last`, both included."""
         ranges = [{"start_version": first, "end_version": last + 1}]
-        request = {"id": list(self.id.names), "ranges": ranges}
-        self.namespace.batch_delete_table_versions(api.BatchDeleteTableVersionsRequest.from_dict(request))
+        request = api.BatchDeleteTableVersionsRequest.model_validate({"id": list(self.id.names), "ranges": ranges})
+        self.namespace.batch_delete_table_versions(request)
 
     @property
     def tags(self) -> Tags:
@@ -299,12 +306,13 @@ class CatalogTable:
 
     # Columns
 
-    def add_columns(self, columns: Mapping[str, str | pa.DataType] | Sequence[pa.Field] | pa.Schema) -> None:
+    def add_columns(self, columns: Mapping[str, str | pa.DataType] | Sequence[pa.Field[Any]] | pa.Schema) -> None:
         """Add columns: by name a SQL expression over the others, or a type, and they are NULL."""
         if not isinstance(columns, Mapping):
             columns = {field.name: field.type for field in columns}
         entries = [_new_column(name, what) for name, what in columns.items()]
-        request = api.AlterTableAddColumnsRequest(new_columns=entries, **self._now("add columns to"))
+        asked = {"new_columns": entries, **self._now("add columns to")}
+        request = api.AlterTableAddColumnsRequest.model_validate(asked)
         self.namespace.alter_table_add_columns(request)
 
     def drop_columns(self, *names: str) -> None:
@@ -321,7 +329,7 @@ class CatalogTable:
 
     def _alter(self, entries: list[dict[str, Any]]) -> None:
         request = {"alterations": entries, **self._now("alter columns of")}
-        self.namespace.alter_table_alter_columns(api.AlterTableAlterColumnsRequest.from_dict(request))
+        self.namespace.alter_table_alter_columns(api.AlterTableAlterColumnsRequest.model_validate(request))
 
     # Requests
 
@@ -338,18 +346,14 @@ class CatalogTable:
     def _now(self, doing: str) -> dict[str, Any]:
         if self.version is not None:
             raise InvalidInputError(
-                f"Could not {doing} {self.name}: it is open at version {self.version}. Open the table without a version."
+                f"Could not {doing} {self.name}: it is open at version {self.version}. Open it without a version."
             )
         return self._there()
 
     def _read(self, **options: Any) -> pa.RecordBatchReader:
         asked = {"k": 0, "vector": {}, **{key: value for key, value in options.items() if value is not None}}
-        request = api.QueryTableRequest.from_dict({**self._there(), "version": self.version, **asked})
+        request = api.QueryTableRequest.model_validate({**self._there(), "version": self.version, **asked})
         return read_rows(self.namespace, request)
-
-    def _nothing(self, columns: Sequence[str] | None, filter: str | None) -> pa.RecordBatchReader:
-        schema = self.to_batches(columns, filter, 1).schema
-        return pa.RecordBatchReader.from_batches(schema, [])
 
     def _version_at(self, time: datetime) -> int:
         if time.tzinfo is None:
@@ -378,7 +382,7 @@ def _literal(column: str, value: Any) -> str:
 def _new_column(name: str, what: str | pa.DataType) -> dict[str, Any]:
     if isinstance(what, str):
         return {"name": name, "expression": what}
-    return {"name": name, "data_type": type_to_json(what)}
+    return {"name": name, "expression": f"arrow_cast(NULL, '{sql_type(what)}')"}
 
 
 def _time(millis: int | None) -> datetime | None:

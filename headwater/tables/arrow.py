@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pyarrow as pa
 
-from headwater.errors import InvalidInputError
+from headwater.errors import InvalidInputError, LanceNamespaceError
 from headwater.tables.ipc import BatchSize, batch_size
 
 MAX_FIELDS = 10_000
@@ -130,6 +131,13 @@ def to_file(reader: pa.RecordBatchReader) -> bytes:
     return bytes(sink.getvalue().to_pybytes())
 
 
+def read_file(data: Body) -> pa.RecordBatchReader:
+    """The rows of an Arrow IPC file that a catalog answered."""
+    file = pa.ipc.open_file(pa.py_buffer(data))
+    batches = (file.get_batch(number) for number in range(file.num_record_batches))
+    return pa.RecordBatchReader.from_batches(file.schema, batches)
+
+
 def to_stream(reader: pa.RecordBatchReader) -> bytes:
     """A body: the batches as one Arrow IPC stream."""
     sink = pa.BufferOutputStream()
@@ -140,17 +148,35 @@ def to_stream(reader: pa.RecordBatchReader) -> bytes:
 
 
 class Counted:
-    """A reader that passes batches on and counts their rows."""
+    """A reader that passes batches on, counts their rows, and remembers the error that ended them.
+
+    pylance makes an OSError of whatever a reader raises; `raising` brings the error itself back.
+    """
 
     def __init__(self, source: pa.RecordBatchReader) -> None:
         self.rows = 0
         self._source = source
+        self._failure: LanceNamespaceError | None = None
         self.reader = pa.RecordBatchReader.from_batches(source.schema, self._batches())
 
     def _batches(self) -> Iterator[pa.RecordBatch]:
-        for batch in self._source:
-            self.rows += batch.num_rows
-            yield batch
+        try:
+            for batch in self._source:
+                self.rows += batch.num_rows
+                yield batch
+        except LanceNamespaceError as error:
+            self._failure = error
+            raise
+
+    @contextmanager
+    def raising(self) -> Iterator[None]:
+        """Around the call that reads: an error of ours that the rows ended with keeps its class and its text."""
+        try:
+            yield
+        except BaseException:
+            if self._failure is not None:
+                raise self._failure from None
+            raise
 
 
 def _first_line(error: BaseException) -> str:
