@@ -85,6 +85,9 @@ class CompatRegistry:
             return folder
         return self.manifest.place(id, hash)
 
+    def check_writable(self) -> None:
+        """Records are read and written by this kind of catalog, so nothing is written past them."""
+
     def commit(self, changes: Sequence[Change]) -> None:
         """Rows are committed as one; the marker that hides a folder is set before its row goes."""
         listed = self._listed_only(changes)

@@ -14,7 +14,8 @@ from lance_namespace import LanceNamespace
 
 from headwater.errors import InvalidTableStateError, LanceNamespaceError, UnsupportedOperationError
 from headwater.rest.auth.access import Caller
-from headwater.rest.routes import ROUTES, Body, Role, Route, Target
+from headwater.rest.auth.roles import names_of, role_of
+from headwater.rest.routes import NOTHING, ROUTES, Body, Permission, Route, Target
 from headwater.rest.wire import Call, implements
 
 Handler = Callable[[LanceNamespace, Call, Caller], Any]
@@ -42,7 +43,10 @@ def _capabilities(namespace: LanceNamespace, call: Call, caller: Caller) -> dict
 
 
 def _caller(namespace: LanceNamespace, call: Call, caller: Caller) -> dict[str, Any]:
-    grants = [{"role": g.role.name.lower(), "scope": list(g.scope.names)} for g in caller.grants]
+    grants = [
+        {"role": role_of(g.permissions), "permissions": names_of(g.permissions), "scope": list(g.scope.names)}
+        for g in caller.grants
+    ]
     return {"name": caller.name, "grants": grants}
 
 
@@ -77,10 +81,10 @@ def _clean_up(namespace: LanceNamespace, call: Call, caller: Caller) -> dict[str
 
 
 def _own(
-    operation: str, verb: str, tail: str, target: Target = Target.NONE, role: Role = Role.READER, **more: Any
+    operation: str, verb: str, tail: str, target: Target = Target.NONE, needs: Permission = NOTHING, **more: Any
 ) -> Route:
     body = Body.NONE if verb == "GET" else Body.JSON
-    return Route(operation, verb, f"/headwater/v1/{tail}", role, target, body=body, extension=True, **more)
+    return Route(operation, verb, f"/headwater/v1/{tail}", needs, target, body=body, extension=True, **more)
 
 
 EXTENSIONS: tuple[Extension, ...] = (
@@ -100,6 +104,7 @@ EXTENSIONS: tuple[Extension, ...] = (
             "POST",
             "table/{id}/describe",
             Target.TABLE,
+            Permission.DESCRIBE,
             request="DescribeTableRequest",
             tagged=True,
         ),
@@ -112,7 +117,7 @@ EXTENSIONS: tuple[Extension, ...] = (
             "POST",
             "namespace/{id}/properties",
             Target.NAMESPACE,
-            Role.WRITER,
+            Permission.WRITE,
             request="AlterNamespaceRequest",
         ),
         "Set and remove properties of a namespace; those that are not named stay.",
@@ -120,13 +125,23 @@ EXTENSIONS: tuple[Extension, ...] = (
     ),
     *(
         Extension(
-            _own(operation, "POST", f"table/{{id}}/{tail}", Target.TABLE, Role.WRITER, request="CleanUpRequest"),
+            _own(operation, "POST", f"table/{{id}}/{tail}", Target.TABLE, needs, request="CleanUpRequest"),
             about,
             _clean_up,
         )
-        for operation, tail, about in (
-            ("CleanUpTableVersions", "clean_up", "Remove old versions of a table and free the disk only they hold."),
-            ("OptimizeTable", "optimize", "Merge small fragments, bring indices up to date, then clean up."),
+        for operation, tail, needs, about in (
+            (
+                "CleanUpTableVersions",
+                "clean_up",
+                Permission.DROP,
+                "Remove old versions of a table and free the disk only they hold.",
+            ),
+            (
+                "OptimizeTable",
+                "optimize",
+                Permission.DROP,
+                "Merge small fragments, bring indices up to date, then clean up.",
+            ),
         )
     ),
 )

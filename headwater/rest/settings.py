@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 MIB = 1024 * 1024
@@ -29,17 +30,25 @@ class Limits:
 class JwtSettings:
     """Bearer JWT: which issuers are believed, for which audience, with which keys and algorithms.
 
-    `jwks` is a file or an https URL (http only on loopback). `role_claim` and `scope_claim` may be dotted paths.
-    Without a `scope_claim` the role holds for the whole catalog; with one, a token that lacks it may do nothing.
+    `jwks` is a file or an https URL (http only on loopback), one for each issuer: the keys of one issuer prove nothing
+    about the tokens of another. With one issuer it may be the source alone.
+    `role_claim` and `scope_claim` may be dotted paths. Without a `scope_claim` the role holds for the whole catalog;
+    with one, a token that lacks it may do nothing.
     """
 
     issuers: tuple[str, ...]
     audience: str
-    jwks: str
+    jwks: str | Mapping[str, str]
     algorithms: tuple[str, ...] = ("RS256", "ES256", "EdDSA")
     role_claim: str = "role"
     scope_claim: str | None = None
     leeway_seconds: int = 30
+
+    def sources(self) -> dict[str, str]:
+        """The key set of each issuer."""
+        if isinstance(self.jwks, str):
+            return dict.fromkeys(self.issuers, self.jwks) if len(self.issuers) == 1 else {}
+        return {issuer: self.jwks[issuer] for issuer in self.issuers if issuer in self.jwks}
 
 
 @dataclass(frozen=True)

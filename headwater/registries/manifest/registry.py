@@ -125,6 +125,9 @@ class ManifestRegistry:
     def place(self, id: ObjectId, hash: str) -> str:
         return hashed_folder(id, hash)
 
+    def check_writable(self) -> None:
+        """Records are read and written by this kind of catalog, so nothing is written past them."""
+
     def commit(self, changes: Sequence[Change]) -> None:
         self._group.commit(changes)
 
@@ -211,9 +214,10 @@ class ManifestRegistry:
 
     def _commit(self, base: Snapshot, draft: Draft, note: dict[str, str]) -> None:
         now = self.clock.now_ms()
-        removed = [id.format(DELIMITER) for id in draft.changed if draft.base.get(id) is not None]
+        removed = [_key(id) for id in draft.changed if draft.base.get(id) is not None]
         items = [item for item in draft.changed.values() if item is not None]
-        rows = [base.codec.encode(item, now) for item in items]
+        before = {id: base.row(_key(old)) for id, old in draft.continued.items()}
+        rows = [base.codec.encode(item, now, before.get(item.id)) for item in items]
         snapshot = self.table.commit(base, removed, rows, note)
         mark = self._freshness.mark()
         with self._lock:
@@ -225,6 +229,10 @@ class ManifestRegistry:
                 self._snapshot, self._mark = snapshot, mark
         if snapshot.version % CLEAN_UP_EVERY == 0:
             self.table.clean_up(snapshot)
+
+
+def _key(id: ObjectId) -> str:
+    return id.format(DELIMITER)
 
 
 def _id(key: str) -> ObjectId:

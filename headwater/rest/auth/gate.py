@@ -14,7 +14,8 @@ from headwater.errors import ThrottlingError, UnauthenticatedError
 from headwater.rest.auth.access import OWNER, Caller, Grant
 from headwater.rest.auth.jwt import JwtVerifier
 from headwater.rest.auth.keys import KeyRecord, check_secret, find_key, has_keys, split_key
-from headwater.rest.routes import Role
+from headwater.rest.auth.roles import defined_roles
+from headwater.rest.routes import NOTHING, Permission
 from headwater.rest.settings import Limits, Settings
 from headwater.store import Store
 
@@ -24,11 +25,11 @@ V = TypeVar("V")
 FRESH_MS = 2_000
 LOOK_MS = 5_000
 MAX_REMEMBERED = 10_000
-ROOT_KEY = Caller("key:server", (Grant(Role.ADMIN),))
+ROOT_KEY = Caller("key:server", (Grant(~NOTHING),))
 
 
 class Gate:
-    """Headers to a caller. Key records are remembered for two seconds, so a revoked key stops within that time."""
+    """Headers to a caller. Keys and roles are remembered for two seconds: what is changed holds within that time."""
 
     def __init__(self, settings: Settings, store: Store | None, clock: Clock) -> None:
         self._api_key = _digest(settings.api_key) if settings.api_key else None
@@ -40,6 +41,8 @@ class Gate:
         self._lock = threading.Lock()
         self._has_keys = False
         self._looked_ms = 0
+        self._defined: dict[str, Permission] = {}
+        self._roles_ms = -FRESH_MS
 
     def is_closed(self) -> bool:
         """Whether callers must say who they are. A catalog that has keys is always closed."""
@@ -81,9 +84,9 @@ class Gate:
         parts = split_key(secret)
         if parts is not None and self._store is not None:
             record = self._record(self._store, parts[0])
-            return check_secret(record, parts[1], self._clock.now_ms()).caller()
+            return check_secret(record, parts[1], self._clock.now_ms()).caller(self._roles())
         if self._jwt is not None:
-            return self._jwt.caller(secret)
+            return self._jwt.caller(secret, self._roles())
         raise UnauthenticatedError("The API key is not known, or is no longer valid.")
 
     def _record(self, store: Store, id: str) -> KeyRecord | None:
@@ -95,6 +98,13 @@ class Gate:
         with self._lock:
             _put(self._records, id, (now, record))
         return record
+
+    def _roles(self) -> dict[str, Permission]:
+        """The catalog's own roles, read at most every two seconds."""
+        now = self._clock.now_ms()
+        if self._store is not None and now - self._roles_ms >= FRESH_MS:
+            self._defined, self._roles_ms = defined_roles(self._store), now
+        return self._defined
 
     def _remember(self, digest: bytes, caller: Caller) -> None:
         with self._lock:
