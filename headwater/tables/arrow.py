@@ -135,6 +135,13 @@ def to_file(reader: pa.RecordBatchReader) -> bytes:
     return bytes(sink.getvalue().to_pybytes())
 
 
+def read_file(data: Body) -> pa.RecordBatchReader:
+    """The rows of an Arrow IPC file that a catalog answered."""
+    file = pa.ipc.open_file(pa.py_buffer(data))
+    batches = (file.get_batch(number) for number in range(file.num_record_batches))
+    return pa.RecordBatchReader.from_batches(file.schema, batches)
+
+
 def to_stream(reader: pa.RecordBatchReader) -> bytes:
     """A body: the batches as one Arrow IPC stream."""
     sink = pa.BufferOutputStream()
