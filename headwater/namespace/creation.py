@@ -24,8 +24,9 @@ from headwater.namespace.plans import CreateMode, Facts
 from headwater.namespace.versions.first import NameLostError, plan_first_version
 from headwater.namespace.versions.operations import NewVersion, TableVersions
 from headwater.registries.folders import discard_files, discard_folder, has_version
-from headwater.tables.arrow import check_schema
+from headwater.tables.arrow import Counted, check_schema
 from headwater.tables.exact import OneCommit, Take, claiming, commit_exactly, data_keys, recording
+from headwater.tables.fitting import fit_new
 from headwater.tables.handle import TableHandle
 
 Created = tuple[Table, int | None]
@@ -239,9 +240,11 @@ class Creation:
 
         ConcurrentModification (14) when another has created the table and this mode does not overwrite it.
         """
+        rows = Counted(fit_new(reader))
         try:
-            with translating(handle, "create"):
-                transaction = self._write(handle, "overwrite" if mode is CreateMode.OVERWRITE else "create", reader)
+            with translating(handle, "create"), rows.raising():
+                writing = "overwrite" if mode is CreateMode.OVERWRITE else "create"
+                transaction = self._write(handle, writing, rows.reader)
         except LanceNamespaceError:
             discard_files(self.operations.store, location, ())
             raise

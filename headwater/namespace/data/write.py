@@ -23,10 +23,12 @@ from headwater.errors import InvalidInputError, TableAlreadyExistsError
 from headwater.names import ObjectId
 from headwater.tables.arrow import Body, Counted, check_schema, read_stream
 from headwater.tables.fields import format_path, parse_path, require_field
+from headwater.tables.fitting import fit, fit_new
 from headwater.tables.handle import TableHandle
 from headwater.tables.sql import check_sql
 from headwater.tables.transactions import transaction_id
 from headwater.tables.translate import translating
+from headwater.types import written_schema
 
 MAX_TIMEOUT = timedelta(hours=24)
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h)?")
@@ -55,8 +57,8 @@ def write_new(
     """
     table = TableHandle(id or ObjectId((uri.rstrip("/").rpartition("/")[2],)), uri, storage_options or {})
     check_schema(reader.schema)
-    counted = Counted(reader)
-    with translating(table, "create"):
+    counted = Counted(fit_new(reader))
+    with translating(table, "create"), counted.raising():
         try:
             dataset = lance.write_dataset(counted.reader, uri, mode=mode, storage_options=storage_options or None)
         except OSError as error:
@@ -78,9 +80,10 @@ def insert_reader(
     """InsertIntoTable of batches as they come: the commit is made after the last one."""
     mode = insert_mode(request)
     check_schema(reader.schema)
-    counted = Counted(reader)
     dataset = table.open(branch=request.branch)
-    with translating(table, "insert into"):
+    fitted = fit(reader, written_schema(dataset.schema)) if mode == "append" else fit_new(reader)
+    counted = Counted(fitted)
+    with translating(table, "insert into"), counted.raising():
         dataset.insert(counted.reader, mode=mode)
         return InsertIntoTableResponse(
             transaction_id=transaction_id(dataset), num_inserted_rows=counted.rows, version=dataset.version
@@ -110,11 +113,12 @@ def merge_insert_reader(
     check_schema(reader.schema)
     dataset = table.open(branch=request.branch)
     on = [_merge_key(dataset.schema, reader.schema, path) for path in merge_paths(request)]
-    with translating(table, "merge into"):
+    counted = Counted(fit(reader, written_schema(dataset.schema)))
+    with translating(table, "merge into"), counted.raising():
         builder = _merge_builder(dataset, request, on)
         if timeout is not None:
             builder = builder.retry_timeout(timeout)
-        done = builder.execute(reader)
+        done = builder.execute(counted.reader)
         return MergeInsertIntoTableResponse(
             transaction_id=transaction_id(dataset),
             num_updated_rows=done["num_updated_rows"],
