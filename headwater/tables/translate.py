@@ -58,6 +58,10 @@ UNANSWERED = re.compile(
 Kind = type[LanceNamespaceError]
 
 
+class HoldsDataError(InvalidTableStateError):
+    """There is a table already at the location of one to be created."""
+
+
 class NoDataError(InvalidTableStateError):
     """There is no table at the location, or a file of it is gone."""
 
@@ -95,7 +99,8 @@ RULES: tuple[tuple[re.Pattern[str], Kind], ...] = tuple(
         (r"Not supported|not yet supported|not implemented|only support a single column|"
          r"This feature is not implemented", UnsupportedOperationError),
         (r"Dataset at path \S+ was not found|Not found: ", NoDataError),
-        (r"Dataset already exists|file size is too small|Invalid range|"
+        (r"Dataset already exists", HoldsDataError),
+        (r"file size is too small|Invalid range|"
          r"Not a directory|[Cc]orrupt|[Mm]agic|DecodeError|failed to decode", InvalidTableStateError),
         (r"LanceError\((?:IO|Internal)\)|Encountered internal error", InternalError),
         (r"LanceError\(Index\)", InvalidInputError),
@@ -110,6 +115,7 @@ INVALID = re.compile(
 )
 SOURCE_LINE = re.compile(r"(?:, )?(?:location: )?\S*\.rs:\d+:\d+")
 DUMP = re.compile(r":?\s*Schema \{.*", re.DOTALL)
+FOLDERS = re.compile(r"(?<!\S)/\S*/")
 BACKTRACE = re.compile(r", location: Location \{.*", re.DOTALL)
 
 
@@ -174,6 +180,12 @@ def _kind_by_type(error: BaseException) -> Kind:
 def message_of(error: BaseException) -> str:
     """The text of an error, also of one that was raised with several arguments."""
     return " ".join(str(part) for part in error.args) or type(error).__name__
+
+
+def first_line(error: BaseException) -> str:
+    """What an error says first, without folders and source lines."""
+    lines = message_of(error).splitlines() or ["no reason given"]
+    return FOLDERS.sub("", lines[0].split(", /")[0])[:200]
 
 
 def clean(table: TableHandle, text: str) -> str:
