@@ -108,9 +108,14 @@ def parse_key(key: str) -> RevisionFile | MappingFile | TxnFile | None:
 
 
 def canonical(parent: str, *parts: str) -> str:
-    """The Canonical String: the parent's, then the own parts, joined by `|` (a `|` inside a part is written `\\|`)."""
-    own = parts[0] if len(parts) == 1 and "|" not in parts[0] else "|".join(part.replace("|", "\\|") for part in parts)
+    """The Canonical String: the parent's, then the own parts, joined by `|`, each escaped."""
+    own = "|".join(map(escape, parts))
     return f"{parent}|{own}" if parent else own
+
+
+def escape(part: str) -> str:
+    """A part inside a Canonical String: `\\|` for `|`, and two backslashes for one (which no name contains)."""
+    return part.replace("\\", "\\\\").replace("|", "\\|")
 
 
 def digest(canonical_string: str) -> str:

@@ -13,9 +13,11 @@ from headwater.errors import ConcurrentModificationError, InvalidInputError
 from headwater.metastore import collect, verify
 from headwater.metastore.commit import Committer
 from headwater.metastore.layout import MAX_LOCAL_KEY, MAX_REMOTE_KEY
+from headwater.metastore.locator import Locator
 from headwater.metastore.log import Log
 from headwater.metastore.objects import (
     Collected,
+    Delta,
     Deltas,
     History,
     Keys,
@@ -25,9 +27,11 @@ from headwater.metastore.objects import (
     Problems,
     moment_ms,
 )
+from headwater.metastore.parts import DELTA_FORMAT
 from headwater.metastore.reading import Snapshot, log_entries
 from headwater.metastore.rules import Header
-from headwater.metastore.transaction import DELTA_FORMAT, Path, Transaction
+from headwater.metastore.table_edits import Path
+from headwater.metastore.transaction import Transaction
 from headwater.metastore.views import IndexView
 from headwater.store import Store, open_store
 
@@ -123,9 +127,19 @@ class Metastore:
         format: str = DELTA_FORMAT,
         version: str | None = None,
         partition: Sequence[Any] | None = None,
+        stream: str | None = None,
+        partition_id: str | None = None,
     ) -> Deltas:
-        """The deltas of a table's stream after a position, in order."""
-        return self.now().deltas(path, after, format=format, version=version, partition=partition)
+        """The deltas of a table's stream after a position, in order; of one partition, by its values or its id."""
+        return self.now().deltas(
+            path,
+            after,
+            format=format,
+            version=version,
+            partition=partition,
+            stream=stream,
+            partition_id=partition_id,
+        )
 
     def versions(self, path: Path) -> Objects:
         return self.now().versions(path)
@@ -133,8 +147,18 @@ class Metastore:
     def streams(self, path: Path, version: str | None = None) -> Objects:
         return self.now().streams(path, version)
 
-    def partitions(self, path: Path, *, format: str = DELTA_FORMAT, version: str | None = None) -> Objects:
-        return self.now().partitions(path, format=format, version=version)
+    def partitions(
+        self, path: Path, *, format: str = DELTA_FORMAT, version: str | None = None, stream: str | None = None
+    ) -> Objects:
+        return self.now().partitions(path, format=format, version=version, stream=stream)
+
+    def find(self, locator: Locator | str) -> Object | Delta:
+        """The object or delta of a locator or Canonical String."""
+        return self.now().find(locator)
+
+    def by_id(self, id: str) -> Object:
+        """The namespace or table of an id, wherever it is now, or a part of a table by `<table id>/<version>/...`."""
+        return self.now().by_id(id)
 
     # Reading the past
 

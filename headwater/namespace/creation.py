@@ -7,6 +7,7 @@ creators of one name never mix. Whoever loses takes its own files back and nothi
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import lance
 import pyarrow as pa
@@ -20,11 +21,11 @@ from headwater.namespace import plans
 from headwater.namespace.data import translating
 from headwater.namespace.operations import Operations
 from headwater.namespace.plans import CreateMode, Facts
-from headwater.namespace.versions.first import FirstVersion, NameLostError, plan_first_version
+from headwater.namespace.versions.first import NameLostError, plan_first_version
 from headwater.namespace.versions.operations import NewVersion, TableVersions
-from headwater.registries.folders import discard_files, discard_folder
-from headwater.registries.slot import commit_exactly, data_keys
+from headwater.registries.folders import discard_files, discard_folder, has_version
 from headwater.tables.arrow import check_schema
+from headwater.tables.exact import OneCommit, Take, claiming, commit_exactly, data_keys, recording
 from headwater.tables.handle import TableHandle
 
 Created = tuple[Table, int | None]
@@ -111,10 +112,7 @@ class Creation:
         store = self.operations.store
         keys = data_keys(table.location, operation.fragments)
         try:
-            with translating(handle, "create"):
-                commit_exactly(
-                    store, table.location, handle.uri, lance.Transaction(0, operation), keys, handle.storage_options
-                )
+            self._commit_first(handle, table, operation, claiming(store, handle, table.location, keys))
         except ConcurrentModificationError:
             return self._lost(handle, table, mode, operation)
         except CommitStateUnknownError:
@@ -138,8 +136,11 @@ class Creation:
         store, kept = self.operations.store, list[Table]()
         keys = data_keys(table.location, operation.fragments)
 
-        def take(asked: NewVersion) -> str:
-            staged = self.versions.read_all([(table, asked)])[0]
+        def record(asked: dict[str, Any]) -> str:
+            new = NewVersion(
+                1, asked["manifest_path"], asked.get("manifest_size"), naming_scheme=asked.get("naming_scheme")
+            )
+            staged = self.versions.read_all([(table, new)])[0]
             store.sync([staged.place.key(staged.version.manifest_path)])
             plan, replaced = plan_first_version(table, staged.version, mode, self.versions)
             ids = [table.id, table.id.parent]
@@ -150,11 +151,8 @@ class Creation:
             final = self.versions.managed.finish([staged])[0]
             return staged.place.object_path(final.manifest_path)
 
-        slot = FirstVersion(store, table.location, keys, take)
-        transaction = lance.Transaction(0, operation)
         try:
-            with translating(handle, "create"):
-                commit_exactly(store, table.location, handle.uri, transaction, keys, handle.storage_options, slot)
+            self._commit_first(handle, table, operation, recording(store, table.location, keys, record))
         except NameLostError as lost:
             return self._lost(handle, lost.table, mode, operation)
         except CommitStateUnknownError:
@@ -163,6 +161,17 @@ class Creation:
             discard_files(store, table.location, keys)
             raise
         return kept[0], 1
+
+    def _commit_first(
+        self, handle: TableHandle, table: Table, operation: lance.LanceOperation.Overwrite, take: Take
+    ) -> None:
+        """Version 1 with these fragments: errors 14 when another has it, or what `take` raises."""
+        store, transaction = self.operations.store, lance.Transaction(0, operation)
+
+        def exists() -> bool:
+            return has_version(store, table.location)
+
+        commit_exactly(OneCommit(handle, 1, take), handle, handle.uri, transaction, exists, max_retries=0)
 
     def _lost(
         self, handle: TableHandle, table: Table, mode: CreateMode, operation: lance.LanceOperation.Overwrite

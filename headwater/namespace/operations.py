@@ -20,7 +20,7 @@ from headwater.errors import (
 from headwater.model import Change, Namespace, Remove, Replace, Table
 from headwater.names import ROOT, ObjectId
 from headwater.namespace import plans
-from headwater.namespace.locations import check_location, check_place, table_uri
+from headwater.namespace.locations import check_location, check_place, is_place, require_place, table_uri
 from headwater.namespace.plans import CreateMode, DropBehavior, DropMode, Facts, Plan
 from headwater.paging import after, check_limit, token_after
 from headwater.registries.folders import discard_files, discard_folder, folder_status, has_version
@@ -72,7 +72,8 @@ class Operations:
 
         found = self.run([id], plan)
         for table in dropped if found else ():
-            self._discard(table)
+            if is_place(table.location):
+                self._discard(table)
         return found
 
     def list_namespaces(self, id: ObjectId, token: str | None, limit: int | None) -> Names:
@@ -107,7 +108,7 @@ class Operations:
     def find_table(self, id: ObjectId) -> Table:
         plans.require_table_id(id)
         self._require_namespaces(id.parent)
-        return plans.table_of(self.registry.find(_with_parent(id)), id)
+        return require_place(plans.table_of(self.registry.find(_with_parent(id)), id))
 
     def declare_table(self, id: ObjectId, location: str | None, properties: Mapping[str, str]) -> Table:
         place = self.declared_place(id, location, properties)
@@ -138,7 +139,7 @@ class Operations:
             return place, None
         if not isinstance(found, Table):
             raise plans.already_exists(found)
-        return found.location, found
+        return require_place(found).location, found
 
     def set_properties(self, id: ObjectId, properties: Mapping[str, str]) -> Table:
         def plan(facts: Facts) -> tuple[list[Change], Table]:
@@ -227,6 +228,7 @@ class Operations:
         if hidden is not None:
             return [], (hidden, True)
         changes, table = plans.plan_remove_table(facts, id, keep_data=False)
+        require_place(table)
         return changes, (table, id in self.registry.recorded([id]))
 
     def _plan_rename(self, facts: Facts, id: ObjectId, new: ObjectId) -> tuple[list[Change], Table]:

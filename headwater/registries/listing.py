@@ -32,8 +32,8 @@ from headwater.registries.layout import (
     MARKER_BODY,
     MAX_FOLDER_BYTES,
     RESERVED_MARKER,
-    RESERVED_NAMES,
     TABLE_SUFFIX,
+    is_reserved,
 )
 from headwater.registry import Capabilities, Kind
 from headwater.store import KeyExistsError, KeyNotFoundError, PutMode, Store
@@ -88,7 +88,7 @@ class ListingRegistry:
 
     def place(self, id: ObjectId, hash: str) -> str:
         folder = id.name + self._suffix
-        if folder in RESERVED_NAMES:
+        if is_reserved(folder):
             raise InvalidInputError(f"The name {id.name!r} cannot be used: that folder belongs to the catalog itself.")
         if len(folder.encode()) > MAX_FOLDER_BYTES:
             most = MAX_FOLDER_BYTES - len(self._suffix)
@@ -104,7 +104,7 @@ class ListingRegistry:
         """Names of folders that may be tables, sorted by bytes; with a limit the first come without sorting all."""
         folders = folder_names(self.store)
         if self.early:
-            found = [name for name in folders if name not in RESERVED_NAMES]
+            found = [name for name in folders if not is_reserved(name)]
         else:  # no reserved name has the suffix
             found = [name[: -len(TABLE_SUFFIX)] for name in folders if name.endswith(TABLE_SUFFIX)]
         if after:
@@ -118,7 +118,7 @@ class ListingRegistry:
 
     def is_table(self, name: str) -> bool:
         folder = name + self._suffix
-        if not name or folder in RESERVED_NAMES or not _is_folder_name(folder):
+        if not name or is_reserved(folder) or not _is_folder_name(folder):
             return False
         if is_table_folder(self.store, folder):
             return True

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from lance.commit import CommitConflictError
 
 from headwater.errors import (
+    CommitStateUnknownError,
     ConcurrentModificationError,
     InternalError,
     InvalidInputError,
@@ -41,6 +42,14 @@ if TYPE_CHECKING:
     from headwater.tables.handle import TableHandle
 
 MAX_MESSAGE_CHARS = 600
+
+UNKNOWN = re.compile(r"may have landed|may still be made|has landed but|its outcome is not recorded")
+"""What every CommitStateUnknownError says, also when it comes out of pylance or a server as another error."""
+UNANSWERED = re.compile(
+    r"error sending request|[Cc]onnection (?:reset|closed|aborted)|[Bb]roken pipe|timed? ?out|"
+    r"error decoding response body|502 Bad Gateway|504 Gateway",
+)
+"""A request that was perhaps carried out: it was sent, and no answer came."""
 
 Kind = type[LanceNamespaceError]
 
@@ -129,6 +138,8 @@ def named_error(
 def kind_of(error: BaseException, otherwise: Kind | None = None) -> Kind:
     """Which error of the table this is."""
     text = message_of(error)
+    if UNKNOWN.search(text):
+        return CommitStateUnknownError
     if isinstance(error, CommitConflictError):
         return ConcurrentModificationError
     for pattern, kind in RULES:
@@ -175,6 +186,12 @@ def _paths(uri: str) -> list[tuple[str, str]]:
     if "/" in parent:
         pairs += [("/" + parent, "<catalog>"), (parent, "<catalog>")]
     return [(found, shown) for found, shown in pairs if found]
+
+
+def is_unanswered(error: BaseException) -> bool:
+    """Whether a request that failed so may have been carried out all the same."""
+    text = message_of(error)
+    return isinstance(error, CommitStateUnknownError) or bool(UNKNOWN.search(text) or UNANSWERED.search(text))
 
 
 def is_unshown_rewrite(error: TypeError) -> bool:

@@ -19,7 +19,8 @@ from lance.fragment import FragmentMetadata, LanceFragment
 
 from headwater.clock import Clock
 from headwater.errors import ConcurrentModificationError, CorruptFileError, InternalError
-from headwater.registries.layout import MANIFEST, VERSIONS, manifest_name
+from headwater.names import ObjectId
+from headwater.registries.layout import MANIFEST
 from headwater.registries.manifest.format import DataFile, Manifest, parse_manifest
 from headwater.registries.manifest.rows import SCHEMA, Codec, Row
 from headwater.registries.manifest.settings import MANAGED, parse_settings
@@ -36,8 +37,10 @@ from headwater.registries.manifest.snapshot import (
     plan_commit,
 )
 from headwater.registries.manifest.threads import on_own_thread
-from headwater.registries.slot import commit_exactly, data_keys
 from headwater.store import KeyNotFoundError, Store, create, probe, write_with
+from headwater.tables.exact import OneCommit, claiming, commit_exactly, data_keys
+from headwater.tables.handle import TableHandle
+from headwater.tables.layout import VERSIONS, manifest_name
 
 FILE_FORMAT = "2.2"
 KEPT_VERSIONS = 64
@@ -54,6 +57,7 @@ class ManifestTable:
         self.uri = uri
         self.storage_options = storage_options
         self.clock = clock
+        self._handle = TableHandle(ObjectId((MANIFEST,)), uri, storage_options)
         self._layouts: dict[bytes, DataFile] = {}
 
     @on_own_thread
@@ -192,7 +196,9 @@ class ManifestTable:
         keys = [*data_keys(MANIFEST, new), *_deletion_keys(updated)]
         transaction = lance.Transaction(base.version, operation, transaction_properties=dict(note))
         try:
-            commit_exactly(self.store, MANIFEST, dataset, transaction, keys, self.storage_options or None)
+            take = claiming(self.store, self._handle, MANIFEST, keys)
+            once = OneCommit(self._handle, base.version + 1, take)
+            commit_exactly(once, self._handle, dataset, transaction, max_retries=0)
         except ConcurrentModificationError:
             for key in keys:
                 self.store.delete(key)
