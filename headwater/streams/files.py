@@ -111,7 +111,7 @@ def _ranges(definition: Definition, events: Events) -> dict[str, Any]:
 def _parquet(table: pa.Table, parts: Sequence[int]) -> bytes:
     """Row groups end where a bucket ends."""
     sink = io.BytesIO()
-    with pq.ParquetWriter(sink, table.schema, compression="zstd", compression_level=1) as writer:
+    with pq.ParquetWriter(sink, table.schema, compression="zstd", use_dictionary=False) as writer:
         start = 0
         for rows in parts:
             writer.write_table(table.slice(start, rows), row_group_size=ROW_GROUP)

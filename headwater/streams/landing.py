@@ -23,7 +23,7 @@ from headwater.streams.fold import Events
 from headwater.streams.given import Given, as_json
 from headwater.streams.grouping import Codes, KeyIndex
 from headwater.streams.hashing import content_digest
-from headwater.streams.layout import DELTA, log_file
+from headwater.streams.layout import LANCE, log_file
 from headwater.streams.ledger import Entry, Ledger
 from headwater.streams.opening import Stream, open_in
 from headwater.streams.quarantine import Quarantined, quarantine
@@ -200,8 +200,8 @@ class Landing:
 
     def _rows_so_far(self, stream: Stream) -> int:
         """As of the last publish: a guess that only chooses a number of buckets."""
-        last = self._before.last_position(stream.path, format="lance", version=stream.version)
-        found = self._before.deltas(stream.path, last - 1, format="lance", version=stream.version) if last else []
+        last = self._before.last_position(stream.path, format=LANCE, version=stream.version)
+        found = self._before.deltas(stream.path, last - 1, format=LANCE, version=stream.version) if last else []
         return int(found[-1].properties.get("rows", 0)) if found else 0
 
 
@@ -231,7 +231,7 @@ def partitions_of(definition: Definition, events: Events) -> list[tuple[tuple[An
     columns = [transformed(_whole(events, each.column), each.transform, each.width) for each in definition.partition_by]
     filled = [pa.array([_plain(value) for value in column.to_pylist()]) for column in columns]
     index = KeyIndex([column.cast(pa.string()).fill_null("\0") for column in filled])
-    found = []
+    found: list[tuple[tuple[Any, ...] | None, Codes | None]] = []
     for group in range(index.count):
         indices = np.flatnonzero(index.codes == group)
         values = tuple(column[int(indices[0])].as_py() for column in filled)
@@ -249,6 +249,3 @@ def _plain(value: Any) -> Any:
     if isinstance(value, bytes):
         return value.decode(errors="surrogateescape")
     return value if value is None or isinstance(value, (int, float, bool, str)) else str(value)
-
-
-__all__ = ["APPEND", "DELTA", "UPSERT", "Landed", "Landing", "Origin", "Report"]

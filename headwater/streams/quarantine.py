@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -17,16 +18,15 @@ from headwater.streams.fold import Events
 from headwater.streams.layout import DELTA, LANCE, QUARANTINE, log_file, sibling
 from headwater.streams.opening import Stream, open_in
 
-SCHEMA = pa.schema(
-    {
-        "row": pa.string(),
-        "reason": pa.string(),
-        "column": pa.string(),
-        "source": pa.string(),
-        "time": pa.timestamp("us", "UTC"),
-        "position": pa.int64(),
-    }
-)
+TYPES: dict[str, Any] = {
+    "row": pa.string(),
+    "reason": pa.string(),
+    "column": pa.string(),
+    "source": pa.string(),
+    "time": pa.timestamp("us", "UTC"),
+    "position": pa.int64(),
+}
+SCHEMA = pa.schema(TYPES)
 
 
 @dataclass(frozen=True)
