@@ -30,6 +30,7 @@ from headwater.errors import (
 from headwater.names import DELIMITER, check_delimiter, object_id
 from headwater.namespace.requests import AlterNamespaceRequest, CleanUpRequest, parse_request
 from headwater.namespace.versions import Cleaned, Optimized
+from headwater.references import follow
 
 HEADER_PREFIXES = ("headers.", "header.")
 Answer = TypeVar("Answer")
@@ -139,7 +140,7 @@ def headers_of(properties: Mapping[str, str]) -> dict[str, str]:
     for key, value in properties.items():
         for prefix in HEADER_PREFIXES:
             if key.startswith(prefix):
-                found[key.removeprefix(prefix)] = str(value)
+                found[key.removeprefix(prefix)] = follow(str(value), key)
     return found
 
 
