@@ -38,13 +38,18 @@ class Kind(Enum):
 
 @dataclass(frozen=True)
 class Capabilities:
-    """What a kind of catalog can do. What it cannot is answered with Unsupported (0), and a test asserts it."""
+    """What a kind of catalog can do. What it cannot is answered with Unsupported (0), and a test asserts it.
+
+    `current_state` names the state that a look-up of an id would be answered from, if that takes only memory: a
+    server keeps answers for as long as it is the current one.
+    """
 
     namespaces: bool
     properties: bool
     rename: bool
     register_anywhere: bool
     managed_versions: bool = False
+    current_state: Callable[[ObjectId], object | None] | None = None
 
 
 class Registry(Protocol):

@@ -27,6 +27,7 @@ from headwater.errors import (
 from headwater.model import Table
 from headwater.names import ObjectId, object_id
 from headwater.namespace import data
+from headwater.namespace.abilities import Abilities
 from headwater.namespace.creation import Creation
 from headwater.namespace.operations import Operations
 from headwater.namespace.plans import CreateMode, DropBehavior, DropMode, choose
@@ -109,6 +110,22 @@ class DirectoryNamespace(VersionMethods):
 
     def __reduce__(self) -> tuple[Callable[..., DirectoryNamespace], tuple[dict[str, Any]]]:
         return _reopened, (self._given,)
+
+    def abilities(self) -> Abilities:
+        """What a server can use of this catalog beyond the interface."""
+        return Abilities(
+            delimiter=self.properties.delimiter,
+            store=self.store,
+            create_table_rows=self.create_table_reader,
+            insert_rows=_data_rows(self, data.insert_reader),
+            merge_rows=_data_rows(self, data.merge_insert_reader),
+            query_rows=_data_rows(self, data.query_batches),
+            alter_namespace=self.alter_namespace_properties,
+            clean_up=self.clean_up_table_versions,
+            optimize=self.optimize_table,
+            current_state=self.registry.capabilities.current_state,
+            retries=lambda: self.operations.retries,
+        )
 
     def level(self) -> int | None:
         """N if every table is at level N, so that the catalog is leveled; None if it is not, or has no table."""
@@ -363,6 +380,11 @@ def _records(registry: Registry) -> ManifestRegistry | None:
 
 def _reopened(properties: dict[str, Any]) -> DirectoryNamespace:
     return DirectoryNamespace(**properties)
+
+
+def _data_rows(catalog: DirectoryNamespace, function: Callable[..., Any]) -> Callable[..., Any]:
+    """A data operation on a request that is parsed already."""
+    return lambda request, *rows: function(catalog._handle_of(request.id), request, *rows)
 
 
 def _data_method(name: str, kind: type[BaseModel], function: Callable[..., Any]) -> Callable[..., Any]:

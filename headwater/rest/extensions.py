@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -13,12 +12,14 @@ from typing import Any
 from lance_namespace import LanceNamespace
 
 from headwater.errors import InvalidTableStateError, LanceNamespaceError, UnsupportedOperationError
-from headwater.rest.auth.access import Caller
+from headwater.namespace.abilities import abilities_of
+from headwater.namespace.exact import describe_exact
 from headwater.rest.auth.roles import names_of, role_of
+from headwater.rest.call import Call
 from headwater.rest.routes import NOTHING, ROUTES, Body, Permission, Route, Target
-from headwater.rest.wire import Call, implements
+from headwater.rest.wire import implements
 
-Handler = Callable[[LanceNamespace, Call, Caller], Any]
+Handler = Callable[[LanceNamespace, Call], Any]
 
 
 @dataclass(frozen=True)
@@ -30,7 +31,7 @@ class Extension:
     handler: Handler
 
 
-def _capabilities(namespace: LanceNamespace, call: Call, caller: Caller) -> dict[str, Any]:
+def _capabilities(namespace: LanceNamespace, call: Call) -> dict[str, Any]:
     operations = [route.operation for route in ROUTES if implements(namespace, route.method)]
     return {
         "server": "headwater",
@@ -42,21 +43,17 @@ def _capabilities(namespace: LanceNamespace, call: Call, caller: Caller) -> dict
     }
 
 
-def _caller(namespace: LanceNamespace, call: Call, caller: Caller) -> dict[str, Any]:
+def _caller(namespace: LanceNamespace, call: Call) -> dict[str, Any]:
     grants = [
         {"role": role_of(g.permissions), "permissions": names_of(g.permissions), "scope": list(g.scope.names)}
-        for g in caller.grants
+        for g in call.asker.grants
     ]
-    return {"name": caller.name, "grants": grants}
+    return {"name": call.asker.name, "grants": grants}
 
 
-def _describe_exact(namespace: LanceNamespace, call: Call, caller: Caller) -> Any:
+def _describe_exact(namespace: LanceNamespace, call: Call) -> Any:
     try:
-        exact = importlib.import_module("headwater.namespace.exact")
-    except ModuleNotFoundError:
-        raise UnsupportedOperationError("This server has no exact descriptions of tables.") from None
-    try:
-        return exact.describe_exact(namespace, list(call.id.names))
+        return describe_exact(namespace, list(call.id.names))
     except LanceNamespaceError:
         raise
     except (OSError, ValueError, RuntimeError):
@@ -65,16 +62,17 @@ def _describe_exact(namespace: LanceNamespace, call: Call, caller: Caller) -> An
         ) from None
 
 
-def _alter_namespace(namespace: LanceNamespace, call: Call, caller: Caller) -> dict[str, Any]:
-    alter = getattr(namespace, call.route.method, None)
+def _alter_namespace(namespace: LanceNamespace, call: Call) -> dict[str, Any]:
+    alter = abilities_of(namespace).alter_namespace
     if alter is None:
         raise UnsupportedOperationError("This server's catalog cannot change the properties of a namespace.")
     return {"properties": alter(call.request).properties}
 
 
-def _clean_up(namespace: LanceNamespace, call: Call, caller: Caller) -> dict[str, Any]:
+def _clean_up(namespace: LanceNamespace, call: Call) -> dict[str, Any]:
     """CleanUpTableVersions and OptimizeTable: both take which versions to keep, and say what they did."""
-    method = getattr(namespace, call.route.method, None)
+    can = abilities_of(namespace)
+    method = can.optimize if call.operation == "OptimizeTable" else can.clean_up
     if method is None:
         raise UnsupportedOperationError("This server's catalog cannot clean up tables.")
     return asdict(method(list(call.id.names), **call.request.policy()))

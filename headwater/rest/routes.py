@@ -119,6 +119,9 @@ class Route:
         return tuple(self.path.split("/")[1:])
 
 
+NO_ROUTE = Route("other", "", "", NOTHING, Target.NONE)
+"""What a request is before its route is known, and stays when it has none."""
+
 _LOOK, _SELECT, _WRITE = Permission.DESCRIBE, Permission.SELECT, Permission.WRITE
 _DROP, _MANAGE = Permission.DROP, Permission.MANAGE
 _NAMESPACE, _TABLE, _VIEW, _TRANSACTION = Target.NAMESPACE, Target.TABLE, Target.VIEW, Target.TRANSACTION

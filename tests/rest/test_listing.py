@@ -12,9 +12,9 @@ from headwater.names import ROOT, ObjectId
 from headwater.paging import page
 from headwater.rest import listing
 from headwater.rest.auth.access import Caller, Grant
+from headwater.rest.call import Call
 from headwater.rest.listing import list_visible
 from headwater.rest.routes import BY_OPERATION, READS
-from headwater.rest.wire import Call
 
 
 class Names(api.LanceNamespace):

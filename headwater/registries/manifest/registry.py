@@ -42,7 +42,12 @@ class ManifestRegistry:
     @property
     def capabilities(self) -> Capabilities:
         return Capabilities(
-            namespaces=True, properties=True, rename=True, register_anywhere=True, managed_versions=True
+            namespaces=True,
+            properties=True,
+            rename=True,
+            register_anywhere=True,
+            managed_versions=True,
+            current_state=self.current_state,
         )
 
     def find(self, ids: Iterable[ObjectId]) -> Mapping[ObjectId, CatalogObject]:
@@ -50,7 +55,7 @@ class ManifestRegistry:
             index = self._fresh()
             return {id: item for id in ids if (item := index.get(id)) is not None}
 
-    def current_state(self) -> object | None:
+    def current_state(self, id: ObjectId) -> object | None:
         """The state that a look-up would be answered from now, if that is in memory and nobody has to be waited for.
 
         Two stats say so (local disk only). Equal states give equal answers.
@@ -63,6 +68,10 @@ class ManifestRegistry:
             return self._snapshot.version, self._mark
         finally:
             self._lock.release()
+
+    def recalls(self, id: ObjectId) -> bool:
+        """Whether the state in memory has a row of this id; `current_state` says whether that is the current one."""
+        return self._index.get(id) is not None
 
     def recorded(self, ids: Iterable[ObjectId]) -> Mapping[ObjectId, CatalogObject]:
         return self.find(ids)

@@ -13,10 +13,11 @@ from typing import Any
 from headwater.errors import PermissionDeniedError
 from headwater.names import ROOT, ObjectId, object_id
 from headwater.namespace.vending import Access
-from headwater.rest.routes import BY_OPERATION, NOTHING, Permission, Route
-from headwater.rest.wire import Call
+from headwater.rest.call import Call
+from headwater.rest.routes import BY_OPERATION, NOTHING, READS, Permission, Route
 
 LISTS = frozenset({"ListNamespaces", "ListTables", "NamespaceExists"})
+BATCHES = frozenset({"BatchCreateTableVersions", "BatchCommitTables"})
 
 
 @dataclass(frozen=True)
@@ -66,15 +67,39 @@ def check(caller: Caller, call: Call) -> None:
     if caller is OWNER:
         return
     for need in needs(call):
-        if need.operation in LISTS and caller.may_see(need.id):
-            continue
-        if need.operation == "ListAllTables" and caller.grants:
-            continue
-        if need.permission and not caller.may(need.permission, need.id):
-            raise PermissionDeniedError(
-                f"{caller.name} may not call {need.operation} on {need.id}: it needs the permission "
-                f"{str(need.permission.name).lower()} there."
-            )
+        if not _allows(caller, need):
+            raise _denied(caller, need)
+
+
+def check_route(caller: Caller, route: Route, ids: tuple[ObjectId, ...]) -> None:
+    """What can be decided before a body is read: `ids` are the ways to read the route's id, and one must do.
+
+    A batch names its members in its body, so here it only takes some permission to change something somewhere.
+    """
+    if caller is OWNER:
+        return
+    if route.operation in BATCHES:
+        if not any(grant.permissions & ~READS for grant in caller.grants):
+            raise _denied(caller, Need(route.operation, route.needs, ROOT))
+        return
+    asked = [Need(route.operation, route.needs, id) for id in ids]
+    if not any(_allows(caller, need) for need in asked):
+        raise _denied(caller, asked[0])
+
+
+def _allows(caller: Caller, need: Need) -> bool:
+    if need.operation in LISTS and caller.may_see(need.id):
+        return True
+    if need.operation == "ListAllTables" and caller.grants:
+        return True
+    return not need.permission or caller.may(need.permission, need.id)
+
+
+def _denied(caller: Caller, need: Need) -> PermissionDeniedError:
+    return PermissionDeniedError(
+        f"{caller.name} may not call {need.operation} on {need.id}: it needs the permission "
+        f"{str(need.permission.name).lower()} there."
+    )
 
 
 def needs(call: Call) -> Iterator[Need]:

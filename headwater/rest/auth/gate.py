@@ -1,4 +1,4 @@
-"""Who is asking: API keys of the catalog, one key given at start, or bearer JWTs; and how often they may ask."""
+"""Who is asking: API keys of the catalog, one key given at start, or bearer JWTs."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from collections.abc import Mapping
 from typing import TypeVar
 
 from headwater.clock import Clock
-from headwater.errors import ThrottlingError, UnauthenticatedError
+from headwater.errors import UnauthenticatedError
 from headwater.rest.auth.access import OWNER, Caller, Grant
 from headwater.rest.auth.jwt import JwtVerifier
 from headwater.rest.auth.keys import KeyRecord, check_secret, find_key, has_keys, split_key
 from headwater.rest.auth.roles import defined_roles
 from headwater.rest.routes import NOTHING, Permission
-from headwater.rest.settings import Limits, Settings
+from headwater.rest.settings import Settings
 from headwater.store import Store
 
 K = TypeVar("K")
@@ -56,7 +56,7 @@ class Gate:
 
     def remembered(self, headers: Mapping[str, str]) -> Caller | None:
         """The caller, if it can be told without asking a store: what the event loop may call."""
-        if not self._closed_as_known():
+        if not self.is_known_closed():
             return OWNER if self._clock.now_ms() - self._looked_ms < LOOK_MS or self._store is None else None
         secret = _secret(headers)
         if secret is None:
@@ -75,7 +75,13 @@ class Gate:
         self._remember(_digest(secret), caller)
         return caller
 
-    def _closed_as_known(self) -> bool:
+    def was_good(self, headers: Mapping[str, str]) -> bool:
+        """Whether the key or token was accepted before: such a one is never taken for a guess."""
+        secret = _secret(headers)
+        return secret is not None and _digest(secret) in self._known
+
+    def is_known_closed(self) -> bool:
+        """As `is_closed`, as far as it is known without asking a store."""
         return self._api_key is not None or self._jwt is not None or self._has_keys
 
     def _identify(self, secret: str) -> Caller:
@@ -129,25 +135,3 @@ def _secret(headers: Mapping[str, str]) -> str | None:
 
 def _digest(secret: str) -> bytes:
     return hashlib.sha256(secret.encode()).digest()
-
-
-class RateLimit:
-    """A bucket of requests per caller, refilled at a steady rate; an empty one is Throttling (21)."""
-
-    def __init__(self, limits: Limits, clock: Clock) -> None:
-        self._rate = limits.requests_per_second
-        self._burst = float(limits.burst)
-        self._clock = clock
-        self._buckets: OrderedDict[str, tuple[float, int]] = OrderedDict()
-
-    def take(self, name: str) -> None:
-        if not self._rate:
-            return
-        now = self._clock.now_ms()
-        level, before = self._buckets.get(name, (self._burst, now))
-        level = min(self._burst, level + (now - before) * self._rate / 1000)
-        if level < 1:
-            raise ThrottlingError(
-                f"{name} has asked too often: at most {self._rate:g} requests a second. Wait a little."
-            )
-        _put(self._buckets, name, (level - 1, now))
