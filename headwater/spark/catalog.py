@@ -7,7 +7,7 @@ manifest is then opened directly, because Lance's JSON schema loses timestamp un
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import lance
@@ -34,7 +34,8 @@ from headwater.errors import (
     UnsupportedOperationError,
 )
 from headwater.names import ObjectId
-from headwater.rest.client import connect_rest
+from headwater.rest.client import HEADER_PREFIXES, connect_rest, headers_of
+from headwater.spark.access import options_of
 from headwater.spark.columns import alter
 from headwater.tables.commit import Committer
 from headwater.tables.handle import SESSION, TableHandle
@@ -170,15 +171,17 @@ class Connection:
         return self.load_table(id)
 
 
-def connect(options: dict[str, str]) -> Connection:
-    """`uri` and `token` (sent as x-api-key and as a bearer token); `header.*` entries travel as they are."""
+def connect(given: Mapping[str, str]) -> Connection:
+    """As a session names a catalog: `uri`, `token` (sent as x-api-key and as a bearer token), what `connect_rest` takes."""
+    options = options_of(given)
     if "uri" not in options:
-        raise InvalidInputError("The catalog has no 'uri'. Use headwater.spark.configure() or set it in the session.")
-    headers = {key: value for key, value in options.items() if key.startswith("header.")}
-    token = options.get("token")
+        raise InvalidInputError("The catalog has no 'uri': prepare the session with headwater.spark.configure().")
+    token = options.pop("token", None)
+    headers = {f"header.{name}": value for name, value in headers_of(options).items()}
     if token:
         headers |= {"header.x-api-key": token, "header.Authorization": f"Bearer {token}"}
-    reached = {"uri": options["uri"].rstrip("/"), **headers}
+    kept = {key: value for key, value in options.items() if not key.startswith(HEADER_PREFIXES)}
+    reached = {**kept, "uri": options["uri"].rstrip("/"), **headers}
     return Connection(lance.namespace.RestNamespace(**reached), lambda: connect_rest(reached))
 
 

@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 Json = dict[str, Any]
-ENVIRONMENT = "HEADWATER_SPARK_CATALOG_"
 
 
 @dataclass
@@ -51,7 +50,9 @@ class Written(WriterCommitMessage):
 
 
 def catalog_options(options: Json) -> Json:
-    """How to reach the catalog: from the options, or what `configure` left in the driver's environment."""
+    """How to reach the catalog: from the options, or the file that `configure` named in the driver's environment."""
+    from headwater.spark.access import ACCESS_FILE, ENVIRONMENT
+
     if "uri" in options:
         return {key: options[key] for key in ("uri", "token") if key in options}
     name = options.get("catalog")
@@ -61,8 +62,7 @@ def catalog_options(options: Json) -> Json:
             f"The catalog {name!r} is not known here. Prepare the session with headwater.spark.configure(), or give "
             '.option("uri", ...) and .option("token", ...).'
         )
-    found: Json = json.loads(known)
-    return found
+    return {ACCESS_FILE: known}
 
 
 class HeadwaterSource(DataSource):
