@@ -196,6 +196,24 @@ class CatalogTable:
         )
         self.namespace.merge_insert_into_table(request, _ipc(data))
 
+    def clean_up(
+        self, keep_versions: int | None = None, keep_days: float | None = None, grace_seconds: float = 600.0
+    ) -> Any:
+        """Remove old versions, and free the disk that only they hold. Tagged ones and the current one stay."""
+        clean_up = getattr(self.namespace, "clean_up_table_versions", None)
+        if clean_up is None:
+            raise UnsupportedOperationError("This catalog cannot clean up tables.")
+        return clean_up(
+            list(self.id.names), keep_versions=keep_versions, keep_days=keep_days, grace_seconds=grace_seconds
+        )
+
+    def optimize(self, **policy: Any) -> Any:
+        """Merge small fragments, bring the indices up to date, then clean up what is older than a week, or as told."""
+        optimize = getattr(self.namespace, "optimize_table", None)
+        if optimize is None:
+            raise UnsupportedOperationError("This catalog cannot optimize tables.")
+        return optimize(list(self.id.names), **policy)
+
     def delete(self, where: str) -> None:
         self.namespace.delete_from_table(api.DeleteFromTableRequest(id=list(self.id.names), predicate=where))
 

@@ -28,6 +28,14 @@ class Clock(Protocol):
         """Wait a little, longer and more randomly with each attempt, before looking again."""
         ...
 
+    def monotonic(self) -> float:
+        """Seconds since some moment; they only grow."""
+        ...
+
+    def sleep(self, seconds: float) -> None:
+        """Wait so long."""
+        ...
+
 
 class SystemClock:
     """Real time and real randomness."""
@@ -42,7 +50,13 @@ class SystemClock:
         return secrets.token_hex((digits + 1) // 2)[:digits]
 
     def pause(self, attempt: int) -> None:
-        time.sleep(random.uniform(0, min(0.001 * 2**attempt, 0.25)))
+        self.sleep(random.uniform(0, min(0.001 * 2**attempt, 0.25)))
+
+    def monotonic(self) -> float:
+        return time.monotonic()
+
+    def sleep(self, seconds: float) -> None:
+        time.sleep(seconds)
 
 
 class SeededClock:
@@ -64,3 +78,9 @@ class SeededClock:
 
     def pause(self, attempt: int) -> None:
         return None
+
+    def monotonic(self) -> float:
+        return self.now_ms() / 1000
+
+    def sleep(self, seconds: float) -> None:
+        self._now += int(seconds * 1000)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -172,6 +173,13 @@ def _add_composed(verbs: Any) -> None:
         rows.add_argument("--version", type=number, help="at this version")
         rows.add_argument("--vector", help="the nearest to this vector: numbers with commas between")
         rows.set_defaults(run=_query)
+    for name, about in (("clean-up", "remove old versions and free their disk"), ("optimize", "merge, then clean up")):
+        clean = verbs.add_parser(name, help=about)
+        _add_catalog(clean, "a table")
+        clean.add_argument("--keep-versions", type=number, help="the newest so many stay")
+        clean.add_argument("--keep-days", type=float, help="those of so many days stay")
+        clean.add_argument("--grace-seconds", type=float, help="those replaced so recently stay (600)")
+        clean.set_defaults(run=_clean_up)
     verify = verbs.add_parser("verify", help="check that a catalog is whole")
     _add_catalog(verify)
     verify.set_defaults(run=_verify)
@@ -214,6 +222,14 @@ def _vector(text: str) -> list[float]:
         return [float(part) for part in text.split(",")]
     except ValueError:
         raise InvalidInputError("--vector takes numbers with commas between, such as 0.1,0.2.") from None
+
+
+def _clean_up(given: argparse.Namespace) -> int:
+    names = ("keep_versions", "keep_days", "grace_seconds")
+    policy = {name: value for name in names if (value := getattr(given, name)) is not None}
+    table = Catalog(_open(given))[parse(given.id, given.delimiter).names]
+    show(asdict(table.clean_up(**policy) if given.verb == "clean-up" else table.optimize(**policy)), given.json)
+    return 0
 
 
 def _verify(given: argparse.Namespace) -> int:

@@ -1,6 +1,6 @@
 """Group commit: the transactions that wait together are taken together, into one slot.
 
-Whoever holds `_leading` takes all that wait, checks each against the head, and takes the next slot for those that still
+Whoever leads takes all that wait, checks each against the head, and takes the next slot for those that still
 hold. No lock is held by anybody outside of this process, so a dead writer blocks nobody.
 """
 
@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+from headwater import turns
 from headwater.errors import CommitStateUnknownError, LanceNamespaceError, ThrottlingError
 from headwater.metastore.draft import Draft
 from headwater.metastore.log import Log
@@ -50,22 +51,17 @@ class Committer:
 
     log: Log
     max_key: int
-    _waiting: list[Waiting] = field(default_factory=list)
-    _queue: threading.Lock = field(default_factory=threading.Lock)
-    _leading: threading.Lock = field(default_factory=threading.Lock)
+    _group: turns.Group[Waiting] = field(init=False)
     _checkpointing: threading.Lock = field(default_factory=threading.Lock)
     _aside: threading.Thread | None = None
+
+    def __post_init__(self) -> None:
+        self._group = turns.Group(self._lead, _told, MAX_GROUP)
 
     def commit(self, draft: Draft, header: Header, boundary: int = 0) -> int:
         """Commit and publish; the slot. Conflict (14) if the head has moved in a way that matters."""
         mine = Waiting(draft, header, boundary)
-        with self._queue:
-            self._waiting.append(mine)
-        with self._leading:
-            if not mine.done:
-                self._lead(mine)
-        if mine.error is not None:
-            raise mine.error
+        self._group.run(mine)
         assert mine.txn is not None
         self._publish(mine.slot, files_of(mine.slot, mine.time, mine.txn))
         if self.log.due:
@@ -97,24 +93,11 @@ class Committer:
             finally:
                 self._checkpointing.release()
 
-    def _lead(self, mine: Waiting) -> None:
-        """Commit in groups until `mine` is decided; a failure of the store is told to all of its group."""
-        while not mine.done:
-            with self._queue:
-                group, self._waiting = self._waiting[:MAX_GROUP], self._waiting[MAX_GROUP:]
-            try:
-                self.log.prepare()
-                self._commit_group(group)
-            except BaseException as error:
-                told = error if isinstance(error, LanceNamespaceError) else _interrupted()
-                for waiting in group:
-                    if not waiting.done:
-                        waiting.done, waiting.error = True, told
-                raise
-            with self._queue:
-                self._waiting[:0] = [waiting for waiting in group if not waiting.done]
+    def _lead(self, group: Sequence[Waiting]) -> None:
+        self.log.prepare()
+        self._commit_group(group)
 
-    def _commit_group(self, group: list[Waiting]) -> None:
+    def _commit_group(self, group: Sequence[Waiting]) -> None:
         for attempt in range(MAX_CLAIMS):
             number, slot, taken = self._draw_up(group)
             if not taken:
@@ -129,7 +112,7 @@ class Committer:
             f"Other writers took {MAX_CLAIMS} slots in a row: nothing was committed, try again later."
         )
 
-    def _draw_up(self, group: list[Waiting]) -> tuple[int, Slot, list[Waiting]]:
+    def _draw_up(self, group: Sequence[Waiting]) -> tuple[int, Slot, list[Waiting]]:
         """The next slot, with those of the group that hold at the head and do not depend on each other."""
         log = self.log
         with log.lock:
@@ -140,7 +123,7 @@ class Committer:
             slot = Slot(log.clock.uuid(), now, log.index.published, boundary, transactions)
             return log.index.slot + 1, slot, taken
 
-    def _compile(self, group: list[Waiting]) -> list[Waiting]:
+    def _compile(self, group: Sequence[Waiting]) -> list[Waiting]:
         made = Group()
         taken: list[Waiting] = []
         for waiting in group:
@@ -170,7 +153,10 @@ class Committer:
             waiting.slot, waiting.time, waiting.done = number, slot.time, True
 
 
-def _interrupted() -> CommitStateUnknownError:
+def _told(error: BaseException) -> LanceNamespaceError:
+    """A failure of the store is told to all of its group."""
+    if isinstance(error, LanceNamespaceError):
+        return error
     return CommitStateUnknownError(
         "The thread that was committing this transaction was interrupted. It may have landed: look before repeating it."
     )

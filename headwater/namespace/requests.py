@@ -22,6 +22,19 @@ class AlterNamespaceRequest(BaseModel):
     removed: list[str] = []
 
 
+class CleanUpRequest(BaseModel):
+    """The request of CleanUpTableVersions and OptimizeTable: which old versions of a table stay."""
+
+    id: list[str] | None = None
+    keep_versions: int | None = None
+    keep_days: float | None = None
+    grace_seconds: float | None = None
+
+    def policy(self) -> dict[str, float]:
+        """What was said, for the arguments of the same names."""
+        return self.model_dump(exclude={"id"}, exclude_none=True)
+
+
 def parse_request(kind: type[Request], request: Any) -> Request:
     """The request as its model, or InvalidInput (13)."""
     if isinstance(request, kind):

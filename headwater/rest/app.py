@@ -20,6 +20,7 @@ from starlette.types import Receive, Scope, Send
 
 from headwater.clock import Clock, SystemClock
 from headwater.errors import CommitStateUnknownError, InvalidInputError, LanceNamespaceError, ServiceUnavailableError
+from headwater.namespace.vending import Keep, Own
 from headwater.rest.auth.access import OWNER, Caller
 from headwater.rest.auth.gate import Gate, RateLimit
 from headwater.rest.body import DisconnectedError, Spool, read_body
@@ -84,7 +85,8 @@ class CatalogApp(Starlette):
         self._rate = RateLimit(settings.limits, self.clock)
         self._routes = RouteTable(ALL_ROUTES)
         self._repeats = Repeats(store, self.clock)
-        self._dispatcher = Dispatcher(namespace, settings.limits, self._repeats, HANDLERS, settings.vend_credentials)
+        vendor = Own() if settings.vend_credentials else Keep()
+        self._dispatcher = Dispatcher(namespace, settings.limits, self._repeats, HANDLERS, vendor)
         threads = settings.limits.threads
         self._catalog_pool = ThreadPoolExecutor(threads, thread_name_prefix="catalog")
         self._data_pool = ThreadPoolExecutor(threads, thread_name_prefix="data")

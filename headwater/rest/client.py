@@ -28,7 +28,8 @@ from headwater.errors import (
     error_for,
 )
 from headwater.names import DELIMITER, check_delimiter, object_id
-from headwater.namespace.requests import AlterNamespaceRequest, parse_request
+from headwater.namespace.requests import AlterNamespaceRequest, CleanUpRequest, parse_request
+from headwater.namespace.versions import Cleaned, Optimized
 
 HEADER_PREFIXES = ("headers.", "header.")
 Answer = TypeVar("Answer")
@@ -84,6 +85,19 @@ class CompleteRestNamespace(RestNamespace):  # type: ignore[misc]
             self._post, f"/headwater/v1/namespace/{quote(self._route(asked.id), safe='')}/properties", asked
         )
         return ln.DescribeNamespaceResponse(properties=answer.get("properties"))
+
+    def clean_up_table_versions(self, id: list[str], **policy: Any) -> Cleaned:
+        """An extension of Headwater's servers: remove old versions, free the disk that only they hold."""
+        return Cleaned(**self._clean_up(id, "clean_up", policy))
+
+    def optimize_table(self, id: list[str], **policy: Any) -> Optimized:
+        """An extension of Headwater's servers: merge fragments, bring indices up to date, clean up."""
+        answer = self._clean_up(id, "optimize", policy)
+        return Optimized(**{**answer, "cleaned": Cleaned(**answer["cleaned"])})
+
+    def _clean_up(self, id: list[str], tail: str, policy: dict[str, Any]) -> dict[str, Any]:
+        asked = parse_request(CleanUpRequest, {"id": id, **policy})
+        return self._ask(self._post, f"/headwater/v1/table/{quote(self._route(asked.id), safe='')}/{tail}", asked)
 
     def _post(self, path: str, request: BaseModel, delimiter: str) -> dict[str, Any]:
         """A call of an extension, through the same connection as the rest."""

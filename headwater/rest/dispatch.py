@@ -10,8 +10,9 @@ from lance_namespace import LanceNamespace
 
 from headwater.errors import InvalidInputError, NamespaceNotFoundError
 from headwater.names import DELIMITER
+from headwater.namespace.vending import Keep, Vendor, check_request, vend
 from headwater.rest.arrow import byte_chunks, file_chunks
-from headwater.rest.auth.access import Caller, check, is_filtered
+from headwater.rest.auth.access import Caller, check, is_filtered, storage_access
 from headwater.rest.body import Spool
 from headwater.rest.idempotency import Repeats, Stored, fingerprint
 from headwater.rest.listing import list_visible
@@ -53,13 +54,13 @@ class Dispatcher:
         limits: Limits,
         repeats: Repeats,
         extensions: Mapping[str, Callable[[LanceNamespace, Call, Caller], Any]],
-        vends: bool = False,
+        vendor: Vendor | None = None,
     ) -> None:
         self._namespace = namespace
         self._limits = limits
         self._repeats = repeats
         self._extensions = extensions
-        self._vends = vends
+        self._vendor = vendor or Keep()
         self._delimiter: str = getattr(getattr(namespace, "properties", None), "delimiter", DELIMITER)
 
     def answer(self, asked: Asked) -> Reply:
@@ -80,6 +81,7 @@ class Dispatcher:
         fields = {} if route.body is Body.ARROW else read_json(_bytes(asked.body))
         call = read_call(asked.match, read_query(asked.query), asked.headers, fields, self._limits.page)
         check_limits(call, self._limits)
+        check_request(call.request)
         return call
 
     def _once(self, asked: Asked, call: Call, key: str) -> Reply:
@@ -101,9 +103,8 @@ class Dispatcher:
         route = call.route
         if route.answer is Answer.ARROW:
             return self._query(call)
-        response = self._call(asked, call)
-        if not self._vends and getattr(response, "storage_options", None):
-            response = response.model_copy(update={"storage_options": None})
+        asked_to_vend = getattr(call.request, "vend_credentials", None)
+        response = vend(self._call(asked, call), self._vendor, storage_access(asked.caller, call), asked_to_vend)
         body = encode_json(response) if route.extension else write_answer(route, response)
         headers = JSON_HEADERS if body else ()
         context = getattr(response, "context", None)

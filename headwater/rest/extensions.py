@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from lance_namespace import LanceNamespace
@@ -68,6 +68,14 @@ def _alter_namespace(namespace: LanceNamespace, call: Call, caller: Caller) -> d
     return {"properties": alter(call.request).properties}
 
 
+def _clean_up(namespace: LanceNamespace, call: Call, caller: Caller) -> dict[str, Any]:
+    """CleanUpTableVersions and OptimizeTable: both take which versions to keep, and say what they did."""
+    method = getattr(namespace, call.route.method, None)
+    if method is None:
+        raise UnsupportedOperationError("This server's catalog cannot clean up tables.")
+    return asdict(method(list(call.id.names), **call.request.policy()))
+
+
 def _own(
     operation: str, verb: str, tail: str, target: Target = Target.NONE, role: Role = Role.READER, **more: Any
 ) -> Route:
@@ -109,6 +117,17 @@ EXTENSIONS: tuple[Extension, ...] = (
         ),
         "Set and remove properties of a namespace; those that are not named stay.",
         _alter_namespace,
+    ),
+    *(
+        Extension(
+            _own(operation, "POST", f"table/{{id}}/{tail}", Target.TABLE, Role.WRITER, request="CleanUpRequest"),
+            about,
+            _clean_up,
+        )
+        for operation, tail, about in (
+            ("CleanUpTableVersions", "clean_up", "Remove old versions of a table and free the disk only they hold."),
+            ("OptimizeTable", "optimize", "Merge small fragments, bring indices up to date, then clean up."),
+        )
     ),
 )
 

@@ -20,7 +20,8 @@ from pydantic import BaseModel, ValidationError
 
 from headwater.errors import InvalidInputError
 from headwater.names import DELIMITER, ObjectId, check_delimiter, parse
-from headwater.namespace.requests import AlterNamespaceRequest
+from headwater.namespace.requests import AlterNamespaceRequest, CleanUpRequest
+from headwater.namespace.vending.options import without_headers
 from headwater.rest.routes import ROUTES, Answer, Body, Kind, Match, Param, Route, Target
 
 JSON = b"application/json"
@@ -29,7 +30,10 @@ ARROW_FILE = b"application/vnd.apache.arrow.file"
 TABLE_HEADER = "x-lance-table-"
 MAX_QUERY_FIELDS = 256
 REMEMBERED_CHARS = 256
-OWN_REQUESTS: dict[str, type[BaseModel]] = {"AlterNamespaceRequest": AlterNamespaceRequest}
+OWN_REQUESTS: dict[str, type[BaseModel]] = {
+    "AlterNamespaceRequest": AlterNamespaceRequest,
+    "CleanUpRequest": CleanUpRequest,
+}
 """Requests of extensions that the Lance document has no model for."""
 
 _LISTS = frozenset({"ListTableIndices", *(r.operation for r in ROUTES if any(p.name == "limit" for p in r.query))})
@@ -138,7 +142,7 @@ def read_call(
         fields["index_name"] = unquote_plus(match.index_name)
     _fill(fields, read_params(route, query, headers))
     _clamp(route, fields, max_page)
-    return Call(route, id, delimiter, make_request(route, fields))
+    return Call(route, id, delimiter, without_headers(make_request(route, fields)))
 
 
 def read_params(route: Route, query: Mapping[str, list[str]], headers: Mapping[str, str]) -> dict[str, Any]:

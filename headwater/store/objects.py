@@ -36,6 +36,11 @@ SIDE_BY_SIDE = 32
 CLIENT_OPTIONS = ("allow_http", "allow_invalid_certificates", "connect_timeout", "timeout", "user_agent", "proxy_url")
 
 
+STATUS = "non-2xx status code: "
+"""How the storage library begins to quote an answer: the status and its reason, then the body."""
+_REASON = re.compile(r"\d{3}(?: [A-Za-z-]{1,30}){0,4}", re.ASCII)
+
+
 class ObjectStore:
     """An obstore backend as a Store."""
 
@@ -154,8 +159,17 @@ def _call(key: str, action: Callable[[], Answer]) -> Answer:
         ) from None
 
 
+def without_body(text: str) -> str:
+    """A storage client's message without the body that the storage answered: some repeat the credentials they got."""
+    at = text.find(STATUS)
+    if at < 0:
+        return text
+    reason = _REASON.match(text, at + len(STATUS))
+    return text[: reason.end() if reason else at + len(STATUS)]
+
+
 def _first_line(error: BaseException) -> str:
-    text = str(error).strip().splitlines()
+    text = without_body(str(error).strip()[:2000]).splitlines()
     return re.sub(
         r"(?i)(secret|key|token|password)\S*\s*[=:]\s*\S+", r"\1=...", text[0][:300] if text else "no reason given"
     )

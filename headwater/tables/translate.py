@@ -35,6 +35,7 @@ from headwater.errors import (
     ThrottlingError,
     UnsupportedOperationError,
 )
+from headwater.store.objects import without_body
 
 if TYPE_CHECKING:
     from headwater.tables.handle import TableHandle
@@ -153,6 +154,7 @@ def message_of(error: BaseException) -> str:
 
 def clean(table: TableHandle, text: str) -> str:
     """The text without source lines, dumps, paths and the values of storage options."""
+    text = without_body(text)
     for pattern in (SOURCE_LINE, DUMP, BACKTRACE):
         text = pattern.sub("", text)
     for secret in table.storage_options.values():

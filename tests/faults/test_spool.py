@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from headwater import DirectoryNamespace
+from headwater.clock import SystemClock
 from headwater.registries.layout import SPOOL
 from headwater.registries.manifest import queue, spool
 from headwater.registries.manifest.table import ManifestTable
@@ -137,7 +138,7 @@ def test_a_request_that_makes_no_sense_harms_nobody(root: str, body: bytes) -> N
 
 
 def test_a_request_whose_owner_is_gone_is_never_taken(tmp_path: Path) -> None:
-    requests = spool.Spool(str(tmp_path))
+    requests = spool.Spool(str(tmp_path), SystemClock())
     waiting = requests.ask("alive", [[]])
     requests.ask("dead", [[]]).close()  # as the death of a process closes its files
     assert [id for id, _ in requests.claim()] == ["alive"]

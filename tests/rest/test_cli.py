@@ -314,3 +314,13 @@ def test_every_version_but_the_newest_can_be_deleted_by_ranges(filled: Cli, peop
     filled("insert", "prod.users", people)
     assert filled("delete-versions", "prod.users", "1,2")[0] == 0
     assert [item["version"] for item in filled.json("versions", "prod.users")["versions"]] == [3]
+
+
+def test_disk_is_freed_from_the_command_line(filled: Cli, people: str) -> None:
+    filled("insert", "prod.users", people, "--mode", "overwrite")
+    assert filled("clean-up", "prod.users")[0] == 5
+    done = filled.json("clean-up", "prod.users", "--keep-versions", "1", "--grace-seconds", "0")
+    assert (done["manifests"], done["bytes"] > 0) == (1, True)
+    filled("insert", "prod.users", people)
+    assert filled.json("optimize", "prod.users")["fragments_removed"] == 2
+    assert filled("optimize", "prod.none")[0] == 3

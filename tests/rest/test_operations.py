@@ -213,6 +213,29 @@ def test_altering_a_namespaces_properties_is_an_extension(http: httpx.Client, se
         client.alter_namespace_properties({"id": ["a", "nope"], "properties": {"x": "y"}})
 
 
+def test_old_versions_are_cleaned_up_and_a_table_optimized_by_an_extension(
+    http: httpx.Client, server: RunningServer
+) -> None:
+    http.post("/v1/table/t/create", content=ipc(PEOPLE))
+    for _ in range(3):
+        http.post("/v1/table/t/insert?mode=overwrite", content=ipc(PEOPLE))
+    path = "/headwater/v1/table/t/clean_up"
+    for wrong in ({}, {"keep_versions": -1}, {"keep_versions": "x"}, {"keep_days": -0.5}):
+        refused = http.post(path, json=wrong)
+        assert (refused.status_code, refused.json()["code"]) == (400, 13), refused.text
+    done = http.post(path, json={"keep_versions": 2, "grace_seconds": 0}).json()
+    assert (done["manifests"], done["files"] >= 2, done["bytes"] > 0) == (2, True, True)
+    client = connect_rest({"uri": server.url})
+    assert client.clean_up_table_versions(["t"], keep_versions=1, grace_seconds=0).manifests == 1
+    http.post("/v1/table/t/insert", content=ipc(PEOPLE))
+    optimized = client.optimize_table(["t"], keep_versions=1, grace_seconds=0)
+    assert (optimized.fragments_removed, optimized.fragments_added) == (2, 1)
+    assert optimized.cleaned.manifests >= 1
+    assert http.post("/v1/table/t/count_rows", json={}).json() == 2 * PEOPLE.num_rows
+    missing = http.post("/headwater/v1/table/nope/optimize", json={})
+    assert (missing.status_code, missing.json()["code"]) == (404, 4)
+
+
 def test_a_server_without_the_extension_is_told_from_a_namespace_that_is_not_there(
     http: httpx.Client, server: RunningServer
 ) -> None:

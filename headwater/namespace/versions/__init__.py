@@ -1,7 +1,7 @@
 """Table versions: kept by the storage, or by the catalog as an external manifest store (lance-objects.md)."""
 
 from headwater.namespace.versions.batch import Batch
-from headwater.namespace.versions.maintenance import Cleaned, Maintenance, Problem
+from headwater.namespace.versions.maintenance import Cleaned, Maintenance, Optimized, Problem
 from headwater.namespace.versions.managed import ManagedVersions
 from headwater.namespace.versions.methods import VersionMethods
 from headwater.namespace.versions.operations import NewVersion, TableVersions
@@ -14,6 +14,7 @@ __all__ = [
     "Maintenance",
     "ManagedVersions",
     "NewVersion",
+    "Optimized",
     "Problem",
     "TableVersions",
     "VersionMethods",

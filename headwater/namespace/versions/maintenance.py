@@ -11,9 +11,12 @@ from dataclasses import dataclass
 from headwater.errors import InvalidInputError
 from headwater.model import Add, CatalogObject, Change, Remove, Table, Version
 from headwater.names import ObjectId
+from headwater.namespace.versions.freeing import free_files
+from headwater.namespace.versions.managed import ManagedVersions
 from headwater.namespace.versions.operations import TableVersions, require_managed
 from headwater.namespace.versions.paths import Place, is_staged, staged_version
 from headwater.namespace.versions.ranges import KeepPolicy, check_policy, choose_outdated
+from headwater.namespace.versions.refs import read_refs
 from headwater.registries.folders import folder_status
 from headwater.registries.layout import RESERVED_NAMES, TRASH, UNRECORDED, VERSIONS
 
@@ -25,7 +28,8 @@ class Problem:
     """One thing that storage and catalog do not agree on."""
 
     kind: str
-    """missing_folder, missing_manifest, unrecorded_version, staged_leftover, unreferenced_folder or unfinished_drop."""
+    """missing_folder, missing_manifest, missing_version, unrecorded_version, staged_leftover, unreferenced_folder or
+    unfinished_drop."""
     id: ObjectId | None
     key: str
     message: str
@@ -33,10 +37,21 @@ class Problem:
 
 @dataclass(frozen=True)
 class Cleaned:
-    """What a clean-up has removed."""
+    """What a clean-up has removed. `files` are those that only removed versions named, and `bytes` is their size."""
 
-    records: int
-    manifests: int
+    records: int = 0
+    manifests: int = 0
+    files: int = 0
+    bytes: int = 0
+
+
+@dataclass(frozen=True)
+class Optimized:
+    """What `optimize_table` has done: fragments merged, into how many, and what the clean-up then removed."""
+
+    fragments_removed: int
+    fragments_added: int
+    cleaned: Cleaned
 
 
 class Maintenance:
@@ -64,28 +79,36 @@ class Maintenance:
         records.manage_versions()
         return count + self._record_all()
 
-    def clean_up(self, table: Table, policy: KeepPolicy, tagged: frozenset[int]) -> Cleaned:
-        """Remove the records, then the manifests, of versions that no rule of the policy keeps. Data files stay."""
+    def clean_up(self, table: Table, policy: KeepPolicy) -> Cleaned:
+        """Remove the records, the manifests, and then the files, of versions that no rule of the policy keeps.
+
+        A version that a tag or a branch stands on stays. A file goes only if a removed version named it and none that
+        is left does, so what a writer is about to commit is never touched.
+        """
         place = self.versions.place(table)
         keeper = self.versions.keeper(place)
         found = list(keeper.page(place, None, None, descending=False))
         if len(found) < 2:
-            return Cleaned(0, 0)
-        gone = choose_outdated(found, policy, tagged, self.versions.clock.now_ms())
-        managed = keeper is self.versions.managed
-        if managed:
-            current = keeper.records.find(item.id for item in gone)  # type: ignore[union-attr]
-            records = [item for item in current.values() if isinstance(item, Version)]
-            self.versions.forget(records)
-            self.versions.delete_manifests(place, records)
-            return Cleaned(len(records), len(records))
-        self.versions.storage.delete(place, [item.number for item in gone])
-        return Cleaned(0, len(gone))
+            return Cleaned()
+        gone = choose_outdated(found, policy, self.versions.held(place), self.versions.clock.now_ms())
+        manifests = self.store.get_all([place.key(item.manifest_path) for item in gone])
+        records = 0
+        if isinstance(keeper, ManagedVersions):
+            current = keeper.records.find(item.id for item in gone)
+            recorded = [item for item in current.values() if isinstance(item, Version)]
+            self.versions.forget(recorded)
+            self.versions.delete_manifests(place, recorded)
+            records = len(recorded)
+        else:
+            self.versions.storage.delete(place, [item.number for item in gone])
+        files, size = free_files(self.store, place, [data for data in manifests if data is not None])
+        return Cleaned(records, len(gone), files, size)
 
     def verify(self) -> list[Problem]:
         """Everything on which the catalog and its storage disagree."""
         tables = self.versions.records.tables() if self.versions.records is not None else []
         found = [problem for table in tables for problem in self._verify_table(table)]
+        found += [problem for table in self._listed() for problem in self._missing_versions(table)]
         return [*found, *self._unfinished_drops(), *self._unreferenced_folders({item.location for item in tables})]
 
     def _record_all(self) -> int:
@@ -105,7 +128,8 @@ class Maintenance:
         same = isinstance(row, Table) and row.location == table.location
         known = self._known(table.id) if same else {}
         there = {item.id: item for item in self.versions.storage.all(self.versions.place(table))}
-        added: list[Change] = [Add(item) for id, item in there.items() if id not in known]
+        new = [item for id, item in there.items() if id not in known]
+        added: list[Change] = [Add(item) for item in self.versions.storage.dated(self.versions.place(table), new)]
         gone: list[Change] = [
             Remove(item) for id, item in known.items() if id not in there and not is_staged(item.manifest_path)
         ]
@@ -145,6 +169,16 @@ class Maintenance:
                 text = f"A writer of {table} died before it committed, or is about to commit, this manifest."
                 yield Problem("staged_leftover", table, f"{place.folder}/{name}", text)
 
+    def _missing_versions(self, table: Table) -> Iterator[Problem]:
+        """Tags and branches that stand on a version which is gone."""
+        for ref in read_refs(self.store, table.location):
+            place = self.versions.place(table, ref.branch)
+            keeper = self.versions.keeper(place)
+            there = keeper.look(place, ref.version)
+            if there is None:
+                text = f"Version {ref.version} of {table.id} is gone, and {ref} stands on it: delete or move that."
+                yield Problem("missing_version", table.id, ref.key, text)
+
     def _unfinished_drops(self) -> Iterator[Problem]:
         for name in self.store.children(TRASH).folders:
             text = "A dropped table's folder was not wholly deleted: empty_trash() deletes it."
@@ -168,10 +202,10 @@ class Maintenance:
         return [item for item in found if isinstance(item, Table)]
 
 
-def keep_policy(versions: int | None, days: float | None, tagged: bool, grace_seconds: float) -> KeepPolicy:
+def keep_policy(versions: int | None, days: float | None, grace_seconds: float) -> KeepPolicy:
     """A policy that keeps something on purpose; one that says nothing would be taken to mean anything."""
     if versions is None and days is None:
         raise InvalidInputError("Say which versions to keep: a number of versions, or a number of days, or both.")
-    policy = KeepPolicy(versions, days, tagged, grace_seconds)
+    policy = KeepPolicy(versions, days, grace_seconds)
     check_policy(policy)
     return policy

@@ -60,9 +60,14 @@ class ManagedVersions:
 
     def find(self, place: Place, number: int) -> Version | None:
         """The version with its final manifest, or None."""
+        found = self.look(place, number)
+        return self.synchronize(place, found) if found is not None else None
+
+    def look(self, place: Place, number: int) -> Version | None:
+        """The record of a version, as it is."""
         id = place.table.id.child(str(number))
         found = self.records.find([id]).get(id)
-        return self.synchronize(place, found) if isinstance(found, Version) else None
+        return found if isinstance(found, Version) else None
 
     def page(self, place: Place, after: int | None, limit: int | None, descending: bool) -> Sequence[Version]:
         """At most `limit` versions that follow `after`, each with its final manifest."""

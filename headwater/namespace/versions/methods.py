@@ -11,7 +11,6 @@ from lance_namespace import LanceNamespace
 from headwater.errors import InvalidInputError
 from headwater.model import Table
 from headwater.names import ObjectId
-from headwater.namespace import data
 from headwater.namespace.operations import Operations
 from headwater.namespace.requests import check_properties, parse_request
 from headwater.namespace.versions.batch import (
@@ -23,11 +22,21 @@ from headwater.namespace.versions.batch import (
     Deregister,
     Result,
 )
-from headwater.namespace.versions.maintenance import Cleaned, Maintenance, Problem, keep_policy
+from headwater.namespace.versions.maintenance import (
+    Cleaned,
+    Maintenance,
+    Optimized,
+    Problem,
+    keep_policy,
+)
 from headwater.namespace.versions.operations import Found, NewVersion, TableVersions
 from headwater.namespace.versions.ranges import parse_ranges
 from headwater.registries.folders import empty_trash
 from headwater.tables.handle import TableHandle
+from headwater.tables.optimize import optimize
+
+GRACE_SECONDS = 600.0
+KEEP_DAYS = 7.0
 
 
 class VersionMethods(LanceNamespace):
@@ -127,15 +136,28 @@ class VersionMethods(LanceNamespace):
         id: list[str],
         keep_versions: int | None = None,
         keep_days: float | None = None,
-        keep_tagged: bool = True,
-        grace_seconds: float = 600.0,
+        grace_seconds: float = GRACE_SECONDS,
     ) -> Cleaned:
-        """Remove old versions' records and manifests. The current version, tagged ones and data files stay."""
-        policy = keep_policy(keep_versions, keep_days, keep_tagged, grace_seconds)
+        """Remove old versions and free the disk that only they hold. The current version and tagged ones stay."""
+        policy = keep_policy(keep_versions, keep_days, grace_seconds)
         table = self.operations.find_table(self._id(id))
         if not self.operations.has_data(table):
-            return Cleaned(0, 0)
-        return self.maintenance.clean_up(table, policy, self._tagged(table))
+            return Cleaned()
+        return self.maintenance.clean_up(table, policy)
+
+    def optimize_table(
+        self,
+        id: list[str],
+        keep_versions: int | None = None,
+        keep_days: float | None = None,
+        grace_seconds: float = GRACE_SECONDS,
+    ) -> Optimized:
+        """Merge small fragments, bring the indices up to date, clean up (what is older than a week, if not told)."""
+        said = keep_versions is not None or keep_days is not None
+        policy = keep_policy(keep_versions, keep_days if said else KEEP_DAYS, grace_seconds)
+        table = self.operations.find_table(self._id(id))
+        removed, added = optimize(self.handle(table))
+        return Optimized(removed, added, self.maintenance.clean_up(table, policy))
 
     def settle(self, id: ObjectId) -> None:
         """Give every version of a managed table its final manifest, before the catalog lets go of the table."""
@@ -154,13 +176,6 @@ class VersionMethods(LanceNamespace):
         if managed is None or not all(self.versions.registry.manages(table.id) for table in tables):
             return None
         return Batch(self.operations, self.versions, managed)
-
-    def _tagged(self, table: Table) -> frozenset[int]:
-        dataset = self.handle(table).open()
-        with data.translating(self.handle(table), "list the tags of"):
-            tags, branches = dataset.tags.list(), dataset.branches.list()
-        tagged = {int(tag["version"]) for tag in tags.values() if tag["branch"] in (None, "main")}
-        return frozenset(tagged | {int(item["parent_version"]) for item in branches.values()})
 
     def _operation(self, item: Any) -> BatchOperation:
         if item.declare_table is not None:

@@ -8,7 +8,7 @@ A branch is always kept by the storage: the documents give the records of a cata
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from headwater.clock import Clock
@@ -19,6 +19,7 @@ from headwater.errors import (
     UnsupportedOperationError,
 )
 from headwater.model import Change, Remove, Table, Version
+from headwater.namespace.versions.contents import committed_ms
 from headwater.namespace.versions.managed import ManagedVersions, Staged, taken
 from headwater.namespace.versions.paths import (
     Place,
@@ -29,6 +30,7 @@ from headwater.namespace.versions.paths import (
     same_etag,
 )
 from headwater.namespace.versions.ranges import Range, choose_deleted
+from headwater.namespace.versions.refs import Ref, held_versions, read_refs
 from headwater.namespace.versions.storage import StorageVersions
 from headwater.namespace.versions.turns import WriterTurns
 from headwater.paging import after, check_limit, token_after
@@ -70,7 +72,7 @@ class TableVersions:
         self.root_uri = root_uri
         self.clock = clock
         self.storage = StorageVersions(store)
-        self.turns = WriterTurns(store)
+        self.turns = WriterTurns(store, clock)
         self.records = records
         self.managed = ManagedVersions(records, store) if records is not None else None
 
@@ -138,7 +140,7 @@ class TableVersions:
             self.delete_manifests(place, gone)
             return len(gone)
         numbers = [item.number for item in self.storage.all(place)]
-        chosen = choose_deleted(numbers, ranges, ignore_missing, table.id)
+        chosen = choose_deleted(numbers, ranges, ignore_missing, table.id, self.held(place))
         self.storage.delete(place, chosen)
         return len(chosen)
 
@@ -146,9 +148,13 @@ class TableVersions:
         """The records of a managed table that a request to delete means."""
         assert self.records is not None
         numbers = self.records.versions(place.table.id)
-        chosen = choose_deleted(numbers, ranges, ignore_missing, place.table.id)
+        chosen = choose_deleted(numbers, ranges, ignore_missing, place.table.id, self.held(place))
         found = self.records.find(place.table.id.child(str(number)) for number in chosen)
         return [item for item in found.values() if isinstance(item, Version)]
+
+    def held(self, place: Place) -> Mapping[int, Ref]:
+        """The versions of a line that a tag, a stream's tag or a branch stands on."""
+        return held_versions(read_refs(self.store, place.table.location), place.branch)
 
     def forget(self, versions: Sequence[Version]) -> None:
         """Take the records away, all in one commit."""
@@ -196,8 +202,8 @@ class TableVersions:
         data = self.store.get(place.key(path))
         check_manifest(data, asked.manifest_path)
         id = place.table.id.child(str(asked.version))
-        now = self.clock.now_ms()
-        version = Version(id, path, len(data), entry.etag, scheme, now, dict(asked.metadata))
+        time = committed_ms(data) or self.clock.now_ms()
+        version = Version(id, path, len(data), entry.etag, scheme, time, dict(asked.metadata))
         return Staged(place, version, data)
 
     def _commit(self, keeper: ManagedVersions, changes: Sequence[Change], place: Place, number: int) -> None:
@@ -214,7 +220,7 @@ class TableVersions:
         place, version = staged.place, staged.version
         if not is_staged(version.manifest_path):
             raise taken(place, version.number, version.number)
-        if version.number > 1 and not keeper.find(place, version.number - 1) and (newest := keeper.newest(place)):
+        if version.number > 1 and not keeper.look(place, version.number - 1) and (newest := keeper.newest(place)):
             raise taken(place, version.number, newest)
         if not keeper.create(place, version, staged.data):
             raise taken(place, version.number, version.number)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,15 +27,14 @@ class Range:
 
 @dataclass(frozen=True)
 class KeepPolicy:
-    """Which old versions stay. One that any of the rules keeps is kept; the newest always is.
+    """Which old versions stay. One that any of the rules keeps is kept; the newest always is, and so is what is held.
 
-    `versions`: the newest so many. `days`: those of the last so many days. `tagged`: those that a tag points at.
+    `versions`: the newest so many. `days`: those of the last so many days.
     `grace_seconds`: those that were the newest so recently that a reader may be about to open them.
     """
 
     versions: int | None = None
     days: float | None = None
-    tagged: bool = True
     grace_seconds: float = 600.0
 
 
@@ -53,11 +52,26 @@ def parse_ranges(given: Sequence[Any]) -> list[Range]:
     return found
 
 
-def choose_deleted(numbers: Sequence[int], ranges: Sequence[Range], ignore_missing: bool, table: object) -> list[int]:
-    """The versions to delete of those that exist (ascending): errors 11 (unless missing ones are ignored), 13."""
+def choose_deleted(
+    numbers: Sequence[int],
+    ranges: Sequence[Range],
+    ignore_missing: bool,
+    table: object,
+    held: Mapping[int, object],
+) -> list[int]:
+    """The versions to delete of those that exist (ascending): errors 11 (unless missing ones are ignored), 13.
+
+    `held` says what stands on a version, such as a tag. Then nothing of the request is done.
+    """
     if not ignore_missing:
         _require_all(frozenset(numbers), ranges, table)
     chosen = [number for number in numbers if any(number in item for item in ranges)]
+    for number in chosen:
+        if number in held:
+            raise InvalidInputError(
+                f"Version {number} of table {table} cannot be deleted: {held[number]} stands on it. Delete that first, "
+                "or leave the version out."
+            )
     newest = numbers[-1] if numbers else 0
     if newest in chosen and not any(item.end == ALL and newest in item for item in ranges):
         raise InvalidInputError(
@@ -76,9 +90,9 @@ def _require_all(numbers: frozenset[int], ranges: Sequence[Range], table: object
 
 
 def choose_outdated(
-    versions: Sequence[Version], policy: KeepPolicy, tagged: frozenset[int], now_ms: int
+    versions: Sequence[Version], policy: KeepPolicy, held: Collection[int], now_ms: int
 ) -> list[Version]:
-    """The versions (given ascending) that no rule of the policy keeps."""
+    """The versions (given ascending) that no rule of the policy keeps and nothing stands on."""
     kept = len(versions) if policy.versions is None and policy.days is None else max(policy.versions or 1, 1)
     oldest_ms = None if policy.days is None else now_ms - policy.days * DAY_MS
     chosen: list[Version] = []
@@ -86,7 +100,7 @@ def choose_outdated(
         replaced_ms = versions[at + 1].timestamp_ms
         recent = oldest_ms is not None and (version.timestamp_ms is None or version.timestamp_ms >= oldest_ms)
         in_use = replaced_ms is None or replaced_ms > now_ms - policy.grace_seconds * 1000
-        if not recent and not in_use and not (policy.tagged and version.number in tagged):
+        if not recent and not in_use and version.number not in held:
             chosen.append(version)
     return chosen
 

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from headwater.errors import LanceNamespaceError
 from headwater.model import Version
+from headwater.namespace.versions.contents import committed_ms
 from headwater.namespace.versions.paths import SCHEMES, Place
 from headwater.registries.layout import VERSION_HINT, manifest_version
 from headwater.store import Entry, KeyNotFoundError, Store, create
@@ -26,7 +28,21 @@ class StorageVersions:
         self.store = store
 
     def find(self, place: Place, number: int) -> Version | None:
-        """One version: one or two requests."""
+        """One version: two or three requests."""
+        found = self.look(place, number)
+        return self.dated(place, [found])[0] if found else None
+
+    def dated(self, place: Place, versions: Sequence[Version]) -> list[Version]:
+        """The versions with the times of their commits, which only the manifests know: a file's time is a copy's."""
+        manifests = self.store.get_all([place.key(item.manifest_path) for item in versions])
+        times = [None if data is None else committed_ms(data) for data in manifests]
+        return [
+            item if time is None else replace(item, timestamp_ms=time)
+            for item, time in zip(versions, times, strict=True)
+        ]
+
+    def look(self, place: Place, number: int) -> Version | None:
+        """One version as its file's name and head tell of it: one or two requests."""
         for scheme in reversed(SCHEMES):
             path = place.manifest(number, scheme)
             entry = self.store.head(place.key(path))
@@ -37,14 +53,14 @@ class StorageVersions:
     def newest(self, place: Place) -> int:
         """The newest version, 0 when there is none. From the hint upwards; without a hint that holds, a listing."""
         hint = self._hint(place)
-        if hint and self.find(place, hint):
+        if hint and self.look(place, hint):
             for number in range(hint + 1, hint + PROBES):
-                if not self.find(place, number):
+                if not self.look(place, number):
                     return number - 1
         return max((version.number for version in self.all(place)), default=0)
 
     def all(self, place: Place) -> Sequence[Version]:
-        """Every version, ascending. One list request."""
+        """Every version, ascending, as `look` has it. One list request."""
         found: dict[int, Version] = {}
         for entry in self.store.children(place.folder).entries:
             name = entry.key.rsplit("/", 1)[-1]
@@ -58,14 +74,15 @@ class StorageVersions:
         """At most `limit` versions that follow `after`; a short page from the newest down is read name by name."""
         if descending and limit is not None and limit <= PROBES:
             start = self.newest(place) if after is None else after - 1
-            wanted = [self.find(place, number) for number in range(start, max(start - limit, 0), -1)]
+            wanted = [self.look(place, number) for number in range(start, max(start - limit, 0), -1)]
             found = [item for item in wanted if item is not None]
             if len(found) == len(wanted):
-                return found
+                return self.dated(place, found)
         chosen: Iterator[Version] = iter(self.all(place))
         if after is not None:
             chosen = (item for item in chosen if (item.number < after) == descending and item.number != after)
-        return sorted(chosen, key=lambda item: item.number, reverse=descending)[:limit]
+        ordered = sorted(chosen, key=lambda item: item.number, reverse=descending)
+        return self.dated(place, ordered[:limit])
 
     def create(self, place: Place, version: Version, data: bytes) -> bool:
         """Put the manifest at its final name if no version of that number is there. False: another's is."""

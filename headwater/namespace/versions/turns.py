@@ -13,15 +13,16 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
-import select
 import threading
-import time
+from collections import OrderedDict
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from headwater.clock import Clock
 from headwater.errors import ConcurrentModificationError
 from headwater.registries.layout import TURNS
 from headwater.store import Store
+from headwater.turns import Held, Turn, is_abandoned, names
 
 VALID_S = 0.5
 """A turn that was not used for so long is void."""
@@ -33,7 +34,8 @@ OVERTAKEN_S = 1.0
 """So long others let a writer go first that was overtaken."""
 LONGEST_WAIT_S = 2.0
 LOOK_EVERY_S = 0.01
-WAITING = ".waiting"
+MAX_HELD = 64
+"""A held turn is an open file: of more tables than this, the oldest is given back."""
 
 
 @dataclass
@@ -44,18 +46,55 @@ class Habit:
     """How often it asked for the newest version since it last created one."""
     appends: bool | None = None
     """Whether it has created a version, and has not asked more than once since. None: not known."""
-    held: int | None = None
-    """The turn it holds: the inode of the turn's file."""
+
+
+class _Kept:
+    """What this process holds, by table; of too many tables the oldest is given back."""
+
+    def __init__(self) -> None:
+        self._held: OrderedDict[str, Held] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def has(self, location: str) -> bool:
+        return location in self._held
+
+    def keep(self, location: str, held: Held) -> None:
+        with self._lock:
+            given = [self._held.pop(location, None)]
+            self._held[location] = held
+            if len(self._held) > MAX_HELD:
+                given.append(self._held.popitem(last=False)[1])
+        for one in given:
+            if one is not None:
+                one.release()
+
+    def refresh(self, location: str) -> bool:
+        """It is being used; False: it is not held, or was found void meanwhile."""
+        with self._lock:
+            held = self._held.get(location)
+            if held is None or not held.is_ours():
+                return False
+            held.refresh()
+            return True
+
+    def release(self, location: str) -> None:
+        with self._lock:
+            held = self._held.pop(location, None)
+        if held is not None:
+            held.release()
 
 
 class WriterTurns:
     """The turns of this process, one per table. On an object store there are none, and nobody waits."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, clock: Clock) -> None:
         path = store.abilities.path
         self._folder = None if path is None else os.path.join(path, TURNS)
+        self._clock = clock
         self._habits: dict[str, Habit] = {}
         self._lock = threading.Lock()
+        self._turns = _Kept()
+        self._notes = _Kept()
 
     def expect(self, location: str) -> None:
         """The newest version of the table is asked for. Waits for the turn if an append seems to begin."""
@@ -68,10 +107,10 @@ class WriterTurns:
             begins = unknown or (habit.appends is True and habit.asked == 1)
         if habit.asked > 1:
             habit.appends = False if habit.appends else habit.appends
-            self._release(location, habit)
-        if begins and habit.held is None:
+            self._turns.release(location)
+        if begins and not self._turns.has(location):
             self._let_go_first(location)
-            habit.held = self._wait(location, LONGEST_WAIT_S, UNKNOWN_S if unknown else VALID_S)
+            self._wait(location, UNKNOWN_S if unknown else VALID_S)
 
     @contextlib.contextmanager
     def creating(self, location: str) -> Iterator[None]:
@@ -81,155 +120,54 @@ class WriterTurns:
             return
         with self._lock:
             habit = self._habits.setdefault(location, Habit())
-        if habit.held is not None:
-            self._refresh(location, habit.held)
+        self._turns.refresh(location)
         try:
             yield
         except ConcurrentModificationError:
             self._note_overtaken(location)
             raise
         finally:
-            self._release(location, habit)
+            self._turns.release(location)
         habit.appends, habit.asked = True, 0
+        self._notes.release(location)
+
+    def _wait(self, location: str, valid_s: float) -> None:
         with contextlib.suppress(OSError):
-            os.unlink(self._overtaken(location))
+            turn = Turn(self._path(location), self._clock, VALID_S)
+            held = turn.wait_for_bell(LONGEST_WAIT_S, LOOK_EVERY_S, valid_s)
+            if held is not None:
+                self._turns.keep(location, held)
+
+    # Those who were overtaken leave a note, and the others let them go first.
 
     def _note_overtaken(self, location: str) -> None:
-        path = self._overtaken(location)
+        if self._notes.refresh(location):
+            return
         with contextlib.suppress(OSError):
-            os.makedirs(os.path.dirname(path), exist_ok=True)
-            with open(path, "wb"):
-                os.utime(path)
+            note = Turn(os.path.join(self._overtaken(location), str(os.getpid())), self._clock, OVERTAKEN_S).take()
+            if note is not None:
+                self._notes.keep(location, note)
 
     def _let_go_first(self, location: str) -> None:
-        folder = os.path.dirname(self._overtaken(location))
-        deadline = time.monotonic() + OVERTAKEN_S
-        while time.monotonic() < deadline and any(not self._is_old(folder, name) for name in _names(folder)):
-            time.sleep(LOOK_EVERY_S)
+        folder = self._overtaken(location)
+        deadline = self._clock.monotonic() + OVERTAKEN_S
+        while self._clock.monotonic() < deadline and any(self._goes_first(folder, name) for name in names(folder)):
+            self._clock.sleep(LOOK_EVERY_S)
 
-    @staticmethod
-    def _is_old(folder: str, name: str) -> bool:
-        """Whether the note is of a process that has given up, or died, and is to be forgotten."""
+    def _goes_first(self, folder: str, name: str) -> bool:
+        """Whether the note is of another process that lives and has not given up; old notes are forgotten."""
         path = os.path.join(folder, name)
-        try:
-            if time.time() - os.stat(path).st_mtime < OVERTAKEN_S:
-                return False
+        if name == str(os.getpid()):
+            return False
+        with contextlib.suppress(OSError):
+            if self._clock.now_ms() / 1000 - os.stat(path).st_mtime < OVERTAKEN_S and not is_abandoned(path):
+                return True
             os.unlink(path)
-        except OSError:
-            pass
-        return True
+        return False
 
     def _overtaken(self, location: str) -> str:
-        return os.path.join(f"{self._path(location)}.overtaken", str(os.getpid()))
-
-    def _wait(self, location: str, longest_s: float, valid_s: float) -> int | None:
-        path, deadline = self._path(location), time.monotonic() + longest_s
-        try:
-            held = self._take(path, valid_s)
-            if held is not None:
-                return held
-            with _Bell(path) as bell:
-                while held is None and time.monotonic() < deadline:
-                    bell.wait(LOOK_EVERY_S)
-                    held = self._take(path, valid_s)
-            return held
-        except OSError:
-            return None
-
-    def _take(self, path: str, valid_s: float) -> int | None:
-        """The turn, if it is free or void."""
-        try:
-            descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
-        except FileExistsError:
-            return self._take(path, valid_s) if self._is_void(path) else None
-        except FileNotFoundError:
-            os.makedirs(os.path.dirname(path), exist_ok=True)
-            return self._take(path, valid_s)
-        try:
-            until = time.time() - VALID_S + valid_s
-            os.utime(descriptor, (until, until))
-            return os.fstat(descriptor).st_ino
-        finally:
-            os.close(descriptor)
-
-    def _is_void(self, path: str) -> bool:
-        """Whether the turn is free, or was void and is free now."""
-        try:
-            if time.time() - os.stat(path).st_mtime < VALID_S:
-                return False
-            os.unlink(path)
-        except FileNotFoundError:
-            pass
-        return True
-
-    def _refresh(self, location: str, held: int) -> bool:
-        path = self._path(location)
-        try:
-            if os.stat(path).st_ino != held:
-                return False
-            os.utime(path)
-        except FileNotFoundError:
-            return False
-        return True
-
-    def _release(self, location: str, habit: Habit) -> None:
-        held, habit.held = habit.held, None
-        if held is None:
-            return
-        path = self._path(location)
-        with contextlib.suppress(FileNotFoundError):
-            if os.stat(path).st_ino == held:
-                os.unlink(path)
-        _ring_first(path)
+        return f"{self._path(location)}.overtaken"
 
     def _path(self, location: str) -> str:
         assert self._folder is not None
         return os.path.join(self._folder, hashlib.sha256(location.encode()).hexdigest()[:32])
-
-
-class _Bell:
-    """A pipe on which a waiting process is told that the turn is free: those who wait longest are told first.
-
-    It only saves looking: who is not told looks by itself, every `LOOK_EVERY_S`.
-    """
-
-    def __init__(self, turn: str) -> None:
-        self._path = os.path.join(f"{turn}{WAITING}", f"{time.time_ns():020d}-{os.getpid()}-{threading.get_ident()}")
-        os.makedirs(os.path.dirname(self._path), exist_ok=True)
-        os.mkfifo(self._path)
-        self._pipe = os.open(self._path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
-
-    def __enter__(self) -> _Bell:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(self._path)
-        os.close(self._pipe)
-
-    def wait(self, longest_s: float) -> None:
-        if select.select([self._pipe], [], [], longest_s)[0]:
-            os.read(self._pipe, 64)
-
-
-def _ring_first(turn: str) -> None:
-    folder = f"{turn}{WAITING}"
-    for name in sorted(_names(folder)):
-        path = os.path.join(folder, name)
-        try:
-            pipe = os.open(path, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-        except OSError:  # Nobody listens: it waits no more, or it has died.
-            with contextlib.suppress(OSError):
-                os.unlink(path)
-            continue
-        with contextlib.suppress(OSError):
-            os.write(pipe, b".")
-        os.close(pipe)
-        return
-
-
-def _names(folder: str) -> list[str]:
-    try:
-        return os.listdir(folder)
-    except OSError:
-        return []

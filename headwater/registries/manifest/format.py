@@ -32,7 +32,7 @@ FOOTER = struct.Struct("<QHH4s")
 LENGTH = struct.Struct("<I")
 MAGIC = b"LANC"
 
-SCHEMA, FRAGMENT, VERSION, SCHEMA_METADATA, TIMESTAMP = 1, 2, 3, 5, 7
+SCHEMA, FRAGMENT, VERSION, SCHEMA_METADATA, INDEX_SECTION, TIMESTAMP = 1, 2, 3, 5, 6, 7
 READER_FLAGS, WRITER_FLAGS, MAX_FRAGMENT, TRANSACTION_FILE, WRITER = 9, 10, 11, 12, 13
 DATA_FORMAT, CONFIG, TABLE_METADATA, TRANSACTION = 15, 16, 19, 23
 KEPT = frozenset({SCHEMA, SCHEMA_METADATA, READER_FLAGS, WRITER_FLAGS, WRITER, DATA_FORMAT, CONFIG, TABLE_METADATA})
@@ -130,15 +130,11 @@ class Manifest:
 
 def parse_manifest(data: bytes) -> Manifest:
     """The manifest in the bytes of a manifest file. ValueError: there is none."""
-    if len(data) < FOOTER.size:
-        raise ValueError("the manifest file is too short")
-    position, _, minor, magic = FOOTER.unpack(data[-FOOTER.size :])
-    if magic != MAGIC:
-        raise ValueError("the manifest file does not end as one does")
+    position, minor = _footer(data)
     found: dict[int, list[Value]] = {}
     inherited: list[bytes] = []
     schema: list[bytes] = []
-    for field, value, raw in parse(_section(data, position)):
+    for field, value, raw in parse(section(data, position)):
         found.setdefault(field, []).append(value)
         if field in KEPT:
             inherited.append(raw)
@@ -156,7 +152,7 @@ def parse_manifest(data: bytes) -> Manifest:
         metadata=dict(pair(as_bytes(entry)) for entry in found.get(TABLE_METADATA, [])),
         data_version=_data_version(found),
         is_plain=minor == 2 and found.keys() <= KEPT | RENEWED and not flags & ~PLAIN_FLAGS and WRITER in found,
-        transaction=_transaction(_section(data, as_number(at[-1]))) if at else None,
+        transaction=_transaction(section(data, as_number(at[-1]))) if at else None,
     )
 
 
@@ -171,12 +167,28 @@ def live_rows(fragment: bytes) -> int:
     return rows
 
 
-def _section(data: bytes, position: int) -> bytes:
+def manifest_message(data: bytes) -> bytes:
+    """The manifest proper, of the bytes of a manifest file. ValueError: there is none."""
+    return section(data, _footer(data)[0])
+
+
+def section(data: bytes, position: int) -> bytes:
+    """The section of a manifest file that begins at a position, without its length."""
     (length,) = LENGTH.unpack_from(data, min(position, len(data) - LENGTH.size))
     begin = position + LENGTH.size
     if begin + length > len(data) - FOOTER.size:
         raise ValueError("the manifest file is cut")
     return data[begin : begin + length]
+
+
+def _footer(data: bytes) -> tuple[int, int]:
+    """Where the manifest proper is, and the minor version of the format."""
+    if len(data) < FOOTER.size:
+        raise ValueError("the manifest file is too short")
+    position, _, minor, magic = FOOTER.unpack(data[-FOOTER.size :])
+    if magic != MAGIC:
+        raise ValueError("the manifest file does not end as one does")
+    return position, minor
 
 
 def _fragment(raw: bytes) -> tuple[int, bytes]:

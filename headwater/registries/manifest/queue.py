@@ -8,18 +8,16 @@ one that hangs loses it. docs/design/002-directory.md has the argument, step by 
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
-import threading
-import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from headwater.clock import Clock
 from headwater.model import Change
 from headwater.registries.layout import COMMIT_LOCK
 from headwater.registries.manifest.spool import Spool
 from headwater.store import Store, storage_error
+from headwater.turns import Group, Held, Turn
 
 LONGEST_WAIT_S = 5.0
 LOOK_EVERY_S = 0.0005
@@ -49,46 +47,29 @@ class Request:
     """Whether another process took it and fell silent, so that a commit may carry it already."""
 
 
-@dataclass
 class GroupCommit:
-    """Callers queue their changes; whoever gets the lock commits those of all who wait."""
+    """The threads of this process: callers queue their changes, and whoever leads commits those of all who wait."""
 
-    lead: Callable[[Sequence[Ticket]], None]
-    _waiting: list[Ticket] = field(default_factory=list)
-    _queue: threading.Lock = field(default_factory=threading.Lock)
-    _leader: threading.Lock = field(default_factory=threading.Lock)
-    _last_size: int = 1
+    def __init__(self, commit: Callable[[Sequence[Ticket]], None], clock: Clock) -> None:
+        self._commit = commit
+        self._clock = clock
+        self._group = Group[Ticket](self._lead, gather=self._gather)
+        self._last_size = 1
 
     def commit(self, changes: Sequence[Change]) -> None:
-        ticket = Ticket(changes)
-        with self._queue:
-            self._waiting.append(ticket)
-        with self._leader:
-            if not ticket.done:
-                self._run()
-        if ticket.error is not None:
-            raise ticket.error
+        self._group.run(Ticket(changes))
 
-    def _run(self) -> None:
-        self._gather()
-        with self._queue:
-            group, self._waiting = self._waiting, []
-        self._last_size = len(group)
-        try:
-            self.lead(group)
-        except BaseException as error:
-            for ticket in group:
-                ticket.error = ticket.error or error
-            raise
-        finally:
-            for ticket in group:
-                ticket.done = True
+    def _lead(self, tickets: Sequence[Ticket]) -> None:
+        self._last_size = len(tickets)
+        self._commit(tickets)
+        for ticket in tickets:
+            ticket.done = True
 
     def _gather(self) -> None:
         """Wait a moment for as many callers as the last commit served; a caller that is alone never waits."""
-        deadline = time.monotonic() + GATHER_S
-        while len(self._waiting) < self._last_size and time.monotonic() < deadline:
-            time.sleep(GATHER_STEP_S)
+        deadline = self._clock.monotonic() + GATHER_S
+        while self._group.size < self._last_size and self._clock.monotonic() < deadline:
+            self._clock.sleep(GATHER_STEP_S)
 
 
 class Turns:
@@ -104,46 +85,47 @@ class Turns:
         self._clock = clock
         self._commit = commit
         path = store.abilities.path
-        self._lock = None if path is None else os.path.join(path, COMMIT_LOCK)
-        self._spool = None if path is None else Spool(path)
+        self._path = path
+        self._spool = None if path is None else Spool(path, clock)
         self._served = 0
 
     def run(self, tickets: Sequence[Ticket]) -> None:
         """Have the tickets committed, by this process or by another."""
         request = Request(self._clock.hex(16), tickets)
-        if self._lock is None or self._spool is None:
+        if self._path is None or self._spool is None:
             self._commit([request])
             return
-        with _opened(self._lock) as descriptor:
-            if _taken(descriptor):
+        turn = _commit_turn(self._path, self._clock)
+        held = _taken(turn.take)
+        if held is None:
+            self._wait(request, turn, self._spool)
+        else:
+            with contextlib.closing(_Releasing(held)):
                 self._lead(request, self._spool)
-            else:
-                self._wait(request, descriptor, self._spool)
 
-    def _wait(self, request: Request, descriptor: int, spool: Spool) -> None:
+    def _wait(self, request: Request, turn: Turn, spool: Spool) -> None:
         with spool.ask(request.id, [ticket.changes for ticket in request.tickets]):
-            deadline = time.monotonic() + LONGEST_WAIT_S
-            while not self._is_answered(request, spool):
-                if _taken(descriptor) or time.monotonic() > deadline:
-                    if self._is_answered(request, spool):
-                        return
-                    request.doubtful = not spool.withdraw(request.id)
-                    self._lead(request, spool)
+            held = _taken(
+                lambda: turn.wait(LONGEST_WAIT_S, LOOK_EVERY_S, until=lambda: self._is_answered(request, spool))
+            )
+            with contextlib.closing(_Releasing(held)):
+                if all(ticket.done for ticket in request.tickets) or self._is_answered(request, spool):
                     return
-                time.sleep(LOOK_EVERY_S)
+                request.doubtful = not spool.withdraw(request.id)
+                self._lead(request, spool)
 
     def _is_answered(self, request: Request, spool: Spool) -> bool:
         answers = spool.answers(request.id)
         if answers is None:
             return False
         for ticket, error in zip(request.tickets, answers, strict=True):
-            ticket.error = error
+            ticket.done, ticket.error = True, error
         self._served = 1
         return True
 
     def _lead(self, request: Request, spool: Spool) -> None:
         if self._served > 0:
-            time.sleep(GATHER_S / 2)
+            self._clock.sleep(GATHER_S / 2)
         others = [
             Request(id, [Ticket(group) for group in groups], lambda id=id: spool.is_claimed(id))  # type: ignore[misc]
             for id, groups in spool.claim()
@@ -160,43 +142,34 @@ class Turns:
 
 
 @contextlib.contextmanager
-def turn(store: Store) -> Iterator[None]:
+def turn(store: Store, clock: Clock) -> Iterator[None]:
     """This process's turn alone, for the rare change that is not made of tickets."""
     path = store.abilities.path
     if path is None:
         yield
         return
-    with _opened(os.path.join(path, COMMIT_LOCK)) as descriptor:
-        deadline = time.monotonic() + LONGEST_WAIT_S
-        while not _taken(descriptor) and time.monotonic() < deadline:
-            time.sleep(LOOK_EVERY_S)
+    held = _taken(lambda: _commit_turn(path, clock).wait(LONGEST_WAIT_S, LOOK_EVERY_S))
+    with contextlib.closing(_Releasing(held)):
         yield
 
 
-@contextlib.contextmanager
-def _opened(path: str) -> Iterator[int]:
+@dataclass(frozen=True)
+class _Releasing:
+    """Gives a turn back, if there is one: after the longest wait the work is done without."""
+
+    held: Held | None
+
+    def close(self) -> None:
+        if self.held is not None:
+            self.held.release()
+
+
+def _commit_turn(path: str, clock: Clock) -> Turn:
+    return Turn(os.path.join(path, COMMIT_LOCK), clock, LONGEST_WAIT_S, lasting=True)
+
+
+def _taken(take: Callable[[], Held | None]) -> Held | None:
     try:
-        descriptor = _open(path)
+        return take()
     except OSError as error:
         raise storage_error(error, COMMIT_LOCK) from None
-    try:
-        yield descriptor
-    finally:
-        os.close(descriptor)
-
-
-def _open(path: str) -> int:
-    flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
-    try:
-        return os.open(path, flags, 0o666)
-    except FileNotFoundError:
-        os.makedirs(os.path.dirname(path), exist_ok=True)
-        return os.open(path, flags, 0o666)
-
-
-def _taken(descriptor: int) -> bool:
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True

@@ -37,7 +37,7 @@ class ManifestRegistry:
         self._index = Index()
         self._snapshot: Snapshot | None = None
         self._mark: object = None
-        self._group = GroupCommit(Turns(store, clock, self._commit_requests).run)
+        self._group = GroupCommit(Turns(store, clock, self._commit_requests).run, clock)
 
     @property
     def capabilities(self) -> Capabilities:
@@ -102,7 +102,7 @@ class ManifestRegistry:
         return self._is_managed() and isinstance(self._index.get(id), Table)
 
     def manage_versions(self) -> None:
-        with turn(self.store), self._lock:
+        with turn(self.store, self.clock), self._lock:
             if self._fresh() and self._snapshot is None:
                 self.table.create()
                 self._reload()

@@ -10,17 +10,18 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
-import time
 from collections.abc import Sequence
 from typing import IO
 
 import msgspec
 
+from headwater.clock import Clock
 from headwater.errors import ConcurrentModificationError, LanceNamespaceError
 from headwater.model import Change
 from headwater.registries.layout import SPOOL
 from headwater.registries.manifest.changes import decode_changes, encode_changes
 from headwater.store import storage_error
+from headwater.turns import is_abandoned, names
 
 STALE_S = 60.0
 """Nobody waits this long: what is older was left by a process that died."""
@@ -29,8 +30,9 @@ STALE_S = 60.0
 class Spool:
     """The requests that wait in one catalog."""
 
-    def __init__(self, root: str) -> None:
+    def __init__(self, root: str, clock: Clock) -> None:
         self._folder = os.path.join(root, SPOOL)
+        self._clock = clock
 
     def ask(self, id: str, groups: Sequence[Sequence[Change]]) -> IO[bytes]:
         """Leave a request. The file answered is locked; close it when the wait is over, as the owner's death does."""
@@ -79,15 +81,12 @@ class Spool:
         return untouched
 
     def _names(self) -> list[str]:
-        try:
-            return sorted(os.listdir(self._folder))
-        except OSError:
-            return []
+        return sorted(names(self._folder))
 
     def _is_stale(self, name: str) -> bool:
         path = os.path.join(self._folder, name)
         try:
-            if time.time() - os.stat(path).st_mtime < STALE_S:
+            if self._clock.now_ms() / 1000 - os.stat(path).st_mtime < STALE_S:
                 return False
             os.unlink(path)
         except FileNotFoundError:
@@ -97,14 +96,10 @@ class Spool:
     def _is_orphan(self, name: str) -> bool:
         """A request that its owner no longer locks is of a process that died: nobody wants it done any more."""
         path = os.path.join(self._folder, name)
-        try:
-            with open(path, "rb") as file:
-                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-                os.unlink(path)
-        except BlockingIOError:
+        if not is_abandoned(path):
             return False
-        except FileNotFoundError:
-            pass
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(path)
         return True
 
     def _write(self, id: str, state: str, data: bytes) -> IO[bytes]:

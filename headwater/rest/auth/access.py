@@ -12,6 +12,7 @@ from typing import Any
 
 from headwater.errors import InvalidInputError, PermissionDeniedError
 from headwater.names import ROOT, ObjectId, object_id
+from headwater.namespace.vending import Access
 from headwater.rest.routes import BY_OPERATION, Role, Route
 from headwater.rest.wire import Call
 
@@ -128,3 +129,10 @@ def renamed(call: Call) -> ObjectId:
 def is_filtered(caller: Caller, route: Route) -> bool:
     """Whether a list must be filtered for this caller."""
     return route.operation in ("ListNamespaces", "ListTables", "ListAllTables") and not caller.sees_everything
+
+
+def storage_access(caller: Caller, call: Call) -> Access:
+    """What the caller may do with the files of the table that a call is about."""
+    if call.route.changes or caller.may(Role.WRITER, call.id):
+        return Access.WRITE
+    return Access.READ if caller.may(Role.READER, call.id) else Access.NONE

@@ -1,0 +1,102 @@
+"""What the manifest of a version says of it: when it was committed, and which files of the table it names. Pure."""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import dataclass
+
+from headwater.protobuf import Value, as_bytes, as_number, parse
+from headwater.registries.manifest.format import (
+    FRAGMENT,
+    INDEX_SECTION,
+    TIMESTAMP,
+    TRANSACTION_FILE,
+    manifest_message,
+    section,
+)
+
+MAX_MS = 253_402_300_799_999
+"""The last millisecond of the year 9999: what a manifest says is not trusted to be a time."""
+DELETION_SUFFIXES = ("arrow", "bin")
+
+
+@dataclass(frozen=True)
+class Contents:
+    """One version: its commit time, and the keys of its files and folders, relative to the table's location."""
+
+    committed_ms: int | None
+    files: frozenset[str]
+    folders: frozenset[str]
+
+
+def committed_ms(data: bytes) -> int | None:
+    """When the version was committed, as its manifest says; None when it does not."""
+    try:
+        times = [as_bytes(value) for field, value, _ in parse(manifest_message(data)) if field == TIMESTAMP]
+        return _milliseconds(times[-1]) if times else None
+    except ValueError:
+        return None
+
+
+def read_contents(data: bytes) -> Contents:
+    """All that a manifest names. ValueError: it is no manifest that is wholly understood.
+
+    A file that lies under another base path is named as well: whoever asks what may be deleted must see it.
+    """
+    files: set[str] = set()
+    folders: set[str] = set()
+    time: int | None = None
+    for field, value, _ in parse(manifest_message(data)):
+        if field == FRAGMENT:
+            _add_fragment(as_bytes(value), files, folders)
+        elif field == INDEX_SECTION:
+            folders |= _indices(section(data, as_number(value)))
+        elif field == TRANSACTION_FILE:
+            files.add(f"_transactions/{as_bytes(value).decode()}")
+        elif field == TIMESTAMP:
+            time = _milliseconds(as_bytes(value))
+    return Contents(time, frozenset(files), frozenset(folders))
+
+
+def _add_fragment(message: bytes, files: set[str], folders: set[str]) -> None:
+    id, deletions = 0, list[bytes]()
+    for field, value, _ in parse(message):
+        if field == 1:
+            id = as_number(value)
+        elif field == 2:
+            path = _text(as_bytes(value), 1)
+            files.add(f"data/{path}")
+            folders.add(f"data/{path.rsplit('.', 1)[0]}")  # large blobs of the file lie beside it
+        elif field == 3:
+            deletions.append(as_bytes(value))
+    for message_ in deletions:
+        values = {field: as_number(value) for field, value, _ in parse(message_) if not isinstance(value, bytes)}
+        suffix = DELETION_SUFFIXES[values.get(1, 0)] if values.get(1, 0) in (0, 1) else ""
+        if not suffix:
+            raise ValueError("an unknown kind of deletion file")
+        files.add(f"_deletions/{id}-{values.get(2, 0)}-{values.get(3, 0)}.{suffix}")
+
+
+def _indices(message: bytes) -> set[str]:
+    found = (as_bytes(value) for field, value, _ in parse(message) if field == 1)
+    return {f"_indices/{uuid.UUID(bytes=_bytes(index))}" for index in found}
+
+
+def _bytes(index: bytes) -> bytes:
+    for field, value, _ in parse(index):
+        if field == 1:
+            return next(as_bytes(inner) for number, inner, _ in parse(as_bytes(value)) if number == 1)
+    raise ValueError("an index without an id")
+
+
+def _text(message: bytes, wanted: int) -> str:
+    for field, value, _ in parse(message):
+        if field == wanted:
+            return as_bytes(value).decode()
+    raise ValueError("a data file without a path")
+
+
+def _milliseconds(timestamp: bytes) -> int | None:
+    values: dict[int, Value] = {field: value for field, value, _ in parse(timestamp)}
+    found = as_number(values.get(1, 0)) * 1000 + as_number(values.get(2, 0)) // 1_000_000
+    return found if 0 < found <= MAX_MS else None

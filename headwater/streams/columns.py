@@ -1,0 +1,156 @@
+"""Types of stream columns: texts that name them, and which may serve as key or sequence, widen, and be cast. Pure."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pyarrow as pa
+
+from headwater.errors import InvalidInputError, LanceNamespaceError
+from headwater.types import arrow_type
+
+DataType = Any
+
+SQL_NAMES = {
+    "bigint": "long",
+    "int": "integer",
+    "smallint": "short",
+    "tinyint": "byte",
+    "real": "float",
+    "text": "string",
+    "bytes": "binary",
+    "bool": "boolean",
+}
+ARROW_NAMES = {
+    "timestamp": pa.timestamp("us", "UTC"),
+    "float": pa.float32(),
+    "double": pa.float64(),
+}
+_VECTOR = re.compile(r"(\w+)\[(\d+)\]")
+_DECIMAL = re.compile(r"(?:decimal|numeric|decimal128)\((\d+)(?:, *(\d+))?\)")
+_TIMESTAMP = re.compile(r"timestamp\[(s|ms|us|ns)(?:, *tz=(.+))?\]")
+
+
+def parse_type(text: Any) -> DataType:
+    """An Arrow type, or its name as Arrow, SQL or Spark write it: `int64`, `BIGINT`, `decimal(12,2)`, `float32[32]`."""
+    if isinstance(text, pa.DataType):
+        return text
+    name: Any = str(text).strip().lower()
+    if match := _DECIMAL.fullmatch(name):
+        return pa.decimal128(int(match[1]), int(match[2] or 0))
+    if match := _TIMESTAMP.fullmatch(str(text).strip()):
+        return pa.timestamp(match[1], match[2])
+    if match := _VECTOR.fullmatch(name):
+        return pa.list_(parse_type(match[1]), int(match[2]))
+    if name in ARROW_NAMES:
+        return ARROW_NAMES[name]
+    try:
+        return pa.type_for_alias(name)
+    except ValueError:
+        pass
+    try:
+        return arrow_type(SQL_NAMES.get(name, name))
+    except LanceNamespaceError:
+        raise InvalidInputError(
+            f"{text!r} is not a type: write it like 'int64', 'string', 'decimal(12,2)', 'timestamp' or 'float32[32]'."
+        ) from None
+
+
+def can_be_key(kind: DataType) -> bool:
+    """Whether values of this type have one identity: no floats, nothing nested."""
+    return _is_plain(kind) and not pa.types.is_floating(kind)
+
+
+def can_be_sequence(kind: DataType) -> bool:
+    return _is_plain(kind)
+
+
+def _is_plain(kind: DataType) -> bool:
+    return not (pa.types.is_nested(kind) or pa.types.is_null(kind) or isinstance(kind, pa.BaseExtensionType))
+
+
+def widens(old: DataType, new: DataType) -> bool:
+    """Whether every value of the old type is a value of the new one, of the same kind of type."""
+    if old == new:
+        return True
+    if pa.types.is_integer(old) and pa.types.is_integer(new):
+        signed = pa.types.is_signed_integer
+        if signed(old) == signed(new):
+            return bool(new.bit_width > old.bit_width)
+        return bool(signed(new) and new.bit_width > old.bit_width)
+    if pa.types.is_floating(old) and pa.types.is_floating(new):
+        return bool(new.bit_width > old.bit_width)
+    if pa.types.is_decimal(old) and pa.types.is_decimal(new):
+        return bool(new.scale >= old.scale and new.precision - new.scale >= old.precision - old.scale)
+    return (old, new) in ((pa.string(), pa.large_string()), (pa.binary(), pa.large_binary()))
+
+
+def common(old: DataType, new: DataType) -> DataType | None:
+    """The type that a column must have to hold both, if one of them widens to it; None: there is none."""
+    if widens(new, old):
+        return old
+    if widens(old, new):
+        return new
+    if pa.types.is_decimal(old) and pa.types.is_decimal(new):
+        scale = max(old.scale, new.scale)
+        whole = max(old.precision - old.scale, new.precision - new.scale)
+        return pa.decimal128(whole + scale, scale) if whole + scale <= 38 else None
+    return None
+
+
+def may_cast(given: DataType, wanted: DataType) -> bool:
+    """Whether values of one type may be taken as values of the other at all (each may still turn out not to fit).
+
+    Numbers are taken as numbers and texts as times; nothing is made a text, and no text a number.
+    """
+    types = pa.types
+    if given == wanted or types.is_null(given):
+        return True
+    if isinstance(given, pa.BaseExtensionType):
+        return may_cast(given.storage_type, wanted)
+    if types.is_dictionary(given):
+        return may_cast(given.value_type, wanted)
+    if isinstance(wanted, pa.BaseExtensionType):
+        return may_cast(given, wanted.storage_type)
+    if _family(given) == _family(wanted) and _family(given) is not None:
+        return True
+    if _family(given) == "text" and types.is_temporal(wanted) and not types.is_duration(wanted):
+        return True
+    if _family(given) == "binary" and types.is_fixed_size_binary(wanted):
+        return True
+    if types.is_date(given) and types.is_timestamp(wanted):
+        return True
+    return types.is_nested(wanted) and _nested_fits(given, wanted)
+
+
+def _family(kind: DataType) -> str | None:
+    types = pa.types
+    if types.is_integer(kind) or types.is_floating(kind) or types.is_decimal(kind):
+        return "number"
+    if types.is_string(kind) or types.is_large_string(kind) or kind == pa.string_view():
+        return "text"
+    if types.is_binary(kind) or types.is_large_binary(kind) or kind == pa.binary_view():
+        return "binary"
+    for name in ("boolean", "timestamp", "date", "time", "duration"):
+        if getattr(types, f"is_{name}")(kind):
+            return name
+    return None
+
+
+def _nested_fits(given: DataType, wanted: DataType) -> bool:
+    types = pa.types
+    if types.is_struct(wanted):
+        if not types.is_struct(given):
+            return False
+        names = {wanted.field(place).name: wanted.field(place).type for place in range(wanted.num_fields)}
+        fields = [given.field(place) for place in range(given.num_fields)]
+        return all(each.name in names and may_cast(each.type, names[each.name]) for each in fields)
+    if types.is_map(wanted):
+        return (
+            types.is_map(given)
+            and may_cast(given.key_type, wanted.key_type)
+            and may_cast(given.item_type, wanted.item_type)
+        )
+    is_list = types.is_list(given) or types.is_large_list(given) or types.is_fixed_size_list(given)
+    return bool(is_list and may_cast(given.value_type, wanted.value_type))

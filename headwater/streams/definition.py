@@ -1,0 +1,313 @@
+"""What a stream table knows of itself, kept in the properties of its table version. Pure.
+
+A column is known by its field id, so that a dropped and added one is another and a renamed one the same. Every
+property is text, by the names of docs/streams.md; what cannot be understood is refused when it is set.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+from functools import cached_property
+from typing import Any
+
+import pyarrow as pa
+
+from headwater.errors import InvalidInputError, TableColumnNotFoundError
+from headwater.streams.columns import can_be_key, can_be_sequence, parse_type, widens
+from headwater.streams.fold import Rules
+from headwater.streams.watermark import parse_duration, parse_lateness
+from headwater.tables.partitions import PartitionField, partitioned, partitioning
+
+STREAM = "stream"
+"""The property of a table version that makes its table a stream table."""
+
+FIELD_ID = b"PARQUET:field_id"
+RESERVED = ("_change_type", "_position", "_commit_time", "_rowid", "_rowaddr")
+RESERVED_PREFIX = "__hw_"
+LOG_RETENTION = "30 days"
+CHOICES = {"late": ("ignore", "quarantine"), "contract": ("evolve", "freeze", "discard"), "history": ("scd2",)}
+DERIVED = "column."
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of a stream table."""
+
+    id: int
+    name: str
+    type: Any
+    nullable: bool = True
+
+    @property
+    def field(self) -> Any:
+        return pa.field(self.name, self.type, self.nullable)
+
+
+@dataclass(frozen=True)
+class Derived:
+    """A column computed at a publish from others of its row; `column.<name>` has its text."""
+
+    name: str
+    function: str
+    inputs: tuple[str, ...]
+    type: Any
+    version: str = "1"
+
+
+@dataclass(frozen=True)
+class Definition:
+    """A stream table's columns, key, order of events, partitions and properties."""
+
+    columns: tuple[Column, ...]
+    keys: tuple[str, ...] = ()
+    sequence: tuple[str, ...] = ()
+    partition_by: tuple[PartitionField, ...] = ()
+    properties: Mapping[str, str] = field(default_factory=dict)
+    next_id: int = 1
+    schema_id: int = 1
+
+    @cached_property
+    def schema(self) -> pa.Schema:
+        return pa.schema([column.field for column in self.columns])
+
+    @cached_property
+    def by_name(self) -> dict[str, Column]:
+        return {column.name: column for column in self.columns}
+
+    @cached_property
+    def rules(self) -> Rules:
+        text = self.properties.get("lateness")
+        lateness = parse_lateness(text, self.by_name[self.sequence[0]].type) if text is not None else None
+        return Rules(self.schema, self.keys, self.sequence, lateness)
+
+    @property
+    def contract(self) -> str:
+        return self.properties.get("contract", "evolve")
+
+    @property
+    def quarantines_late(self) -> bool:
+        return self.properties.get("late", "ignore") == "quarantine"
+
+    @property
+    def log_retention(self) -> timedelta:
+        return parse_duration(self.properties.get("log_retention", LOG_RETENTION))
+
+    @property
+    def keeps_history(self) -> bool:
+        return self.properties.get("history") == "scd2"
+
+    @cached_property
+    def derived(self) -> tuple[Derived, ...]:
+        return tuple(
+            _derived(name.removeprefix(DERIVED), text)
+            for name, text in sorted(self.properties.items())
+            if name.startswith(DERIVED)
+        )
+
+
+def define(
+    schema: Any,
+    keys: Sequence[str] | str = (),
+    sequence: Sequence[str] | str = (),
+    partition_by: Sequence[Any] = (),
+    properties: Mapping[str, Any] | None = None,
+) -> Definition:
+    """A new stream table's definition, or InvalidInput (13) that names what cannot be."""
+    fields = _fields(schema)
+    columns = tuple(Column(place, each.name, each.type, each.nullable) for place, each in enumerate(fields, 1))
+    made = Definition(
+        columns,
+        _names(keys, "keys"),
+        _names(sequence, "sequence"),
+        properties=_texts(properties or {}),
+        next_id=len(columns) + 1,
+    )
+    marked = partitioned(made.schema, [_partition(entry) for entry in partition_by])
+    return check(replace(made, partition_by=partitioning(marked)))
+
+
+def check(definition: Definition) -> Definition:
+    """The definition, if a table can be so."""
+    _check_names(definition)
+    for what, names, allowed in (
+        ("key", definition.keys, can_be_key),
+        ("sequence", definition.sequence, can_be_sequence),
+    ):
+        for name in names:
+            column = definition.by_name.get(name)
+            if column is None:
+                raise TableColumnNotFoundError(f"The {what} column {name!r} is not in the schema.")
+            if not allowed(column.type):
+                raise InvalidInputError(f"The column {name!r} of type {column.type} cannot be a {what} column.")
+    for name, choices in CHOICES.items():
+        text = definition.properties.get(name, choices[0])
+        if text not in choices:
+            raise InvalidInputError(f"{name} = {text!r} is not known: use one of {', '.join(choices)}.")
+    if "lateness" in definition.properties and not definition.sequence:
+        raise InvalidInputError("lateness needs a sequence: name the columns that order the events.")
+    if definition.keeps_history and not definition.keys:
+        raise InvalidInputError("history = scd2 needs keys: an append-only log is its own history.")
+    _ = definition.log_retention, definition.rules
+    for derived in definition.derived:
+        _check_derived(definition, derived)
+    return definition
+
+
+def evolve(
+    definition: Definition,
+    add: Mapping[str, Any] | None = None,
+    rename: Mapping[str, str] | None = None,
+    widen: Mapping[str, Any] | None = None,
+    drop: Sequence[str] = (),
+) -> Definition:
+    """The definition with columns added, renamed, widened and dropped; renames are all done at once."""
+    columns = {column.name: column for column in definition.columns}
+    names = {name: name for name in columns}
+    for name in (*(rename or {}), *(widen or {}), *drop):
+        if name not in columns:
+            raise TableColumnNotFoundError(f"There is no column {name!r} in the stream table.")
+    for name in (*(rename or {}), *drop):
+        if name in (*definition.keys, *definition.sequence):
+            raise InvalidInputError(
+                f"The column {name!r} is of the keys or the sequence: it cannot be renamed or dropped."
+            )
+        if any(name == each.column for each in definition.partition_by):
+            raise InvalidInputError(f"The table is partitioned by {name!r}: it cannot be renamed or dropped.")
+        if any(name in each.inputs for each in definition.derived):
+            raise InvalidInputError(f"A derived column has {name!r} as its input: it cannot be renamed or dropped.")
+    for name, text in (widen or {}).items():
+        wide = parse_type(text)
+        if not widens(columns[name].type, wide):
+            raise InvalidInputError(f"The column {name!r} is {columns[name].type}, which does not widen to {wide}.")
+        columns[name] = replace(columns[name], type=wide)
+    for name, new in (rename or {}).items():
+        names[name] = new
+    made = [replace(columns[name], name=names[name]) for name in columns if name not in set(drop)]
+    next_id = definition.next_id
+    for name, text in (add or {}).items():
+        made.append(Column(next_id, name, parse_type(text)))
+        next_id += 1
+    if tuple(made) == definition.columns:
+        return definition
+    changed = replace(definition, columns=tuple(made), next_id=next_id, schema_id=definition.schema_id + 1)
+    return check(changed)
+
+
+def to_properties(definition: Definition) -> dict[str, Any]:
+    """As the properties of a table version."""
+    known = {
+        "schema": encode_schema(definition),
+        "keys": list(definition.keys),
+        "sequence": list(definition.sequence),
+        "partition_by": [[each.column, each.transform, each.width] for each in definition.partition_by],
+        "next_id": definition.next_id,
+        "schema_id": definition.schema_id,
+    }
+    return {**definition.properties, STREAM: known}
+
+
+def from_properties(properties: Mapping[str, Any]) -> Definition | None:
+    """From the properties of a table version; None: it is not one of a stream table."""
+    known = properties.get(STREAM)
+    if not isinstance(known, Mapping):
+        return None
+    schema = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(known["schema"])))
+    columns = tuple(Column(field_id(each) or 0, each.name, each.type, each.nullable) for each in schema)
+    return Definition(
+        columns,
+        tuple(known["keys"]),
+        tuple(known["sequence"]),
+        tuple(PartitionField(*entry) for entry in known["partition_by"]),
+        {name: text for name, text in properties.items() if name != STREAM},
+        known["next_id"],
+        known["schema_id"],
+    )
+
+
+def encode_schema(definition: Definition) -> str:
+    """The schema with its field ids, as Arrow IPC in base64."""
+    return base64.b64encode(stored_schema(definition).serialize()).decode()
+
+
+def stored_schema(definition: Definition) -> pa.Schema:
+    return pa.schema([with_id(column.field, column.id) for column in definition.columns])
+
+
+def with_id(column: Any, id: int) -> Any:
+    return column.with_metadata({**(column.metadata or {}), FIELD_ID: str(id).encode()})
+
+
+def field_id(column: Any) -> int | None:
+    text = (column.metadata or {}).get(FIELD_ID)
+    return int(text) if text is not None else None
+
+
+def _fields(schema: Any) -> list[Any]:
+    if isinstance(schema, pa.Schema):
+        return list(schema)
+    if isinstance(schema, Mapping):
+        return [pa.field(name, parse_type(text)) for name, text in schema.items()]
+    raise InvalidInputError("schema is a pyarrow.Schema, or a mapping from names to types.")
+
+
+def _names(names: Sequence[str] | str, what: str) -> tuple[str, ...]:
+    """`'a,b'` or a list of names."""
+    found = tuple(part.strip() for part in names.split(",") if part.strip()) if isinstance(names, str) else tuple(names)
+    if len(set(found)) != len(found):
+        raise InvalidInputError(f"{what} names a column twice: {', '.join(found)}.")
+    return found
+
+
+def _texts(properties: Mapping[str, Any]) -> dict[str, str]:
+    for name, value in properties.items():
+        if not isinstance(name, str) or not isinstance(value, str) or name == STREAM:
+            raise InvalidInputError(f"The property {name!r} must be a text with a name of its own, not {value!r}.")
+    return dict(properties)
+
+
+def _partition(entry: Any) -> dict[str, Any]:
+    if isinstance(entry, str):
+        return {"column": entry, "transform": "identity"}
+    if isinstance(entry, PartitionField):
+        return entry.to_json()
+    if isinstance(entry, Mapping):
+        return dict(entry)
+    column, transform, *width = entry
+    return {"column": column, "transform": transform, "width": width[0] if width else 0}
+
+
+def _check_names(definition: Definition) -> None:
+    names = [*definition.schema.names, *(derived.name for derived in definition.derived)]
+    if not definition.columns:
+        raise InvalidInputError("A stream table has at least one column.")
+    for name in names:
+        if not name or name in RESERVED or name.startswith(RESERVED_PREFIX):
+            raise InvalidInputError(f"{name!r} cannot be the name of a column of a stream table.")
+        if names.count(name) > 1:
+            raise InvalidInputError(f"Two columns are named {name!r}.")
+
+
+def _derived(name: str, text: str) -> Derived:
+    try:
+        known = json.loads(text)
+        made = Derived(
+            name, known["function"], tuple(known["inputs"]), parse_type(known["type"]), str(known.get("version", "1"))
+        )
+    except (ValueError, KeyError, TypeError):
+        raise InvalidInputError(
+            f"{DERIVED}{name} = {text!r} is not understood: it is JSON with function, inputs, type and version."
+        ) from None
+    module, _, function = str(made.function).partition(":")
+    if not module or not function:
+        raise InvalidInputError(f"{DERIVED}{name}: the function {made.function!r} is written 'module:function'.")
+    return made
+
+
+def _check_derived(definition: Definition, derived: Derived) -> None:
+    for name in derived.inputs:
+        if name not in definition.by_name:
+            raise TableColumnNotFoundError(f"The derived column {derived.name!r} has no input column {name!r}.")

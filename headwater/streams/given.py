@@ -1,0 +1,103 @@
+"""Rows as a caller gives them: Arrow data in all its forms, or Python rows, which may each lack columns. Pure."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from headwater.errors import InvalidInputError
+
+Mask = npt.NDArray[np.bool_]
+Values = list[Any] | Any  # Python values, or an Arrow array
+
+
+@dataclass(frozen=True)
+class Given:
+    """Columns by name: Arrow arrays, or lists of Python values. `present`: where a column is not missing."""
+
+    columns: Mapping[str, Values]
+    length: int
+    present: Mapping[str, Mask] = field(default_factory=dict)
+    deletes: Mask | None = None
+
+    @cached_property
+    def delete_mask(self) -> Mask:
+        return self.deletes if self.deletes is not None else np.zeros(self.length, bool)
+
+    def row(self, index: int) -> dict[str, Any]:
+        """One row as Python values, without the columns it lacks."""
+        found: dict[str, Any] = {}
+        for name, values in self.columns.items():
+            mask = self.present.get(name)
+            if mask is None or mask[index]:
+                found[name] = values[index] if isinstance(values, list) else values[index].as_py()
+        return found
+
+    def take(self, indices: npt.NDArray[np.int64]) -> Given:
+        columns = {
+            name: [values[index] for index in indices] if isinstance(values, list) else values.take(indices)
+            for name, values in self.columns.items()
+        }
+        present = {name: mask[indices] for name, mask in self.present.items()}
+        return Given(columns, len(indices), present, None if self.deletes is None else self.deletes[indices])
+
+
+def given(data: Any) -> Given:
+    """Any of: an Arrow table, batch, reader or list of batches, what speaks Arrow's C stream interface (pandas,
+    polars, ...), a row (a mapping) or an iterable of rows."""
+    if isinstance(data, Given):
+        return data
+    if isinstance(data, Mapping):
+        return from_rows([data])
+    if isinstance(data, (pa.Table, pa.RecordBatch)):
+        return from_table(data)
+    if isinstance(data, pa.RecordBatchReader):
+        return from_table(data.read_all())
+    if hasattr(data, "__arrow_c_stream__"):
+        return from_table(pa.RecordBatchReader.from_stream(data).read_all())
+    if isinstance(data, (str, bytes)) or not isinstance(data, Iterable):
+        raise InvalidInputError(f"Rows are Arrow data, mappings or a list of mappings, not {type(data).__name__}.")
+    rows = list(data)
+    if rows and all(isinstance(row, pa.RecordBatch) for row in rows):
+        return from_table(pa.Table.from_batches(rows))
+    for index, row in enumerate(rows):
+        if not isinstance(row, Mapping):
+            raise InvalidInputError(f"Row {index} is a {type(row).__name__}: rows are mappings from names to values.")
+    return from_rows(rows)
+
+
+def from_table(table: Any) -> Given:
+    names = table.schema.names
+    for name in names:
+        if names.count(name) > 1:
+            raise InvalidInputError(f"Two columns of the data are named {name!r}.")
+    return Given({name: table.column(name) for name in names}, table.num_rows)
+
+
+def from_rows(rows: Sequence[Mapping[str, Any]]) -> Given:
+    """Python rows: a name that a row does not have is missing there, which is not NULL."""
+    names: dict[str, None] = {}
+    for row in rows:
+        names.update(dict.fromkeys(row))
+    for name in names:
+        if not isinstance(name, str):
+            raise InvalidInputError(f"The names of a row's columns are texts, not {name!r}.")
+    columns = {name: [row.get(name) for row in rows] for name in names}
+    masks = {name: np.fromiter((name in row for row in rows), bool, len(rows)) for name in names}
+    return Given(columns, len(rows), {name: mask for name, mask in masks.items() if not mask.all()})
+
+
+def as_json(row: Mapping[str, Any]) -> str:
+    """A row as text, for people: what JSON has no form for is written as Python's text of it."""
+    return json.dumps(row, default=_text, ensure_ascii=False)
+
+
+def _text(value: Any) -> Any:
+    return value.hex() if isinstance(value, (bytes, bytearray)) else str(value)

@@ -1,0 +1,254 @@
+"""Who goes next: threads of one process share a piece of work, processes of one machine take turns at a file.
+
+Only a courtesy. Nothing that is promised rests on a turn: it keeps writers from doing work that is bound to be
+refused. So the rules can be simple, and are the same for everybody:
+
+- The dead hold nothing. A turn, or a note left for others, is a file that its owner has locked; the kernel lets go
+  of the lock when the owner dies.
+- A turn that is not used is void. Whoever waits looks at its age, and takes away the file of one that is too old.
+- Who waits in a `Bell` is told when the turn is free, those who wait longest first, and looks by itself besides.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import select
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Generic, Protocol, TypeVar
+
+from headwater.clock import Clock
+
+WAITING = ".waiting"
+
+
+class Waiting(Protocol):
+    """What a caller waits for: `done` once it is decided, with the error it ended in."""
+
+    done: bool
+    error: BaseException | None
+
+
+Work = TypeVar("Work", bound=Waiting)
+
+
+@dataclass
+class Group(Generic[Work]):
+    """Threads queue their work; whoever leads does that of all who wait, in one go.
+
+    `lead` decides work by setting `done`; what it leaves undecided waits for the next go. When it fails, `told` makes
+    the error that everybody it had not decided yet is told.
+    """
+
+    lead: Callable[[Sequence[Work]], None]
+    told: Callable[[BaseException], BaseException] = lambda error: error
+    largest: int = 256
+    gather: Callable[[], None] = lambda: None
+    """Called by a leader before it takes those who wait: it may let more of them come."""
+    _waiting: list[Work] = field(default_factory=list)
+    _queue: threading.Lock = field(default_factory=threading.Lock)
+    _leading: threading.Lock = field(default_factory=threading.Lock)
+
+    @property
+    def size(self) -> int:
+        """How many wait now."""
+        return len(self._waiting)
+
+    def run(self, mine: Work) -> None:
+        """Have it done, by this thread or by another; raises the error it ended in."""
+        with self._queue:
+            self._waiting.append(mine)
+        with self._leading:
+            while not mine.done:
+                self._lead()
+        if mine.error is not None:
+            raise mine.error
+
+    def _lead(self) -> None:
+        self.gather()
+        with self._queue:
+            group, self._waiting = self._waiting[: self.largest], self._waiting[self.largest :]
+        try:
+            self.lead(group)
+        except BaseException as error:
+            for work in group:
+                if not work.done:
+                    work.done, work.error = True, self.told(error)
+            raise
+        with self._queue:
+            self._waiting[:0] = [work for work in group if not work.done]
+
+
+@dataclass(frozen=True)
+class Held:
+    """A turn that is ours, until it is released, void or the process ends."""
+
+    turn: Turn
+    descriptor: int
+
+    def is_ours(self) -> bool:
+        """Whether nobody has found it void meanwhile."""
+        return _is_at(self.turn.path, self.descriptor)
+
+    def refresh(self) -> None:
+        """It is being used: it is valid anew."""
+        self.turn.touch(self.descriptor, self.turn.valid_s)
+
+    def release(self) -> None:
+        """Give it back, and tell the one who waits longest."""
+        if not self.turn.lasting and self.is_ours():
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(self.turn.path)
+        os.close(self.descriptor)
+        ring(self.turn.path)
+
+
+@dataclass(frozen=True)
+class Turn:
+    """The turn at one path, which one process has at a time. `lasting`: its file stays, to save making it anew."""
+
+    path: str
+    clock: Clock
+    valid_s: float
+    lasting: bool = False
+
+    def take(self, valid_s: float | None = None) -> Held | None:
+        """The turn, if it is free or void; with `valid_s` for a shorter time than usual."""
+        while True:
+            descriptor = _open(self.path)
+            if _lock(descriptor):
+                if _is_at(self.path, descriptor):
+                    self.touch(descriptor, self.valid_s if valid_s is None else valid_s)
+                    return Held(self, descriptor)
+                os.close(descriptor)  # its last holder took the file away
+                continue
+            void = self._is_void(descriptor)
+            if void and _is_at(self.path, descriptor):
+                with contextlib.suppress(FileNotFoundError):
+                    os.unlink(self.path)
+            os.close(descriptor)
+            if not void:
+                return None
+
+    def wait(
+        self, longest_s: float, look_s: float, valid_s: float | None = None, until: Callable[[], bool] | None = None
+    ) -> Held | None:
+        """As `take`, looking again every `look_s`; None after `longest_s`, or once `until` says so."""
+        deadline = self.clock.monotonic() + longest_s
+        while (held := self.take(valid_s)) is None:
+            if (until is not None and until()) or self.clock.monotonic() > deadline:
+                return None
+            self.clock.sleep(look_s)
+        return held
+
+    def wait_for_bell(self, longest_s: float, look_s: float, valid_s: float | None = None) -> Held | None:
+        """As `wait`, told by whoever releases the turn."""
+        held = self.take(valid_s)
+        if held is not None:
+            return held
+        deadline = self.clock.monotonic() + longest_s
+        with Bell(self.path, self.clock) as bell:
+            while held is None and self.clock.monotonic() < deadline:
+                bell.wait(look_s)
+                held = self.take(valid_s)
+        return held
+
+    def touch(self, descriptor: int, valid_s: float) -> None:
+        """Its age counts from now on; less is left of one that is valid for a shorter time."""
+        since = self.clock.now_ms() / 1000 - self.valid_s + valid_s
+        os.utime(descriptor, (since, since))
+
+    def _is_void(self, descriptor: int) -> bool:
+        return self.clock.now_ms() / 1000 - os.fstat(descriptor).st_mtime >= self.valid_s
+
+
+class Bell:
+    """A pipe on which a waiting process is told that the turn is free. It only saves looking."""
+
+    def __init__(self, turn: str, clock: Clock) -> None:
+        name = f"{clock.now_ms():015d}-{os.getpid()}-{threading.get_ident()}"
+        self._path = os.path.join(f"{turn}{WAITING}", name)
+        os.makedirs(os.path.dirname(self._path), exist_ok=True)
+        os.mkfifo(self._path)
+        self._pipe = os.open(self._path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
+
+    def __enter__(self) -> Bell:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(self._path)
+        os.close(self._pipe)
+
+    def wait(self, longest_s: float) -> None:
+        if select.select([self._pipe], [], [], longest_s)[0]:
+            os.read(self._pipe, 64)
+
+
+def ring(turn: str) -> None:
+    """Tell the process that waits longest for the turn."""
+    folder = f"{turn}{WAITING}"
+    for name in sorted(names(folder)):
+        path = os.path.join(folder, name)
+        try:
+            pipe = os.open(path, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        except OSError:  # Nobody listens: it waits no more, or it has died.
+            with contextlib.suppress(OSError):
+                os.unlink(path)
+            continue
+        with contextlib.suppress(OSError):
+            os.write(pipe, b".")
+        os.close(pipe)
+        return
+
+
+def names(folder: str) -> list[str]:
+    """The names in a folder that may not be there."""
+    try:
+        return os.listdir(folder)
+    except OSError:
+        return []
+
+
+def is_abandoned(path: str) -> bool:
+    """Whether the owner of the file no longer locks it, or is dead. A file that is gone is abandoned."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return True
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    finally:
+        os.close(descriptor)
+    return True
+
+
+def _lock(descriptor: int) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _open(path: str) -> int:
+    flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
+    try:
+        return os.open(path, flags, 0o666)
+    except FileNotFoundError:
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        return os.open(path, flags, 0o666)
+
+
+def _is_at(path: str, descriptor: int) -> bool:
+    """Whether the open file is the one at the path."""
+    try:
+        found = os.stat(path)
+    except FileNotFoundError:
+        return False
+    return os.path.samestat(found, os.fstat(descriptor))

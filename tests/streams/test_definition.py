@@ -1,0 +1,142 @@
+"""What a stream table can be, and how it may change."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+import pytest
+
+from headwater.errors import InvalidInputError, LanceNamespaceError
+from headwater.streams.columns import common, may_cast, parse_type, widens
+from headwater.streams.definition import Definition, define, evolve, from_properties, to_properties
+
+FIELDS: list[Any] = [
+    pa.field("id", pa.int32(), nullable=False),
+    pa.field("at", pa.timestamp("us", "UTC")),
+    pa.field("note", pa.string()),
+    pa.field("tags", pa.list_(pa.string())),
+]
+SCHEMA = pa.schema(FIELDS)
+
+
+def orders(**changed: Any) -> Definition:
+    given: dict[str, Any] = {"keys": ["id"], "sequence": "at", "properties": {"lateness": "7 days"}, **changed}
+    return define(SCHEMA, **given)
+
+
+def test_a_definition_is_read_back_as_it_was_stored() -> None:
+    text = '{"function": "m:f", "inputs": ["note"], "type": "float32[4]", "version": "2"}'
+    made = orders(partition_by=["note", ("at", "days")], properties={"column.v": text, "owner": "ml"})
+    stored = msgspec.msgpack.decode(msgspec.msgpack.encode(to_properties(made)))
+    assert from_properties(stored) == made
+    assert made.derived[0].type == pa.list_(pa.float32(), 4)
+    assert from_properties({"owner": "ml"}) is None
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"keys": ["nope"]},
+        {"keys": ["tags"]},
+        {"keys": ["id", "id"]},
+        {"sequence": ["tags"]},
+        {"sequence": (), "properties": {"lateness": "1 day"}},
+        {"sequence": "note", "properties": {"lateness": "1 day"}},
+        {"properties": {"late": "drop"}},
+        {"properties": {"contract": "loose"}},
+        {"properties": {"history": "scd1"}},
+        {"keys": (), "properties": {"history": "scd2"}},
+        {"properties": {"log_retention": "forever"}},
+        {"properties": {"column.v": "{}"}},
+        {"properties": {"column.v": '{"function": "m:f", "inputs": ["nope"], "type": "int64"}'}},
+        {"properties": {"column.id": '{"function": "m:f", "inputs": ["note"], "type": "int64"}'}},
+        {"properties": {"owner": 1}},
+        {"partition_by": ["tags"]},
+    ],
+)
+def test_a_table_that_cannot_be_is_refused_when_it_is_made(changed: dict[str, Any]) -> None:
+    with pytest.raises(LanceNamespaceError):
+        orders(**changed)
+
+
+def test_a_float_is_no_key() -> None:
+    with pytest.raises(InvalidInputError, match="'x'"):
+        define({"x": "double"}, keys="x")
+
+
+@pytest.mark.parametrize("name", ["", "_position", "__hw_row"])
+def test_names_of_its_own_are_not_a_users_columns(name: str) -> None:
+    with pytest.raises(InvalidInputError):
+        define({name: "int64", "b": "int64"})
+
+
+def test_a_dropped_and_added_column_is_another_one() -> None:
+    before = orders()
+    after = evolve(evolve(before, drop=["note"]), add={"note": "string"})
+    assert before.by_name["note"].id != after.by_name["note"].id
+    assert (before.schema_id, after.schema_id) == (1, 3)
+
+
+def test_renames_are_done_at_once_and_keep_the_column() -> None:
+    before = orders()
+    after = evolve(before, rename={"note": "tags", "tags": "note"})
+    assert after.by_name["tags"].id == before.by_name["note"].id
+    assert after.by_name["note"].type == pa.list_(pa.string())
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"drop": ["id"]},
+        {"drop": ["at"]},
+        {"rename": {"id": "key"}},
+        {"widen": {"id": "int16"}},
+        {"widen": {"note": "int64"}},
+        {"add": {"id": "int64"}},
+        {"drop": ["nope"]},
+        {"add": {"x": "what"}},
+    ],
+)
+def test_a_change_that_would_lose_something_is_refused(change: dict[str, Any]) -> None:
+    with pytest.raises(LanceNamespaceError):
+        evolve(orders(), **change)
+
+
+def test_a_key_may_be_widened() -> None:
+    assert evolve(orders(), widen={"id": "bigint"}).by_name["id"].type == pa.int64()
+
+
+def test_nothing_to_change_is_no_new_schema() -> None:
+    assert evolve(orders(), widen={"id": "int32"}) == orders()
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("int64", pa.int64()),
+        ("BIGINT", pa.int64()),
+        ("decimal(12,2)", pa.decimal128(12, 2)),
+        ("timestamp", pa.timestamp("us", "UTC")),
+        ("timestamp[ns]", pa.timestamp("ns")),
+        ("float32[8]", pa.list_(pa.float32(), 8)),
+        ("STRING", pa.string()),
+        ("date", pa.date32()),
+    ],
+)
+def test_types_are_written_as_arrow_sql_and_spark_write_them(text: str, expected: Any) -> None:
+    assert parse_type(text) == expected
+
+
+def test_what_widens_and_what_may_be_cast() -> None:
+    assert widens(pa.decimal128(10, 2), pa.decimal128(12, 4))
+    assert not widens(pa.decimal128(10, 2), pa.decimal128(10, 4))
+    assert widens(pa.uint32(), pa.int64())
+    assert not widens(pa.uint64(), pa.int64())
+    assert common(pa.decimal128(10, 2), pa.decimal128(8, 4)) == pa.decimal128(12, 4)
+    assert common(pa.int64(), pa.string()) is None
+    assert may_cast(pa.int64(), pa.int8())
+    assert not may_cast(pa.string(), pa.int64())
+    assert not may_cast(pa.int64(), pa.string())
+    assert may_cast(pa.list_(pa.float64()), pa.list_(pa.float32(), 4))

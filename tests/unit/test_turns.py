@@ -1,0 +1,176 @@
+"""Turns: the dead hold nothing, what is not used is void, work that waits together is done together."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headwater.clock import SystemClock
+from headwater.turns import Bell, Group, Turn, is_abandoned, ring
+
+CLOCK = SystemClock()
+PROCESSES = multiprocessing.get_context("spawn")
+
+
+@dataclass
+class Work:
+    number: int
+    done: bool = False
+    error: BaseException | None = None
+
+
+def hold(path: str, ready: Any) -> None:
+    assert Turn(path, SystemClock(), 1000).take() is not None
+    ready.set()
+    threading.Event().wait()
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> str:
+    return str(tmp_path / "deep" / "turn")
+
+
+def test_a_turn_is_held_by_one_and_free_after_its_release(path: str) -> None:
+    turn = Turn(path, CLOCK, 1000)
+    held = turn.take()
+    assert held is not None
+    assert turn.take() is None
+    held.release()
+    assert not os.path.exists(path)
+    again = turn.take()
+    assert again is not None
+    again.release()
+
+
+def test_a_lasting_turn_keeps_its_file(path: str) -> None:
+    turn = Turn(path, CLOCK, 1000, lasting=True)
+    for _ in range(2):
+        held = turn.take()
+        assert held is not None
+        held.release()
+        assert os.path.exists(path)
+
+
+def test_the_turn_of_a_process_that_was_killed_is_free_at_once(path: str) -> None:
+    ready = PROCESSES.Event()
+    process = PROCESSES.Process(target=hold, args=(path, ready))
+    process.start()
+    assert ready.wait(60)
+    turn = Turn(path, CLOCK, 1000)
+    assert turn.take() is None
+    assert process.pid is not None
+    os.kill(process.pid, signal.SIGKILL)
+    process.join(60)
+    held = turn.take()
+    assert held is not None
+    held.release()
+
+
+def test_a_turn_that_is_not_used_is_void_and_its_holder_can_tell(path: str) -> None:
+    slow = Turn(path, CLOCK, 1000).take(valid_s=-1000)  # as if it had been taken long ago
+    assert slow is not None
+    assert slow.is_ours()
+    other = Turn(path, CLOCK, 1000).take()
+    assert other is not None
+    assert not slow.is_ours()
+    slow.release()
+    assert other.is_ours(), "the release of a void turn takes away nobody else's"
+    other.release()
+
+
+def test_a_turn_that_is_used_stays_valid(path: str) -> None:
+    turn = Turn(path, CLOCK, 1000)
+    held = turn.take(valid_s=-1000)
+    assert held is not None
+    held.refresh()
+    assert turn.take() is None
+    held.release()
+
+
+def test_a_waiter_is_told_when_the_turn_is_free(path: str) -> None:
+    held = Turn(path, CLOCK, 1000).take()
+    assert held is not None
+    with Bell(path, CLOCK) as bell:
+        ring(path)
+        bell.wait(60)
+        held.release()
+        bell.wait(60)
+    ring(path)  # nobody waits any more: no error, and nothing is left
+    assert os.listdir(f"{path}.waiting") == []
+
+
+def test_the_pipe_of_a_dead_waiter_is_cleared_away(path: str) -> None:
+    os.makedirs(f"{path}.waiting")
+    os.mkfifo(f"{path}.waiting/000000000000001-1-1")
+    with Bell(path, CLOCK) as bell:
+        ring(path)
+        bell.wait(60)
+    assert os.listdir(f"{path}.waiting") == []
+
+
+def test_waiting_ends_when_the_caller_has_what_it_wants(path: str) -> None:
+    turn = Turn(path, CLOCK, 1000)
+    held = turn.take()
+    assert held is not None
+    assert turn.wait(1000, 0, until=lambda: True) is None
+    assert turn.wait(0, 0) is None
+    held.release()
+
+
+def test_a_file_is_abandoned_once_nobody_locks_it(path: str) -> None:
+    assert is_abandoned(path)
+    held = Turn(path, CLOCK, 1000, lasting=True).take()
+    assert held is not None
+    assert not is_abandoned(path)
+    held.release()
+    assert is_abandoned(path)
+
+
+def test_work_that_waits_together_is_done_in_one_go_and_what_is_left_undecided_in_the_next() -> None:
+    goes: list[list[int]] = []
+    waiting = threading.Barrier(5)
+
+    def lead(group: Sequence[Work]) -> None:
+        if not goes:
+            goes.append([group[0].number])
+            waiting.wait()  # until the others stand in the queue
+            while work.size < 4:
+                CLOCK.sleep(0.001)
+            group[0].done = True
+            return
+        goes.append([one.number for one in group])
+        for one in group[:2]:
+            one.done = True
+
+    def come(number: int) -> None:
+        if number:
+            waiting.wait()
+        work.run(Work(number))
+
+    work = Group(lead)
+    threads = [threading.Thread(target=come, args=(number,)) for number in range(5)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert [len(go) for go in goes] == [1, 4, 2]
+    assert goes[2] == goes[1][2:]
+
+
+def test_a_leader_that_fails_tells_everybody_whose_work_it_had_taken() -> None:
+    def lead(group: Sequence[Work]) -> None:
+        raise KeyboardInterrupt
+
+    group = Group[Work](lead, told=lambda error: ValueError(type(error).__name__))
+    mine = Work(1)
+    with pytest.raises(KeyboardInterrupt):
+        group.run(mine)
+    assert isinstance(mine.error, ValueError)
