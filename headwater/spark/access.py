@@ -1,4 +1,4 @@
-"""How the processes of a Spark session reach a catalog. What holds a secret travels in a file that only its owner reads.
+"""How the processes of a Spark session reach a catalog: what holds a secret travels in a file only its owner reads.
 
 The settings of a session stand on the JVM's command line, which everybody on the machine can list, and anybody who may
 run SQL can `SET` more of them. So a setting only names the file; address, token and headers stand in it together, and a
@@ -24,7 +24,7 @@ ACCESS_FILE = "access_file"
 """The option of a catalog that names the file: `spark.sql.catalog.NAME.access_file`."""
 
 ENVIRONMENT = "HEADWATER_SPARK_CATALOG_"
-"""Followed by a catalog's name, the variable that names the file to the data source in Python, which sees no session."""
+"""Before a catalog's name: the variable that names the file to the data source in Python, which sees no session."""
 
 
 class Access(msgspec.Struct, frozen=True, tag="headwater-access", tag_field="kind"):
@@ -58,15 +58,16 @@ def read_access(path: str) -> dict[str, str]:
             f"The catalog's access file cannot be opened ({error.strerror}): prepare the session with "
             "headwater.spark.configure() on the machine where its driver runs."
         ) from None
+    seen = os.fstat(handle)
+    if not stat.S_ISREG(seen.st_mode) or seen.st_uid != os.getuid() or stat.S_IMODE(seen.st_mode) & 0o077:
+        os.close(handle)
+        raise PermissionDeniedError("The catalog's access file must be this user's own, with mode 0600.")
     with os.fdopen(handle, "rb") as file:
-        seen = os.fstat(handle)
-        if not stat.S_ISREG(seen.st_mode) or seen.st_uid != os.getuid() or stat.S_IMODE(seen.st_mode) & 0o077:
-            raise PermissionDeniedError("The catalog's access file must be this user's own, with mode 0600.")
         content = file.read()
     try:
         return msgspec.json.decode(content, type=Access).options
     except msgspec.MsgspecError:
-        raise InvalidInputError("The catalog's access file is not one that headwater.spark.configure() wrote.") from None
+        raise InvalidInputError("The catalog's access file is not one of headwater.spark.configure().") from None
 
 
 def options_of(given: Mapping[str, Any]) -> dict[str, str]:

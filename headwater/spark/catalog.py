@@ -44,7 +44,8 @@ from headwater.tables.translate import NoDataError
 from headwater.types import lance_schema, spark_schema
 
 PAGE = 1000
-HIDDEN_PROPERTIES = ("provider", "owner", "is_managed_location", "option.")
+SPARKS_PROPERTIES = ("provider", "owner", "is_managed_location")
+SPARKS_OPTIONS = "option."
 
 
 class Connection:
@@ -172,7 +173,7 @@ class Connection:
 
 
 def connect(given: Mapping[str, str]) -> Connection:
-    """As a session names a catalog: `uri`, `token` (sent as x-api-key and as a bearer token), what `connect_rest` takes."""
+    """By `uri`, `token` (sent as x-api-key and as a bearer token) and what `connect_rest` takes, or an access file."""
     options = options_of(given)
     if "uri" not in options:
         raise InvalidInputError("The catalog has no 'uri': prepare the session with headwater.spark.configure().")
@@ -250,7 +251,10 @@ def _filterable(path: str, field: Any, found: dict[str, str]) -> None:
 
 def table_properties(properties: dict[str, str]) -> dict[str, str]:
     """The properties to keep with the table: those Spark adds for its own bookkeeping are left out."""
-    return {key: value for key, value in properties.items() if not key.startswith(HIDDEN_PROPERTIES)}
+    if "version" in properties:
+        raise InvalidInputError("The property 'version' is shown by Headwater itself: choose another name.")
+    kept = {key: value for key, value in properties.items() if key not in SPARKS_PROPERTIES}
+    return {key: value for key, value in kept.items() if not key.startswith(SPARKS_OPTIONS)}
 
 
 def schema_from(text: str) -> pa.Schema:

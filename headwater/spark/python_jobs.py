@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -132,4 +133,7 @@ def _distribute(spark: SparkSession, tasks: int, run: Callable[[int], Json]) -> 
                 yield pa.RecordBatch.from_pydict({"result": [json.dumps(run(number))]})
 
     frame: Any = spark.range(0, tasks, 1, tasks)
-    return [json.loads(row[0]) for row in frame.mapInArrow(work, "result string").collect()]
+    with warnings.catch_warnings():  # of PySpark's about the version of pandas, which no batch here goes through
+        warnings.simplefilter("ignore", FutureWarning)
+        answers = frame.mapInArrow(work, "result string")
+    return [json.loads(row[0]) for row in answers.collect()]

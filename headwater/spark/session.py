@@ -49,8 +49,8 @@ def configure(
     """Make the catalog known to the session as `name`.
 
     `root` (or `path`): a path, a URI or the name of a profile, with every property that `headwater.connect` takes
-    (`**{"storage.region": ...}`). A catalog on storage is served to this session alone, on loopback with a random token,
-    as long as this process lives. `uri` and `token`: a server, with its own properties (`header.*`).
+    (`**{"storage.region": ...}`). A catalog on storage is served to this session alone, on loopback with a random
+    token, as long as this process lives. `uri` and `token`: a server, with its own properties (`header.*`).
     """
     known: dict[str, str] = getattr(builder, "_options", {})
     if "spark.remote" not in known:
@@ -96,7 +96,7 @@ def settings(
 
 
 def _reach(catalog: Resolved, token: str | None) -> dict[str, str]:
-    """How Spark's processes reach a catalog: the server that was named, or one of this process for what is on storage."""
+    """How Spark's processes reach a catalog: the server that was named, or one of this process for one on storage."""
     if catalog.impl in REST:
         options = {key: str(value) for key, value in catalog.properties.items()}
         return {**options, **({"token": token} if token else {})}

@@ -96,7 +96,12 @@ class HeadwaterSource(DataSource):
         columns = self._options.get("columns")
         if columns is None:
             return found
-        return StructType([found[name.strip()] for name in columns.split(",")])
+        wanted = [name.strip() for name in columns.split(",")]
+        missing = next((name for name in wanted if name not in found.names), None)
+        if missing is not None:
+            told = f"The table {'.'.join(self._id())} has no column {missing!r}, which the option columns names."
+            raise ValueError(f"{told} It has {', '.join(found.names)}.")
+        return StructType([found[name] for name in wanted])
 
     def reader(self, schema: StructType) -> TableReader:
         return TableReader(self, self._load(), schema)

@@ -48,6 +48,7 @@ for module in pkgutil.walk_packages(headwater.spark.__path__, "headwater.spark."
 from headwater.spark.session import settings
 assert settings("lake", root="lake")["spark.sql.catalog.lake"]
 from pyspark.sql.pandas.utils import require_minimum_pandas_version
+__import__("warnings").simplefilter("ignore")
 require_minimum_pandas_version()
 """,
 }

@@ -21,10 +21,11 @@ from lance_namespace import (
 
 from headwater.errors import InvalidInputError, TableIndexAlreadyExistsError, TableIndexNotFoundError
 from headwater.namespace.data.models import IndexContent
-from headwater.namespace.data.query import DISTANCES, dimension
+from headwater.namespace.data.query import DISTANCES
 from headwater.paging import page
-from headwater.tables.fields import require_field
+from headwater.tables.fields import dimension, require_field
 from headwater.tables.handle import TableHandle
+from headwater.tables.index_options import sub_vectors
 from headwater.tables.transactions import transaction_id
 from headwater.tables.translate import translating
 
@@ -116,14 +117,6 @@ def vector_options(kind: str, request: CreateTableIndexRequest, column: str, fie
     if kind.endswith("PQ"):
         options["num_sub_vectors"] = request.num_sub_vectors or sub_vectors(size)
     return options
-
-
-def sub_vectors(size: int) -> int:
-    """Sixteen values to a sub-vector where the dimension allows it, else eight, else one sub-vector."""
-    for width in (16, 8):
-        if size % width == 0:
-            return size // width
-    return 1
 
 
 def list_table_indices(table: TableHandle, request: ListTableIndicesRequest) -> ListTableIndicesResponse:

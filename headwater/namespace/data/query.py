@@ -25,7 +25,7 @@ from headwater.errors import InvalidInputError
 from headwater.namespace.data.fulltext import full_text_query
 from headwater.namespace.data.models import QueryTableRequestColumns
 from headwater.tables.arrow import to_file
-from headwater.tables.fields import SYSTEM_COLUMNS, find_field, require_field
+from headwater.tables.fields import SYSTEM_COLUMNS, dimension, find_field, is_multivector, require_field
 from headwater.tables.handle import TableHandle
 from headwater.tables.sql import check_sql
 from headwater.tables.translate import translating
@@ -129,12 +129,12 @@ def _vector_scanner(
 ) -> lance.LanceScanner:
     column, field = vector_column(dataset.schema, query.vector_column)
     check_dimension(column, field, vectors)
-    many = len(vectors) > 1 and not _is_multivector(field.type)
+    many = len(vectors) > 1 and not is_multivector(field.type)
     if many and skip:
         raise InvalidInputError("offset cannot be used with several query vectors: leave it out.")
     nearest: dict[str, Any] = {
         "column": column,
-        "q": vectors if many or _is_multivector(field.type) else vectors[0],
+        "q": vectors if many or is_multivector(field.type) else vectors[0],
         "k": max(1, min(count + skip, dataset.count_rows())),
         "metric": query.distance_type.lower() if query.distance_type else None,
         "refine_factor": query.refine_factor,
@@ -174,18 +174,6 @@ def vector_column(schema: pa.Schema, path: str | None) -> tuple[str, pa.Field[An
         names = ", ".join(field.name for field in candidates) or "none"
         raise InvalidInputError(f"vector_column is missing: name the column to search (vector columns: {names}).")
     return candidates[0].name, candidates[0]
-
-
-def dimension(kind: pa.DataType) -> int | None:
-    """How many values the vectors of a column have; None when it holds none."""
-    kind = kind.storage_type if isinstance(kind, pa.BaseExtensionType) else kind
-    if _is_multivector(kind):
-        kind = kind.field(0).type
-    return int(kind.list_size) if pa.types.is_fixed_size_list(kind) else None
-
-
-def _is_multivector(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_list(kind) and pa.types.is_fixed_size_list(kind.field(0).type))
 
 
 def check_dimension(column: str, field: pa.Field[Any], vectors: list[list[float]]) -> None:
