@@ -21,7 +21,7 @@ from lance.namespace import DirectoryNamespace as PylanceNamespace
 
 from benchmarks.measure import Figure, Report, median
 from headwater import DirectoryNamespace
-from headwater.registries.layout import manifest_name
+from headwater.tables.layout import manifest_name
 
 SIZES = (10, 5000)
 PROCESSES = 8

@@ -27,6 +27,8 @@ Array = Any
 Field = Any
 
 BLOB = b"lance-encoding:blob"
+WIDE = 16
+"""How a value of Rust's widest types must be aligned."""
 
 _SIMPLE: tuple[tuple[DataType, str], ...] = (
     (pa.null(), "void"),
@@ -110,6 +112,10 @@ def _written_field(field: Field) -> Field:
 
 def _is_list(arrow: DataType) -> bool:
     return pa.types.is_list(arrow) or pa.types.is_large_list(arrow) or pa.types.is_fixed_size_list(arrow)
+
+
+def _is_list_view(arrow: DataType) -> bool:
+    return pa.types.is_list_view(arrow) or pa.types.is_large_list_view(arrow)
 
 
 def spark_type(arrow: DataType) -> SparkType:
@@ -245,41 +251,74 @@ def wire_schema(schema: pa.Schema) -> pa.Schema:
     return pa.schema([wire_field(field) for field in schema])
 
 
-def convert(array: Array, target: DataType) -> Array:
-    """The same values in another layout. Raises InvalidInput when a value has no place in it."""
+def convert(array: Array, target: DataType, exact: bool = False) -> Array:
+    """The same values in another layout. Raises InvalidInput when a value has no place in it.
+
+    Spark's times are microseconds, so a finer time is cut unless `exact` is asked for.
+    """
     if array.type.equals(target, check_metadata=True):
         return array
     if isinstance(array, pa.ExtensionArray):
-        return convert(array.storage, target)
+        return convert(array.storage, target, exact)
     if isinstance(target, pa.BaseExtensionType):
-        return pa.ExtensionArray.from_storage(target, convert(array, target.storage_type))
+        return pa.ExtensionArray.from_storage(target, convert(array, target.storage_type, exact))
     if pa.types.is_dictionary(array.type):
-        return convert(array.dictionary_decode(), target)
-    if _is_list(array.type) and _is_list(target):
-        return _convert_list(array, target)
+        return convert(array.dictionary_decode(), target, exact)
+    if (_is_list(array.type) or _is_list_view(array.type)) and _is_list(target):
+        return _convert_list(array, target, exact)
     if pa.types.is_struct(array.type) and pa.types.is_struct(target):
-        return _convert_struct(array, target)
+        return _convert_struct(array, target, exact)
     if pa.types.is_map(array.type) and pa.types.is_map(target):
-        return _convert_map(array, target)
-    return _convert_leaf(array, target)
+        return _convert_map(array, target, exact)
+    return _convert_leaf(array, target, exact)
 
 
-def _convert_leaf(array: Array, target: DataType) -> Array:
-    lossy = pa.types.is_temporal(target)  # nanoseconds become microseconds, a date64 a day
+def _convert_leaf(array: Array, target: DataType, exact: bool) -> Array:
+    lossy = pa.types.is_temporal(target) and not exact  # nanoseconds become microseconds, a date64 a day
     try:
-        if pa.types.is_date64(array.type):
+        if pa.types.is_run_end_encoded(array.type) and not pa.types.is_run_end_encoded(target):
+            return convert(pc.call_function("run_end_decode", [array]), target, exact)
+        if pa.types.is_run_end_encoded(target):
+            return _run_ends(convert(array, target.value_type, exact), target)
+        if pa.types.is_date64(array.type) and not exact:
             return array.cast(pa.timestamp("ms")).cast(target, safe=False)
-        return array.cast(target, safe=not lossy)
+        if pa.types.is_integer(array.type) and pa.types.is_decimal(target):
+            return array.cast(pa.decimal256(76, target.scale)).cast(target)
+        if exact and pa.types.is_timestamp(array.type) and pa.types.is_date(target):
+            return _days(array, target)
+        return _finite(array, array.cast(target, safe=not lossy))
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         raise InvalidInputError(
-            f"A value of type {array.type} does not fit the column's type {target}: {error}"
+            f"A value of type {array.type} does not fit the column's type {target}: {str(error)[:200]}"
         ) from None
 
 
-def _convert_list(array: Array, target: DataType) -> Array:
+def _days(array: Array, target: DataType) -> Array:
+    """Times as days, each of which must be midnight: Arrow itself would drop the hours."""
+    days = array.cast(pa.date32())
+    if not days.cast(array.type).equals(array):
+        raise InvalidInputError(f"A time that is not midnight does not fit the column's type {target}.")
+    return days.cast(target)
+
+
+def _run_ends(array: Array, target: DataType) -> Array:
+    pieces: Any = pc  # the stubs of pyarrow lack this function
+    return pieces.run_end_encode(array, run_end_type=target.run_end_type)
+
+
+def _finite(before: Array, after: Array) -> Array:
+    """Floating-point numbers are rounded to the column's precision, but a number never becomes infinite."""
+    if pa.types.is_floating(before.type) and pa.types.is_floating(after.type):
+        grown: Any = pc.and_(pc.is_inf(after), pc.is_finite(before))
+        if grown.true_count:
+            raise InvalidInputError(f"A number is too large for the column's type {after.type}.")
+    return after
+
+
+def _convert_list(array: Array, target: DataType, exact: bool) -> Array:
     if pa.types.is_fixed_size_list(target):
-        return _to_fixed_size(array, target)
-    values = convert(array.flatten(), target.value_type)
+        return _to_fixed_size(array, target, exact)
+    values = convert(array.flatten(), target.value_type, exact)
     lengths: Any = pc.list_value_length(array)
     ends = pc.cumulative_sum(lengths.fill_null(0).cast(pa.int64()))
     offset_type = pa.int64() if pa.types.is_large_list(target) else pa.int32()
@@ -289,25 +328,28 @@ def _convert_list(array: Array, target: DataType) -> Array:
     return maker.from_arrays(offsets, values, type=target, mask=mask)
 
 
-def _to_fixed_size(array: Array, target: DataType) -> Array:
-    lengths = pc.list_value_length(array)
+def _to_fixed_size(array: Array, target: DataType, exact: bool) -> Array:
+    lengths: Any = pc.list_value_length(array)
     differs: Any = pc.not_equal(lengths, target.list_size)
     wrong = differs.true_count
+    if wrong == 1:
+        found = lengths.filter(differs)[0]
+        raise InvalidInputError(f"A list has {found} values; the column's lists have {target.list_size}.")
     if wrong:
         raise InvalidInputError(
             f"{wrong} of {len(array)} vectors do not have the column's dimension {target.list_size}. "
             "Pad or filter them before writing."
         )
     if not array.null_count:
-        return pa.FixedSizeListArray.from_arrays(convert(array.flatten(), target.value_type), type=target)
+        return pa.FixedSizeListArray.from_arrays(convert(array.flatten(), target.value_type, exact), type=target)
     filler = pa.array([[None] * target.list_size], pa.list_(array.type.value_type))
-    lists = array if pa.types.is_list(array.type) else _convert_list(array, pa.list_(array.type.value_type))
+    lists = array if pa.types.is_list(array.type) else _convert_list(array, pa.list_(array.type.value_type), exact)
     full = pc.fill_null(lists.cast(filler.type), filler[0])
-    values = convert(full.flatten(), target.value_type)
+    values = convert(full.flatten(), target.value_type, exact)
     return pa.FixedSizeListArray.from_arrays(values, type=target, mask=array.is_null())
 
 
-def _convert_struct(array: Array, target: DataType) -> Array:
+def _convert_struct(array: Array, target: DataType, exact: bool) -> Array:
     names = {array.type.field(i).name: i for i in range(array.type.num_fields)}
     children = []
     for index in range(target.num_fields):
@@ -315,17 +357,17 @@ def _convert_struct(array: Array, target: DataType) -> Array:
         if field.name not in names:
             children.append(pa.nulls(len(array), field.type))
         else:
-            children.append(convert(pc.struct_field(array, [names[field.name]]), field.type))
+            children.append(convert(pc.struct_field(array, [names[field.name]]), field.type, exact))
     fields = [target.field(i) for i in range(target.num_fields)]
     mask = array.is_null() if array.null_count else None
     return pa.StructArray.from_arrays(children, fields=fields, mask=mask)
 
 
-def _convert_map(array: Array, target: DataType) -> Array:
+def _convert_map(array: Array, target: DataType, exact: bool) -> Array:
     entries = array.cast(pa.list_(pa.struct([("key", array.type.key_type), ("value", array.type.item_type)])))
     flat = entries.flatten()
-    keys = convert(pc.struct_field(flat, [0]), target.key_type)
-    items = convert(pc.struct_field(flat, [1]), target.item_type)
+    keys = convert(pc.struct_field(flat, [0]), target.key_type, exact)
+    items = convert(pc.struct_field(flat, [1]), target.item_type, exact)
     lengths = pc.fill_null(pc.list_value_length(entries), 0).cast(pa.int64())
     offsets = pa.concat_arrays([pa.array([0], pa.int64()), pc.cumulative_sum(lengths)]).cast(pa.int32())
     mask = array.is_null() if array.null_count else None
@@ -347,14 +389,32 @@ def convert_batch(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
 
 
 def aligned(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """The same batch with decimals at addresses Lance can read: an IPC stream aligns to 8 bytes, decimals need 16."""
-    if not any(has_decimals(field.type) for field in batch.schema):
+    """The same batch with values at addresses Lance can read: an IPC stream aligns to 8 bytes, wide values need 16."""
+    if all(_is_aligned(column) for column in batch.columns):
         return batch
-    columns = [pa.concat_arrays([c]) if has_decimals(c.type) else c for c in batch.columns]
-    return pa.RecordBatch.from_arrays(columns, schema=batch.schema)
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, batch.schema) as writer:
+        writer.write_batch(batch)
+    ipc: Any = pa.ipc  # the stubs of pyarrow lack this option
+    options = ipc.IpcReadOptions(ensure_alignment=ipc.Alignment.At64Byte)
+    with pa.ipc.open_stream(sink.getvalue(), options=options) as reader:
+        return reader.read_next_batch()
 
 
-def has_decimals(arrow: DataType) -> bool:
-    if pa.types.is_decimal(arrow):
+def _is_aligned(array: Array) -> bool:
+    if not is_wide(array.type):
         return True
-    return any(has_decimals(arrow.field(index).type) for index in range(arrow.num_fields))
+    if isinstance(array, pa.DictionaryArray):
+        return _is_aligned(array.dictionary)
+    return all(buffer is None or buffer.address % WIDE == 0 for buffer in array.buffers())
+
+
+def is_wide(arrow: DataType) -> bool:
+    """Whether a type has values of 16 bytes and more in its memory: decimals, and the views of texts and bytes."""
+    if isinstance(arrow, pa.BaseExtensionType):
+        return is_wide(arrow.storage_type)
+    if pa.types.is_decimal(arrow) or pa.types.is_string_view(arrow) or pa.types.is_binary_view(arrow):
+        return True
+    if pa.types.is_dictionary(arrow):
+        return is_wide(arrow.value_type)
+    return any(is_wide(arrow.field(index).type) for index in range(arrow.num_fields))

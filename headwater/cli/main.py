@@ -6,17 +6,15 @@ import argparse
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
 import lance_namespace
 import pyarrow as pa
-import pyarrow.csv
-import pyarrow.parquet
 from lance_namespace import LanceNamespace
 from pydantic import ValidationError
 
-from headwater.catalog import Catalog
+from headwater.catalog import Catalog, CatalogTable
+from headwater.cli.files import read_rows
 from headwater.cli.output import plain, show, show_rows
 from headwater.cli.serving import add_serving, properties_of, say
 from headwater.cli.verbs import VERBS, Arg, Verb, number, request_fields
@@ -28,9 +26,9 @@ from headwater.errors import (
     NamespaceNotFoundError,
     UnsupportedOperationError,
 )
-from headwater.names import parse
+from headwater.names import ObjectId, parse
+from headwater.namespace.readers import write_rows
 from headwater.rest.routes import BY_OPERATION
-from headwater.tables.arrow import to_stream
 
 INTERNAL_EXIT = 1
 INTERRUPTED_EXIT = 130
@@ -118,42 +116,25 @@ def _run(verb: Verb, given: argparse.Namespace) -> int:
     except ValidationError as error:
         problems = "; ".join(f"{'.'.join(map(str, p['loc']))}: {p['msg']}" for p in error.errors(include_url=False))
         raise InvalidInputError(f"{verb.name}: {problems}") from None
-    rows = (read_rows(given.file),) if verb.data else ()
+    rows = read_rows(given.file) if verb.data and verb.creates else None
     namespace = _opening(given).writing() if verb.creates else _open(given)
-    call = getattr(namespace, verb.method)
+    if verb.data and rows is None:
+        rows = read_rows(given.file, CatalogTable(namespace, ObjectId(tuple(request.id))))
     try:
-        answer = call(request, *rows)
+        answer = _call(namespace, verb, request, rows)
     except NamespaceNotFoundError:
         if not verb.creates or len(request.id) < 2:
             raise
         Catalog(namespace).create_namespace(request.id[:-1], exist_ok=True)
-        answer = call(request, *rows)
+        answer = _call(namespace, verb, request, rows)
     show(answer, given.json)
     return 0
 
 
-def read_rows(name: str) -> bytes:
-    """The rows of a file as an Arrow IPC stream."""
-    if name == "-":
-        return sys.stdin.buffer.read()
-    path = Path(name)
-    if not path.is_file():
-        raise InvalidInputError(f"There is no file {name!r}.")
-    try:
-        return to_stream(_table(path).to_reader())
-    except (pa.ArrowException, OSError) as error:
-        raise InvalidInputError(f"{name!r} cannot be read: {str(error).splitlines()[0]}") from None
-
-
-def _table(path: Path) -> pa.Table:
-    if path.suffix == ".parquet":
-        return pyarrow.parquet.read_table(path)
-    if path.suffix == ".csv":
-        return pyarrow.csv.read_csv(path)
-    with pa.memory_map(str(path)) as source:
-        is_file = bytes(source.read(6)) == b"ARROW1"
-        source.seek(0)
-        return (pa.ipc.open_file(source) if is_file else pa.ipc.open_stream(source)).read_all()
+def _call(namespace: LanceNamespace, verb: Verb, request: Any, rows: pa.Table | None) -> Any:
+    if rows is None:
+        return getattr(namespace, verb.method)(request)
+    return write_rows(namespace, verb.method, request, rows.to_reader())
 
 
 def _add_composed(verbs: Any) -> None:

@@ -6,6 +6,7 @@ Metastore -> Transaction -> draft, edits (what it read, what it will change) -> 
                                                                        published layout <- publish <---------+
 """
 
+from headwater.metastore.locator import Locator
 from headwater.metastore.metastore import Metastore
 from headwater.metastore.objects import (
     Collected,
@@ -24,6 +25,7 @@ __all__ = [
     "Collected",
     "DataFile",
     "Delta",
+    "Locator",
     "LogChange",
     "LogEntry",
     "Metastore",

@@ -78,7 +78,7 @@ def _doomed_files(log: Log, index: Index, boundary: int) -> Iterator[str]:
         for key in list(index.old_nodes):
             node = index.node(key)
             if node is not None and not node.versions[-1].alive and node.versions[-1].slot <= boundary:
-                for stream in (stream for stream in index.streams if stream.startswith(f"{key}/")):
+                for stream in (stream for stream in index.streams if f"{stream}/".startswith(f"{key}/")):
                     yield from _files(log, index, stream, None)
         for stream, deltas in index.streams.items():
             dropped = {position for position, slot in deltas.dropped.items() if slot <= boundary}

@@ -1,7 +1,8 @@
 """An open transaction's view: the index at its snapshot with its own changes laid over it, and all it has read.
 
 Reads are noted as short texts, checked at commit by `rules.conflict`: `n` a name, `o` an object, `c` the children of a
-namespace, `d` the deltas of a stream, `x` one delta.
+namespace, `m` only which children or parts there are, `e` only whether a part is there, `d` the deltas of a stream,
+`x` one delta.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
+from headwater.metastore.index import NAMED
 from headwater.metastore.records import DataFile, Node, Revision
 from headwater.metastore.views import IndexView, Item
 
@@ -79,9 +81,14 @@ class Draft:
         found = {child: None for child in self.base.children(key) if own.get(child, True)}
         return {**found, **{child: None for child, here in own.items() if here}}
 
+    def part(self, key: str) -> Item | None:
+        self.reads.add(f"e{key}")
+        return self.item(key)
+
     def parts(self, key: str) -> Iterable[str]:
-        self.reads.add(f"c{key}")
-        return [*self.base.parts(key), *self.new_parts.get(key, ())]
+        self.reads.add(f"m{key}")
+        candidates = [*self.base.parts(key), *self.new_parts.get(key, ())]
+        return [part for part in candidates if self.item(part) is not None]
 
     def past(self, key: str) -> Iterable[str]:
         self.reads.add(f"c{key}")
@@ -99,7 +106,7 @@ class Draft:
         self.relied_on(node.key)
         self.items[node.key] = Item(node, revision)
         self.paths[node.key] = path
-        if node.kind in ("namespace", "table"):
+        if node.kind in NAMED:
             self.moved.setdefault(revision.parent, {})[node.key] = True
         else:
             self.new_parts.setdefault(revision.parent, []).append(node.key)
@@ -112,6 +119,8 @@ class Draft:
         assert before is not None
         self.items[key] = item
         self.paths[key] = path
+        if item.node.kind not in NAMED:
+            return
         if before.revision.alive:
             self.moved.setdefault(before.revision.parent, {})[key] = False
         if item.revision.alive:

@@ -35,20 +35,6 @@ def create(draft: Draft, id: ObjectId, kind: str, key: str, properties: dict[str
     return place
 
 
-def create_part(
-    draft: Draft, table: Place, above: Item, kind: str, parts: tuple[str, ...], properties: dict[str, object]
-) -> Item:
-    """A new table version or stream, whose id was assigned by the caller."""
-    key = f"{above.node.key}/{parts[0]}"
-    draft.relied_on(key)
-    if draft.item(key) is not None:
-        raise TableAlreadyExistsError(f"{'.'.join(table.path)} has a {kind} {parts[0]!r} already.")
-    node = Node(key, parts[0], kind, f"{above.node.home}/{parts[0]}", [])
-    revision = Revision(0, 0, "create", "", 0, above.node.key, parts, properties)
-    draft.add(node, revision, table.path)
-    return Item(node, revision)
-
-
 def update(draft: Draft, id: ObjectId, properties: dict[str, object]) -> Place:
     """The properties become exactly these."""
     place = not_root(resolve(draft, id))

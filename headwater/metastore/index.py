@@ -60,6 +60,7 @@ class Index:
         self.parts: dict[str, list[str]] = {}
         self.streams: dict[str, DeltaLog] = {}
         self.touched: dict[str, int] = {}
+        self.members: dict[str, int] = {}
         self.old_nodes: dict[str, None] = {}
         self.old_names: dict[str, None] = {}
 
@@ -137,8 +138,12 @@ class Index:
         self._place(change.key, body.kind, node.versions[-2] if node is not None else None, revision)
 
     def _place(self, key: str, kind: str, before: Revision | None, now: Revision) -> None:
-        """Keep the lists of children, and the slot at which each last changed."""
+        """Keep the lists of children, the slot at which each last changed, and that at which one came or went."""
         self.touched[now.parent] = now.slot
+        if before is None or before.alive != now.alive or before.parent != now.parent:
+            self.members[now.parent] = now.slot
+            if before is not None:
+                self.members[before.parent] = now.slot
         if kind not in NAMED:
             if before is None:
                 self.parts.setdefault(now.parent, []).append(key)
@@ -201,7 +206,10 @@ class Index:
         self.nodes.pop(key, None)
         self.streams.pop(key, None)
         self.children.pop(key, None)
-        for part in self.parts.pop(key, ()):
+        siblings = self.parts.get(key.rpartition("/")[0])
+        if siblings is not None and key in siblings:
+            siblings.remove(key)
+        for part in self.parts.pop(key, []):
             self._forget(part)
 
     # Checkpoints

@@ -13,9 +13,11 @@ from headwater.errors import ConcurrentModificationError, InvalidInputError
 from headwater.metastore import collect, verify
 from headwater.metastore.commit import Committer
 from headwater.metastore.layout import MAX_LOCAL_KEY, MAX_REMOTE_KEY
+from headwater.metastore.locator import Locator
 from headwater.metastore.log import Log
 from headwater.metastore.objects import (
     Collected,
+    Delta,
     Deltas,
     History,
     Keys,
@@ -25,9 +27,11 @@ from headwater.metastore.objects import (
     Problems,
     moment_ms,
 )
+from headwater.metastore.parts import DELTA_FORMAT
 from headwater.metastore.reading import Snapshot, log_entries
 from headwater.metastore.rules import Header
-from headwater.metastore.transaction import DELTA_FORMAT, Path, Transaction
+from headwater.metastore.table_edits import Path
+from headwater.metastore.transaction import Transaction
 from headwater.metastore.views import IndexView
 from headwater.store import Store, open_store
 
@@ -38,7 +42,11 @@ Answer = TypeVar("Answer")
 
 
 class Metastore:
-    """A catalog root. Opening reads; the first write creates. Threads may share one; processes each open their own."""
+    """A catalog root. Opening reads; the first write creates. Threads may share one; processes each open their own.
+
+    A root whose log has lost slots is made whole if the published files say exactly what was in them; else it is
+    refused (19). With `damaged` it is opened for `verify`, `repair` and the past before the loss; the rest is refused.
+    """
 
     def __init__(
         self,
@@ -47,6 +55,7 @@ class Metastore:
         *,
         clock: Clock | None = None,
         author: str = "",
+        damaged: bool = False,
     ) -> None:
         self.store = open_store(os.fspath(root), storage_options) if isinstance(root, (str, os.PathLike)) else root
         self.clock = clock or SystemClock()
@@ -55,6 +64,8 @@ class Metastore:
         self._committer = Committer(self._log, MAX_LOCAL_KEY if self.store.abilities.path else MAX_REMOTE_KEY)
         self._collecting = threading.Lock()
         self._log.open()
+        if self._log.lost is not None and not damaged:
+            raise self._log.lost
 
     # Transactions
 
@@ -123,9 +134,19 @@ class Metastore:
         format: str = DELTA_FORMAT,
         version: str | None = None,
         partition: Sequence[Any] | None = None,
+        stream: str | None = None,
+        partition_id: str | None = None,
     ) -> Deltas:
-        """The deltas of a table's stream after a position, in order."""
-        return self.now().deltas(path, after, format=format, version=version, partition=partition)
+        """The deltas of a table's stream after a position, in order; of one partition, by its values or its id."""
+        return self.now().deltas(
+            path,
+            after,
+            format=format,
+            version=version,
+            partition=partition,
+            stream=stream,
+            partition_id=partition_id,
+        )
 
     def versions(self, path: Path) -> Objects:
         return self.now().versions(path)
@@ -133,8 +154,18 @@ class Metastore:
     def streams(self, path: Path, version: str | None = None) -> Objects:
         return self.now().streams(path, version)
 
-    def partitions(self, path: Path, *, format: str = DELTA_FORMAT, version: str | None = None) -> Objects:
-        return self.now().partitions(path, format=format, version=version)
+    def partitions(
+        self, path: Path, *, format: str = DELTA_FORMAT, version: str | None = None, stream: str | None = None
+    ) -> Objects:
+        return self.now().partitions(path, format=format, version=version, stream=stream)
+
+    def find(self, locator: Locator | str) -> Object | Delta:
+        """The object or delta of a locator or Canonical String."""
+        return self.now().find(locator)
+
+    def by_id(self, id: str) -> Object:
+        """The namespace or table of an id, wherever it is now, or a part of a table by `<table id>/<version>/...`."""
+        return self.now().by_id(id)
 
     # Reading the past
 
@@ -183,9 +214,13 @@ class Metastore:
         self._log.checkpoint()
 
     def repair(self) -> Keys:
-        """Write anew every published file that is missing or damaged; their keys."""
+        """Write anew every slot that was lost, then every published file that is missing or damaged; their keys.
+
+        InvalidTableState (19), saying what is missing, if a lost slot cannot be told exactly any more.
+        """
+        rebuilt = self._log.rebuild()
         self._log.refresh()
-        return verify.repair(self._log)
+        return [*rebuilt, *verify.repair(self._log)]
 
     def verify(self) -> Problems:
         """Read the root by the published layout alone, and every private file; what is damaged, missing or different

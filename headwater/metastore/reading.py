@@ -9,21 +9,34 @@ from headwater.errors import TransactionNotFoundError
 from headwater.metastore.deltas import stream_of
 from headwater.metastore.draft import Draft
 from headwater.metastore.edits import last_dropped
+from headwater.metastore.locator import Locator
 from headwater.metastore.log import Log
-from headwater.metastore.objects import Deltas, History, LogChange, LogEntry, Object, Objects, RevisionEntry, time_of
-from headwater.metastore.records import Change, Slot
-from headwater.metastore.transaction import (
+from headwater.metastore.lookup import look_up, look_up_id
+from headwater.metastore.objects import (
+    Delta,
+    Deltas,
+    History,
+    LogChange,
+    LogEntry,
+    Object,
+    Objects,
+    RevisionEntry,
+    time_of,
+)
+from headwater.metastore.parts import (
     DELTA_FORMAT,
-    Path,
-    deltas_of,
-    exists,
+    chosen_partition,
+    find_partition,
     find_stream,
     find_version,
-    partition_id,
     partition_values,
 )
+from headwater.metastore.records import Change, Slot
+from headwater.metastore.table_edits import Path, deltas_of
+from headwater.metastore.transaction import exists
 from headwater.metastore.views import (
     IndexView,
+    Item,
     Place,
     children_of,
     object_of,
@@ -59,6 +72,16 @@ class Snapshot:
         with self._log.lock:
             return children_of(self._view, resolve_namespace(self._ready(), object_id(path)))
 
+    def find(self, locator: Locator | str) -> Object | Delta:
+        """The object or delta of a locator or Canonical String."""
+        with self._log.lock:
+            return look_up(self._ready(), self._log.segments, locator)
+
+    def by_id(self, id: str) -> Object:
+        """The namespace or table of an id, wherever it is then, or a part of a table by `<table id>/<version>/...`."""
+        with self._log.lock:
+            return look_up_id(self._ready(), id)
+
     def deltas(
         self,
         path: Path,
@@ -67,28 +90,50 @@ class Snapshot:
         format: str = DELTA_FORMAT,
         version: str | None = None,
         partition: Sequence[Any] | None = None,
+        stream: str | None = None,
+        partition_id: str | None = None,
     ) -> Deltas:
         with self._log.lock:
-            table = resolve_table(self._ready(), object_id(path))
-            stream = find_stream(self._view, table, find_version(self._view, table, version), format)
-            wanted = None if partition is None else partition_id(partition_values(partition))
-            return deltas_of(self._log.segments, self._view, stream.node.key, after, wanted)
+            _, item = self._stream(path, format, version, stream)
+            values = partition_values(partition)
+            wanted = None if values is None and partition_id is None else chosen_partition(partition_id, values)
+            return deltas_of(self._log.segments, self._view, item.node.key, after, wanted)
 
     def versions(self, path: Path) -> Objects:
         with self._log.lock:
             table = resolve_table(self._ready(), object_id(path))
             return self._parts(table, table.key)
 
+    def get_table_version(self, path: Path, id: str | None = None) -> Object:
+        with self._log.lock:
+            table = resolve_table(self._ready(), object_id(path))
+            return part_of(self._view, table, find_version(self._view, table, id).node.key)
+
     def streams(self, path: Path, version: str | None = None) -> Objects:
         with self._log.lock:
             table = resolve_table(self._ready(), object_id(path))
             return self._parts(table, find_version(self._view, table, version).node.key)
 
-    def partitions(self, path: Path, *, format: str = DELTA_FORMAT, version: str | None = None) -> Objects:
+    def get_stream(
+        self, path: Path, id: str | None = None, *, format: str = DELTA_FORMAT, version: str | None = None
+    ) -> Object:
         with self._log.lock:
-            table = resolve_table(self._ready(), object_id(path))
-            above = find_version(self._view, table, version)
-            return self._parts(table, find_stream(self._view, table, above, format).node.key)
+            table, item = self._stream(path, format, version, id)
+            return part_of(self._view, table, item.node.key)
+
+    def partitions(
+        self, path: Path, *, format: str = DELTA_FORMAT, version: str | None = None, stream: str | None = None
+    ) -> Objects:
+        with self._log.lock:
+            table, item = self._stream(path, format, version, stream)
+            return self._parts(table, item.node.key)
+
+    def get_partition(
+        self, path: Path, id: str, *, format: str = DELTA_FORMAT, version: str | None = None, stream: str | None = None
+    ) -> Object:
+        with self._log.lock:
+            table, item = self._stream(path, format, version, stream)
+            return part_of(self._view, table, find_partition(self._view, table, item, id).node.key)
 
     def history(self, path: Path) -> History:
         with self._log.lock:
@@ -114,6 +159,10 @@ class Snapshot:
         if self._view.at < self._view.index.boundary:
             raise TransactionNotFoundError(f"Slot {self._view.at} was collected: take a newer snapshot.")
         return self._view
+
+    def _stream(self, path: Path, format: str, version: str | None, stream: str | None) -> tuple[Place, Item]:
+        table = resolve_table(self._ready(), object_id(path))
+        return table, find_stream(self._view, table, find_version(self._view, table, version), format, stream)
 
     def _parts(self, table: Place, key: str) -> Objects:
         return [part_of(self._view, table, part) for part in self._view.parts(key)]

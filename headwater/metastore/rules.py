@@ -9,6 +9,7 @@ from headwater.metastore.deltas import delta_key
 from headwater.metastore.draft import Appended, Draft, DroppedDelta
 from headwater.metastore.index import NAMED, Index
 from headwater.metastore.layout import FORMAT, below
+from headwater.metastore.parts import Values, taken_values
 from headwater.metastore.records import (
     Change,
     DeltaBody,
@@ -24,7 +25,9 @@ from headwater.metastore.views import IndexView, Item
 WORDS = {
     "n": "a name it read or wrote",
     "o": "an object it read or wrote",
-    "c": "the children of a namespace it read",
+    "c": "the children or parts of an object it read",
+    "m": "which children or parts an object has",
+    "e": "whether a part of a table is there",
     "d": "the deltas of a stream it read",
     "x": "a delta it dropped",
 }
@@ -46,7 +49,7 @@ class Group:
 
     written: set[str] = field(default_factory=set)
     positions: dict[str, int] = field(default_factory=dict)
-    partitions: set[str] = field(default_factory=set)
+    partitions: dict[str, Values] = field(default_factory=dict)
 
 
 def last_change(index: Index, read: str) -> int:
@@ -58,8 +61,14 @@ def last_change(index: Index, read: str) -> int:
     if kind == "o":
         node = index.node(key)
         return node.versions[-1].slot if node is not None else 0
+    if kind == "e":
+        node = index.node(key)
+        changes = reversed(node.versions) if node is not None else ()
+        return next((revision.slot for revision in changes if revision.operation != "update"), 0)
     if kind == "c":
         return index.touched.get(key, 0)
+    if kind == "m":
+        return index.members.get(key, 0)
     if kind == "d":
         log = index.streams.get(key)
         return log.changed if log is not None else 0
@@ -92,8 +101,11 @@ def compile_txn(index: Index, draft: Draft, header: Header, group: Group, max_ke
     """The records of a transaction that follows the head. Positions are assigned here. Marks `group`."""
     changes: list[Change] = []
     for key, item in draft.items.items():
-        _compile_item(index, draft, header, key, item, changes)
+        if not _stillborn(index, draft, key):
+            _compile_item(index, draft, header, key, item, changes)
     for append in draft.appends:
+        if _stillborn(index, draft, append.stream):
+            continue
         append.path = _path(draft, append.stream)
         changes.extend(_compile_append(index, append, header, group))
     changes.extend(_compile_drop(drop, header) for drop in draft.dropped_deltas)
@@ -104,12 +116,23 @@ def compile_txn(index: Index, draft: Draft, header: Header, group: Group, max_ke
     return Txn(header.id, header.start, header.message, header.author, tuple(changes), tuple(mappings))
 
 
+def _stillborn(index: Index, draft: Draft, key: str) -> bool:
+    """Whether the object, or one it is a part of, was created and dropped again in this transaction."""
+    steps = key.split("/")
+    for end in range(1, len(steps) + 1):
+        above = "/".join(steps[:end])
+        item = draft.items.get(above)
+        if item is not None and not item.revision.alive and index.node(above) is None:
+            return True
+    return False
+
+
 def _compile_item(index: Index, draft: Draft, header: Header, key: str, item: Item, changes: list[Change]) -> None:
     before = index.node(key)
     last = before.versions[-1] if before is not None else None
     alive = item.revision.alive
     if not alive and (last is None or not last.alive):
-        return  # created and dropped again in this transaction
+        return  # brought back and dropped again in this transaction
     operation = "delete" if not alive else "create" if last is None or not last.alive else "update"
     revision = Revision(
         0,
@@ -152,14 +175,7 @@ def _link(draft: Draft, item: Item) -> str:
 
 
 def _compile_append(index: Index, append: Appended, header: Header, group: Group) -> list[Change]:
-    changes: list[Change] = []
-    partition = f"{append.stream}/{append.partition}"
-    if partition not in group.partitions and index.node(partition) is None:
-        node = Node(partition, append.partition, "partition", f"{append.stream_home}/{append.partition}", [])
-        parts = (append.partition, append.values)
-        revision = Revision(0, 1, "create", header.id, header.start, append.stream, parts, {})
-        changes.append(_change(node, revision, append.path, ""))
-    group.partitions.add(partition)
+    changes = _compile_partition(index, append, header, group)
     append.position = group.positions[append.stream] = _position(index, append, group)
     home = f"{append.stream_home}/{append.partition}/{append.position}"
     body = DeltaBody(
@@ -179,6 +195,27 @@ def _compile_append(index: Index, append: Appended, header: Header, group: Group
     key = delta_key(append.stream, append.partition, append.position)
     changes.append(Change("delta", "create", key, home, 1, append.path, encode(body)))
     return changes
+
+
+def _compile_partition(index: Index, append: Appended, header: Header, group: Group) -> list[Change]:
+    """The partition of a new delta, unless it is there: then its values are those the append names, if it does."""
+    key = f"{append.stream}/{append.partition}"
+    node = index.node(key)
+    last = node.versions[-1] if node is not None else None
+    if key in group.partitions:
+        taken_values(append.partition, append.values, group.partitions[key])
+        return []
+    if last is not None and last.alive:
+        taken_values(append.partition, append.values, last.parts[1])
+        group.partitions[key] = last.parts[1]
+        return []
+    group.partitions[key] = append.values
+    home = f"{append.stream_home}/{append.partition}"
+    made = Node(key, append.partition, "partition", home, [])
+    number = last.number + 1 if last is not None else 1
+    parts = (append.partition, append.values)
+    revision = Revision(0, number, "create", header.id, header.start, append.stream, parts, {})
+    return [_change(made, revision, append.path, "")]
 
 
 def _position(index: Index, append: Appended, group: Group) -> int:
@@ -246,13 +283,17 @@ def _written(draft: Draft, changes: list[Change], mappings: list[Mapped]) -> set
                 written.add(f"x{stream}/{change.key.rsplit('/', 1)[1]}")
             continue
         written.add(f"o{change.key}")
+        if change.operation != "update":
+            written.add(f"e{change.key}")
         if change.kind == "partition":
-            written.add(f"c{change.key.rsplit('/', 1)[0]}")
+            above = change.key.rsplit("/", 1)[0]
+            written.update((f"c{above}", f"m{above}"))
     for key, item in draft.items.items():
-        written.add(f"c{item.revision.parent}")
-        before = draft.base.item(key)
-        if before is not None:
-            written.add(f"c{before.revision.parent}")
+        before = draft.base.item(key, dropped=True)
+        parents = {item.revision.parent, before.revision.parent if before is not None else item.revision.parent}
+        stays = before is not None and before.revision.alive == item.revision.alive and len(parents) == 1
+        written.update(f"c{parent}" for parent in parents)
+        written.update(f"m{parent}" for parent in parents if not stays)
     return written
 
 

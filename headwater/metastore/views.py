@@ -56,6 +56,10 @@ class View(Protocol):
         """The keys of the namespaces and tables in a namespace."""
         ...
 
+    def part(self, key: str) -> Item | None:
+        """A version, stream or partition, unless it does not exist then."""
+        ...
+
     def parts(self, key: str) -> Iterable[str]:
         """The keys of a table's versions, a version's streams, a stream's partitions, in order of creation."""
         ...
@@ -91,6 +95,9 @@ class IndexView:
             return live
         candidates = {**live, **self.index.past.get(key, {})}
         return [child for child in candidates if (item := self.item(child)) and item.revision.parent == key]
+
+    def part(self, key: str) -> Item | None:
+        return self.item(key)
 
     def parts(self, key: str) -> Iterable[str]:
         return [part for part in self.index.parts.get(key, ()) if self.item(part) is not None]
@@ -187,11 +194,11 @@ def part_of(view: View, table: Place, key: str) -> Object:
     for end in range(1, len(names) + 1):
         above = view.item("/".join((table.key, *names[:end])))
         if above is not None:
-            locator = canonical(locator, *(_part_text(part) for part in above.revision.parts))
+            locator = canonical(locator, *(part_text(part) for part in above.revision.parts))
     return _object(item, table.path, locator)
 
 
-def _part_text(part: Any) -> str:
+def part_text(part: Any) -> str:
     if part is None:
         return ""
     return part if isinstance(part, str) else ",".join(str(value) for value in part)

@@ -7,6 +7,7 @@ creators of one name never mix. Whoever loses takes its own files back and nothi
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import lance
 import pyarrow as pa
@@ -17,15 +18,16 @@ from headwater.errors import CommitStateUnknownError, ConcurrentModificationErro
 from headwater.model import Add, Change, Namespace, Replace, RequireLocation, Table
 from headwater.names import ObjectId
 from headwater.namespace import plans
-from headwater.namespace.data import translating
 from headwater.namespace.operations import Operations
 from headwater.namespace.plans import CreateMode, Facts
-from headwater.namespace.versions.first import FirstVersion, NameLostError, plan_first_version
-from headwater.namespace.versions.operations import NewVersion, TableVersions
-from headwater.registries.folders import discard_files, discard_folder
-from headwater.registries.slot import commit_exactly, data_keys
-from headwater.tables.arrow import check_schema
+from headwater.namespace.versions.first import NameLostError, plan_first_version
+from headwater.namespace.versions.operations import NewVersion, TableVersions, require_managed
+from headwater.registries.folders import discard_files, discard_folder, has_version
+from headwater.tables.arrow import Counted, check_schema
+from headwater.tables.exact import OneCommit, Take, claiming, commit_exactly, data_keys, recording
+from headwater.tables.fitting import fit_new
 from headwater.tables.handle import TableHandle
+from headwater.tables.translate import HoldsDataError, translating
 
 Created = tuple[Table, int | None]
 
@@ -111,10 +113,7 @@ class Creation:
         store = self.operations.store
         keys = data_keys(table.location, operation.fragments)
         try:
-            with translating(handle, "create"):
-                commit_exactly(
-                    store, table.location, handle.uri, lance.Transaction(0, operation), keys, handle.storage_options
-                )
+            self._commit_first(handle, table, operation, claiming(store, handle, table.location, keys))
         except ConcurrentModificationError:
             return self._lost(handle, table, mode, operation)
         except CommitStateUnknownError:
@@ -138,23 +137,24 @@ class Creation:
         store, kept = self.operations.store, list[Table]()
         keys = data_keys(table.location, operation.fragments)
 
-        def take(asked: NewVersion) -> str:
-            staged = self.versions.read_all([(table, asked)])[0]
+        def record(asked: dict[str, Any]) -> str:
+            new = NewVersion(
+                1, asked["manifest_path"], asked.get("manifest_size"), naming_scheme=asked.get("naming_scheme")
+            )
+            staged = self.versions.read_all([(table, new)])[0]
             store.sync([staged.place.key(staged.version.manifest_path)])
             plan, replaced = plan_first_version(table, staged.version, mode, self.versions)
             ids = [table.id, table.id.parent]
-            kept.append(self.operations.run(ids, plan, self.operations.registry.recorded))
+            managed = require_managed(self.versions)
+            with managed.keeping(staged):
+                kept.append(self.operations.run(ids, plan, self.operations.registry.recorded))
             for gone in replaced:
                 discard_folder(store, gone.location, self.operations.clock)
-            assert self.versions.managed is not None
-            final = self.versions.managed.finish([staged])[0]
+            final = managed.finish([staged])[0]
             return staged.place.object_path(final.manifest_path)
 
-        slot = FirstVersion(store, table.location, keys, take)
-        transaction = lance.Transaction(0, operation)
         try:
-            with translating(handle, "create"):
-                commit_exactly(store, table.location, handle.uri, transaction, keys, handle.storage_options, slot)
+            self._commit_first(handle, table, operation, recording(store, table.location, keys, record))
         except NameLostError as lost:
             return self._lost(handle, lost.table, mode, operation)
         except CommitStateUnknownError:
@@ -163,6 +163,17 @@ class Creation:
             discard_files(store, table.location, keys)
             raise
         return kept[0], 1
+
+    def _commit_first(
+        self, handle: TableHandle, table: Table, operation: lance.LanceOperation.Overwrite, take: Take
+    ) -> None:
+        """Version 1 with these fragments: errors 14 when another has it, or what `take` raises."""
+        store, transaction = self.operations.store, lance.Transaction(0, operation)
+
+        def exists() -> bool:
+            return has_version(store, table.location)
+
+        commit_exactly(OneCommit(handle, 1, take), handle, handle.uri, transaction, exists, max_retries=0)
 
     def _lost(
         self, handle: TableHandle, table: Table, mode: CreateMode, operation: lance.LanceOperation.Overwrite
@@ -230,29 +241,23 @@ class Creation:
 
         ConcurrentModification (14) when another has created the table and this mode does not overwrite it.
         """
+        rows = Counted(fit_new(reader))
         try:
-            with translating(handle, "create"):
-                transaction = self._write(handle, "overwrite" if mode is CreateMode.OVERWRITE else "create", reader)
-        except LanceNamespaceError:
+            with translating(handle, "create"), rows.raising():
+                transaction = write_fragments(
+                    rows.reader,
+                    handle.uri,
+                    schema=rows.reader.schema,
+                    mode="overwrite" if mode is CreateMode.OVERWRITE else "create",
+                    return_transaction=True,
+                    storage_options=handle.storage_options or None,
+                )
+        except LanceNamespaceError as error:
             discard_files(self.operations.store, location, ())
-            raise
-        return lance.LanceOperation.Overwrite(transaction.operation.new_schema, transaction.operation.fragments)
-
-    @staticmethod
-    def _write(handle: TableHandle, mode: str, reader: pa.RecordBatchReader) -> lance.Transaction:
-        try:
-            return write_fragments(
-                reader,
-                handle.uri,
-                schema=reader.schema,
-                mode=mode,
-                return_transaction=True,
-                storage_options=handle.storage_options or None,
-            )
-        except OSError as error:
-            if "Dataset already exists" in str(error):
+            if isinstance(error, HoldsDataError):
                 raise ConcurrentModificationError(f"{handle.id} was created by another writer.") from None
             raise
+        return lance.LanceOperation.Overwrite(transaction.operation.new_schema, transaction.operation.fragments)
 
     def _overwrite(self, handle: TableHandle, table: Table, operation: lance.LanceOperation.Overwrite) -> int:
         self.operations.store.sync(data_keys(table.location, operation.fragments))

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from typing import Any
 
-import lance
 from lance_namespace import DescribeTableRequest, LanceNamespace
 
 from headwater.errors import InvalidTableStateError
+from headwater.names import ObjectId
+from headwater.tables.handle import TableHandle
 from headwater.types import spark_schema
 
 
@@ -20,10 +21,8 @@ def describe_exact(namespace: LanceNamespace, id: list[str]) -> dict[str, Any]:
     uri = answer.table_uri or answer.location
     if not uri:
         raise InvalidTableStateError(f"The catalog gives no location for the table {'.'.join(id)!r}.")
-    if answer.managed_versioning:
-        dataset = lance.dataset(namespace_client=namespace, table_id=id)
-    else:
-        dataset = lance.dataset(uri, storage_options=answer.storage_options or None)
+    client = namespace if answer.managed_versioning else None
+    dataset = TableHandle(ObjectId(tuple(id)), uri, dict(answer.storage_options or {}), client).open()
     fragments = [fragment.metadata for fragment in dataset.get_fragments()]
     return {
         "id": id,

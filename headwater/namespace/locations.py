@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 from urllib.parse import quote
 
-from headwater.errors import InvalidInputError
+from headwater.errors import InvalidInputError, InvalidTableStateError
+from headwater.model import Table
 from headwater.registries.folders import folder_status
-from headwater.registries.layout import RESERVED_NAMES
+from headwater.registries.layout import is_reserved
 from headwater.store import Store
 
 MAX_LOCATION_BYTES = 900
@@ -17,21 +18,43 @@ def check_location(location: str, root_uri: str) -> str:
     """The location relative to the root, or InvalidInput (13). An absolute one below the root is accepted."""
     relative = location.removeprefix("file://") if "://" not in root_uri else location
     relative = relative.removeprefix(root_uri + "/").rstrip("/")
-    parts = relative.split("/")
-    problem = None
-    if not relative or relative.startswith("/") or "://" in relative or "\\" in relative:
-        problem = "it must be a path relative to the catalog's root, below it"
-    elif any(part in ("", ".", "..") for part in parts):
-        problem = "it must not contain '.', '..' or empty parts"
-    elif any(ord(char) < 32 or ord(char) == 127 or 0xD800 <= ord(char) < 0xE000 for char in relative):
-        problem = "it must not contain control characters"
-    elif parts[0] in RESERVED_NAMES:
-        problem = "that folder belongs to the catalog itself"
-    elif len(relative.encode(errors="replace")) > MAX_LOCATION_BYTES:
-        problem = f"it has more than {MAX_LOCATION_BYTES} bytes"
+    problem = _problem(relative)
     if problem:
         raise InvalidInputError(f"The location {location[:200]!r} cannot be used: {problem}.")
     return relative
+
+
+def require_place(table: Table) -> Table:
+    """Error 19 for a table whose recorded location is no place for one: another writer's row may say anything.
+
+    Such a row may only be deregistered. To open it would show the catalog's own files, to drop it would delete them.
+    """
+    problem = _problem(table.location)
+    if problem:
+        raise InvalidTableStateError(
+            f"The catalog's record of table {table.id} has a location that cannot be used: {problem}. Deregister it."
+        )
+    return table
+
+
+def is_place(location: str) -> bool:
+    """Whether a recorded location may be a table's: relative, below the root, and not a folder of the catalog."""
+    return _problem(location) is None
+
+
+def _problem(relative: str) -> str | None:
+    parts = relative.split("/")
+    if not relative or relative.startswith("/") or "://" in relative or "\\" in relative:
+        return "it must be a path relative to the catalog's root, below it"
+    if any(part in ("", ".", "..") for part in parts):
+        return "it must not contain '.', '..' or empty parts"
+    if any(ord(char) < 32 or ord(char) == 127 or 0xD800 <= ord(char) < 0xE000 for char in relative):
+        return "it must not contain control characters"
+    if is_reserved(parts[0]):
+        return "that folder belongs to the catalog itself"
+    if len(relative.encode(errors="replace")) > MAX_LOCATION_BYTES:
+        return f"it has more than {MAX_LOCATION_BYTES} bytes"
+    return None
 
 
 def check_place(store: Store, location: str) -> None:

@@ -20,7 +20,7 @@ from headwater.errors import (
 from headwater.model import Change, Namespace, Remove, Replace, Table
 from headwater.names import ROOT, ObjectId
 from headwater.namespace import plans
-from headwater.namespace.locations import check_location, check_place, table_uri
+from headwater.namespace.locations import check_location, check_place, is_place, require_place, table_uri
 from headwater.namespace.plans import CreateMode, DropBehavior, DropMode, Facts, Plan
 from headwater.paging import after, check_limit, token_after
 from headwater.registries.folders import discard_files, discard_folder, folder_status, has_version
@@ -72,7 +72,8 @@ class Operations:
 
         found = self.run([id], plan)
         for table in dropped if found else ():
-            self._discard(table)
+            if is_place(table.location):
+                self._discard(table)
         return found
 
     def list_namespaces(self, id: ObjectId, token: str | None, limit: int | None) -> Names:
@@ -95,7 +96,7 @@ class Operations:
         for text, table in listed:
             if count is not None and len(chosen) == count:
                 return chosen, token_after(chosen[-1])
-            if include_declared or self.has_data(table):
+            if include_declared or not self.is_only_declared(table):
                 chosen.append(text)
         return chosen, None
 
@@ -107,7 +108,7 @@ class Operations:
     def find_table(self, id: ObjectId) -> Table:
         plans.require_table_id(id)
         self._require_namespaces(id.parent)
-        return plans.table_of(self.registry.find(_with_parent(id)), id)
+        return require_place(plans.table_of(self.registry.find(_with_parent(id)), id))
 
     def declare_table(self, id: ObjectId, location: str | None, properties: Mapping[str, str]) -> Table:
         place = self.declared_place(id, location, properties)
@@ -127,7 +128,8 @@ class Operations:
         return place
 
     def prepare_create(self, id: ObjectId, properties: Mapping[str, str]) -> tuple[str, Table | None]:
-        """Where CreateTable writes, and the table that has the name already: errors 0, 1, 5 (a namespace has it)."""
+        """Where CreateTable writes, and the table that has the name already: errors 0, 1, 5 (a namespace), 13."""
+        self.registry.check_writable()
         self._require_properties(properties)
         place = self._choose_place(id, None)
         facts = self.registry.find(_with_parent(id))
@@ -138,7 +140,7 @@ class Operations:
             return place, None
         if not isinstance(found, Table):
             raise plans.already_exists(found)
-        return found.location, found
+        return require_place(found).location, found
 
     def set_properties(self, id: ObjectId, properties: Mapping[str, str]) -> Table:
         def plan(facts: Facts) -> tuple[list[Change], Table]:
@@ -191,9 +193,13 @@ class Operations:
             return self.registry.newest_version(table.id) > 0
         return has_version(self.store, table.location)
 
-    def require_declared(self, table: Table) -> None:
+    def is_only_declared(self, table: Table) -> bool:
+        """Whether somebody has reserved the name and nobody has created the table. A folder of junk is not declared."""
+        return not self.has_data(table) and folder_status(self.store, table.location).reserved
+
+    def require_table(self, table: Table, only_declared: bool) -> None:
         """Error 19 for a folder without a version that nobody declared (early document, "Table Existence")."""
-        if not folder_status(self.store, table.location).reserved:
+        if not only_declared and not self.has_data(table):
             raise InvalidTableStateError(
                 f"The folder {table.location!r} exists, but it holds no Lance table: create the table, or drop it."
             )
@@ -205,6 +211,7 @@ class Operations:
             changes, answer = plan((look or self.registry.find)(asked))
             if not changes:
                 return answer
+            self.registry.check_writable()
             try:
                 self.registry.commit(changes)
                 return answer
@@ -227,6 +234,7 @@ class Operations:
         if hidden is not None:
             return [], (hidden, True)
         changes, table = plans.plan_remove_table(facts, id, keep_data=False)
+        require_place(table)
         return changes, (table, id in self.registry.recorded([id]))
 
     def _plan_rename(self, facts: Facts, id: ObjectId, new: ObjectId) -> tuple[list[Change], Table]:
@@ -304,7 +312,7 @@ class Operations:
             tables = self.registry.find(id.child(name) for name in names)
             for name in names:
                 table = tables.get(id.child(name))
-                if not isinstance(table, Table) or not self.has_data(table):
+                if not isinstance(table, Table) or self.is_only_declared(table):
                     continue
                 if count is not None and len(found) == count:
                     return found, token_after(found[-1])

@@ -9,8 +9,9 @@ from dataclasses import dataclass
 
 from headwater.clock import Clock
 from headwater.errors import LanceNamespaceError
-from headwater.registries.layout import DEREGISTERED_MARKER, RESERVED_MARKER, TRASH, VERSIONS, manifest_version
+from headwater.registries.layout import DEREGISTERED_MARKER, RESERVED_MARKER, TRASH
 from headwater.store import KeyExistsError, KeyNotFoundError, Store, storage_error
+from headwater.tables.layout import VERSIONS, manifest_version
 
 
 @dataclass(frozen=True, slots=True)

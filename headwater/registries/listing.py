@@ -29,14 +29,19 @@ from headwater.registries.folders import (
 )
 from headwater.registries.layout import (
     DEREGISTERED_MARKER,
+    MANIFEST,
     MARKER_BODY,
     MAX_FOLDER_BYTES,
     RESERVED_MARKER,
-    RESERVED_NAMES,
     TABLE_SUFFIX,
+    is_reserved,
 )
+from headwater.registries.manifest.format import parse_manifest
+from headwater.registries.manifest.freshness import freshness_of
+from headwater.registries.manifest.settings import parse_settings
 from headwater.registry import Capabilities, Kind
 from headwater.store import KeyExistsError, KeyNotFoundError, PutMode, Store
+from headwater.tables.layout import VERSIONS, manifest_name
 
 
 class ListingRegistry:
@@ -88,12 +93,27 @@ class ListingRegistry:
 
     def place(self, id: ObjectId, hash: str) -> str:
         folder = id.name + self._suffix
-        if folder in RESERVED_NAMES:
+        if is_reserved(folder):
             raise InvalidInputError(f"The name {id.name!r} cannot be used: that folder belongs to the catalog itself.")
         if len(folder.encode()) > MAX_FOLDER_BYTES:
             most = MAX_FOLDER_BYTES - len(self._suffix)
             raise InvalidInputError(f"A table name has at most {most} bytes where its folder is named after it.")
         return folder
+
+    def check_writable(self) -> None:
+        """A table whose versions are records of a manifest is not written without it: that would be discarded."""
+        newest = freshness_of(self.store).newest()
+        if newest is None:
+            return
+        try:
+            manifest = parse_manifest(self.store.get(f"{MANIFEST}/{VERSIONS}/{manifest_name(*newest)}"))
+        except (KeyNotFoundError, ValueError):
+            return
+        if parse_settings(manifest.metadata).manages_versions:
+            raise InvalidInputError(
+                "This catalog manages the versions of its tables: what is written without its manifest would be "
+                "discarded. Open it without manifest_enabled=false."
+            )
 
     def commit(self, changes: Sequence[Change]) -> None:
         """One change of a folder. (A V1 catalog has nothing that could make several of them atomic.)"""
@@ -104,7 +124,7 @@ class ListingRegistry:
         """Names of folders that may be tables, sorted by bytes; with a limit the first come without sorting all."""
         folders = folder_names(self.store)
         if self.early:
-            found = [name for name in folders if name not in RESERVED_NAMES]
+            found = [name for name in folders if not is_reserved(name)]
         else:  # no reserved name has the suffix
             found = [name[: -len(TABLE_SUFFIX)] for name in folders if name.endswith(TABLE_SUFFIX)]
         if after:
@@ -118,7 +138,7 @@ class ListingRegistry:
 
     def is_table(self, name: str) -> bool:
         folder = name + self._suffix
-        if not name or folder in RESERVED_NAMES or not _is_folder_name(folder):
+        if not name or is_reserved(folder) or not _is_folder_name(folder):
             return False
         if is_table_folder(self.store, folder):
             return True

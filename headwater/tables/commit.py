@@ -13,7 +13,7 @@ and two commits at once then overwrite each other (seen in our tests).
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import lance
@@ -21,8 +21,10 @@ import pyarrow as pa
 from lance.fragment import FragmentMetadata
 from lance_namespace import LanceNamespace
 
-from headwater.errors import CommitStateUnknownError, ConcurrentModificationError, LanceNamespaceError
+from headwater.errors import ConcurrentModificationError
+from headwater.tables.exact import OneCommit, asking, commit_exactly
 from headwater.tables.handle import TableHandle
+from headwater.tables.translate import translating
 
 STREAM = "headwater.stream"
 BATCH = "headwater.batch"
@@ -90,77 +92,26 @@ class Committer:
         create: bool = False,
         properties: Mapping[str, str] | None = None,
     ) -> int:
-        guard = _Pin(table, (read_version or 0) + 1 if pinned else None)
         transaction = lance.Transaction(read_version or 0, operation, transaction_properties=dict(properties or {}))
-        options: dict[str, Any] = {"storage_options": table.storage_options or None}
-        if create:
-            options |= {"enable_stable_row_ids": True, "enable_v2_manifest_paths": True}
-        if table.managed or (pinned and not create):
-            options |= {
-                "namespace_client": _PinnedClient(self._client, guard),
-                "table_id": list(table.id.names),
-                "namespace_client_managed_versioning": True,
-            }
-        return guard.run(lambda: lance.LanceDataset.commit(table.uri, transaction, **options).version)
-
-
-class _Pin:
-    """Refuses any version but the expected one, and tells that refusal from other failures."""
-
-    def __init__(self, table: TableHandle, expected: int | None) -> None:
-        self._table = table
-        self._expected = expected
-        self._refused = False
-
-    def check(self, version: int) -> None:
-        if self._expected is not None and version != self._expected:
-            self._refused = True
-            raise self._conflict()
-
-    def run(self, commit: Callable[[], int]) -> int:
+        expected = (read_version or 0) + 1 if pinned else None
+        options: dict[str, Any] = {"enable_stable_row_ids": True, "enable_v2_manifest_paths": True} if create else {}
         try:
-            return int(commit())
-        except (OSError, ValueError, RuntimeError, LanceNamespaceError) as error:
-            if self._refused or "conflict" in str(error).lower():
-                raise self._conflict() from None
-            if "is unknown" in str(error):
-                raise CommitStateUnknownError(
-                    f"The commit to the table {self._table.name!r} was not answered: it may have landed. Look at the "
-                    "table's newest version before running the statement again."
-                ) from None
-            raise
-
-    def _conflict(self) -> ConcurrentModificationError:
-        read = f" after version {self._expected - 1} was read" if self._expected else ""
-        return ConcurrentModificationError(
-            f"The table {self._table.name!r} was changed by another writer{read}. "
-            "Nothing was written by this statement; run it again."
-        )
+            if table.managed or (pinned and not create):
+                once = OneCommit(table, expected, asking(self._client, table), self._client)
+                return int(commit_exactly(once, table, table.uri, transaction, **options).version)
+            options["storage_options"] = table.storage_options or None
+            with translating(table, "commit to"):
+                return int(lance.LanceDataset.commit(table.uri, transaction, **options).version)
+        except ConcurrentModificationError:
+            raise _conflict(table, expected) from None
 
 
-class _PinnedClient(LanceNamespace):
-    """The catalog as a pinned commit may use it: only the expected version can be created."""
-
-    def __init__(self, client: LanceNamespace, pin: _Pin) -> None:
-        self._client = client
-        self._pin = pin
-
-    def namespace_id(self) -> str:
-        return str(self._client.namespace_id())
-
-    def create_table_version(self, request: Any) -> Any:
-        asked = request if isinstance(request, dict) else request.model_dump()
-        self._pin.check(int(asked["version"]))
-        return self._client.create_table_version(request)
-
-    def list_table_versions(self, request: Any) -> Any:
-        return self._client.list_table_versions(request)
-
-    def describe_table_version(self, request: Any) -> Any:
-        return self._client.describe_table_version(request)
-
-    def describe_table(self, request: Any) -> Any:
-        return self._client.describe_table(request)
+def _conflict(table: TableHandle, expected: int | None) -> ConcurrentModificationError:
+    read = f" after version {expected - 1} was read" if expected else ""
+    return ConcurrentModificationError(
+        f"The table {table.name!r} was changed by another writer{read}. "
+        "Nothing was written by this statement; run it again."
+    )
 
 
 def _fragments(found: list[dict[str, Any]]) -> list[FragmentMetadata]:

@@ -16,6 +16,7 @@ from headwater.errors import (
     TableVersionNotFoundError,
 )
 from headwater.names import ObjectId
+from headwater.tables.bases import outside
 from headwater.tables.refs import branch_of, check_version
 from headwater.tables.translate import named_error, translating
 
@@ -66,9 +67,20 @@ class TableHandle:
             check_version(self.id, wanted)
         with translating(self, "open", otherwise=InvalidTableStateError):
             try:
-                return self._open(wanted, branch)
+                dataset = self._open(wanted, branch)
             except Exception as error:
                 raise self._not_opened(error, wanted, branch) from None
+            return self._checked(dataset)
+
+    def _checked(self, dataset: lance.LanceDataset) -> lance.LanceDataset:
+        """Error 19 for a version whose files are elsewhere: it would make us read another's table for the caller."""
+        elsewhere = outside((base.path for base in dataset.base_paths().values()), self.uri)
+        if elsewhere is not None:
+            raise InvalidTableStateError(
+                f"Table {self.id} is a shallow clone: its files are outside its own folder, and are not read there. "
+                "Make a copy of its rows instead."
+            )
+        return dataset
 
     def _open(self, version: int | str | None, branch: str | None) -> lance.LanceDataset:
         if self.client is None and branch is None:

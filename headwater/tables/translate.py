@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from lance.commit import CommitConflictError
 
 from headwater.errors import (
+    CommitStateUnknownError,
     ConcurrentModificationError,
     InternalError,
     InvalidInputError,
@@ -42,7 +43,23 @@ if TYPE_CHECKING:
 
 MAX_MESSAGE_CHARS = 600
 
+UNKNOWN = re.compile(
+    r"may have landed|may still be made|its outcome is not recorded|"
+    r"Commit result for version \d+ is unknown"
+)
+"""What every CommitStateUnknownError says, also when it comes out of a server as another error; and pylance's own."""
+UNANSWERED = re.compile(
+    r"Failed to execute request(?!.*(?:ConnectError|ConnectionRefused))|[Tt]imed out|RemoteDisconnected|"
+    r"Connection (?:aborted|reset)|502 Bad Gateway|504 Gateway",
+    re.DOTALL,
+)
+"""A request that was perhaps carried out: it was sent, and no answer came."""
+
 Kind = type[LanceNamespaceError]
+
+
+class HoldsDataError(InvalidTableStateError):
+    """There is a table already at the location of one to be created."""
 
 
 class NoDataError(InvalidTableStateError):
@@ -82,7 +99,8 @@ RULES: tuple[tuple[re.Pattern[str], Kind], ...] = tuple(
         (r"Not supported|not yet supported|not implemented|only support a single column|"
          r"This feature is not implemented", UnsupportedOperationError),
         (r"Dataset at path \S+ was not found|Not found: ", NoDataError),
-        (r"Dataset already exists|file size is too small|Invalid range|"
+        (r"Dataset already exists", HoldsDataError),
+        (r"file size is too small|Invalid range|"
          r"Not a directory|[Cc]orrupt|[Mm]agic|DecodeError|failed to decode", InvalidTableStateError),
         (r"LanceError\((?:IO|Internal)\)|Encountered internal error", InternalError),
         (r"LanceError\(Index\)", InvalidInputError),
@@ -97,6 +115,7 @@ INVALID = re.compile(
 )
 SOURCE_LINE = re.compile(r"(?:, )?(?:location: )?\S*\.rs:\d+:\d+")
 DUMP = re.compile(r":?\s*Schema \{.*", re.DOTALL)
+FOLDERS = re.compile(r"(?<!\S)/\S*/")
 BACKTRACE = re.compile(r", location: Location \{.*", re.DOTALL)
 
 
@@ -123,12 +142,23 @@ def named_error(
 ) -> LanceNamespaceError:
     """The named error of one that pylance raised."""
     kind = kind_of(error, otherwise)
+    if kind is CommitStateUnknownError:
+        return fate_unknown(table)
     return kind(f"Could not {doing} table {table.id}: {clean(table, message_of(error))}")
+
+
+def fate_unknown(table: TableHandle) -> CommitStateUnknownError:
+    return CommitStateUnknownError(
+        f"The commit to table {table.id} was not answered: it may have landed. Look at its newest version before "
+        "repeating it."
+    )
 
 
 def kind_of(error: BaseException, otherwise: Kind | None = None) -> Kind:
     """Which error of the table this is."""
     text = message_of(error)
+    if UNKNOWN.search(text):
+        return CommitStateUnknownError
     if isinstance(error, CommitConflictError):
         return ConcurrentModificationError
     for pattern, kind in RULES:
@@ -150,6 +180,12 @@ def _kind_by_type(error: BaseException) -> Kind:
 def message_of(error: BaseException) -> str:
     """The text of an error, also of one that was raised with several arguments."""
     return " ".join(str(part) for part in error.args) or type(error).__name__
+
+
+def first_line(error: BaseException) -> str:
+    """What an error says first, without folders and source lines."""
+    lines = message_of(error).splitlines() or ["no reason given"]
+    return FOLDERS.sub("", lines[0].split(", /")[0])[:200]
 
 
 def clean(table: TableHandle, text: str) -> str:
@@ -175,6 +211,12 @@ def _paths(uri: str) -> list[tuple[str, str]]:
     if "/" in parent:
         pairs += [("/" + parent, "<catalog>"), (parent, "<catalog>")]
     return [(found, shown) for found, shown in pairs if found]
+
+
+def is_unanswered(error: BaseException) -> bool:
+    """Whether a request that failed so may have been carried out all the same."""
+    text = message_of(error)
+    return isinstance(error, CommitStateUnknownError) or bool(UNKNOWN.search(text) or UNANSWERED.search(text))
 
 
 def is_unshown_rewrite(error: TypeError) -> bool:

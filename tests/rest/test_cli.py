@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 
+from headwater import Catalog
 from headwater.cli import main
 from headwater.cli.main import build_parser
 from headwater.cli.output import plain
@@ -108,6 +109,27 @@ def test_rows_are_written_and_read(filled: Cli, people: str, tmp_path: Path) -> 
     head = filled("head", "prod.users", "--column", "name", "--limit", "1")[1].splitlines()
     assert (head[0], len(head)) == ("name", 2)
     assert "Lance" in filled("explain", "prod.users")[1]
+
+
+def test_a_csv_file_is_read_in_the_types_of_the_table_it_goes_to(cli: Cli, tmp_path: Path) -> None:
+    typed = pa.table(
+        {
+            "id": pa.array([1], pa.int32()),
+            "zip": ["00501"],
+            "at": pa.array([0], pa.timestamp("us", tz="UTC")),
+            "price": pa.array([1], pa.decimal128(10, 2)),
+        }
+    )
+    pyarrow.parquet.write_table(typed, tmp_path / "rows.parquet")
+    (tmp_path / "more.csv").write_text("id,zip,at,price\n2,00502,2026-01-02T03:04:05Z,2.50\n")
+    (tmp_path / "bad.csv").write_text("id,zip\n3,1\nthree,1\n")
+    assert cli("create", "typed", str(tmp_path / "rows.parquet"))[0] == 0
+    assert cli("insert", "typed", str(tmp_path / "more.csv"))[0] == 0
+    found = Catalog(cli.root)["typed"].to_arrow().to_pylist()[1]
+    assert (found["id"], found["zip"], str(found["price"]), found["at"].hour) == (2, "00502", "2.50", 3)
+    status, _, err = cli("insert", "typed", str(tmp_path / "bad.csv"))
+    assert status == 5
+    assert "three" in err
 
 
 def test_files_of_every_kind_are_taken(cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -237,6 +259,18 @@ def test_keys_are_made_listed_and_revoked(root: str, capsys: pytest.CaptureFixtu
     listed = json.loads(capsys.readouterr().out)
     assert [(key["role"], key["scope"], key["state"]) for key in listed] == [("writer", "prod.raw", "valid")]
     assert out.strip().rsplit("_", 1)[1] not in json.dumps(listed)
+    assert main(["token", "change", root, listed[0]["id"], "--role", "viewer,drop", "--scope", "dev"]) == 0
+    assert "viewer,drop" in capsys.readouterr().out
+    for scope in (".", ""):
+        assert main(["token", "change", root, listed[0]["id"], "--scope", scope]) == 5
+    assert main(["role", "set", root, "analyst", "describe,select"]) == 0
+    assert main(["token", "change", root, listed[0]["id"], "--role", "analyst"]) == 0
+    capsys.readouterr()
+    assert main(["role", "list", root, "--json"]) == 0
+    assert {"role": "analyst", "permissions": "describe,select"} in json.loads(capsys.readouterr().out)
+    assert main(["role", "remove", root, "analyst"]) == 0
+    assert main(["role", "remove", root, "analyst"]) == 3
+    assert main(["role", "set", root, "reader", "admin"]) == 5
     assert main(["token", "revoke", root, listed[0]["id"]]) == 0
     capsys.readouterr()
     main(["token", "list", root])

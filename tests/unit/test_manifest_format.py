@@ -16,10 +16,10 @@ from lance.namespace import DirectoryNamespace as PylanceNamespace
 from headwater import DirectoryNamespace
 from headwater.errors import InternalError
 from headwater.protobuf import number, numbers, packed, pair, pairs, parse, text, varint
-from headwater.registries.layout import manifest_name
 from headwater.registries.manifest import table as manifest_table
 from headwater.registries.manifest.format import Manifest, live_rows, parse_manifest
 from headwater.registries.manifest.snapshot import CHANGES
+from headwater.tables.layout import manifest_name
 
 OURS = {"dir_listing_enabled": "false"}
 

@@ -11,7 +11,7 @@ import lance
 import pyarrow as pa
 
 from headwater.namespace.directory import DirectoryNamespace
-from headwater.registries.layout import manifest_name
+from headwater.tables.layout import manifest_name
 
 KINDS: dict[str, dict[str, str]] = {
     "V1": {"manifest_enabled": "false"},

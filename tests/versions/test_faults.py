@@ -15,8 +15,8 @@ from headwater.errors import ConcurrentModificationError, LanceNamespaceError
 from headwater.model import Version
 from headwater.names import ObjectId
 from headwater.namespace.directory import DirectoryNamespace
-from headwater.registries.layout import manifest_name
 from headwater.store import Crash, CrashesAtStore
+from headwater.tables.layout import manifest_name
 from tests.versions.dying import STEPS
 from tests.versions.samples import MANAGED, append, make, numbers, open_kind, opened, stage
 

@@ -21,7 +21,7 @@ from headwater.names import ObjectId
 from headwater.namespace.directory import DirectoryNamespace
 from headwater.namespace.versions.freeing import free_files
 from headwater.namespace.versions.ranges import DAY_MS, KeepPolicy, choose_outdated
-from headwater.registries.layout import manifest_name
+from headwater.tables.layout import manifest_name
 from tests.versions.samples import (
     KINDS,
     append,

@@ -19,8 +19,8 @@ from headwater.errors import (
     UnsupportedOperationError,
 )
 from headwater.namespace.directory import DirectoryNamespace
-from headwater.registries.layout import manifest_name
 from headwater.registries.manifest.settings import READER_FLAGS, WRITER_FLAGS
+from headwater.tables.layout import manifest_name
 from tests.versions.samples import MANAGED, append, folder_of, make, numbers, open_kind, opened, rows, stage, stream
 
 

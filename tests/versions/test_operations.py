@@ -15,8 +15,8 @@ from headwater.errors import (
     TableVersionNotFoundError,
 )
 from headwater.namespace.directory import DirectoryNamespace
-from headwater.registries.layout import manifest_name
 from headwater.store import CountingStore
+from headwater.tables.layout import manifest_name
 from tests.versions.samples import KINDS, MANAGED, files, folder_of, make, numbers, open_kind, opened, stage
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from headwater.errors import InvalidInputError
 from headwater.namespace.directory import DirectoryNamespace
-from headwater.registries.layout import manifest_name
+from headwater.tables.layout import manifest_name
 from tests.versions.samples import KINDS, MANAGED, files, folder_of, make, manifest_bytes, open_kind, stage
 
 

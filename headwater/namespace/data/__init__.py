@@ -44,21 +44,19 @@ from headwater.namespace.data.transactions import (
     describe_transaction,
 )
 from headwater.namespace.data.write import (
-    Written,
     delete_from_table,
     insert_into_table,
+    insert_mode,
     insert_reader,
     merge_insert_into_table,
     merge_insert_reader,
     update_table,
-    write_new,
 )
 from headwater.tables import arrow
 from headwater.tables.translate import translating
 
 __all__ = [
     "DataFacts",
-    "Written",
     "alter_table_add_columns",
     "alter_table_alter_columns",
     "alter_table_backfill_columns",
@@ -82,6 +80,7 @@ __all__ = [
     "get_table_stats",
     "get_table_tag_version",
     "insert_into_table",
+    "insert_mode",
     "insert_reader",
     "list_table_branches",
     "list_table_indices",
@@ -98,5 +97,4 @@ __all__ = [
     "update_table",
     "update_table_schema_metadata",
     "update_table_tag",
-    "write_new",
 ]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from datetime import timedelta
 
 import lance
@@ -19,51 +18,19 @@ from lance_namespace import (
     UpdateTableResponse,
 )
 
-from headwater.errors import InvalidInputError, TableAlreadyExistsError
-from headwater.names import ObjectId
+from headwater.errors import InvalidInputError
 from headwater.tables.arrow import Body, Counted, check_schema, read_stream
 from headwater.tables.fields import format_path, parse_path, require_field
+from headwater.tables.fitting import fit, fit_new
 from headwater.tables.handle import TableHandle
 from headwater.tables.sql import check_sql
 from headwater.tables.transactions import transaction_id
 from headwater.tables.translate import translating
+from headwater.types import written_schema
 
 MAX_TIMEOUT = timedelta(hours=24)
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h)?")
 _UNITS = {"ms": 0.001, "s": 1.0, None: 1.0, "m": 60.0, "h": 3600.0}
-
-
-@dataclass(frozen=True)
-class Written:
-    """What the creation of a table left: its version, the rows in it and the transaction that made it."""
-
-    version: int
-    rows: int
-    transaction_id: str | None
-
-
-def write_new(
-    uri: str,
-    storage_options: dict[str, str] | None,
-    reader: pa.RecordBatchReader,
-    mode: str = "create",
-    id: ObjectId | None = None,
-) -> Written:
-    """CreateTable's data: a dataset at `uri`, also of a stream without any batch.
-
-    Mode `create` raises TableAlreadyExists (5) when the place holds a dataset; `overwrite` adds a version.
-    """
-    table = TableHandle(id or ObjectId((uri.rstrip("/").rpartition("/")[2],)), uri, storage_options or {})
-    check_schema(reader.schema)
-    counted = Counted(reader)
-    with translating(table, "create"):
-        try:
-            dataset = lance.write_dataset(counted.reader, uri, mode=mode, storage_options=storage_options or None)
-        except OSError as error:
-            if "Dataset already exists" in str(error):
-                raise TableAlreadyExistsError(f"Table {table.id} already has data.") from None
-            raise
-        return Written(dataset.version, counted.rows, transaction_id(dataset))
 
 
 def insert_into_table(table: TableHandle, request: InsertIntoTableRequest, body: Body) -> InsertIntoTableResponse:
@@ -78,9 +45,10 @@ def insert_reader(
     """InsertIntoTable of batches as they come: the commit is made after the last one."""
     mode = insert_mode(request)
     check_schema(reader.schema)
-    counted = Counted(reader)
     dataset = table.open(branch=request.branch)
-    with translating(table, "insert into"):
+    fitted = fit(reader, written_schema(dataset.schema)) if mode == "append" else fit_new(reader)
+    counted = Counted(fitted)
+    with translating(table, "insert into"), counted.raising():
         dataset.insert(counted.reader, mode=mode)
         return InsertIntoTableResponse(
             transaction_id=transaction_id(dataset), num_inserted_rows=counted.rows, version=dataset.version
@@ -110,11 +78,12 @@ def merge_insert_reader(
     check_schema(reader.schema)
     dataset = table.open(branch=request.branch)
     on = [_merge_key(dataset.schema, reader.schema, path) for path in merge_paths(request)]
-    with translating(table, "merge into"):
+    counted = Counted(fit(reader, written_schema(dataset.schema)))
+    with translating(table, "merge into"), counted.raising():
         builder = _merge_builder(dataset, request, on)
         if timeout is not None:
             builder = builder.retry_timeout(timeout)
-        done = builder.execute(reader)
+        done = builder.execute(counted.reader)
         return MergeInsertIntoTableResponse(
             transaction_id=transaction_id(dataset),
             num_updated_rows=done["num_updated_rows"],

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from headwater.namespace.versions.contents import read_contents
 from headwater.namespace.versions.paths import Place, staged_version
 from headwater.namespace.versions.refs import branch_names
-from headwater.registries.layout import VERSIONS, manifest_version
 from headwater.store import Store
+from headwater.tables.layout import VERSIONS, manifest_version
 
 
 def free_files(store: Store, place: Place, removed: Sequence[bytes]) -> tuple[int, int]:

@@ -18,7 +18,8 @@ from headwater.namespace.versions.paths import Place, is_staged, staged_version
 from headwater.namespace.versions.ranges import KeepPolicy, check_policy, choose_outdated
 from headwater.namespace.versions.refs import read_refs
 from headwater.registries.folders import folder_status
-from headwater.registries.layout import RESERVED_NAMES, TRASH, UNRECORDED, VERSIONS
+from headwater.registries.layout import TRASH, UNRECORDED, is_reserved
+from headwater.tables.layout import VERSIONS
 
 MAX_ROWS_PER_COMMIT = 100_000
 
@@ -85,6 +86,7 @@ class Maintenance:
         A version that a tag or a branch stands on stays. A file goes only if a removed version named it and none that
         is left does, so what a writer is about to commit is never touched.
         """
+        self.versions.registry.check_writable()
         place = self.versions.place(table)
         keeper = self.versions.keeper(place)
         found = list(keeper.page(place, None, None, descending=False))
@@ -188,7 +190,7 @@ class Maintenance:
         """Folders of the root with versions in them that no table of the catalog is at."""
         listed = {item.location for item in self._listed()}
         for folder in self.store.children("").folders:
-            if folder in RESERVED_NAMES or folder in used | listed or any(one.startswith(f"{folder}/") for one in used):
+            if is_reserved(folder) or folder in used | listed or any(one.startswith(f"{folder}/") for one in used):
                 continue
             status = folder_status(self.store, folder)
             if status.versions and not status.deregistered:

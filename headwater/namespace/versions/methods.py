@@ -11,6 +11,7 @@ from lance_namespace import LanceNamespace
 from headwater.errors import InvalidInputError
 from headwater.model import Table
 from headwater.names import ObjectId
+from headwater.namespace.locations import is_place
 from headwater.namespace.operations import Operations
 from headwater.namespace.requests import check_properties, parse_request
 from headwater.namespace.versions.batch import (
@@ -156,13 +157,16 @@ class VersionMethods(LanceNamespace):
         said = keep_versions is not None or keep_days is not None
         policy = keep_policy(keep_versions, keep_days if said else KEEP_DAYS, grace_seconds)
         table = self.operations.find_table(self._id(id))
+        self.versions.registry.check_writable()
         removed, added = optimize(self.handle(table))
         return Optimized(removed, added, self.maintenance.clean_up(table, policy))
 
     def settle(self, id: ObjectId) -> None:
         """Give every version of a managed table its final manifest, before the catalog lets go of the table."""
         table = self.versions.registry.find([id]).get(id)
-        if self.versions.managed is not None and isinstance(table, Table) and self.versions.registry.manages(id):
+        managed = self.versions.managed is not None and self.versions.registry.manages(id)
+        if managed and isinstance(table, Table) and is_place(table.location):
+            assert self.versions.managed is not None
             self.versions.managed.settle(self.versions.place(table))
 
     def handle(self, table: Table) -> TableHandle:

@@ -19,6 +19,7 @@ from headwater.errors import (
     UnsupportedOperationError,
 )
 from headwater.model import Change, Remove, Table, Version
+from headwater.namespace.locations import require_place, table_uri
 from headwater.namespace.versions.contents import committed_ms
 from headwater.namespace.versions.managed import ManagedVersions, Staged, taken
 from headwater.namespace.versions.paths import (
@@ -77,6 +78,7 @@ class TableVersions:
         self.managed = ManagedVersions(records, store) if records is not None else None
 
     def place(self, table: Table, branch: str | None = None) -> Place:
+        require_place(table)
         return Place(table, self.root_uri, None if branch in (None, "", MAIN) else check_branch(branch))
 
     def keeper(self, place: Place) -> ManagedVersions | StorageVersions:
@@ -113,6 +115,7 @@ class TableVersions:
 
     def create(self, table: Table, asked: NewVersion, branch: str | None) -> Found:
         """CreateTableVersion: put if not exists. Errors 13 (the manifest), 14 (the version exists)."""
+        self.registry.check_writable()
         place = self.place(table, branch)
         keeper = self.keeper(place)
         repeated = self._repeated(place, keeper, asked)
@@ -123,7 +126,8 @@ class TableVersions:
             if asked.version > keeper.newest(place) + 1:
                 keeper.set_aside(place)
             with self.turns.creating(table.location):
-                self._commit(keeper, keeper.changes([staged]), place, asked.version)
+                with keeper.keeping(staged):
+                    self._commit(keeper, keeper.changes([staged]), place, asked.version)
                 return Found(place, keeper.finish([staged])[0])
         return Found(place, self._put(keeper, staged))
 
@@ -133,6 +137,7 @@ class TableVersions:
 
     def delete(self, table: Table, ranges: Sequence[Range], branch: str | None, ignore_missing: bool) -> int:
         """BatchDeleteTableVersions: the records first, then the manifests; never data files. Errors 11, 13, 14."""
+        self.registry.check_writable()
         place = self.place(table, branch)
         if isinstance(self.keeper(place), ManagedVersions):
             gone = self.records_of(place, ranges, ignore_missing)
@@ -200,7 +205,7 @@ class TableVersions:
         if not same_etag(asked.e_tag, entry.etag):
             raise InvalidInputError("The manifest is not the one with that e_tag: it was written again since.")
         data = self.store.get(place.key(path))
-        check_manifest(data, asked.manifest_path)
+        check_manifest(data, asked.manifest_path, table_uri(self.root_uri, place.table.location))
         id = place.table.id.child(str(asked.version))
         time = committed_ms(data) or self.clock.now_ms()
         version = Version(id, path, len(data), entry.etag, scheme, time, dict(asked.metadata))

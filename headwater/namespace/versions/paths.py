@@ -13,8 +13,9 @@ from urllib.parse import quote, urlsplit
 
 from headwater.errors import InvalidInputError
 from headwater.model import Table
-from headwater.registries.layout import VERSIONS, manifest_name, manifest_version
 from headwater.store import Store
+from headwater.tables.bases import bases_of, message_of, outside
+from headwater.tables.layout import VERSIONS, manifest_name, manifest_version
 
 SCHEMES = ("V1", "V2")
 _STAGED = re.compile(r"^(\d+\.manifest)-[0-9A-Za-z-]{1,64}$", re.ASCII)
@@ -92,15 +93,22 @@ def staged_version(name: str) -> int | None:
     return found[0] if found else None
 
 
-def check_manifest(data: bytes, given: str) -> None:
-    """The bytes are a Lance manifest: the footer is there, and points at a message that fills the file up to it."""
-    if len(data) > _FOOTER and data.endswith(_MAGIC):
-        start = int.from_bytes(data[-_FOOTER : -_FOOTER + 8], "little")
-        if start + 4 <= len(data) - _FOOTER:
-            length = int.from_bytes(data[start : start + 4], "little")
-            if start + 4 + length == len(data) - _FOOTER:
-                return
-    raise _refused(given, "it is no Lance manifest")
+def check_manifest(data: bytes, given: str, table_uri: str) -> None:
+    """The bytes are a Lance manifest, footer and message, and all the files it names are in the table's own folder."""
+    if len(data) <= _FOOTER or not data.endswith(_MAGIC) or _end(data) != len(data) - _FOOTER:
+        raise _refused(given, "it is no Lance manifest")
+    try:
+        elsewhere = outside(bases_of(message_of(data)), table_uri)
+    except ValueError:
+        raise _refused(given, "it is no Lance manifest") from None
+    if elsewhere is not None:
+        raise _refused(given, f"its base path {elsewhere[:200]!r} is outside the table")
+
+
+def _end(data: bytes) -> int:
+    """Where the message ends that the footer points at."""
+    start = int.from_bytes(data[-_FOOTER : -_FOOTER + 8], "little")
+    return start + 4 + int.from_bytes(data[start : start + 4], "little")
 
 
 def check_inside(store: Store, place: Place, manifest_path: str, given: str) -> None:

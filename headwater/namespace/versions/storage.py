@@ -14,8 +14,8 @@ from headwater.errors import LanceNamespaceError
 from headwater.model import Version
 from headwater.namespace.versions.contents import committed_ms
 from headwater.namespace.versions.paths import SCHEMES, Place
-from headwater.registries.layout import VERSION_HINT, manifest_version
 from headwater.store import Entry, KeyNotFoundError, Store, create
+from headwater.tables.layout import VERSION_HINT, manifest_version
 
 PROBES = 64
 """So many names are tried one by one before the folder is listed after all."""

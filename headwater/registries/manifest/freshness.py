@@ -7,8 +7,9 @@ from collections.abc import Iterable
 from typing import Protocol
 
 from headwater.errors import CorruptFileError
-from headwater.registries.layout import MANIFEST, VERSIONS, manifest_name, manifest_version
+from headwater.registries.layout import MANIFEST
 from headwater.store import Store
+from headwater.tables.layout import VERSIONS, manifest_name, manifest_version
 
 
 class Freshness(Protocol):

@@ -6,8 +6,8 @@ committed to by writing the manifest here; any other by pylance, through `commit
 
 from __future__ import annotations
 
+import contextlib
 import os
-import re
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -15,11 +15,13 @@ from datetime import timedelta
 
 import lance
 from lance.file import LanceFileWriter
-from lance.fragment import FragmentMetadata, LanceFragment
+from lance.fragment import FragmentMetadata, LanceFragment, write_fragments
 
 from headwater.clock import Clock
 from headwater.errors import ConcurrentModificationError, CorruptFileError, InternalError
-from headwater.registries.layout import MANIFEST, VERSIONS, manifest_name
+from headwater.names import ObjectId
+from headwater.registries.folders import has_version
+from headwater.registries.layout import MANIFEST
 from headwater.registries.manifest.format import DataFile, Manifest, parse_manifest
 from headwater.registries.manifest.rows import SCHEMA, Codec, Row
 from headwater.registries.manifest.settings import MANAGED, parse_settings
@@ -36,14 +38,16 @@ from headwater.registries.manifest.snapshot import (
     plan_commit,
 )
 from headwater.registries.manifest.threads import on_own_thread
-from headwater.registries.slot import commit_exactly, data_keys
 from headwater.store import KeyNotFoundError, Store, create, probe, write_with
+from headwater.tables.exact import OneCommit, claiming, commit_exactly, data_keys
+from headwater.tables.handle import TableHandle
+from headwater.tables.layout import VERSIONS, manifest_name
+from headwater.tables.translate import first_line
 
 FILE_FORMAT = "2.2"
 KEPT_VERSIONS = 64
 FOLLOWED_VERSIONS = 16
 """Who is further behind than this loads the table anew."""
-_FOLDERS = re.compile(r"(?<!\S)/\S*/")
 
 
 class ManifestTable:
@@ -54,23 +58,35 @@ class ManifestTable:
         self.uri = uri
         self.storage_options = storage_options
         self.clock = clock
+        self._handle = TableHandle(ObjectId((MANIFEST,)), uri, storage_options)
         self._layouts: dict[bytes, DataFile] = {}
 
     @on_own_thread
     def create(self) -> None:
-        """Make the empty table, on a store that has shown it can exclude a second writer."""
+        """Make the empty table, on a store that has shown it can exclude a second writer.
+
+        As version 1 or not at all: another kind of writer may be making the table, with columns of its own and rows.
+        """
         probe(self.store, self.clock)
         try:
-            lance.write_dataset(
+            empty = write_fragments(
                 SCHEMA.empty_table(),
                 self.uri,
+                schema=SCHEMA,
                 mode="create",
+                return_transaction=True,
                 data_storage_version=FILE_FORMAT,
                 storage_options=self.storage_options or None,
-            )
-        except (OSError, ValueError) as error:
-            if "already exists" not in str(error) and "onflict" not in str(error):
-                raise _not_written(error) from None
+            ).operation
+            operation = lance.LanceOperation.Overwrite(empty.new_schema, empty.fragments)
+        except (OSError, ValueError, RuntimeError) as error:
+            if has_version(self.store, MANIFEST):
+                return
+            raise _not_written(error) from None
+        with contextlib.suppress(ConcurrentModificationError):
+            once = OneCommit(self._handle, 1, claiming(self.store, self._handle, MANIFEST, ()))
+            transaction, exists = lance.Transaction(0, operation), lambda: has_version(self.store, MANIFEST)
+            commit_exactly(once, self._handle, self.uri, transaction, exists, max_retries=0)
 
     @on_own_thread
     def manage_versions(self) -> None:
@@ -192,7 +208,9 @@ class ManifestTable:
         keys = [*data_keys(MANIFEST, new), *_deletion_keys(updated)]
         transaction = lance.Transaction(base.version, operation, transaction_properties=dict(note))
         try:
-            commit_exactly(self.store, MANIFEST, dataset, transaction, keys, self.storage_options or None)
+            take = claiming(self.store, self._handle, MANIFEST, keys)
+            once = OneCommit(self._handle, base.version + 1, take)
+            commit_exactly(once, self._handle, dataset, transaction, max_retries=0)
         except ConcurrentModificationError:
             for key in keys:
                 self.store.delete(key)
@@ -272,13 +290,8 @@ def _deletion_keys(updated: Sequence[FragmentMetadata]) -> list[str]:
 
 
 def _damaged(error: BaseException) -> CorruptFileError:
-    return CorruptFileError(MANIFEST, f"it cannot be read as a Lance table ({_reason(error)})")
+    return CorruptFileError(MANIFEST, f"it cannot be read as a Lance table ({first_line(error)})")
 
 
 def _not_written(error: BaseException) -> InternalError:
-    return InternalError(f"The storage failed at {MANIFEST!r}, and nothing was committed: {_reason(error)}.")
-
-
-def _reason(error: BaseException) -> str:
-    lines = str(error).splitlines() or ["no reason given"]
-    return _FOLDERS.sub("", lines[0].split(", /")[0])[:200]
+    return InternalError(f"The storage failed at {MANIFEST!r}, and nothing was committed: {first_line(error)}.")

@@ -1,0 +1,301 @@
+"""What a transaction does inside a table: its versions, streams and partitions, and the deltas in them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import wraps
+from typing import Any, Concatenate, ParamSpec, TypeVar
+
+from headwater.errors import InvalidInputError, TableVersionNotFoundError
+from headwater.metastore import parts
+from headwater.metastore.deltas import DeltaLog, Segments, find_delta, read_deltas
+from headwater.metastore.draft import Appended, Draft, DroppedDelta
+from headwater.metastore.log import Log
+from headwater.metastore.objects import Delta, Deltas, Object, Objects, check_type, data_files, delta_of
+from headwater.metastore.parts import DELTA_FORMAT, find_partition, find_stream, find_version
+from headwater.metastore.records import decode_delta, own_properties
+from headwater.metastore.views import IndexView, Item, Place, part_of, resolve_table
+from headwater.names import object_id
+
+Path = Sequence[str]
+Self = TypeVar("Self", bound="TableEdits")
+Given = ParamSpec("Given")
+Answer = TypeVar("Answer")
+
+
+def locked(method: Callable[Concatenate[Self, Given], Answer]) -> Callable[Concatenate[Self, Given], Answer]:
+    """The index is not folded on by another thread while the method looks at it."""
+
+    @wraps(method)
+    def guarded(self: Self, /, *args: Given.args, **kwargs: Given.kwargs) -> Answer:
+        with self._log.lock:
+            return method(self, *args, **kwargs)
+
+    return guarded
+
+
+class TableEdits:
+    """The half of a transaction that works inside tables. A part is named by the table's path and its id.
+
+    Versions are the newest one, and streams that of format `delta`, unless told otherwise.
+    """
+
+    draft: Draft
+    _log: Log
+
+    def _checked(self) -> Draft:
+        """The draft, if the transaction is open and its snapshot still kept."""
+        raise NotImplementedError
+
+    # Table versions
+
+    @locked
+    def create_table_version(
+        self,
+        path: Path,
+        version: str,
+        properties: Mapping[str, Any] | None = None,
+        formats: Sequence[str] = (DELTA_FORMAT,),
+    ) -> Object:
+        """One more table version, with its streams. Appends and reads go to the newest unless told otherwise."""
+        table = resolve_table(self._checked(), object_id(path))
+        parts.check_parts(version, formats)
+        return self._shown(table, self._create_version(table, version, own_properties(properties), formats))
+
+    @locked
+    def get_table_version(self, path: Path, id: str | None = None) -> Object:
+        """A table version, the newest without an id."""
+        table, item = self._version(path, id)
+        return self._read(table, item)
+
+    @locked
+    def update_table_version(self, path: Path, id: str, properties: Mapping[str, Any]) -> Object:
+        """Replace its properties: afterwards they are exactly these."""
+        return self._update(*self._version(path, id), properties)
+
+    @locked
+    def drop_table_version(self, path: Path, id: str) -> None:
+        """Drop it with all below it. Its id stays taken."""
+        parts.drop_part(self.draft, *self._version(path, id))
+
+    @locked
+    def versions(self, path: Path) -> Objects:
+        table = resolve_table(self._checked(), object_id(path))
+        return self._list(table, table.key)
+
+    # Streams
+
+    @locked
+    def create_stream(self, path: Path, format: str, version: str | None = None, id: str | None = None) -> Object:
+        """One more stream. Its id is the format unless one is chosen, so a version may have several of one format."""
+        table, above = self._version(path, version)
+        return self._shown(
+            table, parts.create_part(self.draft, table, above, "stream", parts.stream_parts(format, id), {})
+        )
+
+    @locked
+    def get_stream(
+        self, path: Path, id: str | None = None, *, format: str = DELTA_FORMAT, version: str | None = None
+    ) -> Object:
+        table, item = self._stream(path, format, version, id)
+        return self._read(table, item)
+
+    @locked
+    def update_stream(
+        self, path: Path, id: str, properties: Mapping[str, Any], *, version: str | None = None
+    ) -> Object:
+        """Replace its properties. Conflicts with who reads or replaces them too; with appends to the stream never."""
+        return self._update(*self._stream(path, DELTA_FORMAT, version, id), properties)
+
+    @locked
+    def drop_stream(self, path: Path, id: str, *, version: str | None = None) -> None:
+        """Drop it with all below it. Its id stays taken."""
+        parts.drop_part(self.draft, *self._stream(path, DELTA_FORMAT, version, id))
+
+    @locked
+    def streams(self, path: Path, version: str | None = None) -> Objects:
+        table, above = self._version(path, version)
+        return self._list(table, above.node.key)
+
+    # Partitions, which appends create
+
+    @locked
+    def get_partition(
+        self, path: Path, id: str, *, format: str = DELTA_FORMAT, version: str | None = None, stream: str | None = None
+    ) -> Object:
+        return self._read(*self._partition(path, id, format, version, stream))
+
+    @locked
+    def update_partition(
+        self,
+        path: Path,
+        id: str,
+        properties: Mapping[str, Any],
+        *,
+        format: str = DELTA_FORMAT,
+        version: str | None = None,
+        stream: str | None = None,
+    ) -> Object:
+        """Replace its properties: afterwards they are exactly these."""
+        return self._update(*self._partition(path, id, format, version, stream), properties)
+
+    @locked
+    def drop_partition(
+        self, path: Path, id: str, *, format: str = DELTA_FORMAT, version: str | None = None, stream: str | None = None
+    ) -> None:
+        """Drop it with its deltas, each of which gets its deleting revision. A later append makes it anew, empty."""
+        table, item = self._partition(path, id, format, version, stream)
+        key = item.revision.parent
+        if any((append.stream, append.partition) == (key, id) for append in self.draft.appends):
+            raise InvalidInputError(f"This transaction appends to the partition {id!r}: drop it in another one.")
+        self.draft.reads.add(f"d{key}")
+        home = item.node.home.rsplit("/", 1)[0]
+        for delta in deltas_of(self._log.segments, self.draft.base, key, 0, id):
+            if not self._is_dropped(key, delta.position):
+                self.draft.dropped_deltas.append(DroppedDelta(key, home, table.path, id, delta.position))
+        parts.drop_part(self.draft, table, item)
+
+    @locked
+    def partitions(
+        self, path: Path, *, format: str = DELTA_FORMAT, version: str | None = None, stream: str | None = None
+    ) -> Objects:
+        table, above = self._stream(path, format, version, stream)
+        return self._list(table, above.node.key)
+
+    # Deltas
+
+    @locked
+    def append_delta(
+        self,
+        path: Path,
+        files: Iterable[Any],
+        type: str = "append",
+        partition: Sequence[Any] | None = None,
+        *,
+        format: str = DELTA_FORMAT,
+        version: str | None = None,
+        properties: Mapping[str, Any] | None = None,
+        position: int | None = None,
+        stream: str | None = None,
+        partition_id: str | None = None,
+    ) -> Appended:
+        """Append to a table's stream. The position is assigned at commit, so appends never conflict with each other;
+        several in one transaction follow each other without a gap. The answer has the position once it is committed.
+
+        `stream` is the id of one of several streams, `partition_id` an id of the caller's own for the partition.
+        With `position` (a stream of format `lance`, whose positions are Lance versions) the delta stands exactly
+        there, or Conflict (14) is raised at commit because that position is taken.
+        """
+        table, item = self._stream(path, format, version, stream)
+        if position is not None and position < 1:
+            raise InvalidInputError(f"A position is 1 or more, not {position}.")
+        values = parts.partition_values(partition)
+        chosen = parts.chosen_partition(partition_id, values)
+        self._check_partition(item, chosen, values)
+        append = Appended(
+            item.node.key,
+            item.node.home,
+            table.path,
+            chosen,
+            values,
+            check_type(type),
+            data_files(files),
+            own_properties(properties),
+            position,
+        )
+        self.draft.appends.append(append)
+        return append
+
+    @locked
+    def drop_delta(
+        self,
+        path: Path,
+        position: int,
+        *,
+        format: str = DELTA_FORMAT,
+        version: str | None = None,
+        stream: str | None = None,
+    ) -> None:
+        """Drop one delta. It stays readable in the past; its files are collected once nothing shows them."""
+        table, item = self._stream(path, format, version, stream)
+        key = item.node.key
+        log = self.draft.base.index.streams.get(key, DeltaLog())
+        self.draft.reads.add(f"x{key}/{position}")
+        found = find_delta(self._log.segments, key, log, position, self.draft.base.at)
+        if found is None or self._is_dropped(key, position):
+            raise TableVersionNotFoundError(f"There is no delta {position} in {object_id(path)}.")
+        self.draft.dropped_deltas.append(DroppedDelta(key, item.node.home, table.path, found.partition, position))
+
+    @locked
+    def deltas(
+        self,
+        path: Path,
+        after: int = 0,
+        *,
+        format: str = DELTA_FORMAT,
+        version: str | None = None,
+        stream: str | None = None,
+        partition_id: str | None = None,
+    ) -> Deltas:
+        """The deltas committed before this transaction began; its own have no position yet."""
+        _, item = self._stream(path, format, version, stream)
+        self.draft.reads.add(f"d{item.node.key}")
+        return deltas_of(self._log.segments, self.draft.base, item.node.key, after, partition_id)
+
+    # Finding
+
+    def _create_version(self, table: Place, version: str, properties: dict[str, Any], formats: Sequence[str]) -> Item:
+        item = parts.create_part(self.draft, table, table.item, "table_version", (version,), properties)
+        for format in formats:
+            parts.create_part(self.draft, table, item, "stream", parts.stream_parts(format), {})
+        return item
+
+    def _version(self, path: Path, version: str | None) -> tuple[Place, Item]:
+        table = resolve_table(self._checked(), object_id(path))
+        return table, find_version(self.draft, table, version)
+
+    def _stream(self, path: Path, format: str, version: str | None, stream: str | None) -> tuple[Place, Item]:
+        table, above = self._version(path, version)
+        return table, find_stream(self.draft, table, above, format, stream)
+
+    def _partition(
+        self, path: Path, id: str, format: str, version: str | None, stream: str | None
+    ) -> tuple[Place, Item]:
+        table, above = self._stream(path, format, version, stream)
+        return table, find_partition(self.draft, table, above, id)
+
+    def _read(self, table: Place, item: Item) -> Object:
+        self.draft.relied_on(item.node.key)
+        return self._shown(table, item)
+
+    def _update(self, table: Place, item: Item, properties: Mapping[str, Any]) -> Object:
+        parts.update_part(self.draft, table, item, own_properties(properties))
+        return self._shown(table, item)
+
+    def _shown(self, table: Place, item: Item) -> Object:
+        return part_of(self.draft, table, item.node.key)
+
+    def _list(self, table: Place, key: str) -> Objects:
+        self.draft.reads.add(f"c{key}")
+        return [part_of(self.draft, table, part) for part in self.draft.parts(key)]
+
+    def _check_partition(self, stream: Item, id: str, values: parts.Values) -> None:
+        own = self.draft.items.get(f"{stream.node.key}/{id}")
+        if own is not None and not own.revision.alive:
+            raise InvalidInputError(f"This transaction drops the partition {id!r}: append to it in another one.")
+        parts.check_values(self.draft, stream, id, values)
+
+    def _is_dropped(self, stream: str, position: int) -> bool:
+        return any(drop.stream == stream and drop.position == position for drop in self.draft.dropped_deltas)
+
+
+def deltas_of(segments: Segments, view: IndexView, stream: str, after: int, partition: str | None) -> Deltas:
+    log = view.index.streams.get(stream)
+    if log is None:
+        return []
+    found: list[Delta] = []
+    for stored in read_deltas(segments, stream, log, after, view.at):
+        body = decode_delta(stream, stored.body)
+        if partition is None or body.partition == partition:
+            found.append(delta_of(body, stored.slot))
+    return found

@@ -1,0 +1,190 @@
+"""One exact commit: make this staged manifest the table's version N, or lose.
+
+pylance's own commit silently rebases over what others committed meanwhile. A commit through an external manifest
+store does not: pylance stages the manifest and asks that store to take the version. `OneCommit` is such a store for
+one commit. How the version is taken is its strategy: by the store's `claim`, the step that pylance itself ends with,
+so that writers of both kinds exclude each other (`claiming`); by the records of a catalog (`recording`); by asking a
+catalog (`asking`). What comes of it is decided in this order: its fate is unknown, it conflicted, it failed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import lance
+from lance_namespace import DescribeTableVersionResponse, LanceNamespace, ListTableVersionsResponse, TableVersion
+
+from headwater.errors import CommitStateUnknownError, ConcurrentModificationError, LanceNamespaceError
+from headwater.store import Store, claim
+from headwater.tables.handle import TableHandle
+from headwater.tables.layout import DATA, VERSIONS, manifest_name
+from headwater.tables.translate import fate_unknown, is_unanswered, named_error, translating
+
+SYNCING = ThreadPoolExecutor(2, thread_name_prefix="headwater-sync")
+"""New data files are made durable while pylance prepares the manifest."""
+
+Take = Callable[[Any], Any]
+"""A request of pylance's to take a version, to the answer that says where the version's manifest is."""
+
+
+class OneCommit(LanceNamespace):
+    """The external manifest store of one commit: version `version` of a table, or whichever is next when not told.
+
+    `reads`: the catalog that answers what pylance asks besides; without one the table has no versions yet.
+    """
+
+    def __init__(
+        self, table: TableHandle, version: int | None, take: Take, reads: LanceNamespace | None = None
+    ) -> None:
+        self._table = table
+        self._version = version
+        self._take = take
+        self._reads = reads
+        self._taken = False
+        self._failure: Exception | None = None
+
+    def namespace_id(self) -> str:
+        return str(self._reads.namespace_id()) if self._reads else f"headwater commit {self._table.uri}@{self._version}"
+
+    def create_table_version(self, request: Any) -> Any:
+        try:
+            if self._version is not None and int(told(request)["version"]) != self._version:
+                raise overtaken(self._table, self._version)
+            answer = self._take(request)
+        except Exception as failure:
+            if not isinstance(self._failure, CommitStateUnknownError):
+                self._failure = failure
+            raise
+        self._taken = True
+        return answer
+
+    def list_table_versions(self, request: Any) -> Any:
+        """pylance asks this for the newest version when it was given no dataset."""
+        return self._reads.list_table_versions(request) if self._reads else ListTableVersionsResponse(versions=[])
+
+    def describe_table_version(self, request: Any) -> Any:
+        """pylance asks this after a refusal; the winner's manifest tells it that the version is not ours."""
+        if self._reads is not None:
+            return self._reads.describe_table_version(request)
+        version = int(told(request)["version"])
+        path = f"{self._table.uri}/{VERSIONS}/{manifest_name(version)}"
+        return DescribeTableVersionResponse(version=TableVersion(version=version, manifest_path=path))
+
+    def describe_table(self, request: Any) -> Any:
+        if self._reads is None:
+            return super().describe_table(request)
+        return self._reads.describe_table(request)
+
+    def require_taken(self) -> None:
+        """pylance looks at the manifest after a failure and may call it done; only who keeps the versions can tell."""
+        if self._reads is None and not self._taken and self._failure is not None:
+            raise self._failure
+
+    def verdict(self, error: Exception, exists: Callable[[], bool]) -> LanceNamespaceError:
+        """What a commit that pylance could not finish came to.
+
+        pylance looks for versions before it asks, and fails obscurely when `exists` a first one that it was to create.
+        """
+        if isinstance(self._failure, CommitStateUnknownError):
+            return self._failure
+        if self._taken:
+            return fate_unknown(self._table)
+        if isinstance(self._failure, LanceNamespaceError):
+            return self._failure
+        if self._failure is None and exists():
+            return overtaken(self._table, 1)
+        return named_error(self._table, "commit to", self._failure or error)
+
+
+def commit_exactly(
+    once: OneCommit,
+    table: TableHandle,
+    base: lance.LanceDataset | str,
+    transaction: lance.Transaction,
+    exists: Callable[[], bool] = lambda: False,
+    **options: Any,
+) -> lance.LanceDataset:
+    """Commit through `once`, or ConcurrentModification (14), or CommitStateUnknown: then look before repeating it."""
+    with translating(table, "commit to"):
+        try:
+            done = lance.LanceDataset.commit(
+                base,
+                transaction,
+                namespace_client=once,
+                table_id=list(table.id.names),
+                namespace_client_managed_versioning=True,
+                storage_options=table.storage_options or None,
+                **options,
+            )
+        except Exception as error:
+            raise once.verdict(error, exists) from None
+        once.require_taken()
+        return done
+
+
+def recording(store: Store, folder: str, files: Sequence[str], record: Callable[[dict[str, Any]], str]) -> Take:
+    """Take versions of the table in `folder` by `record`, which answers the final path of the staged manifest.
+
+    It is called once the new data files are durable. The staged manifest of a version that was not taken goes.
+    """
+    synced = SYNCING.submit(store.sync, files)
+
+    def take(request: Any) -> Any:
+        asked = told(request)
+        try:
+            synced.result()
+            path = record(asked)
+        except Exception:
+            store.delete(staged_key(folder, asked))
+            raise
+        return {"version": {"version": asked["version"], "manifest_path": path}}
+
+    return take
+
+
+def claiming(store: Store, table: TableHandle, folder: str, files: Sequence[str]) -> Take:
+    """Take versions of the table in `folder` by `claim`."""
+
+    def record(asked: dict[str, Any]) -> str:
+        staged, version = staged_key(folder, asked), int(asked["version"])
+        final = manifest_name(version, asked.get("naming_scheme") or "V2")
+        if not claim(store, staged, f"{folder}/{VERSIONS}/{final}"):
+            raise overtaken(table, version)
+        store.delete(staged)
+        return f"{asked['manifest_path'].rsplit('/', 1)[0]}/{final}"
+
+    return recording(store, folder, files, record)
+
+
+def staged_key(folder: str, asked: dict[str, Any]) -> str:
+    return f"{folder}/{VERSIONS}/{asked['manifest_path'].rsplit('/', 1)[-1]}"
+
+
+def asking(client: LanceNamespace, table: TableHandle) -> Take:
+    """Take versions by asking a catalog for them. A request without an answer may have been carried out."""
+
+    def take(request: Any) -> Any:
+        try:
+            return client.create_table_version(request)
+        except Exception as error:
+            if not is_unanswered(error):
+                raise
+            raise fate_unknown(table) from error
+
+    return take
+
+
+def told(request: Any) -> dict[str, Any]:
+    """What pylance asks, which it says as a dictionary or as a model."""
+    return dict(request if isinstance(request, dict) else request.model_dump())
+
+
+def overtaken(table: TableHandle, version: int) -> ConcurrentModificationError:
+    return ConcurrentModificationError(f"Version {version} of table {table.id} was committed by another writer.")
+
+
+def data_keys(folder: str, fragments: Sequence[Any]) -> list[str]:
+    """The keys of the data files of fragments that pylance has written."""
+    return [f"{folder}/{DATA}/{file.path}" for fragment in fragments for file in fragment.files]

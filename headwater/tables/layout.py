@@ -1,0 +1,28 @@
+"""The on-disk names of a Lance table that Headwater itself reads or writes (docs/formats/directory.md)."""
+
+from __future__ import annotations
+
+import re
+
+VERSIONS = "_versions"
+VERSION_HINT = "latest_version_hint.json"
+DATA = "data"
+
+_LAST_VERSION = 2**64 - 1
+_MANIFEST_NAME = re.compile(r"^(\d+)\.manifest$")
+
+
+def manifest_name(version: int, scheme: str = "V2") -> str:
+    """The file name of a Lance manifest: V2 counts down from 2^64-1, so that the newest is listed first."""
+    return f"{_LAST_VERSION - version:020d}.manifest" if scheme == "V2" else f"{version}.manifest"
+
+
+def manifest_version(name: str) -> tuple[int, str] | None:
+    """The version and naming scheme that a manifest's file name says, or None if it is no such name."""
+    match = _MANIFEST_NAME.match(name)
+    if not match:
+        return None
+    number = int(match[1])
+    if len(match[1]) == 20 and number > _LAST_VERSION // 2:
+        return _LAST_VERSION - number, "V2"
+    return number, "V1"
