@@ -7,7 +7,7 @@ changes over a view and refuses the ones whose precondition no longer holds.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Protocol
@@ -38,13 +38,18 @@ class Kind(Enum):
 
 @dataclass(frozen=True)
 class Capabilities:
-    """What a kind of catalog can do. What it cannot is answered with Unsupported (0), and a test asserts it."""
+    """What a kind of catalog can do. What it cannot is answered with Unsupported (0), and a test asserts it.
+
+    `current_state` names the state that a look-up of an id would be answered from, if that takes only memory: a
+    server keeps answers for as long as it is the current one.
+    """
 
     namespaces: bool
     properties: bool
     rename: bool
     register_anywhere: bool
     managed_versions: bool = False
+    current_state: Callable[[ObjectId], object | None] | None = None
 
 
 class Registry(Protocol):
@@ -87,6 +92,10 @@ class Registry(Protocol):
 
     def place(self, id: ObjectId, hash: str) -> str:
         """Where a new table of this name goes, relative to the root. `hash` is fresh random hex."""
+        ...
+
+    def check_writable(self) -> None:
+        """InvalidInput (13) if what is written this way would be discarded: another kind of handle is needed."""
         ...
 
     def commit(self, changes: Sequence[Change]) -> None:
@@ -150,6 +159,8 @@ class Draft:
         self._children: Counter[ObjectId] = Counter()
         self._newest: dict[ObjectId, int] = {}
         self._thinned: set[ObjectId] = set()
+        self.continued: dict[ObjectId, ObjectId] = {}
+        """Of the objects that were altered or moved, and not made anew: the ids they have in the view below."""
 
     def get(self, id: ObjectId) -> CatalogObject | None:
         return self.changed[id] if id in self.changed else self.base.get(id)
@@ -181,6 +192,8 @@ class Draft:
 
     def absorb(self, other: Draft) -> None:
         """Take over the changes of a draft that stands on this one."""
+        origins = {new: origin for new, old in other.continued.items() if (origin := self._origin(old)) is not None}
+        self.continued = {id: old for id, old in self.continued.items() if id not in other.changed} | origins
         self.changed.update(other.changed)
         self._children.update(other._children)
         for table, number in other._newest.items():
@@ -197,7 +210,7 @@ class Draft:
                 self._require(self.get(old.id) == old and old.id == item.id, old.id, "it changed")
                 if isinstance(old, Table) and (not isinstance(item, Table) or item.location != old.location):
                     self._forget_versions(old)
-                self._set(item.id, item, 0)
+                self._continue(item.id, old.id, lambda: self._set(item.id, item, 0))
             case Remove(item):
                 self._require(self.get(item.id) == item, item.id, "it changed")
                 self._require(isinstance(item, Version) or not self.count_children(item.id), item.id, "it has children")
@@ -205,8 +218,7 @@ class Draft:
                 self._set(item.id, None, -1)
             case Move(old, new):
                 versions = self._versions_of(old)
-                self._apply(Remove(old, keep_data=True))
-                self._apply(Add(new))
+                self._continue(new.id, old.id, lambda: self.apply([Remove(old, keep_data=True), Add(new)]))
                 for version in versions:
                     moved = replace(version, id=new.id.child(version.id.name))
                     self._set(moved.id, moved, 0)
@@ -214,6 +226,17 @@ class Draft:
                 self._require(not self.location_holders(location) - {table}, table, "its location is taken")
             case RequireTable(table, newest):
                 self._require_table(table, newest)
+
+    def _origin(self, id: ObjectId) -> ObjectId | None:
+        """The id below of what has this id here; None for what was made in this draft."""
+        return self.continued.get(id) if id in self.changed else id
+
+    def _continue(self, id: ObjectId, old: ObjectId, change: Callable[[], None]) -> None:
+        """Make a change after which the object is the one that it was."""
+        origin = self._origin(old)
+        change()
+        if origin is not None:
+            self.continued[id] = origin
 
     def _versions_of(self, item: CatalogObject) -> list[Version]:
         numbers = self.versions(item.id) if isinstance(item, Table) else ()
@@ -240,6 +263,7 @@ class Draft:
         else:
             self._newest[counted.table] = max(self._newest.get(counted.table, 0), counted.number)
         self.changed[id] = item
+        self.continued.pop(id, None)
 
     def _require_parent(self, item: CatalogObject) -> None:
         expected = Table if isinstance(item, Version) else Namespace

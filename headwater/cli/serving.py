@@ -1,4 +1,4 @@
-"""`headwater serve` and `headwater token`: the verbs that need the server extra, or the catalog's own store."""
+"""`headwater serve`, `headwater token` and `headwater role`: what needs the server extra or the catalog's store."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from headwater.clock import Clock, SystemClock
 from headwater.config import Opening, load_profile
 from headwater.errors import InvalidInputError, UnsupportedOperationError
 from headwater.names import parse
-from headwater.rest.auth.keys import KeyRecord, create_key, list_keys, revoke_key
+from headwater.rest.auth.keys import KeyRecord, change_key, create_key, list_keys, revoke_key
+from headwater.rest.auth.roles import PERMISSIONS, ROLES, define_role, defined_roles, names_of, remove_role
 from headwater.rest.settings import JwtSettings, Limits, Settings
 from headwater.store import Store
 
@@ -39,30 +40,58 @@ def add_serving(verbs: Any) -> None:
     serve.add_argument("--no-access-log", action="store_true", help="log only failures")
     serve.add_argument("--jwt-issuer", action="append", help="a token issuer to believe (repeatable)")
     serve.add_argument("--jwt-audience", help="the audience that tokens must be for")
-    serve.add_argument("--jwt-jwks", help="the issuers' key set: a file or an https URL")
+    serve.add_argument("--jwt-jwks", action="append", help="an issuer's key set: [ISSUER=] a file or an https URL")
     serve.add_argument("--jwt-algorithms", help="accepted algorithms (RS256,ES256,EdDSA)")
     serve.add_argument("--jwt-role-claim", help="the claim with the role (role)")
     serve.add_argument("--jwt-scope-claim", help="the claim with the scopes (none: the whole catalog)")
     serve.set_defaults(run=run_serve, json=False)
     _add_token(verbs)
+    _add_role(verbs)
 
 
 def _add_token(verbs: Any) -> None:
     token = verbs.add_parser("token", help="API keys of a catalog").add_subparsers(dest="action", required=True)
-    for name, about in (("create", "make a key and print it, once"), ("list", "list keys"), ("revoke", "revoke a key")):
+    actions = (
+        ("create", "make a key and print it, once"),
+        ("list", "list keys"),
+        ("change", "give a key another role, scope or end; servers that run take it up"),
+        ("revoke", "revoke a key"),
+    )
+    for name, about in actions:
         action = token.add_parser(name, help=about)
         action.add_argument("catalog", help="a path, a URI, or the name of a profile")
         action.add_argument("--property", action="append", default=[], metavar="KEY=VALUE")
         action.add_argument("--json", action="store_true", help="print JSON")
         action.set_defaults(run=run_token)
-        if name == "create":
-            action.add_argument("--role", required=True, help="reader, writer or admin")
-            action.add_argument("--scope", default="", help="only this namespace and what is below it")
-            action.add_argument("--delimiter", default=".", help="between the names of the scope (.)")
-            action.add_argument("--name", default="", help="a note on what the key is for")
-            action.add_argument("--expires", help="how long it is valid, such as 12h or 30d")
-        elif name == "revoke":
+        if name in ("change", "revoke"):
             action.add_argument("id", help="the id of the key, as `token list` shows it")
+        if name in ("create", "change"):
+            roles = f"{', '.join(ROLES)}, one of the catalog's own, or permissions ({', '.join(PERMISSIONS)})"
+            action.add_argument("--role", required=name == "create", help=roles)
+            action.add_argument("--scope", help="only this namespace and what is below it (everything)")
+            action.add_argument("--delimiter", default=".", help="between the names of the scope (.)")
+            action.add_argument("--expires", help="how long it is valid, such as 12h or 30d")
+        if name == "create":
+            action.add_argument("--name", default="", help="a note on what the key is for")
+
+
+def _add_role(verbs: Any) -> None:
+    role = verbs.add_parser("role", help="a catalog's own roles").add_subparsers(dest="action", required=True)
+    actions = (
+        ("set", "define a role, or define it anew; servers that run take it up"),
+        ("list", "list the built-in roles and the catalog's own"),
+        ("remove", "remove a role of the catalog's own"),
+    )
+    for name, about in actions:
+        action = role.add_parser(name, help=about)
+        action.add_argument("catalog", help="a path, a URI, or the name of a profile")
+        action.add_argument("--property", action="append", default=[], metavar="KEY=VALUE")
+        action.add_argument("--json", action="store_true", help="print JSON")
+        action.set_defaults(run=run_role)
+        if name != "list":
+            action.add_argument("name", help="the name of the role")
+        if name == "set":
+            action.add_argument("permissions", help=f"joined by commas: {', '.join(PERMISSIONS)}, or built-in roles")
 
 
 def properties_of(pairs: list[str]) -> dict[str, str]:
@@ -139,15 +168,36 @@ def jwt_of(given: argparse.Namespace, profile: dict[str, Any]) -> JwtSettings | 
     algorithms = chosen("jwt_algorithms")
     if algorithms:
         more["algorithms"] = tuple(name.strip() for name in algorithms.split(","))
-    listed = issuers.split(",") if isinstance(issuers, str) else issuers
+    listed, sources = (
+        [part.strip() for part in given.split(",")] if isinstance(given, str) else list(given)
+        for given in (issuers, jwks)
+    )
     kept = {key: value for key, value in more.items() if value is not None}
-    return JwtSettings(tuple(listed), audience, jwks, **kept)
+    return JwtSettings(tuple(listed), audience, key_sets(listed, sources), **kept)
+
+
+def key_sets(issuers: list[str], sources: list[str]) -> str | dict[str, str]:
+    """Key sets as they are written: `SOURCE` when there is one issuer, `ISSUER=SOURCE` for each of several."""
+    found: dict[str, str] = {}
+    for text in sources:
+        issuer = next((name for name in issuers if text.startswith(f"{name}=")), None)
+        if issuer is None and len(issuers) == len(sources) == 1:
+            return text
+        if issuer is None or issuer in found:
+            raise InvalidInputError(f"--jwt-jwks {text[:200]!r}: write ISSUER=SOURCE, once for each --jwt-issuer.")
+        found[issuer] = text[len(issuer) + 1 :]
+    return found
 
 
 def run_token(given: argparse.Namespace) -> int:
     store, clock = _store(given), SystemClock()
     if given.action == "create":
         return _create(given, store, clock)
+    if given.action == "change":
+        scope = None if given.scope is None else _scope(given)
+        changed = change_key(store, given.id, given.role, scope, _expiry(given.expires, clock))
+        show(shown(changed, clock.now_ms()), given.json)
+        return 0
     if given.action == "revoke":
         show({"revoked": revoke_key(store, clock, given.id).id}, given.json)
         return 0
@@ -158,13 +208,35 @@ def run_token(given: argparse.Namespace) -> int:
 
 
 def _create(given: argparse.Namespace, store: Store, clock: Clock) -> int:
-    scope = list(parse(given.scope, given.delimiter).names)
+    scope = [] if given.scope is None else _scope(given)
     record, text = create_key(store, clock, given.role, scope, given.name, _expiry(given.expires, clock))
     if given.json:
         show({"key": text, **shown(record, clock.now_ms())}, True)
         return 0
     print(text)
     print(f"This is the only time the key is shown. Its id is {record.id}.", file=sys.stderr)
+    return 0
+
+
+def _scope(given: argparse.Namespace) -> list[str]:
+    """The scope as names; everything is said by leaving --scope out, so that a slip does not mean it."""
+    scope = list(parse(given.scope, given.delimiter).names)
+    if not scope:
+        raise InvalidInputError(f"--scope {given.scope!r} names nothing: leave --scope out for the whole catalog.")
+    return scope
+
+
+def run_role(given: argparse.Namespace) -> int:
+    store = _store(given)
+    if given.action == "set":
+        permissions = define_role(store, given.name, given.permissions)
+        show({"role": given.name, "permissions": names_of(permissions)}, given.json)
+    elif given.action == "remove":
+        remove_role(store, given.name)
+        show({"removed": given.name}, given.json)
+    else:
+        known = {**ROLES, **defined_roles(store)}
+        show([{"role": name, "permissions": ",".join(names_of(role))} for name, role in known.items()], given.json)
     return 0
 
 

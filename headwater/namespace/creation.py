@@ -22,7 +22,7 @@ from headwater.namespace.data import translating
 from headwater.namespace.operations import Operations
 from headwater.namespace.plans import CreateMode, Facts
 from headwater.namespace.versions.first import NameLostError, plan_first_version
-from headwater.namespace.versions.operations import NewVersion, TableVersions
+from headwater.namespace.versions.operations import NewVersion, TableVersions, require_managed
 from headwater.registries.folders import discard_files, discard_folder, has_version
 from headwater.tables.arrow import Counted, check_schema
 from headwater.tables.exact import OneCommit, Take, claiming, commit_exactly, data_keys, recording
@@ -145,11 +145,12 @@ class Creation:
             store.sync([staged.place.key(staged.version.manifest_path)])
             plan, replaced = plan_first_version(table, staged.version, mode, self.versions)
             ids = [table.id, table.id.parent]
-            kept.append(self.operations.run(ids, plan, self.operations.registry.recorded))
+            managed = require_managed(self.versions)
+            with managed.keeping(staged):
+                kept.append(self.operations.run(ids, plan, self.operations.registry.recorded))
             for gone in replaced:
                 discard_folder(store, gone.location, self.operations.clock)
-            assert self.versions.managed is not None
-            final = self.versions.managed.finish([staged])[0]
+            final = managed.finish([staged])[0]
             return staged.place.object_path(final.manifest_path)
 
         try:

@@ -17,10 +17,17 @@ import pyarrow as pa
 from pydantic import BaseModel
 
 from headwater.clock import Clock, SystemClock
-from headwater.errors import InvalidInputError, UnsupportedOperationError
+from headwater.errors import (
+    ConcurrentModificationError,
+    InvalidInputError,
+    InvalidTableStateError,
+    TableAlreadyExistsError,
+    UnsupportedOperationError,
+)
 from headwater.model import Table
 from headwater.names import ObjectId, object_id
 from headwater.namespace import data
+from headwater.namespace.abilities import Abilities
 from headwater.namespace.creation import Creation
 from headwater.namespace.operations import Operations
 from headwater.namespace.plans import CreateMode, DropBehavior, DropMode, choose
@@ -32,11 +39,12 @@ from headwater.registries.listing import ListingRegistry
 from headwater.registries.manifest import ManifestRegistry
 from headwater.registry import Registry
 from headwater.store import Store, open_store
+from headwater.tables.arrow import Counted, read_stream
 from headwater.tables.handle import TableHandle
+from headwater.tables.refs import branch_of
 
 DATA_OPERATIONS: dict[str, tuple[type[BaseModel], Callable[..., Any]]] = {
     "count_table_rows": (api.CountTableRowsRequest, data.count_table_rows),
-    "insert_into_table": (api.InsertIntoTableRequest, data.insert_into_table),
     "merge_insert_into_table": (api.MergeInsertIntoTableRequest, data.merge_insert_into_table),
     "update_table": (api.UpdateTableRequest, data.update_table),
     "delete_from_table": (api.DeleteFromTableRequest, data.delete_from_table),
@@ -64,11 +72,15 @@ DATA_OPERATIONS: dict[str, tuple[type[BaseModel], Callable[..., Any]]] = {
     "restore_table": (api.RestoreTableRequest, data.restore_table),
     "update_table_schema_metadata": (api.UpdateTableSchemaMetadataRequest, data.update_table_schema_metadata),
     "update_field_metadata": (api.UpdateFieldMetadataRequest, data.update_field_metadata),
-    "insert_reader": (api.InsertIntoTableRequest, data.insert_reader),
     "merge_insert_reader": (api.MergeInsertIntoTableRequest, data.merge_insert_reader),
     "query_batches": (api.QueryTableRequest, data.query_batches),
 }
 """Operations on a table's data: the request's model, and the function that takes the table and the request."""
+READS = frozenset(
+    name
+    for name in DATA_OPERATIONS
+    if name.startswith(("count_", "query_", "explain_", "analyze_", "list_", "describe_", "get_"))
+)
 NO_VIEWS = "Materialized views are not supported: their queries are opaque to this catalog."
 
 
@@ -98,6 +110,22 @@ class DirectoryNamespace(VersionMethods):
 
     def __reduce__(self) -> tuple[Callable[..., DirectoryNamespace], tuple[dict[str, Any]]]:
         return _reopened, (self._given,)
+
+    def abilities(self) -> Abilities:
+        """What a server can use of this catalog beyond the interface."""
+        return Abilities(
+            delimiter=self.properties.delimiter,
+            store=self.store,
+            create_table_rows=self.create_table_reader,
+            insert_rows=_data_rows(self, data.insert_reader),
+            merge_rows=_data_rows(self, data.merge_insert_reader),
+            query_rows=_data_rows(self, data.query_batches),
+            alter_namespace=self.alter_namespace_properties,
+            clean_up=self.clean_up_table_versions,
+            optimize=self.optimize_table,
+            current_state=self.registry.capabilities.current_state,
+            retries=lambda: self.operations.retries,
+        )
 
     def level(self) -> int | None:
         """N if every table is at level N, so that the catalog is leveled; None if it is not, or has no table."""
@@ -174,9 +202,9 @@ class DirectoryNamespace(VersionMethods):
             managed_versioning=self._managed(table),
         )
         if request.check_declared or request.load_detailed_metadata:
-            answer.is_only_declared = not self.operations.has_data(table)
-        if request.load_detailed_metadata and answer.is_only_declared and self.properties.early_layout:
-            self.operations.require_declared(table)
+            answer.is_only_declared = self.operations.is_only_declared(table)
+        if request.load_detailed_metadata:
+            self.operations.require_table(table, bool(answer.is_only_declared))
         wanted = request.version is not None or request.tag is not None or request.branch is not None
         if wanted or (request.load_detailed_metadata and not answer.is_only_declared):
             self._describe_data(answer, table, request)
@@ -231,7 +259,7 @@ class DirectoryNamespace(VersionMethods):
         return api.RenameTableResponse()
 
     def create_table(self, request: api.CreateTableRequest, request_data: bytes) -> api.CreateTableResponse:
-        return self.create_table_reader(request, data.arrow.read_stream(request_data))
+        return self.create_table_reader(request, read_stream(request_data))
 
     def create_table_reader(self, request: Any, reader: pa.RecordBatchReader) -> api.CreateTableResponse:
         """CreateTable from a stream of record batches."""
@@ -249,6 +277,32 @@ class DirectoryNamespace(VersionMethods):
     def create_empty_table(self, request: Any) -> Any:
         """The name DeclareTable had before; kept by `LanceNamespace` for old callers."""
         return self.declare_table(parse_request(api.DeclareTableRequest, request))
+
+    def insert_into_table(
+        self, request: api.InsertIntoTableRequest, request_data: bytes
+    ) -> api.InsertIntoTableResponse:
+        request = parse_request(api.InsertIntoTableRequest, request)
+        data.insert_mode(request)
+        return self.insert_reader(request, read_stream(request_data))
+
+    def insert_reader(self, request: Any, reader: pa.RecordBatchReader) -> api.InsertIntoTableResponse:
+        """InsertIntoTable of batches as they come. The first insert into a table that is only declared creates it."""
+        request = parse_request(api.InsertIntoTableRequest, request)
+        if not request.id:
+            raise InvalidInputError("The request has no table id.")
+        table = self.operations.find_table(self._id(request.id))
+        self.registry.check_writable()
+        try:
+            return data.insert_reader(self.handle(table), request, reader)
+        except InvalidTableStateError:
+            if branch_of(request.branch) is not None or not self.operations.is_only_declared(table):
+                raise
+        counted = Counted(reader)
+        try:
+            _, version = self._creation.create_table(table.id, CreateMode.CREATE, {}, counted.reader, {})
+        except TableAlreadyExistsError:
+            raise ConcurrentModificationError(f"{table.id} was created by another writer: insert again.") from None
+        return api.InsertIntoTableResponse(num_inserted_rows=counted.rows, version=version)
 
     def create_materialized_view(self, request: Any) -> api.CreateMaterializedViewResponse:
         """Unsupported (0), whatever is asked for: a view's query is opaque to the catalog."""
@@ -328,11 +382,18 @@ def _reopened(properties: dict[str, Any]) -> DirectoryNamespace:
     return DirectoryNamespace(**properties)
 
 
+def _data_rows(catalog: DirectoryNamespace, function: Callable[..., Any]) -> Callable[..., Any]:
+    """A data operation on a request that is parsed already."""
+    return lambda request, *rows: function(catalog._handle_of(request.id), request, *rows)
+
+
 def _data_method(name: str, kind: type[BaseModel], function: Callable[..., Any]) -> Callable[..., Any]:
     def method(self: DirectoryNamespace, request: Any, *body: Any) -> Any:
         parsed: Any = parse_request(kind, request)
         if not parsed.id:
             raise InvalidInputError("The request has no table id.")
+        if name not in READS:
+            self.registry.check_writable()
         return function(self._handle_of(parsed.id), parsed, *body)
 
     method.__name__ = method.__qualname__ = name

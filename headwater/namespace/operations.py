@@ -96,7 +96,7 @@ class Operations:
         for text, table in listed:
             if count is not None and len(chosen) == count:
                 return chosen, token_after(chosen[-1])
-            if include_declared or self.has_data(table):
+            if include_declared or not self.is_only_declared(table):
                 chosen.append(text)
         return chosen, None
 
@@ -128,7 +128,8 @@ class Operations:
         return place
 
     def prepare_create(self, id: ObjectId, properties: Mapping[str, str]) -> tuple[str, Table | None]:
-        """Where CreateTable writes, and the table that has the name already: errors 0, 1, 5 (a namespace has it)."""
+        """Where CreateTable writes, and the table that has the name already: errors 0, 1, 5 (a namespace), 13."""
+        self.registry.check_writable()
         self._require_properties(properties)
         place = self._choose_place(id, None)
         facts = self.registry.find(_with_parent(id))
@@ -192,9 +193,13 @@ class Operations:
             return self.registry.newest_version(table.id) > 0
         return has_version(self.store, table.location)
 
-    def require_declared(self, table: Table) -> None:
+    def is_only_declared(self, table: Table) -> bool:
+        """Whether somebody has reserved the name and nobody has created the table. A folder of junk is not declared."""
+        return not self.has_data(table) and folder_status(self.store, table.location).reserved
+
+    def require_table(self, table: Table, only_declared: bool) -> None:
         """Error 19 for a folder without a version that nobody declared (early document, "Table Existence")."""
-        if not folder_status(self.store, table.location).reserved:
+        if not only_declared and not self.has_data(table):
             raise InvalidTableStateError(
                 f"The folder {table.location!r} exists, but it holds no Lance table: create the table, or drop it."
             )
@@ -206,6 +211,7 @@ class Operations:
             changes, answer = plan((look or self.registry.find)(asked))
             if not changes:
                 return answer
+            self.registry.check_writable()
             try:
                 self.registry.commit(changes)
                 return answer
@@ -308,7 +314,7 @@ class Operations:
             tables = self.registry.find(id.child(name) for name in names)
             for name in names:
                 table = tables.get(id.child(name))
-                if not isinstance(table, Table) or not self.has_data(table):
+                if not isinstance(table, Table) or self.is_only_declared(table):
                     continue
                 if count is not None and len(found) == count:
                     return found, token_after(found[-1])

@@ -29,14 +29,19 @@ from headwater.registries.folders import (
 )
 from headwater.registries.layout import (
     DEREGISTERED_MARKER,
+    MANIFEST,
     MARKER_BODY,
     MAX_FOLDER_BYTES,
     RESERVED_MARKER,
     TABLE_SUFFIX,
     is_reserved,
 )
+from headwater.registries.manifest.format import parse_manifest
+from headwater.registries.manifest.freshness import freshness_of
+from headwater.registries.manifest.settings import parse_settings
 from headwater.registry import Capabilities, Kind
 from headwater.store import KeyExistsError, KeyNotFoundError, PutMode, Store
+from headwater.tables.layout import VERSIONS, manifest_name
 
 
 class ListingRegistry:
@@ -94,6 +99,21 @@ class ListingRegistry:
             most = MAX_FOLDER_BYTES - len(self._suffix)
             raise InvalidInputError(f"A table name has at most {most} bytes where its folder is named after it.")
         return folder
+
+    def check_writable(self) -> None:
+        """A table whose versions are records of a manifest is not written without it: that would be discarded."""
+        newest = freshness_of(self.store).newest()
+        if newest is None:
+            return
+        try:
+            manifest = parse_manifest(self.store.get(f"{MANIFEST}/{VERSIONS}/{manifest_name(*newest)}"))
+        except (KeyNotFoundError, ValueError):
+            return
+        if parse_settings(manifest.metadata).manages_versions:
+            raise InvalidInputError(
+                "This catalog manages the versions of its tables: what is written without its manifest would be "
+                "discarded. Open it without manifest_enabled=false."
+            )
 
     def commit(self, changes: Sequence[Change]) -> None:
         """One change of a folder. (A V1 catalog has nothing that could make several of them atomic.)"""

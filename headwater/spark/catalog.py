@@ -39,7 +39,7 @@ from headwater.spark.columns import alter
 from headwater.tables.commit import Committer
 from headwater.tables.handle import SESSION, TableHandle
 from headwater.tables.partitions import partitioned, partitioning
-from headwater.tables.translate import NoDataError
+from headwater.tables.translate import NoDataError, translating
 from headwater.types import lance_schema, spark_schema
 
 PAGE = 1000
@@ -166,7 +166,8 @@ class Connection:
         """Each change is one commit of the table, in the order given."""
         found = self.find(id)
         for change in changes:
-            alter(self.open(found), change)
+            with translating(found, "alter"):
+                alter(self.open(found), change)
         return self.load_table(id)
 
 

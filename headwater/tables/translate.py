@@ -47,11 +47,15 @@ MAX_WORD_CHARS = 200
 READ_HEAD, READ_TAIL = 3000, 1000
 """How much of a message is read: its beginning and its end, which say what it is. What is between may be a caller's."""
 
-UNKNOWN = re.compile(r"may have landed|may still be made|has landed but|its outcome is not recorded")
-"""What every CommitStateUnknownError says, also when it comes out of pylance or a server as another error."""
+UNKNOWN = re.compile(
+    r"may have landed|may still be made|its outcome is not recorded|"
+    r"Commit result for version \d+ is unknown"
+)
+"""What every CommitStateUnknownError says, also when it comes out of a server as another error; and pylance's own."""
 UNANSWERED = re.compile(
-    r"error sending request|[Cc]onnection (?:reset|closed|aborted)|[Bb]roken pipe|timed? ?out|"
-    r"error decoding response body|502 Bad Gateway|504 Gateway",
+    r"Failed to execute request(?!.*(?:ConnectError|ConnectionRefused))|[Tt]imed out|RemoteDisconnected|"
+    r"Connection (?:aborted|reset)|502 Bad Gateway|504 Gateway",
+    re.DOTALL,
 )
 """A request that was perhaps carried out: it was sent, and no answer came."""
 
@@ -136,7 +140,16 @@ def named_error(
 ) -> LanceNamespaceError:
     """The named error of one that pylance raised."""
     kind = kind_of(error, otherwise)
+    if kind is CommitStateUnknownError:
+        return fate_unknown(table)
     return kind(f"Could not {doing[:MAX_WORD_CHARS]} table {table.id}: {clean(table, _full_message(error))}")
+
+
+def fate_unknown(table: TableHandle) -> CommitStateUnknownError:
+    return CommitStateUnknownError(
+        f"The commit to table {table.id} was not answered: it may have landed. Look at its newest version before "
+        "repeating it."
+    )
 
 
 def kind_of(error: BaseException, otherwise: Kind | None = None) -> Kind:

@@ -9,6 +9,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from headwater import DirectoryNamespace
+from headwater.errors import CommitStateUnknownError
 from headwater.rest.server import start_in_thread
 from headwater.spark.session import settings
 
@@ -45,6 +46,22 @@ def test_all_kinds_of_commits_are_versions_of_the_catalog(spark: SparkSession, m
     assert spark.sql(f"SELECT count(*), sum(n) FROM {managed}.t").first() == (100, 16)
     assert spark.sql(f"SELECT count(*), sum(n) FROM {managed}.copy").first() == (100, 16)
     assert spark.sql(f"SELECT count(*) FROM {managed}.t VERSION AS OF 2").first() == (101,)
+
+
+def test_a_write_whose_commit_is_not_answered_is_unknown_and_not_a_conflict(
+    spark: SparkSession, managed: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spark.sql(f"CREATE TABLE {managed}.dark AS SELECT id FROM range(10)")
+
+    def silent(self: DirectoryNamespace, request: object) -> None:
+        raise CommitStateUnknownError("The store did not answer. It may have landed: look before repeating it.")
+
+    for statement in (f"INSERT INTO {managed}.dark VALUES (1)", f"DELETE FROM {managed}.dark WHERE id % 2 = 1"):
+        with monkeypatch.context() as patched:
+            patched.setattr(DirectoryNamespace, "create_table_version", silent)
+            with pytest.raises(Exception, match="may have landed"):
+                spark.sql(statement)
+        assert spark.sql(f"SELECT count(*) FROM {managed}.dark").first() == (10,)
 
 
 def test_a_partitioned_table_lives_through_all_kinds_of_commits(

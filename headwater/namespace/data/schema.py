@@ -40,6 +40,11 @@ def schema_to_json(schema: pa.Schema) -> JsonArrowSchema:
     return JsonArrowSchema(fields=[_field(field) for field in schema], metadata=text_metadata(schema.metadata))
 
 
+def type_to_json(kind: pa.DataType) -> dict[str, Any]:
+    """A type as requests have it."""
+    return dict(_type(kind).to_dict())
+
+
 def text_metadata(metadata: dict[bytes, bytes] | None) -> dict[str, str] | None:
     """Arrow's metadata as text; None when there is none."""
     if not metadata:

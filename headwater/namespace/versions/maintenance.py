@@ -86,6 +86,7 @@ class Maintenance:
         A version that a tag or a branch stands on stays. A file goes only if a removed version named it and none that
         is left does, so what a writer is about to commit is never touched.
         """
+        self.versions.registry.check_writable()
         place = self.versions.place(table)
         keeper = self.versions.keeper(place)
         found = list(keeper.page(place, None, None, descending=False))

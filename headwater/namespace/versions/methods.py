@@ -157,6 +157,7 @@ class VersionMethods(LanceNamespace):
         said = keep_versions is not None or keep_days is not None
         policy = keep_policy(keep_versions, keep_days if said else KEEP_DAYS, grace_seconds)
         table = self.operations.find_table(self._id(id))
+        self.versions.registry.check_writable()
         removed, added = optimize(self.handle(table))
         return Optimized(removed, added, self.maintenance.clean_up(table, policy))
 

@@ -115,6 +115,7 @@ class TableVersions:
 
     def create(self, table: Table, asked: NewVersion, branch: str | None) -> Found:
         """CreateTableVersion: put if not exists. Errors 13 (the manifest), 14 (the version exists)."""
+        self.registry.check_writable()
         place = self.place(table, branch)
         keeper = self.keeper(place)
         repeated = self._repeated(place, keeper, asked)
@@ -125,7 +126,8 @@ class TableVersions:
             if asked.version > keeper.newest(place) + 1:
                 keeper.set_aside(place)
             with self.turns.creating(table.location):
-                self._commit(keeper, keeper.changes([staged]), place, asked.version)
+                with keeper.keeping(staged):
+                    self._commit(keeper, keeper.changes([staged]), place, asked.version)
                 return Found(place, keeper.finish([staged])[0])
         return Found(place, self._put(keeper, staged))
 
@@ -135,6 +137,7 @@ class TableVersions:
 
     def delete(self, table: Table, ranges: Sequence[Range], branch: str | None, ignore_missing: bool) -> int:
         """BatchDeleteTableVersions: the records first, then the manifests; never data files. Errors 11, 13, 14."""
+        self.registry.check_writable()
         place = self.place(table, branch)
         if isinstance(self.keeper(place), ManagedVersions):
             gone = self.records_of(place, ranges, ignore_missing)

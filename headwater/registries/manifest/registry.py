@@ -42,7 +42,12 @@ class ManifestRegistry:
     @property
     def capabilities(self) -> Capabilities:
         return Capabilities(
-            namespaces=True, properties=True, rename=True, register_anywhere=True, managed_versions=True
+            namespaces=True,
+            properties=True,
+            rename=True,
+            register_anywhere=True,
+            managed_versions=True,
+            current_state=self.current_state,
         )
 
     def find(self, ids: Iterable[ObjectId]) -> Mapping[ObjectId, CatalogObject]:
@@ -50,7 +55,7 @@ class ManifestRegistry:
             index = self._fresh()
             return {id: item for id in ids if (item := index.get(id)) is not None}
 
-    def current_state(self) -> object | None:
+    def current_state(self, id: ObjectId) -> object | None:
         """The state that a look-up would be answered from now, if that is in memory and nobody has to be waited for.
 
         Two stats say so (local disk only). Equal states give equal answers.
@@ -63,6 +68,10 @@ class ManifestRegistry:
             return self._snapshot.version, self._mark
         finally:
             self._lock.release()
+
+    def recalls(self, id: ObjectId) -> bool:
+        """Whether the state in memory has a row of this id; `current_state` says whether that is the current one."""
+        return self._index.get(id) is not None
 
     def recorded(self, ids: Iterable[ObjectId]) -> Mapping[ObjectId, CatalogObject]:
         return self.find(ids)
@@ -124,6 +133,9 @@ class ManifestRegistry:
 
     def place(self, id: ObjectId, hash: str) -> str:
         return hashed_folder(id, hash)
+
+    def check_writable(self) -> None:
+        """Records are read and written by this kind of catalog, so nothing is written past them."""
 
     def commit(self, changes: Sequence[Change]) -> None:
         self._group.commit(changes)
@@ -211,9 +223,10 @@ class ManifestRegistry:
 
     def _commit(self, base: Snapshot, draft: Draft, note: dict[str, str]) -> None:
         now = self.clock.now_ms()
-        removed = [id.format(DELIMITER) for id in draft.changed if draft.base.get(id) is not None]
+        removed = [_key(id) for id in draft.changed if draft.base.get(id) is not None]
         items = [item for item in draft.changed.values() if item is not None]
-        rows = [base.codec.encode(item, now) for item in items]
+        before = {id: base.row(_key(old)) for id, old in draft.continued.items()}
+        rows = [base.codec.encode(item, now, before.get(item.id)) for item in items]
         snapshot = self.table.commit(base, removed, rows, note)
         mark = self._freshness.mark()
         with self._lock:
@@ -225,6 +238,10 @@ class ManifestRegistry:
                 self._snapshot, self._mark = snapshot, mark
         if snapshot.version % CLEAN_UP_EVERY == 0:
             self.table.clean_up(snapshot)
+
+
+def _key(id: ObjectId) -> str:
+    return id.format(DELIMITER)
 
 
 def _id(key: str) -> ObjectId:

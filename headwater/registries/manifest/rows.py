@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 
-from headwater.errors import CorruptFileError
+from headwater.errors import CorruptFileError, UnsupportedOperationError
 from headwater.model import CatalogObject, Namespace, Table, Version
 from headwater.names import DELIMITER, ObjectId
 from headwater.registries.layout import MANIFEST
@@ -30,7 +30,7 @@ SCHEMA = pa.schema(
     ]
 )
 OWN = ("object_id", "object_type", "location", "metadata", "created_at")
-"""The columns that Headwater fills."""
+"""The columns that Headwater fills; the last only if it is a time as Python has it. All others are kept as they are."""
 REQUIRED = ("object_id", "object_type", "location", "metadata", "base_objects")
 
 
@@ -56,6 +56,9 @@ class Codec:
         if missing:
             raise CorruptFileError(MANIFEST, f"it has no column {missing[0]!r}, so it is no catalog table")
         self._at = {name: schema.names.index(name) for name in schema.names}
+        self._own = [name for name in OWN if name in self._at and (name != "created_at" or _is_time(schema))]
+        self._kept = [at for name, at in self._at.items() if name not in self._own or name == "created_at"]
+        self._foreign = [at for name, at in self._at.items() if name not in self._own]
 
     def object_id(self, row: Row) -> str:
         return str(row[self._at["object_id"]])
@@ -69,7 +72,8 @@ class Codec:
         except (ValueError, TypeError, KeyError, msgspec.DecodeError):
             return None
 
-    def encode(self, item: CatalogObject, now_ms: int) -> Row:
+    def encode(self, item: CatalogObject, now_ms: int, old: Row | None = None) -> Row:
+        """The row of an object. What the columns of others said of it, and when it was created, is taken from `old`."""
         kind, location, metadata = _fields(item)
         values = {
             "object_id": item.id.format(DELIMITER),
@@ -78,28 +82,58 @@ class Codec:
             "metadata": metadata,
             "created_at": datetime.fromtimestamp(now_ms / 1000, UTC),
         }
-        return tuple(values.get(name) for name in self.schema.names)
+        row = [values[name] if name in self._own else None for name in self.schema.names]
+        for at in self._kept if old is not None else ():
+            row[at] = old[at] if old is not None else None
+        return tuple(row)
+
+    def is_foreign(self, row: Row) -> bool:
+        """Whether the row holds something in a column that is not ours."""
+        return any(row[at] is not None for at in self._foreign)
 
     def to_json(self, removed: Iterable[str], added: Sequence[Row]) -> str:
         """A change of the table as text: ids whose rows go, and rows that `encode` has made."""
-        rows = [{name: row[self._at[name]] for name in OWN if name in self._at} for row in added]
+        rows = [{name: row[self._at[name]] for name in self._own} for row in added]
         return msgspec.json.encode({"removed": sorted(removed), "added": rows}).decode()
 
     def from_json(self, data: str) -> tuple[frozenset[str], list[Row]]:
         """The change again, or ValueError."""
         change = msgspec.json.decode(data, type=_Change)
         return frozenset(change.removed), [
-            tuple(getattr(row, name) if name in OWN else None for name in self.schema.names) for row in change.added
+            tuple(getattr(row, name) if name in self._own else None for name in self.schema.names)
+            for row in change.added
         ]
 
     def to_arrow(self, rows: Sequence[Row]) -> pa.Table:
+        """Unsupported (0): a column that is not ours wants a value that only its owner knows."""
         columns = list(zip(*rows, strict=True)) if rows else [()] * len(self.schema)
+        for column, field in zip(columns, self.schema, strict=True):
+            if not field.nullable and None in column:
+                raise UnsupportedOperationError(
+                    f"The column {field.name!r} of {MANIFEST} must not be null, and headwater does not know what to "
+                    "write into it: make it nullable."
+                )
         arrays = [pa.array(column, field.type) for column, field in zip(columns, self.schema, strict=True)]
         return pa.Table.from_arrays(arrays, schema=self.schema)
 
     def from_arrow(self, table: pa.Table) -> list[Row]:
-        columns = [table.column(name).to_pylist() for name in self.schema.names]
+        columns = [
+            table.column(name).to_pylist() if name in self._own else _scalars(table.column(name))
+            for name in self.schema.names
+        ]
         return list(zip(*columns, strict=True))
+
+
+def _is_time(schema: pa.Schema) -> bool:
+    kind = schema.field("created_at").type
+    return bool(pa.types.is_timestamp(kind) and kind.unit != "ns")
+
+
+def _scalars(column: Any) -> list[Any]:
+    """Values of a column that is not ours, unchanged whatever they are; Python could not hold them all."""
+    if column.null_count == len(column):
+        return [None] * len(column)
+    return [value if value.is_valid else None for value in column]
 
 
 def _object(id: ObjectId, kind: str, location: str | None, values: Mapping[str, Any]) -> CatalogObject | None:

@@ -46,6 +46,10 @@ class Snapshot:
     def version(self) -> int:
         return self.manifest.version
 
+    def row(self, key: str) -> Row | None:
+        """The row of an object id."""
+        return next((item.rows[key] for item in self.fragments.values() if key in item.rows), None)
+
 
 @dataclass(frozen=True)
 class Difference:
@@ -84,7 +88,12 @@ def plan_commit(fragments: Mapping[int, Fragment], gone: frozenset[str], new_row
 
 
 def note_changes(base: Snapshot, note: Mapping[str, str], gone: Iterable[str], added: Sequence[Row]) -> dict[str, str]:
-    """A commit's note together with its change, unless that is so long that reading the data files is cheaper."""
+    """A commit's note together with its change, unless that is so long that reading the data files is cheaper.
+
+    Nor if a row has values in columns that are not ours, which the text does not hold.
+    """
+    if any(base.codec.is_foreign(row) for row in added):
+        return dict(note)
     changes = base.codec.to_json(gone, added)
     if len(changes) > LONGEST_CHANGES:
         return dict(note)

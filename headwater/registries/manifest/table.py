@@ -6,6 +6,7 @@ committed to by writing the manifest here; any other by pylance, through `commit
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import uuid
@@ -15,11 +16,12 @@ from datetime import timedelta
 
 import lance
 from lance.file import LanceFileWriter
-from lance.fragment import FragmentMetadata, LanceFragment
+from lance.fragment import FragmentMetadata, LanceFragment, write_fragments
 
 from headwater.clock import Clock
 from headwater.errors import ConcurrentModificationError, CorruptFileError, InternalError
 from headwater.names import ObjectId
+from headwater.registries.folders import has_version
 from headwater.registries.layout import MANIFEST
 from headwater.registries.manifest.format import DataFile, Manifest, parse_manifest
 from headwater.registries.manifest.rows import SCHEMA, Codec, Row
@@ -62,19 +64,30 @@ class ManifestTable:
 
     @on_own_thread
     def create(self) -> None:
-        """Make the empty table, on a store that has shown it can exclude a second writer."""
+        """Make the empty table, on a store that has shown it can exclude a second writer.
+
+        As version 1 or not at all: another kind of writer may be making the table, with columns of its own and rows.
+        """
         probe(self.store, self.clock)
         try:
-            lance.write_dataset(
+            empty = write_fragments(
                 SCHEMA.empty_table(),
                 self.uri,
+                schema=SCHEMA,
                 mode="create",
+                return_transaction=True,
                 data_storage_version=FILE_FORMAT,
                 storage_options=self.storage_options or None,
-            )
-        except (OSError, ValueError) as error:
-            if "already exists" not in str(error) and "onflict" not in str(error):
-                raise _not_written(error) from None
+            ).operation
+            operation = lance.LanceOperation.Overwrite(empty.new_schema, empty.fragments)
+        except (OSError, ValueError, RuntimeError) as error:
+            if has_version(self.store, MANIFEST):
+                return
+            raise _not_written(error) from None
+        with contextlib.suppress(ConcurrentModificationError):
+            once = OneCommit(self._handle, 1, claiming(self.store, self._handle, MANIFEST, ()))
+            transaction, exists = lance.Transaction(0, operation), lambda: has_version(self.store, MANIFEST)
+            commit_exactly(once, self._handle, self.uri, transaction, exists, max_retries=0)
 
     @on_own_thread
     def manage_versions(self) -> None:
