@@ -62,6 +62,10 @@ UNANSWERED = re.compile(
 Kind = type[LanceNamespaceError]
 
 
+class HoldsDataError(InvalidTableStateError):
+    """There is a table already at the location of one to be created."""
+
+
 class NoDataError(InvalidTableStateError):
     """There is no table at the location, or a file of it is gone."""
 
@@ -99,7 +103,8 @@ RULES: tuple[tuple[re.Pattern[str], Kind], ...] = tuple(
         (r"Not supported|not yet supported|not implemented|only support a single column|"
          r"This feature is not implemented", UnsupportedOperationError),
         (r"Dataset at path \S+ was not found|Not found: ", NoDataError),
-        (r"Dataset already exists|file size is too small|Invalid range|"
+        (r"Dataset already exists", HoldsDataError),
+        (r"file size is too small|Invalid range|"
          r"Not a directory|[Cc]orrupt|[Mm]agic|DecodeError|failed to decode", InvalidTableStateError),
         (r"LanceError\((?:IO|Internal)\)|Encountered internal error", InternalError),
         (r"LanceError\(Index\)", InvalidInputError),
@@ -115,6 +120,7 @@ INVALID = re.compile(
 SOURCE_PLACE = re.compile(r"\.rs:\d+:\d+")
 DUMPS = (": Schema {", "Schema {", ", location: Location {")
 """Where pylance's messages stop being for people."""
+FOLDERS = re.compile(r"(?<!\S)/\S*/")
 
 
 @contextmanager
@@ -186,6 +192,12 @@ def _full_message(error: BaseException) -> str:
 
 def _ends(text: str) -> str:
     return text if len(text) <= READ_HEAD + READ_TAIL else f"{text[:READ_HEAD]} ... {text[-READ_TAIL:]}"
+
+
+def first_line(error: BaseException) -> str:
+    """What an error says first, without folders and source lines."""
+    lines = message_of(error).splitlines() or ["no reason given"]
+    return FOLDERS.sub("", lines[0].split(", /")[0])[:200]
 
 
 def clean(table: TableHandle, text: str) -> str:
