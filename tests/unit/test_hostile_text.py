@@ -88,18 +88,20 @@ def patterns() -> Iterator[tuple[str, re.Pattern[Any], str]]:
                     yield from ((f"{found.name}.{name}", value, how) for how in METHODS if f"{name}.{how}(" in source)
 
 
+def used(pattern: re.Pattern[str], how: str) -> Callable[[str], object]:
+    if how == "sub":
+        return lambda text: pattern.sub("", text)
+    if how == "finditer":
+        return lambda text: sum(1 for _ in pattern.finditer(text))
+    found: Callable[[str], object] = getattr(pattern, how)
+    return found
+
+
 def test_every_pattern_of_the_package_is_linear_in_the_way_it_is_used() -> None:
     seen = 0
     for name, pattern, how in patterns():
         seen += 1
-        if how == "sub":
-            require_linear(f"{name}.{how}", lambda text, pattern=pattern: pattern.sub("", text), SHORTER)  # type: ignore[misc]
-        elif how == "finditer":
-            require_linear(
-                f"{name}.{how}", lambda text, pattern=pattern: sum(1 for _ in pattern.finditer(text)), SHORTER
-            )  # type: ignore[misc]
-        else:
-            require_linear(f"{name}.{how}", getattr(pattern, how), SHORTER)
+        require_linear(f"{name}.{how}", used(pattern, how), SHORTER)
     assert seen > 5
 
 
