@@ -97,7 +97,7 @@ def check_options(request: CreateTableIndexRequest) -> None:
 
 def _check_name(dataset: lance.LanceDataset, name: str | None, column: str) -> None:
     if name is not None and name in {index.name for index in dataset.describe_indices()}:
-        raise TableIndexAlreadyExistsError(f"The table already has an index {name!r}: drop it or choose another name.")
+        raise TableIndexAlreadyExistsError(f"The table already has an index {name[:80]!r}: choose another name.")
 
 
 def full_text_options(request: CreateTableIndexRequest) -> dict[str, Any]:
@@ -158,7 +158,7 @@ def describe_table_index_stats(
     """DescribeTableIndexStats: errors 6 TableIndexNotFound, 11 version, 13 InvalidInput, 19, 22 branch."""
     dataset = table.open(request.version, request.branch)
     name = _require_index(dataset, table, request.index_name)
-    with translating(table, f"describe the index {name!r} of"):
+    with translating(table, f"describe the index {name[:80]!r} of"):
         stats = dataset.stats.index_stats(name)
         details = next(index.details for index in dataset.describe_indices() if index.name == name)
     metric = (details or {}).get("metric_type")
@@ -175,7 +175,7 @@ def drop_table_index(table: TableHandle, request: DropTableIndexRequest) -> Drop
     """DropTableIndex: errors 6 TableIndexNotFound, 13 InvalidInput, 14, 19, 22 branch."""
     dataset = table.open(branch=request.branch)
     name = _require_index(dataset, table, request.index_name)
-    with translating(table, f"drop the index {name!r} of"):
+    with translating(table, f"drop the index {name[:80]!r} of"):
         dataset.drop_index(name)
         return DropTableIndexResponse(transaction_id=transaction_id(dataset))
 
