@@ -15,6 +15,8 @@ from headwater.errors import InvalidInputError
 FORMAT = 1
 FORMAT_KEY = ".headwater/metastore"
 CHECKPOINTS = ".headwater/checkpoints"
+SLOTS = ".headwater/slots"
+TXNS = "txn"
 SLOTS_PER_FOLDER = 1000
 OPERATIONS = ("create", "update", "delete")
 DATA_FOLDER = "data"
@@ -60,7 +62,17 @@ class TxnFile:
 
 
 def slot_key(number: int) -> str:
-    return f".headwater/slots/{number // SLOTS_PER_FOLDER:017d}/{number:020d}"
+    return f"{slot_folder(number)}/{number:020d}"
+
+
+def slot_folder(number: int) -> str:
+    return f"{SLOTS}/{number // SLOTS_PER_FOLDER:017d}"
+
+
+def slot_number(key: str) -> int | None:
+    """The number that a slot's key says; None for a file that is not a slot."""
+    name = key.rsplit("/", 1)[-1]
+    return int(name) if len(name) == 20 and name.isascii() and name.isdigit() else None
 
 
 def checkpoint_key(slot: int) -> str:
@@ -69,8 +81,7 @@ def checkpoint_key(slot: int) -> str:
 
 def checkpoint_slot(key: str) -> int | None:
     """The slot a checkpoint's key names; None for a file that is not a checkpoint."""
-    name = key.rsplit("/", 1)[-1]
-    return int(name) if len(name) == 20 and name.isascii() and name.isdigit() else None
+    return slot_number(key)
 
 
 def segment_key(number: int) -> str:
@@ -78,7 +89,7 @@ def segment_key(number: int) -> str:
 
 
 def txn_key(start: int, txn: str) -> str:
-    return f"txn/{start}_{txn}"
+    return f"{TXNS}/{start}_{txn}"
 
 
 def revision_key(home: str, number: int, operation: str, txn: str) -> str:

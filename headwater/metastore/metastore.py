@@ -42,7 +42,11 @@ Answer = TypeVar("Answer")
 
 
 class Metastore:
-    """A catalog root. Opening reads; the first write creates. Threads may share one; processes each open their own."""
+    """A catalog root. Opening reads; the first write creates. Threads may share one; processes each open their own.
+
+    A root whose log has lost slots is made whole if the published files say exactly what was in them; else it is
+    refused (19). With `damaged` it is opened for `verify`, `repair` and the past before the loss; the rest is refused.
+    """
 
     def __init__(
         self,
@@ -51,6 +55,7 @@ class Metastore:
         *,
         clock: Clock | None = None,
         author: str = "",
+        damaged: bool = False,
     ) -> None:
         self.store = open_store(os.fspath(root), storage_options) if isinstance(root, (str, os.PathLike)) else root
         self.clock = clock or SystemClock()
@@ -59,6 +64,8 @@ class Metastore:
         self._committer = Committer(self._log, MAX_LOCAL_KEY if self.store.abilities.path else MAX_REMOTE_KEY)
         self._collecting = threading.Lock()
         self._log.open()
+        if self._log.lost is not None and not damaged:
+            raise self._log.lost
 
     # Transactions
 
@@ -207,9 +214,13 @@ class Metastore:
         self._log.checkpoint()
 
     def repair(self) -> Keys:
-        """Write anew every published file that is missing or damaged; their keys."""
+        """Write anew every slot that was lost, then every published file that is missing or damaged; their keys.
+
+        InvalidTableState (19), saying what is missing, if a lost slot cannot be told exactly any more.
+        """
+        rebuilt = self._log.rebuild()
         self._log.refresh()
-        return verify.repair(self._log)
+        return [*rebuilt, *verify.repair(self._log)]
 
     def verify(self) -> Problems:
         """Read the root by the published layout alone, and every private file; what is damaged, missing or different
