@@ -11,7 +11,7 @@ from typing import Any
 import lance
 import pyarrow as pa
 
-from headwater.errors import TableColumnNotFoundError, UnsupportedOperationError
+from headwater.errors import InvalidInputError, TableColumnNotFoundError, UnsupportedOperationError
 from headwater.tables import columns
 from headwater.tables.columns import COMMENT, Alteration, column_at, fields_of
 from headwater.types import arrow_field, arrow_type
