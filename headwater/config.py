@@ -26,6 +26,7 @@ from lance_namespace import LanceNamespace
 from headwater.errors import InvalidInputError, NamespaceNotFoundError, UnsupportedOperationError
 from headwater.namespace.directory import DirectoryNamespace
 from headwater.namespace.metastore import MetastoreNamespace
+from headwater.references import check_foreign, followed
 from headwater.store import is_local, is_there
 
 CONFIG_FILE = "headwater.toml"
@@ -74,7 +75,7 @@ def resolve(target: str | None = None, properties: Mapping[str, Any] | None = No
     """
     given = dict(properties or {})
     name = target or DEFAULT_PROFILE
-    profile = load_profile(name)
+    profile = load_profile(name, given)
     if target is None and profile is None and not given:
         raise InvalidInputError(f"No catalog was named: give a path or a URI, or write a profile in {CONFIG_FILE}.")
     values = {key: value for key, value in (profile or {}).items() if key not in SERVER_KEYS} | given
@@ -128,7 +129,7 @@ def _root(resolved: Resolved) -> str | None:
 
 
 def _storage(resolved: Resolved) -> dict[str, str]:
-    given = resolved.properties.items()
+    given = followed(resolved.properties).items()
     return {key.removeprefix("storage."): str(value) for key, value in given if key.startswith("storage.")}
 
 
@@ -159,10 +160,15 @@ def _near(shown: str, root: str) -> list[str]:
     return found + [str(path.parent / name) for name in difflib.get_close_matches(path.name, beside, 3)]
 
 
-def load_profile(name: str) -> dict[str, Any] | None:
-    """The properties of a profile from the file and the environment, which wins; None if neither knows it."""
-    file = _read_file().get(name)
+def load_profile(name: str, given: Mapping[str, Any] | None = None) -> dict[str, Any] | None:
+    """The properties of a profile from the file and the environment, which wins; None if neither knows it.
+
+    `given` is what the call adds: keys in it, or in the environment, go nowhere that a file nobody named says.
+    """
+    file = _read_file().get(name) if not any(char in name for char in "/\\:") else None
     variables = _read_environment().get(name.lower())
+    if file is not None and _find_file() == Path.cwd() / CONFIG_FILE and not os.environ.get(CONFIG_VARIABLE):
+        check_foreign(name, file, {**(variables or {}), **(given or {})}, os.environ)
     if file is None and variables is None:
         return None
     return {**(file or {}), **(variables or {})}

@@ -14,11 +14,13 @@ from headwater.clock import Clock, SystemClock
 from headwater.config import Opening, load_profile
 from headwater.errors import InvalidInputError, UnsupportedOperationError
 from headwater.names import parse
+from headwater.references import is_bare_secret, read_secret
 from headwater.rest.auth.keys import KeyRecord, change_key, create_key, list_keys, revoke_key
 from headwater.rest.auth.roles import PERMISSIONS, ROLES, define_role, defined_roles, names_of, remove_role
 from headwater.rest.settings import JwtSettings, Limits, Settings
 from headwater.store import Store
 
+MIN_KEY_CHARS = 16
 _DURATION = re.compile(r"^(\d+)([smhd])$")
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
@@ -33,9 +35,17 @@ def add_serving(verbs: Any) -> None:
     serve.add_argument("--workers", type=int, default=1, help="so many processes (1)")
     serve.add_argument("--insecure", action="store_true", help="serve others without asking who they are")
     serve.add_argument("--max-body", type=int, help="largest Arrow body, in bytes")
+    serve.add_argument("--max-spool", type=int, help="bytes of bodies held at a time, in all (and half for a caller)")
+    serve.add_argument("--max-connections", type=int, help="connections at a time (half of the descriptors)")
+    serve.add_argument("--max-concurrent", type=int, help="requests of one caller at a time")
+    serve.add_argument("--host-name", action="append", default=[], help="a name the server is served by (repeatable)")
+    serve.add_argument("--proxy", action="append", default=[], help="an address or network to believe (repeatable)")
+    serve.add_argument("--tls-cert", help="serve https with this certificate, a PEM file")
+    serve.add_argument("--tls-key", help="the certificate's key, a PEM file without a password")
     serve.add_argument("--max-page", type=int, help="largest page of a list")
     serve.add_argument("--rate-limit", type=float, default=0.0, help="requests a second and caller (no limit)")
     serve.add_argument("--timeout", type=float, help="longest time for a request, in seconds")
+    serve.add_argument("--api-key-file", help="a file with one more key, which may do everything")
     serve.add_argument("--vend-credentials", action="store_true", help="hand the storage options to clients")
     serve.add_argument("--no-access-log", action="store_true", help="log only failures")
     serve.add_argument("--jwt-issuer", action="append", help="a token issuer to believe (repeatable)")
@@ -102,6 +112,8 @@ def properties_of(pairs: list[str]) -> dict[str, str]:
         if not equals or not key:
             raise InvalidInputError(f"--property {text!r} is not key=value.")
         found[key] = value
+        if is_bare_secret(key, value):
+            say(f"--property {key}: others on this machine can see it; write {key}=env:VARIABLE or {key}=file:PATH.")
     return found
 
 
@@ -144,14 +156,32 @@ def settings_of(given: argparse.Namespace, profile: dict[str, Any]) -> Settings:
         "page": given.max_page,
         "request_seconds": given.timeout,
         "requests_per_second": given.rate_limit,
+        "spooled": given.max_spool,
+        "spooled_per_caller": given.max_spool // 2 if given.max_spool is not None else None,
+        "connections": given.max_connections,
+        "running_per_caller": given.max_concurrent,
     }
     limits = Limits(**{key: value for key, value in told.items() if value is not None})
     return Settings(
         limits=limits,
         jwt=jwt_of(given, profile),
+        api_key=server_key(given.api_key_file),
         access_log=not given.no_access_log,
         vend_credentials=given.vend_credentials,
+        host_names=tuple(given.host_name),
+        any_address=given.insecure,
+        proxies=tuple(given.proxy),
+        tls_cert=given.tls_cert,
+        tls_key=given.tls_key,
     )
+
+
+def server_key(path: str | None) -> str | None:
+    """The key in a file, which is its only content."""
+    key = read_secret(path, "--api-key-file").strip() if path is not None else None
+    if key is not None and len(key) < MIN_KEY_CHARS:
+        raise InvalidInputError(f"--api-key-file: a key has at least {MIN_KEY_CHARS} characters.")
+    return key
 
 
 def jwt_of(given: argparse.Namespace, profile: dict[str, Any]) -> JwtSettings | None:

@@ -153,6 +153,21 @@ def read_deltas(
             yield stored
 
 
+def last_position(segments: Segments, stream: str, log: DeltaLog, at: int) -> int:
+    """The last position given out up to a slot, dropped deltas included; 0 when there was none."""
+    if log.changed <= at:
+        return log.last
+    for stored in reversed(tuple(log.tail)):
+        if stored.slot <= at:
+            return stored.position
+    for run in reversed(log.runs):
+        if run.last_slot <= at:
+            return run.last
+        if run.first_slot <= at:
+            return max(stored.position for stored in segments.read(stream, run) if stored.slot <= at)
+    return 0
+
+
 def _after(stored: list[Stored], position: int) -> list[Stored]:
     return stored[bisect_right(stored, position, key=lambda one: one.position) :]
 

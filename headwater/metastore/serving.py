@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from headwater.metastore.index import Index, iterate_nodes
-from headwater.metastore.layout import DATA_FOLDER
 from headwater.metastore.records import Node
 
 LANCE_FORMAT = "lance"
@@ -16,13 +15,9 @@ KEEP_DATA = "keep_data"
 """Set when a table was deregistered: collection leaves the folder."""
 
 
-def default_location(table_home: str) -> str:
-    """The folder of a table whose stream does not name one."""
-    return f"{table_home}/{DATA_FOLDER}/table.lance"
-
-
-def location_of(properties: Mapping[str, Any], table_home: str) -> str:
-    return str(properties.get(LOCATION) or default_location(table_home))
+def location_of(properties: Mapping[str, Any], stream_home: str) -> str:
+    """Of a stream that does not name one, beside its table version's directory: `<table home>/<version>.lance`."""
+    return str(properties.get(LOCATION) or f"{stream_home.rsplit('/', 1)[0]}.lance")
 
 
 def lance_streams(index: Index) -> Iterator[Node]:
@@ -33,7 +28,7 @@ def lance_streams(index: Index) -> Iterator[Node]:
 
 
 def stream_location(stream: Node) -> str:
-    return location_of(stream.versions[-1].properties, stream.home.rsplit("/", 2)[0])
+    return location_of(stream.versions[-1].properties, stream.home)
 
 
 def dropped_locations(index: Index, boundary: int | None = None) -> Iterator[str]:

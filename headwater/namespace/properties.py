@@ -9,6 +9,7 @@ from typing import Any
 
 from headwater.errors import InvalidInputError
 from headwater.names import DELIMITER, check_delimiter
+from headwater.references import followed
 from headwater.store import is_local, local_path
 
 KNOWN = (
@@ -39,6 +40,7 @@ class DirectoryProperties:
 
 def parse_properties(properties: Mapping[str, Any]) -> DirectoryProperties:
     """Properties as users write them, all strings (Python's own booleans are taken too)."""
+    properties = followed(properties)
     for key in properties:
         if key not in KNOWN and not key.startswith("storage."):
             raise InvalidInputError(f"{key!r} is not a property of a directory catalog.{_hint(key)}")

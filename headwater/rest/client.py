@@ -31,6 +31,7 @@ from headwater.names import DELIMITER, check_delimiter, object_id
 from headwater.namespace.abilities import Abilities
 from headwater.namespace.requests import AlterNamespaceRequest, CleanUpRequest, parse_request
 from headwater.namespace.versions import Cleaned, Optimized
+from headwater.references import follow
 
 HEADER_PREFIXES = ("headers.", "header.")
 Answer = TypeVar("Answer")
@@ -149,7 +150,7 @@ def headers_of(properties: Mapping[str, str]) -> dict[str, str]:
     for key, value in properties.items():
         for prefix in HEADER_PREFIXES:
             if key.startswith(prefix):
-                found[key.removeprefix(prefix)] = str(value)
+                found[key.removeprefix(prefix)] = follow(str(value), key)
     return found
 
 

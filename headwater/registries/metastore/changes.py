@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 
-from headwater.errors import ConcurrentModificationError, NamespaceNotFoundError, TableNotFoundError
+from headwater.errors import ConcurrentModificationError, InvalidInputError, NamespaceNotFoundError, TableNotFoundError
 from headwater.metastore import Delta, Transaction
+from headwater.metastore.parts import DELTA_FORMAT
 from headwater.metastore.serving import KEEP_DATA, LANCE_FORMAT, LOCATION
 from headwater.model import (
     Add,
@@ -122,6 +123,11 @@ class Changes:
         table = find(self.tx, version.table)
         if not isinstance(table, Table):
             raise ConcurrentModificationError(f"{version.table} was dropped by another writer.")
+        if self._has_stream(table.id, DELTA_FORMAT):
+            raise InvalidInputError(
+                f"{table.id} is a stream table: its rows come from its change log. Append, upsert or delete through "
+                "the catalog, and publish."
+            )
         if not self._has_stream(table.id):
             self.tx.create_stream(table.id.names, LANCE_FORMAT)
         if table.id in self._removed:
@@ -164,9 +170,9 @@ class Changes:
     def _deltas(self, table: ObjectId) -> list[Delta]:
         return self.tx.deltas(table.names, format=LANCE_FORMAT)
 
-    def _has_stream(self, table: ObjectId) -> bool:
+    def _has_stream(self, table: ObjectId, format: str = LANCE_FORMAT) -> bool:
         try:
-            self.tx.get_stream(table.names, format=LANCE_FORMAT)
+            self.tx.get_stream(table.names, format=format)
         except TableNotFoundError:
             return False
         return True

@@ -67,10 +67,11 @@ def catalog_object(reader: Reader, found: Object) -> Namespace | Table:
 
 def table_of(reader: Reader, found: Object) -> Table:
     try:
-        stream: Mapping[str, Any] = reader.get_stream(found.path, format=LANCE_FORMAT).properties
+        stream = reader.get_stream(found.path, format=LANCE_FORMAT)
+        location = location_of(stream.properties, stream.home)
     except NOT_FOUND:
-        stream = {}
-    return Table(ObjectId(found.path), location_of(stream, found.home), texts(found.properties))
+        location = location_of({}, f"{found.home}/1/{LANCE_FORMAT}")
+    return Table(ObjectId(found.path), location, texts(found.properties))
 
 
 def texts(properties: Mapping[str, Any]) -> dict[str, str]:
@@ -93,15 +94,16 @@ def settled(newest: Delta | None) -> int:
 
 def version_of(table: Table, delta: Delta, settled: int) -> Version:
     known = delta.properties
-    final = delta.files[0].path.removeprefix(f"{table.location}/")
-    path = final if delta.position <= settled else str(known.get("staged") or final)
+    scheme = str(known.get("scheme", "V2"))
+    final = f"{VERSIONS}/{manifest_name(delta.position, scheme)}"
+    recorded = delta.files[0].path.removeprefix(f"{table.location}/")
     return Version(
         table.id.child(str(delta.position)),
-        path,
+        final if delta.position <= settled else str(known.get("staged") or recorded),
         delta.files[0].bytes,
         known.get("e_tag"),
-        str(known.get("scheme", "V2")),
-        known.get("time"),
+        scheme,
+        known.get("time", delta.time_ms),
         dict(known.get("metadata", {})),
     )
 
