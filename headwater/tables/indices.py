@@ -40,7 +40,7 @@ def index_type(text: str, allowed: Sequence[str] = TYPES) -> str:
     for kind in allowed:
         if kind.replace("_", "") == plain:
             return "INVERTED" if kind in FULL_TEXT else kind
-    raise InvalidInputError(f"The index type {text[:80]!r} is not known: use one of {', '.join(allowed)}.")
+    raise InvalidInputError(f"The index type {text[:80].upper()!r} is not known: use one of {', '.join(allowed)}.")
 
 
 def new_index(
