@@ -10,6 +10,8 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from headwater import imports
+
 if TYPE_CHECKING:
     from headwater.catalog import Catalog, CatalogTable
     from headwater.config import connect, open_catalog
@@ -25,6 +27,9 @@ _HOMES = {
     "connect": "headwater.config",
     "open_catalog": "headwater.config",
 }
+
+
+imports.prepare()
 
 
 def __getattr__(name: str) -> Any:

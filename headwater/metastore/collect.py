@@ -146,7 +146,7 @@ def _delete_data(log: Log, index: Index, listed: list[Entry], doomed: set[str], 
     A path that is not a plain key inside the root, or is a file of the catalog itself, is never touched.
     """
     present = {entry.key for entry in listed}
-    orphans = {entry.key for entry in listed if f"/{DATA_FOLDER}/" in entry.key and entry.modified_ms < before_ms}
+    orphans = {entry.key for entry in listed if _in_data_folder(entry.key) and entry.modified_ms < before_ms}
     candidates = {key for key in (doomed & present) | orphans if _is_data(key)}
     if not candidates:
         return 0
@@ -159,6 +159,11 @@ def _delete_data(log: Log, index: Index, listed: list[Entry], doomed: set[str], 
     for key in sorted(candidates):
         log.store.delete(key)
     return len(candidates)
+
+
+def _in_data_folder(key: str) -> bool:
+    """Directly in a table's data folder; a Lance dataset has a folder of that name too, and knows its own files."""
+    return f"/{DATA_FOLDER}/" in key and ".lance/" not in key
 
 
 def _is_data(key: str) -> bool:

@@ -153,6 +153,21 @@ def read_deltas(
             yield stored
 
 
+def last_position(segments: Segments, stream: str, log: DeltaLog, at: int) -> int:
+    """The last position given out up to a slot, dropped deltas included; 0 when there was none."""
+    if log.changed <= at:
+        return log.last
+    for stored in reversed(tuple(log.tail)):
+        if stored.slot <= at:
+            return stored.position
+    for run in reversed(log.runs):
+        if run.last_slot <= at:
+            return run.last
+        if run.first_slot <= at:
+            return max(stored.position for stored in segments.read(stream, run) if stored.slot <= at)
+    return 0
+
+
 def find_delta(segments: Segments, stream: str, log: DeltaLog, position: int, at: int) -> DeltaBody | None:
     for stored in read_deltas(segments, stream, log, position - 1, at):
         return decode_delta(stream, stored.body) if stored.position == position else None

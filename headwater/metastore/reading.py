@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from headwater.errors import TransactionNotFoundError
-from headwater.metastore.deltas import stream_of
+from headwater.metastore.deltas import last_position, stream_of
 from headwater.metastore.draft import Draft
 from headwater.metastore.edits import last_dropped
 from headwater.metastore.locator import Locator
@@ -98,6 +98,13 @@ class Snapshot:
             values = partition_values(partition)
             wanted = None if values is None and partition_id is None else chosen_partition(partition_id, values)
             return deltas_of(self._log.segments, self._view, item.node.key, after, wanted)
+
+    def last_position(self, path: Path, *, format: str = DELTA_FORMAT, version: str | None = None) -> int:
+        """The last position that was given out in a table's stream; 0: there is none yet."""
+        with self._log.lock:
+            _, stream = self._stream(path, format, version, None)
+            log = self._view.index.streams.get(stream.node.key)
+            return 0 if log is None else last_position(self._log.segments, stream.node.key, log, self._view.at)
 
     def versions(self, path: Path) -> Objects:
         with self._log.lock:

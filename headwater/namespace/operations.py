@@ -124,7 +124,7 @@ class Operations:
         self._require_not_hidden(id, place)
         anywhere = self.registry.capabilities.register_anywhere
         if location is not None and anywhere and folder_status(self.store, place).exists:
-            raise InvalidInputError(f"The location {place!r} cannot be declared: it is not empty. Register it.")
+            raise InvalidInputError(f"The location {place[:200]!r} cannot be declared: it is not empty. Register it.")
         return place
 
     def prepare_create(self, id: ObjectId, properties: Mapping[str, str]) -> tuple[str, Table | None]:
@@ -259,7 +259,7 @@ class Operations:
 
     def _existing(self, place: str) -> str:
         if not has_version(self.store, place):
-            raise InvalidInputError(f"The location {place!r} cannot be registered: there is no Lance table at it.")
+            raise InvalidInputError(f"The location {place[:200]!r} cannot be registered: no Lance table is there.")
         return place
 
     def _choose_place(self, id: ObjectId, location: str | None) -> str:
@@ -270,11 +270,13 @@ class Operations:
             return own
         place = check_location(location, self.root_uri)
         if not self.registry.capabilities.register_anywhere and place != own:
-            raise InvalidInputError(f"Without a manifest the table {id} can only be at {own!r}, not at {place!r}.")
+            raise InvalidInputError(f"Without a manifest {id} can only be at {own!r}, not at {place[:200]!r}.")
         check_place(self.store, place)
         others = self.registry.location_holders(place) - {id}
         if others:
-            raise InvalidInputError(f"The location {place!r} cannot be used: it belongs to the table {min(others)}.")
+            raise InvalidInputError(
+                f"The location {place[:200]!r} cannot be used: it is that of the table {min(others)}."
+            )
         return place
 
     def _require_not_hidden(self, id: ObjectId, place: str) -> None:

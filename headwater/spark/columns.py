@@ -23,6 +23,8 @@ ADDS_NESTED = (2, 2)
 def alter(dataset: lance.LanceDataset, change: dict[str, Any]) -> None:
     action = change["action"]
     if action == "set_property":
+        if change["key"] == "version":
+            raise InvalidInputError("The property 'version' is shown by Headwater itself: choose another name.")
         dataset.update_schema_metadata({change["key"]: change["value"]})
     elif action == "remove_property":
         dataset.update_schema_metadata({change["key"]: None})

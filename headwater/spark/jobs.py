@@ -6,10 +6,8 @@ executor), `commit` (the results to one row for the caller).
 
 from __future__ import annotations
 
-import base64
 import datetime as dt
 import json
-import pickle
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -22,9 +20,13 @@ from headwater.errors import InvalidInputError, TableColumnNotFoundError, TableI
 from headwater.spark.catalog import Connection, schema_from
 from headwater.spark.stream import unread_from
 from headwater.tables import compact
+from headwater.tables.fields import dimension, require_field
 from headwater.tables.fill import commit_column, fill_fragment
 from headwater.tables.handle import TableHandle
+from headwater.tables.index_options import completed
 from headwater.tables.scan import Extent, divide
+from headwater.tables.segments import segment_from_json, segment_to_json
+from headwater.tables.translate import translating
 
 Json = dict[str, Any]
 SCALAR = ("BTREE", "BITMAP", "LABEL_LIST", "INVERTED", "NGRAM", "ZONEMAP", "BLOOMFILTER")
@@ -68,7 +70,26 @@ def _plan_index(table: TableHandle, arguments: Json, parallelism: int) -> list[J
     metadata = [fragment.metadata for fragment in dataset.get_fragments()]
     extents = [Extent(fragment.id, fragment.num_rows) for fragment in metadata if fragment.num_rows]
     parts = divide(extents, max(1, parallelism // 2), splittable=False)
-    return [{**arguments, "fragments": part["fragments"]} for part in parts]
+    options = _index_options(dataset, arguments, sum(each.rows for each in extents) // max(1, len(parts)))
+    return [{**arguments, "options": options, "fragments": part["fragments"]} for part in parts]
+
+
+def _index_options(dataset: lance.LanceDataset, arguments: Json, rows: int) -> Json:
+    """What the caller gave, completed for pieces of so many rows each."""
+    kind, column = arguments["type"].upper(), arguments["column"]
+    try:
+        given = json.loads(arguments.get("options") or "{}")
+    except ValueError:
+        given = None
+    if not isinstance(given, dict):
+        raise InvalidInputError('The options of an index are JSON, such as {"num_partitions": 16}.')
+    if kind not in VECTOR:
+        return given
+    _, field = require_field(dataset.schema, column)
+    size = dimension(field.type)
+    if size is None:
+        raise InvalidInputError(f"A {kind} index needs vectors, and the column {column!r} is {field.type}.")
+    return completed(kind, given, rows, size)
 
 
 def _check_index(dataset: lance.LanceDataset, table: TableHandle, arguments: Json) -> None:
@@ -86,17 +107,17 @@ def index_name(arguments: Json) -> str:
     return str(arguments.get("name") or f"{arguments['column']}_idx".replace(".", "_"))
 
 
-def _run_index(table: TableHandle, task: Json) -> str:
+def _run_index(table: TableHandle, task: Json) -> Json:
     kind = task["type"].upper()
-    options = json.loads(task.get("options") or "{}")
-    segment = table.open().create_index_uncommitted(
-        task["column"], kind, name=index_name(task), fragment_ids=task["fragments"], **options
-    )
-    return base64.b64encode(pickle.dumps(segment)).decode()
+    with translating(table, f"create a {kind} index on", otherwise=InvalidInputError):
+        segment = table.open().create_index_uncommitted(
+            task["column"], kind, name=index_name(task), fragment_ids=task["fragments"], **task["options"]
+        )
+    return segment_to_json(segment)
 
 
 def _commit_index(connection: Connection, table: TableHandle, arguments: Json, results: list[Any]) -> Json:
-    built = [pickle.loads(base64.b64decode(text)) for text in results]  # made by our own tasks of this job
+    built = [segment_from_json(value) for value in results]
     segments = _merged(table, built) if arguments["type"].upper() == "BTREE" else built
     dataset = connection.open(table)
     if segments:

@@ -113,3 +113,15 @@ def _named(fields: list[pa.Field[Any]], name: str) -> pa.Field[Any] | None:
             return field
     folded = [field for field in fields if field.name.lower() == name.lower()]
     return folded[0] if len(folded) == 1 else None
+
+
+def dimension(kind: pa.DataType) -> int | None:
+    """How many values the vectors of a column have; None when it holds none."""
+    kind = kind.storage_type if isinstance(kind, pa.BaseExtensionType) else kind
+    if is_multivector(kind):
+        kind = kind.field(0).type
+    return int(kind.list_size) if pa.types.is_fixed_size_list(kind) else None
+
+
+def is_multivector(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_list(kind) and pa.types.is_fixed_size_list(kind.field(0).type))

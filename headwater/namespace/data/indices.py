@@ -21,10 +21,11 @@ from lance_namespace import (
 
 from headwater.errors import InvalidInputError, TableIndexAlreadyExistsError, TableIndexNotFoundError
 from headwater.namespace.data.models import IndexContent
-from headwater.namespace.data.query import DISTANCES, dimension
+from headwater.namespace.data.query import DISTANCES
 from headwater.paging import page
-from headwater.tables.fields import require_field
+from headwater.tables.fields import dimension, require_field
 from headwater.tables.handle import TableHandle
+from headwater.tables.index_options import sub_vectors
 from headwater.tables.transactions import transaction_id
 from headwater.tables.translate import translating
 
@@ -96,7 +97,7 @@ def check_options(request: CreateTableIndexRequest) -> None:
 
 def _check_name(dataset: lance.LanceDataset, name: str | None, column: str) -> None:
     if name is not None and name in {index.name for index in dataset.describe_indices()}:
-        raise TableIndexAlreadyExistsError(f"The table already has an index {name!r}: drop it or choose another name.")
+        raise TableIndexAlreadyExistsError(f"The table already has an index {name[:80]!r}: choose another name.")
 
 
 def full_text_options(request: CreateTableIndexRequest) -> dict[str, Any]:
@@ -116,14 +117,6 @@ def vector_options(kind: str, request: CreateTableIndexRequest, column: str, fie
     if kind.endswith("PQ"):
         options["num_sub_vectors"] = request.num_sub_vectors or sub_vectors(size)
     return options
-
-
-def sub_vectors(size: int) -> int:
-    """Sixteen values to a sub-vector where the dimension allows it, else eight, else one sub-vector."""
-    for width in (16, 8):
-        if size % width == 0:
-            return size // width
-    return 1
 
 
 def list_table_indices(table: TableHandle, request: ListTableIndicesRequest) -> ListTableIndicesResponse:
@@ -165,7 +158,7 @@ def describe_table_index_stats(
     """DescribeTableIndexStats: errors 6 TableIndexNotFound, 11 version, 13 InvalidInput, 19, 22 branch."""
     dataset = table.open(request.version, request.branch)
     name = _require_index(dataset, table, request.index_name)
-    with translating(table, f"describe the index {name!r} of"):
+    with translating(table, f"describe the index {name[:80]!r} of"):
         stats = dataset.stats.index_stats(name)
         details = next(index.details for index in dataset.describe_indices() if index.name == name)
     metric = (details or {}).get("metric_type")
@@ -182,7 +175,7 @@ def drop_table_index(table: TableHandle, request: DropTableIndexRequest) -> Drop
     """DropTableIndex: errors 6 TableIndexNotFound, 13 InvalidInput, 14, 19, 22 branch."""
     dataset = table.open(branch=request.branch)
     name = _require_index(dataset, table, request.index_name)
-    with translating(table, f"drop the index {name!r} of"):
+    with translating(table, f"drop the index {name[:80]!r} of"):
         dataset.drop_index(name)
         return DropTableIndexResponse(transaction_id=transaction_id(dataset))
 
