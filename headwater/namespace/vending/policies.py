@@ -43,7 +43,8 @@ class Folder:
     @staticmethod
     def parse(location: str, root: str) -> Folder | None:
         """The folder at a location below the catalog's root; None for a place that needs no credentials."""
-        if "://" not in root or not location.startswith(root.rstrip("/") + "/"):
+        around = root.rstrip("/") + "/"
+        if "://" not in root or not location.startswith(around) or not location.removeprefix(around).strip("/"):
             return None
         parts = urlsplit(location.replace("?", "%3F").replace("#", "%23"))
         prefix = unquote(parts.path).strip("/")
