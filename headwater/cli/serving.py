@@ -36,6 +36,13 @@ def add_serving(verbs: Any) -> None:
     serve.add_argument("--workers", type=int, default=1, help="so many processes (1)")
     serve.add_argument("--insecure", action="store_true", help="serve others without asking who they are")
     serve.add_argument("--max-body", type=int, help="largest Arrow body, in bytes")
+    serve.add_argument("--max-spool", type=int, help="bytes of bodies held at a time, in all (and half for a caller)")
+    serve.add_argument("--max-connections", type=int, help="connections at a time (half of the descriptors)")
+    serve.add_argument("--max-concurrent", type=int, help="requests of one caller at a time")
+    serve.add_argument("--host-name", action="append", default=[], help="a name the server is served by (repeatable)")
+    serve.add_argument("--proxy", action="append", default=[], help="an address or network to believe (repeatable)")
+    serve.add_argument("--tls-cert", help="serve https with this certificate, a PEM file")
+    serve.add_argument("--tls-key", help="the certificate's key, a PEM file without a password")
     serve.add_argument("--max-page", type=int, help="largest page of a list")
     serve.add_argument("--rate-limit", type=float, default=0.0, help="requests a second and caller (no limit)")
     serve.add_argument("--timeout", type=float, help="longest time for a request, in seconds")
@@ -168,6 +175,10 @@ def settings_of(given: argparse.Namespace, profile: dict[str, Any]) -> Settings:
         "page": given.max_page,
         "request_seconds": given.timeout,
         "requests_per_second": given.rate_limit,
+        "spooled": given.max_spool,
+        "spooled_per_caller": given.max_spool // 2 if given.max_spool is not None else None,
+        "connections": given.max_connections,
+        "running_per_caller": given.max_concurrent,
     }
     limits = Limits(**{key: value for key, value in told.items() if value is not None})
     return Settings(
@@ -178,6 +189,11 @@ def settings_of(given: argparse.Namespace, profile: dict[str, Any]) -> Settings:
         audit_log=given.audit_log,
         access_log=not given.no_access_log,
         vend_credentials=given.vend_credentials,
+        host_names=tuple(given.host_name),
+        any_address=given.insecure,
+        proxies=tuple(given.proxy),
+        tls_cert=given.tls_cert,
+        tls_key=given.tls_key,
     )
 
 
