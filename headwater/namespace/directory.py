@@ -116,6 +116,8 @@ class DirectoryNamespace(VersionMethods):
         return Abilities(
             delimiter=self.properties.delimiter,
             store=self.store,
+            root=self.properties.root,
+            storage_options=self.storage_options,
             create_table_rows=self.create_table_reader,
             insert_rows=_data_rows(self, data.insert_reader),
             merge_rows=_data_rows(self, data.merge_insert_reader),
