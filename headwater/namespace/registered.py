@@ -110,6 +110,8 @@ class RegisteredNamespace(VersionMethods):
         return Abilities(
             delimiter=self.delimiter,
             store=self.store,
+            root=self.operations.root_uri,
+            storage_options=self.storage_options,
             create_table_rows=self.create_table_reader,
             insert_rows=_data_rows(self, data.insert_reader),
             merge_rows=_data_rows(self, data.merge_insert_reader),
