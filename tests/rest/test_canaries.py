@@ -156,18 +156,20 @@ def seed(catalog: DirectoryNamespace, flat: bool) -> None:
         catalog.create_namespace(api.CreateNamespaceRequest(id=["prod"]))
 
 
-def served(ears: Ears, catalog: DirectoryNamespace, flat: bool) -> None:
+def served(ears: Ears, catalog: DirectoryNamespace, flat: bool, audit: Path) -> None:
     """Serve the catalog, ask everything as its owner, and look for the canaries."""
     seed(catalog, flat)
     _, owner = create_key(catalog.store, SystemClock(), "admin", [])
     _, writer = create_key(catalog.store, SystemClock(), "writer", ["prod"])
-    with start_in_thread(catalog, settings=Settings(access_log=True)) as server:
+    with start_in_thread(catalog, settings=Settings(access_log=True, audit_log=str(audit))) as server:
         told = talk(ears, server.url, owner, flat)
         with httpx.Client(base_url=server.url, headers={"x-api-key": writer}, timeout=120) as client:
             batch = {"operations": [{"declare_table": {"id": ["prod", "x"], "vend_credentials": True}}]}
             ears.listen("scoped batch", client.post("/v1/table/batch-commit", json=batch))
             ears.listen("a stranger", httpx.get(server.url + "/metrics", headers={"x-api-key": "hw_no_no"}))
+    ears.heard += [("audit log", line) for line in audit.read_text().splitlines()]
     assert ears.leaks() == []
+    assert len([where for where, _ in ears.heard if where == "audit log"]) > len(ALL_ROUTES)
     assert {name: status for name, status in told.items() if name in TELLING and status >= 300} == {}
     assert any(where.startswith("log headwater.access") for where, _ in ears.heard)
 
@@ -175,17 +177,19 @@ def served(ears: Ears, catalog: DirectoryNamespace, flat: bool) -> None:
 @pytest.mark.parametrize("mode", MODES)
 def test_no_route_of_a_local_catalog_tells_a_storage_secret(mode: str, ears: Ears, tmp_path: Path) -> None:
     storage = {f"storage.{key}": value for key, value in SECRETS.items()}
-    served(ears, DirectoryNamespace(root=str(tmp_path), **MODES[mode], **storage), mode == "V1")
+    catalog = DirectoryNamespace(root=str(tmp_path / "lake"), **MODES[mode], **storage)
+    served(ears, catalog, mode == "V1", tmp_path / "audit.log")
 
 
 @pytest.mark.parametrize(
     "mode", [pytest.param(mode, marks=pytest.mark.long) if mode in ("V1", "V2") else mode for mode in MODES]
 )
 def test_no_route_of_a_catalog_on_s3_tells_a_storage_secret(
-    mode: str, ears: Ears, s3_root: str, s3_options: dict[str, str]
+    mode: str, ears: Ears, s3_root: str, s3_options: dict[str, str], tmp_path: Path
 ) -> None:
     storage = {f"storage.{key}": value for key, value in {**s3_options, **SECRETS}.items()}
-    served(ears, DirectoryNamespace(root=s3_root, **MODES[mode], **storage), mode == "V1")
+    catalog = DirectoryNamespace(root=s3_root, **MODES[mode], **storage)
+    served(ears, catalog, mode == "V1", tmp_path / "audit.log")
 
 
 class Echo(http.server.BaseHTTPRequestHandler):
