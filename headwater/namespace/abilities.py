@@ -34,6 +34,7 @@ class Abilities:
     merge_rows: RowsIn | None = None
     query_rows: Callable[[QueryTableRequest], pa.RecordBatchReader] | None = None
     alter_namespace: Callable[[Any], Any] | None = None
+    rename_namespace: Callable[[Any], Any] | None = None
     clean_up: Callable[..., Any] | None = None
     optimize: Callable[..., Any] | None = None
     current_state: Callable[[ObjectId], object | None] | None = None
