@@ -191,6 +191,7 @@ CALLS: dict[str, Callable[[Json], Any]] = {
     "matching_rows": _matching_rows,
     "partitions": lambda call: list_partitions(_table(call)),
     "count": _count,
+    "check_search": lambda call: scans.check_search(_table(call), call["search"]),
     "append": _append,
     "overwrite": _overwrite,
     "overwrite_partitions": _overwrite_partitions,

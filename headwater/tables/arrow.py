@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from headwater.errors import InvalidInputError, LanceNamespaceError
 from headwater.tables.ipc import BatchSize, batch_size
+from headwater.tables.unpacked import unpacked_bytes
 
 MAX_FIELDS = 10_000
 MAX_DEPTH = 32
@@ -95,7 +96,18 @@ def _check_batches(buffer: pa.Buffer) -> None:
     reader = pa.ipc.open_stream(buffer)
     check_schema(reader.schema)
     for batch in reader:
+        batch.validate()
+        _check_unpacked(sum(unpacked_bytes(column) for column in batch.columns), buffer.size)
         batch.validate(full=True)
+
+
+def _check_unpacked(size: int, sent: int) -> None:
+    """Views, dictionaries and runs say one thing many times: what they say when written out is counted too."""
+    if size > max(FREE_BYTES, MAX_RATIO * sent):
+        raise InvalidInputError(
+            f"A batch of a body of {sent} bytes holds {size} bytes when its views, dictionaries and runs are written "
+            "out: send smaller batches."
+        )
 
 
 def check_schema(schema: pa.Schema) -> None:

@@ -11,6 +11,7 @@ from pyspark.sql import SparkSession
 from headwater import DirectoryNamespace
 from headwater.errors import CommitStateUnknownError
 from headwater.rest.server import start_in_thread
+from headwater.spark.access import read_access
 from headwater.spark.session import settings
 
 KEY = "a-key-for-this-test"
@@ -81,7 +82,7 @@ def test_a_partitioned_table_lives_through_all_kinds_of_commits(
 
 
 def test_a_wrong_token_is_refused(spark: SparkSession, managed: str) -> None:
-    good = spark.conf.get("spark.sql.catalog.managed.uri")
+    good = read_access(spark.conf.get("spark.sql.catalog.managed.access_file"))["uri"]
     for key, value in settings("wrong", uri=good, token="not-the-right-key").items():
         if key.startswith("spark.sql.catalog."):
             spark.conf.set(key, value)

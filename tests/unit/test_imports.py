@@ -7,7 +7,21 @@ from pathlib import Path
 
 PACKAGE = Path(__file__).parents[2] / "headwater"
 LAYERS = (
-    ("errors", "clock", "names", "paging", "protobuf", "model", "registry", "types", "store", "turns", "references"),
+    (
+        "imports",
+        "errors",
+        "clock",
+        "names",
+        "paging",
+        "protobuf",
+        "model",
+        "registry",
+        "types",
+        "store",
+        "turns",
+        "references",
+        "workers",
+    ),
     ("metastore",),
     ("tables",),
     ("streams",),

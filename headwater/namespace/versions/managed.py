@@ -235,6 +235,7 @@ class ManagedVersions:
         final = replace(version, manifest_path=path, e_tag=entry.etag if entry else None)
         with self._lock:
             self._finalized[version.id] = Finalized(place, version, final)
+        self.records.finalized(place.table, version.number)
         return final
 
     def _point_when_due(self) -> None:
