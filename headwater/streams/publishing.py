@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from headwater.errors import ConcurrentModificationError
-from headwater.metastore import DataFile, Snapshot, Transaction
+from headwater.metastore import Snapshot, Transaction
 from headwater.streams.evolving import evolve_copy, published_columns
 from headwater.streams.files import Logged, narrowed, read_log
 from headwater.streams.fold import Folded, Rules, State, apply, fold
@@ -35,9 +35,11 @@ from headwater.streams.serving import (
     delete_rows,
     files_of,
     finalize,
+    manifest_of,
     on_top,
     open_version,
     set_aside,
+    version_record,
     write_rows,
 )
 from headwater.streams.tombstones import add_tombstones, read_tombstones, write_tombstones
@@ -139,9 +141,15 @@ def _staged(
 
 def head_of(snapshot: Snapshot, stream: Stream) -> tuple[int, str] | None:
     """The newest version of the serving copy, whoever made it, and its manifest."""
-    last = snapshot.last_position(stream.path, format=LANCE, version=stream.version)
-    found = snapshot.deltas(stream.path, last - 1, format=LANCE, version=stream.version) if last else []
-    return (found[-1].position, found[-1].files[0].path) if found else None
+    newest = snapshot.newest_delta(stream.path, format=LANCE, version=stream.version)
+    return (newest.position, manifest_of(stream, newest)) if newest is not None else None
+
+
+def _settled(snapshot: Snapshot, stream: Stream) -> int:
+    """Up to which version all manifests have their final names: the newest one was given its own when it was opened."""
+    newest = snapshot.newest_delta(stream.path, format=LANCE, version=stream.version)
+    known = int(newest.properties.get("settled", 0)) if newest is not None else 0
+    return newest.position if newest is not None and known >= newest.position - 1 else known
 
 
 def _appended(lake: Lake, view: View, rules: Rules, log: Logged, before: Published | None) -> tuple[Changes, Folded]:
@@ -302,16 +310,17 @@ def _quarantine_late(
 def _committed(lake: Lake, tx: Transaction, stream: Stream, staging: Staging, made: Published) -> Publication:
     """The staged versions as deltas of the `lance` stream, in the transaction."""
     lake.store.sync([staged.key for staged in staging.staged])
+    settled = _settled(lake.metastore.now(), stream)
     for staged in staging.staged:
         made = replace(made, version=staged.version, manifest=staged.key)
-        files = [DataFile(staged.key, made.rows, staged.size), *made.tombstones]
+        file, record = version_record(stream, staged, settled, lake.metastore.clock.now_ms())
         tx.append_delta(
             stream.path,
-            files,
+            [file, *made.tombstones],
             "append",
             format=LANCE,
             version=stream.version,
-            properties={**made.to_properties(), "e_tag": staged.e_tag},
+            properties={**made.to_properties(), **record},
             position=staged.version,
         )
     return Publication(made, True, tuple(staging.staged))
