@@ -83,7 +83,7 @@ class Staging(LanceNamespace):
 
     def __init__(self, lake: Lake, stream: Stream, version: int) -> None:
         self._stream = stream
-        self._version = version
+        self.version = version
         self._uri = f"{lake.uri}/{stream.serving}"
         self.overtaken = False
         self.staged: list[Staged] = []
@@ -98,14 +98,14 @@ class Staging(LanceNamespace):
         if self.staged:
             newest, key = self.staged[-1].version, self.staged[-1].key
         else:
-            newest, key = self._version, final_key(self._stream, self._version)
+            newest, key = self.version, final_key(self._stream, self.version)
         path = f"{_object_path(self._uri)}/{VERSIONS}/{key.rsplit('/', 1)[-1]}"
         known = [TableVersion(version=newest, manifest_path=path)] if newest else []
         return ListTableVersionsResponse(versions=known)
 
     def create_table_version(self, request: Any) -> Any:
         asked = dict(request)
-        expected = (self.staged[-1].version if self.staged else self._version) + 1
+        expected = (self.staged[-1].version if self.staged else self.version) + 1
         if int(asked["version"]) != expected:  # Lance saw a newer manifest on its own, and went on from there
             self.overtaken = True
             raise ConcurrentModificationError(f"Version {expected} of {self._stream.name} was made meanwhile.")
