@@ -25,6 +25,7 @@ from lance_namespace import LanceNamespace
 
 from headwater.errors import InvalidInputError, NamespaceNotFoundError, UnsupportedOperationError
 from headwater.namespace.directory import DirectoryNamespace
+from headwater.namespace.metastore import MetastoreNamespace
 from headwater.references import check_foreign, followed
 from headwater.store import is_local, is_there
 
@@ -34,6 +35,7 @@ PROFILE_VARIABLE = "HEADWATER_CATALOG__"
 DEFAULT_PROFILE = "default"
 _LOG = logging.getLogger("headwater")
 DIRECTORY = ("dir", "headwater.DirectoryNamespace")
+METASTORE = ("metastore", "headwater.MetastoreNamespace")
 REST = ("rest",)
 SERVER_KEYS = ("jwt_issuer", "jwt_audience", "jwt_jwks", "jwt_algorithms", "jwt_role_claim", "jwt_scope_claim")
 """What a profile may hold for `headwater serve`: settings of the server, not of the catalog."""
@@ -49,13 +51,15 @@ class Resolved:
 
 
 def connect(impl: str, properties: Mapping[str, Any] | None = None) -> LanceNamespace:
-    """A catalog by kind: `dir` (a directory or object store), or `rest` (a Lance REST server)."""
+    """A catalog by kind: `metastore` or `dir` (in a directory or object store), or `rest` (a Lance REST server)."""
     values = dict(properties or {})
     if impl in DIRECTORY:
         return DirectoryNamespace(**values)
+    if impl in METASTORE:
+        return MetastoreNamespace(**values)
     if impl in REST:
         return _connect_rest(values)
-    raise InvalidInputError(f"{impl!r} is no kind of catalog: use 'dir' or 'rest'.")
+    raise InvalidInputError(f"{impl!r} is no kind of catalog: use 'metastore', 'dir' or 'rest'.")
 
 
 def open_catalog(target: str | None = None, properties: Mapping[str, Any] | None = None) -> LanceNamespace:

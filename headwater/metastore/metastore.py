@@ -69,10 +69,13 @@ class Metastore:
 
     # Transactions
 
-    def transaction(self, message: str = "", author: str | None = None) -> Transaction:
-        """A transaction that reads the newest state. Use it in a `with` block: it commits where the block ends."""
+    def transaction(self, message: str = "", author: str | None = None, refresh: bool = True) -> Transaction:
+        """A transaction that reads the newest state. Use it in a `with` block: it commits where the block ends.
+
+        Without `refresh` it reads what this process knows: one request less, and a conflict if that was too old.
+        """
         with self._log.lock:
-            index = self._log.refresh()
+            index = self._log.refresh() if refresh else self._log.index
             view = IndexView(index, index.slot)
         header = Header(self.clock.uuid(), self.clock.now_ms(), message, self.author if author is None else author)
         return Transaction(view, self._log, self.clock, header, self._commit)
@@ -110,10 +113,13 @@ class Metastore:
         """The newest slot."""
         return self._log.refresh().slot
 
-    def now(self) -> Snapshot:
-        """The newest state, to be read any number of times without looking for a newer one."""
+    def now(self, refresh: bool = True) -> Snapshot:
+        """The newest state, to be read any number of times without looking for a newer one.
+
+        Without `refresh` the newest that this process knows, which costs no request.
+        """
         with self._log.lock:
-            index = self._log.refresh()
+            index = self._log.refresh() if refresh else self._log.index
             return Snapshot(self._log, IndexView(index, index.slot))
 
     def get(self, path: Path) -> Object:

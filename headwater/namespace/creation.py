@@ -95,7 +95,7 @@ class Creation:
         held = operations.registry.location_holders(table.location) or operations.registry.find([table.id])
         if held and all(operations.store.head(key) for key in keys[:1]):
             return
-        discard_folder(operations.store, table.location, operations.clock)
+        operations.discard(table)
         raise ConcurrentModificationError(f"{table.id} was dropped while it was overwritten: look again and retry.")
 
     def _create(
@@ -149,7 +149,7 @@ class Creation:
             with managed.keeping(staged):
                 kept.append(self.operations.run(ids, plan, self.operations.registry.recorded))
             for gone in replaced:
-                discard_folder(store, gone.location, self.operations.clock)
+                self.operations.discard(gone)
             final = managed.finish([staged])[0]
             return staged.place.object_path(final.manifest_path)
 
@@ -226,7 +226,7 @@ class Creation:
             discard_folder(operations.store, table.location, operations.clock)
             raise
         for gone in [table] if kept.location != table.location else replaced:
-            discard_folder(operations.store, gone.location, operations.clock)
+            self.operations.discard(gone)
         return kept
 
     def _record_properties(self, found: Table, properties: Mapping[str, str]) -> Table:

@@ -73,8 +73,20 @@ class Operations:
         found = self.run([id], plan)
         for table in dropped if found else ():
             if is_place(table.location):
-                self._discard(table)
+                self.discard(table)
         return found
+
+    def rename_namespace(self, id: ObjectId, new: ObjectId) -> Namespace:
+        """RenameNamespace (ours), also into another namespace, with all below it: errors 0, 1, 2, 13. No data moves."""
+        for part in (id, new):
+            self._require_namespaces(part)
+        if not self.registry.capabilities.rename_namespaces:
+            raise UnsupportedOperationError(
+                "This kind of catalog cannot rename a namespace: only a metastore catalog can. Rename its tables."
+            )
+        return self.run(
+            [*_with_parent(id), *_with_parent(new)], lambda facts: plans.plan_rename_namespace(facts, id, new)
+        )
 
     def list_namespaces(self, id: ObjectId, token: str | None, limit: int | None) -> Names:
         self._require_namespaces(id)
@@ -113,7 +125,7 @@ class Operations:
     def declare_table(self, id: ObjectId, location: str | None, properties: Mapping[str, str]) -> Table:
         place = self.declared_place(id, location, properties)
         table = self.run(_with_parent(id), lambda facts: plans.plan_declare_table(facts, id, place, properties))
-        if self.registry.capabilities.register_anywhere:
+        if self.registry.capabilities.register_anywhere and self.registry.capabilities.markers:
             self._mark_declared(table)
         return table
 
@@ -174,7 +186,7 @@ class Operations:
         self._require_namespaces(id.parent)
         table, folder_is_left = self.run(_with_parent(id), lambda facts: self._plan_drop(facts, id))
         if folder_is_left:
-            self._discard(table)
+            self.discard(table)
         return table
 
     def rename_table(self, id: ObjectId, new: ObjectId) -> Table:
@@ -195,7 +207,9 @@ class Operations:
 
     def is_only_declared(self, table: Table) -> bool:
         """Whether somebody has reserved the name and nobody has created the table. A folder of junk is not declared."""
-        return not self.has_data(table) and folder_status(self.store, table.location).reserved
+        if self.has_data(table):
+            return False
+        return not self.registry.capabilities.markers or folder_status(self.store, table.location).reserved
 
     def require_table(self, table: Table, only_declared: bool) -> None:
         """Error 19 for a folder without a version that nobody declared (early document, "Table Existence")."""
@@ -249,8 +263,13 @@ class Operations:
         changes, table = plans.plan_register_table(facts, id, self._existing(place), mode, properties)
         return [*changes, *self.adopt(table)], table
 
-    def _discard(self, table: Table) -> None:
-        """The name is gone and the drop has succeeded; what cannot be deleted now is only garbage."""
+    def discard(self, table: Table) -> None:
+        """The name is gone and the drop has succeeded; what cannot be deleted now is only garbage.
+
+        Where dropped tables can be brought back, their files are left to a collection.
+        """
+        if self.registry.capabilities.keeps_dropped:
+            return
         try:
             discard_folder(self.store, table.location, self.clock)
         except LanceNamespaceError:

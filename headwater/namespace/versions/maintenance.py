@@ -144,7 +144,10 @@ class Maintenance:
         return {id: item for id, item in found.items() if isinstance(item, Version)}
 
     def _verify_table(self, table: Table) -> Iterator[Problem]:
+        registry = self.versions.registry
         if not folder_status(self.store, table.location).exists:
+            if not registry.capabilities.markers and not registry.newest_version(table.id):
+                return  # only declared: nothing has been written yet
             yield Problem("missing_folder", table.id, table.location, f"Table {table.id} has no folder: drop it.")
             return
         if self.versions.registry.manages(table.id):

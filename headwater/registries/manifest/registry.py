@@ -134,6 +134,13 @@ class ManifestRegistry:
     def place(self, id: ObjectId, hash: str) -> str:
         return hashed_folder(id, hash)
 
+    @property
+    def replaces_records(self) -> bool:
+        return True
+
+    def finalized(self, table: Table, number: int) -> None:
+        """Nothing to note: the record will be replaced by one with the final name."""
+
     def check_writable(self) -> None:
         """Records are read and written by this kind of catalog, so nothing is written past them."""
 
