@@ -17,7 +17,7 @@ from lance_namespace import LanceNamespace
 
 from headwater.config import Opening
 from headwater.errors import LanceNamespaceError, UnsupportedOperationError
-from headwater.names import ObjectId, parse
+from headwater.names import ObjectId, check_delimiter, parse
 from headwater.namespace.readers import write_rows
 from headwater.tables.rows import reader_of
 
@@ -26,12 +26,16 @@ Name = str | Sequence[str]
 
 
 class Catalog:
-    """A catalog by path, URI, profile name, or an open `LanceNamespace`. A name with a dot in it is given as a list.
+    """A catalog by path, URI, profile name, or an open `LanceNamespace`. Names are joined by dots, or by the
+    `delimiter` that is given; a name with that in it is given as a list.
 
     Reading a catalog that is not there is an error; creating a namespace or a table makes it, and says so.
     """
 
     def __init__(self, target: str | LanceNamespace | None = None, **properties: Any) -> None:
+        told = properties.pop("delimiter", None) if isinstance(target, LanceNamespace) else properties.get("delimiter")
+        self._delimiter = str(told) if told else DOT
+        check_delimiter(self._delimiter)
         self._opening = None if isinstance(target, LanceNamespace) else Opening(target, properties)
         self.namespace: LanceNamespace = target if isinstance(target, LanceNamespace) else self._opening.namespace  # type: ignore[union-attr]
 
@@ -45,18 +49,24 @@ class Catalog:
         """The namespace, for a call that makes the catalog if it is not there."""
         return self._opening.writing() if self._opening else self.namespace
 
+    def _id(self, name: Name) -> ObjectId:
+        return parse(name, self._delimiter) if isinstance(name, str) else ObjectId(tuple(name))
+
+    def _list(self, name: Name) -> list[str]:
+        return list(self._id(name).names)
+
     def __repr__(self) -> str:
         return f"Catalog({self.namespace!r})"
 
     def __getitem__(self, name: Name) -> CatalogTable:
-        table = CatalogTable(self._there, _id(name))
+        table = CatalogTable(self._there, self._id(name), self._delimiter)
         table.describe()
         return table
 
     def __contains__(self, name: Name) -> bool:
         there = self._there
         try:
-            there.table_exists(api.TableExistsRequest(id=_list(name)))
+            there.table_exists(api.TableExistsRequest(id=self._list(name)))
         except LanceNamespaceError as error:
             if int(error.code) in (1, 4):
                 return False
@@ -65,7 +75,7 @@ class Catalog:
 
     def create_namespace(self, name: Name, properties: Mapping[str, str] | None = None, exist_ok: bool = False) -> None:
         """Create a namespace, and the missing ones above it."""
-        id = _id(name)
+        id = self._id(name)
         for above in id.ancestors:
             self._made.create_namespace(api.CreateNamespaceRequest(id=list(above.names), mode="ExistOk"))
         mode = "ExistOk" if exist_ok else "Create"
@@ -79,12 +89,12 @@ class Catalog:
         alter = getattr(self._there, "alter_namespace_properties", None)
         if alter is None:
             raise UnsupportedOperationError("This catalog cannot change the properties of a namespace.")
-        answer = alter({"id": _list(name), "properties": dict(properties or {}), "removed": list(removed)})
+        answer = alter({"id": self._list(name), "properties": dict(properties or {}), "removed": list(removed)})
         return dict(answer.properties or {})
 
     def drop_namespace(self, name: Name, cascade: bool = False) -> None:
         behavior = "Cascade" if cascade else "Restrict"
-        self._there.drop_namespace(api.DropNamespaceRequest(id=_list(name), behavior=behavior))
+        self._there.drop_namespace(api.DropNamespaceRequest(id=self._list(name), behavior=behavior))
 
     def namespaces(self, parent: Name = "") -> list[str]:
         """Names of the namespaces in a namespace (the root when not told)."""
@@ -101,23 +111,23 @@ class Catalog:
 
         `mode` is create, exist_ok or overwrite. Equal-length lists of floats in rows become a vector column.
         """
-        id = _id(name)
+        id = self._id(name)
         if id.level > 1:
             self.create_namespace(id.parent.names, exist_ok=True)
         request = api.CreateTableRequest(id=list(id.names), mode=mode, properties=dict(properties or {}) or None)
         write_rows(self._made, "create_table", request, reader_of(data, vectors=True))
-        return CatalogTable(self.namespace, id)
+        return CatalogTable(self.namespace, id, self._delimiter)
 
     def rename_table(self, name: Name, new: Name) -> None:
         """Give a table another name, also in another namespace. No data moves."""
-        id, to = _id(name), _id(new)
+        id, to = self._id(name), self._id(new)
         request = api.RenameTableRequest(
             id=list(id.names), new_table_name=to.name, new_namespace_id=list(to.parent.names)
         )
         self._there.rename_table(request)
 
     def drop_table(self, name: Name) -> None:
-        self._there.drop_table(api.DropTableRequest(id=_list(name)))
+        self._there.drop_table(api.DropTableRequest(id=self._list(name)))
 
     def tree(self) -> str:
         """The whole catalog as a drawing."""
@@ -133,11 +143,10 @@ class Catalog:
             if is_folder:
                 yield from self._branches(parent.child(name), indent + ("    " if last else "│   "))
 
-    @staticmethod
-    def _pages(field: str, operation: Any, request: Any, parent: Name) -> Iterator[str]:
+    def _pages(self, field: str, operation: Any, request: Any, parent: Name) -> Iterator[str]:
         token = None
         while True:
-            answer = operation(request(id=_list(parent), page_token=token, limit=1000))
+            answer = operation(request(id=self._list(parent), page_token=token, limit=1000))
             yield from getattr(answer, field)
             token = answer.page_token
             if not token:
@@ -147,12 +156,13 @@ class Catalog:
 class CatalogTable:
     """One table of a catalog."""
 
-    def __init__(self, namespace: LanceNamespace, id: ObjectId) -> None:
+    def __init__(self, namespace: LanceNamespace, id: ObjectId, delimiter: str = DOT) -> None:
         self.namespace = namespace
         self.id = id
+        self._delimiter = delimiter
 
     def __repr__(self) -> str:
-        return f"CatalogTable({self.id.format(DOT)!r})"
+        return f"CatalogTable({self.id.format(self._delimiter)!r})"
 
     def describe(self, **options: Any) -> api.DescribeTableResponse:
         return self.namespace.describe_table(api.DescribeTableRequest(id=list(self.id.names), **options))
@@ -219,11 +229,3 @@ class CatalogTable:
 
     def delete(self, where: str) -> None:
         self.namespace.delete_from_table(api.DeleteFromTableRequest(id=list(self.id.names), predicate=where))
-
-
-def _id(name: Name) -> ObjectId:
-    return parse(name, DOT) if isinstance(name, str) else ObjectId(tuple(name))
-
-
-def _list(name: Name) -> list[str]:
-    return list(_id(name).names)

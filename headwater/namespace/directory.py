@@ -93,7 +93,9 @@ class DirectoryNamespace(VersionMethods):
         self.store = open_store(self.properties.root, self.storage_options)
         self.clock: Clock = SystemClock()
         self.registry = open_registry(self.properties, self.store, self.clock)
-        self.operations = Operations(self.registry, self.store, self.properties.root, self.clock)
+        self.operations = Operations(
+            self.registry, self.store, self.properties.root, self.clock, self.properties.delimiter
+        )
         self.versions = TableVersions(
             self.registry, _records(self.registry), self.store, self.properties.root, self.clock
         )
