@@ -25,6 +25,8 @@ from lance_namespace import LanceNamespace
 
 from headwater.errors import InvalidInputError, NamespaceNotFoundError, UnsupportedOperationError
 from headwater.namespace.directory import DirectoryNamespace
+from headwater.namespace.metastore import MetastoreNamespace
+from headwater.references import check_foreign, followed
 from headwater.store import is_file_uri, is_local, is_there
 
 CONFIG_FILE = "headwater.toml"
@@ -33,6 +35,7 @@ PROFILE_VARIABLE = "HEADWATER_CATALOG__"
 DEFAULT_PROFILE = "default"
 _LOG = logging.getLogger("headwater")
 DIRECTORY = ("dir", "headwater.DirectoryNamespace")
+METASTORE = ("metastore", "headwater.MetastoreNamespace")
 REST = ("rest",)
 SERVER_KEYS = ("jwt_issuer", "jwt_audience", "jwt_jwks", "jwt_algorithms", "jwt_role_claim", "jwt_scope_claim")
 """What a profile may hold for `headwater serve`: settings of the server, not of the catalog."""
@@ -48,13 +51,15 @@ class Resolved:
 
 
 def connect(impl: str, properties: Mapping[str, Any] | None = None) -> LanceNamespace:
-    """A catalog by kind: `dir` (a directory or object store), or `rest` (a Lance REST server)."""
+    """A catalog by kind: `metastore` or `dir` (in a directory or object store), or `rest` (a Lance REST server)."""
     values = dict(properties or {})
     if impl in DIRECTORY:
         return DirectoryNamespace(**values)
+    if impl in METASTORE:
+        return MetastoreNamespace(**values)
     if impl in REST:
         return _connect_rest(values)
-    raise InvalidInputError(f"{impl!r} is no kind of catalog: use 'dir' or 'rest'.")
+    raise InvalidInputError(f"{impl!r} is no kind of catalog: use 'metastore', 'dir' or 'rest'.")
 
 
 def open_catalog(target: str | None = None, properties: Mapping[str, Any] | None = None) -> LanceNamespace:
@@ -70,7 +75,7 @@ def resolve(target: str | None = None, properties: Mapping[str, Any] | None = No
     """
     given = dict(properties or {})
     name = target or DEFAULT_PROFILE
-    profile = load_profile(name)
+    profile = load_profile(name, given)
     if target is None and profile is None and not given:
         raise InvalidInputError(f"No catalog was named: give a path or a URI, or write a profile in {CONFIG_FILE}.")
     values = {key: value for key, value in (profile or {}).items() if key not in SERVER_KEYS} | given
@@ -124,7 +129,7 @@ def _root(resolved: Resolved) -> str | None:
 
 
 def _storage(resolved: Resolved) -> dict[str, str]:
-    given = resolved.properties.items()
+    given = followed(resolved.properties).items()
     return {key.removeprefix("storage."): str(value) for key, value in given if key.startswith("storage.")}
 
 
@@ -155,10 +160,15 @@ def _near(shown: str, root: str) -> list[str]:
     return found + [str(path.parent / name) for name in difflib.get_close_matches(path.name, beside, 3)]
 
 
-def load_profile(name: str) -> dict[str, Any] | None:
-    """The properties of a profile from the file and the environment, which wins; None if neither knows it."""
-    file = _read_file().get(name)
+def load_profile(name: str, given: Mapping[str, Any] | None = None) -> dict[str, Any] | None:
+    """The properties of a profile from the file and the environment, which wins; None if neither knows it.
+
+    `given` is what the call adds: keys in it, or in the environment, go nowhere that a file nobody named says.
+    """
+    file = _read_file().get(name) if not any(char in name for char in "/\\:") else None
     variables = _read_environment().get(name.lower())
+    if file is not None and _find_file() == Path.cwd() / CONFIG_FILE and not os.environ.get(CONFIG_VARIABLE):
+        check_foreign(name, file, {**(variables or {}), **(given or {})}, os.environ)
     if file is None and variables is None:
         return None
     return {**(file or {}), **(variables or {})}

@@ -107,7 +107,8 @@ def is_name(name: str, delimiter: str = DELIMITER) -> bool:
 def check_delimiter(delimiter: str) -> None:
     if not delimiter or len(delimiter.encode()) > 16 or any(_is_control(c) or c in "/\\" for c in delimiter):
         raise InvalidInputError(
-            f"The delimiter {delimiter!r} cannot be used: give 1 to 16 bytes without '/', '\\' or control characters."
+            f"The delimiter {delimiter[:80]!r} cannot be used: give 1 to 16 bytes without '/', '\\' or control "
+            "characters."
         )
 
 
@@ -116,6 +117,8 @@ def _problem(name: object, delimiter: str) -> str | None:
         return "a name is a string"
     if not name:
         return "a name is not empty"
+    if len(name) > MAX_NAME_BYTES:
+        return f"a name has at most {MAX_NAME_BYTES} bytes in UTF-8"
     if DELIMITER in name or delimiter in name:
         return f"a name does not contain the delimiter ({delimiter!r}) or {DELIMITER!r}"
     if (name + delimiter).index(delimiter) != len(name):

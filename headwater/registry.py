@@ -38,13 +38,22 @@ class Kind(Enum):
 
 @dataclass(frozen=True)
 class Capabilities:
-    """What a kind of catalog can do. What it cannot is answered with Unsupported (0), and a test asserts it."""
+    """What a kind of catalog can do. What it cannot is answered with Unsupported (0), and a test asserts it.
+
+    `current_state` names the state that a look-up of an id would be answered from, if that takes only memory: a
+    server keeps answers for as long as it is the current one. `markers`: a file in a declared table's folder says so to
+    others; without them the record alone does. `keeps_dropped`: the files of a dropped table stay until a collection.
+    """
 
     namespaces: bool
     properties: bool
     rename: bool
     register_anywhere: bool
     managed_versions: bool = False
+    markers: bool = True
+    keeps_dropped: bool = False
+    rename_namespaces: bool = False
+    current_state: Callable[[ObjectId], object | None] | None = None
     folders_are_tables: bool = False
     """A table exists if its folder does, whatever is in it (lance-catalog-early.md, "Table Existence")."""
 
@@ -105,7 +114,7 @@ class Registry(Protocol):
 
 
 class VersionRecords(Protocol):
-    """A registry that can keep the versions of tables: one kind can, the manifest."""
+    """A registry that can keep the versions of tables: the manifest can, the metastore always does."""
 
     @property
     def manages_versions(self) -> bool:
@@ -132,6 +141,10 @@ class VersionRecords(Protocol):
 
     def tables(self) -> Sequence[Table]:
         """Every table that has a row."""
+        ...
+
+    def finalized(self, table: Table, number: int) -> None:
+        """Told that a version's manifest has its final name now; for a registry that does not replace records."""
         ...
 
     def commit(self, changes: Sequence[Change]) -> None: ...

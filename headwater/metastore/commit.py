@@ -41,7 +41,8 @@ class Waiting:
     done: bool = False
     error: BaseException | None = None
     slot: int = 0
-    time: int = 0
+    made: Slot | None = None
+    ordinal: int = 0
     txn: Txn | None = None
 
 
@@ -62,8 +63,8 @@ class Committer:
         """Commit and publish; the slot. Conflict (14) if the head has moved in a way that matters."""
         mine = Waiting(draft, header, boundary)
         self._group.run(mine)
-        assert mine.txn is not None
-        self._publish(mine.slot, files_of(mine.slot, mine.time, mine.txn))
+        assert mine.made is not None
+        self._publish(mine.slot, files_of(mine.slot, mine.made, mine.ordinal))
         if self.log.due:
             self._aside = aside(self._checkpoint)
         return mine.slot
@@ -149,8 +150,8 @@ class Committer:
             if self.log.index.slot < number:  # another thread may have read our slot back and folded it
                 self.log.fold(number, slot)
             self.log.due = self.log.due or self.log.sealed == number
-        for waiting in taken:
-            waiting.slot, waiting.time, waiting.done = number, slot.time, True
+        for ordinal, waiting in enumerate(taken):
+            waiting.slot, waiting.made, waiting.ordinal, waiting.done = number, slot, ordinal, True
 
 
 def _told(error: BaseException) -> LanceNamespaceError:

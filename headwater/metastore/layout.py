@@ -15,6 +15,8 @@ from headwater.errors import InvalidInputError
 FORMAT = 1
 FORMAT_KEY = ".headwater/metastore"
 CHECKPOINTS = ".headwater/checkpoints"
+SLOTS = ".headwater/slots"
+TXNS = "txn"
 SLOTS_PER_FOLDER = 1000
 OPERATIONS = ("create", "update", "delete")
 DATA_FOLDER = "data"
@@ -25,6 +27,7 @@ _UUID = r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
 _REVISION = re.compile(rf"(?:(.+)/)rev/(\d{{20}})_(create|update|delete)_({_UUID})\.mpk")
 _MAPPING = re.compile(rf"(?:(.+)/)?([0-9a-f]{{40}})/(\d{{20}})_(create|update|delete)_({_UUID})\.({_UUID})")
 _TXN = re.compile(rf"txn/(\d+)[_-]({_UUID})")
+_TABLE_DATA = re.compile(rf"(?:.+/)?{_UUID}/{DATA_FOLDER}/.+")
 _DIGEST = re.compile(r"[0-9a-f]{40}")
 _NAMED_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
@@ -60,7 +63,17 @@ class TxnFile:
 
 
 def slot_key(number: int) -> str:
-    return f".headwater/slots/{number // SLOTS_PER_FOLDER:017d}/{number:020d}"
+    return f"{slot_folder(number)}/{number:020d}"
+
+
+def slot_folder(number: int) -> str:
+    return f"{SLOTS}/{number // SLOTS_PER_FOLDER:017d}"
+
+
+def slot_number(key: str) -> int | None:
+    """The number that a slot's key says; None for a file that is not a slot."""
+    name = key.rsplit("/", 1)[-1]
+    return int(name) if len(name) == 20 and name.isascii() and name.isdigit() else None
 
 
 def checkpoint_key(slot: int) -> str:
@@ -69,8 +82,7 @@ def checkpoint_key(slot: int) -> str:
 
 def checkpoint_slot(key: str) -> int | None:
     """The slot a checkpoint's key names; None for a file that is not a checkpoint."""
-    name = key.rsplit("/", 1)[-1]
-    return int(name) if len(name) == 20 and name.isascii() and name.isdigit() else None
+    return slot_number(key)
 
 
 def segment_key(number: int) -> str:
@@ -78,7 +90,7 @@ def segment_key(number: int) -> str:
 
 
 def txn_key(start: int, txn: str) -> str:
-    return f"txn/{start}_{txn}"
+    return f"{TXNS}/{start}_{txn}"
 
 
 def revision_key(home: str, number: int, operation: str, txn: str) -> str:
@@ -92,6 +104,11 @@ def mapping_key(home: str, digest: str, number: int, operation: str, txn: str, o
 def below(home: str, name: str) -> str:
     """The key of `name` in an object's directory; the root's directory is the catalog root."""
     return f"{home}/{name}" if home else name
+
+
+def is_table_data(key: str) -> bool:
+    """Whether a key is in a table's data folder. A Lance dataset has one of that name too, and knows its own files."""
+    return _TABLE_DATA.fullmatch(key) is not None and ".lance/" not in key
 
 
 def parse_key(key: str) -> RevisionFile | MappingFile | TxnFile | None:

@@ -12,6 +12,7 @@ from headwater.clock import Clock
 from headwater.errors import (
     CommitStateUnknownError,
     CorruptFileError,
+    InvalidTableStateError,
     LanceNamespaceError,
     ServiceUnavailableError,
     TransactionNotFoundError,
@@ -27,6 +28,7 @@ from headwater.metastore.layout import (
     slot_key,
 )
 from headwater.metastore.publish import missing
+from headwater.metastore.rebuild import gap, rebuild
 from headwater.metastore.records import (
     CATALOG,
     CHECKPOINT,
@@ -57,6 +59,7 @@ class Log:
         self.checkpointed = 0
         self.sealed = 0
         self.due = False
+        self.lost: InvalidTableStateError | None = None
         self._own: dict[int, int] = {}
         self._probed = False
 
@@ -69,11 +72,45 @@ class Log:
         # A damaged slot stops us here; reads of the present will name it, the past before it stays readable.
         with contextlib.suppress(CorruptFileError):
             self.refresh(ahead=32)
+            self._require_whole()
         self.repair()
+
+    def _require_whole(self) -> None:
+        """Slots are taken in order, so one after a missing one says that the missing one was lost, and so does a
+        published transaction in a root without any slot. What was lost is written anew if that is exact."""
+        if gap(self.store, self.index.slot) is None or self._moved_on():
+            return
+        with contextlib.suppress(InvalidTableStateError):
+            self.rebuild()
+
+    def _moved_on(self) -> bool:
+        """Others may have committed since we looked: then there was no gap where we took one to be."""
+        before = self.index.slot
+        while self.refresh(ahead=32).slot > before:
+            if gap(self.store, self.index.slot) is None:
+                return True
+            before = self.index.slot
+        return False
+
+    def rebuild(self) -> list[str]:
+        """Write lost slots anew; their keys. InvalidTableState (19), from now on, if that cannot be exact."""
+        with self.lock:
+            self.lost = None
+            try:
+                written = rebuild(self.store, self.clock, self.index)
+            except InvalidTableStateError as lost:
+                self.lost = lost
+                raise
+            if written:
+                self.prepare()
+            self.refresh(ahead=32)
+        return written
 
     def refresh(self, ahead: int = 1) -> Index:
         """Fold the slots that were taken since we last looked: one request when there are none."""
         with self.lock:
+            if self.lost is not None:
+                raise self.lost
             while True:
                 first = self.index.slot + 1
                 found = self._read(first, ahead)

@@ -42,7 +42,11 @@ Answer = TypeVar("Answer")
 
 
 class Metastore:
-    """A catalog root. Opening reads; the first write creates. Threads may share one; processes each open their own."""
+    """A catalog root. Opening reads; the first write creates. Threads may share one; processes each open their own.
+
+    A root whose log has lost slots is made whole if the published files say exactly what was in them; else it is
+    refused (19). With `damaged` it is opened for `verify`, `repair` and the past before the loss; the rest is refused.
+    """
 
     def __init__(
         self,
@@ -51,6 +55,7 @@ class Metastore:
         *,
         clock: Clock | None = None,
         author: str = "",
+        damaged: bool = False,
     ) -> None:
         self.store = open_store(os.fspath(root), storage_options) if isinstance(root, (str, os.PathLike)) else root
         self.clock = clock or SystemClock()
@@ -59,13 +64,18 @@ class Metastore:
         self._committer = Committer(self._log, MAX_LOCAL_KEY if self.store.abilities.path else MAX_REMOTE_KEY)
         self._collecting = threading.Lock()
         self._log.open()
+        if self._log.lost is not None and not damaged:
+            raise self._log.lost
 
     # Transactions
 
-    def transaction(self, message: str = "", author: str | None = None) -> Transaction:
-        """A transaction that reads the newest state. Use it in a `with` block: it commits where the block ends."""
+    def transaction(self, message: str = "", author: str | None = None, refresh: bool = True) -> Transaction:
+        """A transaction that reads the newest state. Use it in a `with` block: it commits where the block ends.
+
+        Without `refresh` it reads what this process knows: one request less, and a conflict if that was too old.
+        """
         with self._log.lock:
-            index = self._log.refresh()
+            index = self._log.refresh() if refresh else self._log.index
             view = IndexView(index, index.slot)
         header = Header(self.clock.uuid(), self.clock.now_ms(), message, self.author if author is None else author)
         return Transaction(view, self._log, self.clock, header, self._commit)
@@ -88,8 +98,18 @@ class Metastore:
         raise last
 
     def undrop(self, path: Path) -> Object:
-        """Bring back what was dropped last at this path, with all that was dropped below it by the same transaction."""
-        return self.run(lambda tx: tx.undrop(path), f"undrop {'.'.join(path)}")
+        """Bring back what was dropped last at this path, with all that was dropped below it by the same transaction.
+
+        The answer is the object at its new revision.
+        """
+        made: list[Transaction] = []
+
+        def work(tx: Transaction) -> None:
+            made[:] = [tx]
+            tx.undrop(path)
+
+        self.run(work, f"undrop {'.'.join(path)}")
+        return self.at(made[0].slot).get(path)
 
     def _commit(self, tx: Transaction) -> int:
         if tx.draft.empty:
@@ -103,10 +123,13 @@ class Metastore:
         """The newest slot."""
         return self._log.refresh().slot
 
-    def now(self) -> Snapshot:
-        """The newest state, to be read any number of times without looking for a newer one."""
+    def now(self, refresh: bool = True) -> Snapshot:
+        """The newest state, to be read any number of times without looking for a newer one.
+
+        Without `refresh` the newest that this process knows, which costs no request.
+        """
         with self._log.lock:
-            index = self._log.refresh()
+            index = self._log.refresh() if refresh else self._log.index
             return Snapshot(self._log, IndexView(index, index.slot))
 
     def get(self, path: Path) -> Object:
@@ -207,9 +230,13 @@ class Metastore:
         self._log.checkpoint()
 
     def repair(self) -> Keys:
-        """Write anew every published file that is missing or damaged; their keys."""
+        """Write anew every slot that was lost, then every published file that is missing or damaged; their keys.
+
+        InvalidTableState (19), saying what is missing, if a lost slot cannot be told exactly any more.
+        """
+        rebuilt = self._log.rebuild()
         self._log.refresh()
-        return verify.repair(self._log)
+        return [*rebuilt, *verify.repair(self._log)]
 
     def verify(self) -> Problems:
         """Read the root by the published layout alone, and every private file; what is damaged, missing or different

@@ -8,15 +8,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from headwater.metastore.layout import FORMAT, mapping_key, revision_key, txn_key
-from headwater.metastore.records import Slot, Txn, encode
+from headwater.metastore.records import Slot, TxnBody, TxnChange, TxnMapping, encode
 from headwater.store import Store
 
 Files = list[tuple[str, bytes]]
 
 
-def files_of(number: int, time: int, txn: Txn) -> Files:
-    """The revision files, the mapping files and last the transaction log file of one transaction."""
+def files_of(number: int, slot: Slot, ordinal: int) -> Files:
+    """The revision files, the mapping files and last the transaction log file of one transaction of a slot."""
     files: Files = []
+    txn = slot.transactions[ordinal]
     for change in txn.changes:
         files.append((revision_key(change.home, change.number, change.operation, txn.id), change.body))
         if change.link:
@@ -24,33 +25,35 @@ def files_of(number: int, time: int, txn: Txn) -> Files:
     for mapped in txn.mappings:
         key = mapping_key(mapped.home, mapped.digest, mapped.number, mapped.operation, txn.id, mapped.object_id)
         files.append((key, b""))
-    files.append((txn_key(txn.start, txn.id), txn_body(number, time, txn)))
+    files.append((txn_key(txn.start, txn.id), txn_body(number, slot, ordinal)))
     return files
 
 
-def txn_body(number: int, time: int, txn: Txn) -> bytes:
+def txn_body(number: int, slot: Slot, ordinal: int) -> bytes:
     """The content of a Transaction Log File."""
-    changes = [
-        {"operation": change.operation, "kind": change.kind, "home": change.home, "revision": change.number}
-        for change in txn.changes
-    ]
-    return encode(
-        {
-            "format": FORMAT,
-            "id": txn.id,
-            "start": txn.start,
-            "slot": number,
-            "time": time,
-            "message": txn.message,
-            "author": txn.author,
-            "changes": changes,
-        }
+    txn = slot.transactions[ordinal]
+    changes = tuple(TxnChange(c.operation, c.kind, c.home, c.number, c.path, c.link) for c in txn.changes)
+    mappings = tuple(TxnMapping(m.home, m.digest, m.number, m.operation, m.object_id) for m in txn.mappings)
+    body = TxnBody(
+        FORMAT,
+        txn.id,
+        txn.start,
+        number,
+        ordinal,
+        len(slot.transactions),
+        slot.time,
+        txn.message,
+        txn.author,
+        changes,
+        mappings,
+        slot.boundary,
     )
+    return encode(body)
 
 
 def files_of_slot(number: int, slot: Slot) -> Iterator[tuple[str, bytes]]:
-    for txn in slot.transactions:
-        yield from files_of(number, slot.time, txn)
+    for ordinal in range(len(slot.transactions)):
+        yield from files_of(number, slot, ordinal)
 
 
 def missing(store: Store, number: int, slot: Slot) -> Files:

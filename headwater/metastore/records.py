@@ -138,6 +138,44 @@ class Slot(msgspec.Struct, frozen=True, array_like=True, gc=False):
     transactions: tuple[Txn, ...]
 
 
+class TxnChange(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
+    """What a Transaction Log File says of one new revision."""
+
+    operation: str
+    kind: str
+    home: str
+    revision: int
+    path: tuple[str, ...]
+    link: str = ""
+
+
+class TxnMapping(msgspec.Struct, frozen=True, gc=False):
+    """What a Transaction Log File says of one new Name Mapping File."""
+
+    home: str
+    digest: str
+    number: int
+    operation: str
+    object_id: str
+
+
+class TxnBody(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
+    """The content of a Transaction Log File: with the revision files, all that is needed to write the slot anew."""
+
+    format: int
+    id: str
+    start: int
+    slot: int
+    ordinal: int
+    of: int
+    time: int
+    message: str
+    author: str
+    changes: tuple[TxnChange, ...]
+    mappings: tuple[TxnMapping, ...]
+    boundary: int = 0
+
+
 class NameVersion(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """One Name Mapping File, as the index holds it."""
 
@@ -151,6 +189,7 @@ class NameVersion(msgspec.Struct, frozen=True, array_like=True, gc=False):
 _slots = msgspec.msgpack.Decoder(Slot)
 _bodies = msgspec.msgpack.Decoder(Body)
 _deltas = msgspec.msgpack.Decoder(DeltaBody)
+_txns = msgspec.msgpack.Decoder(TxnBody)
 
 
 def seal(kind: bytes, payload: bytes) -> bytes:
@@ -189,6 +228,10 @@ def decode_body(key: str, data: bytes) -> Body:
 
 def decode_delta(key: str, data: bytes) -> DeltaBody:
     return decode(_deltas, key, data)
+
+
+def decode_txn(key: str, data: bytes) -> TxnBody:
+    return decode(_txns, key, data)
 
 
 def decode(decoder: msgspec.msgpack.Decoder[Value], key: str, data: bytes) -> Value:

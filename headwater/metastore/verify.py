@@ -7,13 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from headwater.errors import CorruptFileError, LanceNamespaceError
+from headwater.errors import CorruptFileError, InvalidTableStateError, LanceNamespaceError
 from headwater.metastore.deltas import Stored, delta_key, read_deltas
 from headwater.metastore.index import Index, iterate_nodes
 from headwater.metastore.layout import (
     CHECKPOINTS,
     FORMAT_KEY,
+    TxnFile,
     mapping_key,
+    parse_key,
     revision_key,
     segment_key,
     slot_key,
@@ -23,6 +25,7 @@ from headwater.metastore.log import Log
 from headwater.metastore.objects import Problem
 from headwater.metastore.publish import files_of_slot
 from headwater.metastore.published import published_tree
+from headwater.metastore.rebuild import strays
 from headwater.metastore.records import (
     CATALOG,
     CHECKPOINT,
@@ -58,6 +61,8 @@ def _problems(log: Log) -> dict[str, str]:
         log.refresh()
     except CorruptFileError as damaged:
         found[damaged.key] = str(damaged)
+    except InvalidTableStateError as lost:
+        found[slot_key(log.index.slot + 1)] = str(lost)
     for problem in (*_private(log), *_published(log)):
         found.setdefault(problem.key, problem.reason)
     if not found:
@@ -127,7 +132,7 @@ def _published(log: Log) -> Iterator[Problem]:
 
 
 def _broken(log: Log) -> Iterator[tuple[str, bytes | None, str]]:
-    """The published files that are not as they must be."""
+    """The published files that are not as they must be, and those of transactions whose slot is gone."""
     sizes = {entry.key: entry.size for entry in log.store.list() if not entry.key.startswith(".headwater/")}
     seen: set[str] = set()
     for key, data in expected(log, log.index):
@@ -138,6 +143,10 @@ def _broken(log: Log) -> Iterator[tuple[str, bytes | None, str]]:
             yield key, data, "it is missing"
         elif data is not None and (sizes[key] != len(data) or (data and not _holds(log, key, data))):
             yield key, data, "its content is not what was committed"
+    unknown = [key for key in sizes if key not in seen and isinstance(parse_key(key), TxnFile)]
+    for key, number in strays(log.store, unknown):
+        if number > log.index.boundary:  # past the head, or another writer took the number of a slot that was lost
+            yield key, None, f"its transaction was committed in slot {number}, which does not hold it any more"
 
 
 def _holds(log: Log, key: str, data: bytes) -> bool:

@@ -18,16 +18,16 @@ from headwater.errors import CommitStateUnknownError, ConcurrentModificationErro
 from headwater.model import Add, Change, Namespace, Replace, RequireLocation, Table
 from headwater.names import ObjectId
 from headwater.namespace import plans
-from headwater.namespace.data import translating
 from headwater.namespace.operations import Operations
 from headwater.namespace.plans import CreateMode, Facts
 from headwater.namespace.versions.first import NameLostError, plan_first_version
-from headwater.namespace.versions.operations import NewVersion, TableVersions
+from headwater.namespace.versions.operations import NewVersion, TableVersions, require_managed
 from headwater.registries.folders import discard_files, has_version
 from headwater.tables.arrow import Counted, check_schema
 from headwater.tables.exact import OneCommit, Take, claiming, commit_exactly, data_keys, recording
 from headwater.tables.fitting import fit_new
 from headwater.tables.handle import TableHandle
+from headwater.tables.translate import HoldsDataError, translating
 
 Created = tuple[Table, int | None]
 
@@ -147,11 +147,12 @@ class Creation:
             store.sync([staged.place.key(staged.version.manifest_path)])
             plan, replaced = plan_first_version(table, staged.version, mode, self.versions)
             ids = [table.id, table.id.parent]
-            kept.append(self.operations.run(ids, plan, self.operations.registry.recorded))
+            managed = require_managed(self.versions)
+            with managed.keeping(staged):
+                kept.append(self.operations.run(ids, plan, self.operations.registry.recorded))
             for gone in replaced:
                 self.operations.discard(gone)
-            assert self.versions.managed is not None
-            final = self.versions.managed.finish([staged])[0]
+            final = managed.finish([staged])[0]
             return staged.place.object_path(final.manifest_path)
 
         try:
@@ -245,28 +246,20 @@ class Creation:
         rows = Counted(fit_new(reader))
         try:
             with translating(handle, "create"), rows.raising():
-                writing = "overwrite" if mode is CreateMode.OVERWRITE else "create"
-                transaction = self._write(handle, writing, rows.reader)
-        except LanceNamespaceError:
+                transaction = write_fragments(
+                    rows.reader,
+                    handle.uri,
+                    schema=rows.reader.schema,
+                    mode="overwrite" if mode is CreateMode.OVERWRITE else "create",
+                    return_transaction=True,
+                    storage_options=handle.storage_options or None,
+                )
+        except LanceNamespaceError as error:
             discard_files(self.operations.store, location, ())
-            raise
-        return lance.LanceOperation.Overwrite(transaction.operation.new_schema, transaction.operation.fragments)
-
-    @staticmethod
-    def _write(handle: TableHandle, mode: str, reader: pa.RecordBatchReader) -> lance.Transaction:
-        try:
-            return write_fragments(
-                reader,
-                handle.uri,
-                schema=reader.schema,
-                mode=mode,
-                return_transaction=True,
-                storage_options=handle.storage_options or None,
-            )
-        except OSError as error:
-            if "Dataset already exists" in str(error):
+            if isinstance(error, HoldsDataError):
                 raise ConcurrentModificationError(f"{handle.id} was created by another writer.") from None
             raise
+        return lance.LanceOperation.Overwrite(transaction.operation.new_schema, transaction.operation.fragments)
 
     def _overwrite(self, handle: TableHandle, table: Table, operation: lance.LanceOperation.Overwrite) -> int:
         self.operations.store.sync(data_keys(table.location, operation.fragments))

@@ -74,12 +74,12 @@ def check_place(store: Store, location: str) -> None:
         around = "/".join(parts[:end])
         status = folder_status(store, around)
         if status.versions or status.reserved:
-            raise InvalidInputError(f"The location {location!r} cannot be used: {around!r} is a table.")
+            raise InvalidInputError(f"The location {location[:200]!r} cannot be used: {around!r} is a table.")
     path = store.abilities.path
     if path is not None:
         root = os.path.realpath(path)
         if not os.path.realpath(os.path.join(root, location)).startswith(root + os.sep):
-            raise InvalidInputError(f"The location {location!r} cannot be used: it leads outside the catalog's root.")
+            raise InvalidInputError(f"The location {location[:200]!r} leads outside the catalog's root.")
 
 
 def table_uri(root_uri: str, location: str) -> str:

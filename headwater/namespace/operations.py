@@ -83,6 +83,18 @@ class Operations:
             self.discard(table)
         return found
 
+    def rename_namespace(self, id: ObjectId, new: ObjectId) -> Namespace:
+        """RenameNamespace (ours), also into another namespace, with all below it: errors 0, 1, 2, 13. No data moves."""
+        for part in (id, new):
+            self._require_namespaces(part)
+        if not self.registry.capabilities.rename_namespaces:
+            raise UnsupportedOperationError(
+                "This kind of catalog cannot rename a namespace: only a metastore catalog can. Rename its tables."
+            )
+        return self.run(
+            [*_with_parent(id), *_with_parent(new)], lambda facts: plans.plan_rename_namespace(facts, id, new)
+        )
+
     def list_namespaces(self, id: ObjectId, token: str | None, limit: int | None) -> Names:
         self._require_namespaces(id)
         return self._page(id, Kind.NAMESPACE, token, limit)
@@ -122,7 +134,7 @@ class Operations:
         self._require_new(id)
         place = self.declared_place(id, location, properties)
         table = self.run(_with_parent(id), lambda facts: plans.plan_declare_table(facts, id, place, properties))
-        if self.registry.capabilities.register_anywhere:
+        if self.registry.capabilities.register_anywhere and self.registry.capabilities.markers:
             self._mark_declared(table)
         return table
 
@@ -133,7 +145,7 @@ class Operations:
         self._require_not_hidden(id, place)
         anywhere = self.registry.capabilities.register_anywhere
         if location is not None and anywhere and folder_status(self.store, place).exists:
-            raise InvalidInputError(f"The location {place!r} cannot be declared: it is not empty. Register it.")
+            raise InvalidInputError(f"The location {place[:200]!r} cannot be declared: it is not empty. Register it.")
         return place
 
     def prepare_create(self, id: ObjectId, properties: Mapping[str, str]) -> tuple[str, Table | None]:
@@ -204,9 +216,11 @@ class Operations:
         return has_version(self.store, table.location)
 
     def is_only_declared(self, table: Table) -> bool:
-        """Whether the name is reserved, or a creator is at work, and there is no version. A folder of junk is neither."""
+        """Whether the name is reserved, or a creator is at work, and there is no version. A folder of junk is not."""
         if self.has_data(table):
             return False
+        if not self.registry.capabilities.markers:
+            return True
         status = folder_status(self.store, table.location)
         return status.reserved if self.registry.capabilities.folders_are_tables else not status.foreign
 
@@ -279,9 +293,12 @@ class Operations:
     def discard(self, table: Table) -> None:
         """Delete the files of a table whose name is gone: what cannot be deleted now is only garbage.
 
-        A row of another writer's may say that the table is at, inside or around another one, whose files stay.
+        A row of another writer's may say that the table is at, inside or around another one, whose files stay. Where
+        dropped tables can be brought back, their files are left to a collection.
         """
-        if not is_place(table.location) or self.registry.location_holders(table.location) - {table.id}:
+        if self.registry.capabilities.keeps_dropped or not is_place(table.location):
+            return
+        if self.registry.location_holders(table.location) - {table.id}:
             return
         try:
             discard_folder(self.store, table.location, self.clock)
@@ -291,7 +308,7 @@ class Operations:
 
     def _existing(self, place: str) -> str:
         if not has_version(self.store, place):
-            raise InvalidInputError(f"The location {place!r} cannot be registered: there is no Lance table at it.")
+            raise InvalidInputError(f"The location {place[:200]!r} cannot be registered: no Lance table is there.")
         return place
 
     def _choose_place(self, id: ObjectId, location: str | None) -> str:
@@ -302,11 +319,13 @@ class Operations:
             return own
         place = check_location(location, self.root_uri)
         if not self.registry.capabilities.register_anywhere and place != own:
-            raise InvalidInputError(f"Without a manifest the table {id} can only be at {own!r}, not at {place!r}.")
+            raise InvalidInputError(f"Without a manifest {id} can only be at {own!r}, not at {place[:200]!r}.")
         check_place(self.store, place)
         others = self.registry.location_holders(place) - {id}
         if others:
-            raise InvalidInputError(f"The location {place!r} cannot be used: it belongs to the table {min(others)}.")
+            raise InvalidInputError(
+                f"The location {place[:200]!r} cannot be used: it is that of the table {min(others)}."
+            )
         return place
 
     def _require_not_hidden(self, id: ObjectId, place: str) -> None:

@@ -186,6 +186,23 @@ def plan_rename_table(facts: Facts, id: ObjectId, new: ObjectId) -> tuple[list[C
     return [Move(table, renamed)], renamed
 
 
+def plan_rename_namespace(facts: Facts, id: ObjectId, new: ObjectId) -> tuple[list[Change], Namespace]:
+    """RenameNamespace (ours), also into another namespace: errors 1, 2, 13. All below it comes along."""
+    if id.is_root or new.is_root:
+        raise InvalidInputError("The root namespace cannot be renamed, and nothing can take its place.")
+    found = namespace_of(facts, id)
+    renamed = Namespace(new, found.properties)
+    if new == found.id:
+        return [], renamed
+    if new.is_below(found.id) or new.is_below(id):
+        raise InvalidInputError(f"{id} cannot be moved to {new}: that is inside itself.")
+    namespace_of(facts, new.parent)
+    if new in facts:
+        kind = "a namespace" if isinstance(facts[new], Namespace) else "a table"
+        raise NamespaceAlreadyExistsError(f"{new} already exists, as {kind}.")
+    return [Move(found, renamed)], renamed
+
+
 def not_empty(id: ObjectId) -> NamespaceNotEmptyError:
     return NamespaceNotEmptyError(
         f"Namespace {id} has tables or namespaces below it: drop them first, or drop it with Cascade."

@@ -10,6 +10,7 @@ from typing import Any
 
 from headwater.errors import InvalidInputError
 from headwater.names import DELIMITER, check_delimiter
+from headwater.references import followed
 from headwater.store import is_local, local_path
 
 KNOWN = (
@@ -40,6 +41,7 @@ class DirectoryProperties:
 
 def parse_properties(properties: Mapping[str, Any]) -> DirectoryProperties:
     """Properties as users write them, all strings (Python's own booleans are taken too)."""
+    properties = followed(properties)
     for key in properties:
         if key not in KNOWN and not key.startswith("storage."):
             raise InvalidInputError(f"{key!r} is not a property of a directory catalog.{_hint(key)}")
@@ -54,10 +56,34 @@ def parse_properties(properties: Mapping[str, Any]) -> DirectoryProperties:
         table_version_management=_flag(properties, "table_version_management", False),
         delimiter=str(properties.get("delimiter", DELIMITER)),
         early_layout=early,
-        storage={k.removeprefix("storage."): str(v) for k, v in properties.items() if k.startswith("storage.")},
+        storage=_storage(properties),
     )
     _check(parsed)
     return parsed
+
+
+@dataclass(frozen=True)
+class MetastoreProperties:
+    """How to open a metastore catalog."""
+
+    root: str
+    delimiter: str = DELIMITER
+    storage: Mapping[str, str] = field(default_factory=dict)
+
+
+def parse_metastore_properties(properties: Mapping[str, Any]) -> MetastoreProperties:
+    """As `parse_properties`, of the fewer properties a metastore has."""
+    known = ("root", "path", "delimiter", "storage.*")
+    for key in properties:
+        if key not in known and not key.startswith("storage."):
+            raise InvalidInputError(f"{key!r} is not a property of a metastore catalog: known are {', '.join(known)}.")
+    delimiter = str(properties.get("delimiter", DELIMITER))
+    check_delimiter(delimiter)
+    return MetastoreProperties(_root(properties), delimiter, _storage(properties))
+
+
+def _storage(properties: Mapping[str, Any]) -> dict[str, str]:
+    return {k.removeprefix("storage."): str(v) for k, v in properties.items() if k.startswith("storage.")}
 
 
 def _check(parsed: DirectoryProperties) -> None:
@@ -74,9 +100,7 @@ def _root(properties: Mapping[str, Any]) -> str:
     """The root as an absolute path without a trailing slash, or a URI. `path` is the early name of `root`."""
     given = [str(properties[key]) for key in ("root", "path") if properties.get(key)]
     if not given:
-        raise InvalidInputError(
-            "A directory catalog needs the property root: a path, or a URI such as s3://bucket/lake."
-        )
+        raise InvalidInputError("A catalog needs the property root: a path, or a URI such as s3://bucket/lake.")
     if len(set(given)) > 1:
         raise InvalidInputError("root and path are two names of one property: give one of them.")
     return _folder(local_path(given[0])) if is_local(given[0]) else _lower(given[0].rstrip("/"))

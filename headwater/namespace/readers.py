@@ -1,4 +1,4 @@
-"""Rows into any `LanceNamespace`: as a stream of batches where it takes one, as the bytes of one where it does not."""
+"""Rows into and out of any `LanceNamespace`: as a stream of batches where it has one, as bytes where it has not."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow as pa
 from lance_namespace import LanceNamespace
 
-from headwater.tables.arrow import to_stream
+from headwater.tables.arrow import read_file, to_stream
 
 READERS = {
     "create_table": "create_table_reader",
@@ -23,3 +23,14 @@ def write_rows(namespace: LanceNamespace, method: str, request: Any, reader: pa.
     if direct is not None:
         return direct(request, reader)
     return getattr(namespace, method)(request, to_stream(reader))
+
+
+def read_rows(namespace: LanceNamespace, request: Any) -> pa.RecordBatchReader:
+    """QueryTable: the rows as they are found, or from the whole answer."""
+    direct = getattr(namespace, "query_batches", None)
+    if direct is not None:
+        found: pa.RecordBatchReader = direct(request)
+        return found
+    answer: Any = namespace.query_table(request)
+    data = answer if isinstance(answer, (bytes, bytearray)) else bytes(answer.data)
+    return read_file(data)

@@ -35,6 +35,13 @@ class CleanUpRequest(BaseModel):
         return self.model_dump(exclude={"id"}, exclude_none=True)
 
 
+class RenameNamespaceRequest(BaseModel):
+    """The request of RenameNamespace: the namespace, and the identifier it gets."""
+
+    id: list[str] | None = None
+    new_id: list[str] | None = None
+
+
 def parse_request(kind: type[Request], request: Any) -> Request:
     """The request as its model, or InvalidInput (13)."""
     if isinstance(request, kind):
@@ -57,11 +64,11 @@ def check_properties(properties: Mapping[str, str] | None) -> dict[str, str]:
         raise InvalidInputError(f"An object has at most {MAX_PROPERTIES} properties.")
     for key, value in values.items():
         if not isinstance(key, str) or not isinstance(value, str):
-            raise InvalidInputError(f"The property {key!r} is not a string with a string value.")
+            raise InvalidInputError(f"The property {str(key)[:80]!r} is not a string with a string value.")
         if not key or len(key) + len(value) > MAX_PROPERTY_CHARS:
             raise InvalidInputError(f"A property has a name and at most {MAX_PROPERTY_CHARS} characters.")
         try:
             (key + value).encode()
         except UnicodeEncodeError:
-            raise InvalidInputError(f"The property {key!r} is not valid Unicode text.") from None
+            raise InvalidInputError(f"The property {str(key)[:80]!r} is not valid Unicode text.") from None
     return values

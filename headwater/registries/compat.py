@@ -6,6 +6,7 @@ The manifest goes first. A folder that a row points to is that row's table and n
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from heapq import merge
 
 from headwater.errors import ConcurrentModificationError, LanceNamespaceError
@@ -26,7 +27,11 @@ class CompatRegistry:
 
     @property
     def capabilities(self) -> Capabilities:
-        return self.manifest.capabilities
+        return replace(self.manifest.capabilities, current_state=self.current_state)
+
+    def current_state(self, id: ObjectId) -> object | None:
+        """As the manifest's, for what has a row there: of anything else, the folders of the root must be asked."""
+        return self.manifest.current_state(id) if self.manifest.recalls(id) else None
 
     def find(self, ids: Iterable[ObjectId]) -> Mapping[ObjectId, CatalogObject]:
         asked = list(ids)

@@ -185,7 +185,7 @@ class ListingRegistry:
             case Remove(Table() as table):
                 if not discard_folder(self.store, table.location, self.clock):
                     raise ConcurrentModificationError(f"{table.id} was dropped by another writer.")
-            case Move(old, new):
+            case Move(Table() as old, Table() as new):
                 self._move(old, new)
             case RequireLocation():
                 pass

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator
+from collections.abc import Generator
 from typing import Any
 
 import pyarrow as pa
@@ -34,7 +34,7 @@ class _Chunks(io.RawIOBase):
         return b"".join(parts)
 
 
-def file_chunks(reader: pa.RecordBatchReader) -> Iterator[bytes]:
+def file_chunks(reader: pa.RecordBatchReader) -> Generator[bytes, None, None]:
     """The Arrow IPC file of a reader's batches, about a MiB at a time, holding no more than that."""
     chunks = _Chunks()
     with reader, pa.ipc.new_file(pa.PythonFile(chunks, mode="w"), reader.schema) as writer:
@@ -47,7 +47,7 @@ def file_chunks(reader: pa.RecordBatchReader) -> Iterator[bytes]:
     yield chunks.take()
 
 
-def byte_chunks(response: QueryTableResponse | bytes) -> Iterator[bytes]:
+def byte_chunks(response: QueryTableResponse | bytes) -> Generator[bytes, None, None]:
     """An answer that is already whole, sent a MiB at a time."""
     data = response if isinstance(response, bytes) else response.data
     view = memoryview(data if isinstance(data, bytes) else b"")

@@ -15,12 +15,15 @@ from typing import IO, Any
 import pyarrow as pa
 
 from headwater.errors import InvalidInputError, ServiceUnavailableError
+from headwater.rest.pressure import Holding
 from headwater.rest.settings import Limits
 
 Receive = Callable[[], Awaitable[Any]]
 Run = Callable[..., Awaitable[Any]]
 DRAIN = 64 * 1024 * 1024
 FLUSH = 2 * 1024 * 1024
+FREE = 64 * 1024
+"""A body as small as this, in one piece, is not counted."""
 
 
 class TooLargeError(InvalidInputError):
@@ -58,24 +61,32 @@ class Spool:
 
 
 async def read_body(
-    receive: Receive, headers: Mapping[str, str], limit: int, limits: Limits, run: Run
+    receive: Receive, headers: Mapping[str, str], limit: int, limits: Limits, holding: Holding, run: Run
 ) -> bytes | Spool:
-    """The whole body, or TooLarge (13, status 413), or InvalidInput for an encoding that is not spoken here."""
+    """The whole body, or TooLarge (13, status 413), or InvalidInput for an encoding that is not spoken here.
+
+    Its bytes are held of the quota before they are taken in: those it announces at once, the others as they come.
+    """
     if headers.get("content-encoding", "identity").lower() != "identity":
         raise InvalidInputError("A compressed body is not supported: send it without Content-Encoding.")
-    announced = headers.get("content-length")
-    if announced is not None and announced.isdigit() and int(announced) > limit:
-        raise _too_large(limit)
+    announced = headers.get("content-length", "")
+    size = int(announced) if announced.isdecimal() and len(announced) < 20 else 0
+    if size > limit:
+        raise too_large(limit)
+    if size > FREE:
+        holding.grow_to(size)
     try:
         async with asyncio.timeout(limits.body_idle_seconds) as idle:
-            return await _take(receive, limit, limits, run, idle)
+            return await _take(receive, limit, limits, holding, run, idle)
     except TimeoutError:
         raise ServiceUnavailableError(
             f"The body stopped arriving for {limits.body_idle_seconds:g} seconds: send the request again."
         ) from None
 
 
-async def _take(receive: Receive, limit: int, limits: Limits, run: Run, idle: asyncio.Timeout) -> bytes | Spool:
+async def _take(
+    receive: Receive, limit: int, limits: Limits, holding: Holding, run: Run, idle: asyncio.Timeout
+) -> bytes | Spool:
     loop = asyncio.get_running_loop()
     chunks: list[bytes] = []
     held, total, file = 0, 0, None
@@ -84,24 +95,35 @@ async def _take(receive: Receive, limit: int, limits: Limits, run: Run, idle: as
         if message["type"] == "http.disconnect":
             raise DisconnectedError
         chunk, more = message.get("body", b""), message.get("more_body", False)
-        if not more and not chunks and file is None and len(chunk) <= limit:
+        if not more and not chunks and file is None and len(chunk) <= min(limit, FREE):
             return bytes(chunk)
         chunks.append(chunk)
         held, total = held + len(chunk), total + len(chunk)
         if total > limit:
             await _drain(receive, more)
-            raise _too_large(limit)
-        if total > limits.in_memory_body and (held >= FLUSH or not more):
+            raise too_large(limit)
+        holding.grow_to(total)
+        in_memory = limits.in_memory_body if holding.held_by_all <= limits.memory_bodies else FREE
+        if total > in_memory and (held >= FLUSH or not more):
             file = file or await run(tempfile.TemporaryFile)
-            await run(file.writelines, chunks)
+            await run(_write, file, chunks)
             chunks, held = [], 0
         if not more:
             break
         idle.reschedule(loop.time() + limits.body_idle_seconds)
     if file is None:
         return b"".join(chunks)
+    if chunks:
+        await run(_write, file, chunks)
     await run(file.flush)
     return Spool(file=file)
+
+
+def _write(file: IO[bytes], chunks: list[bytes]) -> None:
+    try:
+        file.writelines(chunks)
+    except OSError:
+        raise ServiceUnavailableError("The server cannot hold the body now, its disk may be full: try later.") from None
 
 
 async def _drain(receive: Receive, more: bool) -> None:
@@ -113,7 +135,7 @@ async def _drain(receive: Receive, more: bool) -> None:
         more = message.get("more_body", False)
 
 
-def _too_large(limit: int) -> TooLargeError:
+def too_large(limit: int) -> TooLargeError:
     return TooLargeError(
         f"The body is larger than this server's limit of {limit} bytes: send it in parts, or raise the limit."
     )

@@ -28,8 +28,10 @@ from headwater.errors import (
     error_for,
 )
 from headwater.names import DELIMITER, check_delimiter, object_id
+from headwater.namespace.abilities import Abilities
 from headwater.namespace.requests import AlterNamespaceRequest, CleanUpRequest, parse_request
 from headwater.namespace.versions import Cleaned, Optimized
+from headwater.references import follow
 
 HEADER_PREFIXES = ("headers.", "header.")
 Answer = TypeVar("Answer")
@@ -45,6 +47,15 @@ class CompleteRestNamespace(RestNamespace):  # type: ignore[misc]
         client = ApiClient(Configuration(host=properties["uri"].rstrip("/"), retries=False))
         client.default_headers.update(headers)
         self._tables = TableApi(client)
+
+    def abilities(self) -> Abilities:
+        """What a server that stands before this one can use beyond the interface."""
+        return Abilities(
+            delimiter=self._delimiter,
+            alter_namespace=self.alter_namespace_properties,
+            clean_up=self.clean_up_table_versions,
+            optimize=self.optimize_table,
+        )
 
     def create_table_version(self, request: Any) -> Any:
         if isinstance(request, dict):
@@ -139,7 +150,7 @@ def headers_of(properties: Mapping[str, str]) -> dict[str, str]:
     for key, value in properties.items():
         for prefix in HEADER_PREFIXES:
             if key.startswith(prefix):
-                found[key.removeprefix(prefix)] = str(value)
+                found[key.removeprefix(prefix)] = follow(str(value), key)
     return found
 
 

@@ -1,48 +1,34 @@
-"""From a matched route to an answer, over any LanceNamespace. Runs in worker threads, never in the event loop."""
+"""From a routed call to an answer, over any LanceNamespace. Answers are made in worker threads."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import Any
 
 from lance_namespace import LanceNamespace
 
 from headwater.errors import InvalidInputError, NamespaceNotFoundError
-from headwater.names import DELIMITER
-from headwater.namespace.vending import Keep, Vendor, check_request, vend
+from headwater.names import ObjectId
+from headwater.namespace.abilities import Abilities
+from headwater.namespace.vending import Access, Keep, Vendor, check_request, vend
 from headwater.rest.arrow import byte_chunks, file_chunks
-from headwater.rest.auth.access import Caller, check, is_filtered, storage_access
-from headwater.rest.body import Spool
+from headwater.rest.auth.access import OWNER, check, check_route, is_filtered, storage_access
+from headwater.rest.body import Spool, too_large
+from headwater.rest.call import Call
 from headwater.rest.idempotency import Repeats, Stored, fingerprint
 from headwater.rest.listing import list_visible
 from headwater.rest.reply import Headers, Reply, context_headers, etag, is_known_to_client, refusal
-from headwater.rest.routes import BY_OPERATION, Answer, Body, Match
+from headwater.rest.routes import BY_OPERATION, Answer, Body
 from headwater.rest.settings import Limits
-from headwater.rest.wire import ARROW_FILE, JSON, Call, encode_json, read_call, read_json, read_query, write_answer
+from headwater.rest.wire import ARROW_FILE, JSON, encode_json, read_call, read_ids, read_json, write_answer
 from headwater.tables.arrow import read_stream
 
 JSON_HEADERS: Headers = ((b"content-type", JSON),)
-# What a catalog may have beyond the interface, so that rows stream: the methods of headwater's own catalogs.
-READERS = {
-    "CreateTable": "create_table_reader",
-    "InsertIntoTable": "insert_reader",
-    "MergeInsertIntoTable": "merge_insert_reader",
-}
-BATCHES = "query_batches"
-
-
-@dataclass(frozen=True)
-class Asked:
-    """A request as it came: what was matched, by whom, with what."""
-
-    match: Match
-    caller: Caller
-    request_id: str
-    target: str
-    query: str
-    headers: Mapping[str, str]
-    body: bytes | Spool
+LOOKUPS = frozenset({"DescribeTable", "TableExists", "DescribeNamespace", "NamespaceExists"})
+MAX_RECALLED = 8192
+MAX_RECALLED_CHARS = 512
+Handler = Callable[[LanceNamespace, Call], Any]
 
 
 class Dispatcher:
@@ -51,60 +37,89 @@ class Dispatcher:
     def __init__(
         self,
         namespace: LanceNamespace,
+        abilities: Abilities,
         limits: Limits,
         repeats: Repeats,
-        extensions: Mapping[str, Callable[[LanceNamespace, Call, Caller], Any]],
-        vendor: Vendor | None = None,
+        extensions: Mapping[str, Handler],
+        vendor: Vendor,
     ) -> None:
         self._namespace = namespace
+        self._abilities = abilities
         self._limits = limits
+        self._vendor = vendor
         self._repeats = repeats
         self._extensions = extensions
-        self._vendor = vendor or Keep()
-        self._delimiter: str = getattr(getattr(namespace, "properties", None), "delimiter", DELIMITER)
+        self._understood: dict[tuple[str, str, bytes], tuple[ObjectId, str, Any]] = {}
 
-    def answer(self, asked: Asked) -> Reply:
-        """The answer to a request; what the catalog refuses becomes an answer too."""
+    def authorize(self, call: Call) -> None:
+        """Decide, before the first byte of a body is taken in, all that the route, the query and the caller decide."""
+        if call.route.body is Body.ARROW:
+            self._understand(call, {})
+            check(call.asker, call)
+        elif call.has_body and call.asker is not OWNER:
+            check_route(call.asker, call.route, read_ids(call))
+
+    def understand(self, call: Call) -> None:
+        """Read what is asked, and check that the caller may ask it."""
+        if call.route.body is Body.ARROW:
+            return
+        if call.operation in LOOKUPS:
+            self._recall(call)
+        else:
+            self._understand(call, read_json(call.body_bytes))
+        check(call.asker, call)
+
+    def answer(self, call: Call) -> Reply:
+        """The answer to a call that was authorized and understood."""
         try:
-            call = self._read(asked)
-            check(asked.caller, call)
-            key = asked.headers.get("idempotency-key")
+            key = call.headers.get("idempotency-key")
             if key is not None and call.route.changes:
-                return self._once(asked, call, key)
-            return self._apply(asked, call)
+                return self._once(call, key)
+            return self._apply(call)
         finally:
-            if isinstance(asked.body, Spool):
-                asked.body.close()
+            call.drop_body()
 
-    def _read(self, asked: Asked) -> Call:
-        route = asked.match.route
-        fields = {} if route.body is Body.ARROW else read_json(_bytes(asked.body))
-        call = read_call(asked.match, read_query(asked.query), asked.headers, fields, self._limits.page)
-        check_limits(call, self._limits)
+    def _recall(self, call: Call) -> None:
+        """A look-up that came before, to the letter, means what it meant then."""
+        text = (call.route.operation, call.target, call.body_bytes)
+        known = self._understood.get(text)
+        if known is None:
+            self._understand(call, read_json(call.body_bytes))
+            if len(call.target) + len(call.body_bytes) <= MAX_RECALLED_CHARS:
+                if len(self._understood) >= MAX_RECALLED:
+                    self._understood.clear()
+                self._understood[text] = (call.id, call.delimiter, call.request)
+        else:
+            call.id, call.delimiter, call.request = known
+
+    def _understand(self, call: Call, fields: dict[str, Any]) -> None:
+        read_call(call, fields, self._limits.page)
+        check_limits(call, self._limits.depth, self._limits.properties)
         check_request(call.request)
-        return call
 
-    def _once(self, asked: Asked, call: Call, key: str) -> Reply:
+    def _once(self, call: Call, key: str) -> Reply:
         """Idempotency-Key: the change is made at most once, and a repeat gets the first answer."""
-        body = asked.body.view if isinstance(asked.body, Spool) else asked.body
-        begun = self._repeats.begin(asked.caller.name, key, fingerprint(call.route.verb, asked.target, body))
+        body = call.body.view if isinstance(call.body, Spool) else call.body
+        begun = self._repeats.begin(call.asker.name, key, fingerprint(call.route.verb, call.target, body))
         if isinstance(begun, Stored):
             return Reply(begun.status, begun.body, (*JSON_HEADERS, (b"idempotency-replayed", b"true")))
         try:
-            reply = self._apply(asked, call)
+            reply = self._apply(call)
         except Exception as error:
-            refused = refusal(error, asked.request_id)
+            refused = refusal(error, call.request_id)
             self._repeats.end(begun, refused.status, refused.body)
             raise
-        self._repeats.end(begun, reply.status, reply.body)
+        kept = reply.body if self._vendor.is_silent else without_options(reply.body)
+        self._repeats.end(begun, reply.status, kept)  # credentials are for this caller and this moment
         return reply
 
-    def _apply(self, asked: Asked, call: Call) -> Reply:
+    def _apply(self, call: Call) -> Reply:
         route = call.route
         if route.answer is Answer.ARROW:
             return self._query(call)
         asked_to_vend = getattr(call.request, "vend_credentials", None)
-        response = vend(self._call(asked, call), self._vendor, storage_access(asked.caller, call), asked_to_vend)
+        access = storage_access(call.asker, call)
+        response = vend(self._call(call), self._vendor, access, asked_to_vend, is_done=route.changes)
         body = encode_json(response) if route.extension else write_answer(route, response)
         headers = JSON_HEADERS if body else ()
         context = getattr(response, "context", None)
@@ -113,75 +128,90 @@ class Dispatcher:
         if route.tagged:
             tag = etag(body)
             headers += ((b"etag", tag),)
-            if is_known_to_client(tag, asked.headers.get("if-none-match")):
+            if is_known_to_client(tag, call.headers.get("if-none-match")):
                 return Reply(304, b"", headers[1:])
         return Reply(route.status, body, headers)
 
-    def _call(self, asked: Asked, call: Call) -> Any:
+    def _call(self, call: Call) -> Any:
         operation = call.route.operation
         if call.route.extension:
-            return self._extensions[operation](self._namespace, call, asked.caller)
-        if is_filtered(asked.caller, call.route):
-            return self._with_delimiter(list_visible(self._namespace, call, asked.caller, self._delimiter), call)
+            return self._extensions[operation](self._namespace, call)
+        if is_filtered(call.asker, call.route):
+            return self._with_delimiter(self._visible(call), call)
         if call.route.body is Body.ARROW:
-            return self._write(asked, call)
-        if operation == "ListNamespaces" and asked.match.id == "table" and call.delimiter == ".":
-            return self._list_of_root(asked, call)
+            return self._write(call)
+        if operation == "ListNamespaces" and call.raw_id == "table" and call.delimiter == ".":
+            return self._list_of_root(call)
         response = getattr(self._namespace, call.route.method)(call.request)
         return self._with_delimiter(response, call) if operation == "ListAllTables" else response
 
-    def _list_of_root(self, asked: Asked, call: Call) -> Any:
+    def _list_of_root(self, call: Call) -> Any:
         """`/v1/namespace/./table/list` arrives as `/v1/namespace/table/list`: the root's tables, if it must be so.
 
         It is so when the request has a parameter that only ListTables has, or there is no namespace `table`.
         """
-        if "include_declared" not in asked.query:
+        if "include_declared" not in call.query:
             try:
                 return self._namespace.list_namespaces(call.request)
             except NamespaceNotFoundError:
                 pass
-        match = Match(BY_OPERATION["ListTables"], ".")
-        tables = read_call(match, read_query(asked.query), asked.headers, {}, self._limits.page)
-        check(asked.caller, tables)
-        if is_filtered(asked.caller, tables.route):
-            return list_visible(self._namespace, tables, asked.caller, self._delimiter)
+        tables = replace(call, route=BY_OPERATION["ListTables"], raw_id=".")
+        read_call(tables, {}, self._limits.page)
+        check(tables.asker, tables)
+        if is_filtered(tables.asker, tables.route):
+            return self._visible(tables)
         return self._namespace.list_tables(tables.request)
+
+    def _visible(self, call: Call) -> Any:
+        return list_visible(self._namespace, call, call.asker, self._abilities.delimiter)
 
     def _with_delimiter(self, response: Any, call: Call) -> Any:
         """ListAllTables names tables in string style: with the delimiter that the caller speaks."""
-        if call.route.operation != "ListAllTables" or call.delimiter == self._delimiter:
+        ours = self._abilities.delimiter
+        if call.route.operation != "ListAllTables" or call.delimiter == ours:
             return response
-        tables = [name.replace(self._delimiter, call.delimiter) for name in response.tables]
+        tables = [name.replace(ours, call.delimiter) for name in response.tables]
         return response.model_copy(update={"tables": tables})
 
-    def _write(self, asked: Asked, call: Call) -> Any:
-        reader_method = getattr(self._namespace, READERS[call.route.operation], None)
-        if reader_method is None:
-            return getattr(self._namespace, call.route.method)(call.request, _bytes(asked.body))
-        body = asked.body.buffer if isinstance(asked.body, Spool) else asked.body
-        return reader_method(call.request, read_stream(body))
+    def _write(self, call: Call) -> Any:
+        can = self._abilities
+        streaming = {
+            "CreateTable": can.create_table_rows,
+            "InsertIntoTable": can.insert_rows,
+            "MergeInsertIntoTable": can.merge_rows,
+        }[call.route.operation]
+        body = call.body.buffer if isinstance(call.body, Spool) else call.body
+        if streaming is None:
+            return getattr(self._namespace, call.route.method)(call.request, call.body_bytes)
+        return streaming(call.request, read_stream(body, lambda size: self._accept(call, size)))
+
+    def _accept(self, call: Call, size: int) -> None:
+        """Limits count what a body unpacks to: its rows will take that much wherever they go."""
+        if size > self._limits.arrow_body:
+            raise too_large(self._limits.arrow_body)
+        if call.holding is not None:
+            call.holding.grow_to(size)
 
     def _query(self, call: Call) -> Reply:
-        batches = getattr(self._namespace, BATCHES, None)
-        if batches is not None:
-            chunks = file_chunks(batches(call.request))
+        if self._abilities.query_rows is not None:
+            chunks = file_chunks(self._abilities.query_rows(call.request))
         else:
-            response = self._namespace.query_table(call.request)
-            chunks = byte_chunks(response)
+            chunks = byte_chunks(self._namespace.query_table(call.request))
         first = next(chunks, b"")
         return Reply(200, first, ((b"content-type", ARROW_FILE),), stream=chunks)
 
 
-def _bytes(body: bytes | Spool) -> bytes:
-    return body.bytes if isinstance(body, Spool) else body
+def without_options(body: bytes) -> bytes:
+    """The bytes of an answer without the storage options in it."""
+    return encode_json(vend(read_json(body), Keep(), Access.NONE)) if b"storage_options" in body else body
 
 
-def check_limits(call: Call, limits: Limits) -> None:
+def check_limits(call: Call, depth: int, most: int) -> None:
     """Depth of names and size of properties; the rest is bounded where it is read."""
-    if call.id.level > limits.depth:
-        raise InvalidInputError(f"The id has {call.id.level} levels; this server takes at most {limits.depth}.")
+    if call.id.level > depth:
+        raise InvalidInputError(f"The id has {call.id.level} levels; this server takes at most {depth}.")
     properties = getattr(call.request, "properties", None)
     if isinstance(properties, dict):
         size = sum(len(str(key)) + len(str(value)) for key, value in properties.items())
-        if size > limits.properties:
-            raise InvalidInputError(f"The properties hold {size} characters; at most {limits.properties} are taken.")
+        if size > most:
+            raise InvalidInputError(f"The properties hold {size} characters; at most {most} are taken.")

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -13,11 +12,14 @@ from typing import Any
 from lance_namespace import LanceNamespace
 
 from headwater.errors import InvalidTableStateError, LanceNamespaceError, UnsupportedOperationError
-from headwater.rest.auth.access import Caller
-from headwater.rest.routes import ROUTES, Body, Role, Route, Target
-from headwater.rest.wire import Call, implements
+from headwater.namespace.abilities import abilities_of
+from headwater.namespace.exact import describe_exact
+from headwater.rest.auth.roles import names_of, role_of
+from headwater.rest.call import Call
+from headwater.rest.routes import NOTHING, ROUTES, Body, Permission, Route, Target
+from headwater.rest.wire import implements
 
-Handler = Callable[[LanceNamespace, Call, Caller], Any]
+Handler = Callable[[LanceNamespace, Call], Any]
 
 
 @dataclass(frozen=True)
@@ -29,7 +31,7 @@ class Extension:
     handler: Handler
 
 
-def _capabilities(namespace: LanceNamespace, call: Call, caller: Caller) -> dict[str, Any]:
+def _capabilities(namespace: LanceNamespace, call: Call) -> dict[str, Any]:
     operations = [route.operation for route in ROUTES if implements(namespace, route.method)]
     return {
         "server": "headwater",
@@ -41,18 +43,17 @@ def _capabilities(namespace: LanceNamespace, call: Call, caller: Caller) -> dict
     }
 
 
-def _caller(namespace: LanceNamespace, call: Call, caller: Caller) -> dict[str, Any]:
-    grants = [{"role": g.role.name.lower(), "scope": list(g.scope.names)} for g in caller.grants]
-    return {"name": caller.name, "grants": grants}
+def _caller(namespace: LanceNamespace, call: Call) -> dict[str, Any]:
+    grants = [
+        {"role": role_of(g.permissions), "permissions": names_of(g.permissions), "scope": list(g.scope.names)}
+        for g in call.asker.grants
+    ]
+    return {"name": call.asker.name, "grants": grants}
 
 
-def _describe_exact(namespace: LanceNamespace, call: Call, caller: Caller) -> Any:
+def _describe_exact(namespace: LanceNamespace, call: Call) -> Any:
     try:
-        exact = importlib.import_module("headwater.namespace.exact")
-    except ModuleNotFoundError:
-        raise UnsupportedOperationError("This server has no exact descriptions of tables.") from None
-    try:
-        return exact.describe_exact(namespace, list(call.id.names))
+        return describe_exact(namespace, list(call.id.names))
     except LanceNamespaceError:
         raise
     except (OSError, ValueError, RuntimeError):
@@ -61,26 +62,27 @@ def _describe_exact(namespace: LanceNamespace, call: Call, caller: Caller) -> An
         ) from None
 
 
-def _alter_namespace(namespace: LanceNamespace, call: Call, caller: Caller) -> dict[str, Any]:
-    alter = getattr(namespace, call.route.method, None)
+def _alter_namespace(namespace: LanceNamespace, call: Call) -> dict[str, Any]:
+    alter = abilities_of(namespace).alter_namespace
     if alter is None:
         raise UnsupportedOperationError("This server's catalog cannot change the properties of a namespace.")
     return {"properties": alter(call.request).properties}
 
 
-def _clean_up(namespace: LanceNamespace, call: Call, caller: Caller) -> dict[str, Any]:
+def _clean_up(namespace: LanceNamespace, call: Call) -> dict[str, Any]:
     """CleanUpTableVersions and OptimizeTable: both take which versions to keep, and say what they did."""
-    method = getattr(namespace, call.route.method, None)
+    can = abilities_of(namespace)
+    method = can.optimize if call.operation == "OptimizeTable" else can.clean_up
     if method is None:
         raise UnsupportedOperationError("This server's catalog cannot clean up tables.")
     return asdict(method(list(call.id.names), **call.request.policy()))
 
 
 def _own(
-    operation: str, verb: str, tail: str, target: Target = Target.NONE, role: Role = Role.READER, **more: Any
+    operation: str, verb: str, tail: str, target: Target = Target.NONE, needs: Permission = NOTHING, **more: Any
 ) -> Route:
     body = Body.NONE if verb == "GET" else Body.JSON
-    return Route(operation, verb, f"/headwater/v1/{tail}", role, target, body=body, extension=True, **more)
+    return Route(operation, verb, f"/headwater/v1/{tail}", needs, target, body=body, extension=True, **more)
 
 
 EXTENSIONS: tuple[Extension, ...] = (
@@ -100,6 +102,7 @@ EXTENSIONS: tuple[Extension, ...] = (
             "POST",
             "table/{id}/describe",
             Target.TABLE,
+            Permission.DESCRIBE,
             request="DescribeTableRequest",
             tagged=True,
         ),
@@ -112,7 +115,7 @@ EXTENSIONS: tuple[Extension, ...] = (
             "POST",
             "namespace/{id}/properties",
             Target.NAMESPACE,
-            Role.WRITER,
+            Permission.WRITE,
             request="AlterNamespaceRequest",
         ),
         "Set and remove properties of a namespace; those that are not named stay.",
@@ -120,13 +123,23 @@ EXTENSIONS: tuple[Extension, ...] = (
     ),
     *(
         Extension(
-            _own(operation, "POST", f"table/{{id}}/{tail}", Target.TABLE, Role.WRITER, request="CleanUpRequest"),
+            _own(operation, "POST", f"table/{{id}}/{tail}", Target.TABLE, needs, request="CleanUpRequest"),
             about,
             _clean_up,
         )
-        for operation, tail, about in (
-            ("CleanUpTableVersions", "clean_up", "Remove old versions of a table and free the disk only they hold."),
-            ("OptimizeTable", "optimize", "Merge small fragments, bring indices up to date, then clean up."),
+        for operation, tail, needs, about in (
+            (
+                "CleanUpTableVersions",
+                "clean_up",
+                Permission.DROP,
+                "Remove old versions of a table and free the disk only they hold.",
+            ),
+            (
+                "OptimizeTable",
+                "optimize",
+                Permission.DROP,
+                "Merge small fragments, bring indices up to date, then clean up.",
+            ),
         )
     ),
 )

@@ -13,7 +13,7 @@ from lance_namespace import LanceNamespace
 
 from headwater.names import ObjectId
 from headwater.rest.auth.access import Caller
-from headwater.rest.wire import Call
+from headwater.rest.call import Call
 
 SCAN = 1000
 

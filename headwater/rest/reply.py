@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,7 +29,7 @@ class Reply:
     body: bytes = b""
     headers: Headers = ((b"content-type", JSON),)
     code: int | None = None
-    stream: Iterator[bytes] | None = None
+    stream: Generator[bytes, None, None] | None = None
 
 
 class RouteError(LanceNamespaceError):

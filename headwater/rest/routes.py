@@ -7,19 +7,26 @@ Nothing here does anything but look a path up.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import Enum, IntEnum
+from enum import Enum, Flag, auto
 from functools import cached_property
 
 API = "v1"
 EXTENSION_API = "headwater"
 
 
-class Role(IntEnum):
-    """What a caller may do; each role may do all that the ones before it may."""
+class Permission(Flag):
+    """What a route may need of its caller; a role is a set of these (rest/auth/roles.py)."""
 
-    READER = 1
-    WRITER = 2
-    ADMIN = 3
+    DESCRIBE = auto()
+    SELECT = auto()
+    WRITE = auto()
+    DROP = auto()
+    MANAGE = auto()
+
+
+NOTHING = Permission(0)
+"""What a route needs that anybody may call who may come in at all."""
+READS = Permission.DESCRIBE | Permission.SELECT
 
 
 class Target(Enum):
@@ -78,7 +85,7 @@ class Route:
     operation: str
     verb: str
     path: str
-    role: Role
+    needs: Permission
     target: Target
     query: tuple[Param, ...] = ()
     body: Body = Body.JSON
@@ -105,14 +112,18 @@ class Route:
     @property
     def changes(self) -> bool:
         """Whether the operation can change the catalog or a table."""
-        return self.role > Role.READER
+        return self.needs not in READS
 
     @property
     def parts(self) -> tuple[str, ...]:
         return tuple(self.path.split("/")[1:])
 
 
-_READ, _WRITE, _ADMIN = Role.READER, Role.WRITER, Role.ADMIN
+NO_ROUTE = Route("other", "", "", NOTHING, Target.NONE)
+"""What a request is before its route is known, and stays when it has none."""
+
+_LOOK, _SELECT, _WRITE = Permission.DESCRIBE, Permission.SELECT, Permission.WRITE
+_DROP, _MANAGE = Permission.DROP, Permission.MANAGE
 _NAMESPACE, _TABLE, _VIEW, _TRANSACTION = Target.NAMESPACE, Target.TABLE, Target.VIEW, Target.TRANSACTION
 _BRANCH = Param("branch")
 _PAGE = (Param("page_token"), Param("limit", Kind.INT))
@@ -132,37 +143,37 @@ _MERGE = (
 _CREATE = (Param("mode"), Param("properties", Kind.MAP), Param("storage_options", Kind.MAP))
 
 
-def _namespace(operation: str, tail: str, role: Role, **more: object) -> Route:
-    return Route(operation, "POST", f"/v1/namespace/{{id}}/{tail}", role, _NAMESPACE, **more)  # type: ignore[arg-type]
+def _namespace(operation: str, tail: str, needs: Permission, **more: object) -> Route:
+    return Route(operation, "POST", f"/v1/namespace/{{id}}/{tail}", needs, _NAMESPACE, **more)  # type: ignore[arg-type]
 
 
-def _table(operation: str, tail: str, role: Role, **more: object) -> Route:
-    return Route(operation, "POST", f"/v1/table/{{id}}/{tail}", role, _TABLE, **more)  # type: ignore[arg-type]
+def _table(operation: str, tail: str, needs: Permission, **more: object) -> Route:
+    return Route(operation, "POST", f"/v1/table/{{id}}/{tail}", needs, _TABLE, **more)  # type: ignore[arg-type]
 
 
 ROUTES: tuple[Route, ...] = (
     _namespace("CreateNamespace", "create", _WRITE),
-    Route("ListNamespaces", "GET", "/v1/namespace/{id}/list", _READ, _NAMESPACE, query=_PAGE, body=Body.NONE),
-    _namespace("DescribeNamespace", "describe", _READ, tagged=True),
-    _namespace("DropNamespace", "drop", _ADMIN),
-    _namespace("NamespaceExists", "exists", _READ, answer=Answer.EMPTY),
-    Route("ListTables", "GET", "/v1/namespace/{id}/table/list", _READ, _NAMESPACE, (*_PAGE, _DECLARED), body=Body.NONE),
+    Route("ListNamespaces", "GET", "/v1/namespace/{id}/list", _LOOK, _NAMESPACE, query=_PAGE, body=Body.NONE),
+    _namespace("DescribeNamespace", "describe", _LOOK, tagged=True),
+    _namespace("DropNamespace", "drop", _MANAGE),
+    _namespace("NamespaceExists", "exists", _LOOK, answer=Answer.EMPTY),
+    Route("ListTables", "GET", "/v1/namespace/{id}/table/list", _LOOK, _NAMESPACE, (*_PAGE, _DECLARED), body=Body.NONE),
     Route(
         "ListAllTables",
         "GET",
         "/v1/table",
-        _READ,
+        _LOOK,
         Target.NONE,
         (*_PAGE, _DECLARED),
         body=Body.NONE,
         request="ListTablesRequest",
         response="ListTablesResponse",
     ),
-    _table("RegisterTable", "register", _ADMIN),
-    _table("DescribeTable", "describe", _READ, query=_DESCRIBE, tagged=True),
-    _table("TableExists", "exists", _READ, answer=Answer.EMPTY),
-    _table("DropTable", "drop", _WRITE, body=Body.NONE),
-    _table("DeregisterTable", "deregister", _WRITE),
+    _table("RegisterTable", "register", _MANAGE),
+    _table("DescribeTable", "describe", _LOOK, query=_DESCRIBE, tagged=True),
+    _table("TableExists", "exists", _LOOK, answer=Answer.EMPTY),
+    _table("DropTable", "drop", _DROP, body=Body.NONE),
+    _table("DeregisterTable", "deregister", _DROP),
     _table("RestoreTable", "restore", _WRITE),
     _table("RenameTable", "rename", _WRITE),
     _table(
@@ -176,47 +187,47 @@ ROUTES: tuple[Route, ...] = (
     _table(
         "ListTableVersions",
         "version/list",
-        _READ,
+        _LOOK,
         query=(_BRANCH, *_PAGE, Param("descending", Kind.BOOL)),
         body=Body.NONE,
     ),
     _table("CreateTableVersion", "version/create", _WRITE),
-    _table("DescribeTableVersion", "version/describe", _READ, tagged=True),
-    _table("BatchDeleteTableVersions", "version/delete", _WRITE),
+    _table("DescribeTableVersion", "version/describe", _LOOK, tagged=True),
+    _table("BatchDeleteTableVersions", "version/delete", _DROP),
     Route("BatchCreateTableVersions", "POST", "/v1/table/version/batch-create", _WRITE, Target.NONE),
     Route("BatchCommitTables", "POST", "/v1/table/batch-commit", _WRITE, Target.NONE),
     _table("AlterTableAlterColumns", "alter_columns", _WRITE),
     _table("UpdateFieldMetadata", "update_field_metadata", _WRITE),
     _table("AlterTableDropColumns", "drop_columns", _WRITE),
-    _table("GetTableStats", "stats", _READ),
+    _table("GetTableStats", "stats", _LOOK),
     _table("InsertIntoTable", "insert", _WRITE, query=(_BRANCH, Param("mode")), body=Body.ARROW),
     _table("MergeInsertIntoTable", "merge_insert", _WRITE, query=_MERGE, body=Body.ARROW),
     _table("UpdateTable", "update", _WRITE),
     _table("DeleteFromTable", "delete", _WRITE),
-    _table("QueryTable", "query", _READ, answer=Answer.ARROW),
-    _table("CountTableRows", "count_rows", _READ, answer=Answer.NUMBER),
+    _table("QueryTable", "query", _SELECT, answer=Answer.ARROW),
+    _table("CountTableRows", "count_rows", _SELECT, answer=Answer.NUMBER),
     _table("CreateTable", "create", _WRITE, query=_CREATE, body=Body.ARROW),
-    _table("ExplainTableQueryPlan", "explain_plan", _READ, answer=Answer.TEXT),
-    _table("AnalyzeTableQueryPlan", "analyze_plan", _READ, answer=Answer.TEXT),
+    _table("ExplainTableQueryPlan", "explain_plan", _SELECT, answer=Answer.TEXT),
+    _table("AnalyzeTableQueryPlan", "analyze_plan", _SELECT, answer=Answer.TEXT),
     _table("AlterTableAddColumns", "add_columns", _WRITE),
     _table("AlterTableBackfillColumns", "backfill_column", _WRITE, status=202),
     Route("RefreshMaterializedView", "POST", "/v1/materialized_view/{id}/refresh", _WRITE, _VIEW, status=202),
     Route("CreateMaterializedView", "POST", "/v1/materialized_view/{id}/create", _WRITE, _VIEW, status=201),
     _table("CreateTableIndex", "create_index", _WRITE),
     _table("CreateTableScalarIndex", "create_scalar_index", _WRITE, request="CreateTableIndexRequest"),
-    _table("ListTableIndices", "index/list", _READ),
-    _table("DescribeTableIndexStats", "index/{index_name}/stats", _READ),
+    _table("ListTableIndices", "index/list", _LOOK),
+    _table("DescribeTableIndexStats", "index/{index_name}/stats", _LOOK),
     _table("DropTableIndex", "index/{index_name}/drop", _WRITE, query=(_BRANCH,), body=Body.NONE),
-    _table("ListTableTags", "tags/list", _READ, query=_PAGE, body=Body.NONE),
-    _table("GetTableTagVersion", "tags/version", _READ),
+    _table("ListTableTags", "tags/list", _LOOK, query=_PAGE, body=Body.NONE),
+    _table("GetTableTagVersion", "tags/version", _LOOK),
     _table("DeclareTable", "declare", _WRITE),
     _table("CreateTableTag", "tags/create", _WRITE),
     _table("DeleteTableTag", "tags/delete", _WRITE),
     _table("UpdateTableTag", "tags/update", _WRITE),
-    _table("ListTableBranches", "branches/list", _READ, query=_PAGE, body=Body.NONE),
+    _table("ListTableBranches", "branches/list", _LOOK, query=_PAGE, body=Body.NONE),
     _table("CreateTableBranch", "branches/create", _WRITE),
-    _table("DeleteTableBranch", "branches/delete", _WRITE),
-    Route("DescribeTransaction", "POST", "/v1/transaction/{id}/describe", _READ, _TRANSACTION),
+    _table("DeleteTableBranch", "branches/delete", _DROP),
+    Route("DescribeTransaction", "POST", "/v1/transaction/{id}/describe", _LOOK, _TRANSACTION),
     Route("AlterTransaction", "POST", "/v1/transaction/{id}/alter", _WRITE, _TRANSACTION),
 )
 

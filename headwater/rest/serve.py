@@ -1,7 +1,8 @@
 """`headwater serve`: one process, or several workers that share one listening socket.
 
 The parent opens the socket and watches; the workers open the catalog and answer. A worker that dies is started
-again (a bounded number of times); a signal to the parent lets every worker finish what it has in flight.
+again; when too many die in a short time the server gives up, and says so by its exit status. A signal to the parent
+lets every worker finish what it has in flight.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import socket
 import sys
 import tempfile
 import threading
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from multiprocessing.connection import Connection, wait
@@ -21,11 +23,14 @@ from typing import Any
 
 from lance_namespace import LanceNamespace
 
+from headwater.clock import Clock, SystemClock
 from headwater.errors import ServiceUnavailableError
-from headwater.rest.server import GRACE_SECONDS, ReadyServer, bind, check_exposure, create_app, url_of
+from headwater.rest.server import GRACE_SECONDS, ReadyServer, bind, check_exposure, check_tls, create_app, url_of
 from headwater.rest.settings import Settings
+from headwater.rest.wire import encode_json
 
-MAX_RESTARTS = 20
+WINDOW_MS = 300_000
+log = logging.getLogger("headwater.server")
 Opener = Callable[[str, dict[str, str]], LanceNamespace]
 
 
@@ -41,11 +46,13 @@ class Plan:
     port: int = 8080
     workers: int = 1
     insecure: bool = False
+    restarts: int = 20
 
 
 def serve(plan: Plan, announce: Callable[[str], None]) -> int:
     """Serve until told to stop; `announce` gets the URL once the server answers. Returns the exit status."""
     _log_to_stderr()
+    check_tls(plan.settings)
     if plan.workers == 1:
         return _serve_here(plan, announce)
     with tempfile.TemporaryDirectory(prefix="headwater-metrics-") as folder:
@@ -58,7 +65,7 @@ def _serve_here(plan: Plan, announce: Callable[[str], None]) -> int:
     check_exposure(app, plan.host, plan.insecure)
     listener = bind(plan.host, plan.port)
     server = ReadyServer(app)
-    _when_ready(server, lambda: announce(url_of(listener)))
+    _when_ready(server, lambda: announce(url_of(listener, plan.settings)))
     server.run(sockets=[listener])
     return 0
 
@@ -71,6 +78,25 @@ def _when_ready(server: ReadyServer, then: Callable[[], None]) -> None:
     threading.Thread(target=wait_and_tell, daemon=True).start()
 
 
+class Restarts:
+    """So many restarts in a window of time and no more: a server whose workers keep dying must say so."""
+
+    def __init__(self, most: int, clock: Clock) -> None:
+        self._most = most
+        self._clock = clock
+        self._times: deque[int] = deque()
+
+    def take(self) -> bool:
+        """One more restart, if the window has room for it."""
+        now = self._clock.now_ms()
+        while self._times and now - self._times[0] >= WINDOW_MS:
+            self._times.popleft()
+        if len(self._times) >= self._most:
+            return False
+        self._times.append(now)
+        return True
+
+
 class _Workers:
     """The parent of several workers."""
 
@@ -81,6 +107,8 @@ class _Workers:
         self._listener: socket.socket | None = None
         self._workers: list[tuple[BaseProcess, Connection]] = []
         self._stopping = False
+        self._gave_up = False
+        self._restarts = Restarts(plan.restarts, SystemClock())
 
     def run(self) -> int:
         app = create_app(self._plan.open(self._plan.target, self._plan.properties), self._plan.settings)
@@ -94,9 +122,9 @@ class _Workers:
                 self._stop()
                 raise ServiceUnavailableError("A worker did not start; its reason stands above.")
         if not self._stopping:
-            self._announce(url_of(self._listener))
+            self._announce(url_of(self._listener, self._plan.settings))
         self._watch()
-        return 0
+        return 1 if self._gave_up else 0
 
     def _start(self) -> tuple[BaseProcess, Connection]:
         ours, theirs = self._context.Pipe(duplex=False)
@@ -106,15 +134,25 @@ class _Workers:
         return process, ours
 
     def _watch(self) -> None:
-        restarts = 0
         while self._workers:
             wait([process.sentinel for process, _ in self._workers])
             alive = [worker for worker in self._workers if worker[0].is_alive()]
             dead = len(self._workers) - len(alive)
             self._workers = alive
-            while dead and not self._stopping and restarts < MAX_RESTARTS:
-                self._workers.append(self._start())
-                dead, restarts = dead - 1, restarts + 1
+            for _ in range(dead):
+                self._replace()
+
+    def _replace(self) -> None:
+        """Start a worker for one that died, or stop them all when that happens too often."""
+        if self._stopping:
+            return
+        if self._restarts.take():
+            self._workers.append(self._start())
+            return
+        line = {"failure": "workers keep dying", "restarts": self._plan.restarts, "seconds": WINDOW_MS // 1000}
+        log.error(encode_json(line).decode())
+        self._gave_up = True
+        self._stop()
 
     def _stop(self, *_: Any) -> None:
         self._stopping = True

@@ -2,36 +2,29 @@
 
 from __future__ import annotations
 
-import ipaddress
 import socket
+import ssl
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 
 import uvicorn
 from lance_namespace import LanceNamespace
+from starlette.routing import BaseRoute
 
 from headwater.clock import Clock, SystemClock
 from headwater.errors import InvalidInputError, ServiceUnavailableError, UnauthenticatedError
+from headwater.namespace.abilities import abilities_of
 from headwater.rest.app import CatalogApp
+from headwater.rest.origin import is_loopback
+from headwater.rest.protocol import bounded
 from headwater.rest.settings import Settings
-from headwater.store import Store, open_store
+from headwater.store import Store
 
 GRACE_SECONDS = 30
 START_SECONDS = 30.0
 BACKLOG = 2048
-
-
-def catalog_store(namespace: LanceNamespace) -> Store | None:
-    """The store under a catalog's root, where its API keys are; None for a catalog that has no place of its own."""
-    store = getattr(namespace, "store", None)
-    if store is not None and hasattr(store, "put"):
-        return store  # type: ignore[no-any-return]
-    root = getattr(namespace, "root", None)
-    if not isinstance(root, str):
-        return None
-    return open_store(root, dict(getattr(namespace, "storage_options", None) or {}))
 
 
 def create_app(
@@ -39,16 +32,14 @@ def create_app(
     settings: Settings | None = None,
     store: Store | None = None,
     clock: Clock | None = None,
+    pages: Sequence[BaseRoute] = (),
 ) -> CatalogApp:
-    """The Starlette application that serves a catalog. API keys are read from `store` (the catalog's by default)."""
-    return CatalogApp(namespace, settings or Settings(), store or catalog_store(namespace), clock or SystemClock())
+    """The ASGI application that serves a catalog, with pages of your own beside it.
 
-
-def is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
+    API keys are read from `store`: the catalog's own by default, where it has one.
+    """
+    where = store or abilities_of(namespace).store
+    return CatalogApp(namespace, settings or Settings(), where, clock or SystemClock(), pages)
 
 
 def check_exposure(app: CatalogApp, host: str, insecure: bool) -> None:
@@ -75,24 +66,53 @@ def bind(host: str, port: int) -> socket.socket:
     return listener
 
 
-def url_of(listener: socket.socket) -> str:
+def url_of(listener: socket.socket, settings: Settings) -> str:
     host, port = listener.getsockname()[:2]
-    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+    scheme = "https" if settings.tls_cert is not None else "http"
+    return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
+
+
+def check_tls(settings: Settings) -> None:
+    """A certificate and a key that fit each other, or neither: seen before anything is served."""
+    if (settings.tls_cert is None) != (settings.tls_key is None):
+        raise InvalidInputError("TLS needs both --tls-cert and --tls-key.")
+    if settings.tls_cert is None:
+        return
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(
+            settings.tls_cert, settings.tls_key, password=_no_password
+        )
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or type(error).__name__
+        raise InvalidInputError(
+            f"The certificate {settings.tls_cert} and the key {settings.tls_key} cannot be used: {str(reason)[:200]}. "
+            "Both must be PEM files, belong together, and the key must have no password."
+        ) from None
+
+
+def _no_password() -> str:
+    raise ValueError("the key has a password")
 
 
 class ReadyServer(uvicorn.Server):
-    """uvicorn, telling when it answers."""
+    """uvicorn with bounds, telling when it answers. It logs nothing itself: it would log stacks."""
 
     def __init__(self, app: CatalogApp) -> None:
+        limits = app.settings.limits
         config = uvicorn.Config(
             app,
-            log_level="warning",
+            http=bounded(limits),
+            ws="none",
+            log_level="critical",
             access_log=False,
             server_header=False,
+            proxy_headers=False,
             lifespan="off",
             timeout_graceful_shutdown=GRACE_SECONDS,
-            timeout_keep_alive=75,
+            timeout_keep_alive=max(1, round(limits.keep_alive_seconds)),
             backlog=BACKLOG,
+            ssl_certfile=app.settings.tls_cert,
+            ssl_keyfile=app.settings.tls_key,
         )
         super().__init__(config)
         self.ready = threading.Event()
@@ -114,7 +134,7 @@ class RunningServer:
 
     def __init__(self, app: CatalogApp, listener: socket.socket) -> None:
         self.app = app
-        self.url = url_of(listener)
+        self.url = url_of(listener, app.settings)
         self._listener = listener
         self._server = ReadyServer(app)
         self._thread = threading.Thread(target=self._run, name="headwater-rest", daemon=True)
@@ -154,6 +174,7 @@ def start_in_thread(
         if len(api_key) < 8:
             raise InvalidInputError("The API key is too short to be one: use at least 8 characters.")
         chosen = replace(chosen, api_key=api_key, vend_credentials=chosen.vend_credentials or settings is None)
+    check_tls(chosen)
     app = create_app(namespace, chosen, store)
     check_exposure(app, host, insecure=False)
     return RunningServer(app, bind(host, port))

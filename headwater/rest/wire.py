@@ -8,7 +8,6 @@ or from `x-lance-table-*` headers.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 from urllib.parse import parse_qs, unquote, unquote_plus
@@ -19,10 +18,11 @@ from lance_namespace import LanceNamespace
 from pydantic import BaseModel, ValidationError
 
 from headwater.errors import InvalidInputError
-from headwater.names import DELIMITER, ObjectId, check_delimiter, parse
+from headwater.names import DELIMITER, ROOT, ObjectId, check_delimiter, parse
 from headwater.namespace.requests import AlterNamespaceRequest, CleanUpRequest
 from headwater.namespace.vending.options import without_headers
-from headwater.rest.routes import ROUTES, Answer, Body, Kind, Match, Param, Route, Target
+from headwater.rest.call import Call
+from headwater.rest.routes import ROUTES, Answer, Body, Kind, Param, Route, Target
 
 JSON = b"application/json"
 ARROW_STREAM = "application/vnd.apache.arrow.stream"
@@ -39,16 +39,6 @@ OWN_REQUESTS: dict[str, type[BaseModel]] = {
 _LISTS = frozenset({"ListTableIndices", *(r.operation for r in ROUTES if any(p.name == "limit" for p in r.query))})
 _decode = msgspec.json.Decoder().decode
 _encode = msgspec.json.Encoder().encode
-
-
-@dataclass(frozen=True)
-class Call:
-    """A request, understood: the operation, the object it names, and the model that the catalog takes."""
-
-    route: Route
-    id: ObjectId
-    delimiter: str
-    request: Any
 
 
 def read_query(text: str) -> dict[str, list[str]]:
@@ -124,25 +114,32 @@ def _parse_encoded(decode: Any, raw: str, delimiter: str) -> ObjectId:
     return parse(text, delimiter)
 
 
-def read_call(
-    match: Match, query: Mapping[str, list[str]], headers: Mapping[str, str], body: dict[str, Any], max_page: int
-) -> Call:
-    """The request model of a route, from its path, its query string, its headers and its JSON body."""
-    route = match.route
-    delimiter = read_delimiter(query)
+def read_ids(call: Call) -> tuple[ObjectId, ...]:
+    """The ways to read a route's id before its body is there: two, when it has a `+` (see `read_id`)."""
+    if call.route.target is Target.NONE:
+        return (ROOT,)
+    delimiter = read_delimiter(read_query(call.query))
+    found = read_id(call.raw_id, delimiter)
+    return (found, _parse_encoded(unquote, call.raw_id, delimiter)) if "+" in call.raw_id else (found,)
+
+
+def read_call(call: Call, body: dict[str, Any], max_page: int) -> None:
+    """Understand a call: fill in its id, delimiter and request model, from path, query, headers and JSON body."""
+    route, query = call.route, read_query(call.query)
+    call.delimiter = read_delimiter(query)
     fields: dict[str, Any] = {"metadata": body} if route.body is Body.MAP else dict(body)
     fields.pop("identity", None)
-    id = ObjectId()
+    call.id = ROOT
     if route.target is not Target.NONE:
-        id = read_id(match.id, delimiter, fields.get("id") if route.body is not Body.MAP else None)
-        if id.is_root and route.target is not Target.NAMESPACE:
+        call.id = read_id(call.raw_id, call.delimiter, fields.get("id") if route.body is not Body.MAP else None)
+        if call.id.is_root and route.target is not Target.NAMESPACE:
             raise InvalidInputError(f"{route.operation} needs the id of a {route.target.value}, not the root.")
-        fields["id"] = list(id.names)
-    if match.index_name is not None:
-        fields["index_name"] = unquote_plus(match.index_name)
-    _fill(fields, read_params(route, query, headers))
+        fields["id"] = list(call.id.names)
+    if call.raw_index is not None:
+        fields["index_name"] = unquote_plus(call.raw_index)
+    _fill(fields, read_params(route, query, call.headers))
     _clamp(route, fields, max_page)
-    return Call(route, id, delimiter, without_headers(make_request(route, fields)))
+    call.request = without_headers(make_request(route, fields))
 
 
 def read_params(route: Route, query: Mapping[str, list[str]], headers: Mapping[str, str]) -> dict[str, Any]:

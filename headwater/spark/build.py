@@ -1,7 +1,8 @@
 """Build the jar: `python -m headwater.spark.build`. Java 17's `javac` against PySpark's own jars, nothing else.
 
 The jar is kept beside this file and carries the digest of the sources it was made from, so a changed source or
-another Spark makes it out of date. A machine without a JDK uses the jar of the wheel.
+another Spark makes it out of date. A machine without a JDK uses the jar of the wheel. The build of the wheel runs this
+file alone, so it imports nothing of Headwater.
 """
 
 from __future__ import annotations
@@ -15,12 +16,15 @@ import tempfile
 import zipfile
 from pathlib import Path
 
-from headwater.errors import UnsupportedOperationError
-
 HERE = Path(__file__).resolve().parent
 JAR = HERE / "headwater-spark.jar"
+NO_COMPILER = "there is no `javac` on the PATH or in JAVA_HOME (a JRE has none: install a JDK, 17 or newer)"
 STAMP = "META-INF/headwater-sources"
 SERVICE = "META-INF/services/org.apache.spark.sql.sources.DataSourceRegister"
+
+
+class JarNotBuiltError(Exception):
+    """The jar cannot be made here; the message says what is missing."""
 
 
 def source_folder() -> Path | None:
@@ -53,17 +57,22 @@ def current_stamp() -> str | None:
 
 
 def javac() -> str | None:
+    return tool("javac")
+
+
+def tool(name: str) -> str | None:
+    """A program of Java's: in JAVA_HOME, as Spark looks for it, or on the PATH."""
     home = os.environ.get("JAVA_HOME")
-    beside = Path(home) / "bin" / "javac" if home else None
-    return str(beside) if beside and beside.exists() else shutil.which("javac")
+    beside = Path(home) / "bin" / name if home else None
+    return str(beside) if beside and beside.exists() else shutil.which(name)
 
 
 def build(jar: Path = JAR) -> Path:
     """Compile every source and write the jar in one step, so that a reader never sees half of it."""
     folder, compiler = source_folder(), javac()
     if folder is None or compiler is None:
-        missing = "the Java sources" if folder is None else "a JDK (javac 17 or newer)"
-        raise UnsupportedOperationError(f"The Spark jar cannot be built: {missing} is not on this machine.")
+        missing = "its Java sources are not here" if folder is None else NO_COMPILER
+        raise JarNotBuiltError(f"The Spark jar cannot be built: {missing}.")
     with tempfile.TemporaryDirectory() as temporary:
         classes = Path(temporary) / "classes"
         command = [
@@ -81,7 +90,7 @@ def build(jar: Path = JAR) -> Path:
             [*command, *map(str, sorted(folder.rglob("*.java")))], capture_output=True, text=True, check=False
         )
         if result.returncode:
-            raise UnsupportedOperationError(f"The Spark jar cannot be built:\n{result.stderr}")
+            raise JarNotBuiltError(f"The Spark jar cannot be built:\n{result.stderr}")
         _pack(classes, digest(folder), jar)
     return jar
 
@@ -106,9 +115,14 @@ def ensure_jar() -> Path | None:
         return JAR if JAR.exists() else None
     try:
         return build()
-    except OSError:  # a package folder that may not be written: the jar of the wheel is what there is
-        return JAR if JAR.exists() else None
+    except (OSError, JarNotBuiltError):  # a package folder that may not be written, another Spark than the wheel's
+        if JAR.exists() and folder.parent == HERE:
+            return JAR
+        raise
 
 
 if __name__ == "__main__":
-    print(build(), file=sys.stdout)
+    try:
+        print(build(), file=sys.stdout)
+    except JarNotBuiltError as error:
+        sys.exit(str(error))

@@ -18,7 +18,7 @@ from headwater.tables.handle import TableHandle
 from headwater.tables.partition_list import list_partitions
 from headwater.tables.prune import may_match
 from headwater.tables.rowlevel import commit_delta, delete_where, overwrite, overwrite_partitions
-from headwater.tables.translate import NoDataError
+from headwater.tables.translate import NoDataError, translating
 
 Json = dict[str, Any]
 
@@ -157,18 +157,19 @@ def _changes_plan(call: Json) -> list[Json]:
 
 def _job_plan(call: Json) -> Json:
     table = _newest({**call, "table": connection(call).find(call["id"]).to_json()})
-    return {
-        "table": table.to_json(),
-        "tasks": JOBS[call["job"]].plan(table, call["arguments"], call["parallelism"]),
-    }
+    with translating(table, f"plan to {call['job']}"):
+        tasks = JOBS[call["job"]].plan(table, call["arguments"], call["parallelism"])
+    return {"table": table.to_json(), "tasks": tasks}
 
 
 def _job_run(call: Json) -> Any:
-    return JOBS[call["job"]].run(_table(call), call["task"])
+    with translating(_table(call), f"run {call['job']} on"):
+        return JOBS[call["job"]].run(_table(call), call["task"])
 
 
 def _job_commit(call: Json) -> Json:
-    return JOBS[call["job"]].commit(connection(call), _table(call), call["arguments"], call["results"])
+    with translating(_table(call), f"commit {call['job']} to"):
+        return JOBS[call["job"]].commit(connection(call), _table(call), call["arguments"], call["results"])
 
 
 CALLS: dict[str, Callable[[Json], Any]] = {
@@ -190,6 +191,7 @@ CALLS: dict[str, Callable[[Json], Any]] = {
     "matching_rows": _matching_rows,
     "partitions": lambda call: list_partitions(_table(call)),
     "count": _count,
+    "check_search": lambda call: scans.check_search(_table(call), call["search"]),
     "append": _append,
     "overwrite": _overwrite,
     "overwrite_partitions": _overwrite_partitions,

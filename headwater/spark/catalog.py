@@ -7,7 +7,7 @@ manifest is then opened directly, because Lance's JSON schema loses timestamp un
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import lance
@@ -34,16 +34,18 @@ from headwater.errors import (
     UnsupportedOperationError,
 )
 from headwater.names import ObjectId
-from headwater.rest.client import connect_rest
+from headwater.rest.client import HEADER_PREFIXES, connect_rest, headers_of
+from headwater.spark.access import options_of
 from headwater.spark.columns import alter
 from headwater.tables.commit import Committer
 from headwater.tables.handle import SESSION, TableHandle
 from headwater.tables.partitions import partitioned, partitioning
-from headwater.tables.translate import NoDataError
+from headwater.tables.translate import NoDataError, translating
 from headwater.types import lance_schema, spark_schema
 
 PAGE = 1000
-HIDDEN_PROPERTIES = ("provider", "owner", "is_managed_location", "option.")
+SPARKS_PROPERTIES = ("provider", "owner", "is_managed_location")
+SPARKS_OPTIONS = "option."
 
 
 class Connection:
@@ -166,19 +168,22 @@ class Connection:
         """Each change is one commit of the table, in the order given."""
         found = self.find(id)
         for change in changes:
-            alter(self.open(found), change)
+            with translating(found, "alter"):
+                alter(self.open(found), change)
         return self.load_table(id)
 
 
-def connect(options: dict[str, str]) -> Connection:
-    """`uri` and `token` (sent as x-api-key and as a bearer token); `header.*` entries travel as they are."""
+def connect(given: Mapping[str, str]) -> Connection:
+    """By `uri`, `token` (sent as x-api-key and as a bearer token) and what `connect_rest` takes, or an access file."""
+    options = options_of(given)
     if "uri" not in options:
-        raise InvalidInputError("The catalog has no 'uri'. Use headwater.spark.configure() or set it in the session.")
-    headers = {key: value for key, value in options.items() if key.startswith("header.")}
-    token = options.get("token")
+        raise InvalidInputError("The catalog has no 'uri': prepare the session with headwater.spark.configure().")
+    token = options.pop("token", None)
+    headers = {f"header.{name}": value for name, value in headers_of(options).items()}
     if token:
         headers |= {"header.x-api-key": token, "header.Authorization": f"Bearer {token}"}
-    reached = {"uri": options["uri"].rstrip("/"), **headers}
+    kept = {key: value for key, value in options.items() if not key.startswith(HEADER_PREFIXES)}
+    reached = {**kept, "uri": options["uri"].rstrip("/"), **headers}
     return Connection(lance.namespace.RestNamespace(**reached), lambda: connect_rest(reached))
 
 
@@ -247,7 +252,10 @@ def _filterable(path: str, field: Any, found: dict[str, str]) -> None:
 
 def table_properties(properties: dict[str, str]) -> dict[str, str]:
     """The properties to keep with the table: those Spark adds for its own bookkeeping are left out."""
-    return {key: value for key, value in properties.items() if not key.startswith(HIDDEN_PROPERTIES)}
+    if "version" in properties:
+        raise InvalidInputError("The property 'version' is shown by Headwater itself: choose another name.")
+    kept = {key: value for key, value in properties.items() if key not in SPARKS_PROPERTIES}
+    return {key: value for key, value in kept.items() if not key.startswith(SPARKS_OPTIONS)}
 
 
 def schema_from(text: str) -> pa.Schema:

@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import json
 import os
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from headwater.errors import InvalidInputError
+from headwater.spark.access import ACCESS_FILE, ENVIRONMENT, options_of, read_access
 from headwater.spark.functions import Function, filler, function_of
-from headwater.spark.session import ENVIRONMENT
 from headwater.types import arrow_type
 
 if TYPE_CHECKING:
@@ -80,17 +81,20 @@ def _type_of(value: Any, given: Any) -> Any:
 def catalog_options(spark: SparkSession, name: str) -> dict[str, str]:
     """How to reach a catalog of the session: as `configure` was told in this process, or as the session's settings say.
 
-    A Connect server keeps tokens to itself, so there this process must have been given its own.
+    A Connect server keeps tokens to itself and may be on another machine, so there this process must have been given
+    its own.
     """
     prefix = f"spark.sql.catalog.{name}."
     settings = {key: str(value) for key, value in spark.conf.getAll.items() if key.startswith(prefix)}
-    options = {key.removeprefix(prefix): value for key, value in settings.items() if key != f"{prefix}python"}
-    told: dict[str, str] = json.loads(os.environ.get(ENVIRONMENT + name, "{}"))
-    if "uri" in told and options.get("uri", told["uri"]) == told["uri"]:
-        return told
-    if "uri" not in options:
+    options = {key.removeprefix(prefix): value for key, value in settings.items()}
+    if ACCESS_FILE in options and os.path.exists(options[ACCESS_FILE]):
+        options = {"uri": options_of(options)["uri"], ACCESS_FILE: options[ACCESS_FILE]}
+    told = os.environ.get(ENVIRONMENT + name)
+    if told is not None and options.get("uri", own := read_access(told)["uri"]) == own:
+        return {ACCESS_FILE: told}
+    if not options.keys() & {"uri", ACCESS_FILE}:
         raise InvalidInputError(f"The session has no Headwater catalog {name!r}: give the table as catalog.name.")
-    if any(REDACTED in value for value in options.values()):
+    if "uri" not in options or any(REDACTED in value for value in options.values()):
         raise InvalidInputError(
             f"The session does not hand out the token of the catalog {name!r}. Call headwater.spark.configure() in "
             "this process, with a token of its own."
@@ -116,16 +120,20 @@ def _runner(
 
 
 def _distribute(spark: SparkSession, tasks: int, run: Callable[[int], Json]) -> list[Json]:
-    """Run tasks on executors, one partition each; a task that is tried twice leaves a file that nothing refers to."""
+    """Run tasks on executors, one partition each; a task that is tried twice leaves a file that nothing refers to.
+
+    The function travels to executors pickled, as every function of Spark's does; what comes back is JSON in Arrow.
+    """
     if not tasks:
         return []
-    if "connect" not in type(spark).__module__:
-        return list(spark.sparkContext.parallelize(range(tasks), tasks).map(run).collect())
 
     def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             for number in batch.column(0).to_numpy().tolist():
                 yield pa.RecordBatch.from_pydict({"result": [json.dumps(run(number))]})
 
-    frame: Any = spark.range(0, tasks, 1, tasks)  # Connect has no RDDs; elsewhere this would need pandas
-    return [json.loads(row[0]) for row in frame.mapInArrow(work, "result string").collect()]
+    frame: Any = spark.range(0, tasks, 1, tasks)
+    with warnings.catch_warnings():  # of PySpark's about the version of pandas, which no batch here goes through
+        warnings.simplefilter("ignore", FutureWarning)
+        answers = frame.mapInArrow(work, "result string")
+    return [json.loads(row[0]) for row in answers.collect()]

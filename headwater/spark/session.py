@@ -3,49 +3,60 @@
 from __future__ import annotations
 
 import atexit
-import json
 import os
 import secrets
+import shutil
 import sys
 import warnings
-from pathlib import Path
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from headwater.errors import InvalidInputError
-from headwater.spark.build import ensure_jar
+import msgspec
+
+from headwater.config import REST, Resolved, connect, resolve
+from headwater.errors import InvalidInputError, UnsupportedOperationError
+from headwater.spark.access import ACCESS_FILE, ENVIRONMENT, write_access
+from headwater.spark.build import NO_COMPILER, JarNotBuiltError, ensure_jar
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 CATALOG_CLASS = "headwater.spark.HeadwaterCatalog"
-ENVIRONMENT = "HEADWATER_SPARK_CATALOG_"
 EXTENSIONS_CLASS = "headwater.spark.Extensions"
 NO_JAR = (
-    "The Headwater jar is not there and cannot be built without a JDK (javac 17 or newer), so SQL over the catalog "
-    "{name!r} is not available in this session. DataFrame reads and writes and streams work through "
-    "format('headwater'); give .option('catalog', {name!r}). Install a JDK or a wheel of headwater to have SQL."
+    "This copy of headwater has no Spark jar, and cannot build it: {reason}. So SQL over the catalog {name!r} is not "
+    "available in this session; DataFrame reads and writes and streams work through format('headwater') with "
+    ".option('catalog', {name!r}). To have SQL, do what is missing, then run `python -m headwater.spark.build`."
+)
+NO_JAVA = (
+    "Spark needs Java 17 or newer and there is none{where}: install one (to run, a JRE is enough), and put `java` on "
+    "the PATH or set JAVA_HOME."
 )
 
-_servers: dict[str, Any] = {}
+_servers: dict[bytes, Any] = {}
 
 
 def configure(
     builder: SparkSession.Builder,
     name: str,
     *,
-    root: str | None = None,
+    root: str | os.PathLike[str] | None = None,
+    path: str | os.PathLike[str] | None = None,
     uri: str | None = None,
     token: str | None = None,
-    **properties: str,
+    **properties: Any,
 ) -> SparkSession.Builder:
     """Make the catalog known to the session as `name`.
 
-    `root`: a directory catalog, served to this session alone on loopback with a random token, as long as this
-    process lives. `uri` and `token`: a server. Other properties become options of the catalog (`header.*`).
+    `root` (or `path`): a path, a URI or the name of a profile, with every property that `headwater.connect` takes
+    (`**{"storage.region": ...}`). A catalog on storage is served to this session alone, on loopback with a random
+    token, as long as this process lives. `uri` and `token`: a server, with its own properties (`header.*`).
     """
     known: dict[str, str] = getattr(builder, "_options", {})
+    if "spark.remote" not in known:
+        _require_java()
     local = str(known.get("spark.master", "local")).startswith("local")
-    found = settings(name, root=root, uri=uri, token=token, local=local, **properties)
+    found = settings(name, root=root, path=path, uri=uri, token=token, local=local, **properties)
     for key in ("spark.jars", "spark.sql.extensions"):  # lists: ours joins what is there
         if key in found:
             kept = [part for part in str(known.get(key, "")).split(",") if part and part != found[key]]
@@ -58,23 +69,24 @@ def configure(
 def settings(
     name: str,
     *,
-    root: str | None = None,
+    root: str | os.PathLike[str] | None = None,
+    path: str | os.PathLike[str] | None = None,
     uri: str | None = None,
     token: str | None = None,
     local: bool = True,
-    **properties: str,
+    **properties: Any,
 ) -> dict[str, str]:
     """The same as Spark settings, for `--conf` of spark-submit, spark-pipelines or a Connect server.
 
-    With `local`, Spark runs on this machine and its Python is this one; on a cluster PYSPARK_PYTHON says which.
+    None of them is a secret: how to reach the catalog stands in a file that only this user can read. With `local`,
+    Spark runs on this machine and its Python is this one; on a cluster PYSPARK_PYTHON says which.
     """
-    if (root is None) == (uri is None):
-        raise InvalidInputError("Give either root= (an embedded catalog) or uri= (a server), not both.")
-    if root is not None:
-        uri, token = _serve(root)
-    options = {"uri": uri or "", **({"token": token} if token else {}), **properties}
-    os.environ[ENVIRONMENT + name] = json.dumps(options)  # for the data source in Python, which sees no session
-    found = {f"spark.sql.catalog.{name}.{key}": value for key, value in options.items()}
+    given = [os.fspath(each) for each in (root, path, uri) if each is not None]
+    if len(given) != 1:
+        raise InvalidInputError("Give either root= or path= (a catalog) or uri= (a server), one of them.")
+    file = write_access(_reach(resolve(given[0], properties), token))
+    os.environ[ENVIRONMENT + name] = file
+    found = {f"spark.sql.catalog.{name}.{ACCESS_FILE}": file}
     if local:
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         found["spark.headwater.python"] = os.environ["PYSPARK_PYTHON"]
@@ -83,10 +95,32 @@ def settings(
     return found | _jar_settings(name)
 
 
+def _reach(catalog: Resolved, token: str | None) -> dict[str, str]:
+    """How Spark's processes reach a catalog: the server that was named, or one of this process for one on storage."""
+    if catalog.impl in REST:
+        options = {key: str(value) for key, value in catalog.properties.items()}
+        return {**options, **({"token": token} if token else {})}
+    if token is not None:
+        raise InvalidInputError("token= is for a server (uri=): a catalog on storage is served to this session alone.")
+    url, own = _serve(catalog)
+    return {"uri": url, "token": own}
+
+
+def _require_java() -> None:
+    """Spark's own answer to a missing Java is the output of a shell script and a stack of Python's."""
+    home = os.environ.get("JAVA_HOME")
+    if shutil.which("java", path=os.path.join(home, "bin") if home else None) is None:
+        where = f" in JAVA_HOME ({home})" if home else ""
+        raise UnsupportedOperationError(NO_JAVA.format(where=where))
+
+
 def _jar_settings(name: str) -> dict[str, str]:
-    jar = ensure_jar()
+    try:
+        jar = ensure_jar()
+    except JarNotBuiltError as error:
+        raise UnsupportedOperationError(str(error)) from None
     if jar is None:
-        warnings.warn(NO_JAR.format(name=name), stacklevel=4)
+        warnings.warn(NO_JAR.format(name=name, reason=NO_COMPILER), stacklevel=4)
         return {}
     return {
         f"spark.sql.catalog.{name}": CATALOG_CLASS,
@@ -95,21 +129,20 @@ def _jar_settings(name: str) -> dict[str, str]:
     }
 
 
-def _serve(root: str) -> tuple[str, str]:
-    """The loopback server of a root in this process: one per root, started when first asked for."""
-    key = root if "://" in root else str(Path(root).resolve())
+def _serve(catalog: Resolved) -> tuple[str, str]:
+    """The loopback server of a catalog in this process: one for the same properties, started when first asked for."""
+    key = msgspec.json.encode([catalog.impl, catalog.properties, os.getcwd()], order="deterministic", enc_hook=str)
     if key not in _servers:
-        _servers[key] = _start(key)
+        _servers[key] = _start(catalog.impl, catalog.properties)
     running, token = _servers[key]
     return running.url, token
 
 
-def _start(root: str) -> tuple[Any, str]:
-    """A server of our own on loopback. The extra `server` is needed only here."""
-    from headwater import DirectoryNamespace
+def _start(impl: str, properties: Mapping[str, Any]) -> tuple[Any, str]:
+    """A server of our own on loopback, whose one key this session holds."""
     from headwater.rest.server import start_in_thread
 
     token = secrets.token_urlsafe(32)
-    running = start_in_thread(DirectoryNamespace(root=root), host="127.0.0.1", port=0, api_key=token)
+    running = start_in_thread(connect(impl, properties), host="127.0.0.1", port=0, api_key=token)
     atexit.register(running.stop)
     return running, token

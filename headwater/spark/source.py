@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 Json = dict[str, Any]
-ENVIRONMENT = "HEADWATER_SPARK_CATALOG_"
 
 
 @dataclass
@@ -51,7 +50,9 @@ class Written(WriterCommitMessage):
 
 
 def catalog_options(options: Json) -> Json:
-    """How to reach the catalog: from the options, or what `configure` left in the driver's environment."""
+    """How to reach the catalog: from the options, or the file that `configure` named in the driver's environment."""
+    from headwater.spark.access import ACCESS_FILE, ENVIRONMENT
+
     if "uri" in options:
         return {key: options[key] for key in ("uri", "token") if key in options}
     name = options.get("catalog")
@@ -61,8 +62,7 @@ def catalog_options(options: Json) -> Json:
             f"The catalog {name!r} is not known here. Prepare the session with headwater.spark.configure(), or give "
             '.option("uri", ...) and .option("token", ...).'
         )
-    found: Json = json.loads(known)
-    return found
+    return {ACCESS_FILE: known}
 
 
 class HeadwaterSource(DataSource):
@@ -96,7 +96,12 @@ class HeadwaterSource(DataSource):
         columns = self._options.get("columns")
         if columns is None:
             return found
-        return StructType([found[name.strip()] for name in columns.split(",")])
+        wanted = [name.strip() for name in columns.split(",")]
+        missing = next((name for name in wanted if name not in found.names), None)
+        if missing is not None:
+            told = f"The table {'.'.join(self._id())} has no column {missing!r}, which the option columns names."
+            raise ValueError(f"{told} It has {', '.join(found.names)}.")
+        return StructType([found[name] for name in wanted])
 
     def reader(self, schema: StructType) -> TableReader:
         return TableReader(self, self._load(), schema)

@@ -7,13 +7,14 @@ Every check is made before a table is touched, so a refused body changes nothing
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import pyarrow as pa
 
 from headwater.errors import InvalidInputError, LanceNamespaceError
 from headwater.tables.ipc import BatchSize, batch_size
+from headwater.tables.unpacked import unpacked_bytes
 
 MAX_FIELDS = 10_000
 MAX_DEPTH = 32
@@ -30,18 +31,21 @@ FILE_MAGIC = b"ARROW1"
 Body = bytes | bytearray | memoryview | pa.Buffer
 
 
-def read_stream(data: Body) -> pa.RecordBatchReader:
+def read_stream(data: Body, accept: Callable[[int], None] | None = None) -> pa.RecordBatchReader:
     """A reader over a body that has been checked from end to end; InvalidInput (13) when it is not what it should be.
 
     Checked: a well-formed stream with its end marker (so a cut body is seen even when it is cut between two
     batches), a schema of sane depth and width, no batch that unpacks to absurdly more than was sent, and
-    every offset, length and text inside the batches.
+    every offset, length and text inside the batches. `accept` is told how many bytes the body unpacks to before any
+    of it is unpacked, and may refuse them.
     """
     buffer = data if isinstance(data, pa.Buffer) else pa.py_buffer(data)
     if bytes(buffer.slice(0, min(6, buffer.size)).to_pybytes()) == FILE_MAGIC:
         raise InvalidInputError("The body is an Arrow IPC file: send an Arrow IPC stream.")
     try:
-        _check_messages(buffer)
+        unpacked = _check_messages(buffer)
+        if accept is not None:
+            accept(unpacked)
         _check_batches(buffer)
         return pa.ipc.open_stream(buffer)
     except InvalidInputError:
@@ -50,8 +54,8 @@ def read_stream(data: Body) -> pa.RecordBatchReader:
         raise InvalidInputError(f"The body is not a valid Arrow IPC stream: {_first_line(error)}") from None
 
 
-def _check_messages(buffer: pa.Buffer) -> None:
-    """Walk the messages without unpacking them."""
+def _check_messages(buffer: pa.Buffer) -> int:
+    """Walk the messages without unpacking them; how many bytes they unpack to."""
     source = pa.BufferReader(buffer)
     messages = pa.ipc.MessageReader.open_stream(source)
     total = end = 0
@@ -67,6 +71,7 @@ def _check_messages(buffer: pa.Buffer) -> None:
         raise InvalidInputError(f"The body unpacks to {total} bytes, far more than was sent: send it uncompressed.")
     if source.tell() < end + END_MARKER_BYTES:
         raise InvalidInputError("The body was cut short: it lacks the end marker of an Arrow stream. Send it whole.")
+    return total
 
 
 def _messages(messages: pa.MessageReader) -> Iterator[pa.Message]:
@@ -91,7 +96,18 @@ def _check_batches(buffer: pa.Buffer) -> None:
     reader = pa.ipc.open_stream(buffer)
     check_schema(reader.schema)
     for batch in reader:
+        batch.validate()
+        _check_unpacked(sum(unpacked_bytes(column) for column in batch.columns), buffer.size)
         batch.validate(full=True)
+
+
+def _check_unpacked(size: int, sent: int) -> None:
+    """Views, dictionaries and runs say one thing many times: what they say when written out is counted too."""
+    if size > max(FREE_BYTES, MAX_RATIO * sent):
+        raise InvalidInputError(
+            f"A batch of a body of {sent} bytes holds {size} bytes when its views, dictionaries and runs are written "
+            "out: send smaller batches."
+        )
 
 
 def check_schema(schema: pa.Schema) -> None:
@@ -129,6 +145,13 @@ def to_file(reader: pa.RecordBatchReader) -> bytes:
         for batch in reader:
             writer.write_batch(batch)
     return bytes(sink.getvalue().to_pybytes())
+
+
+def read_file(data: Body) -> pa.RecordBatchReader:
+    """The rows of an Arrow IPC file that a catalog answered."""
+    file = pa.ipc.open_file(pa.py_buffer(data))
+    batches = (file.get_batch(number) for number in range(file.num_record_batches))
+    return pa.RecordBatchReader.from_batches(file.schema, batches)
 
 
 def to_stream(reader: pa.RecordBatchReader) -> bytes:

@@ -21,7 +21,7 @@ import pyarrow as pa
 from lance.fragment import FragmentMetadata
 from lance_namespace import LanceNamespace
 
-from headwater.errors import CommitStateUnknownError, ConcurrentModificationError
+from headwater.errors import ConcurrentModificationError
 from headwater.tables.exact import OneCommit, asking, commit_exactly
 from headwater.tables.handle import TableHandle
 from headwater.tables.translate import translating
@@ -97,22 +97,13 @@ class Committer:
         options: dict[str, Any] = {"enable_stable_row_ids": True, "enable_v2_manifest_paths": True} if create else {}
         try:
             if table.managed or (pinned and not create):
-                once = OneCommit(table, expected, asking(self._client), self._client)
+                once = OneCommit(table, expected, asking(self._client, table), self._client)
                 return int(commit_exactly(once, table, table.uri, transaction, **options).version)
             options["storage_options"] = table.storage_options or None
             with translating(table, "commit to"):
                 return int(lance.LanceDataset.commit(table.uri, transaction, **options).version)
-        except CommitStateUnknownError:
-            raise _unknown(table) from None
         except ConcurrentModificationError:
             raise _conflict(table, expected) from None
-
-
-def _unknown(table: TableHandle) -> CommitStateUnknownError:
-    return CommitStateUnknownError(
-        f"The commit to the table {table.name!r} was not answered: it may have landed. Look at the table's newest "
-        "version before running the statement again."
-    )
 
 
 def _conflict(table: TableHandle, expected: int | None) -> ConcurrentModificationError:

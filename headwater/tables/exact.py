@@ -20,7 +20,7 @@ from headwater.errors import CommitStateUnknownError, ConcurrentModificationErro
 from headwater.store import Store, claim
 from headwater.tables.handle import TableHandle
 from headwater.tables.layout import DATA, VERSIONS, manifest_name
-from headwater.tables.translate import is_unanswered, named_error, translating
+from headwater.tables.translate import fate_unknown, is_unanswered, named_error, translating
 
 SYNCING = ThreadPoolExecutor(2, thread_name_prefix="headwater-sync")
 """New data files are made durable while pylance prepares the manifest."""
@@ -77,6 +77,11 @@ class OneCommit(LanceNamespace):
             return super().describe_table(request)
         return self._reads.describe_table(request)
 
+    def require_taken(self) -> None:
+        """pylance looks at the manifest after a failure and may call it done; only who keeps the versions can tell."""
+        if self._reads is None and not self._taken and self._failure is not None:
+            raise self._failure
+
     def verdict(self, error: Exception, exists: Callable[[], bool]) -> LanceNamespaceError:
         """What a commit that pylance could not finish came to.
 
@@ -85,9 +90,7 @@ class OneCommit(LanceNamespace):
         if isinstance(self._failure, CommitStateUnknownError):
             return self._failure
         if self._taken:
-            return CommitStateUnknownError(
-                f"The commit to table {self._table.id} has landed but cannot be read back: look before repeating it."
-            )
+            return fate_unknown(self._table)
         if isinstance(self._failure, LanceNamespaceError):
             return self._failure
         if self._failure is None and exists():
@@ -106,7 +109,7 @@ def commit_exactly(
     """Commit through `once`, or ConcurrentModification (14), or CommitStateUnknown: then look before repeating it."""
     with translating(table, "commit to"):
         try:
-            return lance.LanceDataset.commit(
+            done = lance.LanceDataset.commit(
                 base,
                 transaction,
                 namespace_client=once,
@@ -117,13 +120,14 @@ def commit_exactly(
             )
         except Exception as error:
             raise once.verdict(error, exists) from None
+        once.require_taken()
+        return done
 
 
 def recording(store: Store, folder: str, files: Sequence[str], record: Callable[[dict[str, Any]], str]) -> Take:
     """Take versions of the table in `folder` by `record`, which answers the final path of the staged manifest.
 
-    It is called once the new data files are durable. The staged manifest of a version that was not taken goes; it
-    stays when nobody knows, since a record may point at it.
+    It is called once the new data files are durable. The staged manifest of a version that was not taken goes.
     """
     synced = SYNCING.submit(store.sync, files)
 
@@ -132,8 +136,6 @@ def recording(store: Store, folder: str, files: Sequence[str], record: Callable[
         try:
             synced.result()
             path = record(asked)
-        except CommitStateUnknownError:
-            raise
         except Exception:
             store.delete(staged_key(folder, asked))
             raise
@@ -160,7 +162,7 @@ def staged_key(folder: str, asked: dict[str, Any]) -> str:
     return f"{folder}/{VERSIONS}/{asked['manifest_path'].rsplit('/', 1)[-1]}"
 
 
-def asking(client: LanceNamespace) -> Take:
+def asking(client: LanceNamespace, table: TableHandle) -> Take:
     """Take versions by asking a catalog for them. A request without an answer may have been carried out."""
 
     def take(request: Any) -> Any:
@@ -169,9 +171,7 @@ def asking(client: LanceNamespace) -> Take:
         except Exception as error:
             if not is_unanswered(error):
                 raise
-            raise CommitStateUnknownError(
-                "The catalog did not answer the commit. It may have landed: look before repeating it."
-            ) from error
+            raise fate_unknown(table) from error
 
     return take
 

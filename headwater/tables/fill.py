@@ -8,12 +8,12 @@ fragments, columns or the schema is a conflict, and then nothing has changed.
 from __future__ import annotations
 
 import base64
-import pickle
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import lance
 import pyarrow as pa
+from lance.schema import LanceSchema
 from lance.udf import BatchUDF
 
 from headwater.errors import ConcurrentModificationError, LanceNamespaceError
@@ -38,12 +38,12 @@ def fill_fragment(
     found = table.open().get_fragment(fragment)
     made = dict(values) if isinstance(values, Mapping) else BatchUDF(values, output_schema=pa.schema([field]))
     metadata, schema = found.merge_columns(made, columns=columns, batch_size=rows)
-    return {"fragment": metadata.to_json(), "schema": base64.b64encode(pickle.dumps(schema)).decode()}
+    return {"fragment": metadata.to_json(), "schema": schema_to_json(schema)}
 
 
 def commit_column(committer: Committer, table: TableHandle, results: list[Json]) -> int:
     """Add the written column to what the table is now."""
-    schema = pickle.loads(base64.b64decode(results[0]["schema"]))  # made by our own tasks of this job
+    schema = schema_from_json(results[0]["schema"])
     for attempt in range(ATTEMPTS):
         newest = table.at(committer.open(table).version)
         fragments = with_files(table, newest, [result["fragment"] for result in results])
@@ -54,6 +54,16 @@ def commit_column(committer: Committer, table: TableHandle, results: list[Json])
             if attempt + 1 == ATTEMPTS:
                 raise
     raise AssertionError("unreachable")
+
+
+def schema_to_json(schema: LanceSchema) -> Json:
+    """A schema with the ids of its fields, as data: pylance itself knows no other form than its protobuf messages."""
+    _, (metadata, *fields) = schema.__reduce__()
+    return {"metadata": metadata, "fields": [base64.b64encode(field).decode() for field in fields]}
+
+
+def schema_from_json(value: Json) -> LanceSchema:
+    return LanceSchema._from_protos(value["metadata"], *(base64.b64decode(field) for field in value["fields"]))
 
 
 def with_files(table: TableHandle, newest: TableHandle, filled: list[Json]) -> list[Json]:

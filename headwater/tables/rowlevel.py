@@ -21,6 +21,7 @@ from headwater.tables.handle import TableHandle
 from headwater.tables.partition_write import parted
 from headwater.tables.partitions import PartitionField, field_ids, key_of, partitioning
 from headwater.tables.prune import ANY, TRUE, judge
+from headwater.tables.translate import translating
 
 OFFSETS = (1 << 32) - 1
 
@@ -128,7 +129,8 @@ def delete_where(committer: Committer, table: TableHandle, filter: str, prune: d
         with contextlib.suppress(ConcurrentModificationError):
             return committer.delete(table.at(dataset.version), whole, filter)
         dataset = committer.open(table)
-    dataset.delete(filter)
+    with translating(table, "delete from"):
+        dataset.delete(filter)
     return int(dataset.version)
 
 

@@ -16,10 +16,12 @@ import lance
 import numpy as np
 import pyarrow as pa
 
-from headwater.errors import TableVersionNotFoundError
+from headwater.errors import InvalidInputError, TableVersionNotFoundError
 from headwater.tables import nested
+from headwater.tables.fields import require_field
 from headwater.tables.handle import TableHandle
 from headwater.tables.prune import may_match, whole_rows
+from headwater.tables.translate import translating
 from headwater.types import arrow_schema, convert_batch, wire_schema
 
 BATCH_BYTES = 4 << 20
@@ -297,6 +299,14 @@ def _search(search: dict[str, Any]) -> dict[str, Any]:
         if search.get(key) is not None:
             nearest[key] = search[key]
     return {"nearest": nearest, "limit": None, "filter": search.get("filter"), "prefilter": True}
+
+
+def check_search(table: TableHandle, search: dict[str, Any]) -> None:
+    """Refuse a search that cannot be run (its column, its dimension, its filter) before any task is started."""
+    score = "_score" if isinstance(search["query"], str) else "_distance"
+    require_field(table.open().schema, search["column"])
+    with translating(table, "search", otherwise=InvalidInputError):
+        _scanner(table.open(), Scan(table, (score,), search=search), {}).explain_plan()
 
 
 def batch_rows(schema: pa.Schema) -> int:

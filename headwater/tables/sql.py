@@ -4,15 +4,18 @@ Lance's planner walks an expression by recursion and a chain of operators ("a = 
 each, so about a thousand of them overflow its stack and end the process. No client may be able to do that, so the
 length of a chain is limited here. Chains of AND and OR and lists of values are walked otherwise and may be long.
 Other forms are planned by copying their operand ("x BETWEEN a AND b" is two comparisons of x), so each one around
-another doubles the work: forty of them never end. How many may stand inside one another is limited too.
+another doubles the work: forty of them never end. How many may stand inside one another is limited too. Functions that
+give far more than they are given are not called at all (functions.py).
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from headwater.errors import InvalidInputError
+from headwater.tables.functions import GROWING, MAX_GROWING, MAX_GROWING_CHARS, is_allowed
 
 MAX_SQL_CHARS = 200_000
 MAX_DEPTH = 100
@@ -23,15 +26,21 @@ MAX_CHAIN = 200
 MAX_DOUBLING = 10
 """How many forms that copy their operand when planned may stand inside one another."""
 
-DOUBLING = frozenset(("BETWEEN", "CASE"))
-OPENING, CLOSING = frozenset("([{"), frozenset(")]}")
+MAX_WORDS = 100_000
+"""How many words, operators and literals an expression may have in all."""
+
+OPENING, CLOSING = frozenset((*"([{", "CASE")), frozenset((*")]}", "END"))
 NOT_FUNCTIONS = frozenset(
     ("AND", "OR", "NOT", "IN", "LIKE", "ILIKE", "IS", "BETWEEN", "CASE", "WHEN", "THEN", "ELSE", "END", "ANY", "ALL")
 )
+GROWERS = " or ".join(sorted(GROWING))
+QUOTES = frozenset("'\"`")
 
+# Nothing here is tried twice: a repeat keeps what it took ("*+"), and a quote or comment without its end is the last.
 _TOKEN = re.compile(
-    r"""\s+ | --[^\n]* | /\*.*?\*/          # not counted
-      | (?P<word> '(?:[^']|'')*' | "(?:[^"]|"")*" | `(?:[^`]|``)*` | [\w.]+ | . )""",
+    r"""\s++ | --[^\n]*+ | /\*(?:[^*]|\*(?!/))*+\*/          # not counted
+      | (?P<open> /\* )
+      | (?P<word> '(?:[^']|'')*+' | "(?:[^"]|"")*+" | `(?:[^`]|``)*+` | [\w.]++ | . )""",
     re.VERBOSE | re.DOTALL,
 )
 
@@ -49,6 +58,8 @@ def check_sql(field: str, text: str | None) -> str | None:
     if len(text) > MAX_SQL_CHARS:
         raise InvalidInputError(f"{field} is longer than {MAX_SQL_CHARS} characters.")
     found = extent(text)
+    if found.problem:
+        raise InvalidInputError(f"{field} {found.problem}.")
     if found.depth > MAX_DEPTH:
         raise InvalidInputError(f"{field} has brackets nested deeper than {MAX_DEPTH}.")
     if found.chain > MAX_CHAIN:
@@ -60,39 +71,98 @@ def check_sql(field: str, text: str | None) -> str | None:
 
 @dataclass(frozen=True)
 class Extent:
-    """How deep brackets nest, the longest chain, and how many doubling forms stand inside one another."""
+    """How deep brackets nest, the longest chain, how many doubling forms stand inside one another, or what is wrong."""
 
-    depth: int
-    chain: int
-    doubling: int
+    depth: int = 0
+    chain: int = 0
+    doubling: int = 0
+    problem: str = ""
 
 
 def extent(text: str) -> Extent:
-    """Measure a text without understanding it."""
+    """Measure a text without understanding it, in one pass; it ends where the text is refused anyway."""
     levels = [_Level()]
     depth = chain = 0
-    last = ""
-    for match in _TOKEN.finditer(text):
-        word = (match["word"] or "").upper()
-        if not word:
-            continue
-        if word in CLOSING and len(levels) > 1:
+    calls = _Calls()
+    for count, word in enumerate(_words(text)):
+        if count > MAX_WORDS:
+            return Extent(problem=f"has more than {MAX_WORDS} words and operators: break it up")
+        problem = calls.take(word)
+        if problem:
+            return Extent(problem=problem)
+        upper = word.upper() if word[:1] not in QUOTES else word
+        if upper in CLOSING and len(levels) > 1:
             inner = levels.pop()
             levels[-1].close(inner)
         else:
-            chain = max(chain, levels[-1].take(word))
-        if word in OPENING:
-            levels.append(_Level(is_call=_is_name(last)))
+            chain = max(chain, levels[-1].take(upper))
+        if upper in OPENING:
+            levels.append(_Level(is_call=upper == "CASE" or _is_name(calls.before)))
             depth = max(depth, len(levels) - 1)
-        last = word
+            if depth > MAX_DEPTH:
+                break
     while len(levels) > 1:
         inner = levels.pop()
         levels[-1].close(inner)
     return Extent(depth, chain, levels[0].peak)
 
 
+def _words(text: str) -> Iterator[str]:
+    """Everything but spaces and comments; a comment that does not end is its opening."""
+    for match in _TOKEN.finditer(text):
+        word = match["word"] or match["open"]
+        if word:
+            yield word
+
+
+class _Calls:
+    """Reads the words for what they call: only functions that are known to give about what they are given."""
+
+    def __init__(self) -> None:
+        self.before = ""
+        self._last = ""
+        self._growing = 0
+        self._longest = 0
+        self._casts = self._sized = False
+
+    def take(self, word: str) -> str:
+        """What is wrong with the expression, now that this word is known; nothing when it is empty."""
+        self.before, self._last = self._last, word
+        first = word[:1]
+        if word == "/*" or (first in QUOTES and len(word) == 1):
+            return "has a quote or a comment that does not end"
+        if first == "'":
+            self._longest = max(self._longest, len(word) - 2)
+            self._sized = self._sized or "fixedsize" in word.lower()
+            if _is_word(self.before) and len(self.before) == 1 and self.before.lower() != "x":
+                return "has a text with a prefix: write it as a plain text"
+        elif word == "(":
+            return self._call(self.before)
+        elif word == "$":
+            return "has a $, which is not taken here"
+        return self._excess()
+
+    def _call(self, name: str) -> str:
+        if not (_is_word(name) or name[:1] in ('"', "`")):
+            return ""
+        if not is_allowed(name):
+            return f"calls {name[:80]}, which is not run here"
+        self._growing += name.lower() in GROWING
+        self._casts = self._casts or name.lower() == "arrow_cast"
+        return self._excess()
+
+    def _excess(self) -> str:
+        if self._growing > MAX_GROWING or (self._growing and self._longest > MAX_GROWING_CHARS):
+            return f"calls {GROWERS} more than {MAX_GROWING} times, or with texts over {MAX_GROWING_CHARS} characters"
+        return "casts to a type of fixed size, which is not done here" if self._casts and self._sized else ""
+
+
+def _is_word(text: str) -> bool:
+    return text[:1].isalpha() or text[:1] == "_"
+
+
 def _is_name(word: str) -> bool:
-    return (word[:1].isalpha() or word[:1] == "_") and word not in NOT_FUNCTIONS
+    return _is_word(word) and word.upper() not in NOT_FUNCTIONS
 
 
 class _Level:
@@ -105,9 +175,9 @@ class _Level:
 
     def take(self, word: str) -> int:
         """Count a word; an AND that belongs to a BETWEEN does not end the chain."""
-        if word in DOUBLING:
+        if word == "BETWEEN":
             self._double(self._doubling + 1)
-            self._between += word == "BETWEEN"
+            self._between += 1
         if word == "AND" and self._between:
             self._between -= 1
         elif word in ("AND", "OR", ","):

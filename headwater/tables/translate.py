@@ -41,17 +41,29 @@ from headwater.store.objects import without_body
 if TYPE_CHECKING:
     from headwater.tables.handle import TableHandle
 
-MAX_MESSAGE_CHARS = 600
+MAX_MESSAGE_CHARS = 400
+MAX_WORD_CHARS = 200
+"""No more than this of one word of a message is shown: it may be what a caller sent."""
+READ_HEAD, READ_TAIL = 3000, 1000
+"""How much of a message is read: its beginning and its end, which say what it is. What is between may be a caller's."""
 
-UNKNOWN = re.compile(r"may have landed|may still be made|has landed but|its outcome is not recorded")
-"""What every CommitStateUnknownError says, also when it comes out of pylance or a server as another error."""
+UNKNOWN = re.compile(
+    r"may have landed|may still be made|its outcome is not recorded|"
+    r"Commit result for version \d+ is unknown"
+)
+"""What every CommitStateUnknownError says, also when it comes out of a server as another error; and pylance's own."""
 UNANSWERED = re.compile(
-    r"error sending request|[Cc]onnection (?:reset|closed|aborted)|[Bb]roken pipe|timed? ?out|"
-    r"error decoding response body|502 Bad Gateway|504 Gateway",
+    r"Failed to execute request(?!.*(?:ConnectError|ConnectionRefused))|[Tt]imed out|RemoteDisconnected|"
+    r"Connection (?:aborted|reset)|502 Bad Gateway|504 Gateway",
+    re.DOTALL,
 )
 """A request that was perhaps carried out: it was sent, and no answer came."""
 
 Kind = type[LanceNamespaceError]
+
+
+class HoldsDataError(InvalidTableStateError):
+    """There is a table already at the location of one to be created."""
 
 
 class NoDataError(InvalidTableStateError):
@@ -91,7 +103,8 @@ RULES: tuple[tuple[re.Pattern[str], Kind], ...] = tuple(
         (r"Not supported|not yet supported|not implemented|only support a single column|"
          r"This feature is not implemented", UnsupportedOperationError),
         (r"Dataset at path \S+ was not found|Not found: ", NoDataError),
-        (r"Dataset already exists|file size is too small|Invalid range|"
+        (r"Dataset already exists", HoldsDataError),
+        (r"file size is too small|Invalid range|"
          r"Not a directory|[Cc]orrupt|[Mm]agic|DecodeError|failed to decode", InvalidTableStateError),
         (r"LanceError\((?:IO|Internal)\)|Encountered internal error", InternalError),
         (r"LanceError\(Index\)", InvalidInputError),
@@ -104,9 +117,10 @@ FIX_THE_CALL = (ValueError, TypeError, KeyError, OverflowError)
 INVALID = re.compile(
     r"Invalid user input|Invalid argument|sql parser error|Error parsing|Error during planning|Cast error"
 )
-SOURCE_LINE = re.compile(r"(?:, )?(?:location: )?\S*\.rs:\d+:\d+")
-DUMP = re.compile(r":?\s*Schema \{.*", re.DOTALL)
-BACKTRACE = re.compile(r", location: Location \{.*", re.DOTALL)
+SOURCE_PLACE = re.compile(r"\.rs:\d+:\d+")
+DUMPS = (": Schema {", "Schema {", ", location: Location {")
+"""Where pylance's messages stop being for people."""
+FOLDERS = re.compile(r"(?<!\S)/\S*/")
 
 
 @contextmanager
@@ -132,7 +146,16 @@ def named_error(
 ) -> LanceNamespaceError:
     """The named error of one that pylance raised."""
     kind = kind_of(error, otherwise)
-    return kind(f"Could not {doing} table {table.id}: {clean(table, message_of(error))}")
+    if kind is CommitStateUnknownError:
+        return fate_unknown(table)
+    return kind(f"Could not {doing[:MAX_WORD_CHARS]} table {table.id}: {clean(table, _full_message(error))}")
+
+
+def fate_unknown(table: TableHandle) -> CommitStateUnknownError:
+    return CommitStateUnknownError(
+        f"The commit to table {table.id} was not answered: it may have landed. Look at its newest version before "
+        "repeating it."
+    )
 
 
 def kind_of(error: BaseException, otherwise: Kind | None = None) -> Kind:
@@ -159,21 +182,40 @@ def _kind_by_type(error: BaseException) -> Kind:
 
 
 def message_of(error: BaseException) -> str:
-    """The text of an error, also of one that was raised with several arguments."""
+    """The text of an error, also of one that was raised with several arguments; of a long one, both ends."""
+    return _ends(_full_message(error))
+
+
+def _full_message(error: BaseException) -> str:
     return " ".join(str(part) for part in error.args) or type(error).__name__
 
 
+def _ends(text: str) -> str:
+    return text if len(text) <= READ_HEAD + READ_TAIL else f"{text[:READ_HEAD]} ... {text[-READ_TAIL:]}"
+
+
+def first_line(error: BaseException) -> str:
+    """What an error says first, without folders and source lines."""
+    lines = message_of(error).splitlines() or ["no reason given"]
+    return FOLDERS.sub("", lines[0].split(", /")[0])[:200]
+
+
 def clean(table: TableHandle, text: str) -> str:
-    """The text without source lines, dumps, paths and the values of storage options."""
+    """The text without source lines, dumps, paths and the values of storage options.
+
+    Those are replaced before anything is cut, so that none is left in half.
+    """
     text = without_body(text)
-    for pattern in (SOURCE_LINE, DUMP, BACKTRACE):
-        text = pattern.sub("", text)
     for secret in table.storage_options.values():
         if len(secret) >= 4:
             text = text.replace(secret, "***")
     for path, shown in _paths(table.uri):
         text = text.replace(path, shown)
-    text = " ".join(text.replace("Invalid user input: ", "").split()).rstrip(".,: ")
+    text = _ends(text)
+    for dump in DUMPS:
+        text = text.partition(dump)[0]
+    words = [word[:MAX_WORD_CHARS] for word in text.split() if not SOURCE_PLACE.search(word)]
+    text = " ".join(words).replace("Invalid user input: ", "").removesuffix("location:").rstrip(".,: ")
     return text[:MAX_MESSAGE_CHARS] + "."
 
 

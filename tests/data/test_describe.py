@@ -42,7 +42,7 @@ LOSSY: list[pa.DataType] = [
 def test_a_schema_is_described_as_pylance_describes_it(tmp_path: Any, kind: pa.DataType) -> None:
     uri = str(tmp_path / "t.lance")
     schema = pa.schema([pa.field("c", kind, metadata={"k": "v"})], metadata={"m": "n"})
-    data.write_new(uri, None, pa.RecordBatchReader.from_batches(schema, []))
+    lance.write_dataset(pa.RecordBatchReader.from_batches(schema, []), uri)
     ours = data.describe_data(TableHandle(ObjectId(("t",)), uri)).schema
     theirs = DirectoryNamespace(root=str(tmp_path)).describe_table(
         DescribeTableRequest(id=ID, load_detailed_metadata=True)
@@ -116,7 +116,7 @@ def test_deleted_rows_are_not_counted_in_statistics(table: TableHandle) -> None:
 
 def test_the_statistics_of_an_empty_table_are_zero(tmp_path: Any) -> None:
     uri = str(tmp_path / "t.lance")
-    data.write_new(uri, None, pa.RecordBatchReader.from_batches(rows().schema, []))
+    lance.write_dataset(rows().schema.empty_table(), uri)
     found = data.get_table_stats(TableHandle(ObjectId(("t",)), uri), GetTableStatsRequest(id=ID))
     assert (found.num_rows, found.fragment_stats.num_fragments, found.fragment_stats.lengths.p99) == (0, 0, 0)
 

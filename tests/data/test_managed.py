@@ -21,6 +21,7 @@ from lance_namespace import (
 from headwater.errors import InvalidInputError, TableNotFoundError
 from headwater.names import ObjectId
 from headwater.namespace import data
+from headwater.namespace.directory import DirectoryNamespace as OurNamespace
 from headwater.tables.handle import TableHandle
 from tests.data.samples import ID, ROWS, body, rows
 
@@ -58,5 +59,5 @@ def test_a_body_cannot_make_a_table_point_to_a_file_outside_it(tmp_path: Path) -
     schema = pa.schema([pa.field("id", pa.int64()), blob_field("b")])
     sent = body(pa.table([pa.array([1]), blob_array([secret.as_uri()])], schema=schema))
     with pytest.raises(InvalidInputError):
-        data.write_new(str(tmp_path / "t.lance"), None, data.arrow.read_stream(sent), "create")
+        OurNamespace(root=str(tmp_path), manifest_enabled="false").create_table(CreateTableRequest(id=ID), sent)
     assert not (tmp_path / "t.lance" / "_versions").exists()

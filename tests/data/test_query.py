@@ -257,7 +257,7 @@ def test_an_enormous_k_answers_with_what_there_is(table: TableHandle) -> None:
 
 def test_a_vector_search_of_an_empty_table_finds_nothing(tmp_path: Any) -> None:
     uri = str(tmp_path / "v.lance")
-    data.write_new(uri, None, pa.RecordBatchReader.from_batches(rows().schema, []))
+    lance.write_dataset(rows().schema.empty_table(), uri)
     assert ask(_handle(uri), k=3, vector=NEAR).num_rows == 0
 
 

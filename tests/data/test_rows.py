@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 from lance.namespace import DirectoryNamespace
 from lance_namespace import (
+    CreateTableRequest,
     DeleteFromTableRequest,
     InsertIntoTableRequest,
     MergeInsertIntoTableRequest,
@@ -26,6 +27,7 @@ from headwater.errors import (
 )
 from headwater.namespace import data
 from headwater.namespace.data.write import parse_timeout
+from headwater.namespace.directory import DirectoryNamespace as OurNamespace
 from headwater.tables.handle import TableHandle
 from tests.data.samples import ID, ROWS, body, rows, snapshot
 
@@ -229,12 +231,12 @@ def test_a_delete_that_cannot_be_done_is_refused(table: TableHandle, predicate: 
 
 
 def test_a_new_table_is_written_also_from_a_stream_without_batches(tmp_path: Path) -> None:
+    catalog = OurNamespace(root=str(tmp_path), manifest_enabled="false")
+    empty = catalog.create_table(CreateTableRequest(id=["new"]), body(rows(count=0)))
     uri = str(tmp_path / "new.lance")
-    empty = data.write_new(uri, None, data.arrow.read_stream(body(rows(count=0))), "create")
-    assert (empty.version, empty.rows) == (1, 0)
+    assert (empty.version, lance.dataset(uri).count_rows()) == (1, 0)
     assert lance.dataset(uri).schema.names == rows().schema.names
     with pytest.raises(TableAlreadyExistsError):
-        data.write_new(uri, None, data.arrow.read_stream(body(rows())), "create")
-    again = data.write_new(uri, None, data.arrow.read_stream(body(rows())), "overwrite")
-    assert (again.version, again.rows) == (2, ROWS)
-    assert again.transaction_id
+        catalog.create_table(CreateTableRequest(id=["new"]), body(rows()))
+    again = catalog.create_table(CreateTableRequest(id=["new"], mode="overwrite"), body(rows()))
+    assert (again.version, lance.dataset(uri).count_rows()) == (2, ROWS)

@@ -168,7 +168,6 @@ def test_the_friendly_face_honours_the_delimiter_it_is_given(tmp_path: Path) -> 
     catalog.create_table("prod#users", ROWS_TABLE)
     assert catalog.namespaces() == ["prod"]
     assert catalog.tables("prod") == ["users"]
-    assert repr(catalog["prod#users"]) == "CatalogTable('prod#users')"
     assert "prod#users" in catalog
     catalog.rename_table("prod#users", "prod#people")
     assert catalog["prod#people"].count() == 3

@@ -53,7 +53,7 @@ BODIES: dict[str, dict[str, Any]] = {
     "DeclareTable": {"vend_credentials": True},
     "QueryTable": {"k": 2, "vector": None, "filter": "id > 0"},
     "ExplainTableQueryPlan": {"query": {"k": 2, "vector": None}},
-    "AnalyzeTableQueryPlan": {"query": {"k": 2, "vector": None}},
+    "AnalyzeTableQueryPlan": {"k": 2, "vector": None},
     "UpdateTable": {"updates": [["name", "'x'"]]},
     "DeleteFromTable": {"predicate": "id = 3"},
     "CreateTableIndex": {"column": "id", "index_type": "BTREE"},

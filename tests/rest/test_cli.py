@@ -259,6 +259,18 @@ def test_keys_are_made_listed_and_revoked(root: str, capsys: pytest.CaptureFixtu
     listed = json.loads(capsys.readouterr().out)
     assert [(key["role"], key["scope"], key["state"]) for key in listed] == [("writer", "prod.raw", "valid")]
     assert out.strip().rsplit("_", 1)[1] not in json.dumps(listed)
+    assert main(["token", "change", root, listed[0]["id"], "--role", "viewer,drop", "--scope", "dev"]) == 0
+    assert "viewer,drop" in capsys.readouterr().out
+    for scope in (".", ""):
+        assert main(["token", "change", root, listed[0]["id"], "--scope", scope]) == 5
+    assert main(["role", "set", root, "analyst", "describe,select"]) == 0
+    assert main(["token", "change", root, listed[0]["id"], "--role", "analyst"]) == 0
+    capsys.readouterr()
+    assert main(["role", "list", root, "--json"]) == 0
+    assert {"role": "analyst", "permissions": "describe,select"} in json.loads(capsys.readouterr().out)
+    assert main(["role", "remove", root, "analyst"]) == 0
+    assert main(["role", "remove", root, "analyst"]) == 3
+    assert main(["role", "set", root, "reader", "admin"]) == 5
     assert main(["token", "revoke", root, listed[0]["id"]]) == 0
     capsys.readouterr()
     main(["token", "list", root])

@@ -10,7 +10,7 @@ from pathlib import Path
 from headwater.cli.main import build_parser
 from headwater.cli.verbs import VERBS
 from headwater.errors import ERRORS
-from headwater.rest.auth.access import ROLES
+from headwater.rest.auth.roles import PERMISSIONS, ROLES, names_of
 from headwater.rest.extensions import EXTENSIONS
 from headwater.rest.metrics import HELP
 from headwater.rest.routes import ROUTES, Match, RouteTable
@@ -39,7 +39,9 @@ def test_extensions_metrics_and_roles_are_on_the_page() -> None:
     listed = set(re.findall(r"`\w+ (/headwater/v1/[^`]+)`", REST))
     assert listed == {extension.route.path for extension in EXTENSIONS}
     assert set(re.findall(r"headwater_[a-z_]+", REST)) == set(HELP)
-    assert set(re.findall(r"^\| (\w+) \| (?:describe|also)", REST, re.MULTILINE)) == set(ROLES)
+    assert set(re.findall(r"^\| `(\w+)` \| to ", REST, re.MULTILINE)) == set(PERMISSIONS)
+    roles = dict(re.findall(r"^\| (\w+) \| (describe.*) \|$", REST, re.MULTILINE))
+    assert roles == {name: ", ".join(names_of(role)) for name, role in ROLES.items()}
 
 
 def test_every_curl_line_names_a_route_and_its_verb() -> None:
@@ -62,6 +64,12 @@ def test_limits_on_the_page_are_the_defaults() -> None:
     assert f"| JSON body | {limits.json_body // 2**20} MiB |" in REST
     assert f"| properties of an object | {limits.properties // 2**20} MiB |" in REST
     assert f"given up after {limits.body_idle_seconds:g} s" in REST
+    assert f"{limits.head // 1024} KiB, there within {limits.head_seconds:g} s" in REST
+    assert f"cut off after {limits.write_idle_seconds:g} s" in REST
+    assert f"| {limits.spooled // 2**30} GiB |" in REST
+    assert limits.spooled_per_caller * 2 == limits.spooled
+    assert f"| {limits.running_per_caller} |" in REST
+    assert f"| {limits.bad_keys_burst}, then one each {1 / limits.bad_keys_per_second:g} s " in REST
 
 
 def test_every_verb_is_on_the_page_with_its_operation_and_arguments() -> None:

@@ -22,11 +22,12 @@ from cryptography.hazmat.primitives.asymmetric import ec, rsa
 
 from headwater import DirectoryNamespace
 from headwater.clock import SystemClock
-from headwater.errors import InvalidInputError, ServiceUnavailableError
+from headwater.errors import InvalidInputError, ServiceUnavailableError, UnauthenticatedError
 from headwater.names import ROOT, ObjectId
 from headwater.rest.auth.access import Grant
-from headwater.rest.auth.jwt import JwtVerifier, grants_of
-from headwater.rest.routes import Role
+from headwater.rest.auth.jwt import JwtVerifier, grants_of, read_keys
+from headwater.rest.auth.roles import ROLES
+from headwater.rest.routes import Permission
 from headwater.rest.settings import JwtSettings, Settings
 from tests.rest.samples import Serve
 
@@ -162,18 +163,24 @@ def test_role_and_scope_come_from_the_claims(client: httpx.Client) -> None:
         ([], []),
         ("", []),
         ("a/b", []),
+        (".", []),
+        ("..", []),
+        (["."], []),
+        ("$", []),
+        ([[]], []),
+        ([["*"]], [("*",)]),
         ({"a": 1}, []),
     ],
 )
 def test_scopes_are_read_from_a_text_or_a_list_and_nothing_else(claim: Any, scopes: list[tuple[str, ...]]) -> None:
     settings = JwtSettings((ISSUER,), AUDIENCE, "x", scope_claim="scope")
     found = grants_of({"role": "writer", "scope": claim}, settings)
-    assert found == tuple(Grant(Role.WRITER, ObjectId(scope)) for scope in scopes)
+    assert found == tuple(Grant(ROLES["writer"], ObjectId(scope)) for scope in scopes)
 
 
 def test_claims_may_be_nested_and_without_a_scope_claim_the_role_holds_everywhere() -> None:
     settings = JwtSettings((ISSUER,), AUDIENCE, "x", role_claim="realm.roles")
-    assert grants_of({"realm": {"roles": ["reader", "admin"]}}, settings) == (Grant(Role.ADMIN, ROOT),)
+    assert grants_of({"realm": {"roles": ["reader", "admin"]}}, settings) == (Grant(ROLES["admin"], ROOT),)
     assert grants_of({"realm": "admin"}, settings) == ()
 
 
@@ -223,7 +230,73 @@ def test_keys_are_fetched_from_a_url_and_again_for_a_key_not_seen_before(setting
     assert len(fetched) == 1
     served["keys"].append(jwk(CURVE, "two", "ES256"))
     clock.ahead += 20_000
-    assert verifier.caller(token(CURVE, "ES256", {"kid": "two"})).grants == (Grant(Role.READER, ROOT),)
+    assert verifier.caller(token(CURVE, "ES256", {"kid": "two"})).grants == (Grant(ROLES["reader"], ROOT),)
     assert len(fetched) == 2
     server.shutdown()
     server.server_close()
+
+
+def test_the_keys_of_one_issuer_prove_nothing_about_another(settings: JwtSettings, tmp_path: Path) -> None:
+    other = "https://other.example"
+    (tmp_path / "other.json").write_text(json.dumps({"keys": [jwk(STRANGER, "one", "RS256")]}))
+    sources = {ISSUER: str(settings.jwks), other: str(tmp_path / "other.json")}
+    both = replace(settings, issuers=(ISSUER, other), jwks=sources)
+    verifier = JwtVerifier(both, SystemClock())
+    assert verifier.caller(token()).name == f"jwt:{ISSUER}|ann"
+    assert verifier.caller(token(STRANGER, iss=other)).name == f"jwt:{other}|ann"
+    for forged in (token(KEY, iss=other), token(STRANGER), token(iss="https://third.example"), token(iss=None)):
+        with pytest.raises(UnauthenticatedError):
+            verifier.caller(forged)
+    with pytest.raises(InvalidInputError, match="ISSUER=SOURCE"):
+        JwtVerifier(replace(both, jwks=settings.jwks), SystemClock())
+    with pytest.raises(InvalidInputError, match="other"):
+        JwtVerifier(replace(both, jwks={ISSUER: "x"}), SystemClock())
+
+
+def test_a_short_or_private_rsa_key_is_not_believed(settings: JwtSettings, tmp_path: Path) -> None:
+    short = rsa.generate_private_key(public_exponent=65537, key_size=1024)
+    private = json.loads(jwt.algorithms.RSAAlgorithm.to_jwk(STRANGER))
+    keys = [jwk(short, "one", "RS256"), {**private, "kid": "two", "alg": "RS256"}]
+    (tmp_path / "weak.json").write_text(json.dumps({"keys": keys}))
+    assert read_keys((tmp_path / "weak.json").read_bytes()) == []
+    verifier = JwtVerifier(replace(settings, jwks=str(tmp_path / "weak.json")), SystemClock())
+    with pytest.warns(jwt.warnings.InsecureKeyLengthWarning):
+        signed = token(short)
+    for weak in (signed, token(STRANGER, header={"kid": "two"})):
+        with pytest.raises(UnauthenticatedError):
+            verifier.caller(weak)
+
+
+def test_a_key_set_is_not_followed_to_an_address_that_can_be_forged(settings: JwtSettings) -> None:
+    """Not to http, not even on loopback, and not to a file."""
+    visited: list[str] = []
+
+    class Redirects(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            visited.append(self.path)
+            if self.path == "/forged":
+                self.send_response(200)
+                self.end_headers()
+                self.wfile.write(json.dumps(KEYS).encode())
+                return
+            self.send_response(302)
+            self.send_header("location", {"/file": "file:///etc/hostname"}.get(self.path, "/forged"))
+            self.end_headers()
+
+        def log_message(self, *args: Any) -> None: ...
+
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Redirects)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    for path in ("/jwks", "/file"):
+        url = f"http://127.0.0.1:{server.server_port}{path}"
+        with pytest.raises(ServiceUnavailableError):
+            JwtVerifier(replace(settings, jwks=url), SystemClock()).caller(token())
+    server.shutdown()
+    server.server_close()
+    assert visited == ["/jwks", "/file"]
+
+
+def test_roles_of_the_catalogs_own_are_known_to_tokens(settings: JwtSettings) -> None:
+    found = grants_of(claims(role="analyst"), settings, {"analyst": Permission.SELECT, "admin": Permission.SELECT})
+    assert found == (Grant(Permission.SELECT, ROOT),)
+    assert grants_of(claims(role="admin"), settings, {"admin": Permission.SELECT})[0].permissions == ROLES["admin"]

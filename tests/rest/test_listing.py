@@ -12,9 +12,9 @@ from headwater.names import ROOT, ObjectId
 from headwater.paging import page
 from headwater.rest import listing
 from headwater.rest.auth.access import Caller, Grant
+from headwater.rest.call import Call
 from headwater.rest.listing import list_visible
-from headwater.rest.routes import BY_OPERATION, Role
-from headwater.rest.wire import Call
+from headwater.rest.routes import BY_OPERATION, READS
 
 
 class Names(api.LanceNamespace):
@@ -45,7 +45,7 @@ names = st.lists(st.text("abcdef", min_size=1, max_size=3), unique=True, max_siz
 @given(names=names, seen=st.sets(st.text("abcdef", min_size=1, max_size=3), max_size=15), limit=st.integers(1, 12),
        scan=st.integers(1, 9))  # fmt: skip
 def test_pages_hold_exactly_what_the_caller_may_see(names: list[str], seen: set[str], limit: int, scan: int) -> None:
-    caller = Caller("c", tuple(Grant(Role.READER, ObjectId((name, "below"))) for name in sorted(seen)))
+    caller = Caller("c", tuple(Grant(READS, ObjectId((name, "below"))) for name in sorted(seen)))
     before, listing.SCAN = listing.SCAN, scan
     try:
         expected = [name for name in names if name in seen]
@@ -65,6 +65,6 @@ def test_pages_hold_exactly_what_the_caller_may_see(names: list[str], seen: set[
 
 def test_a_page_among_many_hidden_names_takes_few_questions() -> None:
     namespace = Names([f"n{number:05}" for number in range(10_000)])
-    caller = Caller("c", (Grant(Role.READER, ObjectId(("n09999",))),))
+    caller = Caller("c", (Grant(READS, ObjectId(("n09999",))),))
     assert ask(namespace, caller, 1, None).namespaces == ["n09999"]
     assert namespace.asked <= 11

@@ -122,11 +122,14 @@ def test_a_slow_catalog_does_not_keep_others_from_being_answered(serve: Serve, r
 
 
 def test_a_page_mounted_beside_the_protocol_is_served(catalog: DirectoryNamespace) -> None:
-    app = create_app(catalog)
-    app.router.routes.append(PageRoute("/page", lambda request: PlainTextResponse("hello")))
+    app = create_app(catalog, pages=[PageRoute("/page", lambda request: PlainTextResponse("hello"))])
     with RunningServer(app, bind("127.0.0.1", 0)) as server:
         assert httpx.get(f"{server.url}/page").text == "hello"
         assert httpx.get(f"{server.url}/v1/namespace/%24/list").status_code == 200
+        missing = httpx.get(f"{server.url}/v1/nothing")
+        assert (missing.status_code, missing.json()["code"]) == (404, 0)
+        foreign = httpx.get(f"{server.url}/page", headers={"origin": "http://evil.example"})
+        assert (foreign.status_code, foreign.json()["code"]) == (403, 15)
 
 
 def test_context_headers_of_an_answer_travel_and_unsafe_ones_do_not() -> None:

@@ -16,7 +16,8 @@ from headwater import DirectoryNamespace
 from headwater.errors import InvalidInputError
 from headwater.namespace.vending import check_request
 from headwater.namespace.vending.options import ALLOWED
-from headwater.rest.routes import BY_OPERATION, Match
+from headwater.rest.call import Call
+from headwater.rest.routes import BY_OPERATION
 from headwater.rest.wire import read_call
 from tests.rest.samples import PEOPLE, ipc
 
@@ -102,5 +103,6 @@ def test_a_table_is_created_with_a_harmless_option(http: httpx.Client) -> None:
 
 def test_a_request_sets_no_header_of_the_server_behind_this_one() -> None:
     context = {"header.x-api-key": "mine", "Headers.Authorization": "Bearer mine", "ignore_missing": "false"}
-    call = read_call(Match(BY_OPERATION["DescribeTable"], "t"), {}, {}, {"context": context}, 10)
+    call = Call(BY_OPERATION["DescribeTable"], raw_id="t")
+    read_call(call, {"context": context}, 10)
     assert call.request.context == {"ignore_missing": "false"}

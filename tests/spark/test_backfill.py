@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -16,8 +15,8 @@ from pyspark.sql.functions import pandas_udf, udf
 
 from headwater.errors import ConcurrentModificationError, InvalidInputError
 from headwater.spark import backfill, python_jobs
+from headwater.spark.access import ACCESS_FILE, ENVIRONMENT, write_access
 from headwater.spark.functions import ARROW, PANDAS_ITERATOR, ROW, Function, filler, function_of
-from headwater.spark.session import ENVIRONMENT
 
 
 def rows(spark: SparkSession, query: str) -> list[tuple[Any, ...]]:
@@ -139,9 +138,9 @@ def test_a_token_the_session_keeps_to_itself_is_the_callers_to_give(monkeypatch:
     elsewhere: Any = Settings("http://elsewhere")
     with pytest.raises(InvalidInputError, match=r"does not hand out the token.*configure\(\)"):
         python_jobs.catalog_options(session, "far")
-    mine = {"uri": "http://far", "token": "own"}
-    monkeypatch.setenv(ENVIRONMENT + "far", json.dumps(mine))
-    assert python_jobs.catalog_options(session, "far") == mine
+    mine = write_access({"uri": "http://far", "token": "own"})
+    monkeypatch.setenv(ENVIRONMENT + "far", mine)
+    assert python_jobs.catalog_options(session, "far") == {ACCESS_FILE: mine}
     with pytest.raises(InvalidInputError, match="does not hand out"):
         python_jobs.catalog_options(elsewhere, "far")
 

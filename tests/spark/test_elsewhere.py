@@ -7,10 +7,11 @@ import subprocess
 import sys
 import zipfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from headwater.errors import InvalidInputError, UnsupportedOperationError
+from headwater.errors import InvalidInputError
 from headwater.spark import build
 from headwater.spark.session import settings
 
@@ -29,7 +30,7 @@ builder = builder.config("spark.ui.showConsoleProgress", "false").config("spark.
 with warnings.catch_warnings(record=True) as told:
     warnings.simplefilter("always")
     builder = session.configure(builder, "lake", root=root)
-assert any("cannot be built without a JDK" in str(warning.message) for warning in told), told
+assert any("no Spark jar" in str(warning.message) for warning in told), told
 spark = builder.getOrCreate()
 spark.sparkContext.setLogLevel("OFF")
 options = {"catalog": "lake"}
@@ -123,13 +124,15 @@ def test_the_jar_is_built_from_the_sources_beside_it_and_knows_them(tmp_path: Pa
 
 def test_no_jdk_is_said_clearly(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(build, "javac", lambda: None)
-    with pytest.raises(UnsupportedOperationError, match="javac 17 or newer"):
+    with pytest.raises(build.JarNotBuiltError, match=r"no `javac`.*a JRE has none"):
         build.build()
 
 
 def test_a_catalog_is_either_embedded_or_behind_a_server() -> None:
-    with pytest.raises(InvalidInputError, match=r"either root= .* or uri="):
-        settings("lake")
-    found = settings("far", uri="https://catalog.example", token="secret-token", local=False)
-    assert found["spark.sql.catalog.far.uri"] == "https://catalog.example"
-    assert "spark.headwater.python" not in found
+    refused: list[dict[str, Any]] = [{}, {"root": "a", "uri": "http://b"}, {"root": "a", "path": "a"}]
+    for given in refused:
+        with pytest.raises(InvalidInputError, match=r"either root= .* or uri="):
+            settings("lake", **given)
+    with pytest.raises(InvalidInputError, match="token= is for a server"):
+        settings("lake", root="a", token="secret-token")
+    assert "spark.headwater.python" not in settings("far", uri="https://catalog.example", local=False)

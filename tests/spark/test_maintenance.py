@@ -110,6 +110,56 @@ def test_vector_search_is_served_by_an_ivf_pq_index_built_on_executors(spark: Sp
     assert spark.sql(query).collect() == [(5000,)]
 
 
+def test_an_ivf_pq_index_needs_no_options(spark: SparkSession, ns: str) -> None:
+    spark.sql(f"CREATE TABLE {ns}.t (id BIGINT, v ARRAY<FLOAT>, w ARRAY<FLOAT>, b ARRAY<FLOAT>) "
+              "TBLPROPERTIES ('vector.v' = '16', 'vector.w' = '3')")  # fmt: skip
+    spark.sql(f"INSERT INTO {ns}.t SELECT id, array_repeat(float(id), 16), array_repeat(float(id), 3), NULL "
+              "FROM range(0, 300, 1, 1)")  # fmt: skip
+    for column, kind in (("v", "IVF_PQ"), ("w", "IVF_HNSW_PQ")):
+        spark.sql(f"CALL lake.system.create_index('{ns}.t', '{column}', '{kind}')")
+        size = 16 if column == "v" else 3
+        found = spark.sql(
+            f"SELECT id FROM vector_search('{ns}.t', '{column}', array_repeat(299F, {size}), 5)"
+        ).collect()
+        assert len(found) == 5
+    for arguments, reason in (
+        ("'b', 'IVF_PQ'", "needs vectors"),
+        ("'v', 'IVF_PQ', 'other', 'not json'", "options of an index are JSON"),
+        ("'v', 'IVF_PQ', 'other', '[1]'", "options of an index are JSON"),
+    ):
+        with pytest.raises(Exception, match=reason):
+            spark.sql(f"CALL lake.system.create_index('{ns}.t', {arguments})")
+
+
+@pytest.mark.parametrize(
+    ("call", "says"),
+    [
+        ("vector_search('{docs}', 'nope', array(1, 2, 3, 4), 3)", "no column"),
+        ("vector_search('{docs}', 'v', array(1, 2), 3)", "size 2"),
+        ("vector_search('{docs}', 'body', array(1, 2, 3, 4), 3)", "body"),
+        ("vector_search('{docs}', 'v', 'text', 3)", "array of numbers"),
+        ("vector_search('{docs}', 'v', array('a', 'b'), 3)", "array of numbers"),
+        ("vector_search('{docs}', 'v', array(1, 2, 3, NULL), 3)", "NULL at position 3"),
+        ("vector_search('{docs}', 'v', array(1, 2, 3, 4), 0)", "from 1 on"),
+        ("vector_search('{docs}', 'v', array(1, 2, 3, 4), 'three')", "from 1 on"),
+        ("vector_search('{docs}', 'v', array(1, 2, 3, 4), 3, 'nope > 1')", "nope"),
+        ("vector_search('{docs}', NULL, array(1, 2, 3, 4), 3)", "no NULL"),
+        ("vector_search('lake.t.none', 'v', array(1), 3)", "no table lake.t.none"),
+        ("vector_search('nowhere.t', 'v', array(1), 3)", "no Headwater catalog nowhere"),
+        ("vector_search('t', 'v', array(1), 3)", "catalog.namespace.table"),
+        ("text_search('{docs}', 'id', 'word', 3)", "id"),
+        ("text_search('{docs}', 'nope', 'word', 3)", "no column"),
+    ],
+)
+def test_a_search_that_cannot_be_run_is_one_line(spark: SparkSession, docs: str, call: str, says: str) -> None:
+    with pytest.raises(Exception, match=says) as told:
+        spark.sql(f"SELECT id FROM {call.format(docs=docs)}").collect()
+    text = str(told.value).strip()
+    assert "\n" not in text
+    assert "/rust/" not in text
+    assert "Exception" not in text
+
+
 def test_a_filter_inside_the_search_comes_before_it_and_one_around_it_after(spark: SparkSession, docs: str) -> None:
     inside = f"SELECT id FROM vector_search('{docs}', 'v', array(10, 1, 2, 3), 2, 'id > 100')"
     assert sorted(spark.sql(inside).collect()) == [(101,), (102,)]

@@ -9,7 +9,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 from headwater import DirectoryNamespace
+from headwater.errors import CommitStateUnknownError
 from headwater.rest.server import start_in_thread
+from headwater.spark.access import read_access
 from headwater.spark.session import settings
 
 KEY = "a-key-for-this-test"
@@ -47,6 +49,22 @@ def test_all_kinds_of_commits_are_versions_of_the_catalog(spark: SparkSession, m
     assert spark.sql(f"SELECT count(*) FROM {managed}.t VERSION AS OF 2").first() == (101,)
 
 
+def test_a_write_whose_commit_is_not_answered_is_unknown_and_not_a_conflict(
+    spark: SparkSession, managed: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spark.sql(f"CREATE TABLE {managed}.dark AS SELECT id FROM range(10)")
+
+    def silent(self: DirectoryNamespace, request: object) -> None:
+        raise CommitStateUnknownError("The store did not answer. It may have landed: look before repeating it.")
+
+    for statement in (f"INSERT INTO {managed}.dark VALUES (1)", f"DELETE FROM {managed}.dark WHERE id % 2 = 1"):
+        with monkeypatch.context() as patched:
+            patched.setattr(DirectoryNamespace, "create_table_version", silent)
+            with pytest.raises(Exception, match="may have landed"):
+                spark.sql(statement)
+        assert spark.sql(f"SELECT count(*) FROM {managed}.dark").first() == (10,)
+
+
 def test_a_partitioned_table_lives_through_all_kinds_of_commits(
     spark: SparkSession, managed: str, tmp_path: Path
 ) -> None:
@@ -64,7 +82,7 @@ def test_a_partitioned_table_lives_through_all_kinds_of_commits(
 
 
 def test_a_wrong_token_is_refused(spark: SparkSession, managed: str) -> None:
-    good = spark.conf.get("spark.sql.catalog.managed.uri")
+    good = read_access(spark.conf.get("spark.sql.catalog.managed.access_file"))["uri"]
     for key, value in settings("wrong", uri=good, token="not-the-right-key").items():
         if key.startswith("spark.sql.catalog."):
             spark.conf.set(key, value)

@@ -40,6 +40,22 @@ def test_the_python_source_writes_partitions_too(spark: SparkSession, ns: str) -
     assert spark.table(f"{ns}.t").where("k = 3").count() == 10
 
 
+@pytest.mark.parametrize("source", ["headwater", "headwater_python"])
+def test_the_option_columns_chooses_what_is_read(spark: SparkSession, ns: str, source: str) -> None:
+    spark.dataSource.register(UnderAnotherName)
+    table = ns.removeprefix("lake.") + ".t"
+    spark.sql(f"CREATE TABLE {ns}.t AS SELECT id, concat('n', id) AS name, id % 2 AS k FROM range(5)")
+    reader = spark.read.format(source).option("catalog", "lake")
+    chosen = reader.option("columns", "name, id").load(table)
+    assert chosen.columns == ["name", "id"]
+    assert chosen.where("id = 3").collect() == [("n3", 3)]
+    assert reader.option("columns", "k").load(table).groupBy("k").count().count() == 2
+    assert reader.option("columns", "name").option("versionAsOf", "1").load(table).columns == ["name"]
+    for wrong in ("name,nope", "", "name,,id", "NAME "):
+        with pytest.raises(Exception, match="has no column"):
+            reader.option("columns", wrong).load(table).collect()
+
+
 def test_a_catalog_that_was_not_configured_is_named(spark: SparkSession) -> None:
     spark.dataSource.register(UnderAnotherName)
     with pytest.raises(Exception, match="'nowhere' is not known here"):

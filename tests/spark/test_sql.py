@@ -137,3 +137,26 @@ def test_what_cannot_be_done_is_said(spark: SparkSession, ns: str) -> None:
     with pytest.raises(Exception, match="do not have the column's dimension 3"):
         spark.sql(f"INSERT INTO {ns}.v VALUES (array(1F, 2F))")
     assert rows(spark, f"SELECT count(*) FROM {ns}.v") == [(0,)]
+
+
+def test_properties_that_begin_like_those_of_spark_are_kept(spark: SparkSession, ns: str) -> None:
+    mine = {
+        "owner-team": "blue",
+        "ownership": "shared",
+        "provider_id": "7",
+        "is_managed_location_x": "y",
+        "options": "z",
+    }
+    told = ", ".join(f"'{key}' = '{value}'" for key, value in mine.items())
+    spark.sql(f"CREATE TABLE {ns}.a (id BIGINT) TBLPROPERTIES ({told})")
+    spark.sql(f"CREATE TABLE {ns}.b TBLPROPERTIES ({told}) AS SELECT 1 AS id")
+    for table in ("a", "b"):
+        shown = dict(tuple(row) for row in spark.sql(f"SHOW TBLPROPERTIES {ns}.{table}").collect())
+        assert mine.items() <= shown.items()
+        assert shown["version"] == "1"
+    for statement in (
+        f"CREATE TABLE {ns}.c (id BIGINT) TBLPROPERTIES ('version' = '9')",
+        f"ALTER TABLE {ns}.a SET TBLPROPERTIES ('version' = '9')",
+    ):
+        with pytest.raises(Exception, match="choose another name"):
+            spark.sql(statement)

@@ -44,7 +44,6 @@ from headwater.namespace.data.transactions import (
     describe_transaction,
 )
 from headwater.namespace.data.write import (
-    Written,
     delete_from_table,
     insert_into_table,
     insert_mode,
@@ -52,14 +51,12 @@ from headwater.namespace.data.write import (
     merge_insert_into_table,
     merge_insert_reader,
     update_table,
-    write_new,
 )
 from headwater.tables import arrow
 from headwater.tables.translate import translating
 
 __all__ = [
     "DataFacts",
-    "Written",
     "alter_table_add_columns",
     "alter_table_alter_columns",
     "alter_table_backfill_columns",
@@ -100,5 +97,4 @@ __all__ = [
     "update_table",
     "update_table_schema_metadata",
     "update_table_tag",
-    "write_new",
 ]

@@ -55,7 +55,7 @@ def update_field_metadata(table: TableHandle, request: UpdateFieldMetadataReques
     for entry in request.updates:
         path, change = _field_change(dataset, entry)
         if path in changes:
-            raise InvalidInputError(f"updates names the field {path!r} twice: put its changes into one entry.")
+            raise InvalidInputError(f"updates names the field {path[:200]!r} twice: put its changes into one entry.")
         changes[path] = change
     with translating(table, "update the field metadata of"):
         dataset.update_field_metadata(changes)

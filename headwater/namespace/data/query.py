@@ -25,7 +25,7 @@ from headwater.errors import InvalidInputError
 from headwater.namespace.data.fulltext import full_text_query
 from headwater.namespace.data.models import QueryTableRequestColumns
 from headwater.tables.arrow import to_file
-from headwater.tables.fields import SYSTEM_COLUMNS, find_field, require_field
+from headwater.tables.fields import SYSTEM_COLUMNS, dimension, find_field, is_multivector, require_field
 from headwater.tables.handle import TableHandle
 from headwater.tables.sql import check_sql
 from headwater.tables.translate import translating
@@ -33,7 +33,17 @@ from headwater.tables.translate import translating
 DEFAULT_K = 10
 DEFAULT_VECTOR_COLUMN = "vector"
 MAX_ROWS = 2**62
-MAX_EFFORT = 2**31 - 1
+MAX_NEIGHBOURS = 1_000_000
+"""How many rows a vector or full-text search may be asked for, those that are skipped and refined included."""
+MAX_EFFORT = {
+    "nprobes": 65_536,
+    "minimum_nprobes": 65_536,
+    "maximum_nprobes": 65_536,
+    "refine_factor": 1000,
+    "ef": 65_536,
+}
+"""How hard a search may be asked to look."""
+MAX_ALIASES = 1000
 MAX_VECTORS = 1024
 MAX_DIMENSION = 65_536
 DISTANCES = ("l2", "euclidean", "cosine", "dot", "hamming")
@@ -116,6 +126,7 @@ def make_scanner(table: TableHandle, query: Query, branch: str | None) -> lance.
             return _vector_scanner(dataset, query, vectors, count or DEFAULT_K, skip, options)
         if query.full_text_query is not None and query.full_text_query.model_dump(exclude_none=True):
             options["full_text_query"] = full_text_query(dataset, query.full_text_query)
+            _check_neighbours(query, min((count or DEFAULT_K) + skip, dataset.count_rows()), 1)
         return dataset.scanner(limit=count or None, **options)
 
 
@@ -129,13 +140,15 @@ def _vector_scanner(
 ) -> lance.LanceScanner:
     column, field = vector_column(dataset.schema, query.vector_column)
     check_dimension(column, field, vectors)
-    many = len(vectors) > 1 and not _is_multivector(field.type)
+    many = len(vectors) > 1 and not is_multivector(field.type)
     if many and skip:
         raise InvalidInputError("offset cannot be used with several query vectors: leave it out.")
+    k = max(1, min(count + skip, dataset.count_rows()))
+    _check_neighbours(query, k, len(vectors))
     nearest: dict[str, Any] = {
         "column": column,
-        "q": vectors if many or _is_multivector(field.type) else vectors[0],
-        "k": max(1, min(count + skip, dataset.count_rows())),
+        "q": vectors if many or is_multivector(field.type) else vectors[0],
+        "k": k,
         "metric": query.distance_type.lower() if query.distance_type else None,
         "refine_factor": query.refine_factor,
         "use_index": not query.bypass_vector_index,
@@ -176,18 +189,6 @@ def vector_column(schema: pa.Schema, path: str | None) -> tuple[str, pa.Field[An
     return candidates[0].name, candidates[0]
 
 
-def dimension(kind: pa.DataType) -> int | None:
-    """How many values the vectors of a column have; None when it holds none."""
-    kind = kind.storage_type if isinstance(kind, pa.BaseExtensionType) else kind
-    if _is_multivector(kind):
-        kind = kind.field(0).type
-    return int(kind.list_size) if pa.types.is_fixed_size_list(kind) else None
-
-
-def _is_multivector(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_list(kind) and pa.types.is_fixed_size_list(kind.field(0).type))
-
-
 def check_dimension(column: str, field: pa.Field[Any], vectors: list[list[float]]) -> None:
     size = dimension(field.type)
     if size is None:
@@ -198,12 +199,22 @@ def check_dimension(column: str, field: pa.Field[Any], vectors: list[list[float]
 
 
 def _check_search(query: Query) -> None:
-    for name in ("nprobes", "minimum_nprobes", "maximum_nprobes", "refine_factor", "ef"):
+    for name, most in MAX_EFFORT.items():
         value = getattr(query, name)
-        if value is not None and not 1 <= value <= MAX_EFFORT:
-            raise InvalidInputError(f"{name} must be between 1 and {MAX_EFFORT}, not {value}.")
+        if value is not None and not 1 <= value <= most:
+            raise InvalidInputError(f"{name} must be between 1 and {most}, not {value}.")
     if query.distance_type is not None and query.distance_type.lower() not in DISTANCES:
         raise InvalidInputError(f"distance_type must be one of {', '.join(DISTANCES)}.")
+
+
+def _check_neighbours(query: Query, k: int, searches: int) -> None:
+    """A search holds what it finds in memory; a plain scan does not, and may be as long as it likes."""
+    wanted = k * (query.refine_factor or 1) * searches
+    if wanted > MAX_NEIGHBOURS:
+        raise InvalidInputError(
+            f"The search asks for {wanted} rows (k and offset, times refine_factor and the vectors); at most "
+            f"{MAX_NEIGHBOURS} can be found at once: ask for fewer."
+        )
 
 
 def _probes(query: Query) -> dict[str, int]:
@@ -232,6 +243,8 @@ def _columns(schema: pa.Schema, asked: QueryTableRequestColumns | None) -> list[
         return None
     if asked.column_names is not None and asked.column_aliases is not None:
         raise InvalidInputError("columns holds one of column_names and column_aliases.")
+    if len(asked.column_aliases or {}) > MAX_ALIASES:
+        raise InvalidInputError(f"columns has more than {MAX_ALIASES} expressions.")
     if asked.column_aliases is not None:
         return {_alias(name): check_sql("columns", text) or "" for name, text in asked.column_aliases.items()}
     return [_column(schema, path) for path in asked.column_names or []]

@@ -40,6 +40,11 @@ def schema_to_json(schema: pa.Schema) -> JsonArrowSchema:
     return JsonArrowSchema(fields=[_field(field) for field in schema], metadata=text_metadata(schema.metadata))
 
 
+def type_to_json(kind: pa.DataType) -> dict[str, Any]:
+    """A type as requests have it."""
+    return dict(_type(kind).to_dict())
+
+
 def text_metadata(metadata: dict[bytes, bytes] | None) -> dict[str, str] | None:
     """Arrow's metadata as text; None when there is none."""
     if not metadata:
@@ -120,7 +125,7 @@ def _sized(name: str, data: dict[str, Any], depth: int) -> Any:
             make = pa.decimal128 if name == "decimal128" else pa.decimal256
             return make(*divmod(_length(data), 1000))
     except (ValueError, TypeError) as error:
-        raise InvalidInputError(f"The data type {name!r} is not valid: {str(error)[:200]}") from None
+        raise InvalidInputError(f"The data type {str(name)[:80]!r} is not valid: {str(error)[:200]}") from None
     return None
 
 
@@ -137,7 +142,7 @@ def _lance_type(name: str) -> pa.DataType:
 def _one_child(data: dict[str, Any], depth: int) -> pa.Field[Any]:
     fields = data.get("fields")
     if not isinstance(fields, list) or len(fields) != 1:
-        raise InvalidInputError(f"The data type {data['type']!r} needs one entry in fields: its item.")
+        raise InvalidInputError(f"The data type {str(data['type'])[:80]!r} needs one entry in fields: its item.")
     return _child(fields[0], depth)
 
 
@@ -150,5 +155,5 @@ def _child(data: Any, depth: int) -> pa.Field[Any]:
 def _length(data: dict[str, Any]) -> int:
     length = data.get("length")
     if isinstance(length, bool) or not isinstance(length, int) or not 1 <= length <= MAX_LENGTH:
-        raise InvalidInputError(f"The data type {data['type']!r} needs a length, at least 1.")
+        raise InvalidInputError(f"The data type {str(data['type'])[:80]!r} needs a length, at least 1.")
     return length

@@ -60,7 +60,7 @@ def _find(table: TableHandle, name: str) -> dict[str, str]:
         found = find(dataset, name)
     if found is None:
         raise TransactionNotFoundError(
-            f"Table {table.id} has no transaction {name!r} among its last {MAX_VERSIONS_SEARCHED} versions."
+            f"Table {table.id} has no transaction {name[:80]!r} among its last {MAX_VERSIONS_SEARCHED} versions."
         )
     told = {"uuid": found.uuid, "version": found.version, "read_version": found.read_version}
     return {

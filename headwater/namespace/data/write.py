@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from datetime import timedelta
 
 import lance
@@ -19,8 +18,7 @@ from lance_namespace import (
     UpdateTableResponse,
 )
 
-from headwater.errors import InvalidInputError, TableAlreadyExistsError
-from headwater.names import ObjectId
+from headwater.errors import InvalidInputError
 from headwater.tables.arrow import Body, Counted, check_schema, read_stream
 from headwater.tables.fields import format_path, parse_path, require_field
 from headwater.tables.fitting import fit, fit_new
@@ -33,39 +31,6 @@ from headwater.types import written_schema
 MAX_TIMEOUT = timedelta(hours=24)
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h)?")
 _UNITS = {"ms": 0.001, "s": 1.0, None: 1.0, "m": 60.0, "h": 3600.0}
-
-
-@dataclass(frozen=True)
-class Written:
-    """What the creation of a table left: its version, the rows in it and the transaction that made it."""
-
-    version: int
-    rows: int
-    transaction_id: str | None
-
-
-def write_new(
-    uri: str,
-    storage_options: dict[str, str] | None,
-    reader: pa.RecordBatchReader,
-    mode: str = "create",
-    id: ObjectId | None = None,
-) -> Written:
-    """CreateTable's data: a dataset at `uri`, also of a stream without any batch.
-
-    Mode `create` raises TableAlreadyExists (5) when the place holds a dataset; `overwrite` adds a version.
-    """
-    table = TableHandle(id or ObjectId((uri.rstrip("/").rpartition("/")[2],)), uri, storage_options or {})
-    check_schema(reader.schema)
-    counted = Counted(fit_new(reader))
-    with translating(table, "create"), counted.raising():
-        try:
-            dataset = lance.write_dataset(counted.reader, uri, mode=mode, storage_options=storage_options or None)
-        except OSError as error:
-            if "Dataset already exists" in str(error):
-                raise TableAlreadyExistsError(f"Table {table.id} already has data.") from None
-            raise
-        return Written(dataset.version, counted.rows, transaction_id(dataset))
 
 
 def insert_into_table(table: TableHandle, request: InsertIntoTableRequest, body: Body) -> InsertIntoTableResponse:

@@ -162,7 +162,8 @@ class Maintenance:
         return {id: item for id, item in found.items() if isinstance(item, Version)}
 
     def _verify_table(self, table: Table) -> Iterator[Problem]:
-        others = self.versions.registry.location_holders(table.location) - {table.id}
+        registry = self.versions.registry
+        others = registry.location_holders(table.location) - {table.id}
         if others:
             text = f"Table {table.id} is at, inside or around the table {min(others)}: dropping either keeps the files."
             yield Problem("shared_location", table.id, table.location, text)
@@ -171,6 +172,8 @@ class Maintenance:
             yield Problem("unusable_location", table.id, table.location, text)
             return
         if not folder_status(self.store, table.location).exists:
+            if not registry.capabilities.markers and not registry.newest_version(table.id):
+                return  # only declared: nothing has been written yet
             yield Problem("missing_folder", table.id, table.location, f"Table {table.id} has no folder: drop it.")
             return
         if self.versions.registry.manages(table.id):

@@ -16,10 +16,11 @@ newer manifests themselves before they commit, would build on it, so it is moved
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 
-from headwater.errors import ConcurrentModificationError, CorruptFileError, LanceNamespaceError
+from headwater.errors import CommitStateUnknownError, ConcurrentModificationError, CorruptFileError, LanceNamespaceError
 from headwater.model import Add, Change, Remove, Replace, RequireTable, Version
 from headwater.names import ObjectId
 from headwater.namespace.versions.paths import SCHEMES, Place, is_staged
@@ -126,6 +127,21 @@ class ManagedVersions:
             newest[id] = number
         return changes
 
+    @contextmanager
+    def keeping(self, staged: Staged) -> Iterator[None]:
+        """Commit the record of a version. Nobody may lose the manifest of one that may have landed.
+
+        A client whose commit was not answered deletes the staged manifest, so it gets its final name now. Should the
+        version not have landed after all, the next writer sets it aside.
+        """
+        try:
+            yield
+        except CommitStateUnknownError:
+            final = staged.place.manifest(staged.version.number, staged.version.naming_scheme)
+            with suppress(LanceNamespaceError):
+                claim(self.store, staged.place.key(staged.version.manifest_path), staged.place.key(final), staged.data)
+            raise
+
     def finish(self, staged: Sequence[Staged]) -> list[Version]:
         """Finalize and point: the records are committed, so nothing here can undo them."""
         done = [self._finish(item) for item in staged]
@@ -219,6 +235,7 @@ class ManagedVersions:
         final = replace(version, manifest_path=path, e_tag=entry.etag if entry else None)
         with self._lock:
             self._finalized[version.id] = Finalized(place, version, final)
+        self.records.finalized(place.table, version.number)
         return final
 
     def _point_when_due(self) -> None:

@@ -126,7 +126,8 @@ class TableVersions:
             if asked.version > keeper.newest(place) + 1:
                 keeper.set_aside(place)
             with self.turns.creating(table.location):
-                self._commit(keeper, keeper.changes([staged]), place, asked.version)
+                with keeper.keeping(staged):
+                    self._commit(keeper, keeper.changes([staged]), place, asked.version)
                 return Found(place, keeper.finish([staged])[0])
         return Found(place, self._put(keeper, staged))
 

@@ -44,7 +44,12 @@ class ManifestRegistry:
     @property
     def capabilities(self) -> Capabilities:
         return Capabilities(
-            namespaces=True, properties=True, rename=True, register_anywhere=True, managed_versions=True
+            namespaces=True,
+            properties=True,
+            rename=True,
+            register_anywhere=True,
+            managed_versions=True,
+            current_state=self.current_state,
         )
 
     def find(self, ids: Iterable[ObjectId]) -> Mapping[ObjectId, CatalogObject]:
@@ -57,7 +62,7 @@ class ManifestRegistry:
         found = self._snapshot.settings.root_properties if self._snapshot is not None and id.is_root else None
         return Namespace(ROOT, found) if found else None
 
-    def current_state(self) -> object | None:
+    def current_state(self, id: ObjectId) -> object | None:
         """The state that a look-up would be answered from now, if that is in memory and nobody has to be waited for.
 
         Two stats say so (local disk only). Equal states give equal answers.
@@ -70,6 +75,10 @@ class ManifestRegistry:
             return self._snapshot.version, self._mark
         finally:
             self._lock.release()
+
+    def recalls(self, id: ObjectId) -> bool:
+        """Whether the state in memory has a row of this id; `current_state` says whether that is the current one."""
+        return self._index.get(id) is not None
 
     def recorded(self, ids: Iterable[ObjectId]) -> Mapping[ObjectId, CatalogObject]:
         return self.find(ids)
@@ -143,6 +152,9 @@ class ManifestRegistry:
 
     def place(self, id: ObjectId, hash: str) -> str:
         return hashed_folder(id, hash)
+
+    def finalized(self, table: Table, number: int) -> None:
+        """Nothing to note: the record will be replaced by one with the final name."""
 
     def check_writable(self) -> None:
         """Records are read and written by this kind of catalog, so nothing is written past them."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -43,12 +42,12 @@ from headwater.store import KeyNotFoundError, Store, create, probe, write_with
 from headwater.tables.exact import OneCommit, claiming, commit_exactly, data_keys
 from headwater.tables.handle import TableHandle
 from headwater.tables.layout import VERSIONS, manifest_name
+from headwater.tables.translate import first_line
 
 FILE_FORMAT = "2.2"
 KEPT_VERSIONS = 64
 FOLLOWED_VERSIONS = 16
 """Who is further behind than this loads the table anew."""
-_FOLDERS = re.compile(r"(?<!\S)/\S*/")
 
 
 class ManifestTable:
@@ -295,13 +294,8 @@ def _deletion_keys(updated: Sequence[FragmentMetadata]) -> list[str]:
 
 
 def _damaged(error: BaseException) -> CorruptFileError:
-    return CorruptFileError(MANIFEST, f"it cannot be read as a Lance table ({_reason(error)})")
+    return CorruptFileError(MANIFEST, f"it cannot be read as a Lance table ({first_line(error)})")
 
 
 def _not_written(error: BaseException) -> InternalError:
-    return InternalError(f"The storage failed at {MANIFEST!r}, and nothing was committed: {_reason(error)}.")
-
-
-def _reason(error: BaseException) -> str:
-    lines = str(error).splitlines() or ["no reason given"]
-    return _FOLDERS.sub("", lines[0].split(", /")[0])[:200]
+    return InternalError(f"The storage failed at {MANIFEST!r}, and nothing was committed: {first_line(error)}.")

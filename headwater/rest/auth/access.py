@@ -1,4 +1,4 @@
-"""Who may do what: pure rules. A caller holds grants; a grant is a role within a namespace prefix.
+"""Who may do what: pure rules. A caller holds grants: permissions within a namespace prefix.
 
 A call is checked before anything is looked up, so an answer never tells a caller whether an object outside
 its scope exists. Lists show only what the caller may see.
@@ -10,21 +10,21 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from headwater.errors import InvalidInputError, PermissionDeniedError
+from headwater.errors import PermissionDeniedError
 from headwater.names import ROOT, ObjectId, object_id
 from headwater.namespace.vending import Access
-from headwater.rest.routes import BY_OPERATION, Role, Route
-from headwater.rest.wire import Call
+from headwater.rest.call import Call
+from headwater.rest.routes import BY_OPERATION, NOTHING, READS, Permission, Route
 
-ROLES = {role.name.lower(): role for role in Role}
 LISTS = frozenset({"ListNamespaces", "ListTables", "NamespaceExists"})
+BATCHES = frozenset({"BatchCreateTableVersions", "BatchCommitTables"})
 
 
 @dataclass(frozen=True)
 class Grant:
-    """A role on one object and on everything below it."""
+    """What may be done on one object and on everything below it."""
 
-    role: Role
+    permissions: Permission
     scope: ObjectId = ROOT
 
     def covers(self, id: ObjectId) -> bool:
@@ -38,8 +38,8 @@ class Caller:
     name: str
     grants: tuple[Grant, ...] = ()
 
-    def may(self, role: Role, id: ObjectId) -> bool:
-        return any(grant.role >= role and grant.covers(id) for grant in self.grants)
+    def may(self, permission: Permission, id: ObjectId) -> bool:
+        return any(permission in grant.permissions and grant.covers(id) for grant in self.grants)
 
     def may_see(self, id: ObjectId) -> bool:
         """What a caller may read, and the namespaces on the way there."""
@@ -50,7 +50,7 @@ class Caller:
         return any(grant.scope.is_root for grant in self.grants)
 
 
-OWNER = Caller("owner", (Grant(Role.ADMIN),))
+OWNER = Caller("owner", (Grant(~NOTHING),))
 
 
 @dataclass(frozen=True)
@@ -58,15 +58,8 @@ class Need:
     """One thing that a call must be allowed to do."""
 
     operation: str
-    role: Role
+    permission: Permission
     id: ObjectId
-
-
-def role_named(name: str) -> Role:
-    try:
-        return ROLES[name.lower()]
-    except KeyError:
-        raise InvalidInputError(f"{name!r} is not a role: use {', '.join(ROLES)}.") from None
 
 
 def check(caller: Caller, call: Call) -> None:
@@ -74,33 +67,57 @@ def check(caller: Caller, call: Call) -> None:
     if caller is OWNER:
         return
     for need in needs(call):
-        if need.operation in LISTS and caller.may_see(need.id):
-            continue
-        if need.operation == "ListAllTables" and caller.grants:
-            continue
-        if not caller.may(need.role, need.id):
-            raise PermissionDeniedError(
-                f"{caller.name} may not call {need.operation} on {need.id}: it needs the role "
-                f"{need.role.name.lower()} there."
-            )
+        if not _allows(caller, need):
+            raise _denied(caller, need)
+
+
+def check_route(caller: Caller, route: Route, ids: tuple[ObjectId, ...]) -> None:
+    """What can be decided before a body is read: `ids` are the ways to read the route's id, and one must do.
+
+    A batch names its members in its body, so here it only takes some permission to change something somewhere.
+    """
+    if caller is OWNER:
+        return
+    if route.operation in BATCHES:
+        if not any(grant.permissions & ~READS for grant in caller.grants):
+            raise _denied(caller, Need(route.operation, route.needs, ROOT))
+        return
+    asked = [Need(route.operation, route.needs, id) for id in ids]
+    if not any(_allows(caller, need) for need in asked):
+        raise _denied(caller, asked[0])
+
+
+def _allows(caller: Caller, need: Need) -> bool:
+    if need.operation in LISTS and caller.may_see(need.id):
+        return True
+    if need.operation == "ListAllTables" and caller.grants:
+        return True
+    return not need.permission or caller.may(need.permission, need.id)
+
+
+def _denied(caller: Caller, need: Need) -> PermissionDeniedError:
+    return PermissionDeniedError(
+        f"{caller.name} may not call {need.operation} on {need.id}: it needs the permission "
+        f"{str(need.permission.name).lower()} there."
+    )
 
 
 def needs(call: Call) -> Iterator[Need]:
-    """Every object a call touches, with the role that takes. Batch operations name each member."""
+    """Every object a call touches, with the permission that takes. Batch operations name each member."""
     route = call.route
     if route.operation == "BatchCreateTableVersions":
         for entry in call.request.entries or ():
-            yield Need("CreateTableVersion", Role.WRITER, object_id(entry.id))
+            yield Need("CreateTableVersion", Permission.WRITE, object_id(entry.id))
     elif route.operation == "BatchCommitTables":
         yield from _batch(call.request.operations or ())
     else:
-        yield Need(route.operation, route.role, call.id)
+        yield Need(route.operation, route.needs, call.id)
     if getattr(call.request, "location", None) is not None:  # any folder of the root: another's table, perhaps
-        yield Need(f"{route.operation} with a location", route.role, ROOT)
+        yield Need(f"{route.operation} with a location", route.needs, ROOT)
     if route.operation == "RenameTable":
-        yield Need(route.operation, route.role, renamed(call))
+        yield Need(route.operation, route.needs, renamed(call))
     if route.operation in ("CreateMaterializedView", "RefreshMaterializedView"):
-        yield Need(f"{route.operation} (its query may read any table)", Role.READER, ROOT)
+        yield Need(f"{route.operation} (its query may read any table)", Permission.SELECT, ROOT)
 
 
 def _batch(operations: Any) -> Iterator[Need]:
@@ -114,9 +131,9 @@ def _batch(operations: Any) -> Iterator[Need]:
         for field, name in members.items():
             request = getattr(operation, field)
             if request is not None:
-                yield Need(name, BY_OPERATION[name].role, object_id(request.id))
+                yield Need(name, BY_OPERATION[name].needs, object_id(request.id))
             if getattr(request, "location", None) is not None:
-                yield Need(f"{name} with a location", BY_OPERATION[name].role, ROOT)
+                yield Need(f"{name} with a location", BY_OPERATION[name].needs, ROOT)
 
 
 def renamed(call: Call) -> ObjectId:
@@ -133,6 +150,6 @@ def is_filtered(caller: Caller, route: Route) -> bool:
 
 def storage_access(caller: Caller, call: Call) -> Access:
     """What the caller may do with the files of the table that a call is about."""
-    if call.route.changes or caller.may(Role.WRITER, call.id):
+    if call.route.changes or caller.may(Permission.WRITE, call.id):
         return Access.WRITE
-    return Access.READ if caller.may(Role.READER, call.id) else Access.NONE
+    return Access.READ if caller.may(Permission.SELECT, call.id) else Access.NONE

@@ -1,4 +1,4 @@
-"""Who is asking: API keys of the catalog, one key given at start, or bearer JWTs; and how often they may ask."""
+"""Who is asking: API keys of the catalog, one key given at start, or bearer JWTs."""
 
 from __future__ import annotations
 
@@ -10,12 +10,13 @@ from collections.abc import Mapping
 from typing import TypeVar
 
 from headwater.clock import Clock
-from headwater.errors import ThrottlingError, UnauthenticatedError
+from headwater.errors import UnauthenticatedError
 from headwater.rest.auth.access import OWNER, Caller, Grant
 from headwater.rest.auth.jwt import JwtVerifier
 from headwater.rest.auth.keys import KeyRecord, check_secret, find_key, has_keys, split_key
-from headwater.rest.routes import Role
-from headwater.rest.settings import Limits, Settings
+from headwater.rest.auth.roles import defined_roles
+from headwater.rest.routes import NOTHING, Permission
+from headwater.rest.settings import Settings
 from headwater.store import Store
 
 K = TypeVar("K")
@@ -24,11 +25,11 @@ V = TypeVar("V")
 FRESH_MS = 2_000
 LOOK_MS = 5_000
 MAX_REMEMBERED = 10_000
-ROOT_KEY = Caller("key:server", (Grant(Role.ADMIN),))
+ROOT_KEY = Caller("key:server", (Grant(~NOTHING),))
 
 
 class Gate:
-    """Headers to a caller. Key records are remembered for two seconds, so a revoked key stops within that time."""
+    """Headers to a caller. Keys and roles are remembered for two seconds: what is changed holds within that time."""
 
     def __init__(self, settings: Settings, store: Store | None, clock: Clock) -> None:
         self._api_key = _digest(settings.api_key) if settings.api_key else None
@@ -40,6 +41,8 @@ class Gate:
         self._lock = threading.Lock()
         self._has_keys = False
         self._looked_ms = 0
+        self._defined: dict[str, Permission] = {}
+        self._roles_ms = -FRESH_MS
 
     def is_closed(self) -> bool:
         """Whether callers must say who they are. A catalog that has keys is always closed."""
@@ -53,7 +56,7 @@ class Gate:
 
     def remembered(self, headers: Mapping[str, str]) -> Caller | None:
         """The caller, if it can be told without asking a store: what the event loop may call."""
-        if not self._closed_as_known():
+        if not self.is_known_closed():
             return OWNER if self._clock.now_ms() - self._looked_ms < LOOK_MS or self._store is None else None
         secret = _secret(headers)
         if secret is None:
@@ -72,7 +75,13 @@ class Gate:
         self._remember(_digest(secret), caller)
         return caller
 
-    def _closed_as_known(self) -> bool:
+    def was_good(self, headers: Mapping[str, str]) -> bool:
+        """Whether the key or token was accepted before: such a one is never taken for a guess."""
+        secret = _secret(headers)
+        return secret is not None and _digest(secret) in self._known
+
+    def is_known_closed(self) -> bool:
+        """As `is_closed`, as far as it is known without asking a store."""
         return self._api_key is not None or self._jwt is not None or self._has_keys
 
     def _identify(self, secret: str) -> Caller:
@@ -81,9 +90,9 @@ class Gate:
         parts = split_key(secret)
         if parts is not None and self._store is not None:
             record = self._record(self._store, parts[0])
-            return check_secret(record, parts[1], self._clock.now_ms()).caller()
+            return check_secret(record, parts[1], self._clock.now_ms()).caller(self._roles())
         if self._jwt is not None:
-            return self._jwt.caller(secret)
+            return self._jwt.caller(secret, self._roles())
         raise UnauthenticatedError("The API key is not known, or is no longer valid.")
 
     def _record(self, store: Store, id: str) -> KeyRecord | None:
@@ -95,6 +104,13 @@ class Gate:
         with self._lock:
             _put(self._records, id, (now, record))
         return record
+
+    def _roles(self) -> dict[str, Permission]:
+        """The catalog's own roles, read at most every two seconds."""
+        now = self._clock.now_ms()
+        if self._store is not None and now - self._roles_ms >= FRESH_MS:
+            self._defined, self._roles_ms = defined_roles(self._store), now
+        return self._defined
 
     def _remember(self, digest: bytes, caller: Caller) -> None:
         with self._lock:
@@ -119,25 +135,3 @@ def _secret(headers: Mapping[str, str]) -> str | None:
 
 def _digest(secret: str) -> bytes:
     return hashlib.sha256(secret.encode()).digest()
-
-
-class RateLimit:
-    """A bucket of requests per caller, refilled at a steady rate; an empty one is Throttling (21)."""
-
-    def __init__(self, limits: Limits, clock: Clock) -> None:
-        self._rate = limits.requests_per_second
-        self._burst = float(limits.burst)
-        self._clock = clock
-        self._buckets: OrderedDict[str, tuple[float, int]] = OrderedDict()
-
-    def take(self, name: str) -> None:
-        if not self._rate:
-            return
-        now = self._clock.now_ms()
-        level, before = self._buckets.get(name, (self._burst, now))
-        level = min(self._burst, level + (now - before) * self._rate / 1000)
-        if level < 1:
-            raise ThrottlingError(
-                f"{name} has asked too often: at most {self._rate:g} requests a second. Wait a little."
-            )
-        _put(self._buckets, name, (level - 1, now))

@@ -1,4 +1,4 @@
-"""Bearer JWT: fixed algorithms, an allow-list of issuers, one audience, keys from a file or a URL.
+"""Bearer JWT: fixed algorithms, an allow-list of issuers with a key set each, one audience.
 
 The header of a token is untrusted input. It may choose a key of ours by `kid`, and nothing else: a token that
 brings its own key, the address of one, or critical extensions is refused, and the algorithm must be both in the
@@ -16,11 +16,14 @@ from urllib.parse import urlsplit
 
 import jwt
 import msgspec
+from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
 
 from headwater.clock import Clock
 from headwater.errors import InvalidInputError, LanceNamespaceError, ServiceUnavailableError, UnauthenticatedError
 from headwater.names import ROOT, ObjectId, object_id, parse
-from headwater.rest.auth.access import ROLES, Caller, Grant
+from headwater.rest.auth.access import Caller, Grant
+from headwater.rest.auth.roles import ROLES, union
+from headwater.rest.routes import Permission
 from headwater.rest.settings import ASYMMETRIC, JwtSettings
 
 FORBIDDEN_HEADERS = ("crit", "jwk", "jku", "x5u", "x5c")
@@ -29,11 +32,13 @@ RETRY_MS = 15_000
 MAX_JWKS_BYTES = 1024 * 1024
 MAX_TOKEN_CHARS = 16_384
 SYMMETRIC_KEY = "oct"
+EVERYTHING = "*"
+MIN_RSA_BITS = 2048
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
 class KeySet:
-    """The keys of the issuers, read from a file or a URL, kept for some minutes, read again for an unknown `kid`."""
+    """The keys of one issuer, read from a file or a URL, kept for some minutes, read again for an unknown `kid`."""
 
     def __init__(self, source: str, clock: Clock) -> None:
         self._source = source
@@ -72,17 +77,24 @@ class KeySet:
 
 
 def read_keys(data: bytes) -> list[jwt.PyJWK]:
-    """The public signing keys of a JWKS document; symmetric keys and keys not for signatures are left out."""
+    """The public signing keys of a JWKS document; symmetric, private, short and non-signature keys are left out."""
     document = msgspec.json.decode(data)
     entries = document.get("keys", []) if isinstance(document, dict) else []
     keys = []
     for entry in entries:
-        if not isinstance(entry, dict) or entry.get("kty") == SYMMETRIC_KEY or entry.get("use", "sig") != "sig":
+        if (
+            not isinstance(entry, dict)
+            or entry.get("kty") == SYMMETRIC_KEY
+            or "d" in entry
+            or entry.get("use", "sig") != "sig"
+        ):
             continue
         try:
-            keys.append(jwt.PyJWK.from_dict(entry))
+            key = jwt.PyJWK.from_dict(entry)
         except jwt.PyJWTError:
             continue
+        if not isinstance(key.key, RSAPublicKey) or key.key.key_size >= MIN_RSA_BITS:
+            keys.append(key)
     return keys
 
 
@@ -104,9 +116,21 @@ def _check_source(source: str) -> None:
 def _load(source: str) -> bytes:
     parts = urlsplit(source)
     if parts.scheme in ("http", "https"):
-        with urllib.request.urlopen(source, timeout=10) as answer:
+        with _OPENER.open(source, timeout=10) as answer:
             return bytes(answer.read(MAX_JWKS_BYTES))
     return Path(parts.path if parts.scheme == "file" else source).read_bytes()
+
+
+class _OnlyToHttps(urllib.request.HTTPRedirectHandler):
+    """A key set is followed to another https address, and nowhere else: http can be forged on the way."""
+
+    def redirect_request(self, req: Any, fp: Any, code: int, msg: str, headers: Any, newurl: str) -> Any:
+        if urlsplit(newurl).scheme != "https":
+            raise ValueError("the key set redirects to an address that is not https")
+        return super().redirect_request(req, fp, code, msg, headers, newurl)
+
+
+_OPENER = urllib.request.build_opener(_OnlyToHttps)
 
 
 class JwtVerifier:
@@ -118,13 +142,20 @@ class JwtVerifier:
             raise InvalidInputError(f"--jwt-algorithms: {weak or 'none'} cannot be used: choose from {ASYMMETRIC}.")
         if not settings.issuers or not settings.audience:
             raise InvalidInputError("JWT authentication needs --jwt-issuer, --jwt-audience and --jwt-jwks.")
+        sources = settings.sources()
+        without = [issuer for issuer in settings.issuers if not sources.get(issuer)]
+        if without:
+            raise InvalidInputError(
+                f"--jwt-jwks: no key set for {without[0]!r}: write --jwt-jwks ISSUER=SOURCE for each."
+            )
         self._settings = settings
-        self._keys = KeySet(settings.jwks, clock)
+        self._keys = {issuer: KeySet(source, clock) for issuer, source in sources.items()}
 
-    def caller(self, token: str) -> Caller:
+    def caller(self, token: str, defined: Mapping[str, Permission] | None = None) -> Caller:
         """The caller that a token proves, or Unauthenticated (16) with a reason that reveals nothing secret."""
         claims = self._claims(token)
-        return Caller(f"jwt:{claims['iss']}|{claims.get('sub', '')}"[:256], grants_of(claims, self._settings))
+        name = f"jwt:{claims['iss']}|{claims.get('sub', '')}"[:256]
+        return Caller(name, grants_of(claims, self._settings, defined or {}))
 
     def _claims(self, token: str) -> dict[str, Any]:
         settings = self._settings
@@ -132,13 +163,14 @@ class JwtVerifier:
             raise UnauthenticatedError("The bearer token is too long.")
         try:
             header = jwt.get_unverified_header(token)
-            key = self._keys.find(*_chosen(header, settings.algorithms))
+            issuer = _issuer(token, self._keys)
+            key = self._keys[issuer].find(*_chosen(header, settings.algorithms))
             return jwt.decode(
                 token,
                 key.key,
                 algorithms=[key.algorithm_name or ""],
                 audience=settings.audience,
-                issuer=list(settings.issuers),
+                issuer=issuer,
                 leeway=settings.leeway_seconds,
                 options={"require": ["exp", "iss", "aud"], "verify_iat": True, "verify_nbf": True},
             )
@@ -146,6 +178,14 @@ class JwtVerifier:
             raise
         except (jwt.PyJWTError, ValueError, TypeError) as error:
             raise UnauthenticatedError(f"The bearer token is refused: {_reason(error)}.") from None
+
+
+def _issuer(token: str, known: Mapping[str, object]) -> str:
+    """Who a token says it is from, before that is proved: it only chooses whose keys must prove it."""
+    claimed = jwt.decode(token, options={"verify_signature": False}).get("iss")
+    if not isinstance(claimed, str) or claimed not in known:
+        raise UnauthenticatedError("The bearer token is refused: its issuer is not one this server believes.")
+    return claimed
 
 
 def _chosen(header: Mapping[str, Any], algorithms: tuple[str, ...]) -> tuple[str | None, str]:
@@ -172,18 +212,21 @@ def _reason(error: Exception) -> str:
     return next((text for kind, text in reasons.items() if isinstance(error, kind)), "it is malformed")
 
 
-def grants_of(claims: Mapping[str, Any], settings: JwtSettings) -> tuple[Grant, ...]:
-    """The best role among the role claim's values, on every scope of the scope claim. None fits: no grants."""
-    named = [ROLES[name.lower()] for name in _texts(claims, settings.role_claim) if name.lower() in ROLES]
+def grants_of(
+    claims: Mapping[str, Any], settings: JwtSettings, defined: Mapping[str, Permission] | None = None
+) -> tuple[Grant, ...]:
+    """What the roles of the role claim may do together, on every scope of the scope claim. None fits: no grants."""
+    known = {**(defined or {}), **ROLES}
+    named = [known[name.lower()] for name in _texts(claims, settings.role_claim) if name.lower() in known]
     if not named:
         return ()
     if settings.scope_claim is None:
-        return (Grant(max(named), ROOT),)
-    return tuple(Grant(max(named), scope) for scope in _scopes(_claim(claims, settings.scope_claim)))
+        return (Grant(union(named), ROOT),)
+    return tuple(Grant(union(named), scope) for scope in _scopes(_claim(claims, settings.scope_claim)))
 
 
 def _scopes(value: object) -> list[ObjectId]:
-    """Scopes as a claim may hold them: `"a.b c"`, `["a.b"]` or `[["a", "b"]]`; `"*"` is the whole catalog."""
+    """Scopes as a claim may hold them: `"a.b c"`, `["a.b"]` or `[["a", "b"]]`; only `"*"` is the whole catalog."""
     items = value.split() if isinstance(value, str) else value if isinstance(value, list) else []
     return [scope for scope in (_scope(item) for item in items) if scope is not None]
 
@@ -191,7 +234,7 @@ def _scopes(value: object) -> list[ObjectId]:
 def _scope(item: object) -> ObjectId | None:
     try:
         if isinstance(item, str):
-            return ROOT if item == "*" else parse(item, ".") if item else None
+            return ROOT if item == EVERYTHING else parse(item, ".") if item.strip(".") else None
         return object_id(item) if isinstance(item, list) and item else None
     except InvalidInputError:
         return None

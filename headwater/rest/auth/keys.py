@@ -8,14 +8,23 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 
 import msgspec
 
 from headwater.clock import Clock
-from headwater.errors import CorruptFileError, InternalError, TransactionNotFoundError, UnauthenticatedError
+from headwater.errors import (
+    CorruptFileError,
+    InternalError,
+    InvalidInputError,
+    TransactionNotFoundError,
+    UnauthenticatedError,
+)
 from headwater.names import object_id
-from headwater.rest.auth.access import Caller, Grant, role_named
+from headwater.rest.auth.access import Caller, Grant
+from headwater.rest.auth.roles import defined_roles, parse_role
+from headwater.rest.routes import Permission
 from headwater.store import KeyNotFoundError, PutMode, Store, create
 
 FOLDER = ".headwater/tokens"
@@ -35,8 +44,13 @@ class KeyRecord:
     expires_ms: int | None = None
     revoked_ms: int | None = None
 
-    def caller(self) -> Caller:
-        return Caller(f"key:{self.id}", (Grant(role_named(self.role), object_id(self.scope)),))
+    def caller(self, defined: Mapping[str, Permission]) -> Caller:
+        """Who holds the key, with the catalog's own roles; by a role that is gone it may do nothing."""
+        try:
+            permissions = parse_role(self.role, defined)
+        except InvalidInputError:
+            return Caller(f"key:{self.id}")
+        return Caller(f"key:{self.id}", (Grant(permissions, object_id(self.scope)),))
 
     def is_valid(self, now_ms: int) -> bool:
         return self.revoked_ms is None and (self.expires_ms is None or now_ms < self.expires_ms)
@@ -51,8 +65,7 @@ def create_key(
 ) -> tuple[KeyRecord, str]:
     """A new key, stored hashed; the text is returned once and cannot be had again."""
     id, secret = clock.hex(12), clock.hex(64)
-    role_named(role)
-    object_id(scope)
+    _check(store, role, scope)
     record = KeyRecord(id, name, role.lower(), scope, _hash(secret), clock.now_ms(), expires_ms)
     if not create(store, key_path(id), msgspec.json.encode(asdict(record))):
         raise InternalError("Two keys drew the same id: try again.")
@@ -72,12 +85,42 @@ def has_keys(store: Store) -> bool:
 
 def revoke_key(store: Store, clock: Clock, id: str) -> KeyRecord:
     """Mark a key as revoked, for ever. Revoking twice keeps the first time."""
-    record = find_key(store, id)
-    if record is None:
-        raise TransactionNotFoundError(f"There is no API key {id!r}: `headwater token list` shows them.")
+    record = _found(store, id)
     if record.revoked_ms is None:
         record = replace(record, revoked_ms=clock.now_ms())
         store.put(key_path(id), msgspec.json.encode(asdict(record)), PutMode.OVERWRITE)
+    return record
+
+
+def change_key(
+    store: Store,
+    id: str,
+    role: str | None = None,
+    scope: list[str] | None = None,
+    expires_ms: int | None = None,
+) -> KeyRecord:
+    """Give a key another role, scope or end; servers that run take it up within two seconds. A revoked key stays so."""
+    record = _found(store, id)
+    changed = replace(
+        record,
+        role=record.role if role is None else role.lower(),
+        scope=record.scope if scope is None else scope,
+        expires_ms=record.expires_ms if expires_ms is None else expires_ms,
+    )
+    _check(store, changed.role, changed.scope)
+    store.put(key_path(id), msgspec.json.encode(asdict(changed)), PutMode.OVERWRITE)
+    return changed
+
+
+def _check(store: Store, role: str, scope: list[str]) -> None:
+    parse_role(role, defined_roles(store))
+    object_id(scope)
+
+
+def _found(store: Store, id: str) -> KeyRecord:
+    record = find_key(store, id)
+    if record is None:
+        raise TransactionNotFoundError(f"There is no API key {id[:80]!r}: `headwater token list` shows them.")
     return record
 
 

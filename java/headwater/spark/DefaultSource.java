@@ -36,7 +36,37 @@ public final class DefaultSource implements SupportsCatalogOptions, DataSourceRe
       throw new IllegalArgumentException("format(\"headwater\") needs the table's name: .load(\"namespace.table\").");
     }
     String[] names = path.split("\\.");
-    return Identifier.of(Arrays.copyOf(names, names.length - 1), names[names.length - 1]);
+    Identifier ident = Identifier.of(Arrays.copyOf(names, names.length - 1), names[names.length - 1]);
+    String columns = options.get("columns");
+    return columns == null ? ident : new Columns(ident, columns);
+  }
+
+  /** A table's name with the columns to read of it, which Spark hands to the catalog as it is. */
+  record Columns(Identifier ident, String columns) implements Identifier {
+    @Override
+    public String[] namespace() {
+      return ident.namespace();
+    }
+
+    @Override
+    public String name() {
+      return ident.name();
+    }
+
+    /** The columns in the order they were named; a name that the table does not have is refused. */
+    StructType of(StructType schema) {
+      StructType chosen = new StructType();
+      for (String part : columns.split(",", -1)) {
+        String name = part.strip();
+        if (!schema.exists(field -> field.name().equals(name))) {
+          throw new HeadwaterException(HeadwaterException.COLUMN_NOT_FOUND, "The table " + ident + " has no column "
+              + "'" + name + "', which the option columns names. It has " + String.join(", ", schema.fieldNames())
+              + ".");
+        }
+        chosen = chosen.add(schema.apply(name));
+      }
+      return chosen;
+    }
   }
 
   @Override
@@ -74,10 +104,12 @@ public final class DefaultSource implements SupportsCatalogOptions, DataSourceRe
   }
 
   static HeadwaterCatalog catalog(String name) {
-    var found = SparkSession.active().sessionState().catalogManager().catalog(name);
+    var manager = SparkSession.active().sessionState().catalogManager();
+    var found = manager.isCatalogRegistered(name) ? manager.catalog(name) : null;
     if (found instanceof HeadwaterCatalog catalog) {
       return catalog;
     }
-    throw new IllegalArgumentException("The catalog " + name + " is not a Headwater catalog.");
+    throw new HeadwaterException(HeadwaterException.INVALID_INPUT,
+        "The session has no Headwater catalog " + name + ": prepare it with headwater.spark.configure().");
   }
 }

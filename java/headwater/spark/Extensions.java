@@ -17,6 +17,7 @@ import org.apache.spark.sql.types.ArrayType;
 import org.apache.spark.sql.types.DataType;
 import org.apache.spark.sql.types.DataTypes;
 import org.apache.spark.sql.types.DecimalType;
+import org.apache.spark.sql.types.NumericType;
 import org.apache.spark.sql.types.StructType;
 import scala.Function1;
 import scala.Option;
@@ -52,13 +53,19 @@ public final class Extensions extends AbstractFunction1<SparkSessionExtensions, 
 
   private static LogicalPlan search(String name, String score, Expression[] arguments) {
     if (arguments.length < 4 || arguments.length > 5) {
-      throw new IllegalArgumentException(name + " takes (table, column, query, k) and an optional filter.");
+      throw invalid(name + " takes (table, column, query, k) and an optional filter.");
     }
     String[] path = text(arguments[0]).split("\\.");
+    if (path.length < 2) {
+      throw invalid(name + " takes the table as catalog.namespace.table, not '" + text(arguments[0]) + "'.");
+    }
     HeadwaterCatalog catalog = DefaultSource.catalog(path[0]);
     Identifier ident = Identifier.of(Arrays.copyOfRange(path, 1, path.length - 1), path[path.length - 1]);
     ObjectNode search = Json.object().put("column", text(arguments[1]));
-    search.put("k", ((Number) value(arguments[3])).longValue());
+    if (!(value(arguments[3]) instanceof Number k) || k.longValue() < 1) {
+      throw invalid("The number of rows to find must be a whole number from 1 on, not " + arguments[3].sql() + ".");
+    }
+    search.put("k", k.longValue());
     if (arguments.length == 5) {
       search.put("filter", text(arguments[4]));
     }
@@ -67,24 +74,38 @@ public final class Extensions extends AbstractFunction1<SparkSessionExtensions, 
     return DataSourceV2Relation.create(table, Option.empty(), Option.empty());
   }
 
+  /** The table as the search finds it. The worker looks at the search now, so that what is wrong with it is told once. */
   private static HeadwaterTable searched(HeadwaterCatalog catalog, Identifier ident, ObjectNode search, String score) {
+    HeadwaterTable table;
     try {
-      HeadwaterTable table = catalog.loadTableAs(ident);
-      ObjectNode loaded = ((ObjectNode) table.loaded).deepCopy();
-      loaded.set("search", search);
-      loaded.put("rows", search.get("k").asLong());
-      StructType schema = table.schema.add(score, DataTypes.FloatType, true);
-      return new HeadwaterTable(table.session, ident, schema, loaded, true);
+      table = catalog.loadTableAs(ident);
     } catch (NoSuchTableException error) {
-      throw new HeadwaterException(HeadwaterException.TABLE_NOT_FOUND, error.getMessage());
+      throw new HeadwaterException(HeadwaterException.TABLE_NOT_FOUND, "There is no table " + catalog.name() + "."
+          + String.join(".", HeadwaterCatalog.id(ident)) + " to search.");
     }
+    ObjectNode request = table.request("check_search");
+    request.set("search", search);
+    table.session.call(request);
+    ObjectNode loaded = ((ObjectNode) table.loaded).deepCopy();
+    loaded.set("search", search);
+    loaded.put("rows", search.get("k").asLong());
+    StructType schema = table.schema.add(score, DataTypes.FloatType, true);
+    return new HeadwaterTable(table.session, ident, schema, loaded, true);
+  }
+
+  private static HeadwaterException invalid(String message) {
+    return new HeadwaterException(HeadwaterException.INVALID_INPUT, message);
   }
 
   private static Object value(Expression expression) {
     if (!expression.foldable()) {
-      throw new IllegalArgumentException("A search takes constants, not " + expression.sql() + ".");
+      throw invalid("A search takes constants, not " + expression.sql() + ".");
     }
-    return expression.eval(null);
+    Object found = expression.eval(null);
+    if (found == null) {
+      throw invalid("A search takes no NULL.");
+    }
+    return found;
   }
 
   private static String text(Expression expression) {
@@ -93,11 +114,17 @@ public final class Extensions extends AbstractFunction1<SparkSessionExtensions, 
 
   private static JsonNode numbers(Expression expression) {
     if (!(expression.dataType() instanceof ArrayType type)) {
-      throw new IllegalArgumentException("The query of a vector search is an array of numbers.");
+      throw invalid("The query of a vector search is an array of numbers, not " + expression.sql() + ".");
+    }
+    if (!(type.elementType() instanceof NumericType)) {
+      throw invalid("The query of a vector search is an array of numbers, not of " + type.elementType().sql() + ".");
     }
     ArrayData items = (ArrayData) value(expression);
     ArrayNode numbers = Json.MAPPER.createArrayNode();
     for (int i = 0; i < items.numElements(); i++) {
+      if (items.isNullAt(i)) {
+        throw invalid("The query of a vector search has a NULL at position " + i + ".");
+      }
       numbers.add(number(items, i, type.elementType()));
     }
     return numbers;
@@ -113,6 +140,10 @@ public final class Extensions extends AbstractFunction1<SparkSessionExtensions, 
     if (type.equals(DataTypes.FloatType)) {
       return items.getFloat(i);
     }
-    return type.equals(DataTypes.LongType) ? items.getLong(i) : items.getInt(i);
+    if (type.equals(DataTypes.LongType)) {
+      return items.getLong(i);
+    }
+    return type.equals(DataTypes.ShortType) ? items.getShort(i)
+        : type.equals(DataTypes.ByteType) ? items.getByte(i) : items.getInt(i);
   }
 }

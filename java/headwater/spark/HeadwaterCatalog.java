@@ -316,6 +316,9 @@ public final class HeadwaterCatalog implements StagingTableCatalog, SupportsName
 
   private HeadwaterTable table(Identifier ident, JsonNode loaded, boolean travelled) {
     StructType schema = (StructType) StructType.fromJson(loaded.get("schema").toString());
+    if (ident instanceof DefaultSource.Columns chosen) {
+      return new ChosenColumns(session, chosen.ident(), chosen.of(schema), loaded, travelled);
+    }
     return loaded.get("partitioning").isEmpty() ? new HeadwaterTable(session, ident, schema, loaded, travelled)
         : new PartitionedTable(session, ident, schema, loaded, travelled);
   }

@@ -10,6 +10,9 @@ public final class HeadwaterException extends IllegalArgumentException {
   static final int NAMESPACE_NOT_EMPTY = 3;
   static final int TABLE_NOT_FOUND = 4;
   static final int TABLE_EXISTS = 5;
+  static final int COLUMN_NOT_FOUND = 12;
+  static final int INVALID_INPUT = 13;
+  static final int PERMISSION_DENIED = 15;
 
   private final int code;
 

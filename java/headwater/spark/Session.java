@@ -7,18 +7,46 @@ import java.util.TreeMap;
 import org.apache.spark.SparkEnv;
 import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 
-/** A configured catalog on the driver: its options and the Python worker that speaks for it. */
+/**
+ * A configured catalog on the driver: its options and the Python worker that speaks for it. Whoever may run SQL can SET
+ * any option of a new catalog, so what is run, where a token goes and who is asked come from the static configuration,
+ * or from an access file, which the worker takes only if it is its user's alone.
+ */
 final class Session {
+  private static final String ACCESS_FILE = "access_file";
+
   final String catalog;
   final String python;
   private final ObjectNode options;
 
   Session(String catalog, CaseInsensitiveStringMap options) {
     this.catalog = catalog;
-    this.python = python(options.get("python"));
-    Map<String, String> kept = new TreeMap<>(options.asCaseSensitiveMap());
-    kept.remove("python");
-    this.options = Json.object(kept);
+    Map<String, String> fixed = fixed("spark.sql.catalog." + catalog + ".");
+    this.python = python(fixed.get("python"));
+    Map<String, String> given = new TreeMap<>(options.asCaseSensitiveMap());
+    String file = given.remove(ACCESS_FILE);
+    given.forEach((key, value) -> require(key, value.equals(fixed.get(key))));
+    given.remove("python");
+    this.options = Json.object(file == null ? given : Map.of(ACCESS_FILE, file));
+  }
+
+  private void require(String key, boolean holds) {
+    if (!holds) {
+      throw new HeadwaterException(HeadwaterException.PERMISSION_DENIED, "The option " + key + " of the catalog "
+          + catalog + " was set in a running session. It is taken only from the configuration that Spark was started "
+          + "with; headwater.spark.configure() prepares one.");
+    }
+  }
+
+  /** What Spark was started with, which no SET changes. */
+  private static Map<String, String> fixed(String prefix) {
+    Map<String, String> found = new TreeMap<>();
+    if (SparkEnv.get() != null) {
+      for (var entry : SparkEnv.get().conf().getAllWithPrefix(prefix)) {
+        found.put(entry._1(), entry._2());
+      }
+    }
+    return found;
   }
 
   private static String python(String configured) {

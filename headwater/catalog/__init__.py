@@ -1,0 +1,11 @@
+"""The friendly face: dotted names, Arrow in and out, over any catalog.
+
+catalog = headwater.Catalog("./lake")
+catalog.create_table("prod.users", pa.table({"id": [1, 2]}))
+catalog["prod.users"].to_arrow()
+"""
+
+from headwater.catalog.catalog import Catalog
+from headwater.catalog.table import CatalogTable, TableVersion
+
+__all__ = ["Catalog", "CatalogTable", "TableVersion"]

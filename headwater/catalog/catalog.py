@@ -1,0 +1,224 @@
+"""A catalog by its dotted names."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import lance_namespace as api
+import pyarrow as pa
+from lance_namespace import LanceNamespace
+
+from headwater.catalog.batch import Batch
+from headwater.catalog.references import pages
+from headwater.catalog.table import CatalogTable
+from headwater.config import Opening
+from headwater.errors import LanceNamespaceError, UnsupportedOperationError
+from headwater.names import ObjectId, check_delimiter, object_id, parse
+from headwater.namespace.readers import write_rows
+from headwater.tables.fitting import fit
+from headwater.tables.rows import reader_of
+
+DOT = "."
+Name = str | Sequence[str]
+
+
+class Catalog:
+    """A catalog by path, URI, profile name, or an open `LanceNamespace`.
+
+    Names are joined by dots, or by the `delimiter` that is given; a name with a dot in it is given as a list.
+    Reading a catalog that is not there is an error; creating a namespace or a table makes it, and says so.
+    """
+
+    def __init__(self, target: str | LanceNamespace | None = None, **properties: Any) -> None:
+        self._opening = None if isinstance(target, LanceNamespace) else Opening(target, properties)
+        self.namespace: LanceNamespace = target if isinstance(target, LanceNamespace) else self._opening.namespace  # type: ignore[union-attr]
+        self._delimiter = str(properties.get("delimiter") or DOT)
+        check_delimiter(self._delimiter)
+
+    @property
+    def _there(self) -> LanceNamespace:
+        """The namespace, for every call that makes no catalog."""
+        return self._opening.reading() if self._opening else self.namespace
+
+    @property
+    def _made(self) -> LanceNamespace:
+        """The namespace, for a call that makes the catalog if it is not there."""
+        return self._opening.writing() if self._opening else self.namespace
+
+    def __repr__(self) -> str:
+        return f"Catalog({self.namespace!r})"
+
+    def __dir__(self) -> list[str]:
+        return sorted(name for name in super().__dir__() if not name.startswith("_"))
+
+    def __getitem__(self, name: Name) -> CatalogTable:
+        table = CatalogTable(self._there, self._id(name))
+        table.describe()
+        return table
+
+    def __contains__(self, name: Name) -> bool:
+        there = self._there
+        try:
+            there.table_exists(api.TableExistsRequest(id=self._list(name)))
+        except LanceNamespaceError as error:
+            if int(error.code) in (1, 4):
+                return False
+            raise
+        return True
+
+    def __iter__(self) -> Iterator[str]:
+        """The full name of every table, sorted."""
+        return iter(sorted(id.format(self._delimiter) for id in self._all_tables(ObjectId())))
+
+    def __len__(self) -> int:
+        """How many tables there are."""
+        return sum(1 for _ in self._all_tables(ObjectId()))
+
+    def __bool__(self) -> bool:
+        """A catalog is there, however many tables it has."""
+        return True
+
+    def _ipython_key_completions_(self) -> list[str]:
+        return list(self)
+
+    # Namespaces
+
+    def create_namespace(self, name: Name, properties: Mapping[str, str] | None = None, exist_ok: bool = False) -> None:
+        """Create a namespace, and the missing ones above it."""
+        id = self._id(name)
+        for above in id.ancestors:
+            self._made.create_namespace(api.CreateNamespaceRequest(id=list(above.names), mode="ExistOk"))
+        mode = "ExistOk" if exist_ok else "Create"
+        request = api.CreateNamespaceRequest(id=list(id.names), mode=mode, properties=dict(properties or {}))
+        self._made.create_namespace(request)
+
+    def namespace_properties(self, name: Name = "") -> dict[str, str]:
+        """The properties of a namespace (of the root when not told)."""
+        answer = self._there.describe_namespace(api.DescribeNamespaceRequest(id=self._list(name)))
+        return dict(answer.properties or {})
+
+    def alter_namespace(
+        self, name: Name, properties: Mapping[str, str] | None = None, removed: Iterable[str] = ()
+    ) -> dict[str, str]:
+        """Set and remove properties of a namespace; the others stay. Not every kind of catalog can."""
+        alter = getattr(self._there, "alter_namespace_properties", None)
+        if alter is None:
+            raise UnsupportedOperationError("This catalog cannot change the properties of a namespace.")
+        answer = alter({"id": self._list(name), "properties": dict(properties or {}), "removed": list(removed)})
+        return dict(answer.properties or {})
+
+    def drop_namespace(self, name: Name, cascade: bool = False) -> None:
+        behavior = "Cascade" if cascade else "Restrict"
+        self._there.drop_namespace(api.DropNamespaceRequest(id=self._list(name), behavior=behavior))
+
+    def namespaces(self, parent: Name = "") -> list[str]:
+        """Names of the namespaces in a namespace (the root when not told)."""
+        request = api.ListNamespacesRequest(id=self._list(parent))
+        return list(pages(self._there.list_namespaces, request, "namespaces"))
+
+    # Tables
+
+    def tables(self, parent: Name = "") -> list[str]:
+        """Names of the tables in a namespace (the root when not told)."""
+        request = api.ListTablesRequest(id=self._list(parent))
+        return list(pages(self._there.list_tables, request, "tables"))
+
+    def create_table(
+        self,
+        name: Name,
+        data: Any = None,
+        mode: str = "create",
+        properties: Mapping[str, str] | None = None,
+        schema: pa.Schema | None = None,
+    ) -> CatalogTable:
+        """Create a table, and the namespaces above it: from Arrow data, a frame, a list of rows, or empty by a schema.
+
+        `mode` is create, exist_ok or overwrite. Equal-length lists of floats in rows become vectors.
+        """
+        rows = _new_rows(data, schema)
+        id = self._with_namespace(name)
+        request = api.CreateTableRequest(id=list(id.names), mode=mode, properties=dict(properties or {}) or None)
+        write_rows(self._made, "create_table", request, rows)
+        return CatalogTable(self.namespace, id)
+
+    def declare_table(
+        self, name: Name, location: str | None = None, properties: Mapping[str, str] | None = None
+    ) -> str:
+        """Reserve a name and a place for a table that another program will write; the place."""
+        id = self._with_namespace(name)
+        request = api.DeclareTableRequest(
+            id=list(id.names), location=location, properties=dict(properties or {}) or None
+        )
+        return str(self._made.declare_table(request).location)
+
+    def register_table(
+        self, name: Name, location: str, mode: str = "create", properties: Mapping[str, str] | None = None
+    ) -> CatalogTable:
+        """Give a Lance dataset inside the root a name in the catalog. No data moves."""
+        id = self._with_namespace(name)
+        request = api.RegisterTableRequest(
+            id=list(id.names), location=location, mode=mode, properties=dict(properties or {}) or None
+        )
+        self._made.register_table(request)
+        return CatalogTable(self.namespace, id)
+
+    def deregister_table(self, name: Name) -> str:
+        """Take a table out of the catalog and leave its data where it is; where that is."""
+        answer = self._there.deregister_table(api.DeregisterTableRequest(id=self._list(name)))
+        return str(answer.location)
+
+    def rename_table(self, name: Name, new: Name) -> None:
+        """Give a table another name, also in another namespace. No data moves."""
+        id, to = self._id(name), self._id(new)
+        request = api.RenameTableRequest(
+            id=list(id.names), new_table_name=to.name, new_namespace_id=list(to.parent.names)
+        )
+        self._there.rename_table(request)
+
+    def drop_table(self, name: Name) -> None:
+        self._there.drop_table(api.DropTableRequest(id=self._list(name)))
+
+    def batch(self) -> Batch:
+        """Several changes that are made all at once, or not at all: `with catalog.batch() as batch: ...`."""
+        return Batch(self._there, self._id)
+
+    def tree(self) -> str:
+        """The whole catalog as a drawing."""
+        return "\n".join([".", *self._branches(ObjectId(), "")])
+
+    def _branches(self, parent: ObjectId, indent: str) -> Iterator[str]:
+        folders = self.namespaces(parent.names)
+        tables = self.tables(parent.names)
+        for position, name in enumerate((*folders, *tables), start=1):
+            last = position == len(folders) + len(tables)
+            is_folder = position <= len(folders)
+            yield f"{indent}{'└── ' if last else '├── '}{name}{'/' if is_folder else ''}"
+            if is_folder:
+                yield from self._branches(parent.child(name), indent + ("    " if last else "│   "))
+
+    def _all_tables(self, parent: ObjectId) -> Iterator[ObjectId]:
+        for name in self.tables(parent.names):
+            yield parent.child(name)
+        for name in self.namespaces(parent.names):
+            yield from self._all_tables(parent.child(name))
+
+    def _with_namespace(self, name: Name) -> ObjectId:
+        """The id of a table to be made, once the namespaces above it are there."""
+        id = self._id(name)
+        if id.level > 1:
+            self.create_namespace(id.parent.names, exist_ok=True)
+        return id
+
+    def _id(self, name: Name) -> ObjectId:
+        return parse(name, self._delimiter) if isinstance(name, str) else object_id(name)
+
+    def _list(self, name: Name) -> list[str]:
+        return list(self._id(name).names)
+
+
+def _new_rows(data: Any, schema: pa.Schema | None) -> pa.RecordBatchReader:
+    """The rows of a new table: in the schema's types if there is one, none if there are none."""
+    if schema is None:
+        return reader_of(data, vectors=True)
+    return schema.empty_table().to_reader() if data is None else fit(reader_of(data), schema)

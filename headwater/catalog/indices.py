@@ -1,0 +1,74 @@
+"""The indices of a table."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import lance_namespace as api
+import pyarrow as pa
+from lance_namespace import LanceNamespace
+
+from headwater.catalog.references import pages
+from headwater.errors import TableColumnNotFoundError
+from headwater.names import ObjectId
+
+SCALAR_TYPES = ("BTREE", "BITMAP", "LABEL_LIST", "FTS", "INVERTED", "NGRAM", "ZONEMAP", "BLOOM_FILTER", "RTREE")
+
+
+class Indices(Mapping[str, Any]):
+    """The indices of a table by name, each with its columns, type, and how many rows it covers."""
+
+    def __init__(self, namespace: LanceNamespace, id: ObjectId) -> None:
+        self._namespace = namespace
+        self._id = list(id.names)
+
+    def __getitem__(self, name: str) -> Any:
+        return dict(self._all())[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return (name for name, _ in self._all())
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self._all())
+
+    def __repr__(self) -> str:
+        return repr({name: item.columns for name, item in self._all()})
+
+    def __delitem__(self, name: str) -> None:
+        self._namespace.drop_table_index(api.DropTableIndexRequest(id=self._id, index_name=name))
+
+    def create(self, column: str, type: str | None, schema: pa.Schema, **options: Any) -> None:
+        """Index a column: as `type` says, or as fits what it holds (`index_type_of`)."""
+        if type is None and column not in schema.names:
+            raise TableColumnNotFoundError(
+                f"The table has no column {column[:200]!r}: it has {', '.join(schema.names)}."
+            )
+        kind = (type or index_type_of(schema.field(column).type)).upper()
+        request = api.CreateTableIndexRequest(id=self._id, column=column, index_type=kind, **options)
+        if kind in SCALAR_TYPES:
+            self._namespace.create_table_scalar_index(request)
+        else:
+            self._namespace.create_table_index(request)
+
+    def stats(self, name: str) -> Any:
+        """What an index covers: indexed and unindexed rows."""
+        request = api.DescribeTableIndexStatsRequest(id=self._id, index_name=name)
+        return self._namespace.describe_table_index_stats(request)
+
+    def _all(self) -> Iterator[tuple[str, Any]]:
+        request = api.ListTableIndicesRequest(id=self._id)
+        return ((item.index_name, item) for item in pages(self._namespace.list_table_indices, request, "indexes"))
+
+
+def index_type_of(kind: pa.DataType) -> str:
+    """The index that people mean: vectors by IVF_PQ, lists by their labels, texts by words, the rest by value."""
+    if pa.types.is_fixed_size_list(kind):
+        return "IVF_PQ"
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        return "LABEL_LIST"
+    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
+        return "FTS"
+    if pa.types.is_boolean(kind):
+        return "BITMAP"
+    return "BTREE"

@@ -1,0 +1,109 @@
+"""The tags and branches of a table, as mappings: `table.tags["best"] = 3`, `del table.branches["try"]`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, MutableMapping
+from typing import Any
+
+import lance_namespace as api
+from lance_namespace import LanceNamespace
+
+from headwater.errors import TableTagNotFoundError
+from headwater.names import ObjectId
+
+PAGE = 1000
+
+
+def pages(operation: Callable[[Any], Any], request: Any, field: str) -> Iterator[Any]:
+    """What is in a field of every page of a list."""
+    token = None
+    while True:
+        answer = operation(request.model_copy(update={"page_token": token, "limit": PAGE}))
+        found = getattr(answer, field)
+        yield from found.items() if isinstance(found, Mapping) else found
+        token = answer.page_token
+        if not token:
+            return
+
+
+class Tags(MutableMapping[str, int]):
+    """Names for versions of a table. Setting one creates or moves it."""
+
+    def __init__(self, namespace: LanceNamespace, id: ObjectId) -> None:
+        self._namespace = namespace
+        self._id = list(id.names)
+
+    def __getitem__(self, name: str) -> int:
+        request = api.GetTableTagVersionRequest(id=self._id, tag=name)
+        try:
+            return int(self._namespace.get_table_tag_version(request).version)
+        except TableTagNotFoundError as missing:
+            raise _MissingTagError(str(missing)) from None
+
+    def __setitem__(self, name: str, version: int) -> None:
+        if name in self:
+            self._namespace.update_table_tag(api.UpdateTableTagRequest(id=self._id, tag=name, version=version))
+        else:
+            self.create(name, version)
+
+    def __delitem__(self, name: str) -> None:
+        self._namespace.delete_table_tag(api.DeleteTableTagRequest(id=self._id, tag=name))
+
+    def __iter__(self) -> Iterator[str]:
+        return (name for name, _ in self._all())
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self._all())
+
+    def __repr__(self) -> str:
+        return repr({name: int(found.version) for name, found in self._all()})
+
+    def create(self, name: str, version: int, branch: str | None = None) -> None:
+        """As `tags[name] = version`, but an error if the tag is there; also on a branch."""
+        request = api.CreateTableTagRequest(id=self._id, tag=name, version=version, branch=branch)
+        self._namespace.create_table_tag(request)
+
+    def branch_of(self, name: str) -> str | None:
+        """The branch that the tagged version is on; None: the main one."""
+        return next((found.branch for tag, found in self._all() if tag == name), None)
+
+    def _all(self) -> Iterator[tuple[str, Any]]:
+        return pages(self._namespace.list_table_tags, api.ListTableTagsRequest(id=self._id), "tags")
+
+
+class Branches(Mapping[str, Any]):
+    """The branches of a table beside the main one, with what each came from."""
+
+    def __init__(self, namespace: LanceNamespace, id: ObjectId) -> None:
+        self._namespace = namespace
+        self._id = list(id.names)
+
+    def __getitem__(self, name: str) -> Any:
+        return dict(self._all())[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return (name for name, _ in self._all())
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self._all())
+
+    def __repr__(self) -> str:
+        return repr(list(self))
+
+    def create(self, name: str, version: int | None = None, branch: str | None = None) -> None:
+        """Branch off at a version (the newest when not told), of another branch if told."""
+        request = api.CreateTableBranchRequest(id=self._id, name=name, from_version=version, from_branch=branch)
+        self._namespace.create_table_branch(request)
+
+    def __delitem__(self, name: str) -> None:
+        self._namespace.delete_table_branch(api.DeleteTableBranchRequest(id=self._id, name=name))
+
+    def _all(self) -> Iterator[tuple[str, Any]]:
+        return pages(self._namespace.list_table_branches, api.ListTableBranchesRequest(id=self._id), "branches")
+
+
+class _MissingTagError(TableTagNotFoundError, KeyError):
+    """TableTagNotFound (8) that is also what a mapping raises, so that `in` and `get` work."""
+
+    def __str__(self) -> str:
+        return str(self.args[0]) if self.args else ""

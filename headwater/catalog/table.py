@@ -1,0 +1,389 @@
+"""One table of a catalog: rows out, rows in, versions, columns. Only operations of `LanceNamespace`, so that a table
+behind a server is used as one on disk is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+import lance
+import lance_namespace as api
+import pyarrow as pa
+from lance_namespace import LanceNamespace
+
+from headwater.catalog.frames import to_duckdb, to_polars
+from headwater.catalog.indices import Indices
+from headwater.catalog.references import Branches, Tags, pages
+from headwater.catalog.search import hybrid, search_request
+from headwater.catalog.sqltypes import sql_type
+from headwater.errors import InvalidInputError, TableVersionNotFoundError, UnsupportedOperationError
+from headwater.names import ObjectId
+from headwater.namespace.data.schema import type_to_json
+from headwater.namespace.readers import read_rows, write_rows
+from headwater.tables.rows import reader_of
+
+DOT = "."
+
+
+@dataclass(frozen=True)
+class TableVersion:
+    """One version of a table. `time` is when it was committed."""
+
+    version: int
+    time: datetime | None
+
+
+@dataclass(frozen=True)
+class CatalogTable:
+    """One table of a catalog, as it is now, or with `version` or `branch` as it was or is there."""
+
+    namespace: LanceNamespace
+    id: ObjectId
+    version: int | None = None
+    branch: str | None = None
+
+    @property
+    def name(self) -> str:
+        return self.id.format(DOT)
+
+    def __repr__(self) -> str:
+        pinned = "" if self.version is None else f", version={self.version}"
+        branch = "" if self.branch is None else f", branch={self.branch!r}"
+        return f"CatalogTable({self.name!r}{pinned}{branch})"
+
+    # What it is
+
+    def describe(self, **options: Any) -> api.DescribeTableResponse:
+        return self.namespace.describe_table(api.DescribeTableRequest(id=list(self.id.names), **options))
+
+    @property
+    def schema(self) -> pa.Schema:
+        return self._read(k=1).schema
+
+    @property
+    def properties(self) -> dict[str, str]:
+        """The table's properties in the catalog."""
+        return dict(self.describe().properties or {})
+
+    @property
+    def metadata(self) -> dict[str, str]:
+        """The metadata of the table's schema, which every Lance client sees."""
+        found = self.schema.metadata or {}
+        return {key.decode(): value.decode() for key, value in found.items()}
+
+    def set_metadata(self, values: Mapping[str, str]) -> None:
+        """Make these the metadata of the table's schema."""
+        request = api.UpdateTableSchemaMetadataRequest(metadata=dict(values), **self._there())
+        self.namespace.update_table_schema_metadata(request)
+
+    def stats(self) -> api.GetTableStatsResponse:
+        """Rows, bytes, fragments and indices."""
+        return self.namespace.get_table_stats(api.GetTableStatsRequest(id=list(self.id.names)))
+
+    def dataset(self, version: int | None = None) -> lance.LanceDataset:
+        """The table as pylance sees it, with commits going through the catalog where it manages them."""
+        dataset = lance.dataset(namespace_client=self.namespace, table_id=list(self.id.names))
+        wanted = self.version if version is None else version
+        if self.branch is not None:
+            return dataset.checkout_version((self.branch, wanted))
+        return dataset if wanted is None else dataset.checkout_version(wanted)
+
+    # Rows out
+
+    def to_batches(
+        self,
+        columns: Sequence[str] | None = None,
+        filter: str | None = None,
+        limit: int | None = None,
+        version: int | None = None,
+    ) -> pa.RecordBatchReader:
+        """The rows as they are read, or those that a SQL filter keeps: memory does not follow their number."""
+        chosen = {"column_names": list(columns)} if columns is not None else None
+        reader = self._read(k=limit or 0, columns=chosen, filter=filter, version=version)
+        return reader if limit is None or limit > 0 else pa.RecordBatchReader.from_batches(reader.schema, [])
+
+    def to_arrow(
+        self,
+        columns: Sequence[str] | None = None,
+        filter: str | None = None,
+        limit: int | None = None,
+        version: int | None = None,
+    ) -> pa.Table:
+        """The rows, or those that a SQL filter keeps."""
+        return self.to_batches(columns, filter, limit, version).read_all()
+
+    def to_pandas(self, *args: Any, **options: Any) -> Any:
+        """As `to_arrow`, as a pandas frame."""
+        return self.to_arrow(*args, **options).to_pandas()
+
+    def to_polars(self, *args: Any, **options: Any) -> Any:
+        """As `to_arrow`, as a polars frame."""
+        return to_polars(self.to_arrow(*args, **options))
+
+    def to_duckdb(self, *args: Any, **options: Any) -> Any:
+        """As `to_arrow`, as a relation of DuckDB."""
+        return to_duckdb(self.to_arrow(*args, **options))
+
+    def head(self, count: int = 10) -> pa.Table:
+        return self.to_arrow(limit=count)
+
+    def count(self, filter: str | None = None) -> int:
+        request = api.CountTableRowsRequest(predicate=filter, version=self.version, **self._there())
+        answer: Any = self.namespace.count_table_rows(request)
+        return int(getattr(answer, "count", answer))
+
+    def __len__(self) -> int:
+        return self.count()
+
+    def __bool__(self) -> bool:
+        """A table is there, however many rows it has."""
+        return True
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        """The rows, one after the other."""
+        for batch in self.to_batches():
+            yield from batch.to_pylist()
+
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
+        """Any library that reads Arrow streams reads the table."""
+        return self.to_batches().__arrow_c_stream__(requested_schema)  # type: ignore[no-untyped-call]
+
+    def search(
+        self,
+        query: Any = None,
+        *,
+        vector: Sequence[float] | None = None,
+        text: str | None = None,
+        column: str | None = None,
+        k: int = 10,
+        filter: str | None = None,
+        columns: Sequence[str] | None = None,
+        **options: Any,
+    ) -> pa.Table:
+        """The `k` rows nearest to a vector (with `_distance`), or best for a text (with `_score`), best first.
+
+        With both, the two searches are joined by their ranks (`_relevance`). `query` is the one or the other.
+        `options` are those of the protocol's QueryTable, such as nprobes, refine_factor, distance_type.
+        """
+        if isinstance(query, str):
+            text = query
+        elif query is not None:
+            vector = query
+        if vector is None and text is None:
+            raise InvalidInputError("A search needs a vector or a text.")
+        asked = {"column": column, "k": k, "filter": filter, "columns": columns, **options}
+        if vector is not None and text is not None:
+            return hybrid(lambda **one: self._read(**search_request(**{**asked, **one})).read_all(), vector, text, k)
+        return self._read(**search_request(vector=vector, text=text, **asked)).read_all()
+
+    # Rows in
+
+    def append(self, data: Any) -> None:
+        """Add rows: columns by name, in the table's own types. What would lose something is refused, by column."""
+        request = api.InsertIntoTableRequest(mode="append", **self._now("append to"))
+        write_rows(self.namespace, "insert_into_table", request, reader_of(data))
+
+    def overwrite(self, data: Any) -> None:
+        """Make these the table's rows, as its next version."""
+        request = api.InsertIntoTableRequest(mode="overwrite", **self._now("overwrite"))
+        write_rows(self.namespace, "insert_into_table", request, reader_of(data))
+
+    def upsert(self, data: Any, on: str | Sequence[str]) -> None:
+        """Update the rows whose key is there, insert the others."""
+        self.merge(data, on, update=True, insert=True)
+
+    def merge(
+        self,
+        data: Any,
+        on: str | Sequence[str],
+        *,
+        update: bool | str = False,
+        insert: bool = False,
+        delete: bool | str = False,
+    ) -> None:
+        """By key: update rows that match, insert those that are new, delete those that `data` has not.
+
+        `update` and `delete` can be a SQL condition: only rows that meet it.
+        """
+        request = api.MergeInsertIntoTableRequest(
+            on=[on] if isinstance(on, str) else list(on),
+            when_matched_update_all=bool(update),
+            when_matched_update_all_filt=update if isinstance(update, str) else None,
+            when_not_matched_insert_all=insert,
+            when_not_matched_by_source_delete=bool(delete),
+            when_not_matched_by_source_delete_filt=delete if isinstance(delete, str) else None,
+            **self._now("merge into"),
+        )
+        write_rows(self.namespace, "merge_insert_into_table", request, reader_of(data))
+
+    def update(self, values: Mapping[str, Any] | None = None, where: str | None = None, **expressions: str) -> int:
+        """Set columns of the rows that `where` keeps (all of them when not told); how many rows there were.
+
+        `values` are values; `expressions` are SQL: `update({"name": "Ada"}, where="id = 1")`, `update(n="n + 1")`.
+        """
+        updates = [[name, _literal(name, value)] for name, value in (values or {}).items()]
+        updates += [[name, text] for name, text in expressions.items()]
+        request = api.UpdateTableRequest(updates=updates, predicate=where, **self._now("update"))
+        return int(self.namespace.update_table(request).updated_rows or 0)
+
+    def delete(self, where: str) -> None:
+        request = api.DeleteFromTableRequest(predicate=where, **self._now("delete from"))
+        self.namespace.delete_from_table(request)
+
+    # Time
+
+    def at(
+        self,
+        version: int | None = None,
+        *,
+        tag: str | None = None,
+        time: datetime | None = None,
+        branch: str | None = None,
+    ) -> CatalogTable:
+        """The table at a version, at a tag, at a time, or on a branch."""
+        if sum(item is not None for item in (version, tag, time)) > 1:
+            raise InvalidInputError("Say one of version, tag and time.")
+        if tag is not None:
+            return CatalogTable(self.namespace, self.id, self.tags[tag], self.tags.branch_of(tag))
+        found = CatalogTable(self.namespace, self.id, version, branch or self.branch)
+        if time is not None:
+            return CatalogTable(self.namespace, self.id, found._version_at(time), found.branch)
+        if version is not None or branch is not None:
+            found.describe(version=version, branch=found.branch)
+        return found
+
+    def versions(self) -> list[TableVersion]:
+        """Every version that is kept, oldest first."""
+        request = api.ListTableVersionsRequest(descending=False, **self._there())
+        found = pages(self.namespace.list_table_versions, request, "versions")
+        return [TableVersion(int(item.version), _time(item.timestamp_millis)) for item in found]
+
+    def restore(self, version: int | None = None) -> None:
+        """Make the rows of an earlier version the table's rows again, as its next version."""
+        wanted = self.version if version is None else version
+        if wanted is None:
+            raise InvalidInputError("Say which version to restore.")
+        self.namespace.restore_table(api.RestoreTableRequest(version=wanted, **self._there()))
+
+    def delete_versions(self, first: int, last: int) -> None:
+        """Forget the versions from `first` to `last`, both included."""
+        ranges = [{"start_version": first, "end_version": last + 1}]
+        request = api.BatchDeleteTableVersionsRequest.model_validate({"id": list(self.id.names), "ranges": ranges})
+        self.namespace.batch_delete_table_versions(request)
+
+    @property
+    def tags(self) -> Tags:
+        return Tags(self.namespace, self.id)
+
+    @property
+    def branches(self) -> Branches:
+        return Branches(self.namespace, self.id)
+
+    @property
+    def indices(self) -> Indices:
+        return Indices(self.namespace, self.id)
+
+    def create_index(self, column: str, type: str | None = None, **options: Any) -> None:
+        """Index a column: vectors, words or values by what the column holds, or as `type` says."""
+        self.indices.create(column, type, self.schema, **options)
+
+    # Keeping house
+
+    def clean_up(
+        self, keep_versions: int | None = None, keep_days: float | None = None, grace_seconds: float = 600.0
+    ) -> Any:
+        """Remove old versions, and free the disk that only they hold. Tagged ones and the current one stay."""
+        clean_up = self._extension("clean_up_table_versions", "clean up tables")
+        return clean_up(
+            list(self.id.names), keep_versions=keep_versions, keep_days=keep_days, grace_seconds=grace_seconds
+        )
+
+    def optimize(self, **policy: Any) -> Any:
+        """Merge small fragments, bring the indices up to date, then clean up what is older than a week, or as told."""
+        return self._extension("optimize_table", "optimize tables")(list(self.id.names), **policy)
+
+    # Columns
+
+    def add_columns(self, columns: Mapping[str, str | pa.DataType] | Sequence[pa.Field[Any]] | pa.Schema) -> None:
+        """Add columns: by name a SQL expression over the others, or a type, and they are NULL."""
+        if not isinstance(columns, Mapping):
+            columns = {field.name: field.type for field in columns}
+        entries = [_new_column(name, what) for name, what in columns.items()]
+        asked = {"new_columns": entries, **self._now("add columns to")}
+        request = api.AlterTableAddColumnsRequest.model_validate(asked)
+        self.namespace.alter_table_add_columns(request)
+
+    def drop_columns(self, *names: str) -> None:
+        request = api.AlterTableDropColumnsRequest(columns=list(names), **self._now("drop columns of"))
+        self.namespace.alter_table_drop_columns(request)
+
+    def rename_columns(self, names: Mapping[str, str]) -> None:
+        """Rename columns, old name to new."""
+        self._alter([{"path": old, "rename": new} for old, new in names.items()])
+
+    def cast_columns(self, types: Mapping[str, pa.DataType]) -> None:
+        """Change the types of columns, where every value fits."""
+        self._alter([{"path": name, "data_type": type_to_json(kind)} for name, kind in types.items()])
+
+    def _alter(self, entries: list[dict[str, Any]]) -> None:
+        request = {"alterations": entries, **self._now("alter columns of")}
+        self.namespace.alter_table_alter_columns(api.AlterTableAlterColumnsRequest.model_validate(request))
+
+    # Requests
+
+    def _extension(self, method: str, what: str) -> Any:
+        """A method that a catalog may have beyond the interface."""
+        found = getattr(self.namespace, method, None)
+        if found is None:
+            raise UnsupportedOperationError(f"This catalog cannot {what}.")
+        return found
+
+    def _there(self) -> dict[str, Any]:
+        return {"id": list(self.id.names), "branch": self.branch}
+
+    def _now(self, doing: str) -> dict[str, Any]:
+        if self.version is not None:
+            raise InvalidInputError(
+                f"Could not {doing} {self.name}: it is open at version {self.version}. Open it without a version."
+            )
+        return self._there()
+
+    def _read(self, **options: Any) -> pa.RecordBatchReader:
+        asked = {"k": 0, "vector": {}, **{key: value for key, value in options.items() if value is not None}}
+        request = api.QueryTableRequest.model_validate({**self._there(), "version": self.version, **asked})
+        return read_rows(self.namespace, request)
+
+    def _version_at(self, time: datetime) -> int:
+        if time.tzinfo is None:
+            raise InvalidInputError("A time to read at needs a time zone: use datetime.now(UTC) or the like.")
+        found = [item.version for item in self.versions() if item.time is not None and item.time <= time]
+        if not found:
+            raise TableVersionNotFoundError(f"Table {self.name} has no version as old as {time.isoformat()}.")
+        return max(found)
+
+
+def _literal(column: str, value: Any) -> str:
+    """A value as SQL says it."""
+    if value is None:
+        return "NULL"
+    if isinstance(value, bool):
+        return str(value).upper()
+    if isinstance(value, (int, float)):
+        return repr(value)
+    if isinstance(value, str):
+        return "'" + value.replace("'", "''") + "'"
+    raise UnsupportedOperationError(
+        f"The value of {column!r} is of type {type(value).__name__}: set it with an expression, or upsert the rows."
+    )
+
+
+def _new_column(name: str, what: str | pa.DataType) -> dict[str, Any]:
+    if isinstance(what, str):
+        return {"name": name, "expression": what}
+    return {"name": name, "expression": f"arrow_cast(NULL, '{sql_type(what)}')"}
+
+
+def _time(millis: int | None) -> datetime | None:
+    return None if millis is None else datetime.fromtimestamp(millis / 1000, UTC)

@@ -1,0 +1,107 @@
+"""`lance_namespace` without the wait. Importing it builds a validator for each call and model of a generated client,
+about a second of CPU that a look-up at the command line has no use for.
+
+    lance_namespace.errors            loaded alone: our errors are these classes, and need nothing else of the package
+    lance_namespace_urllib3_client    imported when somebody needs it, its validators built when they are first used
+
+Nothing is left out or changed: who calls or makes something gets it checked as ever. If the package has been imported
+already, there is nothing to save.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+from typing import Any
+
+PROTOCOL = "lance_namespace"
+ERRORS = f"{PROTOCOL}.errors"
+CLIENT = "lance_namespace_urllib3_client"
+
+
+def prepare() -> None:
+    """Called once, when `headwater` is imported."""
+    if PROTOCOL in sys.modules:
+        return
+    _load_errors()
+    sys.meta_path.insert(0, _Finder())
+
+
+def _load_errors() -> None:
+    package = importlib.util.find_spec(PROTOCOL)
+    folders = package.submodule_search_locations if package is not None else None
+    if not folders:
+        return  # the import that needs it says what is missing
+    spec = importlib.util.spec_from_file_location(ERRORS, f"{folders[0]}/errors.py")
+    if spec is None or spec.loader is None:
+        return
+    module = sys.modules[ERRORS] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+
+
+class _Finder(MetaPathFinder):
+    """Finds the two packages as everybody would, and has them loaded by `_Loader`."""
+
+    def find_spec(self, name: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
+        if name not in (PROTOCOL, CLIENT):
+            return None
+        sys.meta_path.remove(self)
+        try:
+            spec = importlib.util.find_spec(name)
+        finally:
+            sys.meta_path.insert(0, self)
+        if spec is not None and spec.loader is not None:
+            spec.loader = _Loader(spec.loader)
+        return spec
+
+
+class _Loader(Loader):
+    def __init__(self, loader: Loader) -> None:
+        self._loader = loader
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._loader, name)
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
+        return self._loader.create_module(spec)
+
+    def exec_module(self, module: ModuleType) -> None:
+        with built_when_used():
+            self._loader.exec_module(module)
+        if module.__name__ == PROTOCOL and ERRORS in sys.modules:
+            module.errors = sys.modules[ERRORS]  # type: ignore[attr-defined]
+
+
+@contextmanager
+def built_when_used() -> Iterator[None]:
+    """Validators of what is defined in this block are built when they are first used, as pydantic can."""
+    import pydantic
+
+    call, config = pydantic.validate_call, pydantic.BaseModel.model_config
+    pydantic.validate_call = _later(call)
+    pydantic.BaseModel.model_config = {**config, "defer_build": True}
+    try:
+        yield
+    finally:
+        pydantic.validate_call, pydantic.BaseModel.model_config = call, config
+
+
+def _later(validate: Callable[..., Any]) -> Callable[..., Any]:
+    def validate_call(function: Callable[..., Any] | None = None, /, **options: Any) -> Callable[..., Any]:
+        if function is None:
+            return lambda given: validate_call(given, **options)
+        build = functools.cache(lambda: validate(function, **options))
+
+        @functools.wraps(function)
+        def validated(*args: Any, **kwargs: Any) -> Any:
+            return build()(*args, **kwargs)
+
+        return validated
+
+    return validate_call

@@ -1,0 +1,185 @@
+"""Slots that were lost (a lifecycle rule, a careless `rm`), written anew from the published files: exactly or never.
+
+The Transaction Log File of each transaction says its slot, its place in it and all it changed; the revision files hold
+the bytes. A log file is only written after its slot, so whatever it says was committed.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+
+from headwater.clock import Clock
+from headwater.errors import CorruptFileError, InvalidTableStateError, LanceNamespaceError
+from headwater.metastore.index import NAMED, Index
+from headwater.metastore.layout import (
+    SLOTS,
+    TXNS,
+    TxnFile,
+    parse_key,
+    revision_key,
+    slot_folder,
+    slot_key,
+    slot_number,
+    txn_key,
+)
+from headwater.metastore.records import (
+    SLOT,
+    Change,
+    Mapped,
+    Slot,
+    Txn,
+    TxnBody,
+    TxnChange,
+    decode_body,
+    decode_delta,
+    decode_txn,
+    encode,
+    seal,
+)
+from headwater.store import KeyExistsError, PutMode, Store
+
+READ_AT_ONCE = 256
+SHOWN = 5
+DEPTH = {"table_version": 2, "stream": 3, "partition": 4, "delta": 5}
+"""How many of the last steps of a part's directory make its key: the table's id and what is below it."""
+
+
+def gap(store: Store, last: int) -> int | None:
+    """The slot after `last`, if it is missing though a later one, or a published transaction, is there. One listing."""
+    missing = last + 1
+    here = slot_folder(missing)
+    numbers = [slot_number(entry.key) for entry in store.children(here).entries]
+    if any(number is not None and number > missing for number in numbers):
+        return missing
+    if any(f"{SLOTS}/{folder}" > here for folder in store.children(SLOTS).folders):
+        return missing
+    if last == 0 and any(isinstance(parse_key(entry.key), TxnFile) for entry in store.children(TXNS).entries):
+        return missing
+    return None
+
+
+def rebuild(store: Store, clock: Clock, index: Index) -> list[str]:
+    """Write every slot that was lost; their keys. InvalidTableState (19) if one cannot be told, or not be written."""
+    known = _transactions(store, index.boundary)  # first: a slot that others take meanwhile is not taken to be lost
+    there = {number for entry in store.list(SLOTS) if (number := slot_number(entry.key)) is not None}
+    missing = (number for number in range(index.boundary + 1, max((index.slot, *there, *known)) + 1))
+    lost = [number for number in missing if number not in there and store.head(slot_key(number)) is None]
+    slots, reasons = [], list[str]()
+    for number in lost:
+        reasons += _incomplete(number, known.get(number, []))
+        if not reasons:
+            slots.append((number, _slot(store, clock, known[number], reasons)))
+    if reasons:
+        raise _refused(lost, reasons)
+    return [_write(store, number, slot, lost) for number, slot in slots]
+
+
+def _transactions(store: Store, boundary: int) -> dict[int, list[TxnBody]]:
+    """What the published log files say, by slot. One that cannot be read is as good as missing."""
+    found: dict[int, list[TxnBody]] = defaultdict(list)
+    keys = [entry.key for entry in store.list(TXNS) if isinstance(parse_key(entry.key), TxnFile)]
+    for key, data in _read(store, keys):
+        try:
+            body = decode_txn(key, data or b"")
+        except CorruptFileError:
+            continue
+        if body.slot > boundary:
+            found[body.slot].append(body)
+    return found
+
+
+def _read(store: Store, keys: Sequence[str]) -> Iterator[tuple[str, bytes | None]]:
+    for start in range(0, len(keys), READ_AT_ONCE):
+        some = keys[start : start + READ_AT_ONCE]
+        yield from zip(some, store.get_all(some), strict=True)
+
+
+def _incomplete(number: int, found: list[TxnBody]) -> list[str]:
+    """Why the transactions found are not exactly those of a slot."""
+    if not found:
+        return [f"of slot {number} no transaction log file is left"]
+    found.sort(key=lambda body: body.ordinal)
+    if [body.ordinal for body in found] != list(range(found[0].of)):
+        return [f"slot {number} held {found[0].of} transactions, of {len(found)} a log file is left"]
+    return []
+
+
+def _slot(store: Store, clock: Clock, found: list[TxnBody], reasons: list[str]) -> Slot:
+    first = found[0]
+    transactions = tuple(_transaction(store, body, reasons) for body in found)
+    return Slot(clock.uuid(), first.time, 0, first.boundary, transactions)
+
+
+def _transaction(store: Store, body: TxnBody, reasons: list[str]) -> Txn:
+    keys = [revision_key(change.home, change.revision, change.operation, body.id) for change in body.changes]
+    changes: list[Change] = []
+    for change, (key, data) in zip(body.changes, _read(store, keys), strict=True):
+        if data is None or not _belongs(key, data, change, body.id):
+            reasons.append(f"{key} is missing or damaged")
+        changes.append(
+            Change(
+                change.kind,
+                change.operation,
+                _key(change),
+                change.home,
+                change.revision,
+                change.path,
+                data or b"",
+                change.link,
+            )
+        )
+    mappings = tuple(
+        Mapped(m.home.rsplit("/", 1)[-1], m.home, m.digest, m.number, m.operation, m.object_id) for m in body.mappings
+    )
+    return Txn(body.id, body.start, body.message, body.author, tuple(changes), mappings)
+
+
+def _belongs(key: str, data: bytes, change: TxnChange, txn: str) -> bool:
+    decoder = decode_delta if change.kind == "delta" else decode_body
+    try:
+        body = decoder(key, data)
+    except CorruptFileError:
+        return False
+    return (body.kind, body.operation, body.revision, body.txn) == (
+        change.kind,
+        change.operation,
+        change.revision,
+        txn,
+    )
+
+
+def _key(change: TxnChange) -> str:
+    steps = change.home.split("/")
+    return steps[-1] if change.kind in NAMED else "/".join(steps[-DEPTH[change.kind] :])
+
+
+def _write(store: Store, number: int, slot: Slot, lost: Sequence[int]) -> str:
+    key = slot_key(number)
+    try:
+        store.put(key, seal(SLOT, encode(slot)), PutMode.CREATE)
+    except KeyExistsError:
+        pass  # another opener was faster; what it wrote says the same
+    except LanceNamespaceError as error:
+        raise _refused(lost, [f"the root cannot be written: {error}"]) from None
+    return key
+
+
+def _refused(lost: Sequence[int], reasons: Sequence[str]) -> InvalidTableStateError:
+    named = ", ".join(str(number) for number in lost[:SHOWN]) + (", ..." if len(lost) > SHOWN else "")
+    why = "; ".join(reasons[:SHOWN]) + ("; ..." if len(reasons) > SHOWN else "")
+    return InvalidTableStateError(
+        f"The catalog's log has lost {len(lost)} of its slots ({named}), which hold commits, and they cannot be "
+        f"written anew: {why}. Bring these files back from a copy, then run `headwater repair`. Nothing was changed."
+    )
+
+
+def strays(store: Store, keys: Sequence[str]) -> Iterator[tuple[str, int]]:
+    """Of the given log files, which no slot of the log accounts for: each with the slot it says it is of."""
+    for key, data in _read(store, keys):
+        try:
+            body = decode_txn(key, data or b"")
+        except CorruptFileError:
+            continue
+        if txn_key(body.start, body.id) == key:
+            yield key, body.slot

@@ -1,0 +1,103 @@
+"""Roles: named sets of permissions. Five are built in; a catalog may define more, one object each, while it is served.
+
+Where a role is asked for, permissions may stand as well: `reader`, `describe,write`, `analyst,drop`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from functools import reduce
+from operator import or_
+
+import msgspec
+
+from headwater.errors import CorruptFileError, InvalidInputError, TransactionNotFoundError
+from headwater.rest.routes import NOTHING, Permission
+from headwater.store import KeyNotFoundError, PutMode, Store
+
+FOLDER = ".headwater/roles"
+PERMISSIONS = {str(permission.name).lower(): permission for permission in Permission}
+ROLES: dict[str, Permission] = {
+    "viewer": Permission.DESCRIBE,
+    "reader": Permission.DESCRIBE | Permission.SELECT,
+    "editor": Permission.DESCRIBE | Permission.SELECT | Permission.WRITE,
+    "writer": Permission.DESCRIBE | Permission.SELECT | Permission.WRITE | Permission.DROP,
+    "admin": ~NOTHING,
+}
+_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}", re.ASCII)
+
+
+def parse_role(text: str, defined: Mapping[str, Permission]) -> Permission:
+    """What a role, or several and permissions joined by commas, may do; InvalidInput (13) for an unknown word."""
+    words = [word.strip().lower() for word in text.split(",")]
+    known = {**PERMISSIONS, **defined, **ROLES}
+    unknown = [word for word in words if word not in known]
+    if unknown:
+        roles = ", ".join([*ROLES, *(name for name in sorted(defined) if name not in ROLES)])
+        raise InvalidInputError(
+            f"{unknown[0][:80]!r} is not a role: use {roles}, or permissions: {', '.join(PERMISSIONS)}."
+        )
+    return union(known[word] for word in words)
+
+
+def union(permissions: Iterable[Permission]) -> Permission:
+    return reduce(or_, permissions, NOTHING)
+
+
+def names_of(permissions: Permission) -> list[str]:
+    return [name for name, permission in PERMISSIONS.items() if permission in permissions]
+
+
+def role_of(permissions: Permission) -> str:
+    """The built-in role that is exactly this, or the permissions joined by commas."""
+    return next((name for name, role in ROLES.items() if role == permissions), ",".join(names_of(permissions)))
+
+
+class _Record(msgspec.Struct):
+    name: str
+    permissions: list[str]
+
+
+def defined_roles(store: Store) -> dict[str, Permission]:
+    """The roles that a catalog defines itself."""
+    found = {}
+    for entry in store.list(FOLDER):
+        if entry.key.endswith(".json"):
+            record = _read(store, entry.key)
+            if record is not None and record.name not in ROLES:
+                known = (PERMISSIONS.get(name, NOTHING) for name in record.permissions)
+                found[record.name] = union(known)
+    return found
+
+
+def define_role(store: Store, name: str, permissions: str) -> Permission:
+    """Define a role, or define it anew: whoever has it may do this from then on, at running servers too."""
+    if name in ROLES or name in PERMISSIONS or not _NAME.fullmatch(name):
+        raise InvalidInputError(
+            f"{name[:80]!r} cannot name a role: use lower-case letters, digits, '-' and '_', and no built-in name."
+        )
+    chosen = parse_role(permissions, {})
+    record = {"name": name, "permissions": names_of(chosen)}
+    store.put(role_path(name), msgspec.json.encode(record), PutMode.OVERWRITE)
+    return chosen
+
+
+def remove_role(store: Store, name: str) -> None:
+    """Remove a role that the catalog defines; whoever has it may do nothing by it any more."""
+    if name not in defined_roles(store):
+        raise TransactionNotFoundError(f"There is no role {name[:80]!r} to remove: `headwater role list` shows them.")
+    store.delete(role_path(name))
+
+
+def role_path(name: str) -> str:
+    return f"{FOLDER}/{name}.json"
+
+
+def _read(store: Store, key: str) -> _Record | None:
+    try:
+        return msgspec.json.decode(store.get(key), type=_Record)
+    except KeyNotFoundError:
+        return None
+    except msgspec.MsgspecError as error:
+        raise CorruptFileError(key, str(error)) from None

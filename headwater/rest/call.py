@@ -1,0 +1,118 @@
+"""One request, from its first header to its answer: the one description that every part of the server reads.
+
+A `Call` is made when the headers are there. The route, the caller, the body and the request model are filled in as
+they become known, in that order, by the parts that find them out.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+from headwater.errors import UnauthenticatedError
+from headwater.names import DELIMITER, ROOT, ObjectId
+from headwater.rest.body import Spool
+from headwater.rest.pressure import Holding
+from headwater.rest.routes import NO_ROUTE, Route
+
+if TYPE_CHECKING:
+    from headwater.rest.auth.access import Caller
+
+_REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
+KEY = "headwater.call"
+"""Where the call stands in an ASGI scope."""
+WHOLE = frozenset({"host", "origin", "sec-fetch-site", "x-forwarded-for"})
+
+
+@dataclass(slots=True)
+class Call:
+    """What is asked (route, id, delimiter, request), by whom (caller, address), and how it came."""
+
+    route: Route = NO_ROUTE
+    id: ObjectId = ROOT
+    delimiter: str = DELIMITER
+    request: Any = None
+    caller: Caller | None = None
+    verb: str = "POST"
+    path: str = ""
+    query: str = ""
+    headers: Mapping[str, str] = field(default_factory=dict)
+    body: bytes | Spool = b""
+    holding: Holding | None = None
+    raw_id: str = ""
+    raw_index: str | None = None
+    address: str = ""
+    request_id: str = ""
+    started: float = 0.0
+    status: int = 0
+    code: int | None = None
+
+    @property
+    def operation(self) -> str:
+        return self.route.operation
+
+    @property
+    def asker(self) -> Caller:
+        """The caller; a call that passed no gate has none, and may do nothing."""
+        if self.caller is None:
+            raise UnauthenticatedError("The server did not find out who is asking.")
+        return self.caller
+
+    @property
+    def target(self) -> str:
+        """The path with its query, as they came."""
+        return f"{self.path}?{self.query}"
+
+    @property
+    def payer(self) -> str:
+        """Whose limits the call counts against: its caller, or where it came from when nobody is asked who they are."""
+        known = self.caller
+        return f"address:{self.address}" if known is None or known.name == "owner" else str(known.name)
+
+    @property
+    def has_body(self) -> bool:
+        length = self.headers.get("content-length")
+        return length != "0" and (length is not None or "transfer-encoding" in self.headers)
+
+    @property
+    def body_bytes(self) -> bytes:
+        return self.body.bytes if isinstance(self.body, Spool) else self.body
+
+    def drop_body(self) -> None:
+        """The body is no longer needed: its file goes, and its bytes no longer count."""
+        if isinstance(self.body, Spool):
+            self.body.close()
+        if self.holding is not None:
+            self.holding.give_back()
+
+
+def call_of(scope: Mapping[str, Any], address: str, fallback_id: str) -> Call:
+    """The call of an ASGI scope."""
+    headers = {key.decode("latin-1"): value.decode("latin-1") for key, value in scope["headers"]}
+    if len(headers) != len(scope["headers"]):
+        headers.update(_repeated(scope["headers"]))
+    raw = scope.get("raw_path") or quote(scope["path"]).encode()
+    given = headers.get("x-request-id", "")
+    return Call(
+        verb=scope["method"],
+        path=raw.partition(b"?")[0].decode("utf-8", "surrogateescape"),
+        query=scope["query_string"].decode("utf-8", "surrogateescape"),
+        headers=headers,
+        address=address,
+        request_id=given if _REQUEST_ID.fullmatch(given) else fallback_id,
+        started=time.perf_counter(),
+    )
+
+
+def _repeated(headers: Iterable[tuple[bytes, bytes]]) -> dict[str, str]:
+    """Headers that must not be taken apart: sent twice, both count, so that no part sees only the one it likes."""
+    found: dict[str, str] = {}
+    for key, value in headers:
+        name = key.decode("latin-1")
+        if name in WHOLE:
+            found[name] = f"{found[name]}, {value.decode('latin-1')}" if name in found else value.decode("latin-1")
+    return found

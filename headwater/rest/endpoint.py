@@ -1,0 +1,110 @@
+"""The end of the way: a call that was admitted is authorized, its body read, its answer made and sent."""
+
+from __future__ import annotations
+
+import asyncio
+from concurrent.futures import Executor
+from functools import partial
+from typing import Any
+
+from starlette.types import Receive, Scope, Send
+
+from headwater.errors import CommitStateUnknownError, LanceNamespaceError, ServiceUnavailableError
+from headwater.rest.body import DisconnectedError, read_body
+from headwater.rest.call import KEY, Call
+from headwater.rest.dispatch import Dispatcher
+from headwater.rest.lookups import Lookups
+from headwater.rest.pressure import Holding, Quota
+from headwater.rest.reply import Reply
+from headwater.rest.routes import Answer, Body
+from headwater.rest.sending import send_reply, unless_gone, until_gone
+from headwater.rest.settings import Limits
+
+DATA = frozenset({"CountTableRows", "AnalyzeTableQueryPlan", "UpdateTable", "DeleteFromTable", "CreateTableIndex"})
+
+
+class Endpoint:
+    """Answers calls. Blocking work happens in threads: a pool for names, one for data, so that neither starves."""
+
+    def __init__(
+        self, dispatcher: Dispatcher, lookups: Lookups, limits: Limits, catalog_pool: Executor, data_pool: Executor
+    ) -> None:
+        self._dispatcher = dispatcher
+        self._lookups = lookups
+        self._limits = limits
+        self._catalog_pool = catalog_pool
+        self._data_pool = data_pool
+        self._quota = Quota(limits.spooled, limits.spooled_per_caller)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        call: Call = scope[KEY]
+        self._dispatcher.authorize(call)
+        if call.has_body:
+            await self._take_body(call, receive)
+        self._dispatcher.understand(call)
+        reply = self._from_memory(call)
+        if reply is None:
+            reply = await self._work(call, receive)
+        await send_reply(call, reply, receive, send, self._in_data_pool)
+
+    async def _take_body(self, call: Call, receive: Receive) -> None:
+        limits = self._limits
+        limit = limits.arrow_body if call.route.body is Body.ARROW else limits.json_body
+        call.holding = Holding(self._quota, call.payer)
+        call.body = await read_body(receive, call.headers, limit, limits, call.holding, self._in_data_pool)
+
+    def _from_memory(self, call: Call) -> Reply | None:
+        """The answer to a look-up of names that is in memory right now; a thread would only be a detour.
+
+        An answer is kept for as long as the state that it was made from is the current one.
+        """
+        state = self._lookups.state(call)
+        if state is None:
+            return None
+        kept = self._lookups.find(call, state)
+        if kept is None:
+            kept = self._dispatcher.answer(call)
+            self._lookups.keep(call, state, kept)
+        return kept
+
+    async def _work(self, call: Call, receive: Receive) -> Reply:
+        route = call.route
+        data = route.body is Body.ARROW or route.answer is Answer.ARROW or route.operation in DATA
+        pool = self._data_pool if data else self._catalog_pool
+        work = asyncio.get_running_loop().run_in_executor(pool, self._dispatcher.answer, call)
+        try:
+            async with asyncio.timeout(self._limits.request_seconds):
+                return await (self._watched(work, receive) if data and not route.changes else work)
+        except TimeoutError:
+            raise _overdue(route.changes, self._limits.request_seconds) from None
+
+    async def _watched(self, work: asyncio.Future[Reply], receive: Receive) -> Reply:
+        """Reading is given up when nobody waits for it any more: not begun, or ended at the first chunk."""
+        gone = asyncio.ensure_future(until_gone(receive))
+        try:
+            return await unless_gone(work, gone)  # type: ignore[no-any-return]
+        except (DisconnectedError, asyncio.CancelledError):
+            work.cancel()
+            work.add_done_callback(_discard)
+            raise
+        finally:
+            gone.cancel()
+
+    async def _in_data_pool(self, function: Any, *args: Any) -> Any:
+        return await asyncio.get_running_loop().run_in_executor(self._data_pool, partial(function, *args))
+
+
+def _discard(work: asyncio.Future[Reply]) -> None:
+    """An answer that nobody waits for: its stream ends before it is read."""
+    if not work.cancelled() and work.exception() is None:
+        stream = work.result().stream
+        if stream is not None:
+            stream.close()
+
+
+def _overdue(changes: bool, seconds: float) -> LanceNamespaceError:
+    if changes:
+        return CommitStateUnknownError(
+            f"The change was not finished within {seconds:g} seconds and may still be made: look before repeating it."
+        )
+    return ServiceUnavailableError(f"The answer was not ready within {seconds:g} seconds: ask for less, or try later.")

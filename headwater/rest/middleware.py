@@ -1,0 +1,229 @@
+"""What every request passes on its way to the catalog, outermost first. Each is a plain ASGI application.
+
+    Recorded (log, metrics, errors) -> OwnSite -> Paths -> Routed -> Admitted (gate, rates) -> Limited -> endpoint
+
+The call itself stands in the scope, under `call.KEY`. An error is raised, and `Recorded` makes it an answer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+import time
+from collections.abc import Mapping
+from concurrent.futures import Executor
+
+import msgspec
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from headwater.clock import Clock
+from headwater.errors import InvalidInputError, LanceNamespaceError, ThrottlingError, UnauthenticatedError
+from headwater.rest.auth.audit import Audit
+from headwater.rest.auth.gate import Gate
+from headwater.rest.body import DisconnectedError
+from headwater.rest.call import KEY, Call, call_of
+from headwater.rest.metrics import Metrics
+from headwater.rest.origin import address_of, check_site, networks
+from headwater.rest.pressure import Buckets, Running
+from headwater.rest.reply import RouteError, refusal
+from headwater.rest.routes import Match, RouteTable
+from headwater.rest.sending import Run, send_reply
+from headwater.rest.settings import Settings
+
+access_log = logging.getLogger("headwater.access")
+log = logging.getLogger("headwater.server")
+GONE = 499
+"""The status in log and metrics of a request whose client did not wait for the answer."""
+MAX_SHOWN = 200
+
+
+class Recorded:
+    """Makes the call of a request; turns errors into answers; counts and logs every request once, when it is over."""
+
+    def __init__(self, app: ASGIApp, settings: Settings, metrics: Metrics, clock: Clock, run: Run) -> None:
+        self._app = app
+        self._logs = settings.access_log
+        self._audit = Audit(settings.audit_log, clock) if settings.audit_log is not None else None
+        self._metrics = metrics
+        self._clock = clock
+        self._run = run
+        self._proxies = networks(settings.proxies)
+        self._boot = clock.hex(12)
+        self._numbers = itertools.count(1)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        call = scope[KEY] = call_of(scope, "", f"{self._boot}-{next(self._numbers):x}")
+        peer = scope.get("client")
+        call.address = address_of(peer[0] if peer else "", call.headers.get("x-forwarded-for"), self._proxies)
+        try:
+            await self._app(scope, receive, send)
+        except DisconnectedError:
+            call.status = GONE
+        except Exception as error:
+            if call.status:  # the answer has begun: it can only be cut off
+                self._fail(call, error)
+                raise DisconnectedError from None
+            await self._refuse(call, error, receive, send)
+        finally:
+            call.drop_body()
+            self._note(call)
+
+    async def _refuse(self, call: Call, error: Exception, receive: Receive, send: Send) -> None:
+        if not isinstance(error, LanceNamespaceError):
+            self._fail(call, error)
+        await send_reply(call, refusal(error, call.request_id), receive, send, self._run)
+
+    def _fail(self, call: Call, error: Exception) -> None:
+        line = {"request_id": call.request_id, "failure": type(error).__name__, "at": _place(error)}
+        log.error(msgspec.json.encode(line).decode())
+
+    def _note(self, call: Call) -> None:
+        seconds = time.perf_counter() - call.started
+        self._metrics.count(call.operation, call.route.changes, call.status, call.code, seconds)
+        if self._audit is not None:
+            self._audit.note(call)
+        if self._logs:
+            line = {
+                "time_ms": self._clock.now_ms(),
+                "request_id": call.request_id,
+                "operation": call.operation,
+                "method": call.verb,
+                "path": call.path[:512],
+                "status": call.status,
+                "code": call.code,
+                "ms": round(seconds * 1000, 3),
+                "caller": call.caller.name if call.caller is not None else None,
+                "address": call.address,
+            }
+            access_log.info(msgspec.json.encode(line).decode())
+
+
+class OwnSite:
+    """Refuses what a page of another web site sends, and what comes under a name that is not served."""
+
+    def __init__(self, app: ASGIApp, settings: Settings, gate: Gate) -> None:
+        self._app = app
+        self._gate = gate
+        self._names = frozenset(name.lower() for name in settings.host_names)
+        self._any_address = settings.any_address
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        call: Call = scope[KEY]
+        check_site(call.headers, self._names, not self._gate.is_known_closed(), self._any_address)
+        await self._app(scope, receive, send)
+
+
+class StatusNoted:
+    """Notes the status of an answer that another application sends, a page's, for the log."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async def noting(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                scope[KEY].status = message["status"]
+            await send(message)
+
+        await self._app(scope, receive, noting)
+
+
+class Paths:
+    """A few fixed paths beside everything else, answered by applications of their own, to GET only."""
+
+    def __init__(self, pages: Mapping[str, ASGIApp], app: ASGIApp) -> None:
+        self._pages = pages
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        call: Call = scope[KEY]
+        page = self._pages.get(call.path)
+        if page is None:
+            await self._app(scope, receive, send)
+        elif call.verb != "GET":
+            raise no_route(call, ("GET",))
+        else:
+            await page(scope, receive, send)
+
+
+class Routed:
+    """Finds the row of the table of routes."""
+
+    def __init__(self, app: ASGIApp, routes: RouteTable) -> None:
+        self._app = app
+        self._routes = routes
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        call: Call = scope[KEY]
+        found = self._routes.find(call.path, call.verb)
+        if not isinstance(found, Match):
+            if not found and self._routes.lost_its_id(call.path):
+                raise InvalidInputError("The id in the route is missing: '.' and '..' are not names.")
+            raise no_route(call, found)
+        call.route, call.raw_id, call.raw_index = found.route, found.id, found.index_name
+        await self._app(scope, receive, send)
+
+
+class Admitted:
+    """Finds out who is asking, and whether they may ask again already. Guesses at keys are counted by address."""
+
+    def __init__(self, app: ASGIApp, settings: Settings, gate: Gate, clock: Clock, pool: Executor) -> None:
+        self._app = app
+        self._gate = gate
+        self._pool = pool
+        limits = settings.limits
+        self._rate = Buckets(limits.requests_per_second, limits.burst, clock)
+        self._guesses = Buckets(limits.bad_keys_per_second, limits.bad_keys_burst, clock)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        call: Call = scope[KEY]
+        call.caller = self._gate.remembered(call.headers)
+        if call.caller is None:
+            await self._identify(call)
+        self._rate.take(call.payer)
+        await self._app(scope, receive, send)
+
+    async def _identify(self, call: Call) -> None:
+        if self._guesses.is_empty(call.address) and not self._gate.was_good(call.headers):
+            raise ThrottlingError("Too many keys or tokens that are not valid came from this address. Wait a little.")
+        try:
+            loop = asyncio.get_running_loop()
+            call.caller = await loop.run_in_executor(self._pool, self._gate.caller, call.headers)
+        except UnauthenticatedError:
+            self._guesses.take(call.address)
+            raise
+
+
+class Limited:
+    """Bounds how many requests run at a time, in all and for each caller."""
+
+    def __init__(self, app: ASGIApp, settings: Settings) -> None:
+        self._app = app
+        self._running = Running(settings.limits.waiting, settings.limits.running_per_caller)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        payer = scope[KEY].payer
+        self._running.enter(payer)
+        try:
+            await self._app(scope, receive, send)
+        finally:
+            self._running.leave(payer)
+
+
+def no_route(call: Call, allow: tuple[str, ...]) -> RouteError:
+    path = call.path[:MAX_SHOWN]
+    if allow:
+        return RouteError(f"{call.verb[:20]} is not a method of {path}: use {' or '.join(allow)}.", 405, allow)
+    return RouteError(f"There is no {path} on this server: GET /openapi.json lists what there is.", 404)
+
+
+def _place(error: BaseException) -> str:
+    """Where it failed, for the log: the last place of ours, and no stack."""
+    place, traceback = "", error.__traceback__
+    while traceback is not None:
+        code = traceback.tb_frame.f_code
+        if "headwater" in code.co_filename:
+            place = f"{code.co_filename.rpartition('headwater/')[2]}:{traceback.tb_lineno}"
+        traceback = traceback.tb_next
+    return place

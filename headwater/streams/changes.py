@@ -1,0 +1,195 @@
+"""The change feed: what each position changed, net, as whole rows.
+
+Only keys that events touch are looked at: their rows as they were at the first position, then one fold for each
+transaction. An undo is seen as what it is, a difference between two states.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from headwater.errors import InvalidInputError
+from headwater.metastore import Delta, Snapshot
+from headwater.streams.definition import Definition
+from headwater.streams.files import Logged, narrowed, read_log
+from headwater.streams.fold import Rules, State, apply, fold
+from headwater.streams.grouping import Codes, KeyIndex
+from headwater.streams.hashing import hash_rows
+from headwater.streams.opening import Stream
+from headwater.streams.reading import same_rows, state_of_keys, whole_state
+from headwater.streams.serving import Lake
+from headwater.streams.views import view_at
+
+INSERT, DELETE, BEFORE, AFTER = "insert", "delete", "update_preimage", "update_postimage"
+
+
+@dataclass(frozen=True)
+class Difference:
+    """Two states compared: rows that came, rows that went, and pairs of those that changed."""
+
+    inserted: pa.Table
+    deleted: pa.Table
+    before: pa.Table
+    after: pa.Table
+
+
+def changes(lake: Lake, snapshot: Snapshot, stream: Stream, after: int, until: int | None) -> pa.Table:
+    """The changes after a position, up to and including another."""
+    last = snapshot.last_position(stream.path, version=stream.version)
+    end = last if until is None else until
+    if not 0 <= after <= end <= last:
+        raise InvalidInputError(f"{stream.name} has changes after 0 up to {last}, not after {after} up to {until}.")
+    start = view_at(snapshot, stream, after)
+    view_at(snapshot, stream, end)
+    deltas = [d for d in snapshot.deltas(stream.path, after, version=stream.version) if d.position <= end]
+    parts = [_empty(stream.definition)]
+    if deltas:
+        walk = _keyed(lake, snapshot, stream, start, deltas)
+        if not stream.definition.keys:
+            walk = _keyless(lake, snapshot, stream, start, deltas)
+        parts.extend(_shown(stream.definition, difference, delta) for difference, delta in walk)
+    return pa.concat_tables(parts)
+
+
+def _groups(deltas: Sequence[Delta]) -> Iterator[list[Delta]]:
+    """The deltas of each transaction."""
+    group: list[Delta] = []
+    for delta in deltas:
+        if group and group[-1].txn != delta.txn:
+            yield group
+            group = []
+        group.append(delta)
+    yield group
+
+
+def _keyed(
+    lake: Lake, snapshot: Snapshot, stream: Stream, start: Any, deltas: Sequence[Delta]
+) -> Iterator[tuple[Difference, Delta]]:
+    rules = narrowed(stream.definition, None)
+    log = read_log(stream.definition, lake.store, [*_voided(snapshot, stream, deltas), *deltas])
+    if not len(log.events):
+        return
+    keys = log.events.rows.select(list(rules.keys))
+    state = state_of_keys(lake, start, keys)
+    for group in _groups(deltas):
+        position = group[-1].position
+        if any("voids" in delta.properties for delta in group):
+            after = state_of_keys(lake, view_at(snapshot, stream, position), keys)
+        else:
+            after = apply(rules, state, fold(rules, state, _of(log, position)))
+        yield difference(rules, state.rows, after.rows), group[-1]
+        state = after
+
+
+def _keyless(
+    lake: Lake, snapshot: Snapshot, stream: Stream, start: Any, deltas: Sequence[Delta]
+) -> Iterator[tuple[Difference, Delta]]:
+    rules = narrowed(stream.definition, None)
+    log = read_log(stream.definition, lake.store, deltas)
+    nothing = rules.schema.empty_table()
+    watermark = whole_state(lake, start, []).watermark if rules.lateness is not None else None
+    for group in _groups(deltas):
+        position = group[-1].position
+        if any("voids" in delta.properties for delta in group):
+            before = whole_state(lake, view_at(snapshot, stream, _previous(position, group)))
+            after = whole_state(lake, view_at(snapshot, stream, position))
+            watermark = after.watermark
+            yield Difference(*_multiset(before.rows, after.rows), nothing, nothing), group[-1]
+            continue
+        folded = fold(rules, State(nothing, rules.marks.empty_table(), watermark), _of(log, position))
+        watermark = folded.watermark
+        yield Difference(folded.rows, nothing, nothing, nothing), group[-1]
+
+
+def _previous(position: int, group: Sequence[Delta]) -> int:
+    return min(group[0].position, position) - 1
+
+
+def _voided(snapshot: Snapshot, stream: Stream, deltas: Sequence[Delta]) -> list[Delta]:
+    """Deltas before these that one of them voids: their keys change too."""
+    wanted = {position for delta in deltas for position in delta.properties.get("voids", ())}
+    earlier = {position for position in wanted if position < deltas[0].position}
+    if not earlier:
+        return []
+    found = snapshot.deltas(stream.path, min(earlier) - 1, version=stream.version)
+    return [delta for delta in found if delta.position < deltas[0].position]
+
+
+def _of(log: Logged, position: int) -> Any:
+    return log.events.take(np.flatnonzero(log.positions == position))
+
+
+def difference(rules: Rules, old: pa.Table, new: pa.Table) -> Difference:
+    """Two sets of rows compared by key."""
+    index = KeyIndex([_joined(old, new, name) for name in rules.keys])
+    place = np.full(index.count, -1, np.int64)
+    place[index.codes[: old.num_rows]] = np.arange(old.num_rows)
+    replaces = place[index.codes[old.num_rows :]]
+    known = np.flatnonzero(replaces >= 0)
+    before, after = old.take(replaces[known]), new.take(known)
+    other = np.flatnonzero(~same_rows(before, after))
+    gone = np.ones(old.num_rows, bool)
+    gone[replaces[known]] = False
+    return Difference(
+        new.take(np.flatnonzero(replaces < 0)), old.take(np.flatnonzero(gone)), before.take(other), after.take(other)
+    )
+
+
+def _joined(old: pa.Table, new: pa.Table, name: str) -> Any:
+    chunks = [*old.column(name).chunks, *new.column(name).chunks]
+    return pa.chunked_array(chunks, type=old.schema.field(name).type)
+
+
+def _multiset(old: pa.Table, new: pa.Table) -> tuple[pa.Table, pa.Table]:
+    """Rows of the new table that the old one has not, and the other way round, counting equal ones."""
+    first, second = hash_rows(old.columns, old.num_rows), hash_rows(new.columns, new.num_rows)
+    return new.take(_surplus(second, first)), old.take(_surplus(first, second))
+
+
+def _surplus(some: Any, others: Any) -> Codes:
+    left: dict[int, int] = {}
+    for value in others.tolist():
+        left[value] = left.get(value, 0) + 1
+    found = []
+    for place, value in enumerate(some.tolist()):
+        if left.get(value, 0):
+            left[value] -= 1
+        else:
+            found.append(place)
+    return np.array(found, np.int64)
+
+
+def _schema(definition: Definition) -> pa.Schema:
+    extra: list[Any] = [
+        pa.field("_change_type", pa.string()),
+        pa.field("_position", pa.int64()),
+        pa.field("_commit_time", pa.timestamp("us", "UTC")),
+    ]
+    return pa.schema([*definition.schema, *extra])
+
+
+def _empty(definition: Definition) -> pa.Table:
+    return _schema(definition).empty_table()
+
+
+def _shown(definition: Definition, found: Difference, delta: Delta) -> pa.Table:
+    parts = [_empty(definition)]
+    for rows, kind in (
+        (found.deleted, DELETE),
+        (found.before, BEFORE),
+        (found.after, AFTER),
+        (found.inserted, INSERT),
+    ):
+        size = rows.num_rows
+        marks: list[Any] = [
+            pa.array([kind] * size, pa.string()),
+            pa.array(np.full(size, delta.position)),
+            pa.array(np.full(size, delta.time_ms * 1000), pa.timestamp("us", "UTC")),
+        ]
+        parts.append(pa.Table.from_arrays([*rows.columns, *marks], schema=_schema(definition)))
+    return pa.concat_tables(parts)

@@ -1,0 +1,58 @@
+"""The serving copy follows its table's schema: columns are dropped, renamed, widened and added by staged versions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import lance
+import pyarrow as pa
+
+from headwater.streams.definition import Definition
+from headwater.streams.opening import Stream
+from headwater.streams.serving import Lake, Staging
+from headwater.streams.views import Published
+
+PASSING = "__hw_passing_"
+
+
+def published_columns(definition: Definition) -> tuple[tuple[int, str], ...]:
+    """Field ids and names, as a publish remembers them."""
+    return tuple((column.id, column.name) for column in definition.columns)
+
+
+def evolve_copy(lake: Lake, stream: Stream, staging: Staging, before: Published) -> Any:
+    """The dataset with the present columns. Each step is a staged version on top of the one before."""
+    dataset: Any = lance.dataset(
+        namespace_client=staging, table_id=list(stream.path), storage_options=lake.storage_options or None
+    )
+    definition, known = stream.definition, dict(before.columns)
+    present = {column.id for column in definition.columns}
+    dropped = [name for id, name in before.columns if id not in present]
+    if dropped:
+        dataset.drop_columns(dropped)
+    _rename(dataset, {known[c.id]: c.name for c in definition.columns if known.get(c.id, c.name) != c.name})
+    for column in definition.columns:
+        if column.id in known and dataset.schema.field(column.name).type != column.type:
+            _widen(dataset, column.name, column.type)
+    added = [column.field for column in definition.columns if column.id not in known]
+    if added:
+        dataset.add_columns(pa.schema(added))
+    return dataset
+
+
+def _rename(dataset: Any, names: dict[str, str]) -> None:
+    """By way of other names where one takes a name that another has."""
+    if set(names) & set(names.values()):
+        passing = {old: f"{PASSING}{place}" for place, old in enumerate(names)}
+        dataset.alter_columns(*({"path": old, "name": new} for old, new in passing.items()))
+        names = {passing[old]: new for old, new in names.items()}
+    if names:
+        dataset.alter_columns(*({"path": old, "name": new} for old, new in names.items()))
+
+
+def _widen(dataset: Any, name: str, kind: Any) -> None:
+    """Lance casts no column that has an index: the one on a key is made again by the publish."""
+    for index in dataset.describe_indices():
+        if name in index.field_names:
+            dataset.drop_index(index.name)
+    dataset.alter_columns({"path": name, "data_type": kind})

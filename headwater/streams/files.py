@@ -1,0 +1,211 @@
+"""Files of the change log: events as Parquet, sorted by bucket, key, sequence and arrival; and read back as events.
+
+Columns carry their field ids, so a file is read under any later schema: a renamed column is found, a dropped one is
+left out, an added one is missing, a widened one is cast. A column that every row is missing is not in the file, one
+that some are missing has a column of truth values beside it.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from headwater.errors import CorruptFileError
+from headwater.metastore import DataFile, Delta
+from headwater.store import KeyNotFoundError, Store
+from headwater.streams.definition import Definition, field_id, with_id
+from headwater.streams.fold import Events, Rules, concat
+from headwater.streams.grouping import ranks
+from headwater.streams.hashing import buckets_of, hash_rows
+from headwater.streams.layout import DELETES, KIND, PRESENT, ROW, UPSERTS
+
+Codes = npt.NDArray[np.int64]
+ROW_GROUP = 1 << 17
+BUCKET_ROWS = 1 << 20
+MAX_RANGE_TEXT = 64
+
+
+@dataclass(frozen=True)
+class LogFile:
+    """A file of changes, ready to be put: its bytes, and what the delta that names it says of it."""
+
+    data: bytes
+    rows: int
+    properties: dict[str, Any]
+
+
+def encode_events(definition: Definition, events: Events, numbers: Codes, buckets: int) -> LogFile:
+    """The events as one file. `numbers` are their rows' numbers in the batch."""
+    order, parts = _order(definition, events, buckets)
+    events = events.take(order)
+    columns: list[Any] = []
+    fields: list[Any] = []
+    upserts = ~events.deletes
+    for column in definition.columns:
+        mask = events.present.get(column.name, upserts) & upserts
+        if not mask.any() and column.name not in (*definition.keys, *definition.sequence):
+            continue  # missing everywhere: a delete needs no more than key and sequence
+        columns.append(events.rows.column(column.name))
+        fields.append(with_id(pa.field(column.name, column.type), column.id))
+        if column.name in events.present and (mask | events.deletes).sum() < len(events):
+            columns.append(pa.array(mask))
+            fields.append(pa.field(f"{PRESENT}{column.id}", pa.bool_(), nullable=False))
+    columns += [pa.array(np.where(events.deletes, DELETES, UPSERTS).astype(np.int8)), pa.array(numbers[order])]
+    fields += [pa.field(KIND, pa.int8(), nullable=False), pa.field(ROW, pa.int64(), nullable=False)]
+    table = pa.Table.from_arrays(columns, schema=pa.schema(fields))
+    properties = {
+        "schema": definition.schema_id,
+        "buckets": buckets,
+        "bucket_map": parts,
+        "deletes": int(events.deletes.sum()),
+        "columns": [id for field in fields if (id := field_id(field)) is not None],
+        **_ranges(definition, events),
+    }
+    return LogFile(_parquet(table, [rows for _, rows in parts]), len(events), properties)
+
+
+def bucket_count(rows: int) -> int:
+    """A power of two, about a million rows in each."""
+    count = 1
+    while count * BUCKET_ROWS < rows:
+        count *= 2
+    return count
+
+
+def _order(definition: Definition, events: Events, buckets: int) -> tuple[Codes, list[list[int]]]:
+    """The order of the rows in the file, and how many are in each bucket: [bucket, rows]."""
+    if not definition.keys:
+        return np.arange(len(events)), [[0, len(events)]]
+    keys = [events.rows.column(name) for name in definition.keys]
+    by = ranks([*keys, *(events.rows.column(name) for name in definition.sequence)])
+    if buckets == 1:
+        return np.argsort(by, kind="stable"), [[0, len(events)]]
+    of = buckets_of(hash_rows(keys, len(events)), buckets)
+    found, counts = np.unique(of, return_counts=True)
+    parts = [[int(bucket), int(count)] for bucket, count in zip(found, counts, strict=True)]
+    return np.lexsort((by, of)), parts
+
+
+def _ranges(definition: Definition, events: Events) -> dict[str, Any]:
+    """The lowest and highest first key, where it is a number or a short text."""
+    if not definition.keys or not len(events):
+        return {}
+    column = events.rows.column(definition.keys[0])
+    if not (pa.types.is_integer(column.type) or pa.types.is_string(column.type)):
+        return {}
+    limits: Any = pc.min_max(column)
+    low, high = limits["min"].as_py(), limits["max"].as_py()
+    texts = isinstance(low, str)
+    fits = max(len(low), len(high)) <= MAX_RANGE_TEXT if texts else low >= -(2**63) and high < 2**63
+    return {"key_range": [low, high]} if fits else {}
+
+
+def _parquet(table: pa.Table, parts: Sequence[int]) -> bytes:
+    """Row groups end where a bucket ends."""
+    sink = io.BytesIO()
+    with pq.ParquetWriter(sink, table.schema, compression="zstd", use_dictionary=False) as writer:
+        start = 0
+        for rows in parts:
+            writer.write_table(table.slice(start, rows), row_group_size=ROW_GROUP)
+            start += rows
+    return sink.getvalue()
+
+
+@dataclass(frozen=True)
+class Logged:
+    """Events of the log in order of arrival, and for each the position it can be read at and the delta it is of."""
+
+    events: Events
+    positions: Codes
+    deltas: Codes
+
+
+def read_log(
+    definition: Definition, store: Store, deltas: Sequence[Delta], columns: Sequence[str] | None = None
+) -> Logged:
+    """The events of deltas, under the present schema. `columns`: those wanted beside key and sequence."""
+    rules = narrowed(definition, columns)
+    parts: list[Events] = []
+    places: list[tuple[Codes, Codes, Codes, Codes]] = []
+    for number, (delta, position) in enumerate(zip(deltas, readable_positions(deltas), strict=True)):
+        for file in delta.files:
+            events, rows = read_file(definition, rules, read_bytes(store, file), file.path)
+            size = len(events)
+            call = int(delta.properties.get("call", 0))
+            parts.append(events)
+            places.append((np.full(size, position), np.full(size, call), rows, np.full(size, number)))
+    events = concat(rules, parts)
+    if not places:
+        nothing = np.empty(0, np.int64)
+        return Logged(events, nothing, nothing)
+    positions, calls, rows, numbers = (np.concatenate(column) for column in zip(*places, strict=True))
+    order = np.lexsort((rows, calls, positions))
+    return Logged(events.take(order), positions[order], numbers[order])
+
+
+def readable_positions(deltas: Sequence[Delta]) -> list[int]:
+    """For each delta the last position of its transaction: only there can it be read."""
+    found: list[int] = []
+    last, txn = 0, ""
+    for delta in reversed(deltas):
+        if delta.txn != txn:
+            last, txn = delta.position, delta.txn
+        found.append(last)
+    return found[::-1]
+
+
+def narrowed(definition: Definition, columns: Sequence[str] | None) -> Rules:
+    """The rules over some columns, and those the fold needs. Every column may be NULL there."""
+    needed = {*definition.keys, *definition.sequence, *(definition.schema.names if columns is None else columns)}
+    fields = [pa.field(column.name, column.type) for column in definition.columns if column.name in needed]
+    return Rules(pa.schema(fields), definition.keys, definition.sequence, definition.rules.lateness)
+
+
+def read_bytes(store: Store, file: DataFile) -> Any:
+    """A file where it can be read from: its path on a local store, else its bytes."""
+    folder = store.abilities.path
+    if folder is not None:
+        return f"{folder}/{file.path}"
+    try:
+        return pa.BufferReader(store.get(file.path))
+    except KeyNotFoundError:
+        raise CorruptFileError(file.path, "a file of the change log is missing") from None
+
+
+def read_file(definition: Definition, rules: Rules, source: Any, key: str) -> tuple[Events, Codes]:
+    """One file's events in the order they are in it, and their rows' numbers."""
+    ids = {column.name: column.id for column in definition.columns}
+    try:
+        file = pq.ParquetFile(source)
+        names = {id: field.name for field in file.schema_arrow if (id := field_id(field)) is not None}
+        stored = set(file.schema_arrow.names)
+        wanted = [names[id] for field in rules.schema if (id := ids[field.name]) in names]
+        marks = [mark for field in rules.schema if (mark := f"{PRESENT}{ids[field.name]}") in stored]
+        table = file.read([*wanted, *marks, KIND, ROW], use_threads=file.metadata.num_rows > ROW_GROUP)
+    except FileNotFoundError:
+        raise CorruptFileError(key, "a file of the change log is missing") from None
+    except (OSError, pa.ArrowInvalid) as error:
+        raise CorruptFileError(key, f"it cannot be read as Parquet ({error})") from None
+    columns: list[Any] = []
+    present: dict[str, npt.NDArray[np.bool_]] = {}
+    for field in rules.schema:
+        name = names.get(ids[field.name])
+        if name is None:
+            columns.append(pa.nulls(table.num_rows, field.type))
+            present[field.name] = np.zeros(table.num_rows, bool)
+            continue
+        column: Any = table.column(name)
+        columns.append(column if column.type == field.type else column.cast(field.type))
+        mark = f"{PRESENT}{ids[field.name]}"
+        if mark in stored:
+            present[field.name] = table.column(mark).to_numpy()
+    rows = pa.Table.from_arrays(columns, schema=rules.schema)
+    return Events(rows, table.column(KIND).to_numpy() == DELETES, present), table.column(ROW).to_numpy()

@@ -1,0 +1,251 @@
+"""Landing: a batch becomes deltas of the change log, in one transaction with its quarantine and its source's record.
+
+Landing never needs the state, so writers never conflict: events are put in order when they are read. A transaction
+that is run again after a conflict writes no file twice, unless the table evolved meanwhile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from headwater.errors import InvalidInputError
+from headwater.metastore import DataFile, Metastore, Transaction
+from headwater.metastore.draft import Appended
+from headwater.streams.batches import REFUSE, Batch, shape
+from headwater.streams.definition import Definition, to_properties
+from headwater.streams.files import LogFile, bucket_count, encode_events
+from headwater.streams.fold import Events
+from headwater.streams.given import Given, as_json
+from headwater.streams.grouping import Codes, KeyIndex
+from headwater.streams.hashing import content_digest
+from headwater.streams.layout import LANCE, log_file
+from headwater.streams.ledger import Entry, Ledger
+from headwater.streams.opening import Stream, open_in
+from headwater.streams.quarantine import Quarantined, quarantine
+from headwater.tables.partitions import transformed
+
+UPSERT, APPEND = "upsert", "append"
+
+
+@dataclass(frozen=True)
+class Report:
+    """What a landing call did. `position` is where its rows can be read; of a call without effect, the newest."""
+
+    position: int
+    rows: int = 0
+    quarantined: int = 0
+    duplicate: bool = False
+    added: tuple[str, ...] = ()
+    widened: tuple[str, ...] = ()
+    discarded: int = 0
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Where a batch comes from, and what makes it known again: a token of the caller's, or a file with its digest."""
+
+    source: str | None = None
+    token: str | None = None
+    file: str | None = None
+    digest: str | None = None
+
+    @property
+    def recorded(self) -> bool:
+        return self.token is not None or self.file is not None
+
+
+@dataclass
+class Landed:
+    """What a transaction will have done once it is committed: the deltas have their positions only then."""
+
+    rows: int = 0
+    quarantined: int = 0
+    deltas: list[Appended] = field(default_factory=list)
+    duplicate: Entry | None = None
+    batch: Batch | None = None
+
+
+class Landing:
+    """One batch on its way into a table's log. Call it with a transaction, as often as that must be run."""
+
+    def __init__(
+        self,
+        metastore: Metastore,
+        path: Sequence[str],
+        data: Given,
+        verb: str,
+        contract: str | None = REFUSE,
+        strict: bool = False,
+        origin: Origin | None = None,
+        bad: Sequence[Quarantined] = (),
+    ) -> None:
+        self._store = metastore.store
+        self._clock = metastore.clock
+        self._before = metastore.now()
+        self._path = tuple(path)
+        self._data = data
+        self._verb = verb
+        self._contract = contract
+        self._strict = strict
+        self._origin = origin or Origin()
+        self._bad = bad
+        self._shaped: tuple[Definition, Batch] | None = None
+        self._written: dict[int, list[tuple[tuple[Any, ...] | None, DataFile, LogFile]]] = {}
+
+    def __call__(self, tx: Transaction) -> Landed:
+        stream = open_in(tx, self._path)
+        self._check_verb(stream)
+        batch = self._shape(stream)
+        bad = [*self._bad, *self._quarantined(batch)]
+        ledger = self._ledger(tx, stream)
+        digest = self._origin.digest or (digest_of_batch(batch, bad) if ledger is not None else "")
+        known = self._known(ledger, digest)
+        if known is not None:
+            return Landed(duplicate=known)
+        if bad and self._strict:
+            raise InvalidInputError(
+                f"{len(bad)} rows cannot be taken and strict was asked for, so nothing was taken. The first: "
+                f"{bad[0].reason}, column {bad[0].column!r}, row {bad[0].row[:200]}."
+            )
+        if batch.definition != stream.definition:
+            tx.update_table_version(stream.path, stream.version, to_properties(batch.definition))
+        landed = Landed(len(batch.events), len(bad), self._append(tx, stream, batch), batch=batch)
+        if bad:
+            quarantine(tx, self._store, self._clock, stream, bad)
+        if ledger is not None and (landed.deltas or bad):
+            self._remember(tx, ledger, stream, landed, digest)
+        return landed
+
+    def _check_verb(self, stream: Stream) -> None:
+        keyed = bool(stream.definition.keys)
+        if self._verb == APPEND and keyed:
+            raise InvalidInputError(f"{stream.name} has keys: use upsert or delete, an append has no meaning there.")
+        if self._verb != APPEND and not keyed:
+            raise InvalidInputError(f"{stream.name} has no keys: it is an append-only log, use append.")
+
+    # What was taken before
+
+    def _ledger(self, tx: Transaction, stream: Stream) -> Ledger | None:
+        if not self._origin.recorded:
+            return None
+        return Ledger(tx, stream.path, stream.version, self._origin.source or "")
+
+    def _known(self, ledger: Ledger | None, digest: str) -> Entry | None:
+        if ledger is None:
+            return None
+        if self._origin.token is not None:
+            return ledger.token(self._origin.token, digest)
+        return ledger.file(self._origin.file or "", digest)
+
+    def _remember(self, tx: Transaction, ledger: Ledger, stream: Stream, landed: Landed, digest: str) -> None:
+        after = self._before.last_position(stream.path, version=stream.version)
+        entry = Entry(digest, tx.id, after, landed.rows, landed.quarantined, time=self._clock.now_ms())
+        if self._origin.token is not None:
+            ledger.take_token(self._origin.token, entry)
+        else:
+            ledger.take_file(self._origin.file or "", entry)
+
+    # What it becomes
+
+    def _shape(self, stream: Stream) -> Batch:
+        if self._shaped is None or self._shaped[0] != stream.definition:
+            contract = self._contract if self._contract is not None else stream.definition.contract
+            self._shaped = stream.definition, shape(stream.definition, self._data, contract)
+        return self._shaped[1]
+
+    def _quarantined(self, batch: Batch) -> Iterator[Quarantined]:
+        for bad in batch.bad:
+            row = as_json(self._data.row(bad.index))
+            yield Quarantined(row, bad.reason, bad.column, self._origin.file or self._origin.source)
+
+    def _append(self, tx: Transaction, stream: Stream, batch: Batch) -> list[Appended]:
+        if not len(batch.events):
+            return []
+        key = batch.definition.schema_id
+        if key not in self._written:
+            self._written[key] = list(self._write(stream, batch))
+        call = len(tx.draft.appends)
+        made = []
+        for partition, file, log in self._written[key]:
+            properties = {**log.properties, "call": call, **self._origin_properties()}
+            kind = self._kind(log)
+            made.append(
+                tx.append_delta(stream.path, [file], kind, partition, version=stream.version, properties=properties)
+            )
+        return made
+
+    def _kind(self, log: LogFile) -> str:
+        if self._verb == APPEND:
+            return APPEND
+        return "delete" if log.properties["deletes"] == log.rows else UPSERT
+
+    def _origin_properties(self) -> dict[str, Any]:
+        found = {"source": self._origin.source, "file": self._origin.file, "token": self._origin.token}
+        return {name: text for name, text in found.items() if text is not None}
+
+    def _write(self, stream: Stream, batch: Batch) -> Iterator[tuple[tuple[Any, ...] | None, DataFile, LogFile]]:
+        buckets = bucket_count(self._rows_so_far(stream) + len(batch.events)) if stream.definition.keys else 1
+        for values, indices in partitions_of(batch.definition, batch.events):
+            events = batch.events if indices is None else batch.events.take(indices)
+            numbers = batch.numbers if indices is None else batch.numbers[indices]
+            log = encode_events(batch.definition, events, numbers, buckets)
+            key = log_file(stream.home, self._clock.uuid())
+            self._store.put(key, log.data)
+            yield values, DataFile(key, log.rows, len(log.data)), log
+
+    def _rows_so_far(self, stream: Stream) -> int:
+        """As of the last publish: a guess that only chooses a number of buckets."""
+        last = self._before.last_position(stream.path, format=LANCE, version=stream.version)
+        found = self._before.deltas(stream.path, last - 1, format=LANCE, version=stream.version) if last else []
+        return int(found[-1].properties.get("rows", 0)) if found else 0
+
+
+def digest_of_batch(batch: Batch, bad: Sequence[Quarantined]) -> str:
+    """The logical content of a batch in whatever form it came: rows in order, by field, NULL told from missing."""
+    names: list[str] = []
+    columns: list[Any] = []
+    for column in batch.definition.columns:
+        mask = batch.events.present.get(column.name)
+        if mask is not None and not mask.any():
+            continue
+        names.append(str(column.id))
+        columns.append(batch.events.rows.column(column.name))
+        if mask is not None:
+            names.append(f"{column.id} present")
+            columns.append(pa.array(mask))
+    names += ["deletes", "number"]
+    columns += [pa.array(batch.events.deletes), pa.array(batch.numbers)]
+    rejected = content_digest(["row"], [pa.array([row.row for row in bad], pa.string())], len(bad)) if bad else ""
+    return content_digest(names, columns, len(batch.events)) + rejected
+
+
+def partitions_of(definition: Definition, events: Events) -> list[tuple[tuple[Any, ...] | None, Codes | None]]:
+    """The partitions a batch has events of, and which; None for a table without partitions."""
+    if not definition.partition_by:
+        return [(None, None)]
+    columns = [transformed(_whole(events, each.column), each.transform, each.width) for each in definition.partition_by]
+    filled = [pa.array([_plain(value) for value in column.to_pylist()]) for column in columns]
+    index = KeyIndex([column.cast(pa.string()).fill_null("\0") for column in filled])
+    found: list[tuple[tuple[Any, ...] | None, Codes | None]] = []
+    for group in range(index.count):
+        indices = np.flatnonzero(index.codes == group)
+        values = tuple(column[int(indices[0])].as_py() for column in filled)
+        found.append((values, indices))
+    return found
+
+
+def _whole(events: Events, name: str) -> Any:
+    column = events.rows.column(name)
+    return column.combine_chunks() if column.num_chunks != 1 else column.chunk(0)
+
+
+def _plain(value: Any) -> Any:
+    """A partition value as the metastore keeps it: text, number, truth or nothing."""
+    if isinstance(value, bytes):
+        return value.decode(errors="surrogateescape")
+    return value if value is None or isinstance(value, (int, float, bool, str)) else str(value)

@@ -1,0 +1,59 @@
+"""Every on-disk name of stream tables inside the metastore's own layout (docs/formats/streams.md)."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+
+KIND = "__hw_kind"
+ROW = "__hw_row"
+PRESENT = "__hw_has_"
+UPSERTS, DELETES = 0, 1
+
+LANCE = "lance"
+"""Format and id of the stream of published versions."""
+
+DELTA = "delta"
+"""Format and id of the change log."""
+
+RECORD = "record"
+"""Format of streams without deltas, whose properties are a small record: what a source has given, readers."""
+
+READERS = "readers"
+QUARANTINE = "__quarantine"
+HISTORY = "__history"
+PAGES = 64
+
+
+def log_file(home: str, id: str) -> str:
+    """A file of changes. `home` is the table's directory, `id` a fresh one."""
+    return f"{home}/data/{id}.parquet"
+
+
+def tombstone_file(home: str, id: str) -> str:
+    return f"{home}/data/{id}.tombstones.parquet"
+
+
+def serving_folder(home: str, version: str) -> str:
+    """The Lance dataset of a table version."""
+    return f"{home}/{version}.lance"
+
+
+def source_record(source: str) -> str:
+    """The id of the record of a source: what it has given to this table is counted there."""
+    return f"source-{_digest(source)}"
+
+
+def source_page(source: str, entry: str) -> str:
+    """The id of the page of a source's record where a token or file is looked up."""
+    page = int(hashlib.blake2b(entry.encode(), digest_size=2).hexdigest(), 16) % PAGES
+    return f"{source_record(source)}-{page}"
+
+
+def _digest(text: str) -> str:
+    return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+
+
+def sibling(path: Sequence[str], suffix: str) -> tuple[str, ...]:
+    """The path of a table that follows another: its quarantine, its history."""
+    return (*path[:-1], path[-1] + suffix)

@@ -1,0 +1,126 @@
+"""The record of what a source has given to a table: tokens of batches, files, batches of streaming queries.
+
+One record per (table, source), kept as properties of streams without deltas: a head that counts, and pages that a
+token or a file is hashed to, so that a commit rewrites a few kilobytes however much was taken. It is read and written
+in the transaction that commits the deltas: two writers of one source conflict and serialize, others never meet.
+
+An entry is a list: digest of the content, transaction, the last position before it, rows, quarantined, number, time.
+The position a batch got is found from the transaction, since it is not known before the commit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from headwater.errors import InvalidInputError, TableNotFoundError
+from headwater.metastore import Transaction
+from headwater.streams.layout import RECORD, source_page, source_record
+
+KEPT_TOKENS = 10_000
+KEPT_MS = 30 * 24 * 3600 * 1000
+TOKEN, FILE = "t:", "f:"
+
+
+@dataclass(frozen=True)
+class Entry:
+    """What is remembered of a batch or file that was taken."""
+
+    digest: str
+    txn: str
+    after: int
+    rows: int
+    quarantined: int
+    number: int = 0
+    time: int = 0
+
+    def to_list(self) -> list[Any]:
+        return [self.digest, self.txn, self.after, self.rows, self.quarantined, self.number, self.time]
+
+
+class Ledger:
+    """The record of one source, inside a transaction on a table."""
+
+    def __init__(self, tx: Transaction, path: Sequence[str], version: str, source: str) -> None:
+        self._tx = tx
+        self._path = path
+        self._version = version
+        self.source = source
+
+    def token(self, token: str, digest: str) -> Entry | None:
+        """The entry of a batch that was taken with this token; 13 if it was another batch."""
+        found = self._generations(TOKEN + token)
+        if not found:
+            return None
+        if found[-1].digest != digest:
+            raise InvalidInputError(
+                f"The token {token!r} was used for another batch of the source {self.source!r}: each has its own."
+            )
+        return found[-1]
+
+    def file(self, name: str, digest: str) -> Entry | None:
+        """The entry of a file that was taken with this very content."""
+        return next((entry for entry in self._generations(FILE + name) if entry.digest == digest), None)
+
+    def files(self) -> dict[str, list[Entry]]:
+        """Every file that was taken, and its generations."""
+        found: dict[str, list[Entry]] = {}
+        for stream in self._tx.streams(self._path, self._version):
+            if stream.id.startswith(f"{source_record(self.source)}-"):
+                for name, entries in stream.properties.items():
+                    if name.startswith(FILE):
+                        found[name.removeprefix(FILE)] = [Entry(*entry) for entry in entries]
+        return found
+
+    def take_token(self, token: str, entry: Entry) -> None:
+        self._take(TOKEN + token, entry, replace=True)
+
+    def take_file(self, name: str, entry: Entry) -> None:
+        self._take(FILE + name, entry, replace=False)
+
+    def give_back(self, txns: set[str]) -> None:
+        """Forget what these transactions took."""
+        for stream in self._tx.streams(self._path, self._version):
+            if not stream.id.startswith(f"{source_record(self.source)}-"):
+                continue
+            kept = {
+                name: [entry for entry in found if entry[1] not in txns] for name, found in stream.properties.items()
+            }
+            if kept != stream.properties:
+                self._write(stream.id, {name: found for name, found in kept.items() if found})
+
+    def _generations(self, key: str) -> list[Entry]:
+        return [Entry(*entry) for entry in self._read(source_page(self.source, key)).get(key, [])]
+
+    def _take(self, key: str, entry: Entry, replace: bool) -> None:
+        head = self._read(source_record(self.source))
+        number = int(head.get("count", 0)) + 1
+        self._write(source_record(self.source), {**head, "source": self.source, "count": number})
+        id = source_page(self.source, key)
+        page = self._read(id)
+        made = Entry(entry.digest, entry.txn, entry.after, entry.rows, entry.quarantined, number, entry.time)
+        page[key] = [made.to_list()] if replace else [*page.get(key, []), made.to_list()]
+        self._write(id, _forgotten(page, number, entry.time))
+
+    def _read(self, id: str) -> dict[str, Any]:
+        try:
+            return dict(self._tx.get_stream(self._path, id, version=self._version).properties)
+        except TableNotFoundError:
+            return {}
+
+    def _write(self, id: str, properties: dict[str, Any]) -> None:
+        try:
+            self._tx.get_stream(self._path, id, version=self._version)
+        except TableNotFoundError:
+            self._tx.create_stream(self._path, RECORD, self._version, id)
+        self._tx.update_stream(self._path, id, properties, version=self._version)
+
+
+def _forgotten(page: dict[str, Any], number: int, now: int) -> dict[str, Any]:
+    """The page without tokens that are too many or too old; files are never forgotten."""
+    return {
+        key: entries
+        for key, entries in page.items()
+        if key.startswith(FILE) or (entries[-1][5] > number - KEPT_TOKENS and entries[-1][6] > now - KEPT_MS)
+    }

@@ -1,0 +1,71 @@
+"""A stream table as a transaction or a snapshot finds it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from headwater.errors import InvalidInputError
+from headwater.metastore import Delta, Object, Transaction
+from headwater.names import object_id
+from headwater.streams.definition import Definition, from_properties
+from headwater.streams.layout import DELTA, LANCE, serving_folder
+
+
+@dataclass(frozen=True)
+class Stream:
+    """A table version of a stream table, and where its files are."""
+
+    path: tuple[str, ...]
+    version: str
+    home: str
+    definition: Definition
+
+    @property
+    def name(self) -> str:
+        return ".".join(self.path)
+
+    @property
+    def serving(self) -> str:
+        """The folder of the Lance dataset, as a key."""
+        return serving_folder(self.home, self.version)
+
+
+class Reads(Protocol):
+    """What a snapshot and a transaction are both asked."""
+
+    def versions(self, path: Sequence[str]) -> list[Object]: ...
+
+    def deltas(
+        self, path: Sequence[str], after: int = 0, *, format: str = DELTA, version: str | None = None
+    ) -> list[Delta]: ...
+
+
+def open_stream(snapshot: Reads, path: Sequence[str], version: str | None = None) -> Stream:
+    """The newest version of the table, or the one of this id; 13 for a table that is not a stream table."""
+    found = [each for each in snapshot.versions(path) if version in (None, each.id)]
+    return _opened(path, found[-1:])
+
+
+def open_in(tx: Transaction, path: Sequence[str], version: str | None = None) -> Stream:
+    """The same, and the transaction relies on it: a table that evolves meanwhile is a conflict."""
+    return _opened(path, [tx.get_table_version(path, version)])
+
+
+def _opened(path: Sequence[str], found: Sequence[Object]) -> Stream:
+    definition = from_properties(found[0].properties) if found else None
+    if definition is None:
+        raise InvalidInputError(
+            f"{object_id(path)} is not a stream table: it has no change log. Use the Lance operations on it."
+        )
+    version = found[0]
+    return Stream(tuple(version.path), version.id, version.home.rsplit("/", 1)[0], definition)
+
+
+def is_stream_table(snapshot: Reads, path: Sequence[str]) -> bool:
+    return any(from_properties(each.properties) is not None for each in snapshot.versions(path)[-1:])
+
+
+def published_deltas(snapshot: Reads, stream: Stream) -> list[Delta]:
+    return snapshot.deltas(stream.path, format=LANCE, version=stream.version)

@@ -1,0 +1,301 @@
+"""Publishing: the serving copy becomes equal to the state at a position, in one transaction. It is the compaction.
+
+Only rows that changed are written; a changed row keeps its row id. Landing goes on meanwhile: the deltas that are
+published cannot change, and later ones wait for the next publish. Two publishes of one table conflict, and the second
+looks again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import lance
+import numpy as np
+import pyarrow as pa
+
+from headwater.errors import ConcurrentModificationError
+from headwater.metastore import DataFile, Snapshot, Transaction
+from headwater.streams.evolving import evolve_copy, published_columns
+from headwater.streams.files import Logged, narrowed, read_log
+from headwater.streams.fold import Folded, Rules, State, apply, fold
+from headwater.streams.given import as_json
+from headwater.streams.grouping import Codes, KeyIndex
+from headwater.streams.hashing import digest_of, hash_rows
+from headwater.streams.layout import LANCE
+from headwater.streams.opening import Stream, open_in, open_stream
+from headwater.streams.quarantine import Quarantined, quarantine
+from headwater.streams.reading import rows_of_keys, same_rows, touched_state
+from headwater.streams.serving import (
+    Lake,
+    Staged,
+    Staging,
+    commit,
+    delete_rows,
+    files_of,
+    finalize,
+    open_version,
+    write_rows,
+)
+from headwater.streams.tombstones import add_tombstones, read_tombstones, write_tombstones
+from headwater.streams.views import Published, View, newest_published, view_at
+
+MODULUS = 1 << 128
+
+
+@dataclass(frozen=True)
+class Changes:
+    """What a publish does to the serving copy: rows to write, the row ids they keep (-1: new), rows to take away."""
+
+    rows: pa.Table
+    ids: Codes
+    addresses: Codes
+    digest: int
+    count: int
+
+
+@dataclass(frozen=True)
+class Publication:
+    """A publish that was staged, and what remains to be done once it is committed. `made` is False: nothing was new."""
+
+    published: Published
+    made: bool
+    staged: tuple[Staged, ...] = ()
+
+
+def stage(lake: Lake, tx: Transaction, path: Sequence[str]) -> Publication:
+    """Stage the publish of a table in a transaction. After the commit call `finish`."""
+    snapshot = lake.metastore.now()
+    stream = open_stream(snapshot, path)
+    if open_in(tx, path).definition != stream.definition:
+        raise ConcurrentModificationError(f"{stream.name} evolved while its publish began: look again.")
+    before = newest_published(snapshot, stream)
+    view = view_at(snapshot, stream)
+    if before is not None and (before.position, before.schema_id) == (view.position, stream.definition.schema_id):
+        return Publication(before, False)
+    return _publish(lake, tx, snapshot, stream, view, before)
+
+
+def finish(lake: Lake, path: Sequence[str], publication: Publication) -> None:
+    """Give the committed manifests their final names. A reader would do it otherwise."""
+    if publication.staged:
+        stream = open_stream(lake.metastore.now(), path)
+        for staged in publication.staged:
+            finalize(lake.store, stream, staged.version, staged.key)
+
+
+def _publish(
+    lake: Lake, tx: Transaction, snapshot: Snapshot, stream: Stream, view: View, before: Published | None
+) -> Publication:
+    head = head_of(snapshot, stream)
+    staging = Staging(lake, stream, head[0] if head else 0)
+    dataset = open_version(lake, stream, *head) if head else None
+    if dataset is not None and before is not None and before.schema_id != stream.definition.schema_id:
+        dataset = evolve_copy(lake, stream, staging, before)
+    rules = narrowed(stream.definition, None)
+    refolded = view.start != (before.position if before is not None else 0)
+    log = read_log(stream.definition, lake.store, view.tail)
+    if not rules.keys:
+        changes, folded = _appended(lake, view, rules, log, before)
+        tombstones: tuple[Any, ...] = ()
+    else:
+        changes, folded, tombstones = _merged(lake, view, rules, log, before, head, refolded)
+    counted = log.positions > (before.position if before is not None else 0)
+    made = Published(
+        0,
+        view.position,
+        "",
+        changes.count,
+        changes.digest,
+        stream.definition.schema_id,
+        published_columns(stream.definition),
+        folded.watermark,
+        tombstones,
+        int((folded.late & counted).sum()),
+        int((folded.too_late & counted).sum()),
+    )
+    written = _write(lake, stream, staging, dataset, changes, made)
+    _index(stream, written, changes.count)
+    _quarantine_late(lake, tx, stream, log, folded, counted, view)
+    return _committed(lake, tx, stream, staging, made)
+
+
+def head_of(snapshot: Snapshot, stream: Stream) -> tuple[int, str] | None:
+    """The newest version of the serving copy, whoever made it, and its manifest."""
+    last = snapshot.last_position(stream.path, format=LANCE, version=stream.version)
+    found = snapshot.deltas(stream.path, last - 1, format=LANCE, version=stream.version) if last else []
+    return (found[-1].position, found[-1].files[0].path) if found else None
+
+
+def _appended(lake: Lake, view: View, rules: Rules, log: Logged, before: Published | None) -> tuple[Changes, Folded]:
+    """A table without keys: the rows after the base are added. If rows were voided, it is written anew."""
+    base = view.base
+    state = State(rules.schema.empty_table(), rules.marks.empty_table(), base.watermark if base is not None else None)
+    folded = fold(rules, state, log.events)
+    nothing = np.empty(0, np.int64)
+    digest = (base.digest if base is not None else 0) + _digest(folded.rows)
+    count = (base.rows if base is not None else 0) + folded.rows.num_rows
+    if before is None or view.start == before.position:
+        return Changes(folded.rows, np.full(folded.rows.num_rows, -1), nothing, digest % MODULUS, count), folded
+    addresses = _after_base(lake, view, before)
+    return Changes(folded.rows, np.full(folded.rows.num_rows, -1), addresses, digest % MODULUS, count), folded
+
+
+def _after_base(lake: Lake, view: View, before: Published) -> Codes:
+    """The addresses of rows that a version has and the base of a view has not: their row ids came later."""
+    newer = open_version(lake, view.stream, before.version, before.manifest)
+    found = newer.scanner(columns=[], with_row_id=True, with_row_address=True).to_table()
+    ids = found.column("_rowid").to_numpy().astype(np.int64)
+    addresses: Codes = found.column("_rowaddr").to_numpy().astype(np.int64)
+    if view.base is None:
+        return addresses
+    older = open_version(lake, view.stream, view.base.version, view.base.manifest)
+    known = older.scanner(columns=[], with_row_id=True).to_table().column("_rowid").to_numpy().astype(np.int64)
+    return addresses[~np.isin(ids, known)]
+
+
+def _merged(
+    lake: Lake,
+    view: View,
+    rules: Rules,
+    log: Logged,
+    before: Published | None,
+    head: tuple[int, str] | None,
+    refolded: bool,
+) -> tuple[Changes, Folded, tuple[Any, ...]]:
+    """A table with keys."""
+    current = replace(before, version=head[0], manifest=head[1]) if before is not None and head else before
+    if refolded and current is not None:
+        return _refolded(lake, view, rules, log, current)
+    touched = touched_state(lake, replace(view, base=current), rules, log.events) if len(log.events) else None
+    if touched is None:
+        kept = current or Published(0, 0, "")
+        nothing = np.empty(0, np.int64)
+        folded = fold(rules, State(rules.schema.empty_table(), rules.marks.empty_table(), kept.watermark), log.events)
+        return Changes(rules.schema.empty_table(), nothing, nothing, kept.digest, kept.rows), folded, kept.tombstones
+    folded = fold(rules, touched.state, log.events)
+    old = touched.state.rows
+    replaced = folded.replaces >= 0
+    written = np.ones(folded.rows.num_rows, bool)
+    written[replaced] = ~same_rows(folded.rows.take(np.flatnonzero(replaced)), old.take(folded.replaces[replaced]))
+    rows = folded.rows if written.all() else folded.rows.take(np.flatnonzero(written))
+    replaces = folded.replaces[written]
+    ids = np.where(replaces >= 0, touched.ids[np.maximum(replaces, 0)], -1) if len(touched.ids) else replaces
+    removed = np.concatenate([replaces[replaces >= 0], folded.gone])
+    digest = (current.digest if current is not None else 0) + _digest(rows) - _digest(old.take(removed))
+    count = (current.rows if current is not None else 0) + rows.num_rows - len(removed)
+    addresses = touched.addresses[removed] if len(removed) else np.empty(0, np.int64)
+    files = current.tombstones if current is not None else ()
+    tombstones = add_tombstones(
+        lake.store, lake.metastore.clock, view.stream, files, folded.tombstones, folded.watermark
+    )
+    return Changes(rows, ids, addresses, digest % MODULUS, count), folded, tombstones
+
+
+def _refolded(
+    lake: Lake, view: View, rules: Rules, log: Logged, current: Published
+) -> tuple[Changes, Folded, tuple[Any, ...]]:
+    """After an undo: the keys of all deltas since the base are folded anew, and compared with what is published."""
+    everything = read_log(view.stream.definition, lake.store, [d for d in view.after_base if d.files]).events
+    touched = touched_state(lake, view, rules, everything)
+    folded = fold(rules, touched.state, log.events)
+    state = apply(rules, touched.state, folded)
+    old, old_ids, old_addresses = rows_of_keys(lake, view, current, rules, touched.index, everything.rows)
+    place = np.full(touched.index.count, -1, np.int64)
+    place[touched.index.find([old.column(name) for name in rules.keys])] = np.arange(old.num_rows)
+    replaces = place[touched.index.find([state.rows.column(name) for name in rules.keys])]
+    known = replaces >= 0
+    same = np.zeros(len(replaces), bool)
+    same[known] = same_rows(state.rows.take(np.flatnonzero(known)), old.take(replaces[known]))
+    gone = np.ones(old.num_rows, bool)
+    gone[replaces[same]] = False
+    rows = state.rows.take(np.flatnonzero(~same))
+    ids = np.where(known, old_ids[np.maximum(replaces, 0)] if len(old_ids) else -1, -1)[~same]
+    digest = current.digest + _digest(rows) - _digest(old.take(np.flatnonzero(gone)))
+    count = current.rows + rows.num_rows - int(gone.sum())
+    tombstones = _rewritten(lake, view, current, touched.index, state)
+    return Changes(rows, ids, old_addresses[gone], digest % MODULUS, count), folded, tombstones
+
+
+def _rewritten(lake: Lake, view: View, current: Published, index: KeyIndex, state: State) -> tuple[Any, ...]:
+    """The tombstones of all other keys as they are, and of the keys that were folded anew as they came out."""
+    definition = view.stream.definition
+    held = read_tombstones(lake.store, definition, current.tombstones)
+    others = held.take(np.flatnonzero(index.find([held.column(name) for name in definition.keys]) < 0))
+    return write_tombstones(
+        lake.store, lake.metastore.clock, view.stream, pa.concat_tables([others, state.tombstones]), state.watermark
+    )
+
+
+def _digest(rows: pa.Table) -> int:
+    return digest_of(hash_rows(rows.columns, rows.num_rows))
+
+
+def _write(lake: Lake, stream: Stream, staging: Staging, dataset: Any, changes: Changes, made: Published) -> Any:
+    """Stage the version with the changed rows; the dataset as it is then."""
+    schema = stream.definition.schema
+    properties = {"headwater.position": str(made.position)}
+    rows = pa.Table.from_arrays(changes.rows.columns, schema=schema)
+    if staging.staged and not rows.num_rows and not len(changes.addresses):
+        return dataset  # only the columns changed
+    if dataset is None:
+        fragments = write_rows(lake, stream, None, rows, None)
+        operation = lance.LanceOperation.Overwrite(schema, fragments)
+        lake.store.sync(list(files_of(stream, fragments)))
+        return commit(lake, stream, staging, operation, 0, properties)
+    kept, new = np.flatnonzero(changes.ids >= 0), np.flatnonzero(changes.ids < 0)
+    removed, changed = delete_rows(dataset, changes.addresses)
+    fragments = write_rows(lake, stream, dataset, rows.take(kept), changes.ids[kept])
+    fragments += write_rows(lake, stream, dataset, rows.take(new), None)
+    operation = lance.LanceOperation.Update(
+        removed_fragment_ids=removed, updated_fragments=changed, new_fragments=fragments
+    )
+    lake.store.sync(list(files_of(stream, [*changed, *fragments])))
+    return commit(lake, stream, staging, operation, dataset.version, properties)
+
+
+def _index(stream: Stream, dataset: Any, rows: int) -> None:
+    """The first publish with rows makes a BTREE on each key column."""
+    if not rows:
+        return
+    known = {tuple(index.field_names) for index in dataset.describe_indices()}
+    for name in stream.definition.keys:
+        if (name,) not in known:
+            dataset.create_scalar_index(name, "BTREE")
+
+
+def _quarantine_late(
+    lake: Lake, tx: Transaction, stream: Stream, log: Logged, folded: Folded, counted: Any, view: View
+) -> None:
+    """Events that did not apply, once: by the publish that passes over them."""
+    too_late = folded.too_late & counted
+    late = folded.late & counted if stream.definition.quarantines_late else np.zeros(len(counted), bool)
+    rows: list[Quarantined] = []
+    for mask, reason in ((late, "late"), (too_late, "too_late")):
+        places = np.flatnonzero(mask)
+        found = log.events.rows.take(places).to_pylist()
+        for row, place in zip(found, places.tolist(), strict=True):
+            delta = view.tail[log.deltas[place]]
+            source = delta.properties.get("file") or delta.properties.get("source")
+            rows.append(Quarantined(as_json(row), reason, None, source, int(log.positions[place])))
+    if rows:
+        quarantine(tx, lake.store, lake.metastore.clock, stream, rows)
+
+
+def _committed(lake: Lake, tx: Transaction, stream: Stream, staging: Staging, made: Published) -> Publication:
+    """The staged versions as deltas of the `lance` stream, in the transaction."""
+    lake.store.sync([staged.key for staged in staging.staged])
+    for staged in staging.staged:
+        made = replace(made, version=staged.version, manifest=staged.key)
+        files = [DataFile(staged.key, made.rows, staged.size), *made.tombstones]
+        tx.append_delta(
+            stream.path,
+            files,
+            "append",
+            format=LANCE,
+            version=stream.version,
+            properties={**made.to_properties(), "e_tag": staged.e_tag},
+            position=staged.version,
+        )
+    return Publication(made, True, tuple(staging.staged))

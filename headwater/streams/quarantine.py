@@ -1,0 +1,70 @@
+"""Rows that cannot be taken, kept beside their table in `<name>__quarantine`, a keyless stream table."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from headwater.clock import Clock
+from headwater.metastore import DataFile, Transaction
+from headwater.store import Store
+from headwater.streams.definition import define, to_properties
+from headwater.streams.files import encode_events
+from headwater.streams.fold import Events
+from headwater.streams.layout import DELTA, LANCE, QUARANTINE, log_file, sibling
+from headwater.streams.opening import Stream, open_in
+
+TYPES: dict[str, Any] = {
+    "row": pa.string(),
+    "reason": pa.string(),
+    "column": pa.string(),
+    "source": pa.string(),
+    "time": pa.timestamp("us", "UTC"),
+    "position": pa.int64(),
+}
+SCHEMA = pa.schema(TYPES)
+
+
+@dataclass(frozen=True)
+class Quarantined:
+    """One row that was not taken. `position` is that of its delta, for rows found late by a publish."""
+
+    row: str
+    reason: str
+    column: str | None = None
+    source: str | None = None
+    position: int | None = None
+
+
+def quarantine(tx: Transaction, store: Store, clock: Clock, stream: Stream, rows: Sequence[Quarantined]) -> None:
+    """Put rows into a table's quarantine, which the first of them makes."""
+    path = sibling(stream.path, QUARANTINE)
+    if not tx.exists(path):
+        create(tx, path)
+    kept = open_in(tx, path)
+    now = clock.now_ms() * 1000
+    columns = {
+        "row": [row.row for row in rows],
+        "reason": [row.reason for row in rows],
+        "column": [row.column for row in rows],
+        "source": [row.source for row in rows],
+        "time": [now] * len(rows),
+        "position": [row.position for row in rows],
+    }
+    events = Events(pa.table(columns, schema=SCHEMA), np.zeros(len(rows), bool))
+    log = encode_events(kept.definition, events, np.arange(len(rows)), 1)
+    key = log_file(kept.home, clock.uuid())
+    store.put(key, log.data)
+    file = DataFile(key, log.rows, len(log.data))
+    properties = {**log.properties, "call": len(tx.draft.appends)}
+    tx.append_delta(path, [file], "append", version=kept.version, properties=properties)
+
+
+def create(tx: Transaction, path: Sequence[str]) -> None:
+    tx.create_table(path, formats=(DELTA, LANCE))
+    version = tx.get_table_version(path)
+    tx.update_table_version(path, version.id, to_properties(define(SCHEMA)))

@@ -1,0 +1,186 @@
+"""The fresh read: the published base with the tail of the log folded into it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from headwater.errors import TableColumnNotFoundError
+from headwater.streams.definition import Definition
+from headwater.streams.files import narrowed, read_log
+from headwater.streams.fold import Events, Rules, State, apply, fold
+from headwater.streams.grouping import Codes, KeyIndex
+from headwater.streams.hashing import hash_array
+from headwater.streams.serving import ROW_ADDRESS, ROW_ID, Lake, filtered, find_rows, open_version
+from headwater.streams.tombstones import read_tombstones
+from headwater.streams.views import Published, View
+from headwater.tables.sql import check_sql
+
+Mask = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class Touched:
+    """The keys that events are of, and what a base knows of them."""
+
+    index: KeyIndex
+    state: State
+    ids: Codes
+    addresses: Codes
+
+
+def read(
+    lake: Lake, view: View, columns: Sequence[str] | None = None, filter: str | None = None, limit: int | None = None
+) -> pa.Table:
+    """The rows at a view, in no order."""
+    definition = view.stream.definition
+    wanted = check_columns(definition, columns)
+    text = check_sql("filter", filter)
+    if not view.tail:
+        return _base_only(lake, view, wanted, text, limit)
+    needed = None if text is not None else wanted
+    table = whole_state(lake, view, needed).rows
+    table = output(definition, table if text is None else filtered(table, text), wanted)
+    return table if limit is None else table.slice(0, limit)
+
+
+def count(lake: Lake, view: View) -> int:
+    if not view.tail:
+        return view.base.rows if view.base is not None else 0
+    return int(whole_state(lake, view, []).rows.num_rows)
+
+
+def whole_state(lake: Lake, view: View, columns: Sequence[str] | None = None) -> State:
+    """The state at a view: rows of some columns (key and sequence are always among them), tombstones, watermark."""
+    definition = view.stream.definition
+    rules = narrowed(definition, columns)
+    events = read_log(definition, lake.store, view.tail, columns).events
+    rows = base_rows(lake, view, rules)
+    tombstones = rules.marks.empty_table()
+    if view.base is not None and rules.keys and len(events):
+        index = KeyIndex([events.rows.column(name) for name in rules.keys])
+        tombstones = read_tombstones(lake.store, definition, view.base.tombstones, index)
+    state = State(rows, tombstones, view.base.watermark if view.base is not None else None)
+    return apply(rules, state, fold(rules, state, events))
+
+
+def state_of_keys(lake: Lake, view: View, keys: pa.Table) -> State:
+    """The state at a view of some keys only: whole rows, tombstones, watermark."""
+    definition = view.stream.definition
+    rules = narrowed(definition, None)
+    index = KeyIndex([keys.column(name) for name in rules.keys])
+    state = State(rules.schema.empty_table(), rules.marks.empty_table())
+    if view.base is not None:
+        rows, _, _ = rows_of_keys(lake, view, view.base, rules, index, keys)
+        tombstones = read_tombstones(lake.store, definition, view.base.tombstones, index)
+        state = State(rows, tombstones, view.base.watermark)
+    events = read_log(definition, lake.store, view.tail).events
+    folded = fold(rules, state, events)
+    after = apply(rules, state, folded)
+    wanted = np.flatnonzero(index.find([after.rows.column(name) for name in rules.keys]) >= 0)
+    return State(after.rows.take(wanted), after.tombstones, after.watermark)
+
+
+def touched_state(lake: Lake, view: View, rules: Rules, events: Events) -> Touched:
+    """What the base of a view knows of the keys of events."""
+    index = KeyIndex([events.rows.column(name) for name in rules.keys])
+    nothing = np.empty(0, np.int64)
+    if view.base is None:
+        return Touched(index, State(rules.schema.empty_table(), rules.marks.empty_table()), nothing, nothing)
+    rows, ids, addresses = rows_of_keys(lake, view, view.base, rules, index, events.rows)
+    tombstones = read_tombstones(lake.store, view.stream.definition, view.base.tombstones, index)
+    return Touched(index, State(rows, tombstones, view.base.watermark), ids, addresses)
+
+
+def rows_of_keys(
+    lake: Lake, view: View, base: Published, rules: Rules, index: KeyIndex, rows: pa.Table
+) -> tuple[pa.Table, Codes, Codes]:
+    """The rows of a version that have the keys of an index (`rows` are rows with those keys), ids and addresses."""
+    dataset = open_version(lake, view.stream, base.version, base.manifest)
+    names = base_names(view.stream.definition, base)
+    _, first = np.unique(index.codes, return_index=True)
+    wanted = rows.select(list(rules.keys)).take(first)
+    wanted = wanted.rename_columns([names[name] for name in rules.keys])
+    there = [names[field.name] for field in rules.schema if field.name in names]
+    found = find_rows(dataset, [names[name] for name in rules.keys], index, wanted, there)
+    ids = found.column(ROW_ID).to_numpy().astype(np.int64)
+    addresses = found.column(ROW_ADDRESS).to_numpy().astype(np.int64)
+    return _in_schema(found, rules, names), ids, addresses
+
+
+def base_rows(lake: Lake, view: View, rules: Rules) -> pa.Table:
+    """All rows of the base, under the present schema."""
+    if view.base is None:
+        return rules.schema.empty_table()
+    names = base_names(view.stream.definition, view.base)
+    dataset = open_version(lake, view.stream, view.base.version, view.base.manifest)
+    there = [names[field.name] for field in rules.schema if field.name in names]
+    if not there:
+        return _in_schema(pa.table({"": pa.nulls(dataset.count_rows())}), rules, names)
+    return _in_schema(dataset.to_table(columns=there), rules, names)
+
+
+def base_names(definition: Definition, base: Published) -> dict[str, str]:
+    """For each present column, how the published version calls it; a column added since is not there."""
+    known = dict(base.columns)
+    return {column.name: known[column.id] for column in definition.columns if column.id in known}
+
+
+def _in_schema(table: pa.Table, rules: Rules, names: dict[str, str]) -> pa.Table:
+    columns: list[Any] = []
+    for field in rules.schema:
+        if field.name not in names:
+            columns.append(pa.nulls(table.num_rows, field.type))
+            continue
+        column: Any = table.column(names[field.name])
+        columns.append(column if column.type == field.type else column.cast(field.type))
+    return pa.Table.from_arrays(columns, schema=rules.schema)
+
+
+def _base_only(lake: Lake, view: View, wanted: Sequence[str], filter: str | None, limit: int | None) -> pa.Table:
+    definition = view.stream.definition
+    if view.base is None:
+        return output(definition, narrowed(definition, None).schema.empty_table(), wanted)
+    names = base_names(definition, view.base)
+    same = all(names.get(column.name) == column.name for column in definition.columns)
+    if same and wanted:
+        dataset = open_version(lake, view.stream, view.base.version, view.base.manifest)
+        return output(definition, dataset.to_table(columns=list(wanted), filter=filter, limit=limit), wanted)
+    table = base_rows(lake, view, narrowed(definition, None if filter else wanted))
+    table = output(definition, table if filter is None else filtered(table, filter), wanted)
+    return table if limit is None else table.slice(0, limit)
+
+
+def output(definition: Definition, table: pa.Table, wanted: Sequence[str]) -> pa.Table:
+    """The columns asked for, as the schema has them."""
+    fields = [definition.by_name[name].field for name in wanted]
+    columns: list[Any] = []
+    for field in fields:
+        column: Any = table.column(field.name)
+        columns.append(column if column.type == field.type else column.cast(field.type))
+    return pa.Table.from_arrays(columns, schema=pa.schema(fields))
+
+
+def check_columns(definition: Definition, columns: Sequence[str] | None) -> list[str]:
+    for name in columns or ():
+        if name not in definition.by_name:
+            raise TableColumnNotFoundError(f"There is no column {name!r} in the stream table.")
+    return list(definition.schema.names if columns is None else columns)
+
+
+def same_rows(first: pa.Table, second: pa.Table) -> Mask:
+    """Where two tables of one length have the same row; NULL is NULL, and NaN is NaN."""
+    same = np.ones(first.num_rows, bool)
+    for name in first.schema.names:
+        same &= _same(first.column(name), second.column(name))
+    return same
+
+
+def _same(first: Any, second: Any) -> Mask:
+    found: Mask = hash_array(first) == hash_array(second)
+    return found

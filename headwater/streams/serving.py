@@ -1,0 +1,287 @@
+"""The serving copy: a Lance dataset whose versions are deltas of the table's `lance` stream.
+
+Nothing here changes what a catalog shows: manifests are *staged*, several on top of each other if need be, and a
+transaction of the metastore makes them versions. After that each gets its final name, by whoever sees it first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import date, datetime
+from decimal import Decimal
+from typing import Any
+from urllib.parse import urlsplit
+
+import lance
+import numpy as np
+import pyarrow as pa
+from lance.fragment import FragmentMetadata, RowIdSequence, write_fragments
+from lance_namespace import (
+    CreateTableVersionResponse,
+    DescribeTableResponse,
+    LanceNamespace,
+    ListTableVersionsResponse,
+)
+from lance_namespace_urllib3_client.models.table_version import TableVersion
+
+from headwater.errors import CorruptFileError, UnsupportedOperationError
+from headwater.metastore import DataFile, Metastore
+from headwater.store import KeyNotFoundError, Store, claim
+from headwater.streams.grouping import Codes, KeyIndex
+from headwater.streams.opening import Stream
+from headwater.types import aligned
+
+ROW_ID, ROW_ADDRESS = "_rowid", "_rowaddr"
+ROWS_PER_FILE = 1 << 20
+KEYS_PER_PAGE = 8_000
+"""An index is worth its pages as long as there are so many rows for each key that is looked for."""
+TAKEN = 50
+"""Rows are taken by id when there are at least so many others for each."""
+MANIFEST = "{:020d}.manifest"
+SESSION = lance.Session()
+
+
+@dataclass(frozen=True)
+class Lake:
+    """A catalog, and its root as Lance opens it."""
+
+    metastore: Metastore
+    uri: str
+    storage_options: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def store(self) -> Store:
+        return self.metastore.store
+
+
+def lake(metastore: Metastore, uri: str | None = None, storage_options: dict[str, str] | None = None) -> Lake:
+    """The root's address is that of the store, if it is a local one."""
+    found = uri or metastore.store.abilities.path
+    if found is None:
+        raise UnsupportedOperationError("A stream table's serving copy needs the address of the catalog's root.")
+    return Lake(metastore, found, dict(storage_options or {}))
+
+
+# Versions ------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Staged:
+    """A manifest that a transaction may make a version."""
+
+    version: int
+    key: str
+    size: int
+    e_tag: str | None
+
+
+class Staging(LanceNamespace):
+    """The catalog as a commit of Lance sees it while versions are staged: it takes note of each, and says yes."""
+
+    def __init__(self, lake: Lake, stream: Stream, version: int) -> None:
+        self._stream = stream
+        self._version = version
+        self._uri = f"{lake.uri}/{stream.serving}"
+        self.staged: list[Staged] = []
+
+    def namespace_id(self) -> str:
+        return f"staging {self._stream.serving}"
+
+    def describe_table(self, request: Any) -> Any:
+        return DescribeTableResponse(location=self._uri, managed_versioning=True)
+
+    def list_table_versions(self, request: Any) -> Any:
+        if self.staged:
+            newest, key = self.staged[-1].version, self.staged[-1].key
+        else:
+            newest, key = self._version, final_key(self._stream, self._version)
+        path = f"{_object_path(self._uri)}/_versions/{key.rsplit('/', 1)[-1]}"
+        known = [TableVersion(version=newest, manifest_path=path)] if newest else []
+        return ListTableVersionsResponse(versions=known)
+
+    def create_table_version(self, request: Any) -> Any:
+        asked = dict(request)
+        name = str(asked["manifest_path"]).rsplit("/", 1)[-1]
+        key = f"{self._stream.serving}/_versions/{name}"
+        self.staged.append(Staged(int(asked["version"]), key, int(asked["manifest_size"]), asked.get("e_tag")))
+        made = TableVersion(version=asked["version"], manifest_path=asked["manifest_path"])
+        return CreateTableVersionResponse(version=made)
+
+
+def _object_path(uri: str) -> str:
+    """A folder as Lance's object store names it: the path inside the bucket, or below `/`."""
+    return (urlsplit(uri).path if "://" in uri else uri).strip("/")
+
+
+def final_key(stream: Stream, version: int) -> str:
+    return f"{stream.serving}/_versions/{MANIFEST.format(2**64 - 1 - version)}"
+
+
+def finalize(store: Store, stream: Stream, version: int, staged: str) -> None:
+    """Put the manifest of a committed version under its final name. What another put there gives way."""
+    final = final_key(stream, version)
+    if staged == final or claim(store, staged, final, durable=False):
+        return
+    try:
+        data = store.get(staged)
+    except KeyNotFoundError:
+        if store.head(final) is None:
+            raise CorruptFileError(final, f"version {version} is recorded, but has no manifest") from None
+        return
+    if store.get(final) != data:
+        store.put(final, data)
+
+
+def open_version(lake: Lake, stream: Stream, version: int, manifest: str) -> Any:
+    """The dataset at a version of the catalog's."""
+    finalize(lake.store, stream, version, manifest)
+    return lance.dataset(
+        f"{lake.uri}/{stream.serving}",
+        version=version,
+        storage_options=lake.storage_options or None,
+        session=SESSION,
+    )
+
+
+def commit(
+    lake: Lake, stream: Stream, staging: Staging, operation: Any, read_version: int, properties: dict[str, str]
+) -> Any:
+    """Stage the version that follows; the dataset at it."""
+    transaction = lance.Transaction(read_version, operation, transaction_properties=properties)
+    new = {"enable_stable_row_ids": True, "enable_v2_manifest_paths": True} if read_version == 0 else {}
+    return lance.LanceDataset.commit(
+        f"{lake.uri}/{stream.serving}",
+        transaction,
+        namespace_client=staging,
+        table_id=list(stream.path),
+        namespace_client_managed_versioning=True,
+        storage_options=lake.storage_options or None,
+        **new,
+    )
+
+
+# Rows ----------------------------------------------------------------------------------------------------------------
+
+
+def write_rows(lake: Lake, stream: Stream, dataset: Any, rows: pa.Table, ids: Codes | None) -> list[FragmentMetadata]:
+    """Rows as new fragments, which keep the given row ids."""
+    if not rows.num_rows:
+        return []
+    reader = pa.RecordBatchReader.from_batches(rows.schema, (aligned(batch) for batch in rows.to_batches()))
+    fragments: list[FragmentMetadata] = write_fragments(
+        reader,
+        dataset if dataset is not None else f"{lake.uri}/{stream.serving}",
+        schema=rows.schema,
+        mode="append" if dataset is not None else "create",
+        max_rows_per_file=ROWS_PER_FILE,
+        storage_options=lake.storage_options or None,
+        **({} if dataset is not None else {"enable_stable_row_ids": True}),
+    )
+    if ids is not None:
+        start = 0
+        for fragment in fragments:
+            end = start + fragment.physical_rows
+            fragment.row_id_meta = RowIdSequence(ids[start:end].tolist()).to_inline_metadata()
+            start = end
+    return fragments
+
+
+def delete_rows(dataset: Any, addresses: Codes) -> tuple[list[int], list[FragmentMetadata]]:
+    """Deletion vectors for rows: fragments that are empty then, and those that are changed."""
+    removed: list[int] = []
+    changed: list[FragmentMetadata] = []
+    if not len(addresses):
+        return removed, changed
+    sorted_addresses = np.sort(addresses)
+    fragments, starts = np.unique(sorted_addresses >> 32, return_index=True)
+    ends = [*starts[1:], len(sorted_addresses)]
+    for fragment, start, end in zip(fragments.tolist(), starts, ends, strict=True):
+        after = dataset.get_fragment(fragment).delete_rows((sorted_addresses[start:end] & 0xFFFFFFFF).tolist())
+        if after is None:
+            removed.append(fragment)
+        else:
+            changed.append(after)
+    return removed, changed
+
+
+def files_of(stream: Stream, fragments: Sequence[FragmentMetadata]) -> Iterator[str]:
+    """The keys of what Lance wrote for new and changed fragments."""
+    for fragment in fragments:
+        for file in fragment.files:
+            yield f"{stream.serving}/data/{file.path}"
+        if fragment.deletion_file is not None:
+            yield f"{stream.serving}/{fragment.deletion_file.path(fragment.id)}"
+
+
+def find_rows(dataset: Any, keys: Sequence[str], index: KeyIndex, wanted: pa.Table, columns: Sequence[str]) -> pa.Table:
+    """The rows whose keys are in an index: the columns asked for, row id and row address.
+
+    `wanted` has the distinct keys. Few are looked up by the BTREE on the key; else the key columns are read through,
+    and the other columns of few rows are taken by their ids, of many read along.
+    """
+    rows = dataset.count_rows()
+    if wanted.num_rows * KEYS_PER_PAGE < rows and (text := in_list(wanted)) is not None:
+        found = _scan(dataset, columns, text)
+        return found.take(np.flatnonzero(index.find([found.column(name) for name in keys]) >= 0))
+    others = [name for name in columns if name not in keys]
+    if wanted.num_rows * TAKEN < rows and others:
+        found = _matching(dataset, keys, index, list(keys))
+        taken = dataset._take_rows(found.column(ROW_ID).to_pylist(), columns=others) if found.num_rows else None
+        for name in others:
+            column = pa.nulls(0, dataset.schema.field(name).type) if taken is None else taken.column(name)
+            found = found.append_column(name, column)
+        return found.select([*columns, ROW_ID, ROW_ADDRESS])
+    return _matching(dataset, keys, index, columns)
+
+
+def _matching(dataset: Any, keys: Sequence[str], index: KeyIndex, columns: Sequence[str]) -> pa.Table:
+    found = _scan(dataset, columns, None)
+    places = np.flatnonzero(index.find([found.column(name) for name in keys]) >= 0)
+    return found if len(places) == found.num_rows else found.take(places)
+
+
+def _scan(dataset: Any, columns: Sequence[str], filter: str | None) -> pa.Table:
+    scanner = dataset.scanner(columns=list(columns), filter=filter, with_row_id=True, with_row_address=True)
+    table: pa.Table = scanner.to_table()
+    return table.select([*columns, ROW_ID, ROW_ADDRESS])
+
+
+def in_list(wanted: pa.Table) -> str | None:
+    """A filter that the wanted keys pass (and perhaps others); None where a value cannot be written in SQL."""
+    conditions = []
+    for name in wanted.schema.names:
+        texts = [literal(value) for value in wanted.column(name).to_pylist()]
+        if any(text is None for text in texts):
+            return None
+        quoted = name.replace("`", "``")
+        conditions.append(f"`{quoted}` IN ({', '.join(sorted(set(map(str, texts))))})")
+    return " AND ".join(conditions)
+
+
+def literal(value: Any) -> str | None:
+    if isinstance(value, (bool, int)):
+        return str(value).lower()
+    if isinstance(value, str):
+        text = value.replace("'", "''")
+        return f"'{text}'"
+    if isinstance(value, Decimal):
+        return None
+    if isinstance(value, datetime):
+        return f"timestamp '{value.replace(tzinfo=None).isoformat(sep=' ')}'" if value.tzinfo is None else None
+    if isinstance(value, date):
+        return f"date '{value.isoformat()}'"
+    return f"X'{value.hex()}'" if isinstance(value, bytes) else None
+
+
+def filtered(rows: pa.Table, filter: str) -> pa.Table:
+    """Rows in memory that pass a filter of Lance's."""
+    if not rows.num_rows:
+        return rows
+    reader = pa.RecordBatchReader.from_batches(rows.schema, (aligned(batch) for batch in rows.to_batches()))
+    table: pa.Table = lance.write_dataset(reader, "memory://filtered").to_table(filter=filter)
+    return table.cast(rows.schema)
+
+
+def manifest_file(staged: Staged) -> DataFile:
+    return DataFile(staged.key, 0, staged.size)

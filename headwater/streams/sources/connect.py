@@ -1,0 +1,97 @@
+"""Values of Kafka Connect as its JSON converter writes them, by the schema part of a message. Pure.
+
+Decimals are bytes in base64 with a scale, dates are days, times and timestamps numbers whose unit the schema's name
+tells. Without a schema a value is what JSON says it is.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Callable, Mapping
+from datetime import UTC, date, datetime, time, timedelta
+from decimal import Decimal
+from typing import Any
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+UNAVAILABLE = "__debezium_unavailable_value"
+UNAVAILABLE_BYTES = base64.b64encode(UNAVAILABLE.encode()).decode()
+
+
+def is_unavailable(value: Any) -> bool:
+    """The database did not send the value: it did not change, so it is missing and not NULL."""
+    return isinstance(value, str) and value in (UNAVAILABLE, UNAVAILABLE_BYTES)
+
+
+def _decimal(value: Any, parameters: Mapping[str, Any]) -> Decimal:
+    raw = base64.b64decode(value, validate=True)
+    scale = int(parameters.get("scale", 0))
+    return Decimal(int.from_bytes(raw, "big", signed=True)).scaleb(-scale)
+
+
+def _variable_decimal(value: Any, parameters: Mapping[str, Any]) -> Decimal:
+    return _decimal(value["value"], {"scale": value["scale"]})
+
+
+def _days(value: Any, _: Mapping[str, Any]) -> date:
+    return (EPOCH + timedelta(days=int(value))).date()
+
+
+def _moment(per_second: int) -> Callable[[Any, Mapping[str, Any]], Any]:
+    def read(value: Any, _: Mapping[str, Any]) -> Any:
+        seconds, rest = divmod(int(value), per_second)
+        micros, odd = divmod(rest * 10**9 // per_second, 1000)
+        moment = EPOCH + timedelta(seconds=seconds, microseconds=micros)
+        if odd:  # nanoseconds have no place in Python's times: the text keeps them
+            return f"{moment:%Y-%m-%dT%H:%M:%S}.{micros * 1000 + odd:09d}Z"
+        return moment
+
+    return read
+
+
+def _time_of_day(per_second: int) -> Callable[[Any, Mapping[str, Any]], time]:
+    def read(value: Any, _: Mapping[str, Any]) -> time:
+        return (EPOCH + timedelta(microseconds=int(value) * 10**6 // per_second)).time()
+
+    return read
+
+
+READ: dict[str, Callable[[Any, Mapping[str, Any]], Any]] = {
+    "org.apache.kafka.connect.data.Decimal": _decimal,
+    "io.debezium.data.VariableScaleDecimal": _variable_decimal,
+    "org.apache.kafka.connect.data.Date": _days,
+    "io.debezium.time.Date": _days,
+    "org.apache.kafka.connect.data.Timestamp": _moment(10**3),
+    "io.debezium.time.Timestamp": _moment(10**3),
+    "io.debezium.time.MicroTimestamp": _moment(10**6),
+    "io.debezium.time.NanoTimestamp": _moment(10**9),
+    "org.apache.kafka.connect.data.Time": _time_of_day(10**3),
+    "io.debezium.time.Time": _time_of_day(10**3),
+    "io.debezium.time.MicroTime": _time_of_day(10**6),
+    "io.debezium.time.NanoTime": _time_of_day(10**9),
+}
+
+
+def read_value(value: Any, schema: Mapping[str, Any] | None) -> Any:
+    """A value as Python has it. One that is not what its schema says is left as it is, and will not fit its column."""
+    if value is None or schema is None:
+        return value
+    read = READ.get(str(schema.get("name")))
+    try:
+        if read is not None:
+            return read(value, schema.get("parameters") or {})
+        if schema.get("type") == "bytes" and isinstance(value, str):
+            return base64.b64decode(value, validate=True)
+        if schema.get("type") == "array" and isinstance(value, list):
+            return [read_value(item, schema.get("items")) for item in value]
+        if schema.get("type") == "struct" and isinstance(value, Mapping):
+            kinds = fields_of(schema)
+            return {name: read_value(item, kinds.get(name)) for name, item in value.items()}
+    except (ValueError, TypeError, KeyError, OverflowError, binascii.Error, ArithmeticError):
+        return value
+    return value
+
+
+def fields_of(schema: Mapping[str, Any] | None) -> dict[str, Mapping[str, Any]]:
+    """The schemas of a struct's fields, by name."""
+    return {str(field.get("field")): field for field in (schema or {}).get("fields") or ()}

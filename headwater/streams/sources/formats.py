@@ -1,0 +1,60 @@
+"""The formats by name, and what options each has."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from headwater.errors import InvalidInputError
+from headwater.streams.landing import Report
+from headwater.streams.reading import read
+from headwater.streams.serving import Lake
+from headwater.streams.sources.debezium import take_debezium
+from headwater.streams.sources.files import read_rows, read_text
+from headwater.streams.sources.snapshot import take_snapshot
+from headwater.streams.sources.taken import Taken, take_op, take_rows
+from headwater.streams.views import View
+
+FORMATS: dict[str, tuple[str, ...]] = {
+    "rows": (),
+    "op": ("op_column",),
+    "debezium": ("apply_as_truncates",),
+    "snapshot": ("allow_empty",),
+}
+
+
+def check_format(format: str, options: Mapping[str, Any]) -> None:
+    if format not in FORMATS:
+        raise InvalidInputError(f"{format!r} is no format: use one of {', '.join(FORMATS)}.")
+    for name in options:
+        if name not in FORMATS[format]:
+            known = ", ".join(FORMATS[format]) or "none"
+            raise InvalidInputError(f"The format {format!r} has no option {name!r}; it has: {known}.")
+
+
+def take(lake: Lake, view: View, data: Any, format: str, options: Mapping[str, Any], file: str | None = None) -> Taken:
+    """The rows that change data stands for; `file` is where to read it from, if it is a file."""
+    definition = view.stream.definition
+    if format == "debezium":
+        text = data if file is None else read_text(file)
+        return take_debezium(definition, text, state=lambda: read(lake, view).to_pylist(), **options)
+    rows, bad = (data, []) if file is None else read_rows(file, definition)
+    if format == "op":
+        return take_op(rows, bad=bad, **options)
+    if format == "snapshot":
+        taken = take_snapshot(lake, view, rows, **options)
+        return Taken(taken.data, (*bad, *taken.bad), taken.digest)
+    return take_rows(rows, bad)
+
+
+def total(reports: Sequence[Report]) -> Report:
+    """One report of several files."""
+    return Report(
+        max(report.position for report in reports),
+        sum(report.rows for report in reports),
+        sum(report.quarantined for report in reports),
+        all(report.duplicate for report in reports),
+        tuple(dict.fromkeys(name for report in reports for name in report.added)),
+        tuple(dict.fromkeys(name for report in reports for name in report.widened)),
+        sum(report.discarded for report in reports),
+    )

@@ -1,0 +1,74 @@
+"""`snapshot`: the whole table as it is at its source. What differs from the state becomes events."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from headwater.errors import InvalidInputError
+from headwater.streams.batches import Batch, shape
+from headwater.streams.changes import difference
+from headwater.streams.definition import Definition
+from headwater.streams.files import narrowed
+from headwater.streams.fold import empty, fold
+from headwater.streams.given import Given, as_json, given
+from headwater.streams.landing import digest_of_batch
+from headwater.streams.quarantine import Quarantined
+from headwater.streams.reading import whole_state
+from headwater.streams.serving import Lake
+from headwater.streams.sources.taken import Taken
+from headwater.streams.views import View
+
+
+def take_snapshot(lake: Lake, view: View, data: Any, allow_empty: bool = False) -> Taken:
+    """Upserts of rows that are new or different, deletes (with the row's sequence) of those that are not there."""
+    definition = view.stream.definition
+    rows = given(data)
+    if not definition.keys:
+        raise InvalidInputError(f"{view.stream.name} has no keys: rows of a snapshot cannot be told apart. Use append.")
+    if not rows.length and not allow_empty:
+        raise InvalidInputError(
+            "The snapshot is empty, which would delete every row: say allow_empty=True if it is so."
+        )
+    batch = shape(definition, rows, definition.contract) if rows.length else _nothing(definition)
+    bad = [Quarantined(as_json(rows.row(each.index)), each.reason, each.column) for each in batch.bad]
+    rules = narrowed(batch.definition, None)
+    new = fold(rules, empty(rules), batch.events).rows
+    old = _under(batch.definition, whole_state(lake, view).rows)
+    found = difference(rules, old, new)
+    deleted = _without_bad(definition, rows, batch, found.deleted)
+    upserts = pa.concat_tables([found.inserted, found.after])
+    table = pa.concat_tables([deleted, upserts])
+    mask = np.concatenate([np.ones(deleted.num_rows, bool), np.zeros(upserts.num_rows, bool)])
+    present = {name for name in table.schema.names if name in rows.columns or name in rules.keys}
+    made = Given({name: table.column(name) for name in present}, table.num_rows, {}, mask)
+    return Taken(made, tuple(bad), digest_of_batch(batch, bad))
+
+
+def _nothing(definition: Definition) -> Batch:
+    columns = {name: pa.nulls(0, definition.by_name[name].type) for name in definition.schema.names}
+    return shape(definition, Given(columns, 0))
+
+
+def _under(definition: Definition, rows: pa.Table) -> pa.Table:
+    """The state's rows with the columns that the snapshot's contract added or widened."""
+    rules = narrowed(definition, None)
+    columns: list[Any] = []
+    for field in rules.schema:
+        if field.name not in rows.schema.names:
+            columns.append(pa.nulls(rows.num_rows, field.type))
+            continue
+        column: Any = rows.column(field.name)
+        columns.append(column.cast(field.type))
+    return pa.Table.from_arrays(columns, schema=rules.schema)
+
+
+def _without_bad(definition: Definition, rows: Given, batch: Batch, deleted: pa.Table) -> pa.Table:
+    """A row that is there and bad is not a row that is gone."""
+    if not batch.bad or not deleted.num_rows:
+        return deleted
+    keys = {tuple(rows.row(each.index).get(name) for name in definition.keys) for each in batch.bad}
+    held = zip(*(deleted.column(name).to_pylist() for name in definition.keys), strict=True)
+    return deleted.take(np.array([place for place, key in enumerate(held) if key not in keys], np.int64))

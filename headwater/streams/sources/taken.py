@@ -1,0 +1,57 @@
+"""What a format makes of its input: rows with their kinds, and those it cannot make anything of. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from headwater.errors import InvalidInputError
+from headwater.streams.given import Given, as_json, from_rows, given
+from headwater.streams.quarantine import Quarantined
+
+DELETES = frozenset(("delete", "d"))
+UPSERTS = frozenset(("insert", "update", "upsert", "c", "u", "r"))
+
+
+@dataclass(frozen=True)
+class Taken:
+    """Rows to land, in order, and rows for the quarantine. `digest` is of what was given, where that is not these."""
+
+    data: Given
+    bad: tuple[Quarantined, ...] = ()
+    digest: str | None = None
+
+
+def take_rows(data: Any, bad: Sequence[Quarantined] = ()) -> Taken:
+    """`rows`: every row is an append or an upsert."""
+    return Taken(given(data), tuple(bad))
+
+
+def take_op(data: Any, op_column: str = "op", bad: Sequence[Quarantined] = ()) -> Taken:
+    """`op`: a column says of each row what it is, in any case of letters; an unknown word is `unknown_op`."""
+    rows = given(data)
+    if op_column not in rows.columns:
+        if not rows.length:
+            return Taken(rows, tuple(bad))
+        raise InvalidInputError(f"The column {op_column!r}, which says what each row is, is missing.")
+    values = rows.columns[op_column]
+    words = [str(word).lower() for word in (values if isinstance(values, list) else values.to_pylist())]
+    known = np.array([word in DELETES or word in UPSERTS for word in words], bool)
+    found = [Quarantined(as_json(rows.row(int(index))), "unknown_op", op_column) for index in np.flatnonzero(~known)]
+    plain = Given(
+        {name: column for name, column in rows.columns.items() if name != op_column},
+        rows.length,
+        {name: mask for name, mask in rows.present.items() if name != op_column},
+        np.array([word in DELETES for word in words], bool),
+    )
+    return Taken(plain if known.all() else plain.take(np.flatnonzero(known)), (*bad, *found))
+
+
+def from_events(events: Sequence[tuple[Mapping[str, Any], bool]], bad: Sequence[Quarantined]) -> Taken:
+    """Rows, each with whether it is a delete."""
+    rows = from_rows([row for row, _ in events])
+    deletes = np.array([delete for _, delete in events], bool)
+    return Taken(Given(rows.columns, rows.length, rows.present, deletes), tuple(bad))

@@ -1,0 +1,279 @@
+"""A stream table as its user holds it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import pyarrow as pa
+
+from headwater.errors import InvalidInputError
+from headwater.metastore import Delta, Metastore, Snapshot, Transaction
+from headwater.metastore.draft import Appended
+from headwater.streams.changes import changes
+from headwater.streams.definition import Definition, define, to_properties
+from headwater.streams.definition import evolve as evolve_definition
+from headwater.streams.deleting import deletion
+from headwater.streams.given import Given, given
+from headwater.streams.landing import APPEND, UPSERT, Landed, Landing, Origin, Report
+from headwater.streams.layout import DELTA, LANCE, QUARANTINE, sibling
+from headwater.streams.opening import Stream, open_in, open_stream
+from headwater.streams.publishing import Publication, finish, stage
+from headwater.streams.quarantine import SCHEMA as QUARANTINE_SCHEMA
+from headwater.streams.readers import drop_reader, readers, set_reader
+from headwater.streams.reading import count, read
+from headwater.streams.serving import Lake, lake
+from headwater.streams.sources.files import find_files, is_files
+from headwater.streams.sources.formats import check_format, take, total
+from headwater.streams.undoing import txns_of, void
+from headwater.streams.views import Published, newest_published, view_at
+
+Path = Sequence[str]
+
+
+def create_stream_table(tx: Transaction, path: Path, definition: Definition) -> None:
+    """A new stream table: both its streams are there, and nothing is in them."""
+    tx.create_table(path, formats=(DELTA, LANCE))
+    version = tx.get_table_version(path)
+    tx.update_table_version(path, version.id, to_properties(definition))
+
+
+class StreamTable:
+    """A change log and its serving copy under one name. Cheap to make; every call reads the newest state."""
+
+    def __init__(
+        self, metastore: Metastore, path: Path, uri: str | None = None, storage_options: dict[str, str] | None = None
+    ) -> None:
+        self._metastore = metastore
+        self._uri = uri
+        self._storage_options = storage_options
+        self.path = tuple(path)
+
+    @classmethod
+    def create(
+        cls,
+        metastore: Metastore,
+        path: Path,
+        schema: Any,
+        keys: Sequence[str] | str = (),
+        sequence: Sequence[str] | str = (),
+        partition_by: Sequence[Any] = (),
+        properties: Mapping[str, str] | None = None,
+    ) -> StreamTable:
+        definition = define(schema, keys, sequence, partition_by, properties)
+        metastore.run(lambda tx: create_stream_table(tx, path, definition), f"create stream table {'.'.join(path)}")
+        return cls(metastore, path)
+
+    # Landing
+
+    def append(self, rows: Any, token: str | None = None, source: str | None = None) -> Report:
+        """Add rows to a table without keys."""
+        return self._land(given(rows), APPEND, Origin(source, token))
+
+    def upsert(self, rows: Any, token: str | None = None, source: str | None = None) -> Report:
+        """Insert rows or change those of the same key. A column that a row lacks keeps its value."""
+        return self._land(given(rows), UPSERT, Origin(source, token))
+
+    def delete(self, what: Any, token: str | None = None, source: str | None = None) -> Report:
+        """Delete rows: by a SQL predicate (a text), by keys, or by rows.
+
+        Keys without sequence values take the sequence of the row as it is now; one that is not there does nothing.
+        """
+        stream, snapshot = self._open()
+        data = deletion(self._lake(), view_at(snapshot, stream), what)
+        return self._land(data, UPSERT, Origin(source, token))
+
+    def ingest(
+        self,
+        data: Any,
+        format: str = "rows",
+        source: str | None = None,
+        token: str | None = None,
+        strict: bool = False,
+        **options: Any,
+    ) -> Report:
+        """Take change data: rows, JSON text, or files by path or glob, in one of the formats of docs/streams.md.
+
+        Bad rows go to the quarantine and the rest is taken; with `strict` the whole call is refused. A file, and a
+        batch with a token, is taken once.
+        """
+        check_format(format, options)
+        if not is_files(data):
+            return self._ingest(data, format, Origin(source, token), strict, options)
+        reports = [
+            self._ingest(data, format, Origin(source, None, file.path, file.digest), strict, options, file.path)
+            for file in find_files(data)
+        ]
+        return total(reports)
+
+    def _ingest(
+        self,
+        data: Any,
+        format: str,
+        origin: Origin,
+        strict: bool,
+        options: Mapping[str, Any],
+        file: str | None = None,
+    ) -> Report:
+        stream, snapshot = self._open()
+        taken = take(self._lake(), view_at(snapshot, stream), data, format, options, file)
+        verb = UPSERT if stream.definition.keys else APPEND
+        if verb == APPEND and taken.data.delete_mask.any():
+            raise InvalidInputError(f"{stream.name} has no keys: it is an append-only log and takes no deletes.")
+        if origin.digest is None:
+            origin = replace(origin, digest=taken.digest)
+        return self._land(taken.data, verb, origin, contract=None, strict=strict, bad=taken.bad)
+
+    def _land(self, data: Given, verb: str, origin: Origin, **options: Any) -> Report:
+        landing = Landing(self._metastore, self.path, data, verb, origin=origin, **options)
+        landed = self._metastore.run(landing, f"{verb} {'.'.join(self.path)}")
+        return self._report(landed)
+
+    def _report(self, landed: Landed) -> Report:
+        if landed.duplicate is not None:
+            known = landed.duplicate
+            position = self._position_of(known.txn, known.after)
+            return Report(position, known.rows, known.quarantined, duplicate=True)
+        position = max((delta.position or 0 for delta in landed.deltas), default=0) or self.position
+        batch = landed.batch
+        assert batch is not None
+        return Report(position, landed.rows, landed.quarantined, False, batch.added, batch.widened, batch.discarded)
+
+    def _position_of(self, txn: str, after: int) -> int:
+        stream, snapshot = self._open()
+        found = snapshot.deltas(stream.path, after, version=stream.version)
+        return max((delta.position for delta in found if delta.txn == txn), default=after)
+
+    # Reading
+
+    def to_arrow(
+        self,
+        columns: Sequence[str] | None = None,
+        filter: str | None = None,
+        limit: int | None = None,
+        position: int | None = None,
+    ) -> pa.Table:
+        """The rows, fresh or at a position, in no order."""
+        stream, snapshot = self._open()
+        return read(self._lake(), view_at(snapshot, stream, position), columns, filter, limit)
+
+    def count(self, position: int | None = None) -> int:
+        stream, snapshot = self._open()
+        return count(self._lake(), view_at(snapshot, stream, position))
+
+    @property
+    def schema(self) -> pa.Schema:
+        return self.definition.schema
+
+    @property
+    def definition(self) -> Definition:
+        return self._open()[0].definition
+
+    @property
+    def position(self) -> int:
+        """The newest position of the log; 0: nothing has landed."""
+        stream, snapshot = self._open()
+        return snapshot.last_position(stream.path, version=stream.version)
+
+    @property
+    def published(self) -> Published | None:
+        """The last publish: its version and position; None before the first."""
+        stream, snapshot = self._open()
+        return newest_published(snapshot, stream)
+
+    def deltas(self, after: int = 0) -> list[Delta]:
+        stream, snapshot = self._open()
+        return snapshot.deltas(stream.path, after, version=stream.version)
+
+    def changes(self, after: int = 0, until: int | None = None, reader: str | None = None) -> pa.Table:
+        """What changed after a position, net per position: whole rows with `_change_type`, `_position`, `_commit_time`.
+
+        With `reader` the catalog keeps the position: each call goes on where the one before ended.
+        """
+        stream, snapshot = self._open()
+        end = snapshot.last_position(stream.path, version=stream.version) if until is None else until
+        if reader is None:
+            return changes(self._lake(), snapshot, stream, after, end)
+        start = readers(snapshot, stream).get(reader, after)
+        found = changes(self._lake(), snapshot, stream, start, max(start, end))
+        if end > start or reader not in readers(snapshot, stream):
+            self._metastore.run(
+                lambda tx: set_reader(tx, open_in(tx, self.path), reader, max(start, end), start),
+                f"reader {reader} of {'.'.join(self.path)}",
+            )
+        return found
+
+    def readers(self) -> dict[str, int]:
+        """The named readers, and up to which position each has read."""
+        stream, snapshot = self._open()
+        return readers(snapshot, stream)
+
+    def drop_reader(self, name: str) -> None:
+        self._metastore.run(lambda tx: drop_reader(tx, open_in(tx, self.path), name), f"drop reader {name}")
+
+    def quarantine(self) -> pa.Table:
+        """The rows that were not taken, with the reason for each; empty when there never was one."""
+        path = sibling(self.path, QUARANTINE)
+        if not self._metastore.exists(path):
+            return QUARANTINE_SCHEMA.empty_table()
+        return StreamTable(self._metastore, path, self._uri, self._storage_options).to_arrow()
+
+    # Changing
+
+    def publish(self) -> Published:
+        """Make the serving copy equal to the newest state. Nothing new: no new version."""
+        return publish_tables(self._lake(), [self.path])[0]
+
+    def undo(
+        self, source: str | None = None, file: str | None = None, token: str | None = None, txn: str | None = None
+    ) -> Report:
+        """Take out again what came from a source, a file, a batch or a transaction, as a delta of its own."""
+
+        def work(tx: Transaction) -> Appended:
+            snapshot = self._metastore.now()
+            stream = open_in(tx, self.path)
+            deltas = snapshot.deltas(stream.path, version=stream.version)
+            txns = [txn] if txn is not None else txns_of(deltas, source=source, file=file, token=token)
+            return void(tx, snapshot, stream, txns)
+
+        made = self._metastore.run(work, f"undo in {'.'.join(self.path)}")
+        return Report(made.position or 0, len(made.properties["voids"]))
+
+    def evolve(
+        self,
+        add: Mapping[str, Any] | None = None,
+        rename: Mapping[str, str] | None = None,
+        widen: Mapping[str, Any] | None = None,
+        drop: Sequence[str] = (),
+    ) -> Definition:
+        """Change the columns; those of keys and sequence can only be widened."""
+
+        def work(tx: Transaction) -> Definition:
+            stream = open_in(tx, self.path)
+            changed = evolve_definition(stream.definition, add, rename, widen, drop)
+            if changed != stream.definition:
+                tx.update_table_version(stream.path, stream.version, to_properties(changed))
+            return changed
+
+        return self._metastore.run(work, f"evolve {'.'.join(self.path)}")
+
+    def _lake(self) -> Lake:
+        return lake(self._metastore, self._uri, self._storage_options)
+
+    def _open(self) -> tuple[Stream, Snapshot]:
+        snapshot = self._metastore.now()
+        return open_stream(snapshot, self.path), snapshot
+
+
+def publish_tables(lake: Lake, paths: Sequence[Path]) -> list[Published]:
+    """Publish tables in one transaction, so that all are new at one slot."""
+
+    def work(tx: Transaction) -> list[Publication]:
+        return [stage(lake, tx, path) for path in paths]
+
+    names = ", ".join(".".join(path) for path in paths)
+    done = lake.metastore.run(work, f"publish {names}")
+    for path, publication in zip(paths, done, strict=True):
+        finish(lake, path, publication)
+    return [publication.published for publication in done]

@@ -1,0 +1,98 @@
+"""Tombstones: key and sequence of deleted keys, in files beside the log, never in the serving copy.
+
+A publish adds a file with its new ones. One that no longer holds may stay: where there is a row, the row is the state.
+So files are only ever added, and merged as they grow (each at least half as large as all after it), newest last.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from headwater.clock import Clock
+from headwater.errors import CorruptFileError
+from headwater.metastore import DataFile
+from headwater.store import Store
+from headwater.streams.definition import Definition, field_id, with_id
+from headwater.streams.files import narrowed, read_bytes
+from headwater.streams.grouping import KeyIndex, ranks
+from headwater.streams.layout import tombstone_file
+from headwater.streams.opening import Stream
+from headwater.streams.watermark import Watermark, line, measure
+
+ROW_GROUP = 1 << 16
+
+
+def read_tombstones(
+    store: Store, definition: Definition, files: Sequence[DataFile], index: KeyIndex | None = None
+) -> pa.Table:
+    """The tombstones in these files, oldest first; with an index only those of its keys."""
+    rules = narrowed(definition, [])
+    marks = rules.marks
+    parts = [marks.empty_table()]
+    for file in files:
+        table = _read(store, definition, marks, file)
+        if index is not None:
+            found = index.find([table.column(name) for name in definition.keys])
+            table = table.take(np.flatnonzero(found >= 0))
+        parts.append(table)
+    return pa.concat_tables(parts)
+
+
+def _read(store: Store, definition: Definition, marks: pa.Schema, file: DataFile) -> pa.Table:
+    ids = {column.name: column.id for column in definition.columns}
+    try:
+        table = pq.ParquetFile(read_bytes(store, file)).read()
+    except (OSError, pa.ArrowInvalid) as error:
+        raise CorruptFileError(file.path, f"tombstones cannot be read ({error})") from None
+    names = {field_id(field): field.name for field in table.schema}
+    columns: list[Any] = []
+    for field in marks:
+        column: Any = table.column(names[ids[field.name]])
+        columns.append(column.cast(field.type))
+    return pa.Table.from_arrays(columns, schema=marks)
+
+
+def add_tombstones(
+    store: Store, clock: Clock, stream: Stream, files: Sequence[DataFile], new: pa.Table, watermark: Watermark
+) -> tuple[DataFile, ...]:
+    """The files that hold the old and the new ones."""
+    if not new.num_rows:
+        return tuple(files)
+    kept, merged, rows = list(files), [new], new.num_rows
+    while kept and kept[-1].rows < 2 * rows:
+        last = kept.pop()
+        merged.insert(0, read_tombstones(store, stream.definition, [last]))
+        rows += last.rows
+    written = write_tombstones(store, clock, stream, pa.concat_tables(merged), watermark)
+    return (*kept, *written)
+
+
+def write_tombstones(
+    store: Store, clock: Clock, stream: Stream, tombstones: pa.Table, watermark: Watermark
+) -> tuple[DataFile, ...]:
+    """One file with the newest tombstone of each key that can still matter."""
+    definition = stream.definition
+    limit = line(definition.rules, watermark)
+    if limit is not None and tombstones.num_rows:
+        tombstones = tombstones.take(np.flatnonzero(measure(tombstones.column(definition.sequence[0])) >= limit))
+    if not tombstones.num_rows:
+        return ()
+    keys = [tombstones.column(name) for name in definition.keys]
+    index = KeyIndex(keys)
+    newest = np.zeros(index.count, np.int64)
+    newest[index.codes] = np.arange(len(index.codes))
+    tombstones = tombstones.take(newest)
+    order = np.argsort(ranks([tombstones.column(name) for name in definition.keys]), kind="stable")
+    fields = [with_id(field, definition.by_name[field.name].id) for field in tombstones.schema]
+    table = pa.Table.from_arrays(tombstones.take(order).columns, schema=pa.schema(fields))
+    sink = io.BytesIO()
+    pq.write_table(table, sink, row_group_size=ROW_GROUP, compression="zstd", use_dictionary=False)
+    key = tombstone_file(stream.home, clock.uuid())
+    store.put(key, sink.getvalue())
+    return (DataFile(key, table.num_rows, sink.tell()),)

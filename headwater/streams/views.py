@@ -1,0 +1,167 @@
+"""What a read at a position rests on: a published base, and the deltas after it. Decides, reads no rows.
+
+An undo voids earlier deltas, so a base that holds rows of a voided delta is of no use from the undo on: an older
+one is taken, or none, and the log from there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any
+
+from headwater.errors import InvalidInputError, TableVersionNotFoundError
+from headwater.metastore import DataFile, Delta, Snapshot
+from headwater.streams.files import readable_positions
+from headwater.streams.layout import LANCE
+from headwater.streams.opening import Stream
+from headwater.streams.watermark import Watermark
+
+
+@dataclass(frozen=True)
+class Published:
+    """A version of the serving copy, and the position of the log that it is equal to."""
+
+    version: int
+    position: int
+    manifest: str
+    rows: int = 0
+    digest: int = 0
+    schema_id: int = 1
+    columns: tuple[tuple[int, str], ...] = ()
+    watermark: Watermark = None
+    tombstones: tuple[DataFile, ...] = ()
+    late: int = 0
+    too_late: int = 0
+
+    def to_properties(self) -> dict[str, Any]:
+        """As the properties of its delta in the `lance` stream."""
+        mark = self.watermark
+        return {
+            "position": self.position,
+            "rows": self.rows,
+            "digest": f"{self.digest:032x}",
+            "schema": self.schema_id,
+            "columns": [list(column) for column in self.columns],
+            "watermark": ["decimal", str(mark)] if isinstance(mark, Decimal) else mark,
+            "tombstones": [[file.path, file.rows, file.bytes] for file in self.tombstones],
+            "late": self.late,
+            "too_late": self.too_late,
+        }
+
+
+@dataclass(frozen=True)
+class View:
+    """A position of a stream table: its base, and of the deltas after that those that count."""
+
+    stream: Stream
+    position: int
+    base: Published | None
+    tail: tuple[Delta, ...]
+    after_base: tuple[Delta, ...]
+
+    @property
+    def start(self) -> int:
+        return self.base.position if self.base is not None else 0
+
+
+def published_of(delta: Delta) -> Published | None:
+    """A publish, from its delta; None for a version that a Lance client made (an index, a compaction)."""
+    known = delta.properties
+    if "position" not in known:
+        return None
+    mark = known["watermark"]
+    return Published(
+        delta.position,
+        known["position"],
+        delta.files[0].path,
+        known["rows"],
+        int(known["digest"], 16),
+        known["schema"],
+        tuple((id, name) for id, name in known["columns"]),
+        Decimal(mark[1]) if isinstance(mark, list) else mark,
+        tuple(DataFile(*file) for file in known["tombstones"]),
+        known["late"],
+        known["too_late"],
+    )
+
+
+def newest_published(snapshot: Snapshot, stream: Stream) -> Published | None:
+    """The last publish, with the newest version of the serving copy: later ones of clients hold the same rows."""
+    last = snapshot.last_position(stream.path, format=LANCE, version=stream.version)
+    found = _publishes(snapshot, stream, last - 1)
+    step = 1
+    while not found and step < last:
+        step *= 8
+        found = _publishes(snapshot, stream, max(last - step, 0))
+    return found[-1] if found else None
+
+
+def all_published(snapshot: Snapshot, stream: Stream) -> list[Published]:
+    """Every publish that is kept, oldest first."""
+    return _publishes(snapshot, stream, 0)
+
+
+def _publishes(snapshot: Snapshot, stream: Stream, after: int) -> list[Published]:
+    found: list[Published] = []
+    for delta in snapshot.deltas(stream.path, max(after, 0), format=LANCE, version=stream.version):
+        made = published_of(delta)
+        if made is not None:
+            found.append(made)
+    return found
+
+
+def view_at(snapshot: Snapshot, stream: Stream, position: int | None = None) -> View:
+    """The view of a position, the newest one unless told. 13: not a position that can be read; 11: collected."""
+    last = snapshot.last_position(stream.path, version=stream.version)
+    wanted = last if position is None else position
+    if not 0 <= wanted <= last:
+        raise InvalidInputError(f"{stream.name} can be read at the positions 0 to {last}, not at {position}.")
+    newest = newest_published(snapshot, stream)
+    if newest is not None and newest.position <= wanted:
+        deltas = snapshot.deltas(stream.path, newest.position, version=stream.version)
+        if is_base(newest.position, wanted, deltas):
+            return _view(stream, wanted, newest, deltas)
+    return _older_view(snapshot, stream, wanted)
+
+
+def _older_view(snapshot: Snapshot, stream: Stream, wanted: int) -> View:
+    deltas = snapshot.deltas(stream.path, version=stream.version)
+    for base in reversed(all_published(snapshot, stream)):
+        if base.position <= wanted and is_base(base.position, wanted, deltas):
+            return _view(stream, wanted, base, deltas)
+    return _view(stream, wanted, None, deltas)
+
+
+def is_base(base: int, position: int, deltas: Sequence[Delta]) -> bool:
+    """Whether the state at `base` can be built on: nothing up to the position voids what is in it."""
+    later = (delta for delta in deltas if base < delta.position <= position)
+    return not any(voided <= base for delta in later for voided in delta.properties.get("voids", ()))
+
+
+def _view(stream: Stream, position: int, base: Published | None, deltas: Sequence[Delta]) -> View:
+    start = base.position if base is not None else 0
+    _check_readable(stream, position, start, deltas)
+    after = [delta for delta in deltas if start < delta.position <= position]
+    if [delta.position for delta in after] != list(range(start + 1, position + 1)):
+        raise TableVersionNotFoundError(
+            f"Position {position} of {stream.name} cannot be read any more: deltas it needs were collected."
+        )
+    return View(stream, position, base, tuple(counted(after)), tuple(after))
+
+
+def counted(deltas: Sequence[Delta]) -> list[Delta]:
+    """The deltas without those that are voided among them, and without the voiding ones, which hold no rows."""
+    voided = {position for delta in deltas for position in delta.properties.get("voids", ())}
+    return [delta for delta in deltas if delta.position not in voided and "voids" not in delta.properties]
+
+
+def _check_readable(stream: Stream, position: int, start: int, deltas: Sequence[Delta]) -> None:
+    if position in (0, start):
+        return
+    for delta, readable in zip(deltas, readable_positions(deltas), strict=True):
+        if delta.position == position and readable != position:
+            raise InvalidInputError(
+                f"Position {position} of {stream.name} is inside a transaction: read at {readable}, where it ends."
+            )

@@ -1,0 +1,35 @@
+"""What an index needs and its maker did not say: chosen from the rows and the dimension. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+PARTITION_ROWS = 8192
+MAX_PARTITIONS = 65_536
+
+
+def completed(kind: str, given: Mapping[str, Any], rows: int | None, dimension: int) -> dict[str, Any]:
+    """The options of a vector index with those that product quantization cannot do without.
+
+    Of an index that is built in pieces, `rows` are those of one: pylance does not choose the partitions of pieces.
+    """
+    options = dict(given)
+    if kind.endswith("PQ"):
+        options.setdefault("num_sub_vectors", sub_vectors(dimension))
+        if rows is not None:
+            options.setdefault("num_partitions", partitions(rows))
+    return options
+
+
+def partitions(rows: int) -> int:
+    """So many that each holds some thousand rows: fewer cost searches, more cost memory and training."""
+    return max(1, min(MAX_PARTITIONS, rows // PARTITION_ROWS))
+
+
+def sub_vectors(dimension: int) -> int:
+    """Sixteen values to a sub-vector where the dimension allows it, else eight, else one sub-vector."""
+    for width in (16, 8):
+        if dimension % width == 0:
+            return dimension // width
+    return 1

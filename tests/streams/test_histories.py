@@ -1,0 +1,153 @@
+"""Random histories of a stream table against the oracle: land, publish, undo, read at any position."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import lance
+import pyarrow as pa
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from headwater.metastore import Metastore
+from headwater.streams.fold import Rules
+from headwater.streams.table import StreamTable
+from tests.streams.histories import History, histories, python_rows
+from tests.streams.oracle import Event, Oracle, Row, sorted_rows
+
+FEW = settings(max_examples=25, deadline=None)
+
+
+@contextmanager
+def new_table(rules: Rules, **properties: str) -> Iterator[StreamTable]:
+    if rules.lateness is not None:
+        properties["lateness"] = str(rules.lateness)
+    with TemporaryDirectory() as folder, Metastore(Path(folder) / "lake") as metastore:
+        yield StreamTable.create(metastore, ["t"], rules.schema, rules.keys, rules.sequence, (), properties)
+
+
+def land(table: StreamTable, rules: Rules, events: list[Event], token: str | None = None) -> int:
+    rows = [{**event.row, "op": "delete" if event.delete else "upsert"} for event in python_rows(rules, events)]
+    return table.ingest(rows, format="op", source="s", token=token).position
+
+
+def oracle(rules: Rules, batches: list[list[Event]]) -> Oracle:
+    made = Oracle(rules.schema.names, rules.keys, rules.sequence, rules.lateness)
+    for batch in batches:
+        made.take(python_rows(rules, batch))
+    return made
+
+
+def rows_of(table: pa.Table) -> list[str]:
+    return sorted_rows(table.to_pylist())
+
+
+def served(table: StreamTable) -> pa.Table:
+    """What a Lance client sees."""
+    stream, _ = table._open()
+    found: pa.Table = lance.dataset(f"{table._lake().uri}/{stream.serving}").to_table()
+    return found
+
+
+@FEW
+@given(histories(), st.data())
+def test_fresh_read_publish_and_time_travel_agree_with_the_oracle(history: History, data: st.DataObject) -> None:
+    rules = history.rules
+    with new_table(rules) as table:
+        passed: dict[int, tuple[int, int]] = {}
+        for number, batch in enumerate(history.batches):
+            assert land(table, rules, batch) == number + 1
+            if data.draw(st.booleans()):
+                published = table.publish()
+                passed[published.position] = published.late, published.too_late
+                assert rows_of(served(table)) == rows_of(table.to_arrow())
+        for position in range(len(history.batches) + 1):
+            expected = oracle(rules, history.batches[:position]).state()
+            assert rows_of(table.to_arrow(position=position)) == sorted_rows(expected)
+            assert table.count(position=position) == len(expected)
+        done = table.publish()
+        everything = oracle(rules, history.batches)
+        assert rows_of(served(table)) == rows_of(table.to_arrow()) == sorted_rows(everything.state())
+        passed[done.position] = done.late, done.too_late
+        assert sum(late for late, _ in passed.values()) == everything.late
+        assert sum(behind for _, behind in passed.values()) == everything.too_late
+        assert done.rows == len(everything.state())
+
+
+@FEW
+@given(histories(max_batches=4), st.data())
+def test_an_undone_ingest_is_as_if_it_had_never_been(history: History, data: st.DataObject) -> None:
+    rules = history.rules
+    if not history.batches:
+        return
+    with new_table(rules) as table:
+        undone = data.draw(st.integers(0, len(history.batches) - 1))
+        for number, batch in enumerate(history.batches):
+            land(table, rules, batch, token=str(number))
+            if data.draw(st.booleans()):
+                table.publish()
+        before = rows_of(table.to_arrow())
+        table.undo(source="s", token=str(undone))
+        rest = [batch for number, batch in enumerate(history.batches) if number != undone]
+        expected = sorted_rows(oracle(rules, rest).state())
+        assert rows_of(table.to_arrow()) == expected
+        assert rows_of(table.to_arrow(position=len(history.batches))) == before
+        table.publish()
+        assert rows_of(served(table)) == expected
+        land(table, rules, history.batches[undone], token=str(undone))
+        again = sorted_rows(oracle(rules, [*rest, history.batches[undone]]).state())
+        assert rows_of(table.to_arrow()) == again
+        table.publish()
+        assert rows_of(served(table)) == again
+        _check_changes(table, rules)
+
+
+def applied(state: list[Row], changes: pa.Table, rules: Rules) -> list[Row]:
+    rows = {tuple(row[name] for name in rules.keys): row for row in state}
+    for change in changes.to_pylist():
+        kind = change.pop("_change_type")
+        assert change.pop("_position") > 0
+        assert change.pop("_commit_time") is not None
+        key = tuple(change[name] for name in rules.keys)
+        if kind in ("delete", "update_preimage"):
+            assert repr(rows.pop(key)) == repr(change)
+        else:
+            assert key not in rows
+            rows[key] = change
+    return list(rows.values())
+
+
+def _check_changes(table: StreamTable, rules: Rules) -> None:
+    last = table.position
+    states: list[Any] = [table.to_arrow(position=position).to_pylist() for position in range(last + 1)]
+    for after in range(last + 1):
+        for until in range(after, last + 1):
+            found = applied(states[after], table.changes(after, until), rules)
+            assert sorted_rows(found) == sorted_rows(states[until])
+
+
+@FEW
+@given(histories(max_batches=4, max_events=5), st.data())
+def test_changes_applied_to_the_state_at_a_give_the_state_at_b(history: History, data: st.DataObject) -> None:
+    with new_table(history.rules) as table:
+        for batch in history.batches:
+            land(table, history.rules, batch)
+            if data.draw(st.booleans()):
+                table.publish()
+        _check_changes(table, history.rules)
+
+
+def test_partitions_change_nothing_but_the_deltas(tmp_path: Path) -> None:
+    with Metastore(tmp_path) as metastore:
+        schema = {"id": "int64", "at": "int64", "region": "string"}
+        table = StreamTable.create(metastore, ["t"], schema, "id", "at", ["region"])
+        table.upsert([{"id": 1, "at": 1, "region": "a"}, {"id": 1, "at": 1, "region": "b"}, {"id": 2, "at": 1}])
+        table.delete([1])
+        assert [delta.position for delta in table.deltas()] == [1, 2, 3, 4]
+        assert table.to_arrow(position=3).num_rows == 2
+        assert table.to_arrow().to_pylist() == [{"id": 2, "at": 1, "region": None}]
+        assert {row["region"] for row in table.to_arrow(position=3).to_pylist()} == {"b", None}

@@ -1,0 +1,273 @@
+"""Everything a person does with a table, in one line each; on disk and behind a server alike."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import polars
+import pyarrow as pa
+import pytest
+
+from headwater import Catalog, CatalogTable, DirectoryNamespace
+from headwater.catalog.indices import index_type_of
+from headwater.catalog.sqltypes import sql_type
+from headwater.errors import (
+    InvalidInputError,
+    LanceNamespaceError,
+    TableAlreadyExistsError,
+    TableColumnNotFoundError,
+    TableTagNotFoundError,
+    TableVersionNotFoundError,
+    UnsupportedOperationError,
+)
+from headwater.rest.server import start_in_thread
+
+ROWS = pa.table({"id": [1, 2, 3], "name": ["Ada", "Grace", "Edsger"]})
+WORDS = ["the quick brown fox", "a lazy dog", "the dog and the fox", "nothing here"]
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    server = start_in_thread(DirectoryNamespace(root=str(tmp_path_factory.mktemp("served"))))
+    yield server.url
+    server.stop()
+
+
+@pytest.fixture(params=["on disk", "served"])
+def catalog(request: pytest.FixtureRequest, tmp_path: Path) -> Catalog:
+    if request.param == "on disk":
+        return Catalog(str(tmp_path))
+    found = Catalog(str(request.getfixturevalue("served")))
+    for name in found.tables():
+        found.drop_table(name)
+    return found
+
+
+@pytest.fixture
+def table(catalog: Catalog) -> CatalogTable:
+    return catalog.create_table("t", ROWS)
+
+
+def test_rows_come_out_as_people_want_them(table: CatalogTable) -> None:
+    assert table.to_arrow(columns=["name"], filter="id > 1", limit=1).to_pydict() == {"name": ["Grace"]}
+    assert table.head(2).num_rows == 2
+    assert table.to_arrow(limit=0).num_rows == 0
+    assert next(iter(table)) == {"id": 1, "name": "Ada"}
+    assert len(table) == 3
+    assert pa.table(table) == ROWS
+    assert polars.DataFrame(table).shape == (3, 2)
+    assert list(table.to_pandas().columns) == ["id", "name"]
+    assert table.to_polars(columns=["id"]).shape == (3, 1)
+    assert table.to_duckdb().filter("id > 1").fetchall() == [(2, "Grace"), (3, "Edsger")]
+    assert table.to_batches().schema == table.schema == ROWS.schema
+
+
+def test_a_library_that_is_not_there_is_named(table: CatalogTable, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(__import__("sys").modules, "duckdb", None)
+    with pytest.raises(UnsupportedOperationError, match="pip install duckdb"):
+        table.to_duckdb()
+
+
+def test_rows_are_updated_by_values_and_by_expressions(table: CatalogTable) -> None:
+    assert table.update({"name": "it's"}, where="id = 1") == 1
+    assert table.update(id="id * 10") == 3
+    table.update({"name": None}, where="id = 20")
+    assert table.to_polars().sort("id").to_dicts() == [
+        {"id": 10, "name": "it's"},
+        {"id": 20, "name": None},
+        {"id": 30, "name": "Edsger"},
+    ]
+    with pytest.raises(UnsupportedOperationError, match="'name' is of type list"):
+        table.update({"name": []})
+
+
+def test_a_merge_does_what_it_is_told_and_no_more(table: CatalogTable) -> None:
+    new = [{"id": 3, "name": "E."}, {"id": 4, "name": "Barbara"}]
+    table.merge(new, "id", insert=True)
+    assert table.count("name = 'E.'") == 0
+    table.merge(new, "id", update=True, delete="id < 2")
+    assert set(table.to_arrow().column("id").to_pylist()) == {2, 3, 4}
+    assert table.count("name = 'E.'") == 1
+    table.overwrite(ROWS)
+    assert table.to_arrow() == ROWS
+
+
+def test_a_table_is_read_at_a_version_a_tag_and_a_time(table: CatalogTable) -> None:
+    table.append([{"id": 4, "name": "Barbara"}])
+    versions = table.versions()
+    assert [item.version for item in versions] == [1, 2]
+    table.tags["first"] = 1
+    assert table.at(1).to_arrow() == table.at(tag="first").to_arrow() == table.to_arrow(version=1) == ROWS
+    assert table.at(1).count() == 3
+    assert versions[1].time is not None
+    assert table.at(time=versions[1].time).version == 2
+    assert repr(table.at(1)) == "CatalogTable('t', version=1)"
+    with pytest.raises(TableVersionNotFoundError, match="no version as old"):
+        table.at(time=datetime.now(UTC) - timedelta(days=1))
+    with pytest.raises(TableVersionNotFoundError):
+        table.at(7)
+    with pytest.raises(InvalidInputError, match="time zone"):
+        table.at(time=datetime(2026, 1, 1))
+    with pytest.raises(InvalidInputError, match="Say one"):
+        table.at(1, tag="first")
+    with pytest.raises(InvalidInputError, match="open at version 1"):
+        table.at(1).append(ROWS)
+    table.restore(1)
+    assert table.to_arrow() == ROWS
+
+
+def test_tags_are_a_mapping(table: CatalogTable) -> None:
+    table.append(ROWS)
+    table.tags["best"] = 1
+    table.tags["best"] = 2
+    assert dict(table.tags) == {"best": 2}
+    assert "other" not in table.tags
+    assert table.tags.get("other") is None
+    with pytest.raises(TableTagNotFoundError):
+        table.tags["other"]
+    with pytest.raises(LanceNamespaceError):
+        table.tags.create("best", 1)
+    del table.tags["best"]
+    assert len(table.tags) == 0
+
+
+def test_a_branch_is_written_beside_the_table(table: CatalogTable) -> None:
+    table.branches.create("trial", version=1)
+    table.at(branch="trial").append([{"id": 9, "name": "x"}])
+    assert list(table.branches) == ["trial"]
+    assert table.branches["trial"].parent_version == 1
+    assert (table.at(branch="trial").count(), table.count()) == (4, 3)
+    del table.branches["trial"]
+    assert len(table.branches) == 0
+
+
+def test_columns_come_go_and_change(table: CatalogTable) -> None:
+    table.add_columns({"double": "id * 2", "v": pa.list_(pa.float32(), 2)})
+    assert table.schema.field("v").type == pa.list_(pa.float32(), 2)
+    assert table.to_arrow(columns=["double"]).to_pydict() == {"double": [2, 4, 6]}
+    table.rename_columns({"double": "twice"})
+    table.cast_columns({"twice": pa.int32()})
+    table.drop_columns("v", "name")
+    assert table.schema.names == ["id", "twice"]
+    assert table.schema.field("twice").type == pa.int32()
+    table.add_columns(pa.schema([pa.field("when", pa.timestamp("us", "UTC"))]))
+    assert table.schema.field("when").type == pa.timestamp("us", "UTC")
+
+
+def test_a_type_that_sql_cannot_say_is_refused() -> None:
+    with pytest.raises(UnsupportedOperationError, match="struct"):
+        sql_type(pa.struct([pa.field("a", pa.int32())]))
+
+
+def test_vectors_words_and_both_are_searched(catalog: Catalog) -> None:
+    rows = [{"id": n, "words": words, "vector": [float(n), 0.0]} for n, words in enumerate(WORDS)]
+    table = catalog.create_table("docs", rows)
+    table.create_index("words")
+    table.create_index("id")
+    assert sorted(item.columns[0] for item in table.indices.values()) == ["id", "words"]
+    assert table.search([2.9, 0.0], k=2, columns=["id"]).column("id").to_pylist() == [3, 2]
+    assert table.search([2.9, 0.0], k=1, filter="id < 2").column("id").to_pylist() == [1]
+    assert table.search("fox").num_rows == 2
+    both = table.search(text="fox", vector=[0.0, 0.0], k=2)
+    assert both.column("id").to_pylist() == [0, 2]
+    assert "_relevance" in both.schema.names
+    assert "_rowid" not in both.schema.names
+    with pytest.raises(InvalidInputError, match="a vector or a text"):
+        table.search()
+    with pytest.raises(InvalidInputError, match="at least 1"):
+        table.search("fox", k=0)
+    with pytest.raises(TableColumnNotFoundError, match="id, words, vector"):
+        table.create_index("nope")
+    for name in list(table.indices):
+        del table.indices[name]
+    assert dict(table.indices) == {}
+
+
+def test_the_index_of_a_column_is_the_one_people_mean() -> None:
+    assert index_type_of(pa.list_(pa.float32(), 4)) == "IVF_PQ"
+    assert index_type_of(pa.list_(pa.string())) == "LABEL_LIST"
+    assert index_type_of(pa.string()) == "FTS"
+    assert index_type_of(pa.bool_()) == "BITMAP"
+    assert index_type_of(pa.int64()) == "BTREE"
+
+
+def test_metadata_properties_and_stats_are_shown(catalog: Catalog) -> None:
+    table = catalog.create_table("t", ROWS, properties={"team": "ml"})
+    assert table.properties["team"] == "ml"
+    table.set_metadata({"k": "v"})
+    assert table.metadata["k"] == "v"
+    assert table.stats().num_rows == 3
+
+
+def test_a_table_is_made_empty_by_its_schema(catalog: Catalog) -> None:
+    schema = pa.schema([pa.field("id", pa.int64()), pa.field("v", pa.list_(pa.float32(), 2))])
+    assert catalog.create_table("empty", schema=schema).schema == schema
+    table = catalog.create_table("typed", [{"id": 1, "v": [1.0, 2.0]}], schema=schema)
+    assert table.schema == schema
+    assert len(table) == 1
+
+
+def test_a_catalog_is_walked_by_its_names(catalog: Catalog) -> None:
+    catalog.create_table("t", ROWS)
+    catalog.create_table("a.b.u", ROWS)
+    try:
+        assert list(catalog) == ["a.b.u", "t"]
+        assert len(catalog) == 2
+        assert catalog.namespace_properties("a") == {}
+        assert "create_table" in dir(catalog)
+        assert not [name for name in dir(catalog) if name.startswith("_")]
+    finally:
+        catalog.drop_namespace("a", cascade=True)
+
+
+def test_a_batch_is_made_all_at_once_or_not_at_all(catalog: Catalog) -> None:
+    catalog.create_table("there", ROWS)
+    with catalog.batch() as batch:
+        batch.declare_table("one")
+        batch.declare_table("two")
+    assert catalog.tables() == ["one", "there", "two"]
+    batch = catalog.batch()
+    batch.declare_table("there")
+    with pytest.raises(TableAlreadyExistsError):
+        batch.commit()
+    with suppress(ZeroDivisionError), catalog.batch() as batch:
+        batch.declare_table("four")
+        raise ZeroDivisionError
+    assert catalog.tables() == ["one", "there", "two"]
+
+
+def test_a_deregistered_table_is_registered_again_without_moving_data(tmp_path: Path) -> None:
+    catalog = Catalog(str(tmp_path))
+    catalog.create_table("a.t", ROWS)
+    location = catalog.deregister_table("a.t")
+    assert "a.t" not in catalog
+    assert catalog.register_table("b.u", Path(location).name).to_arrow() == ROWS
+
+
+def test_names_are_joined_by_the_delimiter_that_is_given(tmp_path: Path) -> None:
+    catalog = Catalog(str(tmp_path), delimiter="::")
+    catalog.create_table("a::b.c", ROWS)
+    assert list(catalog) == ["a::b.c"]
+    assert catalog.tables("a") == ["b.c"]
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda table: table.to_arrow(filter="nonsense ("),
+        lambda table: table.to_arrow(columns=["nope"]),
+        lambda table: table.count("nope > 1"),
+        lambda table: table.update(id="nope"),
+        lambda table: table.add_columns({"x": "nope + 1"}),
+    ],
+)
+def test_a_mistake_is_a_named_error_without_a_path(
+    table: CatalogTable, tmp_path: Path, call: Callable[[CatalogTable], object]
+) -> None:
+    with pytest.raises(LanceNamespaceError) as caught:
+        call(table)
+    assert str(tmp_path) not in str(caught.value)
+    assert ".rs:" not in str(caught.value)

@@ -1,0 +1,51 @@
+"""What a look-up at the command line does not need is not imported, and what is deferred works as ever."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = str(Path(__file__).parents[2])
+
+
+def run(program: str) -> str:
+    """A program in an interpreter of its own, where nothing has been imported yet."""
+    found = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False, cwd=ROOT, timeout=120
+    )
+    assert found.returncode == 0, found.stderr
+    return found.stdout.strip()
+
+
+@pytest.mark.parametrize("module", ["headwater", "headwater.errors", "headwater.metastore", "headwater.store"])
+def test_the_metastore_needs_neither_pylance_nor_the_protocols_package(module: str) -> None:
+    heavy = run(
+        f"import sys, {module}; print([m for m in ('lance', 'lance_namespace', 'pydantic') if m in sys.modules])"
+    )
+    assert heavy == "[]"
+
+
+def test_our_errors_are_the_protocols_errors_whoever_is_imported_first() -> None:
+    for first, second in (("headwater.errors", "lance_namespace"), ("lance_namespace", "headwater.errors")):
+        same = "headwater.errors.TableNotFoundError is lance_namespace.TableNotFoundError"
+        also = "lance_namespace.errors.TableNotFoundError is lance_namespace.TableNotFoundError"
+        assert run(f"import {first}, {second}, lance_namespace; print({same}, {also})") == "True True"
+
+
+def test_validators_are_built_when_they_are_used_and_then_check() -> None:
+    assert run(
+        "import headwater, pydantic\n"
+        "before = pydantic.validate_call, pydantic.BaseModel.model_config\n"
+        "import lance_namespace as api\n"
+        "print(api.QueryTableRequest.__pydantic_complete__, before == (pydantic.validate_call, "
+        "pydantic.BaseModel.model_config))\n"
+        "print(api.QueryTableRequest(k=1, vector={'single_vector': [1.0]}).vector.single_vector)\n"
+        "try: api.QueryTableRequest(k='many', vector={})\n"
+        "except pydantic.ValidationError: print('refused')\n"
+        "from lance_namespace_urllib3_client import TableApi\n"
+        "try: TableApi().describe_table(7, None)\n"
+        "except pydantic.ValidationError: print('refused')\n"
+    ).splitlines() == ["False True", "[1.0]", "refused", "refused"]
