@@ -143,6 +143,11 @@ class VersionRecords(Protocol):
         """Every table that has a row."""
         ...
 
+    @property
+    def replaces_records(self) -> bool:
+        """Whether a record is replaced once its manifest has its final name; else it has both names from the start."""
+        ...
+
     def finalized(self, table: Table, number: int) -> None:
         """Told that a version's manifest has its final name now; for a registry that does not replace records."""
         ...

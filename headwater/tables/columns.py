@@ -29,7 +29,7 @@ COMMENT = "comment"
 
 
 @dataclass(frozen=True)
-class Column:
+class FieldPath:
     """A column that a table has: its path as Lance writes it, and the fields on the way to it, itself the last."""
 
     path: str
@@ -43,19 +43,19 @@ class Column:
 class Alteration:
     """What is to change of one column; None stays as it is."""
 
-    column: Column
+    column: FieldPath
     name: str | None = None
     nullable: bool | None = None
     type: Any = None
 
 
-def column_of(schema: pa.Schema, path: str) -> Column:
+def column_of(schema: pa.Schema, path: str) -> FieldPath:
     """The column that a path names in Lance's own writing: error 12."""
     found = require_trail(schema, path)
-    return Column(format_path(field.name for field in found), found)
+    return FieldPath(format_path(field.name for field in found), found)
 
 
-def column_at(schema: pa.Schema, names: Sequence[str]) -> Column:
+def column_at(schema: pa.Schema, names: Sequence[str]) -> FieldPath:
     """The column by the names that Spark has for what is inside arrays and maps (`children`): error 12."""
     found = trail(schema, names)
     segments: list[str] = []
@@ -63,7 +63,7 @@ def column_at(schema: pa.Schema, names: Sequence[str]) -> Column:
         if index and pa.types.is_map(found[index - 1].type):
             segments.append("entries")
         segments.append(field.name)
-    return Column(format_path(segments), tuple(found))
+    return FieldPath(format_path(segments), tuple(found))
 
 
 def add(dataset: lance.LanceDataset, columns: Mapping[str, str] | pa.Schema) -> None:
@@ -114,7 +114,7 @@ def alter(dataset: lance.LanceDataset, changes: Sequence[Alteration]) -> None:
         dataset.update_field_metadata({path: metadata for path, metadata in kept.items() if metadata})
 
 
-def drop(dataset: lance.LanceDataset, columns: Sequence[Column]) -> None:
+def drop(dataset: lance.LanceDataset, columns: Sequence[FieldPath]) -> None:
     """All in one commit: errors 0 (inside a map), 13 (the last of the table). A struct goes with its last field."""
     paths = list(dict.fromkeys(column.path for column in columns))
     if set(dataset.schema.names) <= set(paths):

@@ -153,6 +153,10 @@ class ManifestRegistry:
     def place(self, id: ObjectId, hash: str) -> str:
         return hashed_folder(id, hash)
 
+    @property
+    def replaces_records(self) -> bool:
+        return True
+
     def finalized(self, table: Table, number: int) -> None:
         """Nothing to note: the record will be replaced by one with the final name."""
 

@@ -148,6 +148,10 @@ class MetastoreRegistry:
     def newest_version(self, table: ObjectId) -> int:
         return newest_version(self.metastore.now(), table)
 
+    @property
+    def replaces_records(self) -> bool:
+        return False
+
     def finalized(self, table: Table, number: int) -> None:
         with self._lock:
             self._finals.setdefault(table.location, set()).add(number)
