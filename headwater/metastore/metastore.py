@@ -109,7 +109,9 @@ class Metastore:
             tx.undrop(path)
 
         self.run(work, f"undrop {'.'.join(path)}")
-        return self.at(made[0].slot).get(path)
+        slot = made[0].slot
+        assert slot is not None
+        return self.at(slot).get(path)
 
     def _commit(self, tx: Transaction) -> int:
         if tx.draft.empty:
