@@ -14,6 +14,7 @@ from headwater.clock import Clock, SystemClock
 from headwater.config import Opening, load_profile
 from headwater.errors import InvalidInputError, UnsupportedOperationError
 from headwater.names import parse
+from headwater.namespace.vending import ScopedSettings
 from headwater.references import is_bare_secret, read_secret
 from headwater.rest.auth.keys import KeyRecord, change_key, create_key, list_keys, revoke_key
 from headwater.rest.auth.roles import PERMISSIONS, ROLES, define_role, defined_roles, names_of, remove_role
@@ -47,6 +48,8 @@ def add_serving(verbs: Any) -> None:
     serve.add_argument("--timeout", type=float, help="longest time for a request, in seconds")
     serve.add_argument("--api-key-file", help="a file with one more key, which may do everything")
     serve.add_argument("--vend-credentials", action="store_true", help="hand the storage options to clients")
+    _add_vending(serve)
+    serve.add_argument("--audit-log", help="a file for the audit log: who asked for what, and whether it was allowed")
     serve.add_argument("--no-access-log", action="store_true", help="log only failures")
     serve.add_argument("--jwt-issuer", action="append", help="a token issuer to believe (repeatable)")
     serve.add_argument("--jwt-audience", help="the audience that tokens must be for")
@@ -57,6 +60,22 @@ def add_serving(verbs: Any) -> None:
     serve.set_defaults(run=run_serve, json=False)
     _add_token(verbs)
     _add_role(verbs)
+
+
+def _add_vending(serve: argparse.ArgumentParser) -> None:
+    serve.add_argument("--vend-scoped", action="store_true", help="hand out short-lived credentials for one table each")
+    serve.add_argument("--vend-role-arn", help="on S3: the role that is narrowed to the table")
+    serve.add_argument("--vend-external-id", help="on S3: the external id that the role asks for")
+    serve.add_argument("--vend-seconds", type=int, default=3600, help="how long the credentials are valid (3600)")
+    serve.add_argument("--vend-endpoint", help="another token service than the storage's own")
+
+
+def scoped_of(given: argparse.Namespace) -> ScopedSettings | None:
+    if not given.vend_scoped:
+        return None
+    if given.vend_credentials:
+        raise InvalidInputError("--vend-credentials hands out everything, --vend-scoped one table: choose one.")
+    return ScopedSettings(given.vend_role_arn, given.vend_external_id, given.vend_seconds, given.vend_endpoint)
 
 
 def _add_token(verbs: Any) -> None:
@@ -166,6 +185,8 @@ def settings_of(given: argparse.Namespace, profile: dict[str, Any]) -> Settings:
         limits=limits,
         jwt=jwt_of(given, profile),
         api_key=server_key(given.api_key_file),
+        scoped=scoped_of(given),
+        audit_log=given.audit_log,
         access_log=not given.no_access_log,
         vend_credentials=given.vend_credentials,
         host_names=tuple(given.host_name),

@@ -17,7 +17,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from headwater.clock import Clock
 from headwater.namespace.abilities import abilities_of
-from headwater.namespace.vending import Keep, Own
+from headwater.namespace.vending import Keep, Own, Scoped, Vendor
 from headwater.rest.auth.gate import Gate
 from headwater.rest.dispatch import Dispatcher
 from headwater.rest.endpoint import Endpoint
@@ -63,9 +63,9 @@ class CatalogApp:
         settings, gate, clock, lane = self.settings, self.gate, self.clock, self._lane
         catalog_pool = ThreadPoolExecutor(settings.limits.threads, thread_name_prefix="catalog")
         data_pool = ThreadPoolExecutor(settings.limits.threads, thread_name_prefix="data")
-        vendor = Own() if settings.vend_credentials else Keep()
+        vendor = self._vendor()
         dispatcher = Dispatcher(self.namespace, self._abilities, settings.limits, self._repeats, HANDLERS, vendor)
-        lookups = Lookups(self._abilities, settings.vend_credentials)
+        lookups = Lookups(self._abilities, vends=not vendor.is_silent)
         endpoint = Endpoint(dispatcher, lookups, settings.limits, catalog_pool, data_pool)
         catalog = Routed(Admitted(Limited(endpoint, settings), settings, gate, clock, catalog_pool), _ROUTES)
         metrics = Admitted(MetricsPage(lane, self._metrics_text), settings, gate, clock, catalog_pool)
@@ -79,6 +79,13 @@ class CatalogApp:
         if beside:
             inner = StatusNoted(Router([*beside, Mount("", inner)]))
         return Recorded(OwnSite(inner, settings, gate), settings, self.metrics, clock, lane.run)
+
+    def _vendor(self) -> Vendor:
+        """Where the storage options of answers come from."""
+        if self.settings.scoped is not None:
+            can = self._abilities
+            return Scoped(can.root, can.storage_options, self.settings.scoped, self.clock)
+        return Own() if self.settings.vend_credentials else Keep()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":

@@ -11,7 +11,7 @@ from lance_namespace import LanceNamespace
 from headwater.errors import InvalidInputError, NamespaceNotFoundError
 from headwater.names import ObjectId
 from headwater.namespace.abilities import Abilities
-from headwater.namespace.vending import Vendor, check_request, vend
+from headwater.namespace.vending import Access, Keep, Vendor, check_request, vend
 from headwater.rest.arrow import byte_chunks, file_chunks
 from headwater.rest.auth.access import OWNER, check, check_route, is_filtered, storage_access
 from headwater.rest.body import Spool, too_large
@@ -109,7 +109,8 @@ class Dispatcher:
             refused = refusal(error, call.request_id)
             self._repeats.end(begun, refused.status, refused.body)
             raise
-        self._repeats.end(begun, reply.status, reply.body)
+        kept = reply.body if self._vendor.is_silent else without_options(reply.body)
+        self._repeats.end(begun, reply.status, kept)  # credentials are for this caller and this moment
         return reply
 
     def _apply(self, call: Call) -> Reply:
@@ -117,7 +118,8 @@ class Dispatcher:
         if route.answer is Answer.ARROW:
             return self._query(call)
         asked_to_vend = getattr(call.request, "vend_credentials", None)
-        response = vend(self._call(call), self._vendor, storage_access(call.asker, call), asked_to_vend)
+        access = storage_access(call.asker, call)
+        response = vend(self._call(call), self._vendor, access, asked_to_vend, is_done=route.changes)
         body = encode_json(response) if route.extension else write_answer(route, response)
         headers = JSON_HEADERS if body else ()
         context = getattr(response, "context", None)
@@ -197,6 +199,11 @@ class Dispatcher:
             chunks = byte_chunks(self._namespace.query_table(call.request))
         first = next(chunks, b"")
         return Reply(200, first, ((b"content-type", ARROW_FILE),), stream=chunks)
+
+
+def without_options(body: bytes) -> bytes:
+    """The bytes of an answer without the storage options in it."""
+    return encode_json(vend(read_json(body), Keep(), Access.NONE)) if b"storage_options" in body else body
 
 
 def check_limits(call: Call, depth: int, most: int) -> None:

@@ -13,7 +13,7 @@ from lance_namespace import LanceNamespace
 
 from headwater.errors import InvalidTableStateError, LanceNamespaceError, UnsupportedOperationError
 from headwater.namespace.abilities import abilities_of
-from headwater.namespace.exact import describe_exact
+from headwater.namespace.description import describe_exact
 from headwater.rest.auth.roles import names_of, role_of
 from headwater.rest.call import Call
 from headwater.rest.routes import NOTHING, ROUTES, Body, Permission, Route, Target

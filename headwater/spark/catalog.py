@@ -37,7 +37,7 @@ from headwater.names import ObjectId
 from headwater.rest.client import HEADER_PREFIXES, connect_rest, headers_of
 from headwater.spark.access import options_of
 from headwater.spark.columns import alter
-from headwater.tables.commit import Committer
+from headwater.tables.commit import TableCommitter
 from headwater.tables.handle import SESSION, TableHandle
 from headwater.tables.partitions import partitioned, partitioning
 from headwater.tables.translate import NoDataError, translating
@@ -54,7 +54,7 @@ class Connection:
     def __init__(self, client: LanceNamespace, extensions: Callable[[], Any] | None = None) -> None:
         self.client = client
         self._extensions = extensions
-        self.committer = Committer(client)
+        self.committer = TableCommitter(client)
 
     # Namespaces -------------------------------------------------------------------------------------------------
 

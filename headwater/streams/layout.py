@@ -20,6 +20,9 @@ RECORD = "record"
 """Format of streams without deltas, whose properties are a small record: what a source has given, readers."""
 
 READERS = "readers"
+UNRECORDED = ".headwater/unrecorded"
+"""Where manifests go that were written without the catalog."""
+
 QUARANTINE = "__quarantine"
 HISTORY = "__history"
 PAGES = 64

@@ -35,7 +35,9 @@ from headwater.streams.serving import (
     delete_rows,
     files_of,
     finalize,
+    on_top,
     open_version,
+    set_aside,
     write_rows,
 )
 from headwater.streams.tombstones import add_tombstones, read_tombstones, write_tombstones
@@ -90,6 +92,20 @@ def _publish(
 ) -> Publication:
     head = head_of(snapshot, stream)
     staging = Staging(lake, stream, head[0] if head else 0)
+    set_aside(lake, stream, head[0] if head else 0)
+    with on_top(staging, stream):
+        return _staged(lake, tx, stream, staging, view, before, head)
+
+
+def _staged(
+    lake: Lake,
+    tx: Transaction,
+    stream: Stream,
+    staging: Staging,
+    view: View,
+    before: Published | None,
+    head: tuple[int, str] | None,
+) -> Publication:
     dataset = open_version(lake, stream, *head) if head else None
     if dataset is not None and before is not None and before.schema_id != stream.definition.schema_id:
         dataset = evolve_copy(lake, stream, staging, before)

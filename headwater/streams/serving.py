@@ -7,6 +7,7 @@ transaction of the metastore makes them versions. After that each gets its final
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import date, datetime
 from decimal import Decimal
@@ -25,11 +26,13 @@ from lance_namespace import (
 )
 from lance_namespace_urllib3_client.models.table_version import TableVersion
 
-from headwater.errors import CorruptFileError, UnsupportedOperationError
+from headwater.errors import ConcurrentModificationError, CorruptFileError, UnsupportedOperationError
 from headwater.metastore import DataFile, Metastore
 from headwater.store import KeyNotFoundError, Store, claim
 from headwater.streams.grouping import Codes, KeyIndex
+from headwater.streams.layout import LANCE, UNRECORDED
 from headwater.streams.opening import Stream
+from headwater.tables.translate import kind_of
 from headwater.types import aligned
 
 ROW_ID, ROW_ADDRESS = "_rowid", "_rowaddr"
@@ -83,6 +86,7 @@ class Staging(LanceNamespace):
         self._stream = stream
         self._version = version
         self._uri = f"{lake.uri}/{stream.serving}"
+        self.overtaken = False
         self.staged: list[Staged] = []
 
     def namespace_id(self) -> str:
@@ -102,11 +106,45 @@ class Staging(LanceNamespace):
 
     def create_table_version(self, request: Any) -> Any:
         asked = dict(request)
+        expected = (self.staged[-1].version if self.staged else self._version) + 1
+        if int(asked["version"]) != expected:  # Lance saw a newer manifest on its own, and went on from there
+            self.overtaken = True
+            raise ConcurrentModificationError(f"Version {expected} of {self._stream.name} was made meanwhile.")
         name = str(asked["manifest_path"]).rsplit("/", 1)[-1]
         key = f"{self._stream.serving}/_versions/{name}"
         self.staged.append(Staged(int(asked["version"]), key, int(asked["manifest_size"]), asked.get("e_tag")))
         made = TableVersion(version=asked["version"], manifest_path=asked["manifest_path"])
         return CreateTableVersionResponse(version=made)
+
+
+@contextmanager
+def on_top(staging: Staging, stream: Stream) -> Iterator[None]:
+    """What Lance does here goes on top of what was staged, or is a conflict (14)."""
+    try:
+        yield
+    except (OSError, ValueError, RuntimeError) as error:
+        if staging.overtaken or kind_of(error) is ConcurrentModificationError:
+            raise ConcurrentModificationError(
+                f"{stream.name} was published by another writer meanwhile. Nothing was changed: look again."
+            ) from None
+        raise
+
+
+def set_aside(lake: Lake, stream: Stream, version: int) -> None:
+    """Move manifests that were written behind the catalog's back out of the way: Lance would build on them.
+
+    A record comes before its final manifest, so one that was there before a look that finds no record is not ours.
+    """
+    while lake.store.head(final_key(stream, version + 1)) is not None:
+        newest = lake.metastore.now().last_position(stream.path, format=LANCE, version=stream.version)
+        if newest != version:
+            raise ConcurrentModificationError(f"{stream.name} was published by another writer meanwhile: look again.")
+        for number in range(version + 1, version + 65):
+            key = final_key(stream, number)
+            if lake.store.head(key) is None:
+                break
+            lake.store.put(f"{UNRECORDED}/{key}", lake.store.get(key))
+            lake.store.delete(key)
 
 
 def _object_path(uri: str) -> str:

@@ -30,7 +30,7 @@ STREAM = "headwater.stream"
 BATCH = "headwater.batch"
 
 
-class Committer:
+class TableCommitter:
     """Commits to tables of one catalog, through the catalog where it orders the versions."""
 
     def __init__(self, client: LanceNamespace) -> None:

@@ -70,7 +70,7 @@ def check_sql(field: str, text: str | None) -> str | None:
 
 
 @dataclass(frozen=True)
-class Extent:
+class Nesting:
     """How deep brackets nest, the longest chain, how many doubling forms stand inside one another, or what is wrong."""
 
     depth: int = 0
@@ -79,17 +79,17 @@ class Extent:
     problem: str = ""
 
 
-def extent(text: str) -> Extent:
+def extent(text: str) -> Nesting:
     """Measure a text without understanding it, in one pass; it ends where the text is refused anyway."""
     levels = [_Level()]
     depth = chain = 0
     calls = _Calls()
     for count, word in enumerate(_words(text)):
         if count > MAX_WORDS:
-            return Extent(problem=f"has more than {MAX_WORDS} words and operators: break it up")
+            return Nesting(problem=f"has more than {MAX_WORDS} words and operators: break it up")
         problem = calls.take(word)
         if problem:
-            return Extent(problem=problem)
+            return Nesting(problem=problem)
         upper = word.upper() if word[:1] not in QUOTES else word
         if upper in CLOSING and len(levels) > 1:
             inner = levels.pop()
@@ -104,7 +104,7 @@ def extent(text: str) -> Extent:
     while len(levels) > 1:
         inner = levels.pop()
         levels[-1].close(inner)
-    return Extent(depth, chain, levels[0].peak)
+    return Nesting(depth, chain, levels[0].peak)
 
 
 def _words(text: str) -> Iterator[str]:

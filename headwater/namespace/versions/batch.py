@@ -118,11 +118,14 @@ class Batch:
 
     def _after(self, batch: Sequence[BatchOperation], plan: _Plan) -> None:
         for item, result in zip(batch, plan.results, strict=True):
-            if isinstance(item, Declare) and isinstance(result, Table):
+            if isinstance(item, Declare) and isinstance(result, Table) and self._marks():
                 self.versions.store.put(f"{result.location}/{RESERVED_MARKER}", MARKER_BODY)
             elif isinstance(item, Delete) and isinstance(result, list) and result:
                 place = Place(plans.table_of(plan.facts, item.id), self.versions.root_uri)
                 self.versions.delete_manifests(place, result)
+
+    def _marks(self) -> bool:
+        return self.operations.registry.capabilities.markers
 
     @staticmethod
     def _result(item: Table | Staged | list[Version], created: object) -> Result:
