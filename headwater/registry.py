@@ -7,7 +7,7 @@ changes over a view and refuses the ones whose precondition no longer holds.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Protocol
@@ -54,6 +54,8 @@ class Capabilities:
     keeps_dropped: bool = False
     rename_namespaces: bool = False
     current_state: Callable[[ObjectId], object | None] | None = None
+    folders_are_tables: bool = False
+    """A table exists if its folder does, whatever is in it (lance-catalog-early.md, "Table Existence")."""
 
 
 class Registry(Protocol):
@@ -98,6 +100,10 @@ class Registry(Protocol):
         """Where a new table of this name goes, relative to the root. `hash` is fresh random hex."""
         ...
 
+    def alter_root(self, properties: Mapping[str, str], removed: Collection[str]) -> None:
+        """Set and remove properties of the root namespace, which is no object that could be replaced."""
+        ...
+
     def check_writable(self) -> None:
         """InvalidInput (13) if what is written this way would be discarded: another kind of handle is needed."""
         ...
@@ -135,6 +141,11 @@ class VersionRecords(Protocol):
 
     def tables(self) -> Sequence[Table]:
         """Every table that has a row."""
+        ...
+
+    @property
+    def replaces_records(self) -> bool:
+        """Whether a record is replaced once its manifest has its final name; else it has both names from the start."""
         ...
 
     def finalized(self, table: Table, number: int) -> None:

@@ -161,6 +161,11 @@ def _add_composed(verbs: Any) -> None:
         clean.add_argument("--keep-days", type=float, help="those of so many days stay")
         clean.add_argument("--grace-seconds", type=float, help="those replaced so recently stay (600)")
         clean.set_defaults(run=_clean_up)
+    migrate = verbs.add_parser(
+        "migrate", help="give every table that is only a folder its row in __manifest (V1 to V2)"
+    )
+    _add_catalog(migrate)
+    migrate.set_defaults(run=_migrate)
     verify = verbs.add_parser("verify", help="check that a catalog is whole")
     _add_catalog(verify)
     verify.set_defaults(run=_verify)
@@ -210,6 +215,14 @@ def _clean_up(given: argparse.Namespace) -> int:
     policy = {name: value for name in names if (value := getattr(given, name)) is not None}
     table = Catalog(_open(given))[parse(given.id, given.delimiter).names]
     show(asdict(table.clean_up(**policy) if given.verb == "clean-up" else table.optimize(**policy)), given.json)
+    return 0
+
+
+def _migrate(given: argparse.Namespace) -> int:
+    migrate = getattr(_open(given), "migrate", None)
+    if migrate is None:
+        raise UnsupportedOperationError(f"The catalog {given.catalog} has no folders to migrate.")
+    show(migrate(), given.json)
     return 0
 
 

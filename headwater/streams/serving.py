@@ -32,6 +32,7 @@ from headwater.store import KeyNotFoundError, Store, claim
 from headwater.streams.grouping import Codes, KeyIndex
 from headwater.streams.layout import LANCE, UNRECORDED
 from headwater.streams.opening import Stream
+from headwater.tables.translate import kind_of
 from headwater.types import aligned
 
 ROW_ID, ROW_ADDRESS = "_rowid", "_rowaddr"
@@ -122,7 +123,7 @@ def on_top(staging: Staging, stream: Stream) -> Iterator[None]:
     try:
         yield
     except (OSError, ValueError, RuntimeError) as error:
-        if staging.overtaken or "conflict" in str(error).lower():
+        if staging.overtaken or kind_of(error) is ConcurrentModificationError:
             raise ConcurrentModificationError(
                 f"{stream.name} was published by another writer meanwhile. Nothing was changed: look again."
             ) from None

@@ -57,6 +57,7 @@ class ManagedVersions:
         self.records = records
         self.store = store
         self._finalized: dict[ObjectId, Finalized] = {}
+        self._durable: set[ObjectId] = set()
         self._lock = threading.Lock()
 
     def find(self, place: Place, number: int) -> Version | None:
@@ -115,7 +116,11 @@ class ManagedVersions:
 
         No record may survive a power cut that its manifest does not survive, so the manifests are synced first.
         """
+        with self._lock:
+            named = set(self._finalized)
         self.store.sync([item.place.key(item.version.manifest_path) for item in staged])
+        with self._lock:
+            self._durable |= named
         newest: dict[ObjectId, int] = {}
         changes: list[Change] = []
         for item in staged:
@@ -145,7 +150,10 @@ class ManagedVersions:
     def finish(self, staged: Sequence[Staged]) -> list[Version]:
         """Finalize and point: the records are committed, so nothing here can undo them."""
         done = [self._finish(item) for item in staged]
-        self._point_when_due()
+        if self.records.replaces_records:
+            self._point_when_due()
+        else:
+            self._tidy(staged)
         return done
 
     def synchronize(self, place: Place, version: Version) -> Version:
@@ -182,7 +190,7 @@ class ManagedVersions:
     def point(self) -> int:
         """Point the records of finalized versions at their final manifests; then the staged ones can go."""
         with self._lock:
-            waiting, self._finalized = dict(self._finalized), {}
+            waiting, self._finalized, self._durable = dict(self._finalized), {}, set()
         if not waiting:
             return 0
         current = self.records.find(waiting)
@@ -237,6 +245,24 @@ class ManagedVersions:
             self._finalized[version.id] = Finalized(place, version, final)
         self.records.finalized(place.table, version.number)
         return final
+
+    def _tidy(self, staged: Sequence[Staged]) -> None:
+        """Where a record holds both names: the staged manifests of the versions before these are needed no more.
+
+        Syncing the folder for these has made the final names durable that were there before.
+        """
+        first = {item.place.table.location: item.version.number for item in reversed(staged)}
+        with self._lock:
+            due = [
+                item
+                for id, item in self._finalized.items()
+                if id in self._durable and item.staged.number < first.get(item.place.table.location, 0)
+            ]
+            for item in due:
+                del self._finalized[item.staged.id]
+                self._durable.discard(item.staged.id)
+        for item in due:
+            self.store.delete(item.place.key(item.staged.manifest_path))
 
     def _point_when_due(self) -> None:
         if len(self._finalized) >= POINT_EVERY:
