@@ -28,7 +28,7 @@ from headwater.metastore import Metastore
 from headwater.namespace.directory import DirectoryNamespace
 from headwater.namespace.metastore import MetastoreNamespace
 from headwater.references import check_foreign, followed
-from headwater.store import is_local, is_there
+from headwater.store import is_file_uri, is_local, is_there
 
 CONFIG_FILE = "headwater.toml"
 CONFIG_VARIABLE = "HEADWATER_CONFIG"
@@ -166,7 +166,7 @@ def _missing(resolved: Resolved) -> NamespaceNotFoundError:
 def _near(shown: str, root: str) -> list[str]:
     """Profiles and folders beside a missing root whose names are like it, as they would be written."""
     found = difflib.get_close_matches(shown, profile_names(), 2)
-    if not is_local(root) or root.startswith("file:"):
+    if not is_local(root) or is_file_uri(root):
         return found
     path = Path(root).expanduser()
     while not path.parent.is_dir():  # the first part of the path that is not there is the one misspelt
@@ -238,7 +238,7 @@ def _flat(profile: Mapping[str, Any], folder: Path) -> dict[str, Any]:
         else:
             values[key] = str(value).lower() if isinstance(value, bool) else str(value)
     for key in ("root", "path"):
-        if key in values and is_local(values[key]) and not values[key].startswith("file://"):
+        if key in values and is_local(values[key]) and not is_file_uri(values[key]):
             values[key] = str((folder / Path(values[key]).expanduser()).resolve())
     return values
 

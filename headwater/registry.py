@@ -7,7 +7,7 @@ changes over a view and refuses the ones whose precondition no longer holds.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Protocol
@@ -54,6 +54,8 @@ class Capabilities:
     keeps_dropped: bool = False
     rename_namespaces: bool = False
     current_state: Callable[[ObjectId], object | None] | None = None
+    folders_are_tables: bool = False
+    """A table exists if its folder does, whatever is in it (lance-catalog-early.md, "Table Existence")."""
 
 
 class Registry(Protocol):
@@ -96,6 +98,10 @@ class Registry(Protocol):
 
     def place(self, id: ObjectId, hash: str) -> str:
         """Where a new table of this name goes, relative to the root. `hash` is fresh random hex."""
+        ...
+
+    def alter_root(self, properties: Mapping[str, str], removed: Collection[str]) -> None:
+        """Set and remove properties of the root namespace, which is no object that could be replaced."""
         ...
 
     def check_writable(self) -> None:

@@ -161,6 +161,11 @@ def _add_composed(verbs: Any) -> None:
         clean.add_argument("--keep-days", type=float, help="those of so many days stay")
         clean.add_argument("--grace-seconds", type=float, help="those replaced so recently stay (600)")
         clean.set_defaults(run=_clean_up)
+    migrate = verbs.add_parser(
+        "migrate", help="give every table that is only a folder its row in __manifest (V1 to V2)"
+    )
+    _add_catalog(migrate)
+    migrate.set_defaults(run=_migrate)
     verify = verbs.add_parser("verify", help="check that a catalog is whole")
     _add_catalog(verify)
     verify.set_defaults(run=_verify)
@@ -220,6 +225,14 @@ def _repair(given: argparse.Namespace) -> int:
     """The files that were written; InvalidTableState (19), saying what is missing, if that is not enough."""
     written = repair(resolve(given.catalog, properties_of(given.property)))
     show(written if written else "Nothing was missing.", given.json)
+    return 0
+
+
+def _migrate(given: argparse.Namespace) -> int:
+    migrate = getattr(_open(given), "migrate", None)
+    if migrate is None:
+        raise UnsupportedOperationError(f"The catalog {given.catalog} has no folders to migrate.")
+    show(migrate(), given.json)
     return 0
 
 

@@ -98,8 +98,20 @@ class Metastore:
         raise last
 
     def undrop(self, path: Path) -> Object:
-        """Bring back what was dropped last at this path, with all that was dropped below it by the same transaction."""
-        return self.run(lambda tx: tx.undrop(path), f"undrop {'.'.join(path)}")
+        """Bring back what was dropped last at this path, with all that was dropped below it by the same transaction.
+
+        The answer is the object at its new revision.
+        """
+        made: list[Transaction] = []
+
+        def work(tx: Transaction) -> None:
+            made[:] = [tx]
+            tx.undrop(path)
+
+        self.run(work, f"undrop {'.'.join(path)}")
+        slot = made[0].slot
+        assert slot is not None
+        return self.at(slot).get(path)
 
     def _commit(self, tx: Transaction) -> int:
         if tx.draft.empty:

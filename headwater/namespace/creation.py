@@ -22,7 +22,7 @@ from headwater.namespace.operations import Operations
 from headwater.namespace.plans import CreateMode, Facts
 from headwater.namespace.versions.first import NameLostError, plan_first_version
 from headwater.namespace.versions.operations import NewVersion, TableVersions, require_managed
-from headwater.registries.folders import discard_files, discard_folder, has_version
+from headwater.registries.folders import discard_files, has_version
 from headwater.tables.arrow import Counted, check_schema
 from headwater.tables.exact import OneCommit, Take, claiming, commit_exactly, data_keys, recording
 from headwater.tables.fitting import fit_new
@@ -60,6 +60,8 @@ class Creation:
         place, found = self.operations.prepare_create(id, properties)
         if found is not None and self.operations.has_data(found):
             return self._create_over(found, mode, properties, reader, options)
+        if found is not None and mode is not CreateMode.OVERWRITE and self.operations.is_taken(found):
+            return self._kept(found, mode)
         table = Table(id, place, dict(properties))
         if self.versions.records is not None and self.versions.records.manages_versions:
             return self._create_managed(table, mode, reader, options)
@@ -223,10 +225,10 @@ class Creation:
         except CommitStateUnknownError:
             raise
         except LanceNamespaceError:
-            discard_folder(operations.store, table.location, operations.clock)
+            operations.discard(table)
             raise
         for gone in [table] if kept.location != table.location else replaced:
-            self.operations.discard(gone)
+            operations.discard(gone)
         return kept
 
     def _record_properties(self, found: Table, properties: Mapping[str, str]) -> Table:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -102,7 +103,25 @@ def _root(properties: Mapping[str, Any]) -> str:
         raise InvalidInputError("A catalog needs the property root: a path, or a URI such as s3://bucket/lake.")
     if len(set(given)) > 1:
         raise InvalidInputError("root and path are two names of one property: give one of them.")
-    return local_path(given[0]) if is_local(given[0]) else given[0].rstrip("/")
+    return _folder(local_path(given[0])) if is_local(given[0]) else _lower(given[0].rstrip("/"))
+
+
+def _lower(uri: str) -> str:
+    """A URI with its scheme in lower case, in which all schemes are one (RFC 3986)."""
+    scheme, rest = uri.split("://", 1)
+    return f"{scheme.lower()}://{rest}"
+
+
+def _folder(path: str) -> str:
+    """The path, unless it, or what it would lie in, is there and is no folder."""
+    there = path
+    while not os.path.lexists(there):
+        there = os.path.dirname(there)
+    if not os.path.isdir(there):
+        raise InvalidInputError(
+            f"The root {path!r} cannot be used: {there!r} is no folder. Name a folder, or a new one."
+        )
+    return path
 
 
 def _flag(properties: Mapping[str, Any], key: str, default: bool) -> bool:

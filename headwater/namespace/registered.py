@@ -99,7 +99,7 @@ class RegisteredNamespace(VersionMethods):
         self.clock = clock
         self.delimiter = delimiter
         self.registry = registry
-        self.operations = Operations(registry, store, root, clock)
+        self.operations = Operations(registry, store, root, clock, delimiter)
         self.versions = TableVersions(registry, records, store, root, clock)
         self.maintenance = Maintenance(self.versions)
         self.operations.adopt = self.maintenance.adopt
@@ -113,8 +113,8 @@ class RegisteredNamespace(VersionMethods):
             root=self.operations.root_uri,
             storage_options=self.storage_options,
             create_table_rows=self.create_table_reader,
-            insert_rows=_data_rows(self, data.insert_reader),
-            merge_rows=_data_rows(self, data.merge_insert_reader),
+            insert_rows=self.insert_reader,
+            merge_rows=_data_rows(self, data.merge_insert_reader, writes=True),
             query_rows=_data_rows(self, data.query_batches),
             alter_namespace=self.alter_namespace_properties,
             rename_namespace=self.rename_namespace if self.registry.capabilities.rename_namespaces else None,
@@ -363,9 +363,15 @@ class RegisteredNamespace(VersionMethods):
         return uri if "://" in uri else f"file://{quote(uri)}"
 
 
-def _data_rows(catalog: RegisteredNamespace, function: Callable[..., Any]) -> Callable[..., Any]:
+def _data_rows(catalog: RegisteredNamespace, function: Callable[..., Any], writes: bool = False) -> Callable[..., Any]:
     """A data operation on a request that is parsed already."""
-    return lambda request, *rows: function(catalog._handle_of(request.id), request, *rows)
+
+    def operation(request: Any, *rows: Any) -> Any:
+        if writes:
+            catalog.registry.check_writable()
+        return function(catalog._handle_of(request.id), request, *rows)
+
+    return operation
 
 
 def _data_method(name: str, kind: type[BaseModel], function: Callable[..., Any]) -> Callable[..., Any]:

@@ -124,6 +124,13 @@ class VersionMethods(LanceNamespace):
         """
         return self.maintenance.enable()
 
+    def migrate(self) -> list[str]:
+        """Directory V1 to V2: every table that is only a folder gets its row in `__manifest`, in one commit.
+
+        The tables that were recorded, by their names. No data moves, and nothing is left to do a second time.
+        """
+        return [table.id.name for table in self.maintenance.migrate()]
+
     def verify(self) -> list[Problem]:
         """Everything on which the catalog and its storage disagree. Nothing is changed."""
         return self.maintenance.verify()

@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 from bisect import bisect_left, bisect_right
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from headwater.clock import Clock
 from headwater.errors import (
@@ -20,6 +20,7 @@ from headwater.errors import (
     TableAlreadyExistsError,
     TableNotFoundError,
     TableVersionNotFoundError,
+    UnsupportedOperationError,
 )
 from headwater.metastore import Metastore, Snapshot
 from headwater.metastore.serving import LANCE_FORMAT
@@ -108,6 +109,9 @@ class MetastoreRegistry:
             if len(self._given) > REMEMBERED:
                 self._given.popitem(last=False)
         return place
+
+    def alter_root(self, properties: Mapping[str, str], removed: Collection[str]) -> None:
+        raise UnsupportedOperationError("The root namespace of a metastore catalog keeps no properties.")
 
     def check_writable(self) -> None:
         """There is one kind of handle on a metastore, and it records what it writes."""
