@@ -57,6 +57,7 @@ class _Plan:
     facts: dict[ObjectId, CatalogObject]
     changes: list[Change] = field(default_factory=list)
     results: list[Table | Staged | list[Version]] = field(default_factory=list)
+    newest: dict[ObjectId, int] = field(default_factory=dict)
 
 
 class Batch:
@@ -92,6 +93,7 @@ class Batch:
                     plan.changes += changes
                     plan.results.append(table)
                     del plan.facts[item.id]
+        self.managed.make_durable([item for item in plan.results if isinstance(item, Staged)])
         return plan.changes, plan
 
     def _declare(self, plan: _Plan, item: Declare) -> None:
@@ -103,15 +105,14 @@ class Batch:
     def _create(self, plan: _Plan, item: Create) -> None:
         table = plans.table_of(plan.facts, item.id)
         staged = self.versions.read_all([(table, item.asked)])[0]
-        earlier = [done for done in plan.results if isinstance(done, Staged) and done.place.table.id == item.id]
-        plan.changes += self.managed.changes([*earlier, staged])[-2:]
+        plan.changes += self.managed.follow(staged, plan.newest)
         plan.results.append(staged)
 
     def _delete(self, plan: _Plan, item: Delete) -> None:
         table = plans.table_of(plan.facts, item.id)
         gone = self.versions.records_of(self.versions.place(table), item.ranges)
         newest = self.managed.newest(self.versions.place(table))
-        if not any(isinstance(done, Staged) and done.place.table.id == item.id for done in plan.results):
+        if item.id not in plan.newest:
             plan.changes.append(RequireTable(table, newest))
         plan.changes += [Remove(version) for version in gone]
         plan.results.append(gone)

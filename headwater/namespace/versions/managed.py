@@ -112,25 +112,27 @@ class ManagedVersions:
         return None
 
     def changes(self, staged: Sequence[Staged]) -> list[Change]:
-        """Commit step: each version follows the newest one of its table, or nothing of the batch is done.
+        """Commit step: each version follows the newest one of its table, or nothing of the batch is done."""
+        self.make_durable(staged)
+        newest: dict[ObjectId, int] = {}
+        return [change for item in staged for change in self.follow(item, newest)]
 
-        No record may survive a power cut that its manifest does not survive, so the manifests are synced first.
-        """
+    def make_durable(self, staged: Sequence[Staged]) -> None:
+        """No record may survive a power cut that its manifest does not survive, so the manifests are synced first."""
         with self._lock:
             named = set(self._finalized)
         self.store.sync([item.place.key(item.version.manifest_path) for item in staged])
         with self._lock:
             self._durable |= named
-        newest: dict[ObjectId, int] = {}
-        changes: list[Change] = []
-        for item in staged:
-            id, number = item.place.table.id, item.version.number
-            before = newest.setdefault(id, self.newest(item.place))
-            if before and number != before + 1:
-                raise taken(item.place, number, before)
-            changes += [RequireTable(item.place.table, before), Add(item.version)]
-            newest[id] = number
-        return changes
+
+    def follow(self, item: Staged, newest: dict[ObjectId, int]) -> list[Change]:
+        """The changes that add a version after the newest of its table; `newest` knows those before it in a batch."""
+        id, number = item.place.table.id, item.version.number
+        before = newest.setdefault(id, self.newest(item.place))
+        if before and number != before + 1:
+            raise taken(item.place, number, before)
+        newest[id] = number
+        return [RequireTable(item.place.table, before), Add(item.version)]
 
     @contextmanager
     def keeping(self, staged: Staged) -> Iterator[None]:
