@@ -11,6 +11,7 @@ from typing import Any
 import lance
 import pytest
 
+from headwater.catalog.table import CatalogTable
 from headwater.errors import InvalidInputError, InvalidTableStateError, LanceNamespaceError
 from headwater.model import Add, Namespace, Table
 from headwater.names import ObjectId
@@ -68,6 +69,8 @@ def test_a_shallow_clone_that_another_writer_put_into_a_root_is_not_read(tmp_pat
     catalog = open_kind("compat", tmp_path / "lake")
     with pytest.raises(InvalidTableStateError, match="shallow clone"):
         catalog.count_table_rows({"id": ["clone"]})  # type: ignore[arg-type]
+    with pytest.raises(InvalidTableStateError, match="shallow clone"):
+        CatalogTable(catalog, ObjectId(("clone",))).dataset()
 
 
 def test_a_branch_has_its_table_as_base_and_is_read(tmp_path: Path) -> None:

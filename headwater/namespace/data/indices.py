@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import re
 from typing import Any
 
 import lance
@@ -28,6 +30,9 @@ from headwater.tables.transactions import transaction_id
 from headwater.tables.translate import translating
 
 MAX_NAME_CHARS = 255
+TOKENIZERS = ("simple", "whitespace", "raw", "ngram", "icu")
+MODELS_VARIABLE = "LANCE_LANGUAGE_MODEL_HOME"
+_MODEL = re.compile(r"(jieba|lindera)/[A-Za-z0-9][A-Za-z0-9_-]{0,63}", re.ASCII)
 MAX_PARAMETER = 2**31 - 1
 
 # Request field -> pylance's name for it.
@@ -70,6 +75,21 @@ def check_options(request: CreateTableIndexRequest) -> None:
         raise InvalidInputError(f"distance_type must be one of {', '.join(DISTANCES)}.")
     if request.name is not None and not 0 < len(request.name) <= MAX_NAME_CHARS:
         raise InvalidInputError(f"An index name is a text of 1 to {MAX_NAME_CHARS} characters.")
+    if request.base_tokenizer is not None:
+        check_tokenizer(request.base_tokenizer)
+
+
+def check_tokenizer(name: str) -> None:
+    """A tokenizer of Lance's own, or a language model of this machine: a name that leads to no other folder."""
+    if name in TOKENIZERS:
+        return
+    model = _MODEL.fullmatch(name)
+    home = os.environ.get(MODELS_VARIABLE) or os.path.expanduser("~/.local/share/lance/language_models")
+    if model is None or not os.path.isdir(os.path.join(home, name)):
+        raise InvalidInputError(
+            f"base_tokenizer {name[:80]!r} is not here: use {', '.join(TOKENIZERS)}, or a language model that this "
+            "machine has, such as jieba/default."
+        )
 
 
 def options_of(kind: str, request: CreateTableIndexRequest) -> dict[str, Any]:
