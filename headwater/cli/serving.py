@@ -18,10 +18,12 @@ from headwater.namespace.vending import ScopedSettings
 from headwater.references import is_bare_secret, read_secret
 from headwater.rest.auth.keys import KeyRecord, change_key, create_key, list_keys, revoke_key
 from headwater.rest.auth.roles import PERMISSIONS, ROLES, define_role, defined_roles, names_of, remove_role
-from headwater.rest.settings import JwtSettings, Limits, Settings
+from headwater.rest.settings import MIB, JwtSettings, Limits, Settings
 from headwater.store import Store
 
 MIN_KEY_CHARS = 16
+DATA_WORKERS = 8
+MIN_DATA_MEMORY = 256
 _DURATION = re.compile(r"^(\d+)([smhd])$")
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
@@ -34,6 +36,10 @@ def add_serving(verbs: Any) -> None:
     serve.add_argument("--host", default="127.0.0.1", help="the address to listen on (127.0.0.1)")
     serve.add_argument("--port", type=int, default=8080, help="the port to listen on (8080); 0 picks one")
     serve.add_argument("--workers", type=int, default=1, help="so many processes (1)")
+    serve.add_argument(
+        "--data-workers", type=int, default=DATA_WORKERS, help="disposable processes for data work (8); 0: none"
+    )
+    serve.add_argument("--data-memory", type=int, default=4096, help="memory of each of them, in MiB (4096)")
     serve.add_argument("--insecure", action="store_true", help="serve others without asking who they are")
     serve.add_argument("--max-body", type=int, help="largest Arrow body, in bytes")
     serve.add_argument("--max-spool", type=int, help="bytes of bodies held at a time, in all (and half for a caller)")
@@ -152,6 +158,8 @@ def run_serve(given: argparse.Namespace) -> int:
         raise UnsupportedOperationError(f"`headwater serve` needs {missing.name}: install headwater[server].") from None
     if given.workers < 1:
         raise InvalidInputError("--workers must be at least 1.")
+    if given.data_workers < 0 or given.data_memory < MIN_DATA_MEMORY:
+        raise InvalidInputError(f"--data-workers is 0 or more, --data-memory at least {MIN_DATA_MEMORY} MiB.")
     profile = (load_profile(given.catalog) if given.catalog else None) or {}
     plan = Plan(
         target=given.catalog,
@@ -162,6 +170,8 @@ def run_serve(given: argparse.Namespace) -> int:
         port=given.port,
         workers=given.workers,
         insecure=given.insecure,
+        data_workers=given.data_workers,
+        data_memory=given.data_memory * MIB,
     )
     return serve(
         plan, lambda url: print(f"Headwater serves {given.catalog or 'the default profile'} at {url}", flush=True)

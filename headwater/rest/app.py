@@ -30,6 +30,7 @@ from headwater.rest.openapi import openapi_json
 from headwater.rest.pages import Lane, MetricsPage, Page, Ready, live
 from headwater.rest.routes import RouteTable
 from headwater.rest.settings import Settings
+from headwater.rest.work import Here, Work
 from headwater.store import Store
 
 _ROUTES = RouteTable(ALL_ROUTES)
@@ -47,7 +48,9 @@ class CatalogApp:
         store: Store | None,
         clock: Clock,
         pages: Sequence[BaseRoute] = (),
+        work: Work | None = None,
     ) -> None:
+        self._work = work
         self.clock = clock
         self.settings = settings
         self.namespace = namespace
@@ -64,7 +67,8 @@ class CatalogApp:
         catalog_pool = ThreadPoolExecutor(settings.limits.threads, thread_name_prefix="catalog")
         data_pool = ThreadPoolExecutor(settings.limits.threads, thread_name_prefix="data")
         vendor = self._vendor()
-        dispatcher = Dispatcher(self.namespace, self._abilities, settings.limits, self._repeats, HANDLERS, vendor)
+        work = self._work or Here(self.namespace, self._abilities)
+        dispatcher = Dispatcher(self.namespace, self._abilities, settings.limits, self._repeats, HANDLERS, vendor, work)
         lookups = Lookups(self._abilities, vends=not vendor.is_silent)
         endpoint = Endpoint(dispatcher, lookups, settings.limits, catalog_pool, data_pool)
         catalog = Routed(Admitted(Limited(endpoint, settings), settings, gate, clock, catalog_pool), _ROUTES)

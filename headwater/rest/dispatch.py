@@ -12,7 +12,6 @@ from headwater.errors import InvalidInputError, NamespaceNotFoundError
 from headwater.names import ObjectId
 from headwater.namespace.abilities import Abilities
 from headwater.namespace.vending import Access, Keep, Vendor, check_request, vend
-from headwater.rest.arrow import byte_chunks, file_chunks
 from headwater.rest.auth.access import OWNER, check, check_route, is_filtered, storage_access
 from headwater.rest.body import Spool, too_large
 from headwater.rest.call import Call
@@ -22,7 +21,7 @@ from headwater.rest.reply import Headers, Reply, context_headers, etag, is_known
 from headwater.rest.routes import BY_OPERATION, Answer, Body
 from headwater.rest.settings import Limits
 from headwater.rest.wire import ARROW_FILE, JSON, encode_json, read_call, read_ids, read_json, write_answer
-from headwater.tables.arrow import read_stream
+from headwater.rest.work import Work, is_data_work
 
 JSON_HEADERS: Headers = ((b"content-type", JSON),)
 LOOKUPS = frozenset({"DescribeTable", "TableExists", "DescribeNamespace", "NamespaceExists"})
@@ -42,11 +41,13 @@ class Dispatcher:
         repeats: Repeats,
         extensions: Mapping[str, Handler],
         vendor: Vendor,
+        work: Work,
     ) -> None:
         self._namespace = namespace
         self._abilities = abilities
         self._limits = limits
         self._vendor = vendor
+        self._work = work
         self._repeats = repeats
         self._extensions = extensions
         self._understood: dict[tuple[str, str, bytes], tuple[ObjectId, str, Any]] = {}
@@ -139,7 +140,9 @@ class Dispatcher:
         if is_filtered(call.asker, call.route):
             return self._with_delimiter(self._visible(call), call)
         if call.route.body is Body.ARROW:
-            return self._write(call)
+            return self._work.write(call, lambda size: self._accept(call, size))
+        if is_data_work(call.route):
+            return self._work.call(call)
         if operation == "ListNamespaces" and call.raw_id == "table" and call.delimiter == ".":
             return self._list_of_root(call)
         response = getattr(self._namespace, call.route.method)(call.request)
@@ -173,18 +176,6 @@ class Dispatcher:
         tables = [name.replace(ours, call.delimiter) for name in response.tables]
         return response.model_copy(update={"tables": tables})
 
-    def _write(self, call: Call) -> Any:
-        can = self._abilities
-        streaming = {
-            "CreateTable": can.create_table_rows,
-            "InsertIntoTable": can.insert_rows,
-            "MergeInsertIntoTable": can.merge_rows,
-        }[call.route.operation]
-        body = call.body.buffer if isinstance(call.body, Spool) else call.body
-        if streaming is None:
-            return getattr(self._namespace, call.route.method)(call.request, call.body_bytes)
-        return streaming(call.request, read_stream(body, lambda size: self._accept(call, size)))
-
     def _accept(self, call: Call, size: int) -> None:
         """Limits count what a body unpacks to: its rows will take that much wherever they go."""
         if size > self._limits.arrow_body:
@@ -193,10 +184,7 @@ class Dispatcher:
             call.holding.grow_to(size)
 
     def _query(self, call: Call) -> Reply:
-        if self._abilities.query_rows is not None:
-            chunks = file_chunks(self._abilities.query_rows(call.request))
-        else:
-            chunks = byte_chunks(self._namespace.query_table(call.request))
+        chunks = self._work.query(call)
         first = next(chunks, b"")
         return Reply(200, first, ((b"content-type", ARROW_FILE),), stream=chunks)
 

@@ -13,7 +13,7 @@ import os
 import socket
 import struct
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from typing import Any, cast
 
 import pyarrow as pa
@@ -38,9 +38,15 @@ class Channel:
         for option in (socket.SO_SNDBUF, socket.SO_RCVBUF):
             connection.setsockopt(socket.SOL_SOCKET, option, BUFFER)
 
-    def wait_at_most(self, seconds: float | None) -> None:
-        """How long the other side may keep this one waiting before TimeoutError."""
-        self._socket.settimeout(seconds)
+    def wait_at_most(self, seconds: float) -> None:
+        """How long the other side may keep this one waiting before TimeoutError.
+
+        The kernel's own time limit: the socket stays blocking, and a chunk is one call instead of many.
+        """
+        whole = int(seconds)
+        limit = struct.pack("ll", whole, max(1, int((seconds - whole) * 1_000_000)))
+        for option in (socket.SO_RCVTIMEO, socket.SO_SNDTIMEO):
+            self._socket.setsockopt(socket.SOL_SOCKET, option, limit)
 
     def send(self, message: dict[str, Any], file: int | None = None) -> None:
         body = json.dumps(message, separators=(",", ":")).encode()
@@ -87,42 +93,46 @@ class Channel:
 
     def _put(self, kind: bytes, body: bytes | memoryview, file: int | None = None) -> None:
         head = _HEAD.pack(kind, len(body))
-        try:
+        with _mapped():
             if file is not None:
                 socket.send_fds(self._socket, [head], [file])
             else:
                 self._socket.sendall(head)
             if body:
                 self._socket.sendall(body)
-        except (BrokenPipeError, ConnectionError) as error:
-            raise BrokenChannelError(type(error).__name__) from None
 
     def _get(self) -> tuple[bytes, bytes]:
-        kind, size = _HEAD.unpack(self._read(_HEAD.size))
-        if size > (MAX_MESSAGE if kind == MESSAGE else MAX_FRAME):
-            raise BrokenChannelError(f"a frame of {size} bytes is too long")
-        return kind, bytes(self._read(size))
+        with _mapped():
+            head, files, _flags, _address = socket.recv_fds(self._socket, _HEAD.size, 1, socket.MSG_WAITALL)
+            self._files.extend(files)
+            if len(head) < _HEAD.size:
+                raise BrokenChannelError("the other side is gone")
+            kind, size = _HEAD.unpack(head)
+            if size > (MAX_MESSAGE if kind == MESSAGE else MAX_FRAME):
+                raise BrokenChannelError(f"a frame of {size} bytes is too long")
+            return kind, self._read(size)
 
-    def _read(self, size: int) -> bytearray:
-        found = bytearray(size)
-        view, at = memoryview(found), 0
-        try:
-            while at < size:
-                is_head = size == _HEAD.size and at == 0
-                got = self._read_head(view) if is_head else self._socket.recv_into(view[at:])
-                if got == 0:
-                    raise BrokenChannelError("the other side is gone")
-                at += got
-        except ConnectionError as error:
-            raise BrokenChannelError(type(error).__name__) from None
-        return found
+    def _read(self, size: int) -> bytes:
+        """So many bytes: as a rule in one call, and without a copy."""
+        parts: list[bytes] = []
+        while size:
+            part = self._socket.recv(size, socket.MSG_WAITALL)
+            if not part:
+                raise BrokenChannelError("the other side is gone")
+            parts.append(part)
+            size -= len(part)
+        return parts[0] if len(parts) == 1 else b"".join(parts)
 
-    def _read_head(self, view: memoryview) -> int:
-        """A head may have a descriptor beside it."""
-        data, files, _flags, _address = socket.recv_fds(self._socket, len(view), 1)
-        self._files.extend(files)
-        view[: len(data)] = data
-        return len(data)
+
+@contextmanager
+def _mapped() -> Iterator[None]:
+    """What a socket raises, as the two things that can happen: the other side is late, or gone."""
+    try:
+        yield
+    except BlockingIOError:
+        raise TimeoutError("the other side takes too long") from None
+    except ConnectionError as error:
+        raise BrokenChannelError(type(error).__name__) from None
 
 
 def stream_chunks(reader: pa.RecordBatchReader) -> Iterator[bytes]:

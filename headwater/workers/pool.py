@@ -5,7 +5,8 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Generator
+from collections.abc import Callable, Generator
+from functools import partial
 from typing import Any
 
 from headwater.errors import LanceNamespaceError, ServiceUnavailableError
@@ -25,14 +26,24 @@ class Pool:
         self._closed = False
         self._changed = threading.Condition()
 
-    def run(self, method: str, arguments: Any, body: Body | None = None, changes: bool = False) -> Any:
+    def run(
+        self,
+        method: str,
+        arguments: Any,
+        body: Body | None = None,
+        changes: bool = False,
+        begun: Callable[[Callable[[], None]], None] | None = None,
+    ) -> Any:
         """Call a method of the hosted object; the answer is a JSON value, or the chunks of a stream.
 
-        A stream keeps its worker until it ends or is closed; closed early, the worker is killed and its work with it.
+        `begun` is given what stops the work from another thread, once it has a worker. A stream keeps its worker until
+        it ends or is closed; closed early, the worker is killed and its work with it.
         Errors: the hosted object's own; 13 when the work needs more than a worker has; 17 when it takes too long, or no
         worker is free; 17 as CommitStateUnknown when that happens to a change.
         """
         worker = self._take()
+        if begun is not None:
+            begun(partial(worker.stop, worker.calls + 1))
         try:
             found = worker.call(method, arguments, body, changes)
         except BaseException:

@@ -63,7 +63,7 @@ class Worker:
     def __init__(self, host: Host, limits: WorkerLimits) -> None:
         self._limits = limits
         self.calls = 0
-        self.is_usable = False
+        self.is_usable = self._is_calling = False
         self._killing = threading.Lock()
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         lifeline, self._lifeline = os.pipe()
@@ -102,7 +102,7 @@ class Worker:
     def call(self, method: str, arguments: Any, body: Body | None = None, changes: bool = False) -> Any:
         """The answer: a JSON value, or the chunks of a stream. Any error but the catalog's own ends the worker."""
         self.calls += 1
-        self.is_usable = False
+        self.is_usable, self._is_calling = False, True
         self._channel.wait_at_most(self._limits.seconds)
         try:
             self._send(method, arguments, body)
@@ -113,6 +113,7 @@ class Worker:
             raise self._died(changes) from None
         if told.get("stream"):
             return self._chunks(changes)
+        self._is_calling = False
         self.is_usable = not told.get("error", {}).get("memory")
         if "error" in told:
             raise _error_of(told["error"], self._limits)
@@ -139,6 +140,7 @@ class Worker:
             raise self._overdue(changes) from None
         except (BrokenChannelError, OSError):
             raise self._died(changes) from None
+        self._is_calling = False
         self.is_usable = "error" not in told
         if "error" in told:
             raise _error_of(told["error"], self._limits)
@@ -173,6 +175,11 @@ class Worker:
         with suppress(ValueError):
             return f"ended by {signal.Signals(-status).name}"
         return "it ended"
+
+    def stop(self, number: int) -> None:
+        """Nobody waits for this call any more: end it if it is still the one, without waiting for that to happen."""
+        if self._is_calling and self.calls == number:
+            self._process.kill()
 
     def kill(self) -> None:
         """The process is gone when this returns. Twice does no harm."""

@@ -13,11 +13,12 @@ CHECKOUT = Path(__file__).parents[2]
 
 
 class ServeProcess:
-    """A real server process; `url` is what its one line says."""
+    """A real server process; `url` is what its one line says. It does data work itself unless told otherwise."""
 
     def __init__(self, *arguments: str, cwd: Path | None = None, module: str = "headwater") -> None:
         environment = {**os.environ, "PYTHONPATH": str(CHECKOUT)}
-        command = [sys.executable, "-m", module, "serve", *arguments]
+        data = () if "--data-workers" in arguments or module != "headwater" else ("--data-workers", "0")
+        command = [sys.executable, "-m", module, "serve", *arguments, *data]
         self.process = subprocess.Popen(
             command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment, cwd=cwd
         )

@@ -61,7 +61,7 @@ class _Plan:
 
 
 class Batch:
-    """Batches over a catalog that manages versions."""
+    """Batches over a catalog that manages versions, and batches of names alone over any that records names."""
 
     def __init__(self, operations: Operations, versions: TableVersions, managed: ManagedVersions) -> None:
         self.operations = operations
@@ -93,7 +93,6 @@ class Batch:
                     plan.changes += changes
                     plan.results.append(table)
                     del plan.facts[item.id]
-        self.managed.make_durable([item for item in plan.results if isinstance(item, Staged)])
         return plan.changes, plan
 
     def _declare(self, plan: _Plan, item: Declare) -> None:
@@ -105,14 +104,14 @@ class Batch:
     def _create(self, plan: _Plan, item: Create) -> None:
         table = plans.table_of(plan.facts, item.id)
         staged = self.versions.read_all([(table, item.asked)])[0]
-        plan.changes += self.managed.follow(staged, plan.newest)
+        plan.changes += self.managed.changes([staged], plan.newest)
         plan.results.append(staged)
 
     def _delete(self, plan: _Plan, item: Delete) -> None:
         table = plans.table_of(plan.facts, item.id)
         gone = self.versions.records_of(self.versions.place(table), item.ranges)
         newest = self.managed.newest(self.versions.place(table))
-        if item.id not in plan.newest:
+        if not any(isinstance(done, Staged) and done.place.table.id == item.id for done in plan.results):
             plan.changes.append(RequireTable(table, newest))
         plan.changes += [Remove(version) for version in gone]
         plan.results.append(gone)
@@ -135,3 +134,24 @@ class Batch:
         if isinstance(item, Staged):
             return Found(item.place, next(created))  # type: ignore[call-overload]
         return len(item)
+
+
+def check_batch(operations: Operations, versions: TableVersions, batch: Sequence[BatchOperation]) -> None:
+    """What would be refused in a batch that cannot be one commit, told before anything is done.
+
+    Where the storage keeps versions, nothing could undo the first operations when a later one is refused.
+    """
+    facts = dict(operations.registry.find(sorted({part for item in batch for part in (item.id, item.id.parent)})))
+    newest: dict[ObjectId, int] = {}
+    for item in batch:
+        match item:
+            case Declare():
+                _, facts[item.id] = plans.plan_declare_table(facts, item.id, item.location, item.properties)
+            case Deregister():
+                plans.plan_remove_table(facts, item.id, keep_data=True)
+                del facts[item.id]
+            case Create():
+                table = plans.table_of(facts, item.id)
+                newest[item.id] = versions.check_create(table, item.asked, newest.get(item.id))
+            case Delete():
+                versions.check_delete(plans.table_of(facts, item.id), item.ranges)
