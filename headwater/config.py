@@ -24,6 +24,7 @@ from typing import Any
 from lance_namespace import LanceNamespace
 
 from headwater.errors import InvalidInputError, NamespaceNotFoundError, UnsupportedOperationError
+from headwater.metastore import Metastore
 from headwater.namespace.directory import DirectoryNamespace
 from headwater.namespace.metastore import MetastoreNamespace
 from headwater.references import check_foreign, followed
@@ -86,6 +87,23 @@ def resolve(target: str | None = None, properties: Mapping[str, Any] | None = No
     if impl in DIRECTORY and "uri" in values:
         raise InvalidInputError(f"The catalog {name!r} has both impl=dir and uri: a directory has a root.")
     return Resolved(name, impl, values)
+
+
+def repair(found: Resolved) -> list[str]:
+    """Write anew what a metastore has lost and its other files say; the keys. Also of one that cannot be opened.
+
+    InvalidTableState (19), saying what is missing, when that is not exact; 1 where there is no metastore.
+    """
+    root = _root(found)
+    if root is None:
+        raise UnsupportedOperationError("A metastore is repaired where its files are, not through a server.")
+    if not is_there(root, _storage(found)):
+        raise _missing(found)
+    store = Metastore(root, _storage(found), damaged=True)
+    written = store.repair()
+    if not store.slot:
+        raise NamespaceNotFoundError(f"There is no metastore at {found.shown}.")
+    return written
 
 
 class Opening:

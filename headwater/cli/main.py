@@ -18,7 +18,7 @@ from headwater.cli.files import read_rows
 from headwater.cli.output import plain, show, show_rows
 from headwater.cli.serving import add_serving, properties_of, say
 from headwater.cli.verbs import VERBS, Arg, Verb, number, request_fields
-from headwater.config import Opening
+from headwater.config import Opening, repair, resolve
 from headwater.errors import (
     ERRORS,
     InvalidInputError,
@@ -169,6 +169,9 @@ def _add_composed(verbs: Any) -> None:
     verify = verbs.add_parser("verify", help="check that a catalog is whole")
     _add_catalog(verify)
     verify.set_defaults(run=_verify)
+    mend = verbs.add_parser("repair", help="write anew what a metastore has lost and its other files still say")
+    _add_catalog(mend)
+    mend.set_defaults(run=_repair)
 
 
 def _ls(given: argparse.Namespace) -> int:
@@ -215,6 +218,13 @@ def _clean_up(given: argparse.Namespace) -> int:
     policy = {name: value for name in names if (value := getattr(given, name)) is not None}
     table = Catalog(_open(given))[parse(given.id, given.delimiter).names]
     show(asdict(table.clean_up(**policy) if given.verb == "clean-up" else table.optimize(**policy)), given.json)
+    return 0
+
+
+def _repair(given: argparse.Namespace) -> int:
+    """The files that were written; InvalidTableState (19), saying what is missing, if that is not enough."""
+    written = repair(resolve(given.catalog, properties_of(given.property)))
+    show(written if written else "Nothing was missing.", given.json)
     return 0
 
 

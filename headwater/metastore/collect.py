@@ -6,6 +6,7 @@ finds its slot taken. Files are listed before the index is read: whatever is lis
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator
 from datetime import timedelta
 
@@ -18,6 +19,7 @@ from headwater.metastore.layout import (
     CHECKPOINTS,
     checkpoint_key,
     checkpoint_slot,
+    is_dataset_folder,
     is_table_data,
     parse_key,
     segment_key,
@@ -55,13 +57,15 @@ def collect(log: Log, committer: Committer, keep: timedelta | int, author: str) 
         committer.commit(Draft(IndexView(index, index.slot)), header, boundary)
     index = log.refresh()
     _fresh_checkpoint(log, index)
+    before_ms = log.clock.now_ms() - int(age.total_seconds() * 1000)
+    folders |= set(_stillborn_folders(listed, before_ms))
     data = _delete_folders(log, index, listed, folders)
-    data += _delete_data(log, index, listed, doomed, log.clock.now_ms() - int(age.total_seconds() * 1000))
+    data += _delete_data(log, index, listed, doomed, before_ms)
     published = _delete_published(log, index, listed)
     segments = _delete_segments(log, index, listed)
     slots = _empty_slots(log, index.boundary)
     if sweep := log.store.abilities.sweep:
-        sweep(log.clock.now_ms() - int(age.total_seconds() * 1000))
+        sweep(before_ms)
     return Collected(index.boundary, published, slots, segments, data)
 
 
@@ -89,6 +93,21 @@ def _doomed_files(log: Log, index: Index, boundary: int) -> Iterator[str]:
             dropped = {position for position, slot in deltas.dropped.items() if slot <= boundary}
             if dropped:
                 yield from _files(log, index, stream, dropped)
+
+
+def _stillborn_folders(listed: list[Entry], before_ms: int) -> Iterator[str]:
+    """Folders of datasets whose creator died: long untouched, and none of their manifests ever got its final name.
+
+    What a deregistered table leaves has final manifests, and stays.
+    """
+    files: dict[str, list[Entry]] = defaultdict(list)
+    for entry in listed:
+        folder, _, inside = entry.key.partition("/")
+        if inside and is_dataset_folder(folder):
+            files[folder].append(entry)
+    for folder, entries in files.items():
+        if all(e.modified_ms < before_ms and not e.key.endswith(".manifest") for e in entries):
+            yield folder
 
 
 def _delete_folders(log: Log, index: Index, listed: list[Entry], folders: set[str]) -> int:

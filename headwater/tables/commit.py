@@ -1,4 +1,4 @@
-"""The one commit of a Spark job. Data files were written by executors; only here does a table change.
+"""Commits of data files that others have written, such as the executors of a job: one commit for all of them.
 
 An append goes on top of whatever is newest. Everything that depends on what was read (overwrite, delete, update,
 merge) is *pinned*: it becomes the version right after the one that was planned, or it is a conflict and nothing

@@ -1,4 +1,4 @@
-"""How a table's data is reached, and opening it: the one class that every caller opens a table with."""
+"""How a table's data is reached, and opening it at a version, a tag or a branch with named errors."""
 
 from __future__ import annotations
 

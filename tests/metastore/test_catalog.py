@@ -7,21 +7,32 @@ import pickle
 import shutil
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import lance
 import pytest
+from lance_namespace import CountTableRowsRequest
 
 import headwater
 from headwater import MetastoreNamespace
+from headwater.cli.main import main
 from headwater.errors import ConcurrentModificationError, InvalidInputError, LanceNamespaceError
 from headwater.metastore import Metastore
+from headwater.metastore.layout import slot_key
 from headwater.model import Add, RequireLocation, Table
 from headwater.names import ObjectId
-from headwater.store import CountingStore
+from headwater.namespace.requests import RenameNamespaceRequest
+from headwater.rest.auth.access import needs
+from headwater.rest.extensions import EXTENSIONS
+from headwater.rest.server import start_in_thread
+from headwater.store import CountingStore, Crash, CrashesAtStore
 from tests.metastore.published_reader import read, read_deltas
 from tests.versions.samples import append, folder_of, numbers, opened, rows, stage, stream
+
+BY_EXTENSION = {extension.route.operation: extension.route for extension in EXTENSIONS}
 
 
 @pytest.fixture
@@ -37,7 +48,7 @@ def make(catalog: Any, *id: str, versions: int = 1) -> str:
 
 
 def count(catalog: Any, *id: str) -> int:
-    answer = catalog.count_table_rows({"id": list(id)})
+    answer = catalog.count_table_rows(CountTableRowsRequest(id=list(id)))
     return int(getattr(answer, "count", answer))
 
 
@@ -288,6 +299,77 @@ def stage_of(catalog: Any, id: list[str], version: int) -> dict[str, Any]:
     catalog.metastore.run(lambda tx: tx.alias(["n"], "alias"))
     catalog.rename_table({"id": id, "new_table_name": "t", "new_namespace_id": []})
     return stage(catalog, "t", version)
+
+
+@pytest.mark.parametrize("after", [False, True], ids=["before the write", "after the write"])
+def test_a_crash_at_any_write_of_a_creation_leaves_all_or_nothing(tmp_path: Path, after: bool) -> None:
+    for step in range(1, 12):
+        catalog = MetastoreNamespace(root=str(tmp_path / f"{step}"))
+        make(catalog, "t", versions=2)
+        request = stage(catalog, "t", 3)  # type: ignore[arg-type]
+        dying = reopened(catalog)
+        dying.describe_table({"id": ["t"]})
+        store = CrashesAtStore(dying.store, step, after)
+        dying.metastore._log.store = dying.versions.store = dying.versions.managed.store = store
+        crashed = True
+        try:
+            dying.create_table_version(request)
+            crashed = False
+        except (Crash, LanceNamespaceError, OSError):
+            pass
+        survivor = reopened(catalog)
+        found = numbers(survivor)
+        assert found in ([2, 1], [3, 2, 1])
+        assert crashed or found == [3, 2, 1]
+        assert survivor.metastore.verify() == []
+        survivor.create_table_version(stage(survivor, "t", len(found) + 1))
+        assert numbers(survivor) == list(range(len(found) + 1, 0, -1))
+        if not crashed:
+            return
+    raise AssertionError("every step crashed: count on")
+
+
+def test_what_a_killed_creator_left_is_collected_once_it_is_old(catalog: Any) -> None:
+    make(catalog, "t")
+    root = Path(catalog.properties.root)
+    left, young = root / "0123abcd_dead" / "data" / "x.lance", root / "0123abce_young" / "data" / "x.lance"
+    foreign = root / "mine" / "data" / "x.lance"
+    for path in (left, young, foreign):
+        path.parent.mkdir(parents=True)
+        path.write_bytes(b"rows")
+    for path in (left, foreign, *(Path(folder_of(catalog)) / "data").iterdir()):
+        os.utime(path, (1_600_000_000, 1_600_000_000))
+    catalog.metastore.collect(keep=timedelta(days=7))
+    assert [path.exists() for path in (left, young, foreign)] == [False, True, True]
+    assert count(catalog, "t") == 3
+
+
+def test_a_namespace_is_renamed_through_a_server_by_who_may_write_at_both_ends(catalog: Any) -> None:
+    for name in ("a", "mine"):
+        catalog.create_namespace({"id": [name]})
+    make(catalog, "a", "t")
+    with start_in_thread(catalog) as server:
+        client = headwater.connect("rest", {"uri": server.url})
+        client.rename_namespace({"id": ["a"], "new_id": ["mine", "b"]})  # type: ignore[attr-defined]
+        assert count(client, "mine", "b", "t") == 3
+        moved = partial(client.rename_namespace, {"id": ["a"], "new_id": ["c"]})  # type: ignore[attr-defined]
+        assert code_of(moved) == 1
+    call = SimpleNamespace(
+        route=BY_EXTENSION["RenameNamespace"], request=RenameNamespaceRequest(new_id=["other"]), id=ObjectId(("mine",))
+    )
+    assert [need.id for need in needs(call)] == [ObjectId(("mine",)), ObjectId(("other",))]  # type: ignore[arg-type]
+
+
+def test_the_command_line_repairs_what_lost_a_slot(catalog: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    make(catalog, "t", versions=2)
+    root = catalog.properties.root
+    assert main(["repair", root]) == 0
+    assert "Nothing was missing" in capsys.readouterr().out
+    os.unlink(os.path.join(root, slot_key(2)))
+    assert main(["repair", root]) == 0
+    assert slot_key(2) in capsys.readouterr().out
+    assert main(["repair", os.path.join(root, "nowhere")]) != 0
+    assert numbers(reopened(catalog)) == [2, 1]
 
 
 def test_a_catalog_is_pickled_by_its_properties(catalog: Any) -> None:
