@@ -247,21 +247,22 @@ class Creation:
         ConcurrentModification (14) when another has created the table and this mode does not overwrite it.
         """
         rows = Counted(fit_new(reader))
-        try:
-            with translating(handle, "create"), rows.raising():
-                transaction = write_fragments(
-                    rows.reader,
-                    handle.uri,
-                    schema=rows.reader.schema,
-                    mode="overwrite" if mode is CreateMode.OVERWRITE else "create",
-                    return_transaction=True,
-                    storage_options=handle.storage_options or None,
-                )
-        except LanceNamespaceError as error:
-            discard_files(self.operations.store, location, ())
-            if isinstance(error, HoldsDataError):
-                raise ConcurrentModificationError(f"{handle.id} was created by another writer.") from None
-            raise
+        with rows.raising():
+            try:
+                with translating(handle, "create"):
+                    transaction = write_fragments(
+                        rows.reader,
+                        handle.uri,
+                        schema=rows.reader.schema,
+                        mode="overwrite" if mode is CreateMode.OVERWRITE else "create",
+                        return_transaction=True,
+                        storage_options=handle.storage_options or None,
+                    )
+            except LanceNamespaceError as error:
+                discard_files(self.operations.store, location, ())
+                if isinstance(error, HoldsDataError):
+                    raise ConcurrentModificationError(f"{handle.id} was created by another writer.") from None
+                raise
         return lance.LanceOperation.Overwrite(transaction.operation.new_schema, transaction.operation.fragments)
 
     def _overwrite(self, handle: TableHandle, table: Table, operation: lance.LanceOperation.Overwrite) -> int:

@@ -117,7 +117,7 @@ def _changes(lake: Lake, stream: Stream, history: Stream, view: View, known: Pub
     gone = ledger.replaced()
     digest = (known.digest if known is not None else 0) + rows_digest(rows) - rows_digest(gone)
     count = (known.rows if known is not None else 0) + rows.num_rows - gone.num_rows
-    return Changes(rows, ids, addresses, digest % MODULUS, count)
+    return Changes(rows, ids, gone, addresses, digest % MODULUS, count)
 
 
 def _touched(rules: Rules, walk: list[Step]) -> pa.Table:

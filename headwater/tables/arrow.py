@@ -12,7 +12,7 @@ from contextlib import contextmanager
 
 import pyarrow as pa
 
-from headwater.errors import InvalidInputError, LanceNamespaceError
+from headwater.errors import InvalidInputError
 from headwater.tables.ipc import BatchSize, batch_size
 from headwater.tables.unpacked import unpacked_bytes
 
@@ -194,7 +194,7 @@ class Counted:
     def __init__(self, source: pa.RecordBatchReader) -> None:
         self.rows = 0
         self._source = source
-        self._failure: LanceNamespaceError | None = None
+        self._failure: Exception | None = None
         self.reader = pa.RecordBatchReader.from_batches(source.schema, self._batches())
 
     def _batches(self) -> Iterator[pa.RecordBatch]:
@@ -202,13 +202,13 @@ class Counted:
             for batch in self._source:
                 self.rows += batch.num_rows
                 yield batch
-        except LanceNamespaceError as error:
+        except Exception as error:
             self._failure = error
             raise
 
     @contextmanager
     def raising(self) -> Iterator[None]:
-        """Around the call that reads: an error of ours that the rows ended with keeps its class and its text."""
+        """Around all that reads: what the rows ended with comes out as it was, be it ours or the application's."""
         try:
             yield
         except BaseException:
