@@ -13,6 +13,17 @@ import lance
 import pyarrow as pa
 
 from headwater.errors import InvalidInputError, TableColumnNotFoundError, UnsupportedOperationError
+from headwater.spark.protocol import (
+    AddColumn,
+    AnyChange,
+    ColumnComment,
+    ColumnNullable,
+    ColumnType,
+    DropColumn,
+    RemoveProperty,
+    RenameColumn,
+    SetProperty,
+)
 from headwater.tables.partitions import METADATA
 from headwater.types import arrow_field, arrow_type
 
@@ -20,56 +31,58 @@ Field = Any
 ADDS_NESTED = (2, 2)
 
 
-def alter(dataset: lance.LanceDataset, change: dict[str, Any]) -> None:
-    action = change["action"]
-    if action == "set_property":
-        if change["key"] == "version":
-            raise InvalidInputError("The property 'version' is shown by Headwater itself: choose another name.")
-        dataset.update_schema_metadata({change["key"]: change["value"]})
-    elif action == "remove_property":
-        dataset.update_schema_metadata({change["key"]: None})
-    elif action == "add_column":
-        _add(dataset, change)
-    elif action == "drop_column":
-        _drop(dataset, change)
-    elif action == "rename_column":
-        dataset.alter_columns({"path": _path(dataset, change["path"]), "name": change["name"]})
-    elif action == "column_type":
-        _refuse_in_map(dataset.schema, change["path"], "have its type changed")
-        _retype(dataset, change)
-    elif action == "column_nullable":
-        dataset.alter_columns({"path": _path(dataset, change["path"]), "nullable": change["nullable"]})
-    elif action == "column_comment":
-        dataset.update_field_metadata({_path(dataset, change["path"]): {"comment": change["comment"]}})
-    else:
-        raise UnsupportedOperationError(f"A table's {action.replace('_', ' ')} cannot be altered.")
+def alter(dataset: lance.LanceDataset, change: AnyChange) -> None:
+    match change:
+        case SetProperty():
+            _set(dataset, change)
+        case RemoveProperty():
+            dataset.update_schema_metadata({change.key: None})
+        case AddColumn():
+            _add(dataset, change)
+        case DropColumn():
+            _drop(dataset, change)
+        case RenameColumn():
+            dataset.alter_columns({"path": _path(dataset, change.path), "name": change.name})
+        case ColumnType():
+            _refuse_in_map(dataset.schema, change.path, "have its type changed")
+            _retype(dataset, change)
+        case ColumnNullable():
+            dataset.alter_columns({"path": _path(dataset, change.path), "nullable": change.nullable})
+        case ColumnComment():
+            dataset.update_field_metadata({_path(dataset, change.path): {"comment": change.comment}})
 
 
-def _add(dataset: lance.LanceDataset, change: dict[str, Any]) -> None:
+def _set(dataset: lance.LanceDataset, change: SetProperty) -> None:
+    if change.key == "version":
+        raise InvalidInputError("The property 'version' is shown by Headwater itself: choose another name.")
+    dataset.update_schema_metadata({change.key: change.value})
+
+
+def _add(dataset: lance.LanceDataset, change: AddColumn) -> None:
     """A new column, at the end of the table or of a struct: NULL in the rows that are there."""
-    *above, name = change["path"]
-    if change.get("position"):
+    *above, name = change.path
+    if change.position:
         raise UnsupportedOperationError(f"The column {name!r} is added after the others: leave FIRST and AFTER out.")
-    if change.get("nullable") is False:
+    if not change.nullable:
         raise UnsupportedOperationError(f"The column {name!r} is NULL in the rows that are there: leave NOT NULL out.")
-    _refuse_in_map(dataset.schema, change["path"], "be added")
+    _refuse_in_map(dataset.schema, change.path, "be added")
     parents = trail(dataset.schema, above)
     siblings = fields_of(parents[-1].type) if parents else list(dataset.schema)
     if any(field.name == name for field in siblings):
-        raise InvalidInputError(f"The column {'.'.join(change['path'])!r} exists already.")
-    field = arrow_field({"name": name, "type": change["type"], "nullable": True})
-    if change.get("comment"):
-        field = field.with_metadata({"comment": change["comment"]})
+        raise InvalidInputError(f"The column {'.'.join(change.path)!r} exists already.")
+    field = arrow_field({"name": name, "type": change.type, "nullable": True})
+    if change.comment:
+        field = field.with_metadata({"comment": change.comment})
     if parents:
-        _require_nesting(dataset, change["path"])
+        _require_nesting(dataset, change.path)
     dataset.add_columns(pa.schema([within(parents, field)]))
 
 
-def _retype(dataset: lance.LanceDataset, change: dict[str, Any]) -> None:
+def _retype(dataset: lance.LanceDataset, change: ColumnType) -> None:
     """The column is written anew in its type; what its field says (comment, partitioning) stays."""
-    known = trail(dataset.schema, change["path"])[-1].metadata or {}
-    path = _path(dataset, change["path"])
-    dataset.alter_columns({"path": path, "data_type": arrow_type(change["type"])})
+    known = trail(dataset.schema, change.path)[-1].metadata or {}
+    path = _path(dataset, change.path)
+    dataset.alter_columns({"path": path, "data_type": arrow_type(change.type)})
     told = {key.decode(): value.decode() for key, value in known.items() if key in (METADATA.encode(), b"comment")}
     if told:
         dataset.update_field_metadata({path: told})
@@ -84,17 +97,17 @@ def _require_nesting(dataset: lance.LanceDataset, path: list[str]) -> None:
         )
 
 
-def _drop(dataset: lance.LanceDataset, change: dict[str, Any]) -> None:
+def _drop(dataset: lance.LanceDataset, change: DropColumn) -> None:
     try:
-        found = trail(dataset.schema, change["path"])
+        found = trail(dataset.schema, change.path)
     except TableColumnNotFoundError:
-        if change.get("if_exists"):
+        if change.if_exists:
             return
         raise
-    _refuse_in_map(dataset.schema, change["path"], "be dropped")
+    _refuse_in_map(dataset.schema, change.path, "be dropped")
     if len(found) > 1 and len(fields_of(found[-2].type)) == 1:
         raise UnsupportedOperationError(
-            f"The column {'.'.join(change['path'])!r} is the last one of its struct: drop the struct instead."
+            f"The column {'.'.join(change.path)!r} is the last one of its struct: drop the struct instead."
         )
     dataset.drop_columns([_quoted(found)])
 

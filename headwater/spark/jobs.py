@@ -24,7 +24,7 @@ from headwater.tables.fields import dimension, require_field
 from headwater.tables.fill import commit_column, fill_fragment
 from headwater.tables.handle import TableHandle
 from headwater.tables.index_options import completed
-from headwater.tables.scan import Extent, divide
+from headwater.tables.scan import Extent, whole_fragments
 from headwater.tables.segments import segment_from_json, segment_to_json
 from headwater.tables.translate import translating
 
@@ -69,9 +69,9 @@ def _plan_index(table: TableHandle, arguments: Json, parallelism: int) -> list[J
     _check_index(dataset, table, arguments)
     metadata = [fragment.metadata for fragment in dataset.get_fragments()]
     extents = [Extent(fragment.id, fragment.num_rows) for fragment in metadata if fragment.num_rows]
-    parts = divide(extents, max(1, parallelism // 2), splittable=False)
+    parts = whole_fragments(extents, max(1, parallelism // 2))
     options = _index_options(dataset, arguments, sum(each.rows for each in extents) // max(1, len(parts)))
-    return [{**arguments, "options": options, "fragments": part["fragments"]} for part in parts]
+    return [{**arguments, "options": options, "fragments": list(part)} for part in parts]
 
 
 def _index_options(dataset: lance.LanceDataset, arguments: Json, rows: int) -> Json:

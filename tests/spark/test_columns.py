@@ -13,6 +13,7 @@ from pyspark.sql import SparkSession
 
 from headwater.errors import TableColumnNotFoundError
 from headwater.spark.columns import alter, trail, within
+from headwater.spark.protocol import AddColumn
 
 VALUES = (
     "(1, named_struct('a', 1, 'deep', named_struct('p', 10)), array(named_struct('a', 1), NULL)), "
@@ -98,7 +99,7 @@ def test_a_struct_in_an_older_file_format_does_not_grow_and_the_message_says_wha
     data = pa.table({"s": pa.array([{"a": 1}, None])})
     dataset = lance.write_dataset(data, str(tmp_path / "old"), data_storage_version="2.1")
     with pytest.raises(Exception, match=r"format 2\.1, in which a struct cannot grow"):
-        alter(dataset, {"action": "add_column", "path": ["s", "b"], "type": "integer"})
+        alter(dataset, AddColumn(["s", "b"], "integer", nullable=True, position=False))
     assert dataset.to_table() == data
 
 
