@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test test-all check bench clean pin
+.PHONY: demo test test-all check bench sbom clean pin
 demo: $(READY)
 	$(BIN)/python examples/demo.py
 
@@ -21,6 +21,9 @@ check: $(READY)
 
 bench: $(READY)
 	$(BIN)/python -m benchmarks
+
+sbom: $(READY)
+	$(BIN)/python sbom.py build/sbom.cdx.json
 
 $(READY): requirements.txt pyproject.toml
 	$(PYTHON) -m venv $(VENV)

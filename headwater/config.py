@@ -24,9 +24,11 @@ from typing import Any
 from lance_namespace import LanceNamespace
 
 from headwater.errors import InvalidInputError, NamespaceNotFoundError, UnsupportedOperationError
+from headwater.metastore import Metastore
 from headwater.namespace.directory import DirectoryNamespace
+from headwater.namespace.metastore import MetastoreNamespace
 from headwater.references import check_foreign, followed
-from headwater.store import is_local, is_there
+from headwater.store import is_file_uri, is_local, is_there
 
 CONFIG_FILE = "headwater.toml"
 CONFIG_VARIABLE = "HEADWATER_CONFIG"
@@ -34,6 +36,7 @@ PROFILE_VARIABLE = "HEADWATER_CATALOG__"
 DEFAULT_PROFILE = "default"
 _LOG = logging.getLogger("headwater")
 DIRECTORY = ("dir", "headwater.DirectoryNamespace")
+METASTORE = ("metastore", "headwater.MetastoreNamespace")
 REST = ("rest",)
 SERVER_KEYS = ("jwt_issuer", "jwt_audience", "jwt_jwks", "jwt_algorithms", "jwt_role_claim", "jwt_scope_claim")
 """What a profile may hold for `headwater serve`: settings of the server, not of the catalog."""
@@ -49,13 +52,15 @@ class Resolved:
 
 
 def connect(impl: str, properties: Mapping[str, Any] | None = None) -> LanceNamespace:
-    """A catalog by kind: `dir` (a directory or object store), or `rest` (a Lance REST server)."""
+    """A catalog by kind: `metastore` or `dir` (in a directory or object store), or `rest` (a Lance REST server)."""
     values = dict(properties or {})
     if impl in DIRECTORY:
         return DirectoryNamespace(**values)
+    if impl in METASTORE:
+        return MetastoreNamespace(**values)
     if impl in REST:
         return _connect_rest(values)
-    raise InvalidInputError(f"{impl!r} is no kind of catalog: use 'dir' or 'rest'.")
+    raise InvalidInputError(f"{impl!r} is no kind of catalog: use 'metastore', 'dir' or 'rest'.")
 
 
 def open_catalog(target: str | None = None, properties: Mapping[str, Any] | None = None) -> LanceNamespace:
@@ -82,6 +87,23 @@ def resolve(target: str | None = None, properties: Mapping[str, Any] | None = No
     if impl in DIRECTORY and "uri" in values:
         raise InvalidInputError(f"The catalog {name!r} has both impl=dir and uri: a directory has a root.")
     return Resolved(name, impl, values)
+
+
+def repair(found: Resolved) -> list[str]:
+    """Write anew what a metastore has lost and its other files say; the keys. Also of one that cannot be opened.
+
+    InvalidTableState (19), saying what is missing, when that is not exact; 1 where there is no metastore.
+    """
+    root = _root(found)
+    if root is None:
+        raise UnsupportedOperationError("A metastore is repaired where its files are, not through a server.")
+    if not is_there(root, _storage(found)):
+        raise _missing(found)
+    store = Metastore(root, _storage(found), damaged=True)
+    written = store.repair()
+    if not store.slot:
+        raise NamespaceNotFoundError(f"There is no metastore at {found.shown}.")
+    return written
 
 
 class Opening:
@@ -144,7 +166,7 @@ def _missing(resolved: Resolved) -> NamespaceNotFoundError:
 def _near(shown: str, root: str) -> list[str]:
     """Profiles and folders beside a missing root whose names are like it, as they would be written."""
     found = difflib.get_close_matches(shown, profile_names(), 2)
-    if not is_local(root) or root.startswith("file:"):
+    if not is_local(root) or is_file_uri(root):
         return found
     path = Path(root).expanduser()
     while not path.parent.is_dir():  # the first part of the path that is not there is the one misspelt
@@ -216,7 +238,7 @@ def _flat(profile: Mapping[str, Any], folder: Path) -> dict[str, Any]:
         else:
             values[key] = str(value).lower() if isinstance(value, bool) else str(value)
     for key in ("root", "path"):
-        if key in values and is_local(values[key]) and not values[key].startswith("file://"):
+        if key in values and is_local(values[key]) and not is_file_uri(values[key]):
             values[key] = str((folder / Path(values[key]).expanduser()).resolve())
     return values
 

@@ -83,10 +83,13 @@ class Remove:
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """A table takes another id and stays where it is; refused as `Remove` of the old and `Add` of the new are."""
+    """A table takes another id and stays where it is; refused as `Remove` of the old and `Add` of the new are.
 
-    old: Table
-    new: Table
+    A namespace does so with all below it, in registries whose capabilities say `rename_namespaces`.
+    """
+
+    old: Table | Namespace
+    new: Table | Namespace
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ delimiter it becomes the string style. This is the only module that knows the de
 
 from __future__ import annotations
 
+import re
 import unicodedata
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ from headwater.errors import InvalidInputError
 DELIMITER = "$"
 MAX_NAME_BYTES = 255
 MAX_DEPTH = 64
+_PLAIN = re.compile(r"[A-Za-z0-9_-]{1,255}")
 
 
 @dataclass(frozen=True, order=True, slots=True)
@@ -93,6 +95,13 @@ def check_name(name: object, delimiter: str = DELIMITER) -> None:
     if problem:
         shown = repr(name if not isinstance(name, str) else name[:80])
         raise InvalidInputError(f"The name {shown} cannot be used: {problem}.")
+
+
+def is_name(name: str, delimiter: str = DELIMITER) -> bool:
+    """Whether an object of this name can be asked for. What cannot is not listed either."""
+    if _PLAIN.fullmatch(name) and delimiter[0] not in name:
+        return True
+    return _problem(name, delimiter) is None
 
 
 def check_delimiter(delimiter: str) -> None:

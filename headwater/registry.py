@@ -7,7 +7,7 @@ changes over a view and refuses the ones whose precondition no longer holds.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Protocol
@@ -41,7 +41,8 @@ class Capabilities:
     """What a kind of catalog can do. What it cannot is answered with Unsupported (0), and a test asserts it.
 
     `current_state` names the state that a look-up of an id would be answered from, if that takes only memory: a
-    server keeps answers for as long as it is the current one.
+    server keeps answers for as long as it is the current one. `markers`: a file in a declared table's folder says so to
+    others; without them the record alone does. `keeps_dropped`: the files of a dropped table stay until a collection.
     """
 
     namespaces: bool
@@ -49,7 +50,12 @@ class Capabilities:
     rename: bool
     register_anywhere: bool
     managed_versions: bool = False
+    markers: bool = True
+    keeps_dropped: bool = False
+    rename_namespaces: bool = False
     current_state: Callable[[ObjectId], object | None] | None = None
+    folders_are_tables: bool = False
+    """A table exists if its folder does, whatever is in it (lance-catalog-early.md, "Table Existence")."""
 
 
 class Registry(Protocol):
@@ -94,6 +100,10 @@ class Registry(Protocol):
         """Where a new table of this name goes, relative to the root. `hash` is fresh random hex."""
         ...
 
+    def alter_root(self, properties: Mapping[str, str], removed: Collection[str]) -> None:
+        """Set and remove properties of the root namespace, which is no object that could be replaced."""
+        ...
+
     def check_writable(self) -> None:
         """InvalidInput (13) if what is written this way would be discarded: another kind of handle is needed."""
         ...
@@ -104,7 +114,7 @@ class Registry(Protocol):
 
 
 class VersionRecords(Protocol):
-    """A registry that can keep the versions of tables: one kind can, the manifest."""
+    """A registry that can keep the versions of tables: the manifest can, the metastore always does."""
 
     @property
     def manages_versions(self) -> bool:
@@ -131,6 +141,15 @@ class VersionRecords(Protocol):
 
     def tables(self) -> Sequence[Table]:
         """Every table that has a row."""
+        ...
+
+    @property
+    def replaces_records(self) -> bool:
+        """Whether a record is replaced once its manifest has its final name; else it has both names from the start."""
+        ...
+
+    def finalized(self, table: Table, number: int) -> None:
+        """Told that a version's manifest has its final name now; for a registry that does not replace records."""
         ...
 
     def commit(self, changes: Sequence[Change]) -> None: ...

@@ -14,7 +14,7 @@ from headwater.catalog.references import pages
 from headwater.catalog.table import CatalogTable
 from headwater.config import Opening
 from headwater.errors import LanceNamespaceError, UnsupportedOperationError
-from headwater.names import ObjectId, object_id, parse
+from headwater.names import ObjectId, check_delimiter, object_id, parse
 from headwater.namespace.readers import write_rows
 from headwater.tables.fitting import fit
 from headwater.tables.rows import reader_of
@@ -34,6 +34,7 @@ class Catalog:
         self._opening = None if isinstance(target, LanceNamespace) else Opening(target, properties)
         self.namespace: LanceNamespace = target if isinstance(target, LanceNamespace) else self._opening.namespace  # type: ignore[union-attr]
         self._delimiter = str(properties.get("delimiter") or DOT)
+        check_delimiter(self._delimiter)
 
     @property
     def _there(self) -> LanceNamespace:

@@ -22,6 +22,7 @@ from headwater.errors import InvalidInputError, TableVersionNotFoundError, Unsup
 from headwater.names import ObjectId
 from headwater.namespace.data.schema import type_to_json
 from headwater.namespace.readers import read_rows, write_rows
+from headwater.tables.handle import TableHandle
 from headwater.tables.rows import reader_of
 
 DOT = "."
@@ -85,10 +86,11 @@ class CatalogTable:
     def dataset(self, version: int | None = None) -> lance.LanceDataset:
         """The table as pylance sees it, with commits going through the catalog where it manages them."""
         dataset = lance.dataset(namespace_client=self.namespace, table_id=list(self.id.names))
+        handle = TableHandle(self.id, dataset.uri)
         wanted = self.version if version is None else version
         if self.branch is not None:
-            return dataset.checkout_version((self.branch, wanted))
-        return dataset if wanted is None else dataset.checkout_version(wanted)
+            return handle.checked(dataset.checkout_version((self.branch, wanted)))
+        return handle.checked(dataset if wanted is None else dataset.checkout_version(wanted))
 
     # Rows out
 

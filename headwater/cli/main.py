@@ -18,7 +18,7 @@ from headwater.cli.files import read_rows
 from headwater.cli.output import plain, show, show_rows
 from headwater.cli.serving import add_serving, properties_of, say
 from headwater.cli.verbs import VERBS, Arg, Verb, number, request_fields
-from headwater.config import Opening
+from headwater.config import Opening, repair, resolve
 from headwater.errors import (
     ERRORS,
     InvalidInputError,
@@ -161,9 +161,17 @@ def _add_composed(verbs: Any) -> None:
         clean.add_argument("--keep-days", type=float, help="those of so many days stay")
         clean.add_argument("--grace-seconds", type=float, help="those replaced so recently stay (600)")
         clean.set_defaults(run=_clean_up)
+    migrate = verbs.add_parser(
+        "migrate", help="give every table that is only a folder its row in __manifest (V1 to V2)"
+    )
+    _add_catalog(migrate)
+    migrate.set_defaults(run=_migrate)
     verify = verbs.add_parser("verify", help="check that a catalog is whole")
     _add_catalog(verify)
     verify.set_defaults(run=_verify)
+    mend = verbs.add_parser("repair", help="write anew what a metastore has lost and its other files still say")
+    _add_catalog(mend)
+    mend.set_defaults(run=_repair)
 
 
 def _ls(given: argparse.Namespace) -> int:
@@ -210,6 +218,21 @@ def _clean_up(given: argparse.Namespace) -> int:
     policy = {name: value for name in names if (value := getattr(given, name)) is not None}
     table = Catalog(_open(given))[parse(given.id, given.delimiter).names]
     show(asdict(table.clean_up(**policy) if given.verb == "clean-up" else table.optimize(**policy)), given.json)
+    return 0
+
+
+def _repair(given: argparse.Namespace) -> int:
+    """The files that were written; InvalidTableState (19), saying what is missing, if that is not enough."""
+    written = repair(resolve(given.catalog, properties_of(given.property)))
+    show(written if written else "Nothing was missing.", given.json)
+    return 0
+
+
+def _migrate(given: argparse.Namespace) -> int:
+    migrate = getattr(_open(given), "migrate", None)
+    if migrate is None:
+        raise UnsupportedOperationError(f"The catalog {given.catalog} has no folders to migrate.")
+    show(migrate(), given.json)
     return 0
 
 

@@ -14,13 +14,16 @@ from headwater.clock import Clock, SystemClock
 from headwater.config import Opening, load_profile
 from headwater.errors import InvalidInputError, UnsupportedOperationError
 from headwater.names import parse
+from headwater.namespace.vending import ScopedSettings
 from headwater.references import is_bare_secret, read_secret
 from headwater.rest.auth.keys import KeyRecord, change_key, create_key, list_keys, revoke_key
 from headwater.rest.auth.roles import PERMISSIONS, ROLES, define_role, defined_roles, names_of, remove_role
-from headwater.rest.settings import JwtSettings, Limits, Settings
+from headwater.rest.settings import MIB, JwtSettings, Limits, Settings
 from headwater.store import Store
 
 MIN_KEY_CHARS = 16
+DATA_WORKERS = 8
+MIN_DATA_MEMORY = 256
 _DURATION = re.compile(r"^(\d+)([smhd])$")
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
@@ -33,13 +36,26 @@ def add_serving(verbs: Any) -> None:
     serve.add_argument("--host", default="127.0.0.1", help="the address to listen on (127.0.0.1)")
     serve.add_argument("--port", type=int, default=8080, help="the port to listen on (8080); 0 picks one")
     serve.add_argument("--workers", type=int, default=1, help="so many processes (1)")
+    serve.add_argument(
+        "--data-workers", type=int, default=DATA_WORKERS, help="disposable processes for data work (8); 0: none"
+    )
+    serve.add_argument("--data-memory", type=int, default=4096, help="memory of each of them, in MiB (4096)")
     serve.add_argument("--insecure", action="store_true", help="serve others without asking who they are")
     serve.add_argument("--max-body", type=int, help="largest Arrow body, in bytes")
+    serve.add_argument("--max-spool", type=int, help="bytes of bodies held at a time, in all (and half for a caller)")
+    serve.add_argument("--max-connections", type=int, help="connections at a time (half of the descriptors)")
+    serve.add_argument("--max-concurrent", type=int, help="requests of one caller at a time")
+    serve.add_argument("--host-name", action="append", default=[], help="a name the server is served by (repeatable)")
+    serve.add_argument("--proxy", action="append", default=[], help="an address or network to believe (repeatable)")
+    serve.add_argument("--tls-cert", help="serve https with this certificate, a PEM file")
+    serve.add_argument("--tls-key", help="the certificate's key, a PEM file without a password")
     serve.add_argument("--max-page", type=int, help="largest page of a list")
     serve.add_argument("--rate-limit", type=float, default=0.0, help="requests a second and caller (no limit)")
     serve.add_argument("--timeout", type=float, help="longest time for a request, in seconds")
     serve.add_argument("--api-key-file", help="a file with one more key, which may do everything")
     serve.add_argument("--vend-credentials", action="store_true", help="hand the storage options to clients")
+    _add_vending(serve)
+    serve.add_argument("--audit-log", help="a file for the audit log: who asked for what, and whether it was allowed")
     serve.add_argument("--no-access-log", action="store_true", help="log only failures")
     serve.add_argument("--jwt-issuer", action="append", help="a token issuer to believe (repeatable)")
     serve.add_argument("--jwt-audience", help="the audience that tokens must be for")
@@ -50,6 +66,22 @@ def add_serving(verbs: Any) -> None:
     serve.set_defaults(run=run_serve, json=False)
     _add_token(verbs)
     _add_role(verbs)
+
+
+def _add_vending(serve: argparse.ArgumentParser) -> None:
+    serve.add_argument("--vend-scoped", action="store_true", help="hand out short-lived credentials for one table each")
+    serve.add_argument("--vend-role-arn", help="on S3: the role that is narrowed to the table")
+    serve.add_argument("--vend-external-id", help="on S3: the external id that the role asks for")
+    serve.add_argument("--vend-seconds", type=int, default=3600, help="how long the credentials are valid (3600)")
+    serve.add_argument("--vend-endpoint", help="another token service than the storage's own")
+
+
+def scoped_of(given: argparse.Namespace) -> ScopedSettings | None:
+    if not given.vend_scoped:
+        return None
+    if given.vend_credentials:
+        raise InvalidInputError("--vend-credentials hands out everything, --vend-scoped one table: choose one.")
+    return ScopedSettings(given.vend_role_arn, given.vend_external_id, given.vend_seconds, given.vend_endpoint)
 
 
 def _add_token(verbs: Any) -> None:
@@ -126,6 +158,8 @@ def run_serve(given: argparse.Namespace) -> int:
         raise UnsupportedOperationError(f"`headwater serve` needs {missing.name}: install headwater[server].") from None
     if given.workers < 1:
         raise InvalidInputError("--workers must be at least 1.")
+    if given.data_workers < 0 or given.data_memory < MIN_DATA_MEMORY:
+        raise InvalidInputError(f"--data-workers is 0 or more, --data-memory at least {MIN_DATA_MEMORY} MiB.")
     profile = (load_profile(given.catalog) if given.catalog else None) or {}
     plan = Plan(
         target=given.catalog,
@@ -136,6 +170,8 @@ def run_serve(given: argparse.Namespace) -> int:
         port=given.port,
         workers=given.workers,
         insecure=given.insecure,
+        data_workers=given.data_workers,
+        data_memory=given.data_memory * MIB,
     )
     return serve(
         plan, lambda url: print(f"Headwater serves {given.catalog or 'the default profile'} at {url}", flush=True)
@@ -149,14 +185,25 @@ def settings_of(given: argparse.Namespace, profile: dict[str, Any]) -> Settings:
         "page": given.max_page,
         "request_seconds": given.timeout,
         "requests_per_second": given.rate_limit,
+        "spooled": given.max_spool,
+        "spooled_per_caller": given.max_spool // 2 if given.max_spool is not None else None,
+        "connections": given.max_connections,
+        "running_per_caller": given.max_concurrent,
     }
     limits = Limits(**{key: value for key, value in told.items() if value is not None})
     return Settings(
         limits=limits,
         jwt=jwt_of(given, profile),
         api_key=server_key(given.api_key_file),
+        scoped=scoped_of(given),
+        audit_log=given.audit_log,
         access_log=not given.no_access_log,
         vend_credentials=given.vend_credentials,
+        host_names=tuple(given.host_name),
+        any_address=given.insecure,
+        proxies=tuple(given.proxy),
+        tls_cert=given.tls_cert,
+        tls_key=given.tls_key,
     )
 
 

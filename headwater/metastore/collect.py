@@ -6,6 +6,7 @@ finds its slot taken. Files are listed before the index is read: whatever is lis
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator
 from datetime import timedelta
 
@@ -16,9 +17,10 @@ from headwater.metastore.draft import Draft
 from headwater.metastore.index import Index
 from headwater.metastore.layout import (
     CHECKPOINTS,
-    DATA_FOLDER,
     checkpoint_key,
     checkpoint_slot,
+    is_dataset_folder,
+    is_table_data,
     parse_key,
     segment_key,
     slot_key,
@@ -27,8 +29,10 @@ from headwater.metastore.log import Log
 from headwater.metastore.objects import Collected
 from headwater.metastore.records import COLLECTED, decode_delta, is_collected, seal
 from headwater.metastore.rules import Header
+from headwater.metastore.serving import dropped_locations, lance_streams, stream_location
 from headwater.metastore.verify import EVERYTHING, expected, kept_deltas
 from headwater.metastore.views import IndexView
+from headwater.registry import overlap
 from headwater.store import Entry, KeyNotFoundError
 from headwater.store.protocol import check_key
 
@@ -46,17 +50,22 @@ def collect(log: Log, committer: Committer, keep: timedelta | int, author: str) 
     boundary = _boundary(log, index, keep)
     listed = list(log.store.list())
     doomed = set(_doomed_files(log, index, boundary))
+    with log.lock:
+        folders = set(dropped_locations(index, boundary))
     if boundary > index.boundary:
         header = Header(log.clock.uuid(), log.clock.now_ms(), f"collect up to slot {boundary}", author)
         committer.commit(Draft(IndexView(index, index.slot)), header, boundary)
     index = log.refresh()
     _fresh_checkpoint(log, index)
-    data = _delete_data(log, index, listed, doomed, log.clock.now_ms() - int(age.total_seconds() * 1000))
+    before_ms = log.clock.now_ms() - int(age.total_seconds() * 1000)
+    folders |= set(_stillborn_folders(listed, before_ms))
+    data = _delete_folders(log, index, listed, folders)
+    data += _delete_data(log, index, listed, doomed, before_ms)
     published = _delete_published(log, index, listed)
     segments = _delete_segments(log, index, listed)
     slots = _empty_slots(log, index.boundary)
     if sweep := log.store.abilities.sweep:
-        sweep(log.clock.now_ms() - int(age.total_seconds() * 1000))
+        sweep(before_ms)
     return Collected(index.boundary, published, slots, segments, data)
 
 
@@ -84,6 +93,31 @@ def _doomed_files(log: Log, index: Index, boundary: int) -> Iterator[str]:
             dropped = {position for position, slot in deltas.dropped.items() if slot <= boundary}
             if dropped:
                 yield from _files(log, index, stream, dropped)
+
+
+def _stillborn_folders(listed: list[Entry], before_ms: int) -> Iterator[str]:
+    """Folders of datasets whose creator died: long untouched, and none of their manifests ever got its final name.
+
+    What a deregistered table leaves has final manifests, and stays.
+    """
+    files: dict[str, list[Entry]] = defaultdict(list)
+    for entry in listed:
+        folder, _, inside = entry.key.partition("/")
+        if inside and is_dataset_folder(folder):
+            files[folder].append(entry)
+    for folder, entries in files.items():
+        if all(e.modified_ms < before_ms and not e.key.endswith(".manifest") for e in entries):
+            yield folder
+
+
+def _delete_folders(log: Log, index: Index, listed: list[Entry], folders: set[str]) -> int:
+    """Delete datasets folder by folder. One that a stream still kept is at, around or inside stays."""
+    with log.lock:
+        kept = [stream_location(node) for node in lance_streams(index)]
+    doomed = sorted(one for one in folders if not any(overlap(one, other) for other in kept) and _is_data(f"{one}/x"))
+    for folder in doomed:
+        log.store.delete_tree(folder)
+    return sum(any(entry.key.startswith(f"{folder}/") for folder in doomed) for entry in listed) if doomed else 0
 
 
 def _files(log: Log, index: Index, stream: str, positions: set[int] | None) -> Iterator[str]:
@@ -146,7 +180,7 @@ def _delete_data(log: Log, index: Index, listed: list[Entry], doomed: set[str], 
     A path that is not a plain key inside the root, or is a file of the catalog itself, is never touched.
     """
     present = {entry.key for entry in listed}
-    orphans = {entry.key for entry in listed if _in_data_folder(entry.key) and entry.modified_ms < before_ms}
+    orphans = {entry.key for entry in listed if entry.modified_ms < before_ms and is_table_data(entry.key)}
     candidates = {key for key in (doomed & present) | orphans if _is_data(key)}
     if not candidates:
         return 0
@@ -159,11 +193,6 @@ def _delete_data(log: Log, index: Index, listed: list[Entry], doomed: set[str], 
     for key in sorted(candidates):
         log.store.delete(key)
     return len(candidates)
-
-
-def _in_data_folder(key: str) -> bool:
-    """Directly in a table's data folder; a Lance dataset has a folder of that name too, and knows its own files."""
-    return f"/{DATA_FOLDER}/" in key and ".lance/" not in key
 
 
 def _is_data(key: str) -> bool:

@@ -145,11 +145,11 @@ def read_deltas(
     for run in log.runs[start:]:
         if run.first_slot > at:
             return
-        for stored in segments.read(stream, run):
-            if stored.position > after and (dropped or log.visible(stored, at)):
+        for stored in _after(segments.read(stream, run), after):
+            if dropped or log.visible(stored, at):
                 yield stored
-    for stored in tuple(log.tail):
-        if stored.position > after and (dropped or log.visible(stored, at)):
+    for stored in _after(log.tail, after):
+        if dropped or log.visible(stored, at):
             yield stored
 
 
@@ -168,7 +168,28 @@ def last_position(segments: Segments, stream: str, log: DeltaLog, at: int) -> in
     return 0
 
 
-def find_delta(segments: Segments, stream: str, log: DeltaLog, position: int, at: int) -> DeltaBody | None:
-    for stored in read_deltas(segments, stream, log, position - 1, at):
-        return decode_delta(stream, stored.body) if stored.position == position else None
+def _after(stored: list[Stored], position: int) -> list[Stored]:
+    return stored[bisect_right(stored, position, key=lambda one: one.position) :]
+
+
+def newest_delta(segments: Segments, stream: str, log: DeltaLog, at: int) -> Stored | None:
+    """The last delta that can be seen at a slot, found from the end."""
+    for stored in reversed(log.tail):
+        if log.visible(stored, at):
+            return stored
+    for run in reversed(log.runs):
+        if run.first_slot <= at:
+            for stored in reversed(segments.read(stream, run)):
+                if log.visible(stored, at):
+                    return stored
     return None
+
+
+def find_stored(segments: Segments, stream: str, log: DeltaLog, position: int, at: int) -> Stored | None:
+    found = next(read_deltas(segments, stream, log, position - 1, at), None)
+    return found if found is not None and found.position == position else None
+
+
+def find_delta(segments: Segments, stream: str, log: DeltaLog, position: int, at: int) -> DeltaBody | None:
+    found = find_stored(segments, stream, log, position, at)
+    return None if found is None else decode_delta(stream, found.body)

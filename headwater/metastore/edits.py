@@ -137,7 +137,7 @@ def undrop(draft: Draft, id: ObjectId) -> Place:
     newest = max(dropped, key=lambda item: item.revision.slot)
     require_free(draft, parent, id.name)
     _undrop(draft, parent, newest)
-    return place_of(parent, newest)
+    return resolve(draft, id)
 
 
 def last_dropped(draft: Draft, id: ObjectId) -> Item | None:

@@ -61,6 +61,7 @@ class Index:
         self.streams: dict[str, DeltaLog] = {}
         self.touched: dict[str, int] = {}
         self.members: dict[str, int] = {}
+        self.sorted_names: dict[tuple[str, str], tuple[int, list[str]]] = {}
         self.old_nodes: dict[str, None] = {}
         self.old_names: dict[str, None] = {}
 

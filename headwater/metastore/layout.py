@@ -27,6 +27,8 @@ _UUID = r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
 _REVISION = re.compile(rf"(?:(.+)/)rev/(\d{{20}})_(create|update|delete)_({_UUID})\.mpk")
 _MAPPING = re.compile(rf"(?:(.+)/)?([0-9a-f]{{40}})/(\d{{20}})_(create|update|delete)_({_UUID})\.({_UUID})")
 _TXN = re.compile(rf"txn/(\d+)[_-]({_UUID})")
+_TABLE_DATA = re.compile(rf"(?:.+/)?{_UUID}/{DATA_FOLDER}/.+")
+_DATASET = re.compile(r"[0-9a-f]{8}_")
 _DIGEST = re.compile(r"[0-9a-f]{40}")
 _NAMED_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
@@ -103,6 +105,16 @@ def mapping_key(home: str, digest: str, number: int, operation: str, txn: str, o
 def below(home: str, name: str) -> str:
     """The key of `name` in an object's directory; the root's directory is the catalog root."""
     return f"{home}/{name}" if home else name
+
+
+def is_dataset_folder(name: str) -> bool:
+    """Whether a folder of the root is named as those that a catalog over this metastore chooses for Lance datasets."""
+    return _DATASET.match(name) is not None
+
+
+def is_table_data(key: str) -> bool:
+    """Whether a key is in a table's data folder. A Lance dataset has one of that name too, and knows its own files."""
+    return _TABLE_DATA.fullmatch(key) is not None and ".lance/" not in key
 
 
 def parse_key(key: str) -> RevisionFile | MappingFile | TxnFile | None:

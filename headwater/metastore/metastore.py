@@ -69,10 +69,13 @@ class Metastore:
 
     # Transactions
 
-    def transaction(self, message: str = "", author: str | None = None) -> Transaction:
-        """A transaction that reads the newest state. Use it in a `with` block: it commits where the block ends."""
+    def transaction(self, message: str = "", author: str | None = None, refresh: bool = True) -> Transaction:
+        """A transaction that reads the newest state. Use it in a `with` block: it commits where the block ends.
+
+        Without `refresh` it reads what this process knows: one request less, and a conflict if that was too old.
+        """
         with self._log.lock:
-            index = self._log.refresh()
+            index = self._log.refresh() if refresh else self._log.index
             view = IndexView(index, index.slot)
         header = Header(self.clock.uuid(), self.clock.now_ms(), message, self.author if author is None else author)
         return Transaction(view, self._log, self.clock, header, self._commit)
@@ -95,8 +98,20 @@ class Metastore:
         raise last
 
     def undrop(self, path: Path) -> Object:
-        """Bring back what was dropped last at this path, with all that was dropped below it by the same transaction."""
-        return self.run(lambda tx: tx.undrop(path), f"undrop {'.'.join(path)}")
+        """Bring back what was dropped last at this path, with all that was dropped below it by the same transaction.
+
+        The answer is the object at its new revision.
+        """
+        made: list[Transaction] = []
+
+        def work(tx: Transaction) -> None:
+            made[:] = [tx]
+            tx.undrop(path)
+
+        self.run(work, f"undrop {'.'.join(path)}")
+        slot = made[0].slot
+        assert slot is not None
+        return self.at(slot).get(path)
 
     def _commit(self, tx: Transaction) -> int:
         if tx.draft.empty:
@@ -110,10 +125,13 @@ class Metastore:
         """The newest slot."""
         return self._log.refresh().slot
 
-    def now(self) -> Snapshot:
-        """The newest state, to be read any number of times without looking for a newer one."""
+    def now(self, refresh: bool = True) -> Snapshot:
+        """The newest state, to be read any number of times without looking for a newer one.
+
+        Without `refresh` the newest that this process knows, which costs no request.
+        """
         with self._log.lock:
-            index = self._log.refresh()
+            index = self._log.refresh() if refresh else self._log.index
             return Snapshot(self._log, IndexView(index, index.slot))
 
     def get(self, path: Path) -> Object:

@@ -16,6 +16,7 @@ from headwater.metastore.objects import (
     Delta,
     Deltas,
     History,
+    Keys,
     LogChange,
     LogEntry,
     Object,
@@ -32,13 +33,15 @@ from headwater.metastore.parts import (
     partition_values,
 )
 from headwater.metastore.records import Change, Slot
-from headwater.metastore.table_edits import Path, deltas_of
+from headwater.metastore.serving import dropped_locations
+from headwater.metastore.table_edits import Path, Positions, delta_at, deltas_of, last_delta, positions_of
 from headwater.metastore.transaction import exists
 from headwater.metastore.views import (
     IndexView,
     Item,
     Place,
     children_of,
+    names_of,
     object_of,
     own_values,
     part_of,
@@ -98,6 +101,44 @@ class Snapshot:
             values = partition_values(partition)
             wanted = None if values is None and partition_id is None else chosen_partition(partition_id, values)
             return deltas_of(self._log.segments, self._view, item.node.key, after, wanted)
+
+    def get_delta(
+        self,
+        path: Path,
+        position: int,
+        *,
+        format: str = DELTA_FORMAT,
+        version: str | None = None,
+        stream: str | None = None,
+    ) -> Delta:
+        with self._log.lock:
+            _, item = self._stream(path, format, version, stream)
+            return delta_at(self._log.segments, self._view, item.node.key, position)
+
+    def newest_delta(
+        self, path: Path, *, format: str = DELTA_FORMAT, version: str | None = None, stream: str | None = None
+    ) -> Delta | None:
+        with self._log.lock:
+            _, item = self._stream(path, format, version, stream)
+            return last_delta(self._log.segments, self._view, item.node.key)
+
+    def positions(
+        self, path: Path, *, format: str = DELTA_FORMAT, version: str | None = None, stream: str | None = None
+    ) -> Positions:
+        """The positions of all deltas of a stream, ascending."""
+        with self._log.lock:
+            _, item = self._stream(path, format, version, stream)
+            return positions_of(self._log.segments, self._view, item.node.key)
+
+    def names(self, path: Path, kind: str) -> Sequence[str]:
+        """The names of the children of a kind, sorted; not to be changed."""
+        with self._log.lock:
+            return names_of(self._view, resolve_namespace(self._ready(), object_id(path)), kind)
+
+    def dropped_locations(self) -> Keys:
+        """The folders of the Lance datasets of all that was dropped and is still kept."""
+        with self._log.lock:
+            return list(dropped_locations(self._ready().index))
 
     def last_position(self, path: Path, *, format: str = DELTA_FORMAT, version: str | None = None) -> int:
         """The last position that was given out in a table's stream; 0: there is none yet."""

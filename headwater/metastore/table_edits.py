@@ -8,7 +8,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from headwater.errors import InvalidInputError, TableVersionNotFoundError
 from headwater.metastore import parts
-from headwater.metastore.deltas import DeltaLog, Segments, find_delta, read_deltas
+from headwater.metastore.deltas import DeltaLog, Segments, find_delta, find_stored, newest_delta, read_deltas
 from headwater.metastore.draft import Appended, Draft, DroppedDelta
 from headwater.metastore.log import Log
 from headwater.metastore.objects import Delta, Deltas, Object, Objects, check_type, data_files, delta_of
@@ -19,6 +19,7 @@ from headwater.names import object_id
 
 Path = Sequence[str]
 Self = TypeVar("Self", bound="TableEdits")
+Positions = list[int]
 Given = ParamSpec("Given")
 Answer = TypeVar("Answer")
 
@@ -242,6 +243,38 @@ class TableEdits:
         self.draft.reads.add(f"d{item.node.key}")
         return deltas_of(self._log.segments, self.draft.base, item.node.key, after, partition_id)
 
+    @locked
+    def get_delta(
+        self,
+        path: Path,
+        position: int,
+        *,
+        format: str = DELTA_FORMAT,
+        version: str | None = None,
+        stream: str | None = None,
+    ) -> Delta:
+        _, item = self._stream(path, format, version, stream)
+        self.draft.reads.add(f"d{item.node.key}")
+        return delta_at(self._log.segments, self.draft.base, item.node.key, position)
+
+    @locked
+    def newest_delta(
+        self, path: Path, *, format: str = DELTA_FORMAT, version: str | None = None, stream: str | None = None
+    ) -> Delta | None:
+        """The last delta committed before this transaction began, None if there is none."""
+        _, item = self._stream(path, format, version, stream)
+        self.draft.reads.add(f"d{item.node.key}")
+        return last_delta(self._log.segments, self.draft.base, item.node.key)
+
+    @locked
+    def positions(
+        self, path: Path, *, format: str = DELTA_FORMAT, version: str | None = None, stream: str | None = None
+    ) -> Positions:
+        """The positions of all deltas of a stream, ascending."""
+        _, item = self._stream(path, format, version, stream)
+        self.draft.reads.add(f"d{item.node.key}")
+        return positions_of(self._log.segments, self.draft.base, item.node.key)
+
     # Finding
 
     def _create_version(self, table: Place, version: str, properties: dict[str, Any], formats: Sequence[str]) -> Item:
@@ -287,6 +320,23 @@ class TableEdits:
 
     def _is_dropped(self, stream: str, position: int) -> bool:
         return any(drop.stream == stream and drop.position == position for drop in self.draft.dropped_deltas)
+
+
+def delta_at(segments: Segments, view: IndexView, stream: str, position: int) -> Delta:
+    stored = find_stored(segments, stream, view.index.streams.get(stream, DeltaLog()), position, view.at)
+    if stored is None:
+        raise TableVersionNotFoundError(f"The stream {stream.rpartition('/')[2]!r} has no delta {position}.")
+    return delta_of(decode_delta(stream, stored.body), stored.slot)
+
+
+def last_delta(segments: Segments, view: IndexView, stream: str) -> Delta | None:
+    stored = newest_delta(segments, stream, view.index.streams.get(stream, DeltaLog()), view.at)
+    return None if stored is None else delta_of(decode_delta(stream, stored.body), stored.slot)
+
+
+def positions_of(segments: Segments, view: IndexView, stream: str) -> Positions:
+    log = view.index.streams.get(stream, DeltaLog())
+    return [stored.position for stored in read_deltas(segments, stream, log, 0, view.at)]
 
 
 def deltas_of(segments: Segments, view: IndexView, stream: str, after: int, partition: str | None) -> Deltas:

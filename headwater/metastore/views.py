@@ -176,6 +176,20 @@ def children_of(view: View, parent: Place) -> list[Object]:
     return found
 
 
+def names_of(view: IndexView, parent: Place, kind: str) -> list[str]:
+    """The sorted names of the children of a kind. Of the present they are kept until a child changes."""
+    index, key = view.index, parent.key
+    current = view.at == index.slot
+    known = index.sorted_names.get((key, kind)) if current else None
+    if known is not None and known[0] == index.touched.get(key, 0):
+        return known[1]
+    items = (view.item(child) for child in view.children(key))
+    found = sorted(item.revision.name for item in items if item is not None and item.node.kind == kind)
+    if current:
+        index.sorted_names[key, kind] = index.touched.get(key, 0), found
+    return found
+
+
 def _child(parent: Place, item: Item) -> Object:
     name = item.revision.name
     return _object(item, (*parent.path, name), canonical(parent.locator, name))

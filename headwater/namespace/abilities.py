@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
 import pyarrow as pa
@@ -21,16 +21,20 @@ class Abilities:
     """None means that the catalog cannot, and that a server does it in the way of the plain interface, or not at all.
 
     `current_state` answers, without waiting for anybody, with the state that a look-up of an id is answered from;
-    None when that takes more than memory. Equal states give equal answers.
+    None when that takes more than memory. Equal states give equal answers. `root` and `storage_options` say where its
+    tables are and how it reaches them: for the one decision on credentials (`vending`), and nothing else.
     """
 
     delimiter: str = DELIMITER
     store: Store | None = None
+    root: str = ""
+    storage_options: Mapping[str, str] = field(default_factory=dict, repr=False)
     create_table_rows: RowsIn | None = None
     insert_rows: RowsIn | None = None
     merge_rows: RowsIn | None = None
     query_rows: Callable[[QueryTableRequest], pa.RecordBatchReader] | None = None
     alter_namespace: Callable[[Any], Any] | None = None
+    rename_namespace: Callable[[Any], Any] | None = None
     clean_up: Callable[..., Any] | None = None
     optimize: Callable[..., Any] | None = None
     current_state: Callable[[ObjectId], object | None] | None = None

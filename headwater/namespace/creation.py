@@ -22,7 +22,7 @@ from headwater.namespace.operations import Operations
 from headwater.namespace.plans import CreateMode, Facts
 from headwater.namespace.versions.first import NameLostError, plan_first_version
 from headwater.namespace.versions.operations import NewVersion, TableVersions, require_managed
-from headwater.registries.folders import discard_files, discard_folder, has_version
+from headwater.registries.folders import discard_files, has_version
 from headwater.tables.arrow import Counted, check_schema
 from headwater.tables.exact import OneCommit, Take, claiming, commit_exactly, data_keys, recording
 from headwater.tables.fitting import fit_new
@@ -60,6 +60,8 @@ class Creation:
         place, found = self.operations.prepare_create(id, properties)
         if found is not None and self.operations.has_data(found):
             return self._create_over(found, mode, properties, reader, options)
+        if found is not None and mode is not CreateMode.OVERWRITE and self.operations.is_taken(found):
+            return self._kept(found, mode)
         table = Table(id, place, dict(properties))
         if self.versions.records is not None and self.versions.records.manages_versions:
             return self._create_managed(table, mode, reader, options)
@@ -95,7 +97,7 @@ class Creation:
         held = operations.registry.location_holders(table.location) or operations.registry.find([table.id])
         if held and all(operations.store.head(key) for key in keys[:1]):
             return
-        discard_folder(operations.store, table.location, operations.clock)
+        operations.discard(table)
         raise ConcurrentModificationError(f"{table.id} was dropped while it was overwritten: look again and retry.")
 
     def _create(
@@ -149,7 +151,7 @@ class Creation:
             with managed.keeping(staged):
                 kept.append(self.operations.run(ids, plan, self.operations.registry.recorded))
             for gone in replaced:
-                discard_folder(store, gone.location, self.operations.clock)
+                self.operations.discard(gone)
             final = managed.finish([staged])[0]
             return staged.place.object_path(final.manifest_path)
 
@@ -223,10 +225,10 @@ class Creation:
         except CommitStateUnknownError:
             raise
         except LanceNamespaceError:
-            discard_folder(operations.store, table.location, operations.clock)
+            operations.discard(table)
             raise
         for gone in [table] if kept.location != table.location else replaced:
-            discard_folder(operations.store, gone.location, operations.clock)
+            operations.discard(gone)
         return kept
 
     def _record_properties(self, found: Table, properties: Mapping[str, str]) -> Table:

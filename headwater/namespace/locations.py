@@ -3,25 +3,35 @@
 from __future__ import annotations
 
 import os
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 from headwater.errors import InvalidInputError, InvalidTableStateError
 from headwater.model import Table
 from headwater.registries.folders import folder_status
 from headwater.registries.layout import is_reserved
-from headwater.store import Store
+from headwater.store import Store, file_uri_path, is_file_uri
 
 MAX_LOCATION_BYTES = 900
 
 
 def check_location(location: str, root_uri: str) -> str:
-    """The location relative to the root, or InvalidInput (13). An absolute one below the root is accepted."""
-    relative = location.removeprefix("file://") if "://" not in root_uri else location
-    relative = relative.removeprefix(root_uri + "/").rstrip("/")
+    """The location relative to the root, or InvalidInput (13). An absolute path or URI below the root is accepted.
+
+    A URI is percent-encoded (RFC 3986), as DescribeTable answers `table_uri`; a path is taken as it is.
+    """
+    relative = _relative(location, root_uri).rstrip("/")
     problem = _problem(relative)
     if problem:
         raise InvalidInputError(f"The location {location[:200]!r} cannot be used: {problem}.")
     return relative
+
+
+def _relative(location: str, root_uri: str) -> str:
+    if "://" not in root_uri:
+        path = file_uri_path(location) if is_file_uri(location) else location
+        return path.removeprefix(root_uri.rstrip("/") + "/")
+    inside = location.removeprefix(root_uri + "/")
+    return inside if inside == location else unquote(inside)
 
 
 def require_place(table: Table) -> Table:

@@ -14,11 +14,12 @@ from headwater.errors import (
     InvalidInputError,
     InvalidTableStateError,
     LanceNamespaceError,
+    PermissionDeniedError,
     TableAlreadyExistsError,
     UnsupportedOperationError,
 )
 from headwater.model import Change, Namespace, Remove, Replace, Table
-from headwater.names import ROOT, ObjectId
+from headwater.names import DELIMITER, ROOT, ObjectId, is_name
 from headwater.namespace import plans
 from headwater.namespace.locations import check_location, check_place, is_place, require_place, table_uri
 from headwater.namespace.plans import CreateMode, DropBehavior, DropMode, Facts, Plan
@@ -37,11 +38,14 @@ Look = Callable[[Iterable[ObjectId]], Facts]
 class Operations:
     """The operations on names. Those on data are in `headwater.namespace.data`."""
 
-    def __init__(self, registry: Registry, store: Store, root_uri: str, clock: Clock) -> None:
+    def __init__(
+        self, registry: Registry, store: Store, root_uri: str, clock: Clock, delimiter: str = DELIMITER
+    ) -> None:
         self.registry = registry
         self.store = store
         self.root_uri = root_uri
         self.clock = clock
+        self.delimiter = delimiter
         self.retries = 0  # how often a commit came second and was planned anew, for the server's metrics
         self.adopt: Callable[[Table], Sequence[Change]] = lambda table: ()
         """What else to commit with a table that is registered: records of its versions, in a catalog that has them."""
@@ -59,7 +63,11 @@ class Operations:
 
     def alter_namespace(self, id: ObjectId, properties: Mapping[str, str], removed: Collection[str]) -> Namespace:
         self._require_namespaces(id)
-        return self.run([id], lambda facts: plans.plan_alter_namespace(facts, id, properties, removed))
+        if not id.is_root:
+            return self.run([id], lambda facts: plans.plan_alter_namespace(facts, id, properties, removed))
+        plans.altered(self.describe_namespace(id), properties, removed)
+        self.registry.alter_root(properties, removed)
+        return self.describe_namespace(id)
 
     def drop_namespace(self, id: ObjectId, mode: DropMode, behavior: DropBehavior) -> Namespace | None:
         self._require_namespaces(id)
@@ -72,9 +80,20 @@ class Operations:
 
         found = self.run([id], plan)
         for table in dropped if found else ():
-            if is_place(table.location):
-                self._discard(table)
+            self.discard(table)
         return found
+
+    def rename_namespace(self, id: ObjectId, new: ObjectId) -> Namespace:
+        """RenameNamespace (ours), also into another namespace, with all below it: errors 0, 1, 2, 13. No data moves."""
+        for part in (id, new):
+            self._require_namespaces(part)
+        if not self.registry.capabilities.rename_namespaces:
+            raise UnsupportedOperationError(
+                "This kind of catalog cannot rename a namespace: only a metastore catalog can. Rename its tables."
+            )
+        return self.run(
+            [*_with_parent(id), *_with_parent(new)], lambda facts: plans.plan_rename_namespace(facts, id, new)
+        )
 
     def list_namespaces(self, id: ObjectId, token: str | None, limit: int | None) -> Names:
         self._require_namespaces(id)
@@ -90,13 +109,14 @@ class Operations:
         """Every table of the catalog by its full identifier, a page at a time."""
         count, start = check_limit(limit), after(token) if token else ""
         tables = [item for item in self.registry.descendants(ROOT) if isinstance(item, Table)]
-        named = ((item.id.format(delimiter), item) for item in tables)
+        asked_for = (item for item in tables if all(is_name(name, self.delimiter) for name in item.id.names))
+        named = ((item.id.format(delimiter), item) for item in asked_for)
         listed = sorted(((text, item) for text, item in named if text > start), key=lambda pair: pair[0])
         chosen: list[str] = []
         for text, table in listed:
             if count is not None and len(chosen) == count:
                 return chosen, token_after(chosen[-1])
-            if include_declared or not self.is_only_declared(table):
+            if include_declared or not self._is_left_out(table):
                 chosen.append(text)
         return chosen, None
 
@@ -111,9 +131,10 @@ class Operations:
         return require_place(plans.table_of(self.registry.find(_with_parent(id)), id))
 
     def declare_table(self, id: ObjectId, location: str | None, properties: Mapping[str, str]) -> Table:
+        self._require_new(id)
         place = self.declared_place(id, location, properties)
         table = self.run(_with_parent(id), lambda facts: plans.plan_declare_table(facts, id, place, properties))
-        if self.registry.capabilities.register_anywhere:
+        if self.registry.capabilities.register_anywhere and self.registry.capabilities.markers:
             self._mark_declared(table)
         return table
 
@@ -157,6 +178,7 @@ class Operations:
         self._require_properties(properties)
         if mode is CreateMode.EXIST_OK:
             raise InvalidInputError("RegisterTable has the modes Create and Overwrite.")
+        self._require_new(id, replaces=mode is CreateMode.OVERWRITE)
         place = self._choose_place(id, location)
         table = self.run(
             _with_parent(id),
@@ -174,7 +196,7 @@ class Operations:
         self._require_namespaces(id.parent)
         table, folder_is_left = self.run(_with_parent(id), lambda facts: self._plan_drop(facts, id))
         if folder_is_left:
-            self._discard(table)
+            self.discard(table)
         return table
 
     def rename_table(self, id: ObjectId, new: ObjectId) -> Table:
@@ -194,8 +216,17 @@ class Operations:
         return has_version(self.store, table.location)
 
     def is_only_declared(self, table: Table) -> bool:
-        """Whether somebody has reserved the name and nobody has created the table. A folder of junk is not declared."""
-        return not self.has_data(table) and folder_status(self.store, table.location).reserved
+        """Whether the name is reserved, or a creator is at work, and there is no version. A folder of junk is not."""
+        if self.has_data(table):
+            return False
+        if not self.registry.capabilities.markers:
+            return True
+        status = folder_status(self.store, table.location)
+        return status.reserved if self.registry.capabilities.folders_are_tables else not status.foreign
+
+    def is_taken(self, table: Table) -> bool:
+        """Whether the mere folder is the table, as in the early document, and nobody declared it to be filled later."""
+        return self.registry.capabilities.folders_are_tables and not self.is_only_declared(table)
 
     def require_table(self, table: Table, only_declared: bool) -> None:
         """Error 19 for a folder without a version that nobody declared (early document, "Table Existence")."""
@@ -220,6 +251,16 @@ class Operations:
             self.retries += 1
             self.clock.pause(attempt)
         raise last
+
+    def _require_new(self, id: ObjectId, replaces: bool = False) -> None:
+        """Errors 1 and 5 come before anything is said about a location."""
+        plans.require_table_id(id)
+        self._require_namespaces(id.parent)
+        facts = self.registry.find(_with_parent(id))
+        plans.namespace_of(facts, id.parent)
+        found = facts.get(id)
+        if found is not None and not (replaces and isinstance(found, Table)):
+            raise plans.already_exists(found)
 
     def _is_empty(self, id: ObjectId) -> bool:
         return not any(self.registry.children(id, kind, "", 1) for kind in Kind)
@@ -249,8 +290,16 @@ class Operations:
         changes, table = plans.plan_register_table(facts, id, self._existing(place), mode, properties)
         return [*changes, *self.adopt(table)], table
 
-    def _discard(self, table: Table) -> None:
-        """The name is gone and the drop has succeeded; what cannot be deleted now is only garbage."""
+    def discard(self, table: Table) -> None:
+        """Delete the files of a table whose name is gone: what cannot be deleted now is only garbage.
+
+        A row of another writer's may say that the table is at, inside or around another one, whose files stay. Where
+        dropped tables can be brought back, their files are left to a collection.
+        """
+        if self.registry.capabilities.keeps_dropped or not is_place(table.location):
+            return
+        if self.registry.location_holders(table.location) - {table.id}:
+            return
         try:
             discard_folder(self.store, table.location, self.clock)
         except LanceNamespaceError:
@@ -299,12 +348,20 @@ class Operations:
     def _page(self, id: ObjectId, kind: Kind, token: str | None, limit: int | None) -> Names:
         count = check_limit(limit)
         plans.namespace_of(self.registry.find([id]), id)
-        names = list(
-            self.registry.children(id, kind, after(token) if token else "", None if count is None else count + 1)
-        )
+        names = self._children(id, kind, after(token) if token else "", None if count is None else count + 1)
         if count is None or len(names) <= count:
             return names, None
         return names[:count], token_after(names[count - 1])
+
+    def _children(self, id: ObjectId, kind: Kind, start: str, limit: int | None) -> list[str]:
+        """Names that can be asked for: other writers' rows and folders may have names that cannot."""
+        found: list[str] = []
+        while True:
+            names = self.registry.children(id, kind, start, limit)
+            found += [name for name in names if is_name(name, self.delimiter)]
+            if limit is None or len(names) < limit or len(found) >= limit:
+                return found[:limit]
+            start = names[-1]
 
     def _page_created(self, id: ObjectId, token: str | None, limit: int | None) -> Names:
         """A page without the tables that are only declared: pages of all tables until it is full."""
@@ -314,13 +371,20 @@ class Operations:
             tables = self.registry.find(id.child(name) for name in names)
             for name in names:
                 table = tables.get(id.child(name))
-                if not isinstance(table, Table) or self.is_only_declared(table):
+                if not isinstance(table, Table) or self._is_left_out(table):
                     continue
                 if count is not None and len(found) == count:
                     return found, token_after(found[-1])
                 found.append(name)
             if token is None:
                 return found, None
+
+    def _is_left_out(self, table: Table) -> bool:
+        """Whether a list of created tables leaves this one out. One that cannot be looked into is not known to be."""
+        try:
+            return self.is_only_declared(table)
+        except PermissionDeniedError:
+            return False
 
     def _require_namespaces(self, id: ObjectId) -> None:
         if not id.is_root and not self.registry.capabilities.namespaces:

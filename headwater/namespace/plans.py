@@ -64,7 +64,7 @@ def choose(kind: type[Choice], text: str | None, default: Choice) -> Choice:
 
 def namespace_of(facts: Facts, id: ObjectId) -> Namespace:
     """The namespace, or NamespaceNotFound (1). The root always exists."""
-    found = Namespace(id) if id.is_root else facts.get(id)
+    found = facts.get(id, Namespace(id)) if id.is_root else facts.get(id)
     if not isinstance(found, Namespace):
         raise NamespaceNotFoundError(f"Namespace {id} does not exist.")
     return found
@@ -93,7 +93,7 @@ def plan_create_namespace(
     if id.is_root:
         if mode is not CreateMode.EXIST_OK:
             raise NamespaceAlreadyExistsError("The root namespace always exists and cannot be created.")
-        return [], Namespace(id)
+        return [], namespace_of(facts, id)
     namespace_of(facts, id.parent)
     found, new = facts.get(id), Namespace(id, dict(properties))
     if found is None:
@@ -111,19 +111,22 @@ def plan_create_namespace(
 def plan_alter_namespace(
     facts: Facts, id: ObjectId, properties: Mapping[str, str], removed: Collection[str]
 ) -> tuple[list[Change], Namespace]:
-    """AlterNamespaceProperties (ours): some properties are set, some go, the others stay. Errors 1, 13 for the root.
+    """AlterNamespaceProperties (ours): some properties are set, some go, the others stay. Errors 1, 13.
 
     The change names the whole namespace as it was found, so of two alterations at once one looks again.
     """
-    if id.is_root:
-        raise InvalidInputError("The root namespace has no properties; set them on a namespace below it.")
+    found = namespace_of(facts, id)
+    new = altered(found, properties, removed)
+    return ([] if new == found else [Replace(found, new)]), new
+
+
+def altered(found: Namespace, properties: Mapping[str, str], removed: Collection[str]) -> Namespace:
+    """The namespace with some properties set and some removed: error 13."""
     both = sorted(properties.keys() & set(removed))
     if both:
         raise InvalidInputError(f"The properties {', '.join(both)} cannot be set and removed at once.")
-    found = namespace_of(facts, id)
     kept = {key: value for key, value in found.properties.items() if key not in removed}
-    new = Namespace(id, check_properties({**kept, **properties}))
-    return ([] if new == found else [Replace(found, new)]), new
+    return Namespace(found.id, check_properties({**kept, **properties}))
 
 
 def plan_drop_namespace(
@@ -181,6 +184,23 @@ def plan_rename_table(facts: Facts, id: ObjectId, new: ObjectId) -> tuple[list[C
     if new in facts:
         raise already_exists(facts[new])
     return [Move(table, renamed)], renamed
+
+
+def plan_rename_namespace(facts: Facts, id: ObjectId, new: ObjectId) -> tuple[list[Change], Namespace]:
+    """RenameNamespace (ours), also into another namespace: errors 1, 2, 13. All below it comes along."""
+    if id.is_root or new.is_root:
+        raise InvalidInputError("The root namespace cannot be renamed, and nothing can take its place.")
+    found = namespace_of(facts, id)
+    renamed = Namespace(new, found.properties)
+    if new == found.id:
+        return [], renamed
+    if new.is_below(found.id) or new.is_below(id):
+        raise InvalidInputError(f"{id} cannot be moved to {new}: that is inside itself.")
+    namespace_of(facts, new.parent)
+    if new in facts:
+        kind = "a namespace" if isinstance(facts[new], Namespace) else "a table"
+        raise NamespaceAlreadyExistsError(f"{new} already exists, as {kind}.")
+    return [Move(found, renamed)], renamed
 
 
 def not_empty(id: ObjectId) -> NamespaceNotEmptyError:

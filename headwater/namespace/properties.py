@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -55,10 +56,34 @@ def parse_properties(properties: Mapping[str, Any]) -> DirectoryProperties:
         table_version_management=_flag(properties, "table_version_management", False),
         delimiter=str(properties.get("delimiter", DELIMITER)),
         early_layout=early,
-        storage={k.removeprefix("storage."): str(v) for k, v in properties.items() if k.startswith("storage.")},
+        storage=_storage(properties),
     )
     _check(parsed)
     return parsed
+
+
+@dataclass(frozen=True)
+class MetastoreProperties:
+    """How to open a metastore catalog."""
+
+    root: str
+    delimiter: str = DELIMITER
+    storage: Mapping[str, str] = field(default_factory=dict)
+
+
+def parse_metastore_properties(properties: Mapping[str, Any]) -> MetastoreProperties:
+    """As `parse_properties`, of the fewer properties a metastore has."""
+    known = ("root", "path", "delimiter", "storage.*")
+    for key in properties:
+        if key not in known and not key.startswith("storage."):
+            raise InvalidInputError(f"{key!r} is not a property of a metastore catalog: known are {', '.join(known)}.")
+    delimiter = str(properties.get("delimiter", DELIMITER))
+    check_delimiter(delimiter)
+    return MetastoreProperties(_root(properties), delimiter, _storage(properties))
+
+
+def _storage(properties: Mapping[str, Any]) -> dict[str, str]:
+    return {k.removeprefix("storage."): str(v) for k, v in properties.items() if k.startswith("storage.")}
 
 
 def _check(parsed: DirectoryProperties) -> None:
@@ -75,12 +100,28 @@ def _root(properties: Mapping[str, Any]) -> str:
     """The root as an absolute path without a trailing slash, or a URI. `path` is the early name of `root`."""
     given = [str(properties[key]) for key in ("root", "path") if properties.get(key)]
     if not given:
-        raise InvalidInputError(
-            "A directory catalog needs the property root: a path, or a URI such as s3://bucket/lake."
-        )
+        raise InvalidInputError("A catalog needs the property root: a path, or a URI such as s3://bucket/lake.")
     if len(set(given)) > 1:
         raise InvalidInputError("root and path are two names of one property: give one of them.")
-    return local_path(given[0]) if is_local(given[0]) else given[0].rstrip("/")
+    return _folder(local_path(given[0])) if is_local(given[0]) else _lower(given[0].rstrip("/"))
+
+
+def _lower(uri: str) -> str:
+    """A URI with its scheme in lower case, in which all schemes are one (RFC 3986)."""
+    scheme, rest = uri.split("://", 1)
+    return f"{scheme.lower()}://{rest}"
+
+
+def _folder(path: str) -> str:
+    """The path, unless it, or what it would lie in, is there and is no folder."""
+    there = path
+    while not os.path.lexists(there):
+        there = os.path.dirname(there)
+    if not os.path.isdir(there):
+        raise InvalidInputError(
+            f"The root {path!r} cannot be used: {there!r} is no folder. Name a folder, or a new one."
+        )
+    return path
 
 
 def _flag(properties: Mapping[str, Any], key: str, default: bool) -> bool:

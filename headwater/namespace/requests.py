@@ -35,6 +35,13 @@ class CleanUpRequest(BaseModel):
         return self.model_dump(exclude={"id"}, exclude_none=True)
 
 
+class RenameNamespaceRequest(BaseModel):
+    """The request of RenameNamespace: the namespace, and the identifier it gets."""
+
+    id: list[str] | None = None
+    new_id: list[str] | None = None
+
+
 def parse_request(kind: type[Request], request: Any) -> Request:
     """The request as its model, or InvalidInput (13)."""
     if isinstance(request, kind):

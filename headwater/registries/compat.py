@@ -5,14 +5,14 @@ The manifest goes first. A folder that a row points to is that row's table and n
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from heapq import merge
 
 from headwater.errors import ConcurrentModificationError, LanceNamespaceError
-from headwater.model import Add, CatalogObject, Change, Move, Remove, Table
+from headwater.model import Add, CatalogObject, Change, Move, Remove, Replace, Table
 from headwater.names import ObjectId
-from headwater.registries.layout import MAX_FOLDER_BYTES, table_folder
+from headwater.registries.layout import MAX_FOLDER_BYTES, TABLE_SUFFIX, table_folder
 from headwater.registries.listing import ListingRegistry
 from headwater.registries.manifest import ManifestRegistry
 from headwater.registry import Capabilities, Kind
@@ -54,7 +54,7 @@ class CompatRegistry:
         for name in merge(rows, candidates):
             if limit is not None and len(found) == limit:
                 break
-            if name in known or self._is_listed(name):
+            if name in known or self._is_shown(name):
                 found.append(name)
         return found
 
@@ -76,7 +76,13 @@ class CompatRegistry:
         return self.manifest.newest_version(table)
 
     def location_holders(self, location: str) -> set[ObjectId]:
-        return self.manifest.location_holders(location)
+        """The rows', and the table that is only a folder if the location is inside it."""
+        holders = self.manifest.location_holders(location)
+        folder, slash, _ = location.partition("/")
+        name = folder.removesuffix(TABLE_SUFFIX)
+        if slash and name != folder and self._is_listed(name):
+            return holders | {ObjectId((name,))}
+        return holders
 
     def deregistered(self, id: ObjectId) -> Table | None:
         hidden = self.listing.deregistered(id)
@@ -89,6 +95,9 @@ class CompatRegistry:
         if fits and not self.location_holders(folder) - {id} and not self.listing.deregistered(id):
             return folder
         return self.manifest.place(id, hash)
+
+    def alter_root(self, properties: Mapping[str, str], removed: Collection[str]) -> None:
+        self.manifest.alter_root(properties, removed)
 
     def check_writable(self) -> None:
         """Records are read and written by this kind of catalog, so nothing is written past them."""
@@ -119,6 +128,9 @@ class CompatRegistry:
     def _is_listed(self, name: str) -> bool:
         return self.listing.is_table(name) and not self.manifest.location_holders(table_folder(name))
 
+    def _is_shown(self, name: str) -> bool:
+        return self.listing.is_shown(name) and not self.manifest.location_holders(table_folder(name))
+
     def _is_free(self, item: CatalogObject) -> bool:
         return isinstance(item, Table) and not self.manifest.location_holders(item.location)
 
@@ -133,12 +145,15 @@ class CompatRegistry:
         return {id for id in gone - self.manifest.find(gone).keys() if self._is_listed(id.name)}
 
     def _hidden(self, changes: Sequence[Change], listed: set[ObjectId]) -> list[Table]:
-        """Tables whose row goes while their folder stays where listings would still find it."""
+        """Tables whose row goes while their folder, theirs alone, stays where listings would still find it."""
         gone = (change.object for change in changes if isinstance(change, Remove))
         return [
             item
             for item in gone
-            if isinstance(item, Table) and item.id not in listed and item.location.endswith(table_folder(""))
+            if isinstance(item, Table)
+            and item.id not in listed
+            and item.location.endswith(table_folder(""))
+            and not self.manifest.location_holders(item.location) - {item.id}
         ]
 
 
@@ -146,7 +161,7 @@ def _id(change: Change) -> ObjectId | None:
     match change:
         case Remove(item):
             return item.id
-        case Move(old, _):
+        case Move(old, _) | Replace(old, _):
             return old.id
         case _:
             return None
@@ -154,4 +169,10 @@ def _id(change: Change) -> ObjectId | None:
 
 def _as_row(change: Change) -> Change | None:
     """What the manifest has to do for a table that it has no row of."""
-    return Add(change.new) if isinstance(change, Move) else None
+    match change:
+        case Move(_, new):
+            return Add(new)
+        case Replace(_, item):
+            return Add(item)
+        case _:
+            return None

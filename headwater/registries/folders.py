@@ -11,7 +11,9 @@ from headwater.clock import Clock
 from headwater.errors import LanceNamespaceError
 from headwater.registries.layout import DEREGISTERED_MARKER, RESERVED_MARKER, TRASH
 from headwater.store import KeyExistsError, KeyNotFoundError, Store, storage_error
-from headwater.tables.layout import VERSIONS, manifest_version
+from headwater.tables.layout import TABLE_FOLDERS, VERSIONS, manifest_version
+
+MARKERS = frozenset({RESERVED_MARKER, DEREGISTERED_MARKER})
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,11 +24,8 @@ class FolderStatus:
     deregistered: bool = False
     versions: bool = False
     reserved: bool = False
-
-    @property
-    def only_declared(self) -> bool:
-        """A marker and no versions (docs/formats/directory.md)."""
-        return self.reserved and not self.versions
+    foreign: bool = False
+    """Something is in it that neither a catalog nor the writer of a table puts there."""
 
 
 def folder_status(store: Store, folder: str) -> FolderStatus:
@@ -38,6 +37,7 @@ def folder_status(store: Store, folder: str) -> FolderStatus:
         deregistered=DEREGISTERED_MARKER in names,
         versions=VERSIONS in listing.folders,
         reserved=RESERVED_MARKER in names,
+        foreign=bool(names - MARKERS or not TABLE_FOLDERS.issuperset(listing.folders)),
     )
 
 

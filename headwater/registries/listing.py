@@ -6,7 +6,7 @@ folders of the early document (lance-catalog-early.md, "Table Existence").
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from heapq import nsmallest
 
 from headwater.clock import Clock
@@ -14,6 +14,7 @@ from headwater.errors import (
     ConcurrentModificationError,
     InvalidInputError,
     LanceNamespaceError,
+    PermissionDeniedError,
     UnsupportedOperationError,
 )
 from headwater.model import Add, CatalogObject, Change, Move, Remove, RequireLocation, Table
@@ -56,7 +57,13 @@ class ListingRegistry:
     @property
     def capabilities(self) -> Capabilities:
         movable = self.store.abilities.move_folder is not None
-        return Capabilities(namespaces=False, properties=False, rename=movable, register_anywhere=False)
+        return Capabilities(
+            namespaces=False,
+            properties=False,
+            rename=movable,
+            register_anywhere=False,
+            folders_are_tables=self.early,
+        )
 
     def find(self, ids: Iterable[ObjectId]) -> Mapping[ObjectId, CatalogObject]:
         return {id: self._table(id.name) for id in ids if id.level == 1 and self.is_table(id.name)}
@@ -71,7 +78,7 @@ class ListingRegistry:
         for name in self.names_after(after, limit):
             if limit is not None and len(found) == limit:
                 break
-            if self.is_table(name):
+            if self.is_shown(name):
                 found.append(name)
         return found
 
@@ -99,6 +106,9 @@ class ListingRegistry:
             most = MAX_FOLDER_BYTES - len(self._suffix)
             raise InvalidInputError(f"A table name has at most {most} bytes where its folder is named after it.")
         return folder
+
+    def alter_root(self, properties: Mapping[str, str], removed: Collection[str]) -> None:
+        raise UnsupportedOperationError("A directory catalog without a manifest keeps no properties.")
 
     def check_writable(self) -> None:
         """A table whose versions are records of a manifest is not written without it: that would be discarded."""
@@ -144,6 +154,13 @@ class ListingRegistry:
             return True
         return self.early and folder_exists(self.store, folder) and not folder_status(self.store, folder).deregistered
 
+    def is_shown(self, name: str) -> bool:
+        """Whether a listing shows the name. A folder that may not be looked into is there, and keeps no other away."""
+        try:
+            return self.is_table(name)
+        except PermissionDeniedError:
+            return True
+
     def mark_deregistered(self, folder: str) -> bool:
         """Hide the table in the folder. False: it is hidden already."""
         try:
@@ -168,7 +185,7 @@ class ListingRegistry:
             case Remove(Table() as table):
                 if not discard_folder(self.store, table.location, self.clock):
                     raise ConcurrentModificationError(f"{table.id} was dropped by another writer.")
-            case Move(old, new):
+            case Move(Table() as old, Table() as new):
                 self._move(old, new)
             case RequireLocation():
                 pass

@@ -17,7 +17,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from headwater.clock import Clock
 from headwater.namespace.abilities import abilities_of
-from headwater.namespace.vending import Keep, Own
+from headwater.namespace.vending import Keep, Own, Scoped, Vendor
 from headwater.rest.auth.gate import Gate
 from headwater.rest.dispatch import Dispatcher
 from headwater.rest.endpoint import Endpoint
@@ -30,6 +30,7 @@ from headwater.rest.openapi import openapi_json
 from headwater.rest.pages import Lane, MetricsPage, Page, Ready, live
 from headwater.rest.routes import RouteTable
 from headwater.rest.settings import Settings
+from headwater.rest.work import Here, Work
 from headwater.store import Store
 
 _ROUTES = RouteTable(ALL_ROUTES)
@@ -47,7 +48,9 @@ class CatalogApp:
         store: Store | None,
         clock: Clock,
         pages: Sequence[BaseRoute] = (),
+        work: Work | None = None,
     ) -> None:
+        self._work = work
         self.clock = clock
         self.settings = settings
         self.namespace = namespace
@@ -63,9 +66,10 @@ class CatalogApp:
         settings, gate, clock, lane = self.settings, self.gate, self.clock, self._lane
         catalog_pool = ThreadPoolExecutor(settings.limits.threads, thread_name_prefix="catalog")
         data_pool = ThreadPoolExecutor(settings.limits.threads, thread_name_prefix="data")
-        vendor = Own() if settings.vend_credentials else Keep()
-        dispatcher = Dispatcher(self.namespace, self._abilities, settings.limits, self._repeats, HANDLERS, vendor)
-        lookups = Lookups(self._abilities, settings.vend_credentials)
+        vendor = self._vendor()
+        work = self._work or Here(self.namespace, self._abilities)
+        dispatcher = Dispatcher(self.namespace, self._abilities, settings.limits, self._repeats, HANDLERS, vendor, work)
+        lookups = Lookups(self._abilities, vends=not vendor.is_silent)
         endpoint = Endpoint(dispatcher, lookups, settings.limits, catalog_pool, data_pool)
         catalog = Routed(Admitted(Limited(endpoint, settings), settings, gate, clock, catalog_pool), _ROUTES)
         metrics = Admitted(MetricsPage(lane, self._metrics_text), settings, gate, clock, catalog_pool)
@@ -79,6 +83,13 @@ class CatalogApp:
         if beside:
             inner = StatusNoted(Router([*beside, Mount("", inner)]))
         return Recorded(OwnSite(inner, settings, gate), settings, self.metrics, clock, lane.run)
+
+    def _vendor(self) -> Vendor:
+        """Where the storage options of answers come from."""
+        if self.settings.scoped is not None:
+            can = self._abilities
+            return Scoped(can.root, can.storage_options, self.settings.scoped, self.clock)
+        return Own() if self.settings.vend_credentials else Keep()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":

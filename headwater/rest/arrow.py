@@ -17,14 +17,15 @@ class _Chunks(io.RawIOBase):
     """A file that only remembers what was written since it was last asked."""
 
     def __init__(self) -> None:
-        self._parts: list[bytes] = []
+        self._parts: list[Any] = []
         self.size = 0
 
     def writable(self) -> bool:
         return True
 
     def write(self, data: Any) -> int:
-        part = bytes(data)
+        """Arrow hands over its buffers, which are kept as they are, and small texts of its own, which are copied."""
+        part = data if isinstance(data, pa.Buffer) else bytes(data)
         self._parts.append(part)
         self.size += len(part)
         return len(part)

@@ -55,6 +55,11 @@ class Spool:
         """The bytes as Arrow reads them, not copied."""
         return pa.py_buffer(self._data if self._map is None else self._map)
 
+    @property
+    def file_number(self) -> int | None:
+        """The descriptor of the file that the bytes are in, if they are in one."""
+        return None if self._file is None else self._file.fileno()
+
     def close(self) -> None:
         if self._file is not None:
             self._file.close()

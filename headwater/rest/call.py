@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
@@ -50,6 +50,11 @@ class Call:
     started: float = 0.0
     status: int = 0
     code: int | None = None
+    stop: Callable[[], None] | None = None
+    """Ends the work on the call, where somebody can: for a client that is gone."""
+
+    def can_stop(self, stop: Callable[[], None]) -> None:
+        self.stop = stop
 
     @property
     def operation(self) -> str:

@@ -29,7 +29,7 @@ from headwater.errors import (
 )
 from headwater.names import DELIMITER, check_delimiter, object_id
 from headwater.namespace.abilities import Abilities
-from headwater.namespace.requests import AlterNamespaceRequest, CleanUpRequest, parse_request
+from headwater.namespace.requests import AlterNamespaceRequest, CleanUpRequest, RenameNamespaceRequest, parse_request
 from headwater.namespace.versions import Cleaned, Optimized
 from headwater.references import follow
 
@@ -95,6 +95,12 @@ class CompleteRestNamespace(RestNamespace):  # type: ignore[misc]
         answer = self._ask(
             self._post, f"/headwater/v1/namespace/{quote(self._route(asked.id), safe='')}/properties", asked
         )
+        return ln.DescribeNamespaceResponse(properties=answer.get("properties"))
+
+    def rename_namespace(self, request: Any) -> ln.DescribeNamespaceResponse:
+        """An extension of Headwater's servers: `id` becomes `new_id`, with all below it."""
+        asked = parse_request(RenameNamespaceRequest, request)
+        answer = self._ask(self._post, f"/headwater/v1/namespace/{quote(self._route(asked.id), safe='')}/rename", asked)
         return ln.DescribeNamespaceResponse(properties=answer.get("properties"))
 
     def clean_up_table_versions(self, id: list[str], **policy: Any) -> Cleaned:

@@ -11,8 +11,7 @@ from lance_namespace import LanceNamespace
 from headwater.errors import InvalidInputError, NamespaceNotFoundError
 from headwater.names import ObjectId
 from headwater.namespace.abilities import Abilities
-from headwater.namespace.vending import Vendor, check_request, vend
-from headwater.rest.arrow import byte_chunks, file_chunks
+from headwater.namespace.vending import Access, Keep, Vendor, check_request, vend
 from headwater.rest.auth.access import OWNER, check, check_route, is_filtered, storage_access
 from headwater.rest.body import Spool, too_large
 from headwater.rest.call import Call
@@ -22,7 +21,7 @@ from headwater.rest.reply import Headers, Reply, context_headers, etag, is_known
 from headwater.rest.routes import BY_OPERATION, Answer, Body
 from headwater.rest.settings import Limits
 from headwater.rest.wire import ARROW_FILE, JSON, encode_json, read_call, read_ids, read_json, write_answer
-from headwater.tables.arrow import read_stream
+from headwater.rest.work import Work, is_data_work
 
 JSON_HEADERS: Headers = ((b"content-type", JSON),)
 LOOKUPS = frozenset({"DescribeTable", "TableExists", "DescribeNamespace", "NamespaceExists"})
@@ -42,11 +41,13 @@ class Dispatcher:
         repeats: Repeats,
         extensions: Mapping[str, Handler],
         vendor: Vendor,
+        work: Work,
     ) -> None:
         self._namespace = namespace
         self._abilities = abilities
         self._limits = limits
         self._vendor = vendor
+        self._work = work
         self._repeats = repeats
         self._extensions = extensions
         self._understood: dict[tuple[str, str, bytes], tuple[ObjectId, str, Any]] = {}
@@ -109,7 +110,8 @@ class Dispatcher:
             refused = refusal(error, call.request_id)
             self._repeats.end(begun, refused.status, refused.body)
             raise
-        self._repeats.end(begun, reply.status, reply.body)
+        kept = reply.body if self._vendor.is_silent else without_options(reply.body)
+        self._repeats.end(begun, reply.status, kept)  # credentials are for this caller and this moment
         return reply
 
     def _apply(self, call: Call) -> Reply:
@@ -117,7 +119,8 @@ class Dispatcher:
         if route.answer is Answer.ARROW:
             return self._query(call)
         asked_to_vend = getattr(call.request, "vend_credentials", None)
-        response = vend(self._call(call), self._vendor, storage_access(call.asker, call), asked_to_vend)
+        access = storage_access(call.asker, call)
+        response = vend(self._call(call), self._vendor, access, asked_to_vend, is_done=route.changes)
         body = encode_json(response) if route.extension else write_answer(route, response)
         headers = JSON_HEADERS if body else ()
         context = getattr(response, "context", None)
@@ -137,7 +140,9 @@ class Dispatcher:
         if is_filtered(call.asker, call.route):
             return self._with_delimiter(self._visible(call), call)
         if call.route.body is Body.ARROW:
-            return self._write(call)
+            return self._work.write(call, lambda size: self._accept(call, size))
+        if is_data_work(call.route):
+            return self._work.call(call)
         if operation == "ListNamespaces" and call.raw_id == "table" and call.delimiter == ".":
             return self._list_of_root(call)
         response = getattr(self._namespace, call.route.method)(call.request)
@@ -171,18 +176,6 @@ class Dispatcher:
         tables = [name.replace(ours, call.delimiter) for name in response.tables]
         return response.model_copy(update={"tables": tables})
 
-    def _write(self, call: Call) -> Any:
-        can = self._abilities
-        streaming = {
-            "CreateTable": can.create_table_rows,
-            "InsertIntoTable": can.insert_rows,
-            "MergeInsertIntoTable": can.merge_rows,
-        }[call.route.operation]
-        body = call.body.buffer if isinstance(call.body, Spool) else call.body
-        if streaming is None:
-            return getattr(self._namespace, call.route.method)(call.request, call.body_bytes)
-        return streaming(call.request, read_stream(body, lambda size: self._accept(call, size)))
-
     def _accept(self, call: Call, size: int) -> None:
         """Limits count what a body unpacks to: its rows will take that much wherever they go."""
         if size > self._limits.arrow_body:
@@ -191,12 +184,14 @@ class Dispatcher:
             call.holding.grow_to(size)
 
     def _query(self, call: Call) -> Reply:
-        if self._abilities.query_rows is not None:
-            chunks = file_chunks(self._abilities.query_rows(call.request))
-        else:
-            chunks = byte_chunks(self._namespace.query_table(call.request))
+        chunks = self._work.query(call)
         first = next(chunks, b"")
         return Reply(200, first, ((b"content-type", ARROW_FILE),), stream=chunks)
+
+
+def without_options(body: bytes) -> bytes:
+    """The bytes of an answer without the storage options in it."""
+    return encode_json(vend(read_json(body), Keep(), Access.NONE)) if b"storage_options" in body else body
 
 
 def check_limits(call: Call, depth: int, most: int) -> None:

@@ -16,11 +16,10 @@ from headwater.rest.dispatch import Dispatcher
 from headwater.rest.lookups import Lookups
 from headwater.rest.pressure import Holding, Quota
 from headwater.rest.reply import Reply
-from headwater.rest.routes import Answer, Body
+from headwater.rest.routes import Body
 from headwater.rest.sending import send_reply, unless_gone, until_gone
 from headwater.rest.settings import Limits
-
-DATA = frozenset({"CountTableRows", "AnalyzeTableQueryPlan", "UpdateTable", "DeleteFromTable", "CreateTableIndex"})
+from headwater.rest.work import is_data_work
 
 
 class Endpoint:
@@ -69,23 +68,25 @@ class Endpoint:
 
     async def _work(self, call: Call, receive: Receive) -> Reply:
         route = call.route
-        data = route.body is Body.ARROW or route.answer is Answer.ARROW or route.operation in DATA
+        data = is_data_work(route)
         pool = self._data_pool if data else self._catalog_pool
         work = asyncio.get_running_loop().run_in_executor(pool, self._dispatcher.answer, call)
         try:
             async with asyncio.timeout(self._limits.request_seconds):
-                return await (self._watched(work, receive) if data and not route.changes else work)
+                return await (self._watched(call, work, receive) if data and not route.changes else work)
         except TimeoutError:
             raise _overdue(route.changes, self._limits.request_seconds) from None
 
-    async def _watched(self, work: asyncio.Future[Reply], receive: Receive) -> Reply:
-        """Reading is given up when nobody waits for it any more: not begun, or ended at the first chunk."""
+    async def _watched(self, call: Call, work: asyncio.Future[Reply], receive: Receive) -> Reply:
+        """Reading is given up when nobody waits for it any more: not begun, its worker ended, or at the first chunk."""
         gone = asyncio.ensure_future(until_gone(receive))
         try:
             return await unless_gone(work, gone)  # type: ignore[no-any-return]
         except (DisconnectedError, asyncio.CancelledError):
             work.cancel()
             work.add_done_callback(_discard)
+            if call.stop is not None:
+                call.stop()
             raise
         finally:
             gone.cancel()

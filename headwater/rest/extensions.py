@@ -13,7 +13,7 @@ from lance_namespace import LanceNamespace
 
 from headwater.errors import InvalidTableStateError, LanceNamespaceError, UnsupportedOperationError
 from headwater.namespace.abilities import abilities_of
-from headwater.namespace.exact import describe_exact
+from headwater.namespace.description import describe_exact
 from headwater.rest.auth.roles import names_of, role_of
 from headwater.rest.call import Call
 from headwater.rest.routes import NOTHING, ROUTES, Body, Permission, Route, Target
@@ -69,6 +69,13 @@ def _alter_namespace(namespace: LanceNamespace, call: Call) -> dict[str, Any]:
     return {"properties": alter(call.request).properties}
 
 
+def _rename_namespace(namespace: LanceNamespace, call: Call) -> dict[str, Any]:
+    rename = abilities_of(namespace).rename_namespace
+    if rename is None:
+        raise UnsupportedOperationError("This server's catalog cannot rename a namespace: a metastore catalog can.")
+    return {"properties": rename(call.request).properties}
+
+
 def _clean_up(namespace: LanceNamespace, call: Call) -> dict[str, Any]:
     """CleanUpTableVersions and OptimizeTable: both take which versions to keep, and say what they did."""
     can = abilities_of(namespace)
@@ -120,6 +127,18 @@ EXTENSIONS: tuple[Extension, ...] = (
         ),
         "Set and remove properties of a namespace; those that are not named stay.",
         _alter_namespace,
+    ),
+    Extension(
+        _own(
+            "RenameNamespace",
+            "POST",
+            "namespace/{id}/rename",
+            Target.NAMESPACE,
+            Permission.WRITE,
+            request="RenameNamespaceRequest",
+        ),
+        "Give a namespace another name or parent, with all below it; no data moves.",
+        _rename_namespace,
     ),
     *(
         Extension(

@@ -19,6 +19,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from headwater.clock import Clock
 from headwater.errors import InvalidInputError, LanceNamespaceError, ThrottlingError, UnauthenticatedError
+from headwater.rest.auth.audit import Audit
 from headwater.rest.auth.gate import Gate
 from headwater.rest.body import DisconnectedError
 from headwater.rest.call import KEY, Call, call_of
@@ -43,6 +44,7 @@ class Recorded:
     def __init__(self, app: ASGIApp, settings: Settings, metrics: Metrics, clock: Clock, run: Run) -> None:
         self._app = app
         self._logs = settings.access_log
+        self._audit = Audit(settings.audit_log, clock) if settings.audit_log is not None else None
         self._metrics = metrics
         self._clock = clock
         self._run = run
@@ -79,6 +81,8 @@ class Recorded:
     def _note(self, call: Call) -> None:
         seconds = time.perf_counter() - call.started
         self._metrics.count(call.operation, call.route.changes, call.status, call.code, seconds)
+        if self._audit is not None:
+            self._audit.note(call)
         if self._logs:
             line = {
                 "time_ms": self._clock.now_ms(),

@@ -25,9 +25,12 @@ from lance_namespace import LanceNamespace
 
 from headwater.clock import Clock, SystemClock
 from headwater.errors import ServiceUnavailableError
+from headwater.rest.app import CatalogApp
 from headwater.rest.server import GRACE_SECONDS, ReadyServer, bind, check_exposure, check_tls, create_app, url_of
-from headwater.rest.settings import Settings
+from headwater.rest.settings import MIB, Settings
 from headwater.rest.wire import encode_json
+from headwater.rest.work import HOST, InWorkers
+from headwater.workers import Host, Pool, WorkerLimits
 
 WINDOW_MS = 300_000
 log = logging.getLogger("headwater.server")
@@ -36,7 +39,11 @@ Opener = Callable[[str, dict[str, str]], LanceNamespace]
 
 @dataclass(frozen=True)
 class Plan:
-    """Everything a worker needs to serve: it is sent to worker processes whole."""
+    """Everything a worker needs to serve: it is sent to worker processes whole.
+
+    `data_workers` is how many disposable processes each of them may have for data work (none: it does that itself),
+    `data_memory` how many bytes of memory each of those may take.
+    """
 
     target: str
     properties: dict[str, str]
@@ -47,6 +54,8 @@ class Plan:
     workers: int = 1
     insecure: bool = False
     restarts: int = 20
+    data_workers: int = 0
+    data_memory: int = 4096 * MIB
 
 
 def serve(plan: Plan, announce: Callable[[str], None]) -> int:
@@ -61,13 +70,43 @@ def serve(plan: Plan, announce: Callable[[str], None]) -> int:
 
 
 def _serve_here(plan: Plan, announce: Callable[[str], None]) -> int:
-    app = create_app(plan.open(plan.target, plan.properties), plan.settings)
+    pool = data_pool(plan)
+    app = _app(plan, pool)
     check_exposure(app, plan.host, plan.insecure)
     listener = bind(plan.host, plan.port)
     server = ReadyServer(app)
     _when_ready(server, lambda: announce(url_of(listener, plan.settings)))
-    server.run(sockets=[listener])
+    _run(server, listener, pool)
     return 0
+
+
+def _app(plan: Plan, pool: Pool | None) -> CatalogApp:
+    work = InWorkers(pool) if pool is not None else None
+    return create_app(plan.open(plan.target, plan.properties), plan.settings, work=work)
+
+
+def _run(server: ReadyServer, listener: socket.socket, pool: Pool | None) -> None:
+    """Serve until told to stop; the data workers end with the server."""
+    try:
+        if pool is not None:
+            pool.warm()
+        server.run(sockets=[listener])
+    finally:
+        if pool is not None:
+            pool.close()
+
+
+def data_pool(plan: Plan) -> Pool | None:
+    """The disposable processes that do the data work; None when the server does it itself.
+
+    A catalog in memory is in no other process, and one behind another server does its data work there.
+    """
+    opener = f"{plan.open.__module__}:{plan.open.__qualname__}"
+    place = str(plan.properties.get("root") or plan.target or "")
+    if plan.data_workers < 1 or place.startswith(("memory:", "http:", "https:")) or "<" in opener:
+        return None
+    limits = WorkerLimits(plan.data_memory, plan.settings.limits.request_seconds, plan.data_workers)
+    return Pool(Host(HOST, [opener, plan.target, plan.properties]), limits)
 
 
 def _when_ready(server: ReadyServer, then: Callable[[], None]) -> None:
@@ -173,10 +212,10 @@ def _work(plan: Plan, listener: socket.socket, ready: Connection) -> None:
     """A worker: opens the catalog for itself and serves on the shared socket until SIGTERM."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     _log_to_stderr()
-    app = create_app(plan.open(plan.target, plan.properties), plan.settings)
-    server = ReadyServer(app)
+    pool = data_pool(plan)
+    server = ReadyServer(_app(plan, pool))
     _when_ready(server, lambda: ready.send(True))
-    server.run(sockets=[listener])
+    _run(server, listener, pool)
 
 
 def _log_to_stderr() -> None:

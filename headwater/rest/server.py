@@ -20,6 +20,7 @@ from headwater.rest.app import CatalogApp
 from headwater.rest.origin import is_loopback
 from headwater.rest.protocol import bounded
 from headwater.rest.settings import Settings
+from headwater.rest.work import Work
 from headwater.store import Store
 
 GRACE_SECONDS = 30
@@ -33,13 +34,15 @@ def create_app(
     store: Store | None = None,
     clock: Clock | None = None,
     pages: Sequence[BaseRoute] = (),
+    work: Work | None = None,
 ) -> CatalogApp:
     """The ASGI application that serves a catalog, with pages of your own beside it.
 
-    API keys are read from `store`: the catalog's own by default, where it has one.
+    API keys are read from `store`: the catalog's own by default, where it has one. Data work is done in this process,
+    or where `work` does it.
     """
     where = store or abilities_of(namespace).store
-    return CatalogApp(namespace, settings or Settings(), where, clock or SystemClock(), pages)
+    return CatalogApp(namespace, settings or Settings(), where, clock or SystemClock(), pages, work)
 
 
 def check_exposure(app: CatalogApp, host: str, insecure: bool) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from headwater.namespace.vending import ScopedSettings
+
 MIB = 1024 * 1024
 ASYMMETRIC = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA")
 
@@ -71,7 +73,8 @@ class JwtSettings:
 class Settings:
     """One server's settings. `api_key`, if set, is one more key, with every right (embedded servers use it).
 
-    `vend_credentials` hands the catalog's own storage options, which may hold secrets, to whoever may read a table.
+    `vend_credentials` hands the catalog's own storage options, which may hold secrets, to whoever may read a table;
+    `scoped` hands out short-lived ones for that table instead. `audit_log` is a file: see `auth.audit`.
     `host_names` are the names it is served by, `any_address` says that an open one is served by address too (see
     `origin.check_site`); only `proxies` are believed about whom they speak for. `tls_cert` and `tls_key` are PEM files.
     """
@@ -82,6 +85,8 @@ class Settings:
     catalog_keys: bool = True
     access_log: bool = False
     vend_credentials: bool = False
+    scoped: ScopedSettings | None = None
+    audit_log: str | None = None
     metrics_folder: str | None = None
     host_names: tuple[str, ...] = ()
     any_address: bool = False

@@ -19,7 +19,7 @@ from pydantic import BaseModel, ValidationError
 
 from headwater.errors import InvalidInputError
 from headwater.names import DELIMITER, ROOT, ObjectId, check_delimiter, parse
-from headwater.namespace.requests import AlterNamespaceRequest, CleanUpRequest
+from headwater.namespace.requests import AlterNamespaceRequest, CleanUpRequest, RenameNamespaceRequest
 from headwater.namespace.vending.options import without_headers
 from headwater.rest.call import Call
 from headwater.rest.routes import ROUTES, Answer, Body, Kind, Param, Route, Target
@@ -33,6 +33,7 @@ REMEMBERED_CHARS = 256
 OWN_REQUESTS: dict[str, type[BaseModel]] = {
     "AlterNamespaceRequest": AlterNamespaceRequest,
     "CleanUpRequest": CleanUpRequest,
+    "RenameNamespaceRequest": RenameNamespaceRequest,
 }
 """Requests of extensions that the Lance document has no model for."""
 

@@ -38,7 +38,7 @@ from headwater.rest.client import HEADER_PREFIXES, connect_rest, headers_of
 from headwater.spark.access import options_of
 from headwater.spark.columns import alter
 from headwater.spark.protocol import AnyChange, table_of
-from headwater.tables.commit import Committer
+from headwater.tables.commit import TableCommitter
 from headwater.tables.handle import SESSION, TableHandle
 from headwater.tables.partitions import partitioned, partitioning
 from headwater.tables.translate import NoDataError, translating
@@ -55,7 +55,7 @@ class Connection:
     def __init__(self, client: LanceNamespace, extensions: Callable[[], Any] | None = None) -> None:
         self.client = client
         self._extensions = extensions
-        self.committer = Committer(client)
+        self.committer = TableCommitter(client)
 
     # Namespaces -------------------------------------------------------------------------------------------------
 

@@ -6,6 +6,7 @@ executor), `commit` (the results to one row for the caller).
 
 from __future__ import annotations
 
+import dataclasses
 import datetime as dt
 import json
 from collections.abc import Callable
@@ -13,25 +14,16 @@ from dataclasses import dataclass
 from typing import Any
 
 import lance
-from lance.file import LanceFileSession
 from lance.optimize import Compaction, RewriteResult
 
-from headwater.errors import InvalidInputError, TableColumnNotFoundError, TableIndexAlreadyExistsError
+from headwater.errors import InvalidInputError
 from headwater.spark.catalog import Connection, schema_from
 from headwater.spark.stream import unread_from
-from headwater.tables import compact
-from headwater.tables.fields import dimension, require_field
+from headwater.tables import compact, indices
 from headwater.tables.fill import commit_column, fill_fragment
 from headwater.tables.handle import TableHandle
-from headwater.tables.index_options import completed
-from headwater.tables.scan import Extent, whole_fragments
-from headwater.tables.segments import segment_from_json, segment_to_json
-from headwater.tables.translate import translating
 
 Json = dict[str, Any]
-SCALAR = ("BTREE", "BITMAP", "LABEL_LIST", "INVERTED", "NGRAM", "ZONEMAP", "BLOOMFILTER")
-MERGED_ROWS = 20_000_000
-VECTOR = ("IVF_FLAT", "IVF_PQ", "IVF_SQ", "IVF_HNSW_SQ", "IVF_HNSW_PQ", "IVF_HNSW_FLAT", "IVF_RQ")
 
 
 @dataclass(frozen=True)
@@ -66,84 +58,37 @@ def _commit_compact(connection: Connection, table: TableHandle, arguments: Json,
 
 def _plan_index(table: TableHandle, arguments: Json, parallelism: int) -> list[Json]:
     dataset = table.open()
-    _check_index(dataset, table, arguments)
-    metadata = [fragment.metadata for fragment in dataset.get_fragments()]
-    extents = [Extent(fragment.id, fragment.num_rows) for fragment in metadata if fragment.num_rows]
-    parts = whole_fragments(extents, max(1, parallelism // 2))
-    options = _index_options(dataset, arguments, sum(each.rows for each in extents) // max(1, len(parts)))
-    return [{**arguments, "options": options, "fragments": list(part)} for part in parts]
+    parts = indices.divided(dataset, max(1, parallelism // 2))
+    rows = dataset.count_rows() // max(1, len(parts))
+    index = _index(table, dataset, arguments, rows)
+    return [{"index": dataclasses.asdict(index), "fragments": part} for part in parts]
 
 
-def _index_options(dataset: lance.LanceDataset, arguments: Json, rows: int) -> Json:
-    """What the caller gave, completed for pieces of so many rows each."""
-    kind, column = arguments["type"].upper(), arguments["column"]
+def _index(table: TableHandle, dataset: lance.LanceDataset, arguments: Json, rows: int) -> indices.NewIndex:
+    name = arguments.get("name") or indices.default_name(arguments["column"])
+    kind = indices.index_type(arguments["type"])
+    return indices.new_index(table, dataset, arguments["column"], kind, name, _options(arguments), rows)
+
+
+def _options(arguments: Json) -> Json:
     try:
         given = json.loads(arguments.get("options") or "{}")
     except ValueError:
         given = None
     if not isinstance(given, dict):
         raise InvalidInputError('The options of an index are JSON, such as {"num_partitions": 16}.')
-    if kind not in VECTOR:
-        return given
-    _, field = require_field(dataset.schema, column)
-    size = dimension(field.type)
-    if size is None:
-        raise InvalidInputError(f"A {kind} index needs vectors, and the column {column!r} is {field.type}.")
-    return completed(kind, given, rows, size)
-
-
-def _check_index(dataset: lance.LanceDataset, table: TableHandle, arguments: Json) -> None:
-    kind, column = arguments["type"].upper(), arguments["column"]
-    if kind not in SCALAR + VECTOR:
-        raise InvalidInputError(f"The index type {kind!r} is not known. Use one of {', '.join(SCALAR + VECTOR)}.")
-    if column.split(".")[0] not in dataset.schema.names:
-        raise TableColumnNotFoundError(f"The table {table.name!r} has no column {column!r}.")
-    name = index_name(arguments)
-    if any(index["name"] == name for index in dataset.list_indices()):
-        raise TableIndexAlreadyExistsError(f"The table {table.name!r} has an index {name!r} already; drop it first.")
-
-
-def index_name(arguments: Json) -> str:
-    return str(arguments.get("name") or f"{arguments['column']}_idx".replace(".", "_"))
+    return given
 
 
 def _run_index(table: TableHandle, task: Json) -> Json:
-    kind = task["type"].upper()
-    with translating(table, f"create a {kind} index on", otherwise=InvalidInputError):
-        segment = table.open().create_index_uncommitted(
-            task["column"], kind, name=index_name(task), fragment_ids=task["fragments"], **task["options"]
-        )
-    return segment_to_json(segment)
+    return indices.build_piece(table, indices.NewIndex(**task["index"]), task["fragments"])
 
 
 def _commit_index(connection: Connection, table: TableHandle, arguments: Json, results: list[Any]) -> Json:
-    built = [segment_from_json(value) for value in results]
-    segments = _merged(table, built) if arguments["type"].upper() == "BTREE" else built
     dataset = connection.open(table)
-    if segments:
-        dataset.commit_existing_index_segments(index_name(arguments), arguments["column"], segments)
-    if segments is not built:
-        _remove_segments(table, built)
-    return {"index_name": index_name(arguments), "segments": len(segments), "version": dataset.version}
-
-
-def _merged(table: TableHandle, built: list[Any]) -> list[Any]:
-    """One segment in place of several, because a lookup asks every segment.
-
-    A large table keeps them: the driver would merge alone for longer than its executors built.
-    """
-    dataset = table.open()
-    if len(built) < 2 or dataset.count_rows() > MERGED_ROWS:
-        return built
-    return [dataset.merge_existing_index_segments(built)]
-
-
-def _remove_segments(table: TableHandle, built: list[Any]) -> None:
-    """The merged segments' own files, which no version names."""
-    session = LanceFileSession(table.uri, table.storage_options or None)
-    for segment in built:
-        for file in segment.files or []:
-            session.delete_file(f"_indices/{segment.uuid}/{file.path}")
+    index = _index(table, table.open(), arguments, 0)
+    segments = indices.commit_pieces(table, dataset, index, results)
+    return {"index_name": index.name, "segments": segments, "version": dataset.version}
 
 
 # backfill ------------------------------------------------------------------------------------------------------------
@@ -215,7 +160,7 @@ def _rollback(connection: Connection, table: TableHandle, arguments: Json, resul
 
 def _drop_index(connection: Connection, table: TableHandle, arguments: Json, results: list[Any]) -> Json:
     dataset = connection.open(table)
-    dataset.drop_index(arguments["name"])
+    indices.drop(table, dataset, arguments["name"])
     return {"version": dataset.version}
 
 

@@ -8,11 +8,12 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import re
 import secrets
 import shutil
 import stat
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
+from urllib.parse import unquote
 
 from headwater.errors import InternalError, InvalidInputError, LanceNamespaceError, PermissionDeniedError
 from headwater.store.protocol import (
@@ -27,6 +28,7 @@ from headwater.store.protocol import (
 )
 
 TEMPORARY_SUFFIX = ".headwater-tmp"
+_BAD_ESCAPE = re.compile(r"%(?![0-9A-Fa-f]{2})|%2[Ff]|%00")
 
 
 class LocalStore:
@@ -246,14 +248,32 @@ class LocalStore:
                     yield key, item.stat()
 
 
+def is_file_uri(text: str) -> bool:
+    """A URI of the scheme `file`, in any case: `file:///x`, `file:/x`, `FILE://localhost/x`."""
+    return text[:5].lower() == "file:"
+
+
+def file_uri_path(uri: str) -> str:
+    """The path that a file URI names (RFC 3986 and 8089): percent-encoded, absolute, on this machine. Error 13."""
+    rest = uri[5:]
+    host, slash, path = rest[2:].partition("/") if rest.startswith("//") else ("", "", rest)
+    path = slash + path
+    escaped = not _BAD_ESCAPE.search(path) and "?" not in path and "#" not in path
+    try:
+        decoded = unquote(path, errors="strict")
+    except UnicodeDecodeError:
+        decoded = ""
+    if host.lower() not in ("", "localhost") or not decoded.startswith("/") or not escaped:
+        raise InvalidInputError(
+            f"{uri[:200]!r} is not a URI of a local file: write file:///absolute/path, with '%' and what else URIs do "
+            "not take as it is percent-encoded (a space is %20)."
+        )
+    return decoded
+
+
 def local_path(uri: str) -> str:
-    """The absolute path of a plain path or a `file://` URI (lance-catalog-early.md, "Directory Path")."""
-    if uri.startswith("file://"):
-        path = uri.removeprefix("file://").removeprefix("localhost")
-        if not path.startswith("/"):
-            raise InvalidInputError(f"{uri!r} is not a local file URI: write file:///absolute/path.")
-        return str(Path(path))
-    return os.path.abspath(os.path.expanduser(uri))
+    """The absolute path of a plain path or a file URI (lance-catalog-early.md, "Directory Path")."""
+    return os.path.abspath(file_uri_path(uri) if is_file_uri(uri) else os.path.expanduser(uri))
 
 
 def _write_all(descriptor: int, data: bytes) -> None:

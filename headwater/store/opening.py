@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from headwater.errors import InvalidInputError
-from headwater.store.local import LocalStore, local_path
+from headwater.store.local import LocalStore, is_file_uri, local_path
 from headwater.store.objects import memory_store, remote_store
 from headwater.store.protocol import Store
 from headwater.store.wrappers import PrefixedStore
@@ -16,8 +16,8 @@ _MEMORY: dict[str, Store] = {}
 
 
 def is_local(uri: str) -> bool:
-    """A plain path, absolute or relative, or a `file://` URI."""
-    return "://" not in uri or uri.startswith("file://")
+    """A plain path, absolute or relative, or a file URI."""
+    return "://" not in uri or is_file_uri(uri)
 
 
 def open_store(uri: str, options: Mapping[str, str] | None = None) -> Store:

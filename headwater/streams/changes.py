@@ -23,9 +23,18 @@ from headwater.streams.hashing import hash_rows
 from headwater.streams.opening import Stream
 from headwater.streams.reading import same_rows, state_of_keys, whole_state
 from headwater.streams.serving import Lake
-from headwater.streams.views import view_at
+from headwater.streams.views import View, view_at
 
 INSERT, DELETE, BEFORE, AFTER = "insert", "delete", "update_preimage", "update_postimage"
+
+
+@dataclass(frozen=True)
+class Step:
+    """What one transaction changed: the difference it made, the state of the touched keys after it, its last delta."""
+
+    difference: Difference
+    state: State
+    delta: Delta
 
 
 @dataclass(frozen=True)
@@ -49,10 +58,10 @@ def changes(lake: Lake, snapshot: Snapshot, stream: Stream, after: int, until: i
     deltas = [d for d in snapshot.deltas(stream.path, after, version=stream.version) if d.position <= end]
     parts = [_empty(stream.definition)]
     if deltas:
-        walk = _keyed(lake, snapshot, stream, start, deltas)
+        walk = steps(lake, snapshot, stream, start, deltas)
         if not stream.definition.keys:
             walk = _keyless(lake, snapshot, stream, start, deltas)
-        parts.extend(_shown(stream.definition, difference, delta) for difference, delta in walk)
+        parts.extend(_shown(stream.definition, step.difference, step.delta) for step in walk)
     return pa.concat_tables(parts)
 
 
@@ -67,9 +76,8 @@ def _groups(deltas: Sequence[Delta]) -> Iterator[list[Delta]]:
     yield group
 
 
-def _keyed(
-    lake: Lake, snapshot: Snapshot, stream: Stream, start: Any, deltas: Sequence[Delta]
-) -> Iterator[tuple[Difference, Delta]]:
+def steps(lake: Lake, snapshot: Snapshot, stream: Stream, start: View, deltas: Sequence[Delta]) -> Iterator[Step]:
+    """Transaction by transaction, the changes of a table with keys. `deltas` are those that follow `start`."""
     rules = narrowed(stream.definition, None)
     log = read_log(stream.definition, lake.store, [*_voided(snapshot, stream, deltas), *deltas])
     if not len(log.events):
@@ -82,13 +90,11 @@ def _keyed(
             after = state_of_keys(lake, view_at(snapshot, stream, position), keys)
         else:
             after = apply(rules, state, fold(rules, state, _of(log, position)))
-        yield difference(rules, state.rows, after.rows), group[-1]
+        yield Step(difference(rules, state.rows, after.rows), after, group[-1])
         state = after
 
 
-def _keyless(
-    lake: Lake, snapshot: Snapshot, stream: Stream, start: Any, deltas: Sequence[Delta]
-) -> Iterator[tuple[Difference, Delta]]:
+def _keyless(lake: Lake, snapshot: Snapshot, stream: Stream, start: View, deltas: Sequence[Delta]) -> Iterator[Step]:
     rules = narrowed(stream.definition, None)
     log = read_log(stream.definition, lake.store, deltas)
     nothing = rules.schema.empty_table()
@@ -99,11 +105,12 @@ def _keyless(
             before = whole_state(lake, view_at(snapshot, stream, _previous(position, group)))
             after = whole_state(lake, view_at(snapshot, stream, position))
             watermark = after.watermark
-            yield Difference(*_multiset(before.rows, after.rows), nothing, nothing), group[-1]
+            yield Step(Difference(*_multiset(before.rows, after.rows), nothing, nothing), after, group[-1])
             continue
-        folded = fold(rules, State(nothing, rules.marks.empty_table(), watermark), _of(log, position))
+        state = State(nothing, rules.marks.empty_table(), watermark)
+        folded = fold(rules, state, _of(log, position))
         watermark = folded.watermark
-        yield Difference(folded.rows, nothing, nothing, nothing), group[-1]
+        yield Step(Difference(folded.rows, nothing, nothing, nothing), state, group[-1])
 
 
 def _previous(position: int, group: Sequence[Delta]) -> int:

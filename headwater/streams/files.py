@@ -163,8 +163,9 @@ def readable_positions(deltas: Sequence[Delta]) -> list[int]:
 
 
 def narrowed(definition: Definition, columns: Sequence[str] | None) -> Rules:
-    """The rules over some columns, and those the fold needs. Every column may be NULL there."""
+    """The rules over some columns, and those the fold needs; one at least. Every column may be NULL there."""
     needed = {*definition.keys, *definition.sequence, *(definition.schema.names if columns is None else columns)}
+    needed = needed or {definition.columns[0].name}
     fields = [pa.field(column.name, column.type) for column in definition.columns if column.name in needed]
     return Rules(pa.schema(fields), definition.keys, definition.sequence, definition.rules.lateness)
 

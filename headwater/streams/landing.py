@@ -200,9 +200,8 @@ class Landing:
 
     def _rows_so_far(self, stream: Stream) -> int:
         """As of the last publish: a guess that only chooses a number of buckets."""
-        last = self._before.last_position(stream.path, format=LANCE, version=stream.version)
-        found = self._before.deltas(stream.path, last - 1, format=LANCE, version=stream.version) if last else []
-        return int(found[-1].properties.get("rows", 0)) if found else 0
+        newest = self._before.newest_delta(stream.path, format=LANCE, version=stream.version)
+        return int(newest.properties.get("rows", 0)) if newest is not None else 0
 
 
 def digest_of_batch(batch: Batch, bad: Sequence[Quarantined]) -> str:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 
+from headwater.metastore.serving import LANCE_FORMAT, location_of
+
 KIND = "__hw_kind"
 ROW = "__hw_row"
 PRESENT = "__hw_has_"
 UPSERTS, DELETES = 0, 1
 
-LANCE = "lance"
+LANCE = LANCE_FORMAT
 """Format and id of the stream of published versions."""
 
 DELTA = "delta"
@@ -20,6 +22,9 @@ RECORD = "record"
 """Format of streams without deltas, whose properties are a small record: what a source has given, readers."""
 
 READERS = "readers"
+UNRECORDED = ".headwater/unrecorded"
+"""Where manifests go that were written without the catalog."""
+
 QUARANTINE = "__quarantine"
 HISTORY = "__history"
 PAGES = 64
@@ -35,8 +40,8 @@ def tombstone_file(home: str, id: str) -> str:
 
 
 def serving_folder(home: str, version: str) -> str:
-    """The Lance dataset of a table version."""
-    return f"{home}/{version}.lance"
+    """The Lance dataset of a table version, where the metastore puts one."""
+    return location_of({}, f"{home}/{version}/{LANCE}")
 
 
 def source_record(source: str) -> str:

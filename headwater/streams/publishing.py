@@ -11,48 +11,26 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-import lance
 import numpy as np
 import pyarrow as pa
 
 from headwater.errors import ConcurrentModificationError
-from headwater.metastore import DataFile, Snapshot, Transaction
+from headwater.metastore import Snapshot, Transaction
 from headwater.streams.evolving import evolve_copy, published_columns
 from headwater.streams.files import Logged, narrowed, read_log
 from headwater.streams.fold import Folded, Rules, State, apply, fold
 from headwater.streams.given import as_json
 from headwater.streams.grouping import Codes, KeyIndex
-from headwater.streams.hashing import digest_of, hash_rows
-from headwater.streams.layout import LANCE
+from headwater.streams.history import History, publish_history
 from headwater.streams.opening import Stream, open_in, open_stream
 from headwater.streams.quarantine import Quarantined, quarantine
 from headwater.streams.reading import rows_of_keys, same_rows, touched_state
-from headwater.streams.serving import (
-    Lake,
-    Staged,
-    Staging,
-    commit,
-    delete_rows,
-    files_of,
-    finalize,
-    open_version,
-    write_rows,
-)
+from headwater.streams.serving import Lake, Staged, Staging, finalize, on_top, open_version, set_aside
 from headwater.streams.tombstones import add_tombstones, read_tombstones, write_tombstones
 from headwater.streams.views import Published, View, newest_published, view_at
+from headwater.streams.writing import Changes, head_of, index_keys, record, rows_digest, write_changes
 
 MODULUS = 1 << 128
-
-
-@dataclass(frozen=True)
-class Changes:
-    """What a publish does to the serving copy: rows to write, the row ids they keep (-1: new), rows to take away."""
-
-    rows: pa.Table
-    ids: Codes
-    addresses: Codes
-    digest: int
-    count: int
 
 
 @dataclass(frozen=True)
@@ -62,6 +40,7 @@ class Publication:
     published: Published
     made: bool
     staged: tuple[Staged, ...] = ()
+    history: History | None = None
 
 
 def stage(lake: Lake, tx: Transaction, path: Sequence[str]) -> Publication:
@@ -83,6 +62,9 @@ def finish(lake: Lake, path: Sequence[str], publication: Publication) -> None:
         stream = open_stream(lake.metastore.now(), path)
         for staged in publication.staged:
             finalize(lake.store, stream, staged.version, staged.key)
+    if publication.history is not None:
+        for staged in publication.history.staged:
+            finalize(lake.store, publication.history.stream, staged.version, staged.key)
 
 
 def _publish(
@@ -90,6 +72,20 @@ def _publish(
 ) -> Publication:
     head = head_of(snapshot, stream)
     staging = Staging(lake, stream, head[0] if head else 0)
+    set_aside(lake, stream, head[0] if head else 0)
+    with on_top(staging, stream):
+        return _staged(lake, tx, stream, staging, view, before, head)
+
+
+def _staged(
+    lake: Lake,
+    tx: Transaction,
+    stream: Stream,
+    staging: Staging,
+    view: View,
+    before: Published | None,
+    head: tuple[int, str] | None,
+) -> Publication:
     dataset = open_version(lake, stream, *head) if head else None
     if dataset is not None and before is not None and before.schema_id != stream.definition.schema_id:
         dataset = evolve_copy(lake, stream, staging, before)
@@ -115,17 +111,11 @@ def _publish(
         int((folded.late & counted).sum()),
         int((folded.too_late & counted).sum()),
     )
-    written = _write(lake, stream, staging, dataset, changes, made)
-    _index(stream, written, changes.count)
+    index_keys(stream, write_changes(lake, stream, staging, dataset, changes, made.position), changes.count)
     _quarantine_late(lake, tx, stream, log, folded, counted, view)
-    return _committed(lake, tx, stream, staging, made)
-
-
-def head_of(snapshot: Snapshot, stream: Stream) -> tuple[int, str] | None:
-    """The newest version of the serving copy, whoever made it, and its manifest."""
-    last = snapshot.last_position(stream.path, format=LANCE, version=stream.version)
-    found = snapshot.deltas(stream.path, last - 1, format=LANCE, version=stream.version) if last else []
-    return (found[-1].position, found[-1].files[0].path) if found else None
+    published = record(lake, tx, stream, staging, made)
+    history = publish_history(lake, tx, stream, view, before) if stream.definition.keeps_history else None
+    return Publication(published, True, tuple(staging.staged), history)
 
 
 def _appended(lake: Lake, view: View, rules: Rules, log: Logged, before: Published | None) -> tuple[Changes, Folded]:
@@ -134,7 +124,7 @@ def _appended(lake: Lake, view: View, rules: Rules, log: Logged, before: Publish
     state = State(rules.schema.empty_table(), rules.marks.empty_table(), base.watermark if base is not None else None)
     folded = fold(rules, state, log.events)
     nothing = np.empty(0, np.int64)
-    digest = (base.digest if base is not None else 0) + _digest(folded.rows)
+    digest = (base.digest if base is not None else 0) + rows_digest(folded.rows)
     count = (base.rows if base is not None else 0) + folded.rows.num_rows
     if before is None or view.start == before.position:
         return Changes(folded.rows, np.full(folded.rows.num_rows, -1), nothing, digest % MODULUS, count), folded
@@ -183,7 +173,7 @@ def _merged(
     replaces = folded.replaces[written]
     ids = np.where(replaces >= 0, touched.ids[np.maximum(replaces, 0)], -1) if len(touched.ids) else replaces
     removed = np.concatenate([replaces[replaces >= 0], folded.gone])
-    digest = (current.digest if current is not None else 0) + _digest(rows) - _digest(old.take(removed))
+    digest = (current.digest if current is not None else 0) + rows_digest(rows) - rows_digest(old.take(removed))
     count = (current.rows if current is not None else 0) + rows.num_rows - len(removed)
     addresses = touched.addresses[removed] if len(removed) else np.empty(0, np.int64)
     files = current.tombstones if current is not None else ()
@@ -212,7 +202,7 @@ def _refolded(
     gone[replaces[same]] = False
     rows = state.rows.take(np.flatnonzero(~same))
     ids = np.where(known, old_ids[np.maximum(replaces, 0)] if len(old_ids) else -1, -1)[~same]
-    digest = current.digest + _digest(rows) - _digest(old.take(np.flatnonzero(gone)))
+    digest = current.digest + rows_digest(rows) - rows_digest(old.take(np.flatnonzero(gone)))
     count = current.rows + rows.num_rows - int(gone.sum())
     tombstones = _rewritten(lake, view, current, touched.index, state)
     return Changes(rows, ids, old_addresses[gone], digest % MODULUS, count), folded, tombstones
@@ -226,43 +216,6 @@ def _rewritten(lake: Lake, view: View, current: Published, index: KeyIndex, stat
     return write_tombstones(
         lake.store, lake.metastore.clock, view.stream, pa.concat_tables([others, state.tombstones]), state.watermark
     )
-
-
-def _digest(rows: pa.Table) -> int:
-    return digest_of(hash_rows(rows.columns, rows.num_rows))
-
-
-def _write(lake: Lake, stream: Stream, staging: Staging, dataset: Any, changes: Changes, made: Published) -> Any:
-    """Stage the version with the changed rows; the dataset as it is then."""
-    schema = stream.definition.schema
-    properties = {"headwater.position": str(made.position)}
-    rows = pa.Table.from_arrays(changes.rows.columns, schema=schema)
-    if staging.staged and not rows.num_rows and not len(changes.addresses):
-        return dataset  # only the columns changed
-    if dataset is None:
-        fragments = write_rows(lake, stream, None, rows, None)
-        operation = lance.LanceOperation.Overwrite(schema, fragments)
-        lake.store.sync(list(files_of(stream, fragments)))
-        return commit(lake, stream, staging, operation, 0, properties)
-    kept, new = np.flatnonzero(changes.ids >= 0), np.flatnonzero(changes.ids < 0)
-    removed, changed = delete_rows(dataset, changes.addresses)
-    fragments = write_rows(lake, stream, dataset, rows.take(kept), changes.ids[kept])
-    fragments += write_rows(lake, stream, dataset, rows.take(new), None)
-    operation = lance.LanceOperation.Update(
-        removed_fragment_ids=removed, updated_fragments=changed, new_fragments=fragments
-    )
-    lake.store.sync(list(files_of(stream, [*changed, *fragments])))
-    return commit(lake, stream, staging, operation, dataset.version, properties)
-
-
-def _index(stream: Stream, dataset: Any, rows: int) -> None:
-    """The first publish with rows makes a BTREE on each key column."""
-    if not rows:
-        return
-    known = {tuple(index.field_names) for index in dataset.describe_indices()}
-    for name in stream.definition.keys:
-        if (name,) not in known:
-            dataset.create_scalar_index(name, "BTREE")
 
 
 def _quarantine_late(
@@ -281,21 +234,3 @@ def _quarantine_late(
             rows.append(Quarantined(as_json(row), reason, None, source, int(log.positions[place])))
     if rows:
         quarantine(tx, lake.store, lake.metastore.clock, stream, rows)
-
-
-def _committed(lake: Lake, tx: Transaction, stream: Stream, staging: Staging, made: Published) -> Publication:
-    """The staged versions as deltas of the `lance` stream, in the transaction."""
-    lake.store.sync([staged.key for staged in staging.staged])
-    for staged in staging.staged:
-        made = replace(made, version=staged.version, manifest=staged.key)
-        files = [DataFile(staged.key, made.rows, staged.size), *made.tombstones]
-        tx.append_delta(
-            stream.path,
-            files,
-            "append",
-            format=LANCE,
-            version=stream.version,
-            properties={**made.to_properties(), "e_tag": staged.e_tag},
-            position=staged.version,
-        )
-    return Publication(made, True, tuple(staging.staged))

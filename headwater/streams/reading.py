@@ -62,7 +62,7 @@ def whole_state(lake: Lake, view: View, columns: Sequence[str] | None = None) ->
     events = read_log(definition, lake.store, view.tail, columns).events
     rows = base_rows(lake, view, rules)
     tombstones = rules.marks.empty_table()
-    if view.base is not None and rules.keys and len(events):
+    if view.base is not None and view.base.tombstones and len(events):
         index = KeyIndex([events.rows.column(name) for name in rules.keys])
         tombstones = read_tombstones(lake.store, definition, view.base.tombstones, index)
     state = State(rows, tombstones, view.base.watermark if view.base is not None else None)

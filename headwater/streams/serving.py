@@ -7,6 +7,7 @@ transaction of the metastore makes them versions. After that each gets its final
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import date, datetime
 from decimal import Decimal
@@ -25,11 +26,14 @@ from lance_namespace import (
 )
 from lance_namespace_urllib3_client.models.table_version import TableVersion
 
-from headwater.errors import CorruptFileError, UnsupportedOperationError
-from headwater.metastore import DataFile, Metastore
+from headwater.errors import ConcurrentModificationError, CorruptFileError, UnsupportedOperationError
+from headwater.metastore import DataFile, Delta, Metastore
 from headwater.store import KeyNotFoundError, Store, claim
 from headwater.streams.grouping import Codes, KeyIndex
+from headwater.streams.layout import LANCE, UNRECORDED
 from headwater.streams.opening import Stream
+from headwater.tables.layout import VERSIONS, manifest_name
+from headwater.tables.translate import kind_of
 from headwater.types import aligned
 
 ROW_ID, ROW_ADDRESS = "_rowid", "_rowaddr"
@@ -38,7 +42,6 @@ KEYS_PER_PAGE = 8_000
 """An index is worth its pages as long as there are so many rows for each key that is looked for."""
 TAKEN = 50
 """Rows are taken by id when there are at least so many others for each."""
-MANIFEST = "{:020d}.manifest"
 SESSION = lance.Session()
 
 
@@ -81,8 +84,9 @@ class Staging(LanceNamespace):
 
     def __init__(self, lake: Lake, stream: Stream, version: int) -> None:
         self._stream = stream
-        self._version = version
+        self.version = version
         self._uri = f"{lake.uri}/{stream.serving}"
+        self.overtaken = False
         self.staged: list[Staged] = []
 
     def namespace_id(self) -> str:
@@ -95,18 +99,52 @@ class Staging(LanceNamespace):
         if self.staged:
             newest, key = self.staged[-1].version, self.staged[-1].key
         else:
-            newest, key = self._version, final_key(self._stream, self._version)
-        path = f"{_object_path(self._uri)}/_versions/{key.rsplit('/', 1)[-1]}"
+            newest, key = self.version, final_key(self._stream, self.version)
+        path = f"{_object_path(self._uri)}/{VERSIONS}/{key.rsplit('/', 1)[-1]}"
         known = [TableVersion(version=newest, manifest_path=path)] if newest else []
         return ListTableVersionsResponse(versions=known)
 
     def create_table_version(self, request: Any) -> Any:
         asked = dict(request)
+        expected = (self.staged[-1].version if self.staged else self.version) + 1
+        if int(asked["version"]) != expected:  # Lance saw a newer manifest on its own, and went on from there
+            self.overtaken = True
+            raise ConcurrentModificationError(f"Version {expected} of {self._stream.name} was made meanwhile.")
         name = str(asked["manifest_path"]).rsplit("/", 1)[-1]
-        key = f"{self._stream.serving}/_versions/{name}"
+        key = f"{self._stream.serving}/{VERSIONS}/{name}"
         self.staged.append(Staged(int(asked["version"]), key, int(asked["manifest_size"]), asked.get("e_tag")))
         made = TableVersion(version=asked["version"], manifest_path=asked["manifest_path"])
         return CreateTableVersionResponse(version=made)
+
+
+@contextmanager
+def on_top(staging: Staging, stream: Stream) -> Iterator[None]:
+    """What Lance does here goes on top of what was staged, or is a conflict (14)."""
+    try:
+        yield
+    except (OSError, ValueError, RuntimeError) as error:
+        if staging.overtaken or kind_of(error) is ConcurrentModificationError:
+            raise ConcurrentModificationError(
+                f"{stream.name} was published by another writer meanwhile. Nothing was changed: look again."
+            ) from None
+        raise
+
+
+def set_aside(lake: Lake, stream: Stream, version: int) -> None:
+    """Move manifests that were written behind the catalog's back out of the way: Lance would build on them.
+
+    A record comes before its final manifest, so one that was there before a look that finds no record is not ours.
+    """
+    while lake.store.head(final_key(stream, version + 1)) is not None:
+        newest = lake.metastore.now().last_position(stream.path, format=LANCE, version=stream.version)
+        if newest != version:
+            raise ConcurrentModificationError(f"{stream.name} was published by another writer meanwhile: look again.")
+        for number in range(version + 1, version + 65):
+            key = final_key(stream, number)
+            if lake.store.head(key) is None:
+                break
+            lake.store.put(f"{UNRECORDED}/{key}", lake.store.get(key))
+            lake.store.delete(key)
 
 
 def _object_path(uri: str) -> str:
@@ -115,15 +153,32 @@ def _object_path(uri: str) -> str:
 
 
 def final_key(stream: Stream, version: int) -> str:
-    return f"{stream.serving}/_versions/{MANIFEST.format(2**64 - 1 - version)}"
+    return f"{stream.serving}/{VERSIONS}/{manifest_name(version)}"
+
+
+def manifest_of(stream: Stream, delta: Delta) -> str:
+    """Where a version's manifest was staged, or its final name if it never was: the record has both."""
+    staged = delta.properties.get("staged")
+    return f"{stream.serving}/{staged}" if staged else delta.files[0].path
+
+
+def version_record(stream: Stream, staged: Staged, settled: int, time_ms: int) -> tuple[DataFile, dict[str, Any]]:
+    """The file and the properties of the delta that is a version, as every catalog-managed version has them."""
+    properties = {
+        "staged": staged.key.removeprefix(f"{stream.serving}/"),
+        "e_tag": staged.e_tag,
+        "time": time_ms,
+        "settled": settled,
+    }
+    return DataFile(final_key(stream, staged.version), 0, staged.size), properties
 
 
 def finalize(store: Store, stream: Stream, version: int, staged: str) -> None:
     """Put the manifest of a committed version under its final name. What another put there gives way."""
     final = final_key(stream, version)
-    if staged == final or claim(store, staged, final, durable=False):
-        return
     try:
+        if staged == final or claim(store, staged, final, durable=False):
+            return
         data = store.get(staged)
     except KeyNotFoundError:
         if store.head(final) is None:
@@ -281,7 +336,3 @@ def filtered(rows: pa.Table, filter: str) -> pa.Table:
     reader = pa.RecordBatchReader.from_batches(rows.schema, (aligned(batch) for batch in rows.to_batches()))
     table: pa.Table = lance.write_dataset(reader, "memory://filtered").to_table(filter=filter)
     return table.cast(rows.schema)
-
-
-def manifest_file(staged: Staged) -> DataFile:
-    return DataFile(staged.key, 0, staged.size)

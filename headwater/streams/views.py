@@ -16,6 +16,7 @@ from headwater.metastore import DataFile, Delta, Snapshot
 from headwater.streams.files import readable_positions
 from headwater.streams.layout import LANCE
 from headwater.streams.opening import Stream
+from headwater.streams.serving import manifest_of
 from headwater.streams.watermark import Watermark
 
 
@@ -66,7 +67,7 @@ class View:
         return self.base.position if self.base is not None else 0
 
 
-def published_of(delta: Delta) -> Published | None:
+def published_of(stream: Stream, delta: Delta) -> Published | None:
     """A publish, from its delta; None for a version that a Lance client made (an index, a compaction)."""
     known = delta.properties
     if "position" not in known:
@@ -75,7 +76,7 @@ def published_of(delta: Delta) -> Published | None:
     return Published(
         delta.position,
         known["position"],
-        delta.files[0].path,
+        manifest_of(stream, delta),
         known["rows"],
         int(known["digest"], 16),
         known["schema"],
@@ -106,7 +107,7 @@ def all_published(snapshot: Snapshot, stream: Stream) -> list[Published]:
 def _publishes(snapshot: Snapshot, stream: Stream, after: int) -> list[Published]:
     found: list[Published] = []
     for delta in snapshot.deltas(stream.path, max(after, 0), format=LANCE, version=stream.version):
-        made = published_of(delta)
+        made = published_of(stream, delta)
         if made is not None:
             found.append(made)
     return found

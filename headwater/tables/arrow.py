@@ -40,14 +40,24 @@ def read_stream(data: Body, accept: Callable[[int], None] | None = None) -> pa.R
     of it is unpacked, and may refuse them.
     """
     buffer = data if isinstance(data, pa.Buffer) else pa.py_buffer(data)
-    if bytes(buffer.slice(0, min(6, buffer.size)).to_pybytes()) == FILE_MAGIC:
-        raise InvalidInputError("The body is an Arrow IPC file: send an Arrow IPC stream.")
-    try:
+    with _reading():
         unpacked = _check_messages(buffer)
         if accept is not None:
             accept(unpacked)
         _check_batches(buffer)
         return pa.ipc.open_stream(buffer)
+
+
+def measure_stream(data: Body) -> int:
+    """How many bytes a body unpacks to, by its own account: nothing is unpacked. Errors as `read_stream`."""
+    with _reading():
+        return _check_messages(data if isinstance(data, pa.Buffer) else pa.py_buffer(data))
+
+
+@contextmanager
+def _reading() -> Iterator[None]:
+    try:
+        yield
     except InvalidInputError:
         raise
     except (pa.ArrowException, OSError, ValueError, TypeError, IndexError, struct.error, MemoryError) as error:
@@ -56,6 +66,8 @@ def read_stream(data: Body, accept: Callable[[int], None] | None = None) -> pa.R
 
 def _check_messages(buffer: pa.Buffer) -> int:
     """Walk the messages without unpacking them; how many bytes they unpack to."""
+    if bytes(buffer.slice(0, min(6, buffer.size)).to_pybytes()) == FILE_MAGIC:
+        raise InvalidInputError("The body is an Arrow IPC file: send an Arrow IPC stream.")
     source = pa.BufferReader(buffer)
     messages = pa.ipc.MessageReader.open_stream(source)
     total = end = 0

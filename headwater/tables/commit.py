@@ -1,4 +1,4 @@
-"""The one commit of a Spark job. Data files were written by executors; only here does a table change.
+"""Commits of data files that others have written, such as the executors of a job: one commit for all of them.
 
 An append goes on top of whatever is newest. Everything that depends on what was read (overwrite, delete, update,
 merge) is *pinned*: it becomes the version right after the one that was planned, or it is a conflict and nothing
@@ -30,7 +30,7 @@ STREAM = "headwater.stream"
 BATCH = "headwater.batch"
 
 
-class Committer:
+class TableCommitter:
     """Commits to tables of one catalog, through the catalog where it orders the versions."""
 
     def __init__(self, client: LanceNamespace) -> None:

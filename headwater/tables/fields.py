@@ -69,22 +69,32 @@ def _format_segment(segment: str) -> str:
 
 def find_field(schema: pa.Schema, path: str) -> tuple[str, pa.Field[Any]] | None:
     """The canonical path and the field at `path`; None when the schema has none such."""
-    segments = parse_path(path)
-    field = _named(list(schema), segments[0])
-    if field is None:
-        return None
-    names = [field.name]
-    for segment in segments[1:]:
-        field = _named(_below(field.type), segment)
+    found = find_trail(schema, path)
+    return None if found is None else (format_path(field.name for field in found), found[-1])
+
+
+def find_trail(schema: pa.Schema, path: str) -> tuple[pa.Field[Any], ...] | None:
+    """The fields that the segments of `path` name, from the top-level column down."""
+    found: list[pa.Field[Any]] = []
+    known = list(schema)
+    for segment in parse_path(path):
+        field = _named(known, segment)
         if field is None:
             return None
-        names.append(field.name)
-    return format_path(names), field
+        found.append(field)
+        known = _below(field.type)
+    return tuple(found)
 
 
 def require_field(schema: pa.Schema, path: str) -> tuple[str, pa.Field[Any]]:
     """Like `find_field`; TableColumnNotFound (12) when there is none."""
-    found = find_field(schema, path)
+    found = require_trail(schema, path)
+    return format_path(field.name for field in found), found[-1]
+
+
+def require_trail(schema: pa.Schema, path: str) -> tuple[pa.Field[Any], ...]:
+    """Like `find_trail`; TableColumnNotFound (12) when there is none."""
+    found = find_trail(schema, path)
     if found is None:
         shown = ", ".join(schema.names[:20]) + (", ..." if len(schema.names) > 20 else "")
         raise TableColumnNotFoundError(f"The table has no column {path[:200]!r}. Its columns are: {shown}.")

@@ -17,7 +17,7 @@ from lance.schema import LanceSchema
 from lance.udf import BatchUDF
 
 from headwater.errors import ConcurrentModificationError, LanceNamespaceError
-from headwater.tables.commit import Committer, fragment_from
+from headwater.tables.commit import TableCommitter, fragment_from
 from headwater.tables.handle import TableHandle
 from headwater.tables.transactions import committed
 
@@ -41,7 +41,7 @@ def fill_fragment(
     return {"fragment": metadata.to_json(), "schema": schema_to_json(schema)}
 
 
-def commit_column(committer: Committer, table: TableHandle, results: list[Json]) -> int:
+def commit_column(committer: TableCommitter, table: TableHandle, results: list[Json]) -> int:
     """Add the written column to what the table is now."""
     schema = schema_from_json(results[0]["schema"])
     for attempt in range(ATTEMPTS):

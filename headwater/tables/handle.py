@@ -1,4 +1,4 @@
-"""How a table's data is reached, and opening it: the one class that every caller opens a table with."""
+"""How a table's data is reached, and opening it at a version, a tag or a branch with named errors."""
 
 from __future__ import annotations
 
@@ -70,9 +70,9 @@ class TableHandle:
                 dataset = self._open(wanted, branch)
             except Exception as error:
                 raise self._not_opened(error, wanted, branch) from None
-            return self._checked(dataset)
+            return self.checked(dataset)
 
-    def _checked(self, dataset: lance.LanceDataset) -> lance.LanceDataset:
+    def checked(self, dataset: lance.LanceDataset) -> lance.LanceDataset:
         """Error 19 for a version whose files are elsewhere: it would make us read another's table for the caller."""
         elsewhere = outside((base.path for base in dataset.base_paths().values()), self.uri)
         if elsewhere is not None:

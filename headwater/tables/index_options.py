@@ -9,12 +9,16 @@ PARTITION_ROWS = 8192
 MAX_PARTITIONS = 65_536
 
 
-def completed(kind: str, given: Mapping[str, Any], rows: int, dimension: int) -> dict[str, Any]:
-    """The options of a vector index with those that product quantization cannot do without."""
+def completed(kind: str, given: Mapping[str, Any], rows: int | None, dimension: int) -> dict[str, Any]:
+    """The options of a vector index with those that product quantization cannot do without.
+
+    Of an index that is built in pieces, `rows` are those of one: pylance does not choose the partitions of pieces.
+    """
     options = dict(given)
     if kind.endswith("PQ"):
         options.setdefault("num_sub_vectors", sub_vectors(dimension))
-        options.setdefault("num_partitions", partitions(rows))
+        if rows is not None:
+            options.setdefault("num_partitions", partitions(rows))
     return options
 
 

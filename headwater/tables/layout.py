@@ -7,6 +7,8 @@ import re
 VERSIONS = "_versions"
 VERSION_HINT = "latest_version_hint.json"
 DATA = "data"
+TABLE_FOLDERS = frozenset({VERSIONS, DATA, "_transactions", "_deletions", "_indices", "_refs", "tree"})
+"""What a table's folder holds, also one whose creator is at work or has died."""
 
 _LAST_VERSION = 2**64 - 1
 _MANIFEST_NAME = re.compile(r"^(\d+)\.manifest$")

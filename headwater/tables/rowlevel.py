@@ -16,7 +16,7 @@ import numpy as np
 from lance.fragment import FragmentMetadata
 
 from headwater.errors import ConcurrentModificationError, UnsupportedOperationError
-from headwater.tables.commit import Committer, fragment_from
+from headwater.tables.commit import TableCommitter, fragment_from
 from headwater.tables.handle import TableHandle
 from headwater.tables.partition_write import parted
 from headwater.tables.partitions import PartitionField, field_ids, key_of, partitioning
@@ -37,7 +37,7 @@ def by_fragment(packed: list[str]) -> dict[int, list[int]]:
     return {int(f): (addresses[s:e] & OFFSETS).tolist() for f, s, e in zip(fragments, starts, ends, strict=True)}
 
 
-def commit_delta(committer: Committer, table: TableHandle, packed: list[str], added: list[dict[str, Any]]) -> int:
+def commit_delta(committer: TableCommitter, table: TableHandle, packed: list[str], added: list[dict[str, Any]]) -> int:
     """Take rows away and add rows at exactly the version that was planned."""
     dataset = table.open()
     removed: list[int] = []
@@ -52,7 +52,7 @@ def commit_delta(committer: Committer, table: TableHandle, packed: list[str], ad
 
 
 def overwrite(
-    committer: Committer,
+    committer: TableCommitter,
     table: TableHandle,
     filter: str,
     added: list[dict[str, Any]],
@@ -79,7 +79,7 @@ def overwrite(
     return committer.update(table, removed, updated, [fragment_from(value) for value in added], properties)
 
 
-def overwrite_partitions(committer: Committer, table: TableHandle, added: list[dict[str, Any]]) -> int:
+def overwrite_partitions(committer: TableCommitter, table: TableHandle, added: list[dict[str, Any]]) -> int:
     """Dynamic overwrite: the partitions that have new rows are replaced by these, in one pinned commit.
 
     Of fragments of unknown partition, which other clients made, the rows of those partitions are taken away.
@@ -118,7 +118,9 @@ def _without(fragment: Any, wanted: Sequence[tuple[int, PartitionField]], keys: 
     return fragment.delete_rows(offsets) if offsets else fragment.metadata
 
 
-def delete_where(committer: Committer, table: TableHandle, filter: str, prune: dict[str, Any] | None = None) -> int:
+def delete_where(
+    committer: TableCommitter, table: TableHandle, filter: str, prune: dict[str, Any] | None = None
+) -> int:
     """DELETE with a filter Lance understands: it looks again and retries by itself when another writer was faster.
 
     A filter that takes whole partitions only removes their fragments, and reads nothing.

@@ -29,12 +29,16 @@ MAX_DOUBLING = 10
 MAX_WORDS = 100_000
 """How many words, operators and literals an expression may have in all."""
 
+MAX_VECTOR = 8_192
+"""How many numbers a vector may have that a value is cast to."""
+
 OPENING, CLOSING = frozenset((*"([{", "CASE")), frozenset((*")]}", "END"))
 NOT_FUNCTIONS = frozenset(
     ("AND", "OR", "NOT", "IN", "LIKE", "ILIKE", "IS", "BETWEEN", "CASE", "WHEN", "THEN", "ELSE", "END", "ANY", "ALL")
 )
 GROWERS = " or ".join(sorted(GROWING))
 QUOTES = frozenset("'\"`")
+_VECTOR = re.compile(r"'FixedSizeList\((\d{1,4}), Float(?:16|32|64)\)'")
 
 # Nothing here is tried twice: a repeat keeps what it took ("*+"), and a quote or comment without its end is the last.
 _TOKEN = re.compile(
@@ -70,7 +74,7 @@ def check_sql(field: str, text: str | None) -> str | None:
 
 
 @dataclass(frozen=True)
-class Extent:
+class Nesting:
     """How deep brackets nest, the longest chain, how many doubling forms stand inside one another, or what is wrong."""
 
     depth: int = 0
@@ -79,17 +83,17 @@ class Extent:
     problem: str = ""
 
 
-def extent(text: str) -> Extent:
+def extent(text: str) -> Nesting:
     """Measure a text without understanding it, in one pass; it ends where the text is refused anyway."""
     levels = [_Level()]
     depth = chain = 0
     calls = _Calls()
     for count, word in enumerate(_words(text)):
         if count > MAX_WORDS:
-            return Extent(problem=f"has more than {MAX_WORDS} words and operators: break it up")
+            return Nesting(problem=f"has more than {MAX_WORDS} words and operators: break it up")
         problem = calls.take(word)
         if problem:
-            return Extent(problem=problem)
+            return Nesting(problem=problem)
         upper = word.upper() if word[:1] not in QUOTES else word
         if upper in CLOSING and len(levels) > 1:
             inner = levels.pop()
@@ -104,7 +108,7 @@ def extent(text: str) -> Extent:
     while len(levels) > 1:
         inner = levels.pop()
         levels[-1].close(inner)
-    return Extent(depth, chain, levels[0].peak)
+    return Nesting(depth, chain, levels[0].peak)
 
 
 def _words(text: str) -> Iterator[str]:
@@ -133,7 +137,7 @@ class _Calls:
             return "has a quote or a comment that does not end"
         if first == "'":
             self._longest = max(self._longest, len(word) - 2)
-            self._sized = self._sized or "fixedsize" in word.lower()
+            self._sized = self._sized or ("fixedsize" in word.lower() and not _is_vector(word))
             if _is_word(self.before) and len(self.before) == 1 and self.before.lower() != "x":
                 return "has a text with a prefix: write it as a plain text"
         elif word == "(":
@@ -154,7 +158,14 @@ class _Calls:
     def _excess(self) -> str:
         if self._growing > MAX_GROWING or (self._growing and self._longest > MAX_GROWING_CHARS):
             return f"calls {GROWERS} more than {MAX_GROWING} times, or with texts over {MAX_GROWING_CHARS} characters"
-        return "casts to a type of fixed size, which is not done here" if self._casts and self._sized else ""
+        if self._casts and self._sized:
+            return f"casts to a type of fixed size that is no vector of at most {MAX_VECTOR} numbers"
+        return ""
+
+
+def _is_vector(word: str) -> bool:
+    found = _VECTOR.fullmatch(word)
+    return found is not None and int(found[1]) <= MAX_VECTOR
 
 
 def _is_word(text: str) -> bool:

@@ -136,7 +136,7 @@ def translating(table: TableHandle, doing: str, otherwise: Kind | None = None) -
     except Exception as error:
         raise named_error(table, doing, error, otherwise) from None
     except BaseException as error:
-        if type(error).__name__ != "PanicException":
+        if not is_panic(error):
             raise
         raise named_error(table, doing, error, otherwise or InternalError) from None
 
@@ -228,6 +228,11 @@ def _paths(uri: str) -> list[tuple[str, str]]:
     if "/" in parent:
         pairs += [("/" + parent, "<catalog>"), (parent, "<catalog>")]
     return [(found, shown) for found, shown in pairs if found]
+
+
+def is_panic(error: BaseException) -> bool:
+    """Whether pylance's Rust code has given up, which no `except Exception` sees."""
+    return type(error).__name__ == "PanicException"
 
 
 def is_unanswered(error: BaseException) -> bool:

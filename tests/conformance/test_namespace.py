@@ -10,7 +10,7 @@ from typing import Any
 import lance_namespace as api
 import pytest
 
-from headwater import DirectoryNamespace
+from headwater import DirectoryNamespace, MetastoreNamespace
 from headwater.registry import Capabilities
 from headwater.testing.namespace_suite import NamespaceSuite, code_of
 
@@ -50,6 +50,18 @@ class TestLocal(Directory):
     @pytest.fixture(params=MODES)
     def namespace(self, request: pytest.FixtureRequest, tmp_path: Path) -> DirectoryNamespace:
         return DirectoryNamespace(root=str(tmp_path / "lake"), **MODES[request.param])
+
+
+class TestMetastore(Directory):
+    @pytest.fixture
+    def namespace(self, tmp_path: Path) -> MetastoreNamespace:
+        return MetastoreNamespace(root=str(tmp_path / "lake"))
+
+
+class TestMetastoreS3(Directory):
+    @pytest.fixture
+    def namespace(self, s3_root: str, s3_options: dict[str, str]) -> MetastoreNamespace:
+        return MetastoreNamespace(root=s3_root, **{f"storage.{key}": value for key, value in s3_options.items()})
 
 
 class TestS3(Directory):

@@ -1,4 +1,4 @@
-"""The Registry suite over every kind of directory catalog, on local disk, in memory and on S3."""
+"""The Registry suite over every kind of catalog, on local disk, in memory and on S3."""
 
 from __future__ import annotations
 
@@ -8,9 +8,11 @@ from pathlib import Path
 import pytest
 
 from headwater.clock import SystemClock
+from headwater.metastore import Metastore
 from headwater.registries.compat import CompatRegistry
 from headwater.registries.listing import ListingRegistry
 from headwater.registries.manifest import ManifestRegistry
+from headwater.registries.metastore import MetastoreRegistry
 from headwater.registry import Registry
 from headwater.store import PlainStore, Store, WrappedStore, memory_store, open_store
 from headwater.testing.registry_suite import RegistrySuite
@@ -42,6 +44,10 @@ def plain(root: str) -> Store:
     return PlainStore(open_store(root))
 
 
+def metastore(store: Store, root: str, options: dict[str, str]) -> Registry:
+    return MetastoreRegistry(Metastore(store), SystemClock())
+
+
 class Reopened(RegistrySuite):
     @pytest.fixture
     def registry(self, reopen: Callable[[], Registry]) -> Registry:
@@ -56,7 +62,7 @@ class TestLocal(Reopened):
         opener: Callable[[str], Store] = request.param
         return opener
 
-    @pytest.fixture(params=[listing, early, manifest, compat], ids=lambda maker: maker.__name__)
+    @pytest.fixture(params=[listing, early, manifest, compat, metastore], ids=lambda maker: maker.__name__)
     def reopen(
         self, request: pytest.FixtureRequest, tmp_path: Path, opener: Callable[[str], Store]
     ) -> Callable[[], Registry]:
@@ -65,9 +71,9 @@ class TestLocal(Reopened):
 
 
 class TestMemory(Reopened):
-    """Lance tables cannot be shared with another library in memory, so only the listing kind is there."""
+    """Lance tables cannot be shared with another library in memory, so the kinds that need one are not there."""
 
-    @pytest.fixture(params=[listing, early], ids=lambda maker: maker.__name__)
+    @pytest.fixture(params=[listing, early, metastore], ids=lambda maker: maker.__name__)
     def reopen(self, request: pytest.FixtureRequest) -> Callable[[], Registry]:
         maker: Maker = request.param
         store = memory_store()
@@ -75,7 +81,7 @@ class TestMemory(Reopened):
 
 
 class TestS3(Reopened):
-    @pytest.fixture(params=[listing, manifest, compat], ids=lambda maker: maker.__name__)
+    @pytest.fixture(params=[listing, manifest, compat, metastore], ids=lambda maker: maker.__name__)
     def reopen(
         self, request: pytest.FixtureRequest, s3_root: str, s3_options: dict[str, str]
     ) -> Callable[[], Registry]:

@@ -37,6 +37,8 @@ GROWING = (
     "range(1, 1000000000)",
     "arrow_cast('a', 'FixedSizeBinary(1000000000)')",
     "arrow_cast(tags, 'FixedSizeList(1000000000, Utf8)')",
+    "arrow_cast(NULL, 'FixedSizeList(8193, Float32)')",
+    "arrow_cast(NULL, 'FixedSizeList(2, FixedSizeList(8192, Float32))')",
     f"replace(s, 'e', '{'x' * 1000}')",
     "replace(replace(replace(s, 'a', 'aaaaaaaaaa'), 'a', 'aaaaaaaaaa'), 'a', 'aaaaaaaaaa')",
     f"array_to_string(tags, '{'x' * 1000}')",

@@ -169,6 +169,14 @@ def test_a_column_with_nulls_is_not_made_non_nullable(table: TableHandle) -> Non
         alter(table, {"path": "empty", "nullable": False})
 
 
+def test_a_change_of_type_keeps_the_comment_and_the_partitioning_of_a_column(table: TableHandle) -> None:
+    told = {"comment": "a number", "headwater.partition": '[{"transform": "identity"}]'}
+    lance.dataset(table.uri).update_field_metadata({"id": dict(told)})
+    assert alter(table, {"path": "id", "data_type": {"type": "int32"}, "rename": "number"}) == 4
+    field = lance.dataset(table.uri).schema.field("number")
+    assert (field.type, field.metadata) == (pa.int32(), {key.encode(): value.encode() for key, value in told.items()})
+
+
 def test_columns_are_dropped_in_one_commit(table: TableHandle) -> None:
     assert drop(table, "s", "st.a", "s") == 2
     schema = lance.dataset(table.uri).schema

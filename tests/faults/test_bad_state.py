@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 
 from headwater import DirectoryNamespace
-from headwater.errors import LanceNamespaceError
+from headwater.errors import InvalidInputError, LanceNamespaceError
 from headwater.testing.namespace_suite import code_of
 from tests.faults.processes import MODES, Outcome, call, check_sound, perform
 
@@ -118,8 +118,10 @@ def test_a_file_where_the_manifest_should_be_is_a_named_error(root: Path, mode: 
 
 @pytest.mark.parametrize("mode", MODES)
 def test_a_file_where_the_root_should_be_is_a_named_error(root: Path, mode: str) -> None:
-    root.write_text("precious")
     namespace = DirectoryNamespace(root=str(root), **MODES[mode])
+    root.write_text("precious")
+    with pytest.raises(InvalidInputError, match="is no folder"):
+        DirectoryNamespace(root=str(root), **MODES[mode])
     asked = (call("list_tables"), call("declare_table", "t"), call("create_table", "t", rows=3))
     assert [perform(namespace, what) for what in asked] == [18, 18, 18]
     assert root.read_text() == "precious"

@@ -112,15 +112,15 @@ class Model:
     def register_table(self, id: Id, location: str) -> Outcome:
         if self.flat and len(id) > 1:
             return 0
+        if not self.is_namespace(id[:-1]):
+            return 1
+        if id in self.tables or id in self.namespaces:
+            return 5
         if self.flat and location != f"{id[-1]}.lance":
             return 13
         rows = self.hidden.get(location, self.loose.get(location))
         if rows is None:
             return 13
-        if not self.is_namespace(id[:-1]):
-            return 1
-        if id in self.tables or id in self.namespaces:
-            return 5
         self.hidden.pop(location, None)
         self.loose.pop(location, None)
         self.tables[id] = ModelTable(location, rows)

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
 
 from headwater import DirectoryNamespace
 from headwater.rest.server import RunningServer, start_in_thread
 from headwater.rest.settings import Settings
-from tests.rest.samples import Serve
+from tests.rest.samples import Certificate, Serve
 
 
 @pytest.fixture
@@ -40,6 +46,25 @@ def serve(catalog: DirectoryNamespace) -> Iterator[Serve]:
     yield start
     for server in running:
         server.stop()
+
+
+@pytest.fixture
+def certificate(tmp_path: Path) -> Certificate:
+    """One for 127.0.0.1, signed by itself."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "127.0.0.1")])
+    now = datetime.now(UTC)
+    names = x509.SubjectAlternativeName([x509.IPAddress(ip_address("127.0.0.1"))])
+    builder = x509.CertificateBuilder().subject_name(name).issuer_name(name).public_key(key.public_key())
+    builder = (
+        builder.serial_number(1).not_valid_before(now - timedelta(hours=1)).not_valid_after(now + timedelta(days=1))
+    )
+    cert = builder.add_extension(names, False).sign(key, hashes.SHA256())
+    plain = serialization.NoEncryption()
+    pem = serialization.Encoding.PEM
+    (tmp_path / "key.pem").write_bytes(key.private_bytes(pem, serialization.PrivateFormat.PKCS8, plain))
+    (tmp_path / "cert.pem").write_bytes(cert.public_bytes(pem))
+    return Certificate(str(tmp_path / "cert.pem"), str(tmp_path / "key.pem"))
 
 
 @pytest.fixture

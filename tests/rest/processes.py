@@ -13,11 +13,12 @@ CHECKOUT = Path(__file__).parents[2]
 
 
 class ServeProcess:
-    """A real server process; `url` is what its one line says."""
+    """A real server process; `url` is what its one line says. It does data work itself unless told otherwise."""
 
-    def __init__(self, *arguments: str, cwd: Path | None = None) -> None:
+    def __init__(self, *arguments: str, cwd: Path | None = None, module: str = "headwater") -> None:
         environment = {**os.environ, "PYTHONPATH": str(CHECKOUT)}
-        command = [sys.executable, "-m", "headwater", "serve", *arguments]
+        data = () if "--data-workers" in arguments or module != "headwater" else ("--data-workers", "0")
+        command = [sys.executable, "-m", module, "serve", *arguments, *data]
         self.process = subprocess.Popen(
             command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment, cwd=cwd
         )
@@ -26,8 +27,8 @@ class ServeProcess:
         self.url = self.line.split()[-1] if self.line else ""
 
     def stop(self, how: int = signal.SIGTERM) -> tuple[int, str, str]:
-        """The exit status, and the rest of stdout and stderr."""
-        if self.process.poll() is None:
+        """The exit status, and the rest of stdout and stderr; with the signal 0 it is only waited for."""
+        if self.process.poll() is None and how:
             self.process.send_signal(how)
         out, err = self.process.communicate(timeout=60)
         return self.process.returncode, out, err

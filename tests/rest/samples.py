@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
@@ -11,6 +12,14 @@ import pyarrow as pa
 from headwater.rest.server import RunningServer
 
 Serve = Callable[..., RunningServer]
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """Where a certificate and its key are."""
+
+    cert: str
+    key: str
 
 
 def ipc(table: pa.Table, options: Any = None) -> bytes:

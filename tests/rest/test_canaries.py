@@ -18,7 +18,7 @@ import httpx
 import lance_namespace as api
 import pytest
 
-from headwater import DirectoryNamespace
+from headwater import connect
 from headwater.clock import SystemClock
 from headwater.errors import LanceNamespaceError
 from headwater.names import object_id
@@ -41,6 +41,7 @@ MODES: dict[str, dict[str, str]] = {
     "V2": {"dir_listing_enabled": "false"},
     "compat": {},
     "managed": {"table_version_management": "true"},
+    "metastore": {},
 }
 DECLARE = {"declare_table": {"id": ["declared"]}}
 BODIES: dict[str, dict[str, Any]] = {
@@ -150,42 +151,47 @@ def talk(ears: Ears, url: str, key: str, flat: bool) -> dict[str, int]:
     return told
 
 
-def seed(catalog: DirectoryNamespace, flat: bool) -> None:
+def seed(catalog: Any, flat: bool) -> None:
     catalog.create_table(api.CreateTableRequest(id=["t"]), ipc(PEOPLE))
     if not flat:
         catalog.create_namespace(api.CreateNamespaceRequest(id=["prod"]))
 
 
-def served(ears: Ears, catalog: DirectoryNamespace, flat: bool) -> None:
+def opened(mode: str, root: str, storage: dict[str, str]) -> Any:
+    kind = "metastore" if mode == "metastore" else "dir"
+    return connect(kind, {"root": root, **MODES[mode], **{f"storage.{key}": value for key, value in storage.items()}})
+
+
+def served(ears: Ears, catalog: Any, flat: bool, audit: Path) -> None:
     """Serve the catalog, ask everything as its owner, and look for the canaries."""
     seed(catalog, flat)
     _, owner = create_key(catalog.store, SystemClock(), "admin", [])
     _, writer = create_key(catalog.store, SystemClock(), "writer", ["prod"])
-    with start_in_thread(catalog, settings=Settings(access_log=True)) as server:
+    with start_in_thread(catalog, settings=Settings(access_log=True, audit_log=str(audit))) as server:
         told = talk(ears, server.url, owner, flat)
         with httpx.Client(base_url=server.url, headers={"x-api-key": writer}, timeout=120) as client:
             batch = {"operations": [{"declare_table": {"id": ["prod", "x"], "vend_credentials": True}}]}
             ears.listen("scoped batch", client.post("/v1/table/batch-commit", json=batch))
             ears.listen("a stranger", httpx.get(server.url + "/metrics", headers={"x-api-key": "hw_no_no"}))
+    ears.heard += [("audit log", line) for line in audit.read_text().splitlines()]
     assert ears.leaks() == []
+    assert len([where for where, _ in ears.heard if where == "audit log"]) > len(ALL_ROUTES)
     assert {name: status for name, status in told.items() if name in TELLING and status >= 300} == {}
     assert any(where.startswith("log headwater.access") for where, _ in ears.heard)
 
 
 @pytest.mark.parametrize("mode", MODES)
 def test_no_route_of_a_local_catalog_tells_a_storage_secret(mode: str, ears: Ears, tmp_path: Path) -> None:
-    storage = {f"storage.{key}": value for key, value in SECRETS.items()}
-    served(ears, DirectoryNamespace(root=str(tmp_path), **MODES[mode], **storage), mode == "V1")
+    served(ears, opened(mode, str(tmp_path / "lake"), SECRETS), mode == "V1", tmp_path / "audit.log")
 
 
 @pytest.mark.parametrize(
-    "mode", [pytest.param(mode, marks=pytest.mark.long) if mode in ("V1", "V2") else mode for mode in MODES]
+    "mode", [pytest.param(mode, marks=pytest.mark.long) if mode in ("V1", "V2", "managed") else mode for mode in MODES]
 )
 def test_no_route_of_a_catalog_on_s3_tells_a_storage_secret(
-    mode: str, ears: Ears, s3_root: str, s3_options: dict[str, str]
+    mode: str, ears: Ears, s3_root: str, s3_options: dict[str, str], tmp_path: Path
 ) -> None:
-    storage = {f"storage.{key}": value for key, value in {**s3_options, **SECRETS}.items()}
-    served(ears, DirectoryNamespace(root=s3_root, **MODES[mode], **storage), mode == "V1")
+    served(ears, opened(mode, s3_root, {**s3_options, **SECRETS}), mode == "V1", tmp_path / "audit.log")
 
 
 class Echo(http.server.BaseHTTPRequestHandler):
@@ -224,7 +230,7 @@ ROOTS = {
 def test_a_storage_that_repeats_what_it_was_sent_is_not_quoted(kind: str, mode: str, ears: Ears, echo: str) -> None:
     root, options = ROOTS[kind]
     storage = {**options, "endpoint": echo, "allow_http": "true"}
-    catalog = DirectoryNamespace(root=root, **MODES[mode], **{f"storage.{key}": v for key, v in storage.items()})
+    catalog = opened(mode, root, storage)
     server = start_in_thread(catalog, settings=Settings(catalog_keys=False))
     with server, httpx.Client(base_url=server.url, timeout=120) as client:
         ears.listen("list", client.get("/v1/namespace/%24/table/list"))

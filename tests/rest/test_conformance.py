@@ -11,7 +11,8 @@ import lance_namespace as api
 import pytest
 from lance_namespace import LanceNamespace
 
-from headwater import DirectoryNamespace
+from headwater import DirectoryNamespace, MetastoreNamespace
+from headwater.namespace.registered import RegisteredNamespace
 from headwater.registry import Capabilities
 from headwater.rest.client import connect_rest
 from headwater.rest.server import start_in_thread
@@ -22,14 +23,21 @@ KINDS: dict[str, dict[str, str]] = {
     "v1": {"manifest_enabled": "false"},
     "v2": {"dir_listing_enabled": "false"},
     "compat": {},
+    "metastore": {},
 }
 CLIENTS: dict[str, Any] = {
     "pylance": lambda url: lance.namespace.RestNamespace(uri=url),
     "generated": GeneratedNamespace,
     "headwater": lambda url: connect_rest({"uri": url}),
 }
-ALWAYS = [("v2", "pylance"), ("v2", "generated"), ("compat", "headwater")]
-LONG = [("v1", "pylance"), ("v2", "headwater"), ("compat", "generated")]
+ALWAYS = [("v2", "pylance"), ("v2", "generated"), ("compat", "headwater"), ("metastore", "pylance")]
+LONG = [
+    ("v1", "pylance"),
+    ("v2", "headwater"),
+    ("compat", "generated"),
+    ("metastore", "generated"),
+    ("metastore", "headwater"),
+]
 PAIRS = [*ALWAYS, *(pytest.param(pair, marks=pytest.mark.long) for pair in LONG)]
 
 
@@ -40,7 +48,9 @@ def pair(request: pytest.FixtureRequest) -> tuple[str, str]:
 
 
 @pytest.fixture
-def direct(pair: tuple[str, str], tmp_path: Path) -> DirectoryNamespace:
+def direct(pair: tuple[str, str], tmp_path: Path) -> RegisteredNamespace:
+    if pair[0] == "metastore":
+        return MetastoreNamespace(root=str(tmp_path / "lake"))
     return DirectoryNamespace(root=str(tmp_path / "lake"), **KINDS[pair[0]])
 
 
@@ -52,11 +62,11 @@ class TestThroughRest(NamespaceSuite):
         return (0, 1, 13) if name == "a$b" else (13,)
 
     @pytest.fixture
-    def features(self, direct: DirectoryNamespace) -> Capabilities:
+    def features(self, direct: RegisteredNamespace) -> Capabilities:
         return direct.registry.capabilities
 
     @pytest.fixture
-    def namespace(self, direct: DirectoryNamespace, pair: tuple[str, str]) -> Iterator[Any]:
+    def namespace(self, direct: RegisteredNamespace, pair: tuple[str, str]) -> Iterator[Any]:
         with start_in_thread(direct) as server:
             yield CLIENTS[pair[1]](server.url)
 
@@ -70,7 +80,7 @@ class TestOtherDelimiter(TestThroughRest):
         return ("v2", "pylance-other-delimiter")
 
     @pytest.fixture
-    def namespace(self, direct: DirectoryNamespace) -> Iterator[Any]:
+    def namespace(self, direct: RegisteredNamespace) -> Iterator[Any]:
         with start_in_thread(direct) as server:
             yield lance.namespace.RestNamespace(uri=server.url, delimiter="::")
 

@@ -182,6 +182,7 @@ def test_a_role_of_the_catalogs_own_can_be_changed_while_the_server_runs(tree: D
     define_role(tree.store, "analyst", "viewer")
     clock.ahead += FRESH_MS
     assert not gate.caller({"x-api-key": text}).may(Permission.SELECT, ROOT)
+    tree.store.put(".headwater/roles/broken.json", b"{")
     remove_role(tree.store, "analyst")
     clock.ahead += FRESH_MS
     assert gate.caller({"x-api-key": text}).grants == ()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import signal
+import ssl
 import threading
 import time
 from collections.abc import Iterator
@@ -16,9 +17,12 @@ import pytest
 
 from headwater import DirectoryNamespace
 from headwater.clock import SystemClock
+from headwater.errors import InvalidInputError
 from headwater.rest.auth.keys import create_key
+from headwater.rest.serve import WINDOW_MS, Restarts
+from headwater.rest.settings import Settings
 from tests.rest.processes import ServeProcess
-from tests.rest.samples import PEOPLE, ipc
+from tests.rest.samples import PEOPLE, Certificate, Serve, ipc
 
 pytestmark = pytest.mark.xdist_group("serve")
 
@@ -55,6 +59,7 @@ def test_properties_are_those_of_connect(root: str) -> None:
         (("--host", "0.0.0.0", "--port", "0"), 6, "--insecure"),
         (("--port", "0", "--property", "manifest_enable=true"), 5, "manifest_enabled"),
         (("--port", "0", "--workers", "0"), 5, "--workers"),
+        (("--port", "0", "--tls-cert", "cert.pem"), 5, "--tls-key"),
         (("--port", "0", "--jwt-issuer", "x"), 5, "--jwt-audience"),
         (("--port", "0", "--jwt-issuer", "x", "--jwt-audience", "y", "--jwt-jwks", "http://e.example/k"), 5, "https"),
     ],
@@ -65,6 +70,53 @@ def test_it_refuses_to_start_when_told_nonsense(root: str, arguments: tuple[str,
     assert (code, server.line, out) == (status, "", "")
     assert says in err
     assert "Traceback" not in err
+
+
+def test_workers_that_keep_dying_end_the_server_with_a_failure(root: str) -> None:
+    with ServeProcess(root, "-", module="tests.rest.dying") as server:
+        status, out, err = server.stop(0)
+    assert (status, out) == (1, "")
+    assert server.url.startswith("http://127.0.0.1:")
+    assert "workers keep dying" in err
+    assert "Traceback" not in err
+
+
+def test_restarts_are_counted_in_a_window_of_time() -> None:
+    class Hands(SystemClock):
+        now = 0
+
+        def now_ms(self) -> int:
+            return self.now
+
+    clock = Hands()
+    restarts = Restarts(2, clock)
+    assert [restarts.take() for _ in range(3)] == [True, True, False]
+    clock.now = WINDOW_MS
+    assert [restarts.take() for _ in range(3)] == [True, True, False]
+
+
+def test_it_speaks_tls_when_told_to(root: str, certificate: Certificate) -> None:
+    trust = ssl.create_default_context(cafile=certificate.cert)
+    told = ("--port", "0", "--workers", "2", "--tls-cert", certificate.cert, "--tls-key", certificate.key)
+    with ServeProcess(root, *told, "--no-access-log") as server:
+        assert server.url.startswith("https://127.0.0.1:")
+        assert httpx.get(f"{server.url}/health/ready", verify=trust).json() == {"status": "ready"}
+        with pytest.raises(httpx.TransportError):
+            httpx.get(server.url.replace("https:", "http:") + "/health/live")
+        with pytest.raises(httpx.ConnectError):
+            httpx.get(f"{server.url}/health/live")
+        assert server.stop()[0] == 0
+
+
+def test_a_certificate_that_cannot_be_used_is_refused_before_anything_is_served(
+    serve: Serve, certificate: Certificate, tmp_path: Path
+) -> None:
+    (tmp_path / "junk.pem").write_text("junk")
+    for cert, key in (("nowhere.pem", certificate.key), (certificate.cert, str(tmp_path / "junk.pem"))):
+        with pytest.raises(InvalidInputError, match="PEM"):
+            serve(Settings(tls_cert=cert, tls_key=key))
+    url = serve(Settings(tls_cert=certificate.cert, tls_key=certificate.key)).url
+    assert httpx.get(f"{url}/health/live", verify=ssl.create_default_context(cafile=certificate.cert)).is_success
 
 
 def test_logs_hold_no_key(root: str) -> None:

@@ -106,3 +106,15 @@ def test_a_request_sets_no_header_of_the_server_behind_this_one() -> None:
     call = Call(BY_OPERATION["DescribeTable"], raw_id="t")
     read_call(call, {"context": context}, 10)
     assert call.request.context == {"ignore_missing": "false"}
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["jieba/../../../tmp", "lindera/../x", "jieba/", "/etc", "../x", "jieba/x/../..", "jieba/none-here", ""],
+)
+def test_a_tokenizer_of_a_request_leads_to_no_folder_of_the_server(http: httpx.Client, name: str) -> None:
+    http.post("/v1/table/t/create", content=ipc(PEOPLE))
+    asked = {"column": "name", "index_type": "FTS", "base_tokenizer": name}
+    answer = http.post("/v1/table/t/create_index", json=asked)
+    assert (answer.status_code, answer.json()["code"]) == (400, 13)
+    assert "language_models" not in answer.text

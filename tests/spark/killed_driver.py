@@ -13,13 +13,13 @@ from pathlib import Path
 from typing import Any
 
 from headwater.spark import worker
-from headwater.tables.commit import Committer
+from headwater.tables.commit import TableCommitter
 
-_commit = Committer._commit
+_commit = TableCommitter._commit
 _write = worker.write  # type: ignore[attr-defined]
 
 
-def kill(self: Committer, *args: Any, **options: Any) -> int:
+def kill(self: TableCommitter, *args: Any, **options: Any) -> int:
     if not options.get("create"):
         os.kill(os.getppid(), signal.SIGKILL)
         os._exit(1)
@@ -37,7 +37,7 @@ def fail_once(*args: Any, **options: Any) -> Any:
 
 if __name__ == "__main__":
     if os.environ.get("FAULT") == "kill-before-commit":
-        Committer._commit = kill  # type: ignore[method-assign]
+        TableCommitter._commit = kill  # type: ignore[method-assign]
     if os.environ.get("FAULT") == "fail-first-write":
         worker.write = fail_once  # type: ignore[attr-defined]
     sys.argv = sys.argv[:1]

@@ -20,6 +20,7 @@ LAYERS = (
         "store",
         "turns",
         "references",
+        "workers",
     ),
     ("metastore",),
     ("tables",),

@@ -63,7 +63,7 @@ def test_a_flag_is_true_or_false_in_any_case(value: Any) -> None:
         ({"root": "/a", "layout": "early", "manifest_enabled": "true"}, "no manifest"),
         ({"root": "/a", "manifest_enabled": "false", "table_version_management": "true"}, "needs the manifest"),
         ({"root": "ftp://host/x"}, "not supported"),
-        ({"root": "file://host/x"}, "local file URI"),
+        ({"root": "file://host/x"}, "URI of a local file"),
     ],
 )
 def test_a_wrong_property_is_invalid_input_that_says_what_to_fix(properties: dict[str, Any], reason: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import struct
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 import lance
 import pytest
 
+from headwater.catalog.table import CatalogTable
 from headwater.errors import InvalidInputError, InvalidTableStateError, LanceNamespaceError
 from headwater.model import Add, Namespace, Table
 from headwater.names import ObjectId
@@ -67,6 +69,8 @@ def test_a_shallow_clone_that_another_writer_put_into_a_root_is_not_read(tmp_pat
     catalog = open_kind("compat", tmp_path / "lake")
     with pytest.raises(InvalidTableStateError, match="shallow clone"):
         catalog.count_table_rows({"id": ["clone"]})  # type: ignore[arg-type]
+    with pytest.raises(InvalidTableStateError, match="shallow clone"):
+        CatalogTable(catalog, ObjectId(("clone",))).dataset()
 
 
 def test_a_branch_has_its_table_as_base_and_is_read(tmp_path: Path) -> None:
@@ -155,3 +159,74 @@ def test_a_file_system_that_folds_names_reaches_no_folder_of_the_catalogs(name: 
     with pytest.raises(InvalidInputError):
         open_kind("V2", tmp_path).declare_table({"id": ["x"], "location": f"{name}/x"})  # type: ignore[arg-type]
     assert not is_reserved(f"{name}.lance")
+
+
+OVERLAPS = {
+    "the same": "{0}",
+    "the same, spelled otherwise": "./{0}//",
+    "inside": "{0}/data",
+    "deep inside": "{0}/_versions/x",
+}
+
+
+@pytest.mark.parametrize("kind", ["V2", "compat", "V2-managed", "compat-managed"])
+@pytest.mark.parametrize("overlap", OVERLAPS)
+def test_dropping_a_row_that_overlaps_another_table_keeps_its_files(kind: str, overlap: str, tmp_path: Path) -> None:
+    catalog = open_kind(kind, tmp_path / "lake")
+    folder = make(catalog, "mine")
+    before = files(folder)
+    place = OVERLAPS[overlap].format(Path(folder).name)
+    catalog.registry.commit([Add(Table(ObjectId(("evil",)), place))])
+    assert "shared_location" in {problem.kind for problem in catalog.verify()}
+    if place.startswith("./"):  # a spelling that is no place may only be deregistered
+        with pytest.raises(InvalidTableStateError):
+            catalog.drop_table({"id": ["evil"]})  # type: ignore[arg-type]
+        catalog.deregister_table({"id": ["evil"]})  # type: ignore[arg-type]
+    else:
+        catalog.drop_table({"id": ["evil"]})  # type: ignore[arg-type]
+    assert files(folder) == before
+    assert catalog.count_table_rows({"id": ["mine"]}).count == 3  # type: ignore[arg-type]
+    reopened = open_kind(kind, tmp_path / "lake")
+    assert reopened.list_tables({}).tables == ["mine"]  # type: ignore[arg-type]
+    reopened.drop_table({"id": ["mine"]})  # type: ignore[arg-type]
+    assert not Path(folder).exists()
+
+
+@pytest.mark.parametrize("kind", ["V2", "compat"])
+@pytest.mark.parametrize("how", ["drop", "cascade", "overwrite"])
+def test_a_row_around_other_tables_takes_none_of_them_with_it(kind: str, how: str, tmp_path: Path) -> None:
+    catalog = open_kind(kind, tmp_path / "lake")
+    source = make(catalog, "source")
+    inside = tmp_path / "lake" / "shelf" / "inside"
+    inside.parent.mkdir()
+    shutil.copytree(source, inside)
+    catalog.register_table({"id": ["inside"], "location": "shelf/inside"})  # type: ignore[arg-type]
+    before = files(inside)
+    catalog.registry.commit([Add(Namespace(ObjectId(("n",)))), Add(Table(ObjectId(("n", "evil")), "shelf"))])
+    if how == "drop":
+        catalog.drop_table({"id": ["n", "evil"]})  # type: ignore[arg-type]
+    elif how == "cascade":
+        catalog.drop_namespace({"id": ["n"], "behavior": "cascade"})  # type: ignore[arg-type]
+    else:
+        catalog.create_table({"id": ["n", "evil"], "mode": "overwrite"}, stream(rows()))  # type: ignore[arg-type]
+        catalog.drop_table({"id": ["n", "evil"]})  # type: ignore[arg-type]
+    assert files(inside) == before
+
+
+def test_a_row_inside_a_table_that_is_only_a_folder_takes_nothing_of_it(tmp_path: Path) -> None:
+    catalog = open_kind("compat", tmp_path / "lake")
+    lance.write_dataset(rows(), tmp_path / "lake" / "plain.lance")
+    before = files(tmp_path / "lake" / "plain.lance")
+    catalog.registry.commit([Add(Table(ObjectId(("evil",)), "plain.lance/data"))])
+    catalog.drop_table({"id": ["evil"]})  # type: ignore[arg-type]
+    assert files(tmp_path / "lake" / "plain.lance") == before
+
+
+def test_of_two_rows_at_one_place_the_last_to_be_dropped_takes_the_files(tmp_path: Path) -> None:
+    catalog = open_kind("V2", tmp_path / "lake")
+    folder = make(catalog, "a")
+    catalog.registry.commit([Add(Table(ObjectId(("b",)), Path(folder).name))])
+    catalog.drop_table({"id": ["a"]})  # type: ignore[arg-type]
+    assert catalog.count_table_rows({"id": ["b"]}).count == 3  # type: ignore[arg-type]
+    catalog.drop_table({"id": ["b"]})  # type: ignore[arg-type]
+    assert not Path(folder).exists()

@@ -19,7 +19,7 @@ from headwater.errors import (
 )
 from headwater.names import ObjectId
 from headwater.namespace.directory import DirectoryNamespace
-from headwater.tables.commit import Committer
+from headwater.tables.commit import TableCommitter
 from headwater.tables.handle import TableHandle
 from tests.versions.samples import append, folder_of, make, open_kind, opened, rows, stream
 
@@ -74,7 +74,7 @@ def handle(catalog: DirectoryNamespace, version: int, name: str = "t") -> TableH
 
 def delete_all(client: LanceNamespace, table: TableHandle) -> int:
     ids = [fragment.fragment_id for fragment in lance.dataset(table.uri).get_fragments()]
-    return Committer(client).update(table, ids, [], [])
+    return TableCommitter(client).update(table, ids, [], [])
 
 
 @pytest.mark.parametrize("lands", [True, False])
@@ -120,7 +120,7 @@ def test_a_managed_version_of_unknown_fate_is_whole_if_it_landed_and_in_nobodys_
         with pytest.raises(CommitStateUnknownError):
             catalog.create_table({"id": ["new"]}, stream(rows()))  # type: ignore[arg-type]
         with suppress(CommitStateUnknownError):  # pylance asks the catalog, and may learn that it landed
-            Committer(catalog).replace(handle(catalog, 1, "old"), rows().schema, [])
+            TableCommitter(catalog).replace(handle(catalog, 1, "old"), rows().schema, [])
     again = DirectoryNamespace(root=catalog.properties.root)
     if lands:
         assert opened(again, "new").count_rows() == 3

@@ -7,8 +7,6 @@ the transaction that committed it. Columns of a pickled function in a container 
 
 from __future__ import annotations
 
-from typing import Any
-
 import lance
 import pyarrow as pa
 from lance_namespace import (
@@ -25,12 +23,13 @@ from lance_namespace import (
 from headwater.errors import (
     ConcurrentModificationError,
     InvalidInputError,
-    TableSchemaValidationError,
     UnsupportedOperationError,
 )
 from headwater.namespace.data.models import AddColumnsEntry, AlterColumnsEntry
 from headwater.namespace.data.schema import text_metadata, type_from_json
-from headwater.tables.fields import SYSTEM_COLUMNS, require_field
+from headwater.tables import columns
+from headwater.tables.columns import Alteration, column_of
+from headwater.tables.fields import require_field
 from headwater.tables.handle import TableHandle
 from headwater.tables.sql import check_sql
 from headwater.tables.transactions import transaction_id
@@ -39,7 +38,6 @@ from headwater.tables.translate import translating
 COMPUTED = "headwater.computed"
 """The field metadata key that holds a computed column's expression."""
 MAX_COLUMNS = 1000
-MAX_NAME_CHARS = 255
 
 
 def alter_table_add_columns(table: TableHandle, request: AlterTableAddColumnsRequest) -> AlterTableAddColumnsResponse:
@@ -50,12 +48,12 @@ def alter_table_add_columns(table: TableHandle, request: AlterTableAddColumnsReq
     if len(kinds) > 1:
         raise InvalidInputError("new_columns mixes expression and computed columns: add them in two requests.")
     dataset = table.open(branch=request.branch)
-    _check_new_names(dataset, [entry.name for entry in entries])
+    columns.check_new_names(dataset.schema, [entry.name for entry in entries])
     with translating(table, "add columns to"):
         if kinds == {"expression"}:
-            dataset.add_columns({entry.name: check_sql("expression", entry.expression) or "" for entry in entries})
+            columns.add(dataset, {entry.name: check_sql("expression", entry.expression) or "" for entry in entries})
         else:
-            dataset.add_columns(_computed_fields(dataset, entries))
+            columns.add(dataset, _computed_fields(dataset, entries))
         return AlterTableAddColumnsResponse(version=dataset.version)
 
 
@@ -78,25 +76,6 @@ def _check_entry(entry: AddColumnsEntry) -> str:
     return given[0]
 
 
-def _check_new_names(dataset: lance.LanceDataset, names: list[str]) -> None:
-    """A new column's name is not taken, neither by the table nor by another new column."""
-    taken = {name.lower() for name in dataset.schema.names}
-    for name in names:
-        _check_column_name(name)
-        if name.lower() in taken:
-            raise TableSchemaValidationError(f"The table already has a column {name!r}: choose another name.")
-        taken.add(name.lower())
-
-
-def _check_column_name(name: str) -> None:
-    if not 0 < len(name) <= MAX_NAME_CHARS or "." in name or "`" in name or any(ord(char) < 32 for char in name):
-        raise InvalidInputError(
-            f"{name[:80]!r} cannot name a column: give 1 to {MAX_NAME_CHARS} characters, no dots or backticks."
-        )
-    if name.lower() in SYSTEM_COLUMNS:
-        raise TableSchemaValidationError(f"{name!r} is a name that Lance keeps for itself: choose another.")
-
-
 def _computed_fields(dataset: lance.LanceDataset, entries: list[AddColumnsEntry]) -> pa.Schema:
     """The types of the columns are those of their expressions."""
     expressions = {entry.name: entry.computed or "" for entry in entries}
@@ -111,30 +90,24 @@ def _computed_fields(dataset: lance.LanceDataset, entries: list[AddColumnsEntry]
 def alter_table_alter_columns(
     table: TableHandle, request: AlterTableAlterColumnsRequest
 ) -> AlterTableAlterColumnsResponse:
-    """AlterTableAlterColumns, all in one commit: errors 0, 12 column, 13 InvalidInput, 14, 19, 20 schema, 22 branch."""
+    """AlterTableAlterColumns, all at once: errors 0, 12 column, 13 InvalidInput, 14, 19, 20 schema, 22 branch."""
     entries = list(request.alterations or [])
     _check_count("alterations", len(entries))
     dataset = table.open(branch=request.branch)
     changes = [_alteration(dataset.schema, entry) for entry in entries]
-    if len({change["path"] for change in changes}) < len(changes):
-        raise InvalidInputError("alterations names a column twice: put its changes into one entry.")
     with translating(table, "alter columns of"):
-        dataset.alter_columns(*changes)
+        columns.alter(dataset, changes)
         return AlterTableAlterColumnsResponse(version=dataset.version)
 
 
-def _alteration(schema: pa.Schema, entry: AlterColumnsEntry) -> Any:
+def _alteration(schema: pa.Schema, entry: AlterColumnsEntry) -> Alteration:
     if entry.virtual_column is not None:
         raise UnsupportedOperationError("Virtual columns are not supported by this catalog.")
-    change: dict[str, Any] = {"path": require_field(schema, entry.path)[0]}
     if entry.rename is not None:
-        _check_column_name(entry.rename)
-        change["name"] = entry.rename
-    if entry.nullable is not None:
-        change["nullable"] = entry.nullable
-    if entry.data_type is not None:
-        change["data_type"] = type_from_json(entry.data_type)
-    if len(change) == 1:
+        columns.check_name(entry.rename)
+    kind = type_from_json(entry.data_type) if entry.data_type is not None else None
+    change = Alteration(column_of(schema, entry.path), entry.rename, entry.nullable, kind)
+    if change == Alteration(change.column):
         raise InvalidInputError(
             f"The alteration of {entry.path[:80]!r} changes nothing: rename, nullable or data_type."
         )
@@ -147,11 +120,9 @@ def alter_table_drop_columns(
     """AlterTableDropColumns, all in one commit: errors 12 column, 13 InvalidInput, 14, 19, 22 branch."""
     _check_count("columns", len(request.columns or []))
     dataset = table.open(branch=request.branch)
-    paths = list(dict.fromkeys(require_field(dataset.schema, path)[0] for path in request.columns))
-    if set(dataset.schema.names) <= set(paths):
-        raise InvalidInputError("A table keeps at least one column: drop the table instead.")
+    gone = [column_of(dataset.schema, path) for path in request.columns]
     with translating(table, "drop columns of"):
-        dataset.drop_columns(paths)
+        columns.drop(dataset, gone)
         return AlterTableDropColumnsResponse(transaction_id=transaction_id(dataset), version=dataset.version)
 
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
+import re
 from typing import Any
 
 import lance
-import pyarrow as pa
 from lance_namespace import (
     CreateTableIndexRequest,
     CreateTableIndexResponse,
@@ -19,20 +20,19 @@ from lance_namespace import (
     ListTableIndicesResponse,
 )
 
-from headwater.errors import InvalidInputError, TableIndexAlreadyExistsError, TableIndexNotFoundError
+from headwater.errors import InvalidInputError
 from headwater.namespace.data.models import IndexContent
 from headwater.namespace.data.query import DISTANCES
 from headwater.paging import page
-from headwater.tables.fields import dimension, require_field
+from headwater.tables import indices
 from headwater.tables.handle import TableHandle
-from headwater.tables.index_options import sub_vectors
 from headwater.tables.transactions import transaction_id
 from headwater.tables.translate import translating
 
-FULL_TEXT = ("FTS", "INVERTED")
-SCALAR = ("BTREE", "BITMAP", "LABEL_LIST", "NGRAM", "ZONEMAP", "BLOOMFILTER", "RTREE", *FULL_TEXT)
-VECTOR = ("IVF_FLAT", "IVF_PQ", "IVF_SQ", "IVF_RQ", "IVF_HNSW_FLAT", "IVF_HNSW_PQ", "IVF_HNSW_SQ")
 MAX_NAME_CHARS = 255
+TOKENIZERS = ("simple", "whitespace", "raw", "ngram", "icu")
+MODELS_VARIABLE = "LANCE_LANGUAGE_MODEL_HOME"
+_MODEL = re.compile(r"(jieba|lindera)/[A-Za-z0-9][A-Za-z0-9_-]{0,63}", re.ASCII)
 MAX_PARAMETER = 2**31 - 1
 
 # Request field -> pylance's name for it.
@@ -41,45 +41,27 @@ FULL_TEXT_OPTIONS = ("with_position", "base_tokenizer", "language", "max_token_l
 IVF_OPTIONS = {"num_partitions": "num_partitions", "sample_rate": "sample_rate", "max_iterations": "max_iters",
                "target_partition_size": "target_partition_size", "num_bits": "num_bits"}  # fmt: skip
 HNSW_OPTIONS = {"m": "m", "ef_construction": "ef_construction"}
+PQ_OPTIONS = {"num_sub_vectors": "num_sub_vectors"}
 
 
 def create_table_index(table: TableHandle, request: CreateTableIndexRequest) -> CreateTableIndexResponse:
     """CreateTableIndex: errors 7 TableIndexAlreadyExists, 12 column, 13 InvalidInput, 14, 19, 22 branch."""
-    return CreateTableIndexResponse(transaction_id=_create(table, request, (*SCALAR, *VECTOR)))
+    return CreateTableIndexResponse(transaction_id=_create(table, request, indices.TYPES))
 
 
 def create_table_scalar_index(table: TableHandle, request: CreateTableIndexRequest) -> CreateTableScalarIndexResponse:
     """CreateTableScalarIndex: as CreateTableIndex, for the scalar and full-text types."""
-    return CreateTableScalarIndexResponse(transaction_id=_create(table, request, SCALAR))
+    return CreateTableScalarIndexResponse(transaction_id=_create(table, request, indices.SCALAR))
 
 
 def _create(table: TableHandle, request: CreateTableIndexRequest, allowed: tuple[str, ...]) -> str | None:
-    kind = index_type(request.index_type, allowed)
+    kind = indices.index_type(request.index_type, allowed)
     check_options(request)
     dataset = table.open(branch=request.branch)
-    column, field = require_field(dataset.schema, request.column)
-    _check_name(dataset, request.name, column)
-    with translating(table, f"create a {kind} index on"):
-        if kind in VECTOR:
-            options = vector_options(kind, request, column, field)
-            dataset.create_index(column, kind, name=request.name, replace=False, **options)
-        else:
-            options = full_text_options(request) if kind in FULL_TEXT else {}
-            dataset.create_scalar_index(column, _spelled(kind), name=request.name, replace=False, **options)
+    index = indices.new_index(table, dataset, request.column, kind, request.name, options_of(kind, request))
+    indices.build(table, dataset, index)
+    with translating(table, "read the transaction of"):
         return transaction_id(dataset)
-
-
-def index_type(text: str, allowed: tuple[str, ...]) -> str:
-    """The type of index, in any case and with or without underscores."""
-    plain = text.upper().replace("_", "").replace("-", "")
-    for kind in allowed:
-        if kind.replace("_", "") == plain:
-            return kind
-    raise InvalidInputError(f"index_type must be one of {', '.join(allowed)}, not {text[:80]!r}.")
-
-
-def _spelled(kind: str) -> Any:
-    return "INVERTED" if kind in FULL_TEXT else kind
 
 
 def check_options(request: CreateTableIndexRequest) -> None:
@@ -93,30 +75,31 @@ def check_options(request: CreateTableIndexRequest) -> None:
         raise InvalidInputError(f"distance_type must be one of {', '.join(DISTANCES)}.")
     if request.name is not None and not 0 < len(request.name) <= MAX_NAME_CHARS:
         raise InvalidInputError(f"An index name is a text of 1 to {MAX_NAME_CHARS} characters.")
+    if request.base_tokenizer is not None:
+        check_tokenizer(request.base_tokenizer)
 
 
-def _check_name(dataset: lance.LanceDataset, name: str | None, column: str) -> None:
-    if name is not None and name in {index.name for index in dataset.describe_indices()}:
-        raise TableIndexAlreadyExistsError(f"The table already has an index {name[:80]!r}: choose another name.")
+def check_tokenizer(name: str) -> None:
+    """A tokenizer of Lance's own, or a language model of this machine: a name that leads to no other folder."""
+    if name in TOKENIZERS:
+        return
+    model = _MODEL.fullmatch(name)
+    home = os.environ.get(MODELS_VARIABLE) or os.path.expanduser("~/.local/share/lance/language_models")
+    if model is None or not os.path.isdir(os.path.join(home, name)):
+        raise InvalidInputError(
+            f"base_tokenizer {name[:80]!r} is not here: use {', '.join(TOKENIZERS)}, or a language model that this "
+            "machine has, such as jieba/default."
+        )
 
 
-def full_text_options(request: CreateTableIndexRequest) -> dict[str, Any]:
-    """The options of a full-text index that were given."""
-    given = {name: getattr(request, name) for name in FULL_TEXT_OPTIONS}
-    return {name: value for name, value in given.items() if value is not None}
-
-
-def vector_options(kind: str, request: CreateTableIndexRequest, column: str, field: pa.Field[Any]) -> dict[str, Any]:
-    """The options of a vector index that were given, and what product quantization cannot do without."""
-    size = dimension(field.type)
-    if size is None:
-        raise InvalidInputError(f"A {kind} index needs vectors, and the column {column!r} is {field.type}.")
-    names = {**IVF_OPTIONS, **(HNSW_OPTIONS if "HNSW" in kind else {})}
+def options_of(kind: str, request: CreateTableIndexRequest) -> dict[str, Any]:
+    """The options that were given and that this type of index has, as pylance names them."""
+    if kind not in indices.VECTOR:
+        names = dict(zip(FULL_TEXT_OPTIONS, FULL_TEXT_OPTIONS, strict=True)) if kind in indices.FULL_TEXT else {}
+    else:
+        names = {**IVF_OPTIONS, **(HNSW_OPTIONS if "HNSW" in kind else {}), **(PQ_OPTIONS if "PQ" in kind else {})}
     options = {ours: getattr(request, name) for name, ours in names.items() if getattr(request, name) is not None}
-    options["metric"] = (request.distance_type or "l2").lower()
-    if kind.endswith("PQ"):
-        options["num_sub_vectors"] = request.num_sub_vectors or sub_vectors(size)
-    return options
+    return {**options, "metric": (request.distance_type or "l2").lower()} if kind in indices.VECTOR else options
 
 
 def list_table_indices(table: TableHandle, request: ListTableIndicesRequest) -> ListTableIndicesResponse:
@@ -157,7 +140,7 @@ def describe_table_index_stats(
 ) -> DescribeTableIndexStatsResponse:
     """DescribeTableIndexStats: errors 6 TableIndexNotFound, 11 version, 13 InvalidInput, 19, 22 branch."""
     dataset = table.open(request.version, request.branch)
-    name = _require_index(dataset, table, request.index_name)
+    name = indices.require_index(table, dataset, request.index_name)
     with translating(table, f"describe the index {name[:80]!r} of"):
         stats = dataset.stats.index_stats(name)
         details = next(index.details for index in dataset.describe_indices() if index.name == name)
@@ -174,17 +157,7 @@ def describe_table_index_stats(
 def drop_table_index(table: TableHandle, request: DropTableIndexRequest) -> DropTableIndexResponse:
     """DropTableIndex: errors 6 TableIndexNotFound, 13 InvalidInput, 14, 19, 22 branch."""
     dataset = table.open(branch=request.branch)
-    name = _require_index(dataset, table, request.index_name)
+    name = indices.require_index(table, dataset, request.index_name)
     with translating(table, f"drop the index {name[:80]!r} of"):
         dataset.drop_index(name)
         return DropTableIndexResponse(transaction_id=transaction_id(dataset))
-
-
-def _require_index(dataset: lance.LanceDataset, table: TableHandle, name: str | None) -> str:
-    if not name:
-        raise InvalidInputError("index_name is missing.")
-    with translating(table, "list the indices of"):
-        names = {index.name for index in dataset.describe_indices()}
-    if name not in names:
-        raise TableIndexNotFoundError(f"Table {table.id} has no index {name[:200]!r}.")
-    return name

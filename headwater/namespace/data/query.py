@@ -7,7 +7,7 @@ the number to skip before them, in all three; `k` 0 means Lance's own default: 1
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import lance
@@ -29,6 +29,7 @@ from headwater.tables.fields import SYSTEM_COLUMNS, dimension, find_field, is_mu
 from headwater.tables.handle import TableHandle
 from headwater.tables.sql import check_sql
 from headwater.tables.translate import translating
+from headwater.tables.windows import windows
 
 DEFAULT_K = 10
 DEFAULT_VECTOR_COLUMN = "vector"
@@ -48,6 +49,10 @@ MAX_VECTORS = 1024
 MAX_DIMENSION = 65_536
 DISTANCES = ("l2", "euclidean", "cosine", "dot", "hamming")
 
+READ_AHEAD_BYTES = 16 * 1024 * 1024
+"""What a scan may read before it is asked for; Lance's own default is 2 GiB, which nobody may be there to take."""
+BATCH_BYTES = 1024 * 1024
+
 Query = QueryTableRequest | AnalyzeTableQueryPlanRequest
 
 
@@ -59,17 +64,37 @@ def query_table(table: TableHandle, request: QueryTableRequest) -> QueryTableRes
 
 def query_batches(table: TableHandle, request: QueryTableRequest) -> pa.RecordBatchReader:
     """QueryTable with the results as they are found. An error met on the way is a named one too."""
-    scanner = make_scanner(table, request, request.branch)
+    dataset, options = _plan(table, request, request.branch)
     with translating(table, "query"):
-        reader = scanner.to_reader()
-    return pa.RecordBatchReader.from_batches(reader.schema, _translated(table, reader))
+        if _is_plain(options):
+            schema, batches = _in_windows(dataset, options)
+        else:
+            reader = dataset.scanner(**options).to_reader()
+            schema, batches = reader.schema, iter(reader)
+    return pa.RecordBatchReader.from_batches(schema, _translated(table, batches))
 
 
-def _translated(table: TableHandle, reader: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
+def _is_plain(options: Mapping[str, Any]) -> bool:
+    """Whether the rows are those of the table, in its order: neither filtered nor searched for."""
+    return not any(options.get(name) for name in ("filter", "nearest", "full_text_query"))
+
+
+def _in_windows(dataset: lance.LanceDataset, options: Mapping[str, Any]) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
+    kept = {name: value for name, value in options.items() if name not in ("offset", "limit")}
+    total, start = dataset.count_rows(), options["offset"] or 0
+    stop = total if options["limit"] is None else min(total, start + options["limit"])
+
+    def scan(offset: int, limit: int) -> lance.LanceScanner:
+        return dataset.scanner(offset=offset, limit=limit, **kept)
+
+    return scan(0, 1).projected_schema, windows(scan, start, stop)
+
+
+def _translated(table: TableHandle, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     while True:
         with translating(table, "query"):
             try:
-                batch = reader.read_next_batch()
+                batch = next(batches)
             except StopIteration:
                 return
         yield batch
@@ -105,6 +130,13 @@ def count_table_rows(table: TableHandle, request: CountTableRowsRequest) -> Coun
 
 def make_scanner(table: TableHandle, query: Query, branch: str | None) -> lance.LanceScanner:
     """The scan that a query asks for, checked before anything is read."""
+    dataset, options = _plan(table, query, branch)
+    with translating(table, "query"):
+        return dataset.scanner(**options)
+
+
+def _plan(table: TableHandle, query: Query, branch: str | None) -> tuple[lance.LanceDataset, dict[str, Any]]:
+    """The table's data, and the options of the scan that a query asks for."""
     skip = _count("offset", query.offset) or 0
     count = _count("k", query.k)
     where = check_sql("filter", query.filter)
@@ -117,27 +149,25 @@ def make_scanner(table: TableHandle, query: Query, branch: str | None) -> lance.
         "with_row_id": bool(query.with_row_id),
         "fast_search": bool(query.fast_search),
         "offset": skip or None,
+        "io_buffer_size": READ_AHEAD_BYTES,
+        "batch_size_bytes": BATCH_BYTES,
     }
     with translating(table, "query"):
         vectors = query_vectors(query)
         if vectors is not None:
             if query.full_text_query is not None:
                 raise InvalidInputError("A query has a vector or full_text_query, not both: ask twice and join.")
-            return _vector_scanner(dataset, query, vectors, count or DEFAULT_K, skip, options)
+            nearest = _nearest(dataset, query, vectors, count or DEFAULT_K, skip)
+            return dataset, {**options, "nearest": nearest}
         if query.full_text_query is not None and query.full_text_query.model_dump(exclude_none=True):
             options["full_text_query"] = full_text_query(dataset, query.full_text_query)
             _check_neighbours(query, min((count or DEFAULT_K) + skip, dataset.count_rows()), 1)
-        return dataset.scanner(limit=count or None, **options)
+        return dataset, {**options, "limit": count or None}
 
 
-def _vector_scanner(
-    dataset: lance.LanceDataset,
-    query: Query,
-    vectors: list[list[float]],
-    count: int,
-    skip: int,
-    options: dict[str, Any],
-) -> lance.LanceScanner:
+def _nearest(
+    dataset: lance.LanceDataset, query: Query, vectors: list[list[float]], count: int, skip: int
+) -> dict[str, Any]:
     column, field = vector_column(dataset.schema, query.vector_column)
     check_dimension(column, field, vectors)
     many = len(vectors) > 1 and not is_multivector(field.type)
@@ -145,7 +175,7 @@ def _vector_scanner(
         raise InvalidInputError("offset cannot be used with several query vectors: leave it out.")
     k = max(1, min(count + skip, dataset.count_rows()))
     _check_neighbours(query, k, len(vectors))
-    nearest: dict[str, Any] = {
+    return {
         "column": column,
         "q": vectors if many or is_multivector(field.type) else vectors[0],
         "k": k,
@@ -156,7 +186,6 @@ def _vector_scanner(
         "distance_range": _bounds(query),
         **_probes(query),
     }
-    return dataset.scanner(nearest=nearest, **options)
 
 
 def query_vectors(query: Query) -> list[list[float]] | None:

@@ -2,5 +2,6 @@
 
 from headwater.namespace.vending.decision import Access, Keep, Own, Vendor, vend
 from headwater.namespace.vending.options import check_request
+from headwater.namespace.vending.scoped import Scoped, ScopedSettings
 
-__all__ = ["Access", "Keep", "Own", "Vendor", "check_request", "vend"]
+__all__ = ["Access", "Keep", "Own", "Scoped", "ScopedSettings", "Vendor", "check_request", "vend"]

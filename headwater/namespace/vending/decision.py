@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from enum import Enum
 from typing import Any, Protocol
 
+from headwater.errors import LanceNamespaceError
 from headwater.namespace.vending import walk
 
 
@@ -53,13 +54,21 @@ class Own:
         return dict(own) if own else None
 
 
-def vend(response: Any, vendor: Vendor, access: Access, asked: bool | None = None) -> Any:
-    """An answer with the storage options that the vendor gives for each table in it; none if it was asked not to."""
+def vend(response: Any, vendor: Vendor, access: Access, asked: bool | None = None, is_done: bool = False) -> Any:
+    """An answer with the storage options that the vendor gives for each table in it; none if it was asked not to.
+
+    `is_done`: the answer tells of a change that was made, and must not fail because the vendor does.
+    """
 
     def decide(around: Mapping[str, Any], own: Any) -> dict[str, str] | None:
         location = around.get("location")
         if asked is False or access is Access.NONE or not isinstance(location, str):
             return None
-        return vendor.options(location, access, own if isinstance(own, Mapping) else None)
+        try:
+            return vendor.options(location, access, own if isinstance(own, Mapping) else None)
+        except LanceNamespaceError:
+            if not is_done:
+                raise
+            return None
 
     return walk.replace(response, decide)

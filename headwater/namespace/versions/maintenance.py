@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from headwater.errors import InvalidInputError
 from headwater.model import Add, CatalogObject, Change, Remove, Table, Version
 from headwater.names import ObjectId
+from headwater.namespace.locations import is_place
 from headwater.namespace.versions.freeing import free_files
 from headwater.namespace.versions.managed import ManagedVersions
 from headwater.namespace.versions.operations import TableVersions, require_managed
@@ -29,8 +30,8 @@ class Problem:
     """One thing that storage and catalog do not agree on."""
 
     kind: str
-    """missing_folder, missing_manifest, missing_version, unrecorded_version, staged_leftover, unreferenced_folder or
-    unfinished_drop."""
+    """missing_folder, missing_manifest, missing_version, shared_location, unusable_location, unrecorded_version,
+    staged_leftover, unreferenced_folder or unfinished_drop."""
     id: ObjectId | None
     key: str
     message: str
@@ -80,6 +81,17 @@ class Maintenance:
         records.manage_versions()
         return count + self._record_all()
 
+    def migrate(self) -> list[Table]:
+        """Give every table that is only a folder its row in the manifest, all in one commit; those that got one."""
+        require_managed(self.versions)
+        registry = self.versions.registry
+        known = registry.recorded([table.id for table in self._listed()])
+        listed = [table for table in self._listed() if table.id not in known and self._is_table(table)]
+        changes = [change for table in listed for change in (Add(table), *self.adopt(table))]
+        if changes:
+            registry.commit(changes)
+        return listed
+
     def clean_up(self, table: Table, policy: KeepPolicy) -> Cleaned:
         """Remove the records, the manifests, and then the files, of versions that no rule of the policy keeps.
 
@@ -110,8 +122,14 @@ class Maintenance:
         """Everything on which the catalog and its storage disagree."""
         tables = self.versions.records.tables() if self.versions.records is not None else []
         found = [problem for table in tables for problem in self._verify_table(table)]
-        found += [problem for table in self._listed() for problem in self._missing_versions(table)]
+        found += [
+            problem for table in self._listed() if is_place(table.location) for problem in self._missing_versions(table)
+        ]
         return [*found, *self._unfinished_drops(), *self._unreferenced_folders({item.location for item in tables})]
+
+    def _is_table(self, table: Table) -> bool:
+        status = folder_status(self.store, table.location)
+        return status.versions or status.reserved
 
     def _record_all(self) -> int:
         records = require_managed(self.versions).records
@@ -144,7 +162,18 @@ class Maintenance:
         return {id: item for id, item in found.items() if isinstance(item, Version)}
 
     def _verify_table(self, table: Table) -> Iterator[Problem]:
+        registry = self.versions.registry
+        others = registry.location_holders(table.location) - {table.id}
+        if others:
+            text = f"Table {table.id} is at, inside or around the table {min(others)}: dropping either keeps the files."
+            yield Problem("shared_location", table.id, table.location, text)
+        if not is_place(table.location):
+            text = f"The record of table {table.id} has a location that is no place for a table: deregister it."
+            yield Problem("unusable_location", table.id, table.location, text)
+            return
         if not folder_status(self.store, table.location).exists:
+            if not registry.capabilities.markers and not registry.newest_version(table.id):
+                return  # only declared: nothing has been written yet
             yield Problem("missing_folder", table.id, table.location, f"Table {table.id} has no folder: drop it.")
             return
         if self.versions.registry.manages(table.id):

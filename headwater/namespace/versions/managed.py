@@ -16,7 +16,7 @@ newer manifests themselves before they commit, would build on it, so it is moved
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 
@@ -30,6 +30,8 @@ from headwater.store import KeyNotFoundError, Store, claim, is_same_file
 
 POINT_EVERY = 64
 """So many finalized versions of this process are pointed at their final names by one commit."""
+LOOKED_AT = 256
+"""Among so many of the newest versions a process looks, once, for what writers that have exited left to do."""
 
 
 @dataclass(frozen=True)
@@ -57,6 +59,8 @@ class ManagedVersions:
         self.records = records
         self.store = store
         self._finalized: dict[ObjectId, Finalized] = {}
+        self._looked_at: set[ObjectId] = set()
+        self._durable: set[ObjectId] = set()
         self._lock = threading.Lock()
 
     def find(self, place: Place, number: int) -> Version | None:
@@ -110,13 +114,18 @@ class ManagedVersions:
                 return key if number > self.newest(place) else None
         return None
 
-    def changes(self, staged: Sequence[Staged]) -> list[Change]:
+    def changes(self, staged: Sequence[Staged], known: dict[ObjectId, int] | None = None) -> list[Change]:
         """Commit step: each version follows the newest one of its table, or nothing of the batch is done.
 
         No record may survive a power cut that its manifest does not survive, so the manifests are synced first.
+        `known` is the newest version of each table after what a batch does before; it is brought up to date.
         """
+        with self._lock:
+            named = set(self._finalized)
         self.store.sync([item.place.key(item.version.manifest_path) for item in staged])
-        newest: dict[ObjectId, int] = {}
+        with self._lock:
+            self._durable |= named
+        newest = known if known is not None else {}
         changes: list[Change] = []
         for item in staged:
             id, number = item.place.table.id, item.version.number
@@ -145,7 +154,10 @@ class ManagedVersions:
     def finish(self, staged: Sequence[Staged]) -> list[Version]:
         """Finalize and point: the records are committed, so nothing here can undo them."""
         done = [self._finish(item) for item in staged]
-        self._point_when_due()
+        if self.records.replaces_records:
+            self._point_when_due({item.place.table.id: item.place for item in staged})
+        else:
+            self._tidy(staged)
         return done
 
     def synchronize(self, place: Place, version: Version) -> Version:
@@ -174,15 +186,16 @@ class ManagedVersions:
             return False
         return self.store.head(staged) is None or is_same_file(self.store, staged, final)
 
-    def settle(self, place: Place) -> None:
+    def settle(self, place: Place, point: bool = True) -> None:
         """Finalize every version of a table, so that it can be read without the catalog."""
         self.page(place, None, None, descending=True)
-        self.point()
+        if point:
+            self.point()
 
     def point(self) -> int:
         """Point the records of finalized versions at their final manifests; then the staged ones can go."""
         with self._lock:
-            waiting, self._finalized = dict(self._finalized), {}
+            waiting, self._finalized, self._durable = dict(self._finalized), {}, set()
         if not waiting:
             return 0
         current = self.records.find(waiting)
@@ -235,11 +248,44 @@ class ManagedVersions:
         final = replace(version, manifest_path=path, e_tag=entry.etag if entry else None)
         with self._lock:
             self._finalized[version.id] = Finalized(place, version, final)
+        self.records.finalized(place.table, version.number)
         return final
 
-    def _point_when_due(self) -> None:
+    def _tidy(self, staged: Sequence[Staged]) -> None:
+        """Where a record holds both names: the staged manifests of the versions before these are needed no more.
+
+        Syncing the folder for these has made the final names durable that were there before.
+        """
+        first = {item.place.table.location: item.version.number for item in reversed(staged)}
+        with self._lock:
+            due = [
+                item
+                for id, item in self._finalized.items()
+                if id in self._durable and item.staged.number < first.get(item.place.table.location, 0)
+            ]
+            for item in due:
+                del self._finalized[item.staged.id]
+                self._durable.discard(item.staged.id)
+        for item in due:
+            self.store.delete(item.place.key(item.staged.manifest_path))
+
+    def _point_when_due(self, written: Mapping[ObjectId, Place]) -> None:
+        """Point when many versions wait, or when processes that wrote these tables have exited and left some waiting.
+
+        So writers that commit once and exit leave no more than one staged manifest behind.
+        """
+        for id, place in written.items():
+            if id not in self._looked_at:
+                self._looked_at.add(id)
+                self.page(place, None, LOOKED_AT, descending=True)
+                if sum(item.place.table.id == id for item in self._waiting()) > 1:
+                    self.point()
         if len(self._finalized) >= POINT_EVERY:
             self.point()
+
+    def _waiting(self) -> list[Finalized]:
+        with self._lock:
+            return list(self._finalized.values())
 
 
 def taken(place: Place, number: int, newest: int) -> ConcurrentModificationError:

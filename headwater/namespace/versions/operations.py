@@ -131,6 +131,24 @@ class TableVersions:
                 return Found(place, keeper.finish([staged])[0])
         return Found(place, self._put(keeper, staged))
 
+    def check_create(self, table: Table, asked: NewVersion, newest: int | None) -> int:
+        """Whether `create` would refuse the version after `newest` (that on the storage when not told): 13, 14."""
+        place = self.place(table)
+        keeper = self.keeper(place)
+        if newest is None and self._repeated(place, keeper, asked) is not None:
+            return asked.version
+        self._read(place, asked)
+        before = keeper.newest(place) if newest is None else newest
+        if before and asked.version != before + 1:
+            raise taken(place, asked.version, before)
+        return asked.version
+
+    def check_delete(self, table: Table, ranges: Sequence[Range]) -> None:
+        """Whether `delete` would refuse these versions: error 13."""
+        place = self.place(table)
+        numbers = [item.number for item in self.storage.all(place)]
+        choose_deleted(numbers, ranges, True, table.id, self.held(place))
+
     def read_all(self, asked: Sequence[tuple[Table, NewVersion]]) -> list[Staged]:
         """The staged manifests of a batch, each checked before anything is committed."""
         return [self._read(self.place(table), item) for table, item in asked]

@@ -20,7 +20,7 @@ class Index:
         self._objects: dict[ObjectId, CatalogObject] = {}
         self._names: dict[tuple[ObjectId, Kind], list[str]] = {}
         self._versions: dict[ObjectId, list[int]] = {}
-        self._holders: dict[str, ObjectId] = {}
+        self._holders: dict[str, set[ObjectId]] = {}
         self._locations: list[str] = []
 
     @property
@@ -39,9 +39,10 @@ class Index:
             return
         insort(self._names.setdefault((item.id.parent, _kind(item)), []), item.id.name)
         if isinstance(item, Table):
-            if item.location not in self._holders:
-                insort(self._locations, item.location)
-            self._holders[item.location] = item.id
+            place = _place(item.location)
+            if place not in self._holders:
+                insort(self._locations, place)
+            self._holders.setdefault(place, set()).add(item.id)
 
     def remove(self, id: ObjectId) -> None:
         item = self._objects.pop(id, None)
@@ -51,9 +52,12 @@ class Index:
             _discard(self._versions[item.table], item.number)
             return
         _discard(self._names[item.id.parent, _kind(item)], id.name)
-        if isinstance(item, Table) and self._holders.get(item.location) == id:
-            del self._holders[item.location]
-            _discard(self._locations, item.location)
+        if isinstance(item, Table):
+            place = _place(item.location)
+            self._holders[place].discard(id)
+            if not self._holders[place]:
+                del self._holders[place]
+                _discard(self._locations, place)
 
     def children(self, parent: ObjectId, kind: Kind, after: str, limit: int | None) -> Sequence[str]:
         names = self._names.get((parent, kind), [])
@@ -89,14 +93,21 @@ class Index:
         return numbers[-1] if numbers else 0
 
     def location_holders(self, location: str) -> set[ObjectId]:
-        """The tables at this location, inside it and around it."""
-        location = location.strip("/")
+        """The tables at this location, inside it and around it. Other writers' rows may share one."""
+        location = _place(location)
         parts = location.split("/")
-        around = {self._holders.get("/".join(parts[:end])) for end in range(1, len(parts) + 1)}
+        around = ("/".join(parts[:end]) for end in range(1, len(parts) + 1))
         start = bisect_left(self._locations, location + "/")
         end = bisect_left(self._locations, location + "0")  # "0" follows "/"
-        inside = {self._holders[place] for place in self._locations[start:end]}
-        return {holder for holder in around | inside if holder is not None}
+        found: set[ObjectId] = set()
+        for place in (*around, *self._locations[start:end]):
+            found |= self._holders.get(place, set())
+        return found
+
+
+def _place(location: str) -> str:
+    """A location in the one spelling by which two can be compared."""
+    return "/".join(part for part in location.split("/") if part not in ("", "."))
 
 
 def _kind(item: Namespace | Table) -> Kind:

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 
 from headwater.clock import Clock
 from headwater.errors import ConcurrentModificationError, InvalidInputError
-from headwater.model import CatalogObject, Change, Table
+from headwater.model import CatalogObject, Change, Namespace, Table
 from headwater.names import DELIMITER, ROOT, ObjectId
 from headwater.registries.layout import hashed_folder
 from headwater.registries.manifest.freshness import LocalFreshness, freshness_of
 from headwater.registries.manifest.index import Index
 from headwater.registries.manifest.queue import GroupCommit, Request, Ticket, Turns, turn
+from headwater.registries.manifest.settings import ROOT_PROPERTY
 from headwater.registries.manifest.snapshot import Difference, Snapshot
 from headwater.registries.manifest.table import ManifestTable
 from headwater.registry import Capabilities, Draft, Kind
@@ -53,7 +55,12 @@ class ManifestRegistry:
     def find(self, ids: Iterable[ObjectId]) -> Mapping[ObjectId, CatalogObject]:
         with self._lock:
             index = self._fresh()
-            return {id: item for id in ids if (item := index.get(id)) is not None}
+            return {id: item for id in ids if (item := index.get(id) or self._root(id)) is not None}
+
+    def _root(self, id: ObjectId) -> Namespace | None:
+        """The root namespace, if it has properties: they are no row, but metadata of the table."""
+        found = self._snapshot.settings.root_properties if self._snapshot is not None and id.is_root else None
+        return Namespace(ROOT, found) if found else None
 
     def current_state(self, id: ObjectId) -> object | None:
         """The state that a look-up would be answered from now, if that is in memory and nobody has to be waited for.
@@ -111,15 +118,27 @@ class ManifestRegistry:
         return self._is_managed() and isinstance(self._index.get(id), Table)
 
     def manage_versions(self) -> None:
+        with self._alone():
+            if not self._is_managed():
+                self.table.manage_versions()
+                self._reload()
+            self.managed = True
+
+    def alter_root(self, properties: Mapping[str, str], removed: Collection[str]) -> None:
+        changes = {**dict.fromkeys(removed), **properties}
+        with self._alone():
+            self.table.update_metadata({f"{ROOT_PROPERTY}{name}": value for name, value in changes.items()})
+            self._reload()
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """This process's turn, with the table there, for the rare change that is not one of rows."""
         with turn(self.store, self.clock), self._lock:
             if self._fresh() and self._snapshot is None:
                 self.table.create()
                 self._reload()
             assert self._snapshot is not None
-            if not self._is_managed():
-                self.table.manage_versions()
-                self._reload()
-            self.managed = True
+            yield
 
     def _is_managed(self) -> bool:
         return self._snapshot is not None and self._snapshot.settings.manages_versions
@@ -133,6 +152,13 @@ class ManifestRegistry:
 
     def place(self, id: ObjectId, hash: str) -> str:
         return hashed_folder(id, hash)
+
+    @property
+    def replaces_records(self) -> bool:
+        return True
+
+    def finalized(self, table: Table, number: int) -> None:
+        """Nothing to note: the record will be replaced by one with the final name."""
 
     def check_writable(self) -> None:
         """Records are read and written by this kind of catalog, so nothing is written past them."""

@@ -7,7 +7,7 @@ would be misread (reader flags) or destroyed (writer flags) here, so it is refus
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from headwater.errors import CorruptFileError, UnsupportedOperationError
 from headwater.registries.layout import MANIFEST
@@ -15,6 +15,8 @@ from headwater.registries.layout import MANIFEST
 READER_FLAGS = "lance.namespace.manifest.reader_feature_flags"
 WRITER_FLAGS = "lance.namespace.manifest.writer_feature_flags"
 MANAGEMENT = "table_version_management"
+ROOT_PROPERTY = "headwater.root."
+"""Before the name of a property of the root namespace, which has no row. One key each, so that none is lost."""
 
 VERSION_ROWS = 1 << 32
 """Writer flag: the table holds `table_version` rows. Lance counts its own flags from bit 0."""
@@ -33,6 +35,7 @@ class Settings:
     manages_versions: bool = False
     reader_flags: int = 0
     writer_flags: int = 0
+    root_properties: Mapping[str, str] = field(default_factory=dict)
 
     def check_readable(self) -> None:
         _check(self.reader_flags & ~KNOWN_READER_FLAGS, "read")
@@ -46,6 +49,11 @@ def parse_settings(metadata: Mapping[str, str]) -> Settings:
         metadata.get(MANAGEMENT, "").lower() == "true",
         _flags(metadata, READER_FLAGS),
         _flags(metadata, WRITER_FLAGS),
+        {
+            key.removeprefix(ROOT_PROPERTY): value
+            for key, value in sorted(metadata.items())
+            if key.startswith(ROOT_PROPERTY)
+        },
     )
 
 

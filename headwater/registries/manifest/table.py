@@ -88,13 +88,17 @@ class ManifestTable:
             transaction, exists = lance.Transaction(0, operation), lambda: has_version(self.store, MANIFEST)
             commit_exactly(once, self._handle, self.uri, transaction, exists, max_retries=0)
 
-    @on_own_thread
     def manage_versions(self) -> None:
         """Say in the table's metadata that the catalog manages table versions. Doing it twice changes nothing."""
+        self.update_metadata(MANAGED)
+
+    @on_own_thread
+    def update_metadata(self, changes: Mapping[str, str | None]) -> None:
+        """Set keys of the table's metadata, and remove those that are None."""
         try:
             dataset = lance.dataset(self.uri, storage_options=self.storage_options or None)
             parse_settings(dataset.metadata).check_writable()
-            dataset.update_metadata(MANAGED)
+            dataset.update_metadata(dict(changes))
         except (OSError, ValueError, RuntimeError) as error:
             raise _damaged(error) from None
 

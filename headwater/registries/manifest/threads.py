@@ -13,6 +13,8 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import cache, wraps
 from typing import ParamSpec, TypeVar
 
+from headwater.tables.translate import is_panic, message_of
+
 Answer = TypeVar("Answer")
 Arguments = ParamSpec("Arguments")
 SIDE_BY_SIDE = 16
@@ -31,8 +33,8 @@ def on_own_thread(work: Callable[Arguments, Answer]) -> Callable[Arguments, Answ
                 return _pool().submit(work, *args, **kwargs).result()
             return work(*args, **kwargs)
         except BaseException as error:
-            if type(error).__name__ == "PanicException":
-                raise RuntimeError(str(error)) from None
+            if is_panic(error):
+                raise RuntimeError(message_of(error)) from None
             raise
 
     return run

@@ -116,6 +116,8 @@ def needs(call: Call) -> Iterator[Need]:
         yield Need(f"{route.operation} with a location", route.needs, ROOT)
     if route.operation == "RenameTable":
         yield Need(route.operation, route.needs, renamed(call))
+    if route.operation == "RenameNamespace":
+        yield Need(route.operation, route.needs, object_id(call.request.new_id))
     if route.operation in ("CreateMaterializedView", "RefreshMaterializedView"):
         yield Need(f"{route.operation} (its query may read any table)", Permission.SELECT, ROOT)
 

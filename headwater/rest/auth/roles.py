@@ -12,7 +12,7 @@ from operator import or_
 
 import msgspec
 
-from headwater.errors import CorruptFileError, InvalidInputError, TransactionNotFoundError
+from headwater.errors import InvalidInputError, TransactionNotFoundError
 from headwater.rest.routes import NOTHING, Permission
 from headwater.store import KeyNotFoundError, PutMode, Store
 
@@ -97,7 +97,5 @@ def role_path(name: str) -> str:
 def _read(store: Store, key: str) -> _Record | None:
     try:
         return msgspec.json.decode(store.get(key), type=_Record)
-    except KeyNotFoundError:
+    except (KeyNotFoundError, msgspec.MsgspecError):  # By a role that cannot be read nobody may do anything.
         return None
-    except msgspec.MsgspecError as error:
-        raise CorruptFileError(key, str(error)) from None

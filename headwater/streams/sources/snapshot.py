@@ -12,7 +12,7 @@ from headwater.streams.batches import Batch, shape
 from headwater.streams.changes import difference
 from headwater.streams.definition import Definition
 from headwater.streams.files import narrowed
-from headwater.streams.fold import empty, fold
+from headwater.streams.fold import Events, Rules, empty, fold
 from headwater.streams.given import Given, as_json, given
 from headwater.streams.landing import digest_of_batch
 from headwater.streams.quarantine import Quarantined
@@ -34,16 +34,16 @@ def take_snapshot(lake: Lake, view: View, data: Any, allow_empty: bool = False) 
         )
     batch = shape(definition, rows, definition.contract) if rows.length else _nothing(definition)
     bad = [Quarantined(as_json(rows.row(each.index)), each.reason, each.column) for each in batch.bad]
-    rules = narrowed(batch.definition, None)
-    new = fold(rules, empty(rules), batch.events).rows
-    old = _under(batch.definition, whole_state(lake, view).rows)
+    present = [name for name in batch.definition.schema.names if name in rows.columns] if rows.length else []
+    rules = narrowed(batch.definition, present)  # columns that the snapshot lacks are not compared, and stay
+    new = fold(rules, empty(rules), _only(rules, batch.events)).rows
+    old = _under(rules, whole_state(lake, view).rows)
     found = difference(rules, old, new)
     deleted = _without_bad(definition, rows, batch, found.deleted)
     upserts = pa.concat_tables([found.inserted, found.after])
     table = pa.concat_tables([deleted, upserts])
     mask = np.concatenate([np.ones(deleted.num_rows, bool), np.zeros(upserts.num_rows, bool)])
-    present = {name for name in table.schema.names if name in rows.columns or name in rules.keys}
-    made = Given({name: table.column(name) for name in present}, table.num_rows, {}, mask)
+    made = Given({name: table.column(name) for name in rules.schema.names}, table.num_rows, {}, mask)
     return Taken(made, tuple(bad), digest_of_batch(batch, bad))
 
 
@@ -52,9 +52,13 @@ def _nothing(definition: Definition) -> Batch:
     return shape(definition, Given(columns, 0))
 
 
-def _under(definition: Definition, rows: pa.Table) -> pa.Table:
+def _only(rules: Rules, events: Events) -> Events:
+    present = {name: mask for name, mask in events.present.items() if name in rules.schema.names}
+    return Events(events.rows.select(rules.schema.names), events.deletes, present)
+
+
+def _under(rules: Rules, rows: pa.Table) -> pa.Table:
     """The state's rows with the columns that the snapshot's contract added or widened."""
-    rules = narrowed(definition, None)
     columns: list[Any] = []
     for field in rules.schema:
         if field.name not in rows.schema.names:

@@ -1,0 +1,195 @@
+"""The changes of one commit, made in one transaction of the metastore, each after its precondition was looked at there.
+
+All that was looked at must still hold when the transaction commits, so nothing else guards the preconditions.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping
+
+from headwater.errors import ConcurrentModificationError, InvalidInputError, NamespaceNotFoundError, TableNotFoundError
+from headwater.metastore import Delta, Transaction
+from headwater.metastore.parts import DELTA_FORMAT
+from headwater.metastore.serving import KEEP_DATA, LANCE_FORMAT, LOCATION
+from headwater.model import (
+    Add,
+    CatalogObject,
+    Change,
+    Move,
+    Namespace,
+    Remove,
+    Replace,
+    RequireLocation,
+    RequireTable,
+    Table,
+    Version,
+)
+from headwater.names import ROOT, ObjectId
+from headwater.registries.metastore.objects import find, newest_version, record_of, settled, table_of, version_of
+from headwater.registry import overlap
+
+
+class Changes:
+    """One commit on its way into a transaction. `finals`: by location, the versions known to have a final manifest."""
+
+    def __init__(
+        self,
+        tx: Transaction,
+        is_own: Callable[[str], bool],
+        finals: Mapping[str, set[int]],
+        new_stream_id: Callable[[], str],
+    ) -> None:
+        self.tx = tx
+        self.is_own = is_own
+        self.finals = finals
+        self.new_stream_id = new_stream_id
+        self._added: dict[ObjectId, list[Version]] = defaultdict(list)
+        self._removed: dict[ObjectId, list[int]] = defaultdict(list)
+
+    def apply(self, change: Change) -> None:
+        """Make one change, or raise ConcurrentModification (14)."""
+        match change:
+            case Add(Version() as version):
+                self._add_version(version)
+            case Add(item):
+                self._require(find(self.tx, item.id) is None, item.id, "it exists now")
+                self._create(item)
+            case Replace(Version(), Version()):
+                return  # a delta holds both names of its manifest from the beginning
+            case Replace(old, item):
+                self._replace(old, item)
+            case Remove(Version() as version):
+                self._require(find(self.tx, version.id) is not None, version.id, "it is gone")
+                self._removed[version.table].append(version.number)
+            case Remove(item, keep_data):
+                self._remove(item, keep_data)
+            case Move(old, new):
+                self._require(find(self.tx, old.id) == old, old.id, "it changed")
+                self._require(find(self.tx, new.id) is None, new.id, "it exists now")
+                self.tx.rename(old.id.names, new.id.names)
+            case RequireLocation(location, table):
+                if not self.is_own(location):
+                    holders = {item.id for item in tables_below(self.tx, ROOT) if overlap(item.location, location)}
+                    self._require(not holders - {table}, table, "its location is taken")
+            case RequireTable(table, newest):
+                self._require_table(table, newest)
+
+    def finish(self) -> None:
+        """What is left to do when all changes are known."""
+        for table in list(self._removed):
+            self._forget_versions(table)
+
+    # Namespaces and tables
+
+    def _create(self, item: CatalogObject) -> None:
+        if isinstance(item, Namespace):
+            self.tx.create_namespace(item.id.names, item.properties)
+        elif isinstance(item, Table):
+            self.tx.create_table(item.id.names, item.properties, formats=(LANCE_FORMAT,))
+            self.tx.update_stream(item.id.names, LANCE_FORMAT, {LOCATION: item.location})
+
+    def _replace(self, old: CatalogObject, item: CatalogObject) -> None:
+        self._require(find(self.tx, old.id) == old, old.id, "it changed")
+        if isinstance(old, Table) and isinstance(item, Table) and old.location != item.location:
+            # Another dataset has versions of its own: another table takes the name. The old one's files are left.
+            self._remove(old, keep_data=True)
+            self._create(item)
+        elif isinstance(item, (Namespace, Table)):
+            others = {k: v for k, v in self.tx.get(old.id.names).properties.items() if not isinstance(v, str)}
+            self.tx.update(old.id.names, {**others, **item.properties})
+
+    def _remove(self, item: CatalogObject, keep_data: bool) -> None:
+        self._require(find(self.tx, item.id) == item, item.id, "it changed")
+        if isinstance(item, Table) and self._has_stream(item.id):
+            stream = self.tx.get_stream(item.id.names, format=LANCE_FORMAT)
+            if bool(stream.properties.get(KEEP_DATA)) != keep_data:
+                self.tx.update_stream(item.id.names, stream.id, {**stream.properties, KEEP_DATA: keep_data})
+        self.tx.drop(item.id.names)
+
+    # Versions
+
+    def _require_table(self, table: Table, newest: int) -> None:
+        found = find(self.tx, table.id)
+        holds = isinstance(found, Table) and found.location == table.location
+        self._require(holds, table.id, "it was dropped or made anew")
+        current = self._newest(table.id)
+        self._require(current == newest, table.id, f"its newest version is {current}")
+
+    def _newest(self, table: ObjectId) -> int:
+        return self._added[table][-1].number if self._added[table] else newest_version(self.tx, table)
+
+    def _add_version(self, version: Version) -> None:
+        table = find(self.tx, version.table)
+        if not isinstance(table, Table):
+            raise ConcurrentModificationError(f"{version.table} was dropped by another writer.")
+        if self._has_stream(table.id, DELTA_FORMAT):
+            raise InvalidInputError(
+                f"{table.id} is a stream table: its rows come from its change log. Append, upsert or delete through "
+                "the catalog, and publish."
+            )
+        if not self._has_stream(table.id):
+            self.tx.create_stream(table.id.names, LANCE_FORMAT)
+        if table.id in self._removed:
+            self._forget_versions(table.id)
+        self._append(table, version)
+        self._added[table.id].append(version)
+
+    def _append(self, table: Table, version: Version) -> None:
+        file, properties = record_of(table.location, version, self._settled(table))
+        self.tx.append_delta(
+            table.id.names, [file], format=LANCE_FORMAT, properties=properties, position=version.number
+        )
+
+    def _settled(self, table: Table) -> int:
+        newest, known = self.tx.newest_delta(table.id.names, format=LANCE_FORMAT), self.finals.get(table.location, ())
+        number = settled(newest)
+        while number + 1 in known:
+            number += 1
+        return number
+
+    def _forget_versions(self, table: ObjectId) -> None:
+        """Drop the deltas. If the newest goes, its number will be used again, and positions are not: what is left moves
+        into a new stream."""
+        removed = set(self._removed.pop(table))
+        if newest_version(self.tx, table) not in removed:
+            for number in removed:
+                self.tx.drop_delta(table.names, number, format=LANCE_FORMAT)
+            return
+        old = self.tx.get_stream(table.names, format=LANCE_FORMAT)
+        known = table_of(self.tx, self.tx.get(table.names))
+        kept = [delta for delta in self._deltas(table) if delta.position not in removed]
+        last = settled(self.tx.newest_delta(table.names, format=LANCE_FORMAT))
+        self.tx.drop_stream(table.names, old.id)
+        new = self.tx.create_stream(table.names, LANCE_FORMAT, id=self.new_stream_id())
+        self.tx.update_stream(table.names, new.id, {**old.properties, LOCATION: known.location})
+        for delta in kept:
+            file, properties = record_of(known.location, version_of(known, delta, last), last)
+            self.tx.append_delta(table.names, [file], stream=new.id, properties=properties, position=delta.position)
+
+    def _deltas(self, table: ObjectId) -> list[Delta]:
+        return self.tx.deltas(table.names, format=LANCE_FORMAT)
+
+    def _has_stream(self, table: ObjectId, format: str = LANCE_FORMAT) -> bool:
+        try:
+            self.tx.get_stream(table.names, format=format)
+        except TableNotFoundError:
+            return False
+        return True
+
+    @staticmethod
+    def _require(holds: bool, id: ObjectId, reason: str) -> None:
+        if not holds:
+            raise ConcurrentModificationError(f"{id} was changed by another writer ({reason}): look again and retry.")
+
+
+def tables_below(tx: Transaction, parent: ObjectId) -> Iterator[Table]:
+    try:
+        children = tx.list(parent.names)
+    except NamespaceNotFoundError:
+        return
+    for child in children:
+        if child.kind == "table":
+            yield table_of(tx, child)
+        else:
+            yield from tables_below(tx, ObjectId(child.path))

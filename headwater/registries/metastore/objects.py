@@ -1,0 +1,124 @@
+"""Between the catalog's words and the storage model's: a Lance version is the delta at that position of a lance stream.
+
+A delta is never changed, so its record holds both names of a version's manifest: the final one as its file, and the one
+it was staged under. `settled` in the newest record says up to which version the final ones are known to be there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+from headwater.errors import NamespaceNotFoundError, TableNotFoundError, TableVersionNotFoundError
+from headwater.metastore import DataFile, Delta, Object
+from headwater.metastore.serving import LANCE_FORMAT, location_of
+from headwater.model import CatalogObject, Namespace, Table, Version
+from headwater.names import ObjectId
+from headwater.tables.layout import VERSIONS, manifest_name
+
+SETTLED = "settled"
+NOT_FOUND = (NamespaceNotFoundError, TableNotFoundError, TableVersionNotFoundError)
+
+
+class Reader(Protocol):
+    """What a snapshot and a transaction both answer."""
+
+    def get(self, path: Sequence[str]) -> Object: ...
+
+    def list(self, path: Sequence[str] = ()) -> list[Object]: ...
+
+    def get_stream(self, path: Sequence[str], id: str | None = None, *, format: str = ...) -> Object: ...
+
+    def get_delta(self, path: Sequence[str], position: int, *, format: str = ...) -> Delta: ...
+
+    def newest_delta(self, path: Sequence[str], *, format: str = ...) -> Delta | None: ...
+
+
+def find(reader: Reader, id: ObjectId) -> CatalogObject | None:
+    """The namespace, table or version of an id, also by an alias: the answer has the object's own id."""
+    if id.is_root:
+        return None
+    try:
+        return catalog_object(reader, reader.get(id.names))
+    except NOT_FOUND:
+        return _find_version(reader, id)
+
+
+def _find_version(reader: Reader, id: ObjectId) -> Version | None:
+    number = id.name
+    if id.level < 2 or not (number.isascii() and number.isdigit() and len(number) < 20):
+        return None
+    try:
+        found = reader.get(id.parent.names)
+        if found.kind != "table":
+            return None
+        newest = reader.newest_delta(found.path, format=LANCE_FORMAT)
+        delta = reader.get_delta(found.path, int(number), format=LANCE_FORMAT)
+    except NOT_FOUND:
+        return None
+    return version_of(table_of(reader, found), delta, settled(newest))
+
+
+def catalog_object(reader: Reader, found: Object) -> Namespace | Table:
+    if found.kind == "namespace":
+        return Namespace(ObjectId(found.path), texts(found.properties))
+    return table_of(reader, found)
+
+
+def table_of(reader: Reader, found: Object) -> Table:
+    try:
+        stream = reader.get_stream(found.path, format=LANCE_FORMAT)
+        location = location_of(stream.properties, stream.home)
+    except NOT_FOUND:
+        location = location_of({}, f"{found.home}/1/{LANCE_FORMAT}")
+    return Table(ObjectId(found.path), location, texts(found.properties))
+
+
+def texts(properties: Mapping[str, Any]) -> dict[str, str]:
+    """Properties as the Lance protocol has them; what the storage model's own users keep in others is left out."""
+    return {key: value for key, value in properties.items() if isinstance(value, str)}
+
+
+def newest_version(reader: Reader, table: ObjectId) -> int:
+    try:
+        newest = reader.newest_delta(table.names, format=LANCE_FORMAT)
+    except NOT_FOUND:
+        return 0
+    return newest.position if newest is not None else 0
+
+
+def settled(newest: Delta | None) -> int:
+    """Up to which version every manifest has its final name, as the newest record knows."""
+    return int(newest.properties.get(SETTLED, 0)) if newest is not None else 0
+
+
+def version_of(table: Table, delta: Delta, settled: int) -> Version:
+    known = delta.properties
+    scheme = str(known.get("scheme", "V2"))
+    final = f"{VERSIONS}/{manifest_name(delta.position, scheme)}"
+    recorded = delta.files[0].path.removeprefix(f"{table.location}/")
+    return Version(
+        table.id.child(str(delta.position)),
+        final if delta.position <= settled else str(known.get("staged") or recorded),
+        delta.files[0].bytes,
+        known.get("e_tag"),
+        scheme,
+        known.get("time", delta.time_ms),
+        dict(known.get("metadata", {})),
+    )
+
+
+def record_of(location: str, version: Version, settled: int) -> tuple[DataFile, dict[str, Any]]:
+    """The file and the properties of the delta that is this version."""
+    final = f"{VERSIONS}/{manifest_name(version.number, version.naming_scheme)}"
+    staged = version.manifest_path if version.manifest_path != final else None
+    properties = {
+        "staged": staged,
+        "e_tag": version.e_tag,
+        "scheme": version.naming_scheme if version.naming_scheme != "V2" else None,
+        "time": version.timestamp_ms,
+        "metadata": dict(version.metadata) or None,
+        SETTLED: settled if staged else version.number,
+    }
+    kept = {key: value for key, value in properties.items() if value is not None}
+    return DataFile(f"{location}/{final}", 0, version.manifest_size or 0), kept

@@ -1,0 +1,195 @@
+"""The registry over a metastore: look-ups are answered from its index after one check that it is the newest.
+
+A commit is one transaction. It reads the state that this process knows, without asking for a newer one: if that was too
+old, the metastore notices when the slot is taken.
+"""
+
+from __future__ import annotations
+
+import threading
+from bisect import bisect_left, bisect_right
+from collections import OrderedDict
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+
+from headwater.clock import Clock
+from headwater.errors import (
+    ConcurrentModificationError,
+    NamespaceAlreadyExistsError,
+    NamespaceNotEmptyError,
+    NamespaceNotFoundError,
+    TableAlreadyExistsError,
+    TableNotFoundError,
+    TableVersionNotFoundError,
+    UnsupportedOperationError,
+)
+from headwater.metastore import Metastore, Snapshot
+from headwater.metastore.serving import LANCE_FORMAT
+from headwater.model import CatalogObject, Change, Table
+from headwater.names import ROOT, ObjectId
+from headwater.registries.layout import hashed_folder
+from headwater.registries.metastore.changes import Changes
+from headwater.registries.metastore.objects import NOT_FOUND, catalog_object, find, newest_version
+from headwater.registry import Capabilities, Kind, overlap
+
+CHANGED = (
+    NamespaceAlreadyExistsError,
+    NamespaceNotEmptyError,
+    NamespaceNotFoundError,
+    TableAlreadyExistsError,
+    TableNotFoundError,
+    TableVersionNotFoundError,
+)
+"""What a change is refused with that was planned from facts which do not hold any more."""
+REMEMBERED = 10_000
+
+
+class MetastoreRegistry:
+    """Names, properties and Lance versions in a metastore. Every table's versions are records of the catalog."""
+
+    def __init__(self, metastore: Metastore, clock: Clock) -> None:
+        self.metastore = metastore
+        self.clock = clock
+        self._lock = threading.Lock()
+        self._given: OrderedDict[str, None] = OrderedDict()
+        self._finals: OrderedDict[str, set[int]] = OrderedDict()
+
+    @property
+    def capabilities(self) -> Capabilities:
+        local = self.metastore.store.abilities.path is not None
+        return Capabilities(
+            namespaces=True,
+            properties=True,
+            rename=True,
+            register_anywhere=True,
+            managed_versions=True,
+            markers=False,
+            keeps_dropped=True,
+            rename_namespaces=True,
+            current_state=(lambda id: self.metastore.slot) if local else None,
+        )
+
+    # Names
+
+    def find(self, ids: Iterable[ObjectId]) -> Mapping[ObjectId, CatalogObject]:
+        now = self.metastore.now()
+        return {id: item for id in ids if (item := find(now, id)) is not None}
+
+    def recorded(self, ids: Iterable[ObjectId]) -> Mapping[ObjectId, CatalogObject]:
+        return self.find(ids)
+
+    def children(self, parent: ObjectId, kind: Kind, after: str, limit: int | None) -> Sequence[str]:
+        try:
+            names = self.metastore.now().names(parent.names, kind.value)
+        except NOT_FOUND:
+            return []
+        start = bisect_right(names, after) if after else 0
+        return names[start:] if limit is None else names[start : start + limit]
+
+    def descendants(self, parent: ObjectId) -> Sequence[CatalogObject]:
+        return list(_below(self.metastore.now(), parent))
+
+    def tables(self) -> Sequence[Table]:
+        return [item for item in self.descendants(ROOT) if isinstance(item, Table)]
+
+    def deregistered(self, id: ObjectId) -> Table | None:
+        return None
+
+    def location_holders(self, location: str) -> set[ObjectId]:
+        return {table.id for table in self.tables() if overlap(table.location, location)}
+
+    def dropped_locations(self) -> set[str]:
+        """The folders of dropped tables that can still be brought back."""
+        return set(self.metastore.now().dropped_locations())
+
+    def place(self, id: ObjectId, hash: str) -> str:
+        """A folder that no table had before, in the root: what was dropped under the name keeps its own."""
+        place = hashed_folder(id, hash)
+        with self._lock:
+            self._given[place] = None
+            if len(self._given) > REMEMBERED:
+                self._given.popitem(last=False)
+        return place
+
+    def alter_root(self, properties: Mapping[str, str], removed: Collection[str]) -> None:
+        raise UnsupportedOperationError("The root namespace of a metastore catalog keeps no properties.")
+
+    def check_writable(self) -> None:
+        """There is one kind of handle on a metastore, and it records what it writes."""
+
+    # Versions
+
+    @property
+    def manages_versions(self) -> bool:
+        return True
+
+    def manage_versions(self) -> None:
+        """Nothing to do: a metastore keeps the versions of all of its tables from the beginning."""
+
+    def manages(self, id: ObjectId) -> bool:
+        return isinstance(find(self.metastore.now(refresh=False), id), Table)
+
+    def versions(self, table: ObjectId) -> Sequence[int]:
+        try:
+            return self.metastore.now().positions(table.names, format=LANCE_FORMAT)
+        except NOT_FOUND:
+            return []
+
+    def version_page(self, table: ObjectId, after: int | None, limit: int | None, descending: bool) -> Sequence[int]:
+        if descending and after is None and limit is not None and limit <= 2:
+            newest = self.newest_version(table)
+            if newest == 0 or limit == 1:
+                return [newest] if newest else []
+        numbers = self.versions(table)
+        if descending:
+            numbers = numbers[: bisect_left(numbers, after)] if after is not None else numbers
+            return numbers[::-1][:limit]
+        return numbers[bisect_right(numbers, after) if after is not None else 0 :][:limit]
+
+    def newest_version(self, table: ObjectId) -> int:
+        return newest_version(self.metastore.now(), table)
+
+    @property
+    def replaces_records(self) -> bool:
+        return False
+
+    def finalized(self, table: Table, number: int) -> None:
+        with self._lock:
+            self._finals.setdefault(table.location, set()).add(number)
+            if len(self._finals) > REMEMBERED:
+                self._finals.popitem(last=False)
+
+    # Writing
+
+    def commit(self, changes: Sequence[Change]) -> None:
+        tx = self.metastore.transaction(_message(changes), refresh=False)
+        applied = Changes(tx, self._is_own, self._finals, lambda: f"{LANCE_FORMAT}-{self.clock.hex(8)}")
+        try:
+            for change in changes:
+                applied.apply(change)
+            applied.finish()
+        except CHANGED as changed:
+            self.metastore.now()
+            raise ConcurrentModificationError(f"Another writer was first: {changed}") from None
+        tx.commit()
+
+    def _is_own(self, location: str) -> bool:
+        """Whether this process chose the location, so that nobody else has it."""
+        with self._lock:
+            return location in self._given
+
+
+def _below(now: Snapshot, parent: ObjectId) -> Iterator[CatalogObject]:
+    try:
+        children = now.list(parent.names)
+    except NOT_FOUND:
+        return
+    for child in children:
+        if child.kind == "namespace":
+            yield from _below(now, ObjectId(child.path))
+        yield catalog_object(now, child)
+
+
+def _message(changes: Sequence[Change]) -> str:
+    """What the log says of a commit, in one line."""
+    words = [type(change).__name__.lower() for change in changes if not type(change).__name__.startswith("Require")]
+    return ", ".join(dict.fromkeys(words))

@@ -1,0 +1,205 @@
+"""History (`history = scd2`): `<name>__history`, a Lance table of every state a key had between two deltas.
+
+Published with its table, in the same transaction. A row is closed by the event that replaced it: `valid_to` is that
+event's sequence, and NULL while the row is the state. Without a sequence both are positions.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from headwater.metastore import Transaction
+from headwater.streams.changes import Step, steps
+from headwater.streams.definition import Column, Definition, from_properties, to_properties
+from headwater.streams.evolving import evolve_copy, published_columns
+from headwater.streams.files import narrowed
+from headwater.streams.fold import Rules
+from headwater.streams.grouping import Codes, KeyIndex
+from headwater.streams.layout import HISTORY, LANCE, sibling
+from headwater.streams.opening import Stream
+from headwater.streams.reading import rows_of_keys
+from headwater.streams.serving import Lake, Staged, Staging, on_top, open_version, set_aside
+from headwater.streams.views import Published, View, newest_published, view_at
+from headwater.streams.writing import Changes, head_of, index_keys, record, rows_digest, write_changes
+
+FROM, TO = "valid_from", "valid_to"
+FIRST_ID = 1_000_000
+"""Field ids of the history's own columns: above those of any table."""
+MODULUS = 1 << 128
+
+
+@dataclass(frozen=True)
+class History:
+    """The history as staged: its stream, and the manifests to finalize after the commit."""
+
+    stream: Stream
+    staged: tuple[Staged, ...]
+
+
+def publish_history(lake: Lake, tx: Transaction, stream: Stream, view: View, before: Published | None) -> History:
+    """Stage what the positions since the last publish add to the history."""
+    history = _opened(tx, stream)
+    snapshot = lake.metastore.now()
+    known = newest_published(snapshot, history) if snapshot.exists(history.path) else None
+    head = head_of(snapshot, history) if known is not None else None
+    staging = Staging(lake, history, head[0] if head else 0)
+    if head:
+        set_aside(lake, history, head[0])
+    with on_top(staging, history):
+        dataset = open_version(lake, history, *head) if head else None
+        if dataset is not None and known is not None and known.schema_id != history.definition.schema_id:
+            dataset = evolve_copy(lake, history, staging, known)
+        changes = _changes(lake, stream, history, view, known, before.position if before is not None else 0)
+        index_keys(history, write_changes(lake, history, staging, dataset, changes, view.position), changes.count)
+    made = Published(
+        0,
+        view.position,
+        "",
+        changes.count,
+        changes.digest,
+        history.definition.schema_id,
+        published_columns(history.definition),
+    )
+    record(lake, tx, history, staging, made)
+    return History(history, tuple(staging.staged))
+
+
+def _opened(tx: Transaction, stream: Stream) -> Stream:
+    """The history's table, which the first publish makes, with the present columns of its own table."""
+    path = sibling(stream.path, HISTORY)
+    wanted = history_definition(stream.definition)
+    if not tx.exists(path):
+        tx.create_table(path, formats=(LANCE,))
+        version = tx.get_table_version(path)
+        tx.update_table_version(path, version.id, to_properties(wanted))
+    version = tx.get_table_version(path)
+    if from_properties(version.properties) != wanted:
+        tx.update_table_version(path, version.id, to_properties(wanted))
+    return Stream(path, version.id, version.home.rsplit("/", 1)[0], wanted)
+
+
+def history_definition(definition: Definition) -> Definition:
+    """The columns of the table, and the two that say when a row was the state."""
+    kind = sequence_type(definition)
+    own = (Column(FIRST_ID, FROM, kind), Column(FIRST_ID + 1, TO, kind))
+    columns = tuple(Column(column.id, column.name, column.type) for column in definition.columns)
+    return Definition((*columns, *own), definition.keys, (), (), {}, FIRST_ID + 2, definition.schema_id)
+
+
+def sequence_type(definition: Definition) -> Any:
+    """The type of a place in the order: the sequence's, a struct for several columns, a position for none."""
+    if not definition.sequence:
+        return pa.int64()
+    if len(definition.sequence) == 1:
+        return definition.by_name[definition.sequence[0]].type
+    return pa.struct([(name, definition.by_name[name].type) for name in definition.sequence])
+
+
+def _changes(lake: Lake, stream: Stream, history: Stream, view: View, known: Published | None, after: int) -> Changes:
+    snapshot = lake.metastore.now()
+    deltas = [d for d in snapshot.deltas(stream.path, after, version=stream.version) if d.position <= view.position]
+    rules = narrowed(history.definition, None)
+    walk = list(steps(lake, snapshot, stream, view_at(snapshot, stream, after), deltas)) if deltas else []
+    touched = _touched(rules, walk)
+    ledger = _Open(rules, touched)
+    if known is not None and touched.num_rows:
+        held = View(history, view.position, known, (), ())
+        index = KeyIndex([touched.column(name) for name in rules.keys])
+        found, ids, addresses = rows_of_keys(lake, held, known, rules, index, touched)
+        ledger.load(found, ids, addresses)
+    for step in walk:
+        ledger.take(stream.definition, step)
+    rows, ids, addresses = ledger.written()
+    gone = ledger.replaced()
+    digest = (known.digest if known is not None else 0) + rows_digest(rows) - rows_digest(gone)
+    count = (known.rows if known is not None else 0) + rows.num_rows - gone.num_rows
+    return Changes(rows, ids, addresses, digest % MODULUS, count)
+
+
+def _touched(rules: Rules, walk: list[Step]) -> pa.Table:
+    keys = list(rules.keys)
+    parts = [rules.schema.empty_table().select(keys)]
+    for step in walk:
+        found = step.difference
+        parts += [found.inserted.select(keys), found.deleted.select(keys), found.after.select(keys)]
+    return pa.concat_tables(parts)
+
+
+class _Open:
+    """The open rows of the touched keys, and the rows that were closed or opened."""
+
+    def __init__(self, rules: Rules, touched: pa.Table) -> None:
+        self.rules = rules
+        self.index = KeyIndex([touched.column(name) for name in rules.keys])
+        self.rows: list[dict[str, Any]] = []
+        self.open = np.full(self.index.count, -1, np.int64)
+        self.old: pa.Table = rules.schema.empty_table()
+        self.ids: list[int] = []
+        self.changed: set[int] = set()
+        self.addresses: Codes = np.empty(0, np.int64)
+
+    def load(self, found: pa.Table, ids: Codes, addresses: Codes) -> None:
+        """The rows that are open in the history as published."""
+        open_rows = np.flatnonzero(found.column(TO).is_null().to_numpy())
+        self.old = found.take(open_rows)
+        self.ids = ids[open_rows].tolist()
+        self.addresses = addresses[open_rows]
+        self.rows = self.old.to_pylist()
+        self.open[self.index.find([self.old.column(name) for name in self.rules.keys])] = np.arange(len(self.rows))
+
+    def take(self, definition: Definition, step: Step) -> None:
+        found, position = step.difference, step.delta.position
+        ends = self._ends(definition, step)
+        for row, code in zip(found.deleted.to_pylist(), self._codes(found.deleted), strict=True):
+            end = ends.get(code, place_of(definition, row, position)) if definition.sequence else position
+            self._close(code, end)
+        for row, code in zip(found.after.to_pylist(), self._codes(found.after), strict=True):
+            self._close(code, place_of(definition, row, position))
+            self._begin(code, row, place_of(definition, row, position))
+        for row, code in zip(found.inserted.to_pylist(), self._codes(found.inserted), strict=True):
+            self._begin(code, row, place_of(definition, row, position))
+
+    def _ends(self, definition: Definition, step: Step) -> dict[int, Any]:
+        """The sequences of deletes, by key."""
+        rows = step.state.tombstones if definition.sequence and step.difference.deleted.num_rows else None
+        if rows is None or not rows.num_rows:
+            return {}
+        found = zip(rows.to_pylist(), self._codes(rows), strict=True)
+        return {code: place_of(definition, row, step.delta.position) for row, code in found if code >= 0}
+
+    def _codes(self, rows: pa.Table) -> list[int]:
+        return self.index.find([rows.column(name) for name in self.rules.keys]).tolist() if rows.num_rows else []
+
+    def _close(self, code: int, end: Any) -> None:
+        place = int(self.open[code])
+        if place >= 0:
+            self.rows[place][TO] = end
+            self.changed.add(place)
+            self.open[code] = -1
+
+    def _begin(self, code: int, row: dict[str, Any], start: Any) -> None:
+        self.open[code] = len(self.rows)
+        self.changed.add(len(self.rows))
+        self.rows.append({**row, FROM: start, TO: None})
+
+    def written(self) -> tuple[pa.Table, Codes, Codes]:
+        """Rows to write, the ids they keep, and the addresses of the rows they replace."""
+        order = sorted(self.changed)
+        rows = pa.Table.from_pylist([self.rows[place] for place in order], schema=self.rules.schema)
+        ids = np.array([self.ids[place] if place < len(self.ids) else -1 for place in order], np.int64)
+        return rows, ids, self.addresses[[place for place in order if place < len(self.ids)]]
+
+    def replaced(self) -> pa.Table:
+        return self.old.take(np.array([place for place in sorted(self.changed) if place < len(self.ids)], np.int64))
+
+
+def place_of(definition: Definition, row: dict[str, Any], position: int) -> Any:
+    """Where in the order a row became the state."""
+    names = definition.sequence
+    if not names:
+        return position
+    return row[names[0]] if len(names) == 1 else {name: row[name] for name in names}

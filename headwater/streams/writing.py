@@ -1,0 +1,107 @@
+"""Changed rows as the next staged version of a serving copy, and staged versions as deltas of its `lance` stream."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import lance
+import numpy as np
+import pyarrow as pa
+
+from headwater.metastore import Snapshot, Transaction
+from headwater.streams.grouping import Codes
+from headwater.streams.hashing import digest_of, hash_rows
+from headwater.streams.layout import LANCE
+from headwater.streams.opening import Stream
+from headwater.streams.serving import (
+    Lake,
+    Staging,
+    commit,
+    delete_rows,
+    files_of,
+    manifest_of,
+    version_record,
+    write_rows,
+)
+from headwater.streams.views import Published
+
+
+@dataclass(frozen=True)
+class Changes:
+    """What a publish does to the serving copy: rows to write, the row ids they keep (-1: new), rows to take away."""
+
+    rows: pa.Table
+    ids: Codes
+    addresses: Codes
+    digest: int
+    count: int
+
+
+def head_of(snapshot: Snapshot, stream: Stream) -> tuple[int, str] | None:
+    """The newest version of the serving copy, whoever made it, and its manifest."""
+    newest = snapshot.newest_delta(stream.path, format=LANCE, version=stream.version)
+    return (newest.position, manifest_of(stream, newest)) if newest is not None else None
+
+
+def settled(snapshot: Snapshot, stream: Stream) -> int:
+    """Up to which version all manifests have their final names: the newest one was given its own when it was opened."""
+    newest = snapshot.newest_delta(stream.path, format=LANCE, version=stream.version)
+    known = int(newest.properties.get("settled", 0)) if newest is not None else 0
+    return newest.position if newest is not None and known >= newest.position - 1 else known
+
+
+def write_changes(lake: Lake, stream: Stream, staging: Staging, dataset: Any, changes: Changes, position: int) -> Any:
+    """Stage the version with the changed rows; the dataset as it is then."""
+    schema = stream.definition.schema
+    properties = {"headwater.position": str(position)}
+    rows = pa.Table.from_arrays(changes.rows.columns, schema=schema)
+    if staging.staged and not rows.num_rows and not len(changes.addresses):
+        return dataset  # only the columns changed
+    if dataset is None:
+        fragments = write_rows(lake, stream, None, rows, None)
+        operation = lance.LanceOperation.Overwrite(schema, fragments)
+        lake.store.sync(list(files_of(stream, fragments)))
+        return commit(lake, stream, staging, operation, 0, properties)
+    kept, new = np.flatnonzero(changes.ids >= 0), np.flatnonzero(changes.ids < 0)
+    removed, changed = delete_rows(dataset, changes.addresses)
+    fragments = write_rows(lake, stream, dataset, rows.take(kept), changes.ids[kept])
+    fragments += write_rows(lake, stream, dataset, rows.take(new), None)
+    operation = lance.LanceOperation.Update(
+        removed_fragment_ids=removed, updated_fragments=changed, new_fragments=fragments
+    )
+    lake.store.sync(list(files_of(stream, [*changed, *fragments])))
+    return commit(lake, stream, staging, operation, dataset.version, properties)
+
+
+def index_keys(stream: Stream, dataset: Any, rows: int) -> None:
+    """The first publish with rows makes a BTREE on each key column."""
+    if not rows:
+        return
+    known = {tuple(index.field_names) for index in dataset.describe_indices()}
+    for name in stream.definition.keys:
+        if (name,) not in known:
+            dataset.create_scalar_index(name, "BTREE")
+
+
+def record(lake: Lake, tx: Transaction, stream: Stream, staging: Staging, made: Published) -> Published:
+    """The staged versions as deltas of the `lance` stream, in the transaction."""
+    lake.store.sync([staged.key for staged in staging.staged])
+    known = settled(lake.metastore.now(), stream) if staging.version else 0
+    for staged in staging.staged:
+        made = replace(made, version=staged.version, manifest=staged.key)
+        file, record = version_record(stream, staged, known, lake.metastore.clock.now_ms())
+        tx.append_delta(
+            stream.path,
+            [file, *made.tombstones],
+            "append",
+            format=LANCE,
+            version=stream.version,
+            properties={**made.to_properties(), **record},
+            position=staged.version,
+        )
+    return made
+
+
+def rows_digest(rows: pa.Table) -> int:
+    return digest_of(hash_rows(rows.columns, rows.num_rows))

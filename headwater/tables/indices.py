@@ -1,0 +1,146 @@
+"""Indices of a table: which types there are, building one here or piece by piece on executors, dropping one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import lance
+from lance.file import LanceFileSession
+
+from headwater.errors import InvalidInputError, TableIndexAlreadyExistsError, TableIndexNotFoundError
+from headwater.tables.fields import dimension, require_field
+from headwater.tables.handle import TableHandle
+from headwater.tables.index_options import completed
+from headwater.tables.scan import Extent, whole_fragments
+from headwater.tables.segments import segment_from_json, segment_to_json
+from headwater.tables.translate import translating
+
+FULL_TEXT = ("FTS", "INVERTED")
+SCALAR = ("BTREE", "BITMAP", "LABEL_LIST", "NGRAM", "ZONEMAP", "BLOOMFILTER", "RTREE", *FULL_TEXT)
+VECTOR = ("IVF_FLAT", "IVF_PQ", "IVF_SQ", "IVF_RQ", "IVF_HNSW_FLAT", "IVF_HNSW_PQ", "IVF_HNSW_SQ")
+TYPES = (*SCALAR, *VECTOR)
+MERGED_ROWS = 20_000_000
+
+
+@dataclass(frozen=True)
+class NewIndex:
+    """An index to build: the path of its column, its type and name as Lance writes them, and pylance's options."""
+
+    column: str
+    kind: str
+    name: str | None
+    options: Mapping[str, Any]
+
+
+def index_type(text: str, allowed: Sequence[str] = TYPES) -> str:
+    """The type of index, in any case and with or without underscores: error 13."""
+    plain = text.upper().replace("_", "").replace("-", "")
+    for kind in allowed:
+        if kind.replace("_", "") == plain:
+            return "INVERTED" if kind in FULL_TEXT else kind
+    raise InvalidInputError(f"The index type {text[:80].upper()!r} is not known: use one of {', '.join(allowed)}.")
+
+
+def new_index(
+    table: TableHandle,
+    dataset: lance.LanceDataset,
+    column: str,
+    kind: str,
+    name: str | None,
+    options: Mapping[str, Any],
+    rows: int | None = None,
+) -> NewIndex:
+    """An index that the table can have: errors 7, 12, 13. Options that lack are chosen, for pieces of so many rows."""
+    path, field = require_field(dataset.schema, column)
+    if name is not None and name in names_of(table, dataset):
+        raise TableIndexAlreadyExistsError(
+            f"Table {table.id} already has an index {name[:80]!r}: drop it first, or choose another name."
+        )
+    if kind in VECTOR:
+        size = dimension(field.type)
+        if size is None:
+            raise InvalidInputError(f"A {kind} index needs vectors, and the column {path!r} is {field.type}.")
+        options = completed(kind, options, rows, size)
+    return NewIndex(path, kind, name, options)
+
+
+def default_name(column: str) -> str:
+    return f"{column}_idx".replace(".", "_")
+
+
+def build(table: TableHandle, dataset: lance.LanceDataset, index: NewIndex) -> None:
+    """Build and commit the index in this process."""
+    with translating(table, f"create a {index.kind} index on"):
+        make: Any = dataset.create_index if index.kind in VECTOR else dataset.create_scalar_index
+        make(index.column, index.kind, name=index.name, replace=False, **index.options)
+
+
+def divided(dataset: lance.LanceDataset, tasks: int) -> list[list[int]]:
+    """The fragments of each of at most so many tasks."""
+    metadata = [fragment.metadata for fragment in dataset.get_fragments()]
+    extents = [Extent(fragment.id, fragment.num_rows) for fragment in metadata if fragment.num_rows]
+    return [list(fragments) for fragments in whole_fragments(extents, tasks)]
+
+
+def build_piece(table: TableHandle, index: NewIndex, fragments: list[int]) -> dict[str, Any]:
+    """Build the part of an index that covers some fragments. It belongs to no version until it is committed."""
+    with translating(table, f"create a {index.kind} index on", otherwise=InvalidInputError):
+        segment = table.open().create_index_uncommitted(
+            index.column, index.kind, name=index.name, fragment_ids=fragments, **index.options
+        )
+    return segment_to_json(segment)
+
+
+def commit_pieces(
+    table: TableHandle, newest: lance.LanceDataset, index: NewIndex, results: Sequence[dict[str, Any]]
+) -> int:
+    """Commit the parts of an index to the newest version; how many there are after merging."""
+    built = [segment_from_json(value) for value in results]
+    segments = _merged(table, built) if index.kind == "BTREE" else built
+    if segments:
+        newest.commit_existing_index_segments(index.name or default_name(index.column), index.column, segments)
+    if segments is not built:
+        _remove_segments(table, built)
+    return len(segments)
+
+
+def _merged(table: TableHandle, built: list[Any]) -> list[Any]:
+    """One segment in place of several, because a lookup asks every segment.
+
+    A large table keeps them: the driver would merge alone for longer than its executors built.
+    """
+    dataset = table.open()
+    if len(built) < 2 or dataset.count_rows() > MERGED_ROWS:
+        return built
+    return [dataset.merge_existing_index_segments(built)]
+
+
+def _remove_segments(table: TableHandle, built: list[Any]) -> None:
+    """The merged segments' own files, which no version names."""
+    session = LanceFileSession(table.uri, table.storage_options or None)
+    for segment in built:
+        for file in segment.files or []:
+            session.delete_file(f"_indices/{segment.uuid}/{file.path}")
+
+
+def names_of(table: TableHandle, dataset: lance.LanceDataset) -> set[str]:
+    with translating(table, "list the indices of"):
+        return {index.name for index in dataset.describe_indices()}
+
+
+def require_index(table: TableHandle, dataset: lance.LanceDataset, name: str | None) -> str:
+    """The name of an index that the table has: errors 6, 13."""
+    if not name:
+        raise InvalidInputError("index_name is missing.")
+    if name not in names_of(table, dataset):
+        raise TableIndexNotFoundError(f"Table {table.id} has no index {name[:200]!r}.")
+    return name
+
+
+def drop(table: TableHandle, dataset: lance.LanceDataset, name: str | None) -> None:
+    """Errors 6, 13, 14."""
+    known = require_index(table, dataset, name)
+    with translating(table, f"drop the index {known!r} of"):
+        dataset.drop_index(known)

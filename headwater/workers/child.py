@@ -1,0 +1,168 @@
+"""The worker's side: host one object, answer calls one at a time, and die rather than harm anybody.
+
+Started as a program of its own, never forked: pylance and its threads do not survive a fork.
+"""
+
+from __future__ import annotations
+
+import importlib
+import mmap
+import os
+import resource
+import socket
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import Any
+
+import pyarrow as pa
+
+from headwater.errors import ErrorCode, LanceNamespaceError
+from headwater.workers.channel import BrokenChannelError, Channel, reader_of_chunks, stream_chunks
+
+MEMORY_WORDS = ("malloc of size", "realloc of size", "memory allocation of", "Cannot allocate memory", "out of memory")
+
+
+def main() -> None:
+    """`python -m headwater.workers.child SOCKET LIFELINE`: the numbers of two inherited descriptors."""
+    channel = Channel(socket.socket(fileno=int(sys.argv[1])))
+    threading.Thread(target=_die_with_the_caller, args=(int(sys.argv[2]),), daemon=True).start()
+    first = channel.receive()
+    _volunteer_for_the_oom_killer()
+    try:
+        hosted = find(first["function"])(*first["arguments"])
+    except Exception as error:
+        channel.send({"error": failure(error)})
+        return
+    limit_memory(first["memory"])
+    channel.send({"ok": os.getpid()})
+    with suppress(BrokenChannelError):
+        while True:
+            answer(channel, hosted, channel.receive())
+
+
+def find(name: str) -> Any:
+    """The function `module:name`."""
+    module, _, function = name.partition(":")
+    return getattr(importlib.import_module(module), function)
+
+
+def limit_memory(size: int) -> None:
+    """So many bytes more than the worker has now, and not one beyond; what it maps of files does not count."""
+    have = _data_bytes()
+    with suppress(ValueError, OSError):  # a system that has no such limit, or a lower one
+        resource.setrlimit(resource.RLIMIT_DATA, (have + size, have + size))
+    with suppress(ValueError, OSError):
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+
+
+def _data_bytes() -> int:
+    with suppress(OSError), open("/proc/self/status") as status:
+        for line in status:
+            if line.startswith("VmData:"):
+                return int(line.split()[1]) * 1024
+    return 1 << 30
+
+
+def _volunteer_for_the_oom_killer() -> None:
+    with suppress(OSError), open("/proc/self/oom_score_adj", "w") as score:
+        score.write("1000")
+
+
+def _die_with_the_caller(lifeline: int) -> None:
+    """The other end is held by the caller and nobody else: it ends when the caller does, however that ended."""
+    with suppress(OSError):
+        os.read(lifeline, 1)
+    os._exit(0)
+
+
+def answer(channel: Channel, hosted: Any, call: dict[str, Any]) -> None:
+    """One call: its body, its answer, and the stream that follows it if there is one."""
+    chunks = channel.receive_chunks() if call["body"] == "stream" else iter(())
+    try:
+        body = _body(channel, call["body"], chunks)
+        method = call["method"]
+        if method.startswith("_"):
+            raise ValueError(f"{method!r} is not for callers")
+        found = getattr(hosted, method)(call["arguments"], body)
+        stream = _stream(found)
+        first = next(stream, b"") if stream is not None else b""
+    except Exception as error:
+        _discard(chunks)
+        channel.send({"error": failure(error)})
+        return
+    _discard(chunks)
+    if stream is None:
+        channel.send({"ok": found})
+    else:
+        _send_stream(channel, first, stream)
+
+
+def _discard(chunks: Iterator[bytes]) -> None:
+    """What is left of the rows, be it only their end, is taken and thrown away: the channel is in order again."""
+    for _ in chunks:
+        pass
+
+
+def _send_stream(channel: Channel, first: bytes, rest: Iterator[bytes]) -> None:
+    """The chunks, then how it went: an error in the middle of the rows is told too."""
+    problem: list[BaseException] = []
+
+    def chunks() -> Iterator[bytes]:
+        try:
+            yield first
+            yield from rest
+        except Exception as error:
+            problem.append(error)
+
+    channel.send({"ok": None, "stream": True})
+    channel.send_chunks(chunks())
+    channel.send({"error": failure(problem[0])} if problem else {"ok": None})
+
+
+def _body(channel: Channel, kind: str | None, chunks: Iterator[bytes]) -> Any:
+    if kind == "file":
+        file = channel.receive_file()
+        try:
+            return pa.py_buffer(mmap.mmap(file, 0, access=mmap.ACCESS_READ))
+        finally:
+            os.close(file)
+    if kind == "bytes":
+        return pa.py_buffer(b"".join(channel.receive_chunks()))
+    return reader_of_chunks(chunks) if kind == "stream" else None
+
+
+def _stream(found: Any) -> Iterator[bytes] | None:
+    if isinstance(found, pa.RecordBatchReader):
+        return stream_chunks(found)
+    return found if isinstance(found, Iterator) else None
+
+
+def failure(error: BaseException) -> dict[str, Any]:
+    """An error as JSON. What is no error of the table is told by its type and place only."""
+    text = str(error)
+    is_memory = isinstance(error, MemoryError) or any(word in text for word in MEMORY_WORDS)
+    return {
+        "kind": type(error).__name__,
+        "code": int(error.code) if isinstance(error, LanceNamespaceError) else int(ErrorCode.INTERNAL),
+        "message": text[:4000] if isinstance(error, LanceNamespaceError) else "",
+        "ours": isinstance(error, LanceNamespaceError),
+        "memory": is_memory,
+        "place": _place(error),
+    }
+
+
+def _place(error: BaseException) -> str:
+    """The last place of ours, and no stack."""
+    place, traceback = "", error.__traceback__
+    while traceback is not None:
+        code = traceback.tb_frame.f_code
+        if "headwater" in code.co_filename:
+            place = f"{code.co_filename.rpartition('headwater/')[2]}:{traceback.tb_lineno}"
+        traceback = traceback.tb_next
+    return place
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,208 @@
+"""One worker, as its caller holds it: started, called, and killed when it does not come back."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Generator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+
+from headwater.errors import (
+    CommitStateUnknownError,
+    InternalError,
+    InvalidInputError,
+    LanceNamespaceError,
+    ServiceUnavailableError,
+    error_for,
+)
+from headwater.workers.channel import BrokenChannelError, Channel, stream_chunks
+
+MIB = 1 << 20
+START_SECONDS = 60.0
+DYING_SECONDS = 0.05
+
+Body = bytes | memoryview | pa.RecordBatchReader | int
+"""Bytes, batches, or the descriptor of a file to map."""
+
+
+@dataclass(frozen=True)
+class Host:
+    """What a worker hosts: the object that `function` ("module:name") makes of JSON arguments."""
+
+    function: str
+    arguments: list[Any] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class WorkerLimits:
+    """What workers may take. `memory` is beyond what an idle one has; `seconds` is the longest silence of a call."""
+
+    memory: int = 4096 * MIB
+    seconds: float = 600.0
+    most: int = 8
+    spares: int = 1
+    calls: int = 1000
+    idle_seconds: float = 60.0
+
+
+class WorkerError(Exception):
+    """The hosted object failed in a way that is no error of the table: its type, and the place of ours."""
+
+
+class Worker:
+    """One process. It answers one call at a time; after an error it reports `is_usable` False and is to be killed."""
+
+    def __init__(self, host: Host, limits: WorkerLimits) -> None:
+        self._limits = limits
+        self.calls = 0
+        self.is_usable = self._is_calling = False
+        self._killing = threading.Lock()
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+        lifeline, self._lifeline = os.pipe()
+        try:
+            self._process = subprocess.Popen(
+                [sys.executable, "-P", "-m", "headwater.workers.child", str(theirs.fileno()), str(lifeline)],
+                pass_fds=(theirs.fileno(), lifeline),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                env={**os.environ, "PYTHONPATH": os.pathsep.join(place for place in sys.path if place)},
+                start_new_session=True,
+            )
+        finally:
+            theirs.close()
+            os.close(lifeline)
+        self._channel = Channel(ours)
+        self._channel.wait_at_most(START_SECONDS)
+        self._channel.send({"function": host.function, "arguments": host.arguments, "memory": limits.memory})
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def wait_until_ready(self) -> None:
+        """It hosts the object and takes calls; else the error that prevented it."""
+        try:
+            told = self._channel.receive()
+        except (BrokenChannelError, OSError):
+            self.kill()
+            raise ServiceUnavailableError("A worker process could not be started: see the server's log.") from None
+        if "error" in told:
+            self.kill()
+            raise _error_of(told["error"], self._limits)
+        self.is_usable = True
+
+    def call(self, method: str, arguments: Any, body: Body | None = None, changes: bool = False) -> Any:
+        """The answer: a JSON value, or the chunks of a stream. Any error but the catalog's own ends the worker."""
+        self.calls += 1
+        self.is_usable, self._is_calling = False, True
+        self._channel.wait_at_most(self._limits.seconds)
+        try:
+            self._send(method, arguments, body)
+            told = self._channel.receive()
+        except TimeoutError:
+            raise self._overdue(changes) from None
+        except (BrokenChannelError, OSError):
+            raise self._died(changes) from None
+        if told.get("stream"):
+            return self._chunks(changes)
+        self._is_calling = False
+        self.is_usable = not told.get("error", {}).get("memory")
+        if "error" in told:
+            raise _error_of(told["error"], self._limits)
+        return told["ok"]
+
+    def _send(self, method: str, arguments: Any, body: Body | None) -> None:
+        message = {"method": method, "arguments": arguments, "body": None}
+        if body is None:
+            self._channel.send(message)
+        elif isinstance(body, int):
+            self._channel.send({**message, "body": "file"}, file=body)
+        elif isinstance(body, pa.RecordBatchReader):
+            self._channel.send({**message, "body": "stream"})
+            self._channel.send_chunks(stream_chunks(body))
+        else:
+            self._channel.send({**message, "body": "bytes"})
+            self._channel.send_chunks(iter((bytes(body),)))
+
+    def _chunks(self, changes: bool) -> Generator[bytes, None, None]:
+        try:
+            yield from self._channel.receive_chunks()
+            told = self._channel.receive()
+        except TimeoutError:
+            raise self._overdue(changes) from None
+        except (BrokenChannelError, OSError):
+            raise self._died(changes) from None
+        self._is_calling = False
+        self.is_usable = "error" not in told
+        if "error" in told:
+            raise _error_of(told["error"], self._limits)
+
+    def _overdue(self, changes: bool) -> LanceNamespaceError:
+        self.kill()
+        if changes:
+            return CommitStateUnknownError(
+                f"The change was not finished within {self._limits.seconds:g} seconds and was ended: it may have "
+                "landed. Look before repeating it."
+            )
+        return ServiceUnavailableError(
+            f"The work was not finished within {self._limits.seconds:g} seconds and was ended: ask for less."
+        )
+
+    def _died(self, changes: bool) -> LanceNamespaceError:
+        self.kill()
+        if changes:
+            return CommitStateUnknownError(
+                f"The process that made the change ended in the middle ({self._how()}): it may have landed. Look "
+                "before repeating it, and send less at a time."
+            )
+        return InvalidInputError(
+            f"The request needs more than a worker may take ({self._how()}; memory {self._limits.memory // MIB} MiB): "
+            "ask for less at a time."
+        )
+
+    def _how(self) -> str:
+        status = self._process.returncode
+        if status is None or status >= 0:
+            return "it ended"
+        with suppress(ValueError):
+            return f"ended by {signal.Signals(-status).name}"
+        return "it ended"
+
+    def stop(self, number: int) -> None:
+        """Nobody waits for this call any more: end it if it is still the one, without waiting for that to happen."""
+        if self._is_calling and self.calls == number:
+            self._process.kill()
+
+    def kill(self) -> None:
+        """The process is gone when this returns. Twice does no harm."""
+        self.is_usable = False
+        with self._killing:
+            if self._lifeline < 0:
+                return
+            with suppress(subprocess.TimeoutExpired):  # one that is dying anyway tells how
+                self._process.wait(DYING_SECONDS)
+            self._process.kill()
+            self._process.wait()
+            os.close(self._lifeline)
+            self._lifeline = -1
+            self._channel.close()
+
+
+def _error_of(told: dict[str, Any], limits: WorkerLimits) -> Exception:
+    if told["memory"]:
+        return InvalidInputError(
+            f"The request needs more memory than a worker may take ({limits.memory // MIB} MiB): ask for less at once."
+        )
+    if told["ours"]:
+        known = {kind.__name__: kind for kind in (CommitStateUnknownError, InternalError)}
+        kind = known.get(told["kind"])
+        return kind(told["message"]) if kind is not None else error_for(told["code"], told["message"])
+    return WorkerError(f"{told['kind']} at {told['place']}")

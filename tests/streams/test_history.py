@@ -1,0 +1,71 @@
+"""The history of a table: every state a key had, and the open rows are the state."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import lance
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from headwater.metastore import Metastore
+from headwater.streams.fold import Rules
+from headwater.streams.layout import HISTORY, sibling
+from headwater.streams.table import StreamTable
+from tests.streams.histories import History, histories
+from tests.streams.oracle import sorted_rows
+from tests.streams.test_histories import land, new_table
+
+
+def history_of(table: StreamTable) -> list[dict[str, Any]]:
+    path = sibling(table.path, HISTORY)
+    version = table._metastore.versions(path)[-1]
+    uri = f"{table._lake().uri}/{version.home}.lance"
+    found: list[dict[str, Any]] = lance.dataset(uri).to_table().to_pylist()
+    return found
+
+
+def test_a_row_is_closed_by_the_event_that_replaced_it(metastore: Metastore) -> None:
+    schema = {"id": "int64", "at": "int64", "note": "string"}
+    table = StreamTable.create(metastore, ["t"], schema, "id", "at", properties={"history": "scd2"})
+    table.upsert([{"id": 1, "at": 1, "note": "a"}, {"id": 2, "at": 1, "note": "x"}])
+    table.publish()
+    table.upsert([{"id": 1, "at": 2, "note": "b"}])
+    table.upsert([{"id": 1, "at": 2, "note": "b"}])
+    table.upsert([{"id": 1, "at": 1, "note": "late"}])
+    table.upsert([{"id": 1, "at": 5, "note": "c"}])
+    table.delete([{"id": 2, "at": 9}])
+    table.publish()
+    table.upsert([{"id": 2, "at": 10, "note": "again"}])
+    table.publish()
+    rows = sorted((row["id"], row["note"], row["valid_from"], row["valid_to"]) for row in history_of(table))
+    assert rows == [
+        (1, "a", 1, 2),
+        (1, "b", 2, 5),
+        (1, "c", 5, None),
+        (2, "again", 10, None),
+        (2, "x", 1, 9),
+    ]
+    slots = [d.slot for path in (["t"], ["t__history"]) for d in metastore.deltas(path, format="lance")[-1:]]
+    assert slots[0] == slots[1]
+    table.evolve(rename={"note": "text"}, add={"more": "int64"})
+    table.publish()
+    assert {"text", "more", "valid_from"} <= set(history_of(table)[0])
+
+
+@settings(max_examples=15, deadline=None)
+@given(histories(max_batches=4), st.data())
+def test_the_open_rows_of_the_history_are_the_state(history: History, data: st.DataObject) -> None:
+    rules: Rules = history.rules
+    with new_table(rules, history="scd2") as table:
+        for number, batch in enumerate(history.batches):
+            land(table, rules, batch, token=str(number))
+            if data.draw(st.booleans()):
+                table.publish()
+        undone = data.draw(st.booleans())
+        if history.batches and undone:
+            table.undo(token="0")
+        table.publish()
+        rows = history_of(table)
+        opened = [{name: row[name] for name in rules.schema.names} for row in rows if row["valid_to"] is None]
+        assert sorted_rows(opened) == sorted_rows(table.to_arrow().to_pylist())

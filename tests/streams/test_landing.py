@@ -1,0 +1,303 @@
+"""Landing: what each verb takes, tokens, quarantine, contracts, deletes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from headwater.errors import InvalidInputError, LanceNamespaceError, TableColumnNotFoundError
+from headwater.metastore import Metastore
+from headwater.streams.table import StreamTable
+
+
+def orders(metastore: Metastore, **changed: Any) -> StreamTable:
+    options: dict[str, Any] = {"keys": "id", "sequence": "at", **changed}
+    return StreamTable.create(metastore, ["orders"], {"id": "int64", "at": "int64", "note": "string"}, **options)
+
+
+def values(table: pa.Table, name: str) -> list[Any]:
+    found: list[Any] = table[name].to_pylist()
+    return sorted(found)
+
+
+def rows_of(table: StreamTable) -> list[dict[str, Any]]:
+    return sorted(table.to_arrow().to_pylist(), key=lambda row: int(row["id"]))
+
+
+def test_a_new_table_is_empty_and_its_first_publish_is_version_1(metastore: Metastore) -> None:
+    table = orders(metastore)
+    assert (table.position, table.published, table.count(), table.to_arrow().num_rows) == (0, None, 0, 0)
+    published = table.publish()
+    assert (published.version, published.position, published.rows) == (1, 0, 0)
+    assert table.publish().version == 1
+
+
+def test_keyless_tables_take_appends_and_keyed_ones_upserts(metastore: Metastore) -> None:
+    keyed = orders(metastore)
+    log = StreamTable.create(metastore, ["log"], {"x": "int64"})
+    with pytest.raises(InvalidInputError, match="use upsert"):
+        keyed.append([{"id": 1, "at": 1}])
+    for call in (log.upsert, log.delete):
+        with pytest.raises(InvalidInputError, match="append"):
+            call([{"x": 1}])
+    assert log.append([{"x": 1}, {"x": 1}]).position == 1
+    log.publish()
+    log.append(pa.table({"x": [2]}))
+    assert values(log.to_arrow(), "x") == [1, 1, 2]
+    assert log.count() == 3
+    log.publish()
+    assert values(log.to_arrow(), "x") == [1, 1, 2]
+
+
+def test_a_repeated_token_answers_as_the_first_time_and_lands_nothing(metastore: Metastore) -> None:
+    table = orders(metastore)
+    first = table.upsert([{"id": 1, "at": 1, "note": "a"}], token="one")
+    table.upsert([{"id": 2, "at": 1}])
+    again = table.upsert(pa.table({"id": [1], "at": [1], "note": ["a"]}), token="one")
+    assert (again.position, again.rows, again.duplicate, first.duplicate) == (first.position, 1, True, False)
+    assert table.position == 2
+    with pytest.raises(InvalidInputError, match="'one'"):
+        table.upsert([{"id": 1, "at": 2}], token="one")
+    assert not table.upsert([{"id": 1, "at": 2}], token="one", source="another").duplicate
+
+
+def test_tokens_of_one_source_are_forgotten_after_ten_thousand(
+    metastore: Metastore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("headwater.streams.ledger.KEPT_TOKENS", 3)
+    monkeypatch.setattr("headwater.streams.layout.PAGES", 1)
+    table = orders(metastore)
+    for number in range(5):
+        table.upsert([{"id": 1, "at": number}], token=str(number))
+    assert table.upsert([{"id": 1, "at": 4}], token="4").duplicate
+    assert not table.upsert([{"id": 1, "at": 0}], token="0").duplicate
+
+
+def test_a_call_without_effect_takes_no_position(metastore: Metastore) -> None:
+    table = orders(metastore)
+    assert table.upsert([]).position == 0
+    assert table.delete([5]).position == 0
+    assert table.upsert(table.schema.empty_table(), token="x").position == 0
+    assert metastore.slot == 1
+
+
+def test_bad_rows_of_an_ingest_are_quarantined_in_the_same_transaction(metastore: Metastore) -> None:
+    table = orders(metastore)
+    report = table.ingest([{"id": 1, "at": 1}, {"id": None, "at": 2, "note": "n"}, {"id": 3, "at": "x"}], source="s")
+    assert (report.rows, report.quarantined, report.position) == (1, 2, 1)
+    found = table.quarantine().to_pylist()
+    assert [(row["reason"], row["column"], row["source"]) for row in found] == [
+        ("null_key", "id", "s"),
+        ("bad_value", "at", "s"),
+    ]
+    assert json.loads(found[0]["row"]) == {"id": None, "at": 2, "note": "n"}
+    assert all(row["time"] is not None for row in found)
+    slots = {delta.slot for delta in (*table.deltas(), *metastore.deltas(["orders__quarantine"]))}
+    assert len(slots) == 1
+
+
+def test_strict_refuses_the_whole_call(metastore: Metastore) -> None:
+    table = orders(metastore)
+    with pytest.raises(InvalidInputError, match="null_key"):
+        table.ingest([{"id": 1, "at": 1}, {"id": None, "at": 2}], strict=True)
+    assert table.position == 0
+    assert not metastore.exists(["orders__quarantine"])
+
+
+def test_the_contract_of_a_table_holds_for_ingest_and_not_for_upsert(metastore: Metastore) -> None:
+    table = orders(metastore)
+    report = table.ingest([{"id": 1, "at": 1, "new": 1.5}])
+    assert report.added == ("new",)
+    assert table.to_arrow().to_pylist() == [{"id": 1, "at": 1, "note": None, "new": 1.5}]
+    with pytest.raises(InvalidInputError, match="'other'"):
+        table.upsert([{"id": 1, "at": 1, "other": 1}])
+    frozen = StreamTable.create(metastore, ["f"], {"id": "int64"}, "id", properties={"contract": "freeze"})
+    with pytest.raises(InvalidInputError, match="'new'"):
+        frozen.ingest([{"id": 1, "new": 1}])
+    loose = StreamTable.create(metastore, ["d"], {"id": "int64"}, "id", properties={"contract": "discard"})
+    assert loose.ingest([{"id": 1, "new": 1}, {"id": 2}]).discarded == 1
+
+
+def test_deletes_by_key_rows_and_predicate(metastore: Metastore) -> None:
+    table = orders(metastore)
+    table.upsert([{"id": n, "at": n, "note": f"n{n}"} for n in range(1, 8)])
+    table.publish()
+    table.upsert([{"id": 1, "at": 10, "note": "later"}])
+    assert table.delete(1).rows == 1
+    assert table.delete([2, 99]).rows == 1
+    assert table.delete([{"id": 3}]).rows == 1
+    assert table.delete(pa.table({"id": [4], "at": [100]})).rows == 1
+    assert table.delete("note = 'n5' OR id > 6").rows == 2
+    assert [row["id"] for row in rows_of(table)] == [6]
+    table.upsert([{"id": 4, "at": 99, "note": "late"}])
+    assert [row["id"] for row in rows_of(table)] == [6]
+    table.publish()
+    assert [row["id"] for row in rows_of(table)] == [6]
+    with pytest.raises(InvalidInputError, match="is not a key"):
+        table.delete([(1, 2)])
+
+
+def test_a_delete_is_late_when_a_newer_event_landed_first(metastore: Metastore) -> None:
+    table = orders(metastore)
+    table.upsert([{"id": 1, "at": 5, "note": "newer"}])
+    table.delete([{"id": 1, "at": 4}])
+    assert rows_of(table)[0]["note"] == "newer"
+    assert table.publish().late == 1
+
+
+@pytest.mark.parametrize(("late", "expected"), [("ignore", []), ("quarantine", ["late"])])
+def test_late_events_are_counted_once_and_quarantined_if_asked(
+    metastore: Metastore, late: str, expected: list[str]
+) -> None:
+    table = orders(metastore, properties={"late": late})
+    table.upsert([{"id": 1, "at": 5}])
+    table.upsert([{"id": 1, "at": 4, "note": "late"}], source="s")
+    assert table.publish().late == 1
+    table.upsert([{"id": 2, "at": 4}])
+    assert table.publish().late == 0
+    found = table.quarantine().to_pylist()
+    assert [row["reason"] for row in found] == expected
+    assert [(row["position"], row["source"]) for row in found] == [(2, "s")] * len(expected)
+
+
+def test_events_behind_the_lateness_are_always_quarantined(metastore: Metastore) -> None:
+    table = orders(metastore, properties={"lateness": "10"})
+    table.upsert([{"id": 1, "at": 100}, {"id": 2, "at": 89}, {"id": 3, "at": 90}])
+    assert [row["id"] for row in rows_of(table)] == [1, 3]
+    assert table.publish().too_late == 1
+    assert table.quarantine()["reason"].to_pylist() == ["too_late"]
+    table.upsert([{"id": 2, "at": 89}])
+    assert [row["id"] for row in rows_of(table)] == [1, 3]
+
+
+def test_reads_take_columns_filter_and_limit_fresh_and_published(metastore: Metastore) -> None:
+    table = orders(metastore)
+    for _ in range(2):
+        table.upsert([{"id": n, "at": 1, "note": f"n{n}"} for n in range(5)])
+        assert table.to_arrow(columns=["note"], filter="id > 2").column_names == ["note"]
+        assert values(table.to_arrow(["note"], "id > 2"), "note") == ["n3", "n4"]
+        assert table.to_arrow(limit=2).num_rows == 2
+        assert table.to_arrow(columns=[], limit=None).num_columns == 0
+        table.publish()
+        assert values(table.to_arrow(["note"], "id > 2"), "note") == ["n3", "n4"]
+        assert table.to_arrow(limit=2).num_rows == 2
+    with pytest.raises(TableColumnNotFoundError):
+        table.to_arrow(["nope"])
+    for position in (-1, 3):
+        with pytest.raises(InvalidInputError, match="0 to 2"):
+            table.to_arrow(position=position)
+
+
+def test_a_table_evolves_between_deltas_and_publishes(metastore: Metastore) -> None:
+    schema = {"id": "int32", "at": "int64", "a": "string", "b": "string", "n": "int32", "d": "decimal(10,2)"}
+    table = StreamTable.create(metastore, ["t"], schema, "id", "at")
+    table.upsert([{"id": 1, "at": 1, "a": "A", "b": "B", "n": 1, "d": 1.5}])
+    table.publish()
+    table.upsert([{"id": 2, "at": 1, "a": "A2", "b": "B2", "n": 2, "d": 2.5}])
+    table.evolve(rename={"a": "b", "b": "a"}, widen={"n": "int64", "id": "int64", "d": "decimal(12,4)"})
+    table.evolve(add={"c": "double"}, drop=["b"])
+    table.evolve(add={"b": "int64"})
+    expected = [
+        {"id": 1, "at": 1, "a": "B", "n": 1, "c": None, "b": None},
+        {"id": 2, "at": 1, "a": "B2", "n": 2, "c": None, "b": None},
+    ]
+
+    def shown() -> list[dict[str, Any]]:
+        return [{name: row[name] for name in expected[0]} for row in rows_of(table)]
+
+    assert shown() == expected
+    version = table.publish().version
+    assert shown() == expected
+    table.upsert([{"id": 2**40, "at": 1, "c": 1.0, "b": 7}, {"id": 1, "at": 2, "n": 2**40}])
+    table.publish()
+    assert rows_of(table)[0]["n"] == 2**40
+    assert rows_of(table)[2]["id"] == 2**40
+    table.evolve(add={"z": "string"})
+    assert table.publish().version > version
+    assert table.publish().schema_id == table.definition.schema_id
+
+
+def test_a_publish_keeps_the_row_ids_of_rows_that_stay(metastore: Metastore, tmp_path: Path) -> None:
+    table = orders(metastore)
+    table.upsert([{"id": n, "at": 1} for n in range(10)])
+    table.publish()
+    before = _row_ids(table)
+    table.upsert([{"id": 3, "at": 2, "note": "changed"}, {"id": 50, "at": 1}])
+    table.delete([4])
+    table.publish()
+    after = _row_ids(table)
+    assert {key: after[key] for key in after if key in before} == {key: before[key] for key in before if key != 4}
+    assert 50 in after
+
+
+def _row_ids(table: StreamTable) -> dict[int, int]:
+    import lance
+
+    stream, _ = table._open()
+    found = lance.dataset(f"{table._lake().uri}/{stream.serving}").scanner(columns=["id"], with_row_id=True).to_table()
+    return dict(zip(found["id"].to_pylist(), found["_rowid"].to_pylist(), strict=True))
+
+
+def test_a_replayed_row_is_not_written_again(metastore: Metastore) -> None:
+    table = orders(metastore)
+    table.upsert([{"id": 1, "at": 1, "note": "a"}])
+    first = table.publish()
+    table.upsert([{"id": 1, "at": 1, "note": "a"}])
+    second = table.publish()
+    assert (second.digest, second.rows, second.version > first.version) == (first.digest, 1, True)
+    assert table.changes(1).num_rows == 0
+
+
+def test_readers_go_on_where_they_stopped(metastore: Metastore) -> None:
+    table = orders(metastore)
+    table.upsert([{"id": 1, "at": 1}])
+    assert table.changes(reader="etl")["_change_type"].to_pylist() == ["insert"]
+    assert table.changes(reader="etl").num_rows == 0
+    table.upsert([{"id": 1, "at": 2}])
+    assert table.changes(reader="etl")["_change_type"].to_pylist() == ["update_preimage", "update_postimage"]
+    assert table.readers() == {"etl": 2}
+    table.drop_reader("etl")
+    assert table.readers() == {}
+    with pytest.raises(InvalidInputError, match="'etl'"):
+        table.drop_reader("etl")
+
+
+def test_what_is_no_stream_table_says_so(metastore: Metastore) -> None:
+    metastore.run(lambda tx: tx.create_table(["plain"]))
+    with pytest.raises(InvalidInputError, match="not a stream table"):
+        StreamTable(metastore, ["plain"]).upsert([{"a": 1}])
+    with pytest.raises(LanceNamespaceError):
+        StreamTable(metastore, ["missing"]).to_arrow()
+
+
+def test_an_undo_says_what_it_cannot_do(metastore: Metastore) -> None:
+    table = orders(metastore)
+    table.upsert([{"id": 1, "at": 1}], token="a", source="s")
+    with pytest.raises(InvalidInputError, match="Say what"):
+        table.undo()
+    with pytest.raises(LanceNamespaceError, match="keeps no delta"):
+        table.undo(source="other")
+    table.undo(source="s")
+    assert table.count() == 0
+    with pytest.raises(LanceNamespaceError, match="keeps no delta"):
+        table.undo(source="s")
+    assert not table.upsert([{"id": 1, "at": 1}], token="a", source="s").duplicate
+    assert table.count() == 1
+
+
+def test_an_undo_in_a_log_without_keys_takes_its_rows_out(metastore: Metastore) -> None:
+    log = StreamTable.create(metastore, ["log"], {"x": "int64"})
+    log.append([{"x": 1}, {"x": 2}], source="a", token="1")
+    log.publish()
+    log.append([{"x": 2}, {"x": 3}], source="b", token="1")
+    log.publish()
+    log.undo(source="a")
+    assert values(log.to_arrow(), "x") == [2, 3]
+    log.publish()
+    assert values(log.to_arrow(), "x") == [2, 3]
+    found = log.changes(2).to_pylist()
+    assert sorted((row["_change_type"], row["x"]) for row in found) == [("delete", 1), ("delete", 2)]

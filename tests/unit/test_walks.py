@@ -1,0 +1,44 @@
+"""The walks of docs/architecture.md lead through functions that exist."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+
+PROJECT = Path(__file__).parents[2]
+HOP = re.compile(r"^\d+\. `([\w/]+\.(?:py|java))` `([\w.]+)`: \S")
+
+
+def walks() -> dict[str, list[str]]:
+    """The lines of each walk, by its title."""
+    text = (PROJECT / "docs" / "architecture.md").read_text().split("\n## Five walks\n")[1].split("\n## ")[0]
+    parts = [part.split("\n") for part in text.split("\n### ")[1:]]
+    return {lines[0]: [line for line in lines[1:] if re.match(r"^\d+\. ", line)] for lines in parts}
+
+
+def defined(path: Path) -> set[str]:
+    """The functions of a module, those of classes with the class's name too."""
+    if path.suffix == ".java":
+        return set(re.findall(r"(\w+)\(", path.read_text()))
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            found.add(node.name)
+        elif isinstance(node, ast.ClassDef):
+            methods = (item for item in node.body if isinstance(item, (ast.FunctionDef, ast.AsyncFunctionDef)))
+            found |= {f"{node.name}.{method.name}" for method in methods}
+    return found
+
+
+def test_there_are_five_walks_and_every_hop_is_a_function_of_its_file() -> None:
+    found = walks()
+    assert len(found) == 5
+    for title, hops in found.items():
+        assert len(hops) >= 4, title
+        for line in hops:
+            hop = HOP.match(line)
+            assert hop is not None, line
+            path = PROJECT / hop[1]
+            assert path.exists(), line
+            assert hop[2] in defined(path), line
