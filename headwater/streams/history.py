@@ -19,6 +19,7 @@ from headwater.streams.evolving import evolve_copy, published_columns
 from headwater.streams.files import narrowed
 from headwater.streams.fold import Rules
 from headwater.streams.grouping import Codes, KeyIndex
+from headwater.streams.hashing import MODULUS
 from headwater.streams.layout import HISTORY, LANCE, sibling
 from headwater.streams.opening import Stream
 from headwater.streams.reading import rows_of_keys
@@ -29,7 +30,6 @@ from headwater.streams.writing import Changes, head_of, index_keys, record, rows
 FROM, TO = "valid_from", "valid_to"
 FIRST_ID = 1_000_000
 """Field ids of the history's own columns: above those of any table."""
-MODULUS = 1 << 128
 
 
 @dataclass(frozen=True)

@@ -22,6 +22,7 @@ from headwater.streams.files import Logged, narrowed, read_log
 from headwater.streams.fold import Folded, Rules, State, apply, fold
 from headwater.streams.given import as_json
 from headwater.streams.grouping import Codes, KeyIndex
+from headwater.streams.hashing import MODULUS
 from headwater.streams.history import History, publish_history
 from headwater.streams.opening import Stream, open_in, open_stream
 from headwater.streams.quarantine import Quarantined, quarantine
@@ -30,8 +31,6 @@ from headwater.streams.serving import Lake, Staged, Staging, finalize, on_top, o
 from headwater.streams.tombstones import add_tombstones, read_tombstones, write_tombstones
 from headwater.streams.views import Published, View, newest_published, view_at
 from headwater.streams.writing import Changes, head_of, index_keys, record, rows_digest, write_changes
-
-MODULUS = 1 << 128
 
 
 @dataclass(frozen=True)
