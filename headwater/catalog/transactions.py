@@ -17,7 +17,7 @@ Face = Callable[[MetastoreNamespace], Any]
 
 
 class CatalogTransaction:
-    """`with catalog.transaction("why") as tx:` gives a catalog whose changes are all made at the block's end, or none is.
+    """`with catalog.transaction("why") as tx:` gives a catalog whose changes are made when the block ends, all or none.
 
     What it reads stays as it was when it began, but for its own changes. If another writer changed what it read, the
     end is ConcurrentModification (14), and nothing was changed: `catalog.run` begins anew by itself.
