@@ -18,12 +18,19 @@ from headwater.catalog.indices import Indices
 from headwater.catalog.references import Branches, Tags, pages
 from headwater.catalog.search import hybrid, search_request
 from headwater.catalog.sqltypes import sql_type
-from headwater.errors import InvalidInputError, TableVersionNotFoundError, UnsupportedOperationError
+from headwater.errors import (
+    InvalidInputError,
+    InvalidTableStateError,
+    TableVersionNotFoundError,
+    UnsupportedOperationError,
+)
 from headwater.names import ObjectId
 from headwater.namespace.data.schema import type_to_json
 from headwater.namespace.readers import read_rows, write_rows
+from headwater.namespace.requests import parse_request
 from headwater.tables.handle import TableHandle
 from headwater.tables.rows import reader_of
+from headwater.tables.translate import translating
 
 DOT = "."
 
@@ -85,12 +92,14 @@ class CatalogTable:
 
     def dataset(self, version: int | None = None) -> lance.LanceDataset:
         """The table as pylance sees it, with commits going through the catalog where it manages them."""
-        dataset = lance.dataset(namespace_client=self.namespace, table_id=list(self.id.names))
-        handle = TableHandle(self.id, dataset.uri)
         wanted = self.version if version is None else version
-        if self.branch is not None:
-            return handle.checked(dataset.checkout_version((self.branch, wanted)))
-        return handle.checked(dataset if wanted is None else dataset.checkout_version(wanted))
+        with translating(TableHandle(self.id, ""), "open", otherwise=InvalidTableStateError):
+            dataset = lance.dataset(namespace_client=self.namespace, table_id=list(self.id.names))
+            handle = TableHandle(self.id, dataset.uri)
+        with translating(handle, "open", otherwise=InvalidTableStateError):
+            if self.branch is not None:
+                return handle.checked(dataset.checkout_version((self.branch, wanted)))
+            return handle.checked(dataset if wanted is None else dataset.checkout_version(wanted))
 
     # Rows out
 
@@ -354,7 +363,7 @@ class CatalogTable:
 
     def _read(self, **options: Any) -> pa.RecordBatchReader:
         asked = {"k": 0, "vector": {}, **{key: value for key, value in options.items() if value is not None}}
-        request = api.QueryTableRequest.model_validate({**self._there(), "version": self.version, **asked})
+        request = parse_request(api.QueryTableRequest, {**self._there(), "version": self.version, **asked})
         return read_rows(self.namespace, request)
 
     def _version_at(self, time: datetime) -> int:

@@ -7,12 +7,12 @@ Every check is made before a table is touched, so a refused body changes nothing
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 
 import pyarrow as pa
 
-from headwater.errors import InvalidInputError, LanceNamespaceError
+from headwater.errors import InvalidInputError
 from headwater.tables.ipc import BatchSize, batch_size
 from headwater.tables.unpacked import unpacked_bytes
 
@@ -175,6 +175,16 @@ def to_stream(reader: pa.RecordBatchReader) -> bytes:
     return bytes(sink.getvalue().to_pybytes())
 
 
+def with_metadata(reader: pa.RecordBatchReader, metadata: Mapping[str, str]) -> pa.RecordBatchReader:
+    """The same batches under a schema that has these keys in its metadata too."""
+    if not metadata:
+        return reader
+    given = {key.encode(): value.encode() for key, value in metadata.items()}
+    schema = reader.schema.with_metadata({**(reader.schema.metadata or {}), **given})
+    batches = (batch.replace_schema_metadata(schema.metadata) for batch in reader)
+    return pa.RecordBatchReader.from_batches(schema, batches)
+
+
 class Counted:
     """A reader that passes batches on, counts their rows, and remembers the error that ended them.
 
@@ -184,7 +194,7 @@ class Counted:
     def __init__(self, source: pa.RecordBatchReader) -> None:
         self.rows = 0
         self._source = source
-        self._failure: LanceNamespaceError | None = None
+        self._failure: Exception | None = None
         self.reader = pa.RecordBatchReader.from_batches(source.schema, self._batches())
 
     def _batches(self) -> Iterator[pa.RecordBatch]:
@@ -192,13 +202,13 @@ class Counted:
             for batch in self._source:
                 self.rows += batch.num_rows
                 yield batch
-        except LanceNamespaceError as error:
+        except Exception as error:
             self._failure = error
             raise
 
     @contextmanager
     def raising(self) -> Iterator[None]:
-        """Around the call that reads: an error of ours that the rows ended with keeps its class and its text."""
+        """Around all that reads: what the rows ended with comes out as it was, be it ours or the application's."""
         try:
             yield
         except BaseException:

@@ -118,7 +118,7 @@ INVALID = re.compile(
     r"Invalid user input|Invalid argument|sql parser error|Error parsing|Error during planning|Cast error"
 )
 SOURCE_PLACE = re.compile(r"\.rs:\d+:\d+")
-DUMPS = (": Schema {", "Schema {", ", location: Location {")
+DUMPS = (": Schema {", "Schema {", ", location: Location {", ". Detail: Python exception", "Traceback (most recent")
 """Where pylance's messages stop being for people."""
 FOLDERS = re.compile(r"(?<!\S)/\S*/")
 

@@ -14,13 +14,17 @@ from headwater import DirectoryNamespace
 from headwater.clock import SystemClock
 from headwater.errors import InvalidInputError, UnauthenticatedError
 from headwater.names import ROOT, ObjectId
-from headwater.rest.auth.access import Caller, Grant
+from headwater.namespace.requests import RenameNamespaceRequest
+from headwater.rest.auth.access import NAMING, Caller, Grant, needs
 from headwater.rest.auth.gate import FRESH_MS
 from headwater.rest.auth.keys import change_key, create_key, list_keys, revoke_key
 from headwater.rest.auth.roles import ROLES, define_role, parse_role, remove_role
-from headwater.rest.routes import Permission
+from headwater.rest.call import Call
+from headwater.rest.extensions import ALL_ROUTES
+from headwater.rest.routes import BY_OPERATION, Permission
 from headwater.rest.server import create_app, start_in_thread
 from headwater.rest.settings import Limits, Settings
+from headwater.rest.wire import OWN_REQUESTS
 from tests.rest.samples import PEOPLE, Serve, ipc
 
 
@@ -249,6 +253,21 @@ def test_every_member_of_a_batch_is_checked(http: httpx.Client, tree: DirectoryN
     answer = http.post("/v1/table/batch-commit", json={"operations": operations}, headers=mine)
     assert (answer.status_code, answer.json()["code"]) == (403, 15)
     assert http.post("/v1/table/prod%24raw%24n/exists", json={}, headers=mine).status_code == 404
+
+
+def test_every_field_of_a_request_that_can_name_an_object_is_looked_at() -> None:
+    """A new route whose request names objects in a new field fails here until the access rules know that field."""
+    others = {"actions", "alterations", "columns", "new_columns", "on", "ranges", "removed", "updates"}
+    for route in ALL_ROUTES:
+        model = OWN_REQUESTS.get(route.request_model) or getattr(api, route.request_model)
+        lists = {name for name, field in model.model_fields.items() if "list[" in str(field.annotation).lower()}
+        assert lists <= NAMING | others, route.operation
+
+
+def test_both_ends_of_a_rename_are_needed_whatever_is_renamed() -> None:
+    request = RenameNamespaceRequest(id=["prod", "raw"], new_id=["dev", "raw"])
+    call = Call(BY_OPERATION["CreateNamespace"], ObjectId(("prod", "raw")), request=request)
+    assert [need.id.names for need in needs(call)] == [("prod", "raw"), ("dev", "raw")]
 
 
 def test_a_grant_covers_names_and_not_prefixes_of_names() -> None:

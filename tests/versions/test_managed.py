@@ -264,6 +264,25 @@ def test_a_batch_over_tables_is_one_commit(catalog: DirectoryNamespace) -> None:
     assert numbers(catalog, "t") == [3, 2, 1]
 
 
+def test_a_batch_of_versions_of_one_table_makes_each_manifest_durable_once(
+    catalog: DirectoryNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make(catalog)
+    entries = [stage(catalog, "t", number, source=1) for number in range(2, 42)]
+    synced: list[str] = []
+    sync = catalog.versions.store.sync
+
+    def noted(keys: Any) -> None:
+        synced.extend(keys)
+        sync(keys)
+
+    monkeypatch.setattr(catalog.versions.store, "sync", noted)
+    call(catalog, "batch_create_table_versions", entries=entries)
+    staged = [key for key in synced if ".manifest-" in key]
+    assert len(staged) == len(set(staged)) == 40
+    assert numbers(catalog) == list(range(41, 0, -1))
+
+
 def test_mixed_operations_are_committed_as_one(catalog: DirectoryNamespace) -> None:
     make(catalog, "t", versions=3)
     make(catalog, "gone")
@@ -338,3 +357,18 @@ def test_migration_takes_in_tables_that_were_only_folders(tmp_path: Path) -> Non
     assert call(catalog, "describe_table", id=["old"]).managed_versioning
     assert append(catalog, "old").version == 3
     assert numbers(again(catalog), "old") == [3, 2, 1]
+
+
+@pytest.mark.parametrize("commits", [1, 3])
+def test_writers_that_commit_and_exit_leave_a_bounded_number_of_staged_manifests(tmp_path: Path, commits: int) -> None:
+    folder = Path(make(open_kind("compat-managed", tmp_path / "lake")))
+    for _ in range(8):
+        short_lived = open_kind("compat-managed", tmp_path / "lake")
+        for _ in range(commits):
+            append(short_lived)
+        del short_lived
+    staged = [path.name for path in (folder / "_versions").iterdir() if ".manifest-" in path.name]
+    assert len(staged) <= 2 * commits
+    catalog = open_kind("compat-managed", tmp_path / "lake")
+    assert numbers(catalog) == list(range(1 + 8 * commits, 0, -1))
+    assert opened(catalog).count_rows() == 3 + 8 * commits

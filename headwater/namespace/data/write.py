@@ -48,7 +48,7 @@ def insert_reader(
     dataset = table.open(branch=request.branch)
     fitted = fit(reader, written_schema(dataset.schema)) if mode == "append" else fit_new(reader)
     counted = Counted(fitted)
-    with translating(table, "insert into"), counted.raising():
+    with counted.raising(), translating(table, "insert into"):
         dataset.insert(counted.reader, mode=mode)
         return InsertIntoTableResponse(
             transaction_id=transaction_id(dataset), num_inserted_rows=counted.rows, version=dataset.version
@@ -79,7 +79,7 @@ def merge_insert_reader(
     dataset = table.open(branch=request.branch)
     on = [_merge_key(dataset.schema, reader.schema, path) for path in merge_paths(request)]
     counted = Counted(fit(reader, written_schema(dataset.schema)))
-    with translating(table, "merge into"), counted.raising():
+    with counted.raising(), translating(table, "merge into"):
         builder = _merge_builder(dataset, request, on)
         if timeout is not None:
             builder = builder.retry_timeout(timeout)

@@ -57,10 +57,11 @@ class _Plan:
     facts: dict[ObjectId, CatalogObject]
     changes: list[Change] = field(default_factory=list)
     results: list[Table | Staged | list[Version]] = field(default_factory=list)
+    newest: dict[ObjectId, int] = field(default_factory=dict)
 
 
 class Batch:
-    """Batches over a catalog that manages versions."""
+    """Batches over a catalog that manages versions, and batches of names alone over any that records names."""
 
     def __init__(self, operations: Operations, versions: TableVersions, managed: ManagedVersions) -> None:
         self.operations = operations
@@ -103,8 +104,7 @@ class Batch:
     def _create(self, plan: _Plan, item: Create) -> None:
         table = plans.table_of(plan.facts, item.id)
         staged = self.versions.read_all([(table, item.asked)])[0]
-        earlier = [done for done in plan.results if isinstance(done, Staged) and done.place.table.id == item.id]
-        plan.changes += self.managed.changes([*earlier, staged])[-2:]
+        plan.changes += self.managed.changes([staged], plan.newest)
         plan.results.append(staged)
 
     def _delete(self, plan: _Plan, item: Delete) -> None:
@@ -134,3 +134,24 @@ class Batch:
         if isinstance(item, Staged):
             return Found(item.place, next(created))  # type: ignore[call-overload]
         return len(item)
+
+
+def check_batch(operations: Operations, versions: TableVersions, batch: Sequence[BatchOperation]) -> None:
+    """What would be refused in a batch that cannot be one commit, told before anything is done.
+
+    Where the storage keeps versions, nothing could undo the first operations when a later one is refused.
+    """
+    facts = dict(operations.registry.find(sorted({part for item in batch for part in (item.id, item.id.parent)})))
+    newest: dict[ObjectId, int] = {}
+    for item in batch:
+        match item:
+            case Declare():
+                _, facts[item.id] = plans.plan_declare_table(facts, item.id, item.location, item.properties)
+            case Deregister():
+                plans.plan_remove_table(facts, item.id, keep_data=True)
+                del facts[item.id]
+            case Create():
+                table = plans.table_of(facts, item.id)
+                newest[item.id] = versions.check_create(table, item.asked, newest.get(item.id))
+            case Delete():
+                versions.check_delete(plans.table_of(facts, item.id), item.ranges)

@@ -16,7 +16,7 @@ newer manifests themselves before they commit, would build on it, so it is moved
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 
@@ -27,9 +27,12 @@ from headwater.namespace.versions.paths import SCHEMES, Place, is_staged
 from headwater.registries.layout import UNRECORDED
 from headwater.registry import VersionRecords
 from headwater.store import KeyNotFoundError, Store, claim, is_same_file
+from headwater.tables.layout import STAGED, manifest_name
 
 POINT_EVERY = 64
 """So many finalized versions of this process are pointed at their final names by one commit."""
+LOOKED_AT = 256
+"""Among so many of the newest versions a process looks, once, for what writers that have exited left to do."""
 
 
 @dataclass(frozen=True)
@@ -57,6 +60,7 @@ class ManagedVersions:
         self.records = records
         self.store = store
         self._finalized: dict[ObjectId, Finalized] = {}
+        self._looked_at: set[ObjectId] = set()
         self._durable: set[ObjectId] = set()
         self._lock = threading.Lock()
 
@@ -88,6 +92,8 @@ class ManagedVersions:
         it is not the catalog's. Should a writer commit the version at this very moment, it is finalized again.
         """
         moved: list[str] = []
+        if not self.records.is_newest:
+            return moved  # what is newer than a transaction or the past knows of is not foreign
         number = self.newest(place) + 1
         while len(moved) < limit and (key := self._foreign(place, number)) is not None:
             target = f"{UNRECORDED}/{place.table.location}/{key.rsplit('/', 1)[-1]}"
@@ -111,17 +117,18 @@ class ManagedVersions:
                 return key if number > self.newest(place) else None
         return None
 
-    def changes(self, staged: Sequence[Staged]) -> list[Change]:
+    def changes(self, staged: Sequence[Staged], known: dict[ObjectId, int] | None = None) -> list[Change]:
         """Commit step: each version follows the newest one of its table, or nothing of the batch is done.
 
         No record may survive a power cut that its manifest does not survive, so the manifests are synced first.
+        `known` is the newest version of each table after what a batch does before; it is brought up to date.
         """
         with self._lock:
             named = set(self._finalized)
         self.store.sync([item.place.key(item.version.manifest_path) for item in staged])
         with self._lock:
             self._durable |= named
-        newest: dict[ObjectId, int] = {}
+        newest = known if known is not None else {}
         changes: list[Change] = []
         for item in staged:
             id, number = item.place.table.id, item.version.number
@@ -147,18 +154,40 @@ class ManagedVersions:
                 claim(self.store, staged.place.key(staged.version.manifest_path), staged.place.key(final), staged.data)
             raise
 
+    def hidden(self, staged: Staged) -> Staged:
+        """In an open transaction: the manifest under a name that only the transaction knows, until it commits.
+
+        Whoever opens a manifest that is named as staged gives it its final name, and everybody would see it.
+        """
+        open_in = self.records.transaction_id
+        if open_in is None:
+            return staged
+        place, version = staged.place, staged.version
+        path = f"{STAGED}/{open_in}/{manifest_name(version.number, version.naming_scheme)}"
+        if not claim(self.store, place.key(version.manifest_path), place.key(path), staged.data, durable=False):
+            self.store.put(place.key(path), staged.data)
+        self.store.delete(place.key(version.manifest_path))
+        return replace(staged, version=replace(version, manifest_path=path, e_tag=None))
+
+    def _is_hidden(self, version: Version) -> bool:
+        """Whether it is a version of the open transaction that these records are collected in."""
+        open_in = self.records.transaction_id
+        return open_in is not None and version.manifest_path.startswith(f"{STAGED}/{open_in}/")
+
     def finish(self, staged: Sequence[Staged]) -> list[Version]:
         """Finalize and point: the records are committed, so nothing here can undo them."""
+        if self.records.transaction_id is not None:
+            return [item.version for item in staged]
         done = [self._finish(item) for item in staged]
         if self.records.replaces_records:
-            self._point_when_due()
+            self._point_when_due({item.place.table.id: item.place for item in staged})
         else:
             self._tidy(staged)
         return done
 
     def synchronize(self, place: Place, version: Version) -> Version:
         """A version as readers see it. One that is still staged is finalized, and pointed at later."""
-        if not is_staged(version.manifest_path):
+        if not is_staged(version.manifest_path) or self._is_hidden(version):
             return version
         with self._lock:
             known = self._finalized.get(version.id)
@@ -182,10 +211,11 @@ class ManagedVersions:
             return False
         return self.store.head(staged) is None or is_same_file(self.store, staged, final)
 
-    def settle(self, place: Place) -> None:
+    def settle(self, place: Place, point: bool = True) -> None:
         """Finalize every version of a table, so that it can be read without the catalog."""
         self.page(place, None, None, descending=True)
-        self.point()
+        if point:
+            self.point()
 
     def point(self) -> int:
         """Point the records of finalized versions at their final manifests; then the staged ones can go."""
@@ -264,9 +294,23 @@ class ManagedVersions:
         for item in due:
             self.store.delete(item.place.key(item.staged.manifest_path))
 
-    def _point_when_due(self) -> None:
+    def _point_when_due(self, written: Mapping[ObjectId, Place]) -> None:
+        """Point when many versions wait, or when processes that wrote these tables have exited and left some waiting.
+
+        So writers that commit once and exit leave no more than one staged manifest behind.
+        """
+        for id, place in written.items():
+            if id not in self._looked_at:
+                self._looked_at.add(id)
+                self.page(place, None, LOOKED_AT, descending=True)
+                if sum(item.place.table.id == id for item in self._waiting()) > 1:
+                    self.point()
         if len(self._finalized) >= POINT_EVERY:
             self.point()
+
+    def _waiting(self) -> list[Finalized]:
+        with self._lock:
+            return list(self._finalized.values())
 
 
 def taken(place: Place, number: int, newest: int) -> ConcurrentModificationError:

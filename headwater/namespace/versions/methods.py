@@ -22,6 +22,7 @@ from headwater.namespace.versions.batch import (
     Delete,
     Deregister,
     Result,
+    check_batch,
 )
 from headwater.namespace.versions.maintenance import (
     Cleaned,
@@ -84,6 +85,8 @@ class VersionMethods(LanceNamespace):
         if batch is not None:
             results: Sequence[Result] = batch.commit([Create(id, asked) for id, asked, _ in entries])
         else:
+            on_main = [Create(id, asked) for id, asked, branch in entries if branch in (None, "", "main")]
+            check_batch(self.operations, self.versions, on_main)
             results = [
                 self.versions.create(table, asked, branch)
                 for table, (_, asked, branch) in zip(tables, entries, strict=True)
@@ -102,18 +105,27 @@ class VersionMethods(LanceNamespace):
         return api.BatchDeleteTableVersionsResponse(deleted_count=count)
 
     def batch_commit_tables(self, request: api.BatchCommitTablesRequest) -> api.BatchCommitTablesResponse:
-        """One commit where the catalog manages versions. Elsewhere one operation after the other, in order."""
+        """All or nothing in one commit, where the catalog records what the batch is about: names, or managed versions.
+
+        Where the storage keeps versions, or names are folders, one operation after the other, once all were checked.
+        """
         request = parse_request(api.BatchCommitTablesRequest, request)
         if not request.operations:
             raise InvalidInputError("operations must have at least one operation.")
         for item in request.operations:
             _only_part(item)
-        managed = self.versions.records is not None and self.versions.records.manages_versions
-        if not managed:
+        operations = [self._operation(item) for item in request.operations if not _is_on_branch(item)]
+        names_only = all(item.declare_table or item.deregister_table for item in request.operations)
+        records, managed = self.versions.records, self.versions.managed
+        if records is None or managed is None or not (names_only or records.manages_versions):
+            check_batch(self.operations, self.versions, operations)
             return api.BatchCommitTablesResponse(results=[self._commit_one(item) for item in request.operations])
-        assert self.versions.managed is not None
-        batch = Batch(self.operations, self.versions, self.versions.managed)
-        results = batch.commit([self._operation(item) for item in request.operations])
+        if len(operations) < len(request.operations):
+            raise InvalidInputError("A batch commits to the main branch only: branches are kept by the storage.")
+        for operation in operations:
+            if isinstance(operation, Deregister):
+                self.settle(operation.id, point=False)
+        results = Batch(self.operations, self.versions, managed).commit(operations)
         answers = [self._answer_one(*pair) for pair in zip(request.operations, results, strict=True)]
         return api.BatchCommitTablesResponse(results=answers)
 
@@ -168,13 +180,16 @@ class VersionMethods(LanceNamespace):
         removed, added = optimize(self.handle(table))
         return Optimized(removed, added, self.maintenance.clean_up(table, policy))
 
-    def settle(self, id: ObjectId) -> None:
-        """Give every version of a managed table its final manifest, before the catalog lets go of the table."""
+    def settle(self, id: ObjectId, point: bool = True) -> None:
+        """Give every version of a managed table its final manifest, before the catalog lets go of the table.
+
+        `point`: and let the records say so, which is a commit.
+        """
         table = self.versions.registry.find([id]).get(id)
         managed = self.versions.managed is not None and self.versions.registry.manages(id)
         if managed and isinstance(table, Table) and is_place(table.location):
             assert self.versions.managed is not None
-            self.versions.managed.settle(self.versions.place(table))
+            self.versions.managed.settle(self.versions.place(table), point)
 
     def handle(self, table: Table) -> TableHandle:
         raise NotImplementedError
@@ -194,10 +209,8 @@ class VersionMethods(LanceNamespace):
             id, properties = self._id(asked.id), check_properties(asked.properties)
             return Declare(id, self.operations.declared_place(id, asked.location, properties), properties)
         if item.create_table_version is not None:
-            _refuse_branch(item.create_table_version)
             return Create(self._id(item.create_table_version.id), _asked(item.create_table_version))
         if item.delete_table_versions is not None:
-            _refuse_branch(item.delete_table_versions)
             return Delete(self._id(item.delete_table_versions.id), parse_ranges(item.delete_table_versions.ranges))
         return Deregister(self._id(item.deregister_table.id))
 
@@ -219,7 +232,8 @@ class VersionMethods(LanceNamespace):
             return api.CommitTableResult(delete_table_versions=done)
         location, properties = self.operations.uri_of(result), dict(result.properties)
         if item.declare_table is not None:
-            declared = api.DeclareTableResponse(location=location, properties=properties, managed_versioning=True)
+            managed = self.versions.registry.manages(result.id) or None
+            declared = api.DeclareTableResponse(location=location, properties=properties, managed_versioning=managed)
             return api.CommitTableResult(declare_table=declared)
         gone = api.DeregisterTableResponse(id=list(result.id.names), location=location, properties=properties)
         return api.CommitTableResult(deregister_table=gone)
@@ -255,9 +269,9 @@ def _only_part(item: api.CommitTableOperation) -> None:
         raise InvalidInputError("Each operation of a batch is exactly one of its four kinds.")
 
 
-def _refuse_branch(request: Any) -> None:
-    if request.branch not in (None, "", "main"):
-        raise InvalidInputError("A batch commits to the main branch only: branches are kept by the storage.")
+def _is_on_branch(item: api.CommitTableOperation) -> bool:
+    part = item.create_table_version or item.delete_table_versions
+    return part is not None and part.branch not in (None, "", "main")
 
 
 def _ignore_missing(request: Any) -> bool:

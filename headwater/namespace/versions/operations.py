@@ -104,7 +104,7 @@ class TableVersions:
         """ListTableVersions: the newest first, a page at a time."""
         place, count = self.place(table, branch), check_limit(limit)
         keeper = self.keeper(place)
-        if count == 1 and not token and isinstance(keeper, ManagedVersions):
+        if count == 1 and not token and isinstance(keeper, ManagedVersions) and keeper.records.is_newest:
             self.turns.expect(table.location)
             keeper.set_aside(place)
         more = None if count is None else count + 1
@@ -130,6 +130,24 @@ class TableVersions:
                     self._commit(keeper, keeper.changes([staged]), place, asked.version)
                 return Found(place, keeper.finish([staged])[0])
         return Found(place, self._put(keeper, staged))
+
+    def check_create(self, table: Table, asked: NewVersion, newest: int | None) -> int:
+        """Whether `create` would refuse the version after `newest` (that on the storage when not told): 13, 14."""
+        place = self.place(table)
+        keeper = self.keeper(place)
+        if newest is None and self._repeated(place, keeper, asked) is not None:
+            return asked.version
+        self._read(place, asked)
+        before = keeper.newest(place) if newest is None else newest
+        if before and asked.version != before + 1:
+            raise taken(place, asked.version, before)
+        return asked.version
+
+    def check_delete(self, table: Table, ranges: Sequence[Range]) -> None:
+        """Whether `delete` would refuse these versions: error 13."""
+        place = self.place(table)
+        numbers = [item.number for item in self.storage.all(place)]
+        choose_deleted(numbers, ranges, True, table.id, self.held(place))
 
     def read_all(self, asked: Sequence[tuple[Table, NewVersion]]) -> list[Staged]:
         """The staged manifests of a batch, each checked before anything is committed."""
@@ -209,7 +227,8 @@ class TableVersions:
         id = place.table.id.child(str(asked.version))
         time = committed_ms(data) or self.clock.now_ms()
         version = Version(id, path, len(data), entry.etag, scheme, time, dict(asked.metadata))
-        return Staged(place, version, data)
+        staged = Staged(place, version, data)
+        return self.managed.hidden(staged) if self.managed is not None and place.branch is None else staged
 
     def _commit(self, keeper: ManagedVersions, changes: Sequence[Change], place: Place, number: int) -> None:
         try:

@@ -10,6 +10,7 @@ import threading
 from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 from headwater.clock import Clock
 from headwater.errors import (
@@ -29,6 +30,7 @@ from headwater.names import ROOT, ObjectId
 from headwater.registries.layout import hashed_folder
 from headwater.registries.metastore.changes import Changes
 from headwater.registries.metastore.objects import NOT_FOUND, catalog_object, find, find_all, newest_version
+from headwater.registries.metastore.sessions import Present, Session, past_is_past
 from headwater.registry import Capabilities, Kind, overlap
 
 CHANGED = (
@@ -47,11 +49,15 @@ EVERY = 1 << 62
 class MetastoreRegistry:
     """Names, properties and Lance versions in a metastore. Every table's versions are records of the catalog."""
 
-    def __init__(self, metastore: Metastore, clock: Clock) -> None:
+    def __init__(self, metastore: Metastore, clock: Clock, session: Session | None = None) -> None:
         self.metastore = metastore
         self.clock = clock
+        self.session: Session = session or Present(metastore)
         self._lock = threading.Lock()
-        local = metastore.store.abilities.path is not None
+        self._known: tuple[int, dict[ObjectId, CatalogObject]] = (0, {})
+        self._given: OrderedDict[str, None] = OrderedDict()
+        self._finals: OrderedDict[str, set[int]] = OrderedDict()
+        fast = metastore.store.abilities.path is not None and self.is_newest
         self.capabilities = Capabilities(
             namespaces=True,
             properties=True,
@@ -61,16 +67,15 @@ class MetastoreRegistry:
             markers=False,
             keeps_dropped=True,
             rename_namespaces=True,
-            current_state=(lambda id: metastore.slot) if local else None,
+            current_state=(lambda id: metastore.slot) if fast else None,
         )
-        self._known: tuple[int, dict[ObjectId, CatalogObject]] = (0, {})
-        self._given: OrderedDict[str, None] = OrderedDict()
-        self._finals: OrderedDict[str, set[int]] = OrderedDict()
 
     # Names
 
     def find(self, ids: Iterable[ObjectId]) -> Mapping[ObjectId, CatalogObject]:
-        now = self.metastore.now()
+        now = self.session.state()
+        if self.session.transaction_id is not None:
+            return find_all(now, ids)
         known = self._remembered(now.slot)
         found: dict[ObjectId, CatalogObject] = {}
         unknown: list[ObjectId] = []
@@ -98,14 +103,14 @@ class MetastoreRegistry:
 
     def children(self, parent: ObjectId, kind: Kind, after: str, limit: int | None) -> Sequence[str]:
         try:
-            names = self.metastore.now().names(parent.names, kind.value)
+            names: Sequence[str] = self.session.state().names(parent.names, kind.value)
         except NOT_FOUND:
             return []
         start = bisect_right(names, after) if after else 0
         return names[start:] if limit is None else names[start : start + limit]
 
     def descendants(self, parent: ObjectId) -> Sequence[CatalogObject]:
-        return list(_below(self.metastore.now(), parent))
+        return list(_below(self.session.state(), parent))
 
     def tables(self) -> Sequence[Table]:
         return [item for item in self.descendants(ROOT) if isinstance(item, Table)]
@@ -118,7 +123,7 @@ class MetastoreRegistry:
 
     def dropped_locations(self) -> set[str]:
         """The folders of dropped tables that can still be brought back."""
-        return set(self.metastore.now().dropped_locations())
+        return set(self.session.state().dropped_locations())
 
     def place(self, id: ObjectId, hash: str) -> str:
         """A folder that no table had before, in the root: what was dropped under the name keeps its own."""
@@ -133,7 +138,9 @@ class MetastoreRegistry:
         raise UnsupportedOperationError("The root namespace of a metastore catalog keeps no properties.")
 
     def check_writable(self) -> None:
-        """There is one kind of handle on a metastore, and it records what it writes."""
+        """Error 13 in the past. Every other handle on a metastore records what it writes."""
+        if self.session.is_past:
+            raise past_is_past(self.session.state().slot)
 
     # Versions
 
@@ -145,32 +152,43 @@ class MetastoreRegistry:
         """Nothing to do: a metastore keeps the versions of all of its tables from the beginning."""
 
     def manages(self, id: ObjectId) -> bool:
-        now = self.metastore.now(refresh=False)
-        return isinstance(self._remembered(now.slot).get(id) or find(now, id), Table)
+        now = self.session.state(refresh=False)
+        known = None if self.session.transaction_id is not None else self._remembered(now.slot).get(id)
+        return isinstance(known or find(now, id), Table)
 
     def versions(self, table: ObjectId) -> Sequence[int]:
         try:
-            return self.metastore.now().positions(table.names, format=LANCE_FORMAT)
+            found: Sequence[int] = self.session.state().positions(table.names, format=LANCE_FORMAT)
         except NOT_FOUND:
             return []
+        return found
 
     def version_page(self, table: ObjectId, after: int | None, limit: int | None, descending: bool) -> Sequence[int]:
         if descending:
             try:
-                return self.metastore.now().last_positions(
+                found: Sequence[int] = self.session.state().last_positions(
                     table.names, EVERY if limit is None else limit, after, format=LANCE_FORMAT
                 )
             except NOT_FOUND:
                 return []
+            return found
         numbers = self.versions(table)
         return numbers[bisect_right(numbers, after) if after is not None else 0 :][:limit]
 
     def newest_version(self, table: ObjectId) -> int:
-        return newest_version(self.metastore.now(), table)
+        return newest_version(self.session.state(), table)
 
     @property
     def replaces_records(self) -> bool:
         return False
+
+    @property
+    def transaction_id(self) -> str | None:
+        return self.session.transaction_id
+
+    @property
+    def is_newest(self) -> bool:
+        return self.session.transaction_id is None and not self.session.is_past
 
     def finalized(self, table: Table, number: int) -> None:
         with self._lock:
@@ -181,16 +199,17 @@ class MetastoreRegistry:
     # Writing
 
     def commit(self, changes: Sequence[Change]) -> None:
-        tx = self.metastore.transaction(_message(changes), refresh=False)
-        applied = Changes(tx, self._is_own, self._finals, lambda: f"{LANCE_FORMAT}-{self.clock.hex(8)}")
-        try:
+        def work(tx: Any) -> None:
+            applied = Changes(tx, self._is_own, self._finals, lambda: f"{LANCE_FORMAT}-{self.clock.hex(8)}")
             for change in changes:
                 applied.apply(change)
             applied.finish()
+
+        try:
+            self.session.commit(_message(changes), work)
         except CHANGED as changed:
-            self.metastore.now()
+            self.session.state()
             raise ConcurrentModificationError(f"Another writer was first: {changed}") from None
-        tx.commit()
 
     def _is_own(self, location: str) -> bool:
         """Whether this process chose the location, so that nobody else has it."""

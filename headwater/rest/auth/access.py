@@ -18,6 +18,8 @@ from headwater.rest.routes import BY_OPERATION, NOTHING, READS, Permission, Rout
 
 LISTS = frozenset({"ListNamespaces", "ListTables", "NamespaceExists"})
 BATCHES = frozenset({"BatchCreateTableVersions", "BatchCommitTables"})
+NAMING = frozenset({"id", "new_id", "new_namespace_id", "entries", "operations"})
+"""The fields of requests that name objects: `needs` looks at each of them."""
 
 
 @dataclass(frozen=True)
@@ -116,7 +118,7 @@ def needs(call: Call) -> Iterator[Need]:
         yield Need(f"{route.operation} with a location", route.needs, ROOT)
     if route.operation == "RenameTable":
         yield Need(route.operation, route.needs, renamed(call))
-    if route.operation == "RenameNamespace":
+    if getattr(call.request, "new_id", None) is not None:
         yield Need(route.operation, route.needs, object_id(call.request.new_id))
     if route.operation in ("CreateMaterializedView", "RefreshMaterializedView"):
         yield Need(f"{route.operation} (its query may read any table)", Permission.SELECT, ROOT)
