@@ -264,6 +264,25 @@ def test_a_batch_over_tables_is_one_commit(catalog: DirectoryNamespace) -> None:
     assert numbers(catalog, "t") == [3, 2, 1]
 
 
+def test_a_batch_of_versions_of_one_table_makes_each_manifest_durable_once(
+    catalog: DirectoryNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make(catalog)
+    entries = [stage(catalog, "t", number, source=1) for number in range(2, 42)]
+    synced: list[str] = []
+    sync = catalog.versions.store.sync
+
+    def noted(keys: Any) -> None:
+        synced.extend(keys)
+        sync(keys)
+
+    monkeypatch.setattr(catalog.versions.store, "sync", noted)
+    call(catalog, "batch_create_table_versions", entries=entries)
+    staged = [key for key in synced if ".manifest-" in key]
+    assert len(staged) == len(set(staged)) == 40
+    assert numbers(catalog) == list(range(41, 0, -1))
+
+
 def test_mixed_operations_are_committed_as_one(catalog: DirectoryNamespace) -> None:
     make(catalog, "t", versions=3)
     make(catalog, "gone")

@@ -10,6 +10,7 @@ import threading
 from bisect import bisect_left, bisect_right
 from collections import OrderedDict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 from headwater.clock import Clock
 from headwater.errors import (
@@ -29,6 +30,7 @@ from headwater.names import ROOT, ObjectId
 from headwater.registries.layout import hashed_folder
 from headwater.registries.metastore.changes import Changes
 from headwater.registries.metastore.objects import NOT_FOUND, catalog_object, find, newest_version
+from headwater.registries.metastore.sessions import Present, Session, past_is_past
 from headwater.registry import Capabilities, Kind, overlap
 
 CHANGED = (
@@ -46,16 +48,17 @@ REMEMBERED = 10_000
 class MetastoreRegistry:
     """Names, properties and Lance versions in a metastore. Every table's versions are records of the catalog."""
 
-    def __init__(self, metastore: Metastore, clock: Clock) -> None:
+    def __init__(self, metastore: Metastore, clock: Clock, session: Session | None = None) -> None:
         self.metastore = metastore
         self.clock = clock
+        self.session: Session = session or Present(metastore)
         self._lock = threading.Lock()
         self._given: OrderedDict[str, None] = OrderedDict()
         self._finals: OrderedDict[str, set[int]] = OrderedDict()
 
     @property
     def capabilities(self) -> Capabilities:
-        local = self.metastore.store.abilities.path is not None
+        fast = self.metastore.store.abilities.path is not None and self.is_newest
         return Capabilities(
             namespaces=True,
             properties=True,
@@ -65,13 +68,13 @@ class MetastoreRegistry:
             markers=False,
             keeps_dropped=True,
             rename_namespaces=True,
-            current_state=(lambda id: self.metastore.slot) if local else None,
+            current_state=(lambda id: self.metastore.slot) if fast else None,
         )
 
     # Names
 
     def find(self, ids: Iterable[ObjectId]) -> Mapping[ObjectId, CatalogObject]:
-        now = self.metastore.now()
+        now = self.session.state()
         return {id: item for id in ids if (item := find(now, id)) is not None}
 
     def recorded(self, ids: Iterable[ObjectId]) -> Mapping[ObjectId, CatalogObject]:
@@ -79,14 +82,14 @@ class MetastoreRegistry:
 
     def children(self, parent: ObjectId, kind: Kind, after: str, limit: int | None) -> Sequence[str]:
         try:
-            names = self.metastore.now().names(parent.names, kind.value)
+            names: Sequence[str] = self.session.state().names(parent.names, kind.value)
         except NOT_FOUND:
             return []
         start = bisect_right(names, after) if after else 0
         return names[start:] if limit is None else names[start : start + limit]
 
     def descendants(self, parent: ObjectId) -> Sequence[CatalogObject]:
-        return list(_below(self.metastore.now(), parent))
+        return list(_below(self.session.state(), parent))
 
     def tables(self) -> Sequence[Table]:
         return [item for item in self.descendants(ROOT) if isinstance(item, Table)]
@@ -99,7 +102,7 @@ class MetastoreRegistry:
 
     def dropped_locations(self) -> set[str]:
         """The folders of dropped tables that can still be brought back."""
-        return set(self.metastore.now().dropped_locations())
+        return set(self.session.state().dropped_locations())
 
     def place(self, id: ObjectId, hash: str) -> str:
         """A folder that no table had before, in the root: what was dropped under the name keeps its own."""
@@ -114,7 +117,9 @@ class MetastoreRegistry:
         raise UnsupportedOperationError("The root namespace of a metastore catalog keeps no properties.")
 
     def check_writable(self) -> None:
-        """There is one kind of handle on a metastore, and it records what it writes."""
+        """Error 13 in the past. Every other handle on a metastore records what it writes."""
+        if self.session.is_past:
+            raise past_is_past(self.session.state().slot)
 
     # Versions
 
@@ -126,13 +131,14 @@ class MetastoreRegistry:
         """Nothing to do: a metastore keeps the versions of all of its tables from the beginning."""
 
     def manages(self, id: ObjectId) -> bool:
-        return isinstance(find(self.metastore.now(refresh=False), id), Table)
+        return isinstance(find(self.session.state(refresh=False), id), Table)
 
     def versions(self, table: ObjectId) -> Sequence[int]:
         try:
-            return self.metastore.now().positions(table.names, format=LANCE_FORMAT)
+            found: Sequence[int] = self.session.state().positions(table.names, format=LANCE_FORMAT)
         except NOT_FOUND:
             return []
+        return found
 
     def version_page(self, table: ObjectId, after: int | None, limit: int | None, descending: bool) -> Sequence[int]:
         if descending and after is None and limit is not None and limit <= 2:
@@ -146,11 +152,19 @@ class MetastoreRegistry:
         return numbers[bisect_right(numbers, after) if after is not None else 0 :][:limit]
 
     def newest_version(self, table: ObjectId) -> int:
-        return newest_version(self.metastore.now(), table)
+        return newest_version(self.session.state(), table)
 
     @property
     def replaces_records(self) -> bool:
         return False
+
+    @property
+    def transaction_id(self) -> str | None:
+        return self.session.transaction_id
+
+    @property
+    def is_newest(self) -> bool:
+        return self.session.transaction_id is None and not self.session.is_past
 
     def finalized(self, table: Table, number: int) -> None:
         with self._lock:
@@ -161,16 +175,17 @@ class MetastoreRegistry:
     # Writing
 
     def commit(self, changes: Sequence[Change]) -> None:
-        tx = self.metastore.transaction(_message(changes), refresh=False)
-        applied = Changes(tx, self._is_own, self._finals, lambda: f"{LANCE_FORMAT}-{self.clock.hex(8)}")
-        try:
+        def work(tx: Any) -> None:
+            applied = Changes(tx, self._is_own, self._finals, lambda: f"{LANCE_FORMAT}-{self.clock.hex(8)}")
             for change in changes:
                 applied.apply(change)
             applied.finish()
+
+        try:
+            self.session.commit(_message(changes), work)
         except CHANGED as changed:
-            self.metastore.now()
+            self.session.state()
             raise ConcurrentModificationError(f"Another writer was first: {changed}") from None
-        tx.commit()
 
     def _is_own(self, location: str) -> bool:
         """Whether this process chose the location, so that nobody else has it."""
