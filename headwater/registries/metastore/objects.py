@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
-from headwater.errors import NamespaceNotFoundError, TableNotFoundError, TableVersionNotFoundError
+from headwater.errors import InvalidInputError, NamespaceNotFoundError, TableNotFoundError, TableVersionNotFoundError
 from headwater.metastore import DataFile, Delta, Object
 from headwater.metastore.serving import LANCE_FORMAT, location_of
 from headwater.model import CatalogObject, Namespace, Table, Version
@@ -72,6 +72,21 @@ def table_of(reader: Reader, found: Object) -> Table:
     except NOT_FOUND:
         location = location_of({}, f"{found.home}/1/{LANCE_FORMAT}")
     return Table(ObjectId(found.path), location, texts(found.properties))
+
+
+def has_stream(reader: Reader, table: ObjectId, format: str) -> bool:
+    try:
+        reader.get_stream(table.names, format=format)
+    except NOT_FOUND:
+        return False
+    return True
+
+
+def fed_by_its_log(table: ObjectId) -> InvalidInputError:
+    return InvalidInputError(
+        f"{table} is a stream table: its rows come from its change log. Append, upsert or delete through the catalog's "
+        "stream table, and publish."
+    )
 
 
 def texts(properties: Mapping[str, Any]) -> dict[str, str]:
