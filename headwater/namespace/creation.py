@@ -23,7 +23,7 @@ from headwater.namespace.plans import CreateMode, Facts
 from headwater.namespace.versions.first import NameLostError, plan_first_version
 from headwater.namespace.versions.operations import NewVersion, TableVersions, require_managed
 from headwater.registries.folders import discard_files, has_version
-from headwater.tables.arrow import Counted, check_schema
+from headwater.tables.arrow import Counted, check_schema, with_metadata
 from headwater.tables.exact import OneCommit, Take, claiming, commit_exactly, data_keys, recording
 from headwater.tables.fitting import fit_new
 from headwater.tables.handle import TableHandle
@@ -57,12 +57,14 @@ class Creation:
     ) -> Created:
         """Errors 1, 5 (mode Create), 13, 20. The answer has no version when ExistOk kept what was there."""
         check_schema(reader.schema)
-        place, found = self.operations.prepare_create(id, properties)
+        place, found = self.operations.prepare_create(id)
         if found is not None and self.operations.has_data(found):
             return self._create_over(found, mode, properties, reader, options)
         if found is not None and mode is not CreateMode.OVERWRITE and self.operations.is_taken(found):
             return self._kept(found, mode)
-        table = Table(id, place, dict(properties))
+        declared = found.properties if found is not None else {}
+        table = Table(id, place, dict(properties or declared))
+        reader = with_metadata(reader, table.properties)
         if self.versions.records is not None and self.versions.records.manages_versions:
             return self._create_managed(table, mode, reader, options)
         return self._create(table, mode, reader, options)
@@ -81,8 +83,9 @@ class Creation:
             return found, None
         handle = self._handle(found, options)
         try:
-            operation = self._stage(handle, found.location, mode, reader)
-            kept, version = self._record_properties(found, properties), self._overwrite(handle, found, operation)
+            operation = self._stage(handle, found.location, mode, with_metadata(reader, properties))
+            version = self._overwrite(handle, found, operation)
+            kept = self._record_properties(found, properties)
         except CommitStateUnknownError:
             raise
         except LanceNamespaceError:
@@ -207,7 +210,7 @@ class Creation:
             if found is None:
                 return [RequireLocation(table.location, table.id), Add(table)], table
             if isinstance(found, Table) and found.location == table.location:
-                return [], found
+                return plans.fill_declared(found, table), table
             if isinstance(found, Namespace) or mode is CreateMode.CREATE or not isinstance(found, Table):
                 raise plans.already_exists(found)
             if mode is CreateMode.EXIST_OK:
@@ -232,7 +235,7 @@ class Creation:
         return kept
 
     def _record_properties(self, found: Table, properties: Mapping[str, str]) -> Table:
-        if not properties:
+        if not properties or not self.operations.registry.capabilities.properties:
             return found
         return self.operations.set_properties(found.id, properties)
 

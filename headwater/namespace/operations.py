@@ -148,10 +148,9 @@ class Operations:
             raise InvalidInputError(f"The location {place[:200]!r} cannot be declared: it is not empty. Register it.")
         return place
 
-    def prepare_create(self, id: ObjectId, properties: Mapping[str, str]) -> tuple[str, Table | None]:
+    def prepare_create(self, id: ObjectId) -> tuple[str, Table | None]:
         """Where CreateTable writes, and the table that has the name already: errors 0, 1, 5 (a namespace), 13."""
         self.registry.check_writable()
-        self._require_properties(properties)
         place = self._choose_place(id, None)
         facts = self.registry.find(_with_parent(id))
         plans.namespace_of(facts, id.parent)

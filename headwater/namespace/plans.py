@@ -157,6 +157,11 @@ def plan_declare_table(
     return [RequireLocation(location, id), Add(table)], table
 
 
+def fill_declared(declared: Table, table: Table) -> list[Change]:
+    """CreateTable of a name that was declared: the properties it is created with are those it has."""
+    return [] if declared == table else [Replace(declared, table)]
+
+
 def plan_register_table(
     facts: Facts, id: ObjectId, location: str, mode: CreateMode, properties: Mapping[str, str]
 ) -> tuple[list[Change], Table]:

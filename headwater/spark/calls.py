@@ -1,14 +1,16 @@
-"""What the JVM may ask of its Python worker: one row per operation, JSON in, JSON out."""
+"""What the worker does for each call of the protocol: one row per call, a struct in, a value of JSON out."""
 
 from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
+import msgspec
+
 from headwater.errors import TableVersionNotFoundError
-from headwater.spark import stream
+from headwater.spark import protocol, stream
 from headwater.spark.catalog import Connection, connect
 from headwater.spark.jobs import JOBS
 from headwater.spark.sink import commit_batch
@@ -16,6 +18,7 @@ from headwater.tables import changes
 from headwater.tables import scan as scans
 from headwater.tables.handle import TableHandle
 from headwater.tables.partition_list import list_partitions
+from headwater.tables.parts import AnyPart
 from headwater.tables.prune import may_match
 from headwater.tables.rowlevel import commit_delta, delete_where, overwrite, overwrite_partitions
 from headwater.tables.translate import NoDataError, translating
@@ -26,185 +29,182 @@ _connections: dict[str, Connection] = {}
 _lock = threading.Lock()
 
 
-def connection(call: Json) -> Connection:
+def answer(call: protocol.Call) -> Any:
+    """The value that a call asks for."""
+    return CALLS[type(call)](call)
+
+
+def ask(operation: str, **arguments: Any) -> Any:
+    """A call from Python, checked as one of the jar's is; the answer as the jar gets it."""
+    call: protocol.Call = msgspec.convert({"op": operation, **arguments}, protocol.AnyCall)
+    return msgspec.to_builtins(answer(call))
+
+
+def connection(call: protocol.CatalogCall) -> Connection:
     """The connection of a catalog's options, made once per process."""
-    key = json.dumps(call["catalog"], sort_keys=True)
+    key = json.dumps(call.catalog, sort_keys=True)
     with _lock:
         if key not in _connections:
-            _connections[key] = connect(call["catalog"])
+            _connections[key] = connect(call.catalog)
         return _connections[key]
 
 
-def _table(call: Json) -> TableHandle:
-    return TableHandle.from_json(call["table"])
-
-
-def _newest(call: Json) -> TableHandle:
-    """The call's table at its newest version; the location is the one the query started with."""
-    table = _table(call)
+def _newest(call: protocol.CatalogCall, table: TableHandle) -> TableHandle:
+    """A table at its newest version; the location is the one the query started with."""
     return table.at(connection(call).open(table).version)
 
 
-def _definition(call: Json) -> tuple[list[str], Json, dict[str, str], list[Json]]:
-    return call["id"], call["schema"], call["properties"], call.get("partitioning") or []
+def _definition(call: protocol.Definition) -> tuple[list[str], Json, dict[str, str], list[Json]]:
+    return call.id, call.schema, call.properties, msgspec.to_builtins(call.partitioning)
 
 
-def _plan(call: Json) -> list[Json]:
-    return scans.plan(scans.Scan.from_json(call["scan"]), call["parallelism"])
-
-
-def _matching_rows(call: Json) -> int:
+def _matching_rows(call: protocol.MatchingRows) -> int:
     """At most so many rows a scan can find, as far as partitions tell."""
-    scan = scans.Scan.from_json(call["scan"])
+    scan = call.scan.engine()
     return sum(fragment.num_rows for fragment in may_match(scan.table.open(), scan.prune))
 
 
-def _count(call: Json) -> int:
-    return scans.count(scans.Scan.from_json(call["scan"]))
+def _check_search(call: protocol.CheckSearch) -> None:
+    scans.check_search(call.table.handle(), msgspec.to_builtins(call.search))
 
 
-def _append(call: Json) -> int:
-    return connection(call).committer.append(_table(call), call["fragments"], {})
+# Commits -------------------------------------------------------------------------------------------------------------
 
 
-def _commit_staged(call: Json) -> int:
-    return connection(call).commit_staged(_table(call), call["arrow"], call["fragments"])
+def _append(call: protocol.Append) -> int:
+    return connection(call).committer.append(call.table.handle(), call.fragments, {})
 
 
-def _commit_delta(call: Json) -> int:
-    return commit_delta(connection(call).committer, _table(call), call["deleted"], call["added"])
+def _commit_staged(call: protocol.CommitStaged) -> int:
+    return connection(call).commit_staged(call.table.handle(), call.arrow, call.fragments)
 
 
-def _commit_batch(call: Json) -> int:
-    return commit_batch(
-        connection(call), _table(call), call["stream"], call["batch"], call["fragments"], call["truncate"]
-    )
+def _commit_delta(call: protocol.CommitDelta) -> int:
+    return commit_delta(connection(call).committer, call.table.handle(), call.deleted, call.added)
 
 
-def _overwrite(call: Json) -> int:
-    return overwrite(
-        connection(call).committer, _table(call), call["filter"], call["fragments"], prune=call.get("prune")
-    )
+def _commit_batch(call: protocol.CommitBatch) -> int:
+    table = call.table.handle()
+    return commit_batch(connection(call), table, call.stream, call.batch, call.fragments, call.truncate)
 
 
-def _overwrite_partitions(call: Json) -> int:
-    return overwrite_partitions(connection(call).committer, _table(call), call["fragments"])
+def _overwrite(call: protocol.Overwrite) -> int:
+    committer = connection(call).committer
+    return overwrite(committer, call.table.handle(), call.filter, call.fragments, prune=call.prune)
 
 
-def _delete_where(call: Json) -> int:
-    return delete_where(connection(call).committer, _table(call), call["filter"], call.get("prune"))
+def _overwrite_partitions(call: protocol.OverwritePartitions) -> int:
+    return overwrite_partitions(connection(call).committer, call.table.handle(), call.fragments)
+
+
+def _delete_where(call: protocol.DeleteWhere) -> int:
+    return delete_where(connection(call).committer, call.table.handle(), call.filter, call.prune)
 
 
 # Streams -------------------------------------------------------------------------------------------------------------
 
 
-def _stream_initial(call: Json) -> stream.Offset:
-    table = _newest(call)
-    start = stream.initial(table.open(), call["options"])
+def _stream_initial(call: protocol.StreamInitial) -> stream.Offset:
+    start = stream.initial(_newest(call, call.table.handle()).open(), call.options)
     _protect(call, start)
     return start
 
 
-def _stream_newest(call: Json) -> int:
-    return int(connection(call).open(_table(call)).version)
+def _stream_newest(call: protocol.StreamCall) -> int:
+    return int(connection(call).open(call.table.handle()).version)
 
 
-def _stream_latest(call: Json) -> stream.Offset:
-    newest = call.get("last") or _stream_newest(call)
-    limits = (call.get("max_versions"), call.get("max_rows"))
-    return stream.latest(
-        _table(call), newest, call["start"], call["options"], *limits, changes=bool(call.get("changes"))
-    )
+def _stream_latest(call: protocol.StreamLatest) -> stream.Offset:
+    newest = call.last or _stream_newest(call)
+    limits = (call.max_versions, call.max_rows)
+    return stream.latest(call.table.handle(), newest, call.start, call.options, *limits, changes=call.changes)
 
 
-def _stream_plan(call: Json) -> list[Json]:
-    start, end = call["start"], call["end"]
-    if call["scan"].get("changes"):
-        table = _table(call).at(end["version"])
-        return changes.plan(table, start["version"] + 1, end["version"], call["parallelism"])
-    skip = stream.option(call["options"], "skipChangeCommits") == "true"
-    return stream.plan(_table(call), start, end, call["parallelism"], skip, call["scan"].get("prune"))
+def _stream_plan(call: protocol.StreamPlan) -> Sequence[AnyPart]:
+    start, end, table = call.start, call.end, call.table.handle()
+    if call.scan.changes:
+        return changes.plan(table.at(end["version"]), start["version"] + 1, end["version"], call.parallelism)
+    skip = stream.option(call.options, "skipChangeCommits") == "true"
+    return stream.plan(table, start, end, call.parallelism, skip, call.scan.prune)
 
 
-def _stream_done(call: Json) -> None:
-    _protect(call, call["end"])
-
-
-def _protect(call: Json, offset: stream.Offset) -> None:
+def _protect(call: protocol.StreamCall, offset: stream.Offset) -> None:
     """The query has read up to here: keep this version and all after it.
 
     A version that another client cleaned up meanwhile cannot be tagged: the tag stays where it is, and keeps more.
     """
-    if offset["version"] < 1 or stream.option(call["options"], "protect") == "false":
+    if offset["version"] < 1 or stream.option(call.options, "protect") == "false":
         return
+    table = call.table.handle()
     try:
-        _table(call).at(offset["version"]).open()
+        table.at(offset["version"]).open()
     except (TableVersionNotFoundError, NoDataError):
         return
-    stream.move_tag(
-        connection(call).open(_table(call)), stream.tag_of(stream.CONSUMER, call["checkpoint"]), offset["version"]
-    )
+    tag = stream.tag_of(stream.CONSUMER, call.checkpoint)
+    stream.move_tag(connection(call).open(table), tag, offset["version"])
 
 
 # Changes and jobs ----------------------------------------------------------------------------------------------------
 
 
-def _changes_plan(call: Json) -> list[Json]:
-    table = _table(call)
-    first, last = changes.bounds(table, call["range"])
-    return changes.plan(table, first, last, call["parallelism"])
+def _changes_plan(call: protocol.ChangesPlan) -> Sequence[AnyPart]:
+    table = call.table.handle()
+    first, last = changes.bounds(table, msgspec.to_builtins(call.range))
+    return changes.plan(table, first, last, call.parallelism)
 
 
-def _job_plan(call: Json) -> Json:
-    table = _newest({**call, "table": connection(call).find(call["id"]).to_json()})
-    with translating(table, f"plan to {call['job']}"):
-        tasks = JOBS[call["job"]].plan(table, call["arguments"], call["parallelism"])
+def _job_plan(call: protocol.JobPlan) -> Json:
+    table = _newest(call, connection(call).find(call.id))
+    with translating(table, f"plan to {call.job}"):
+        tasks = JOBS[call.job].plan(table, call.arguments, call.parallelism)
     return {"table": table.to_json(), "tasks": tasks}
 
 
-def _job_run(call: Json) -> Any:
-    with translating(_table(call), f"run {call['job']} on"):
-        return JOBS[call["job"]].run(_table(call), call["task"])
+def _job_run(call: protocol.JobRun) -> Any:
+    table = call.table.handle()
+    with translating(table, f"run {call.job} on"):
+        return JOBS[call.job].run(table, call.task)
 
 
-def _job_commit(call: Json) -> Json:
-    with translating(_table(call), f"commit {call['job']} to"):
-        return JOBS[call["job"]].commit(connection(call), _table(call), call["arguments"], call["results"])
+def _job_commit(call: protocol.JobCommit) -> Json:
+    table = call.table.handle()
+    with translating(table, f"commit {call.job} to"):
+        return JOBS[call.job].commit(connection(call), table, call.arguments, call.results)
 
 
-CALLS: dict[str, Callable[[Json], Any]] = {
-    "list_namespaces": lambda call: connection(call).list_namespaces(call["id"]),
-    "describe_namespace": lambda call: connection(call).describe_namespace(call["id"]),
-    "create_namespace": lambda call: connection(call).create_namespace(call["id"], call["properties"]),
-    "alter_namespace": lambda call: connection(call).alter_namespace(call["id"], call["properties"], call["removed"]),
-    "drop_namespace": lambda call: connection(call).drop_namespace(call["id"], call["cascade"]),
-    "list_tables": lambda call: connection(call).list_tables(call["id"]),
-    "load_table": lambda call: connection(call).load_table(call["id"], call.get("version"), call.get("micros")),
-    "create_table": lambda call: connection(call).create_table(*_definition(call)),
-    "stage_create": lambda call: connection(call).stage_create(*_definition(call)),
-    "stage_replace": lambda call: connection(call).stage_replace(*_definition(call)),
-    "commit_staged": _commit_staged,
-    "drop_table": lambda call: connection(call).drop_table(call["id"]),
-    "rename_table": lambda call: connection(call).rename_table(call["id"], call["new_id"]),
-    "alter_table": lambda call: connection(call).alter_table(call["id"], call["changes"]),
-    "plan": _plan,
-    "matching_rows": _matching_rows,
-    "partitions": lambda call: list_partitions(_table(call)),
-    "count": _count,
-    "check_search": lambda call: scans.check_search(_table(call), call["search"]),
-    "append": _append,
-    "overwrite": _overwrite,
-    "overwrite_partitions": _overwrite_partitions,
-    "delete_where": _delete_where,
-    "commit_delta": _commit_delta,
-    "commit_batch": _commit_batch,
-    "stream_initial": _stream_initial,
-    "stream_newest": _stream_newest,
-    "stream_latest": _stream_latest,
-    "stream_plan": _stream_plan,
-    "stream_done": _stream_done,
-    "changes_plan": _changes_plan,
-    "job_plan": _job_plan,
-    "job_run": _job_run,
-    "job_commit": _job_commit,
+CALLS: dict[type[protocol.Call], Callable[[Any], Any]] = {
+    protocol.ListNamespaces: lambda call: connection(call).list_namespaces(call.id),
+    protocol.DescribeNamespace: lambda call: connection(call).describe_namespace(call.id),
+    protocol.CreateNamespace: lambda call: connection(call).create_namespace(call.id, call.properties),
+    protocol.AlterNamespace: lambda call: connection(call).alter_namespace(call.id, call.properties, call.removed),
+    protocol.DropNamespace: lambda call: connection(call).drop_namespace(call.id, call.cascade),
+    protocol.ListTables: lambda call: connection(call).list_tables(call.id),
+    protocol.LoadTable: lambda call: connection(call).load_table(call.id, call.version, call.micros),
+    protocol.CreateTable: lambda call: connection(call).create_table(*_definition(call)),
+    protocol.StageCreate: lambda call: connection(call).stage_create(*_definition(call)),
+    protocol.StageReplace: lambda call: connection(call).stage_replace(*_definition(call)),
+    protocol.CommitStaged: _commit_staged,
+    protocol.DropTable: lambda call: connection(call).drop_table(call.id),
+    protocol.RenameTable: lambda call: connection(call).rename_table(call.id, call.new_id),
+    protocol.AlterTable: lambda call: connection(call).alter_table(call.id, call.changes),
+    protocol.Plan: lambda call: scans.plan(call.scan.engine(), call.parallelism),
+    protocol.MatchingRows: _matching_rows,
+    protocol.Count: lambda call: scans.count(call.scan.engine()),
+    protocol.Partitions: lambda call: list_partitions(call.table.handle()),
+    protocol.CheckSearch: _check_search,
+    protocol.Append: _append,
+    protocol.Overwrite: _overwrite,
+    protocol.OverwritePartitions: _overwrite_partitions,
+    protocol.DeleteWhere: _delete_where,
+    protocol.CommitDelta: _commit_delta,
+    protocol.CommitBatch: _commit_batch,
+    protocol.StreamInitial: _stream_initial,
+    protocol.StreamNewest: _stream_newest,
+    protocol.StreamLatest: _stream_latest,
+    protocol.StreamPlan: _stream_plan,
+    protocol.StreamDone: lambda call: _protect(call, call.end),
+    protocol.ChangesPlan: _changes_plan,
+    protocol.JobPlan: _job_plan,
+    protocol.JobRun: _job_run,
+    protocol.JobCommit: _job_commit,
 }

@@ -7,7 +7,7 @@ manifest is then opened directly, because Lance's JSON schema loses timestamp un
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import lance
@@ -37,6 +37,7 @@ from headwater.names import ObjectId
 from headwater.rest.client import HEADER_PREFIXES, connect_rest, headers_of
 from headwater.spark.access import options_of
 from headwater.spark.columns import alter
+from headwater.spark.protocol import AnyChange, table_of
 from headwater.tables.commit import TableCommitter
 from headwater.tables.handle import SESSION, TableHandle
 from headwater.tables.partitions import partitioned, partitioning
@@ -129,7 +130,7 @@ class Connection:
     ) -> dict[str, Any]:
         """Reserve the name and location, then commit version 1 with the schema and no rows."""
         staged = self.stage_create(id, schema, properties, partitions)
-        self.committer.create(TableHandle.from_json(staged["table"]), schema_from(staged["arrow"]), [])
+        self.committer.create(table_of(staged["table"]), schema_from(staged["arrow"]), [])
         return self.load_table(id)
 
     def stage_create(
@@ -164,7 +165,7 @@ class Connection:
         request = RenameTableRequest(id=id, new_table_name=new_id[-1], new_namespace_id=new_id[:-1])
         self.client.rename_table(request)
 
-    def alter_table(self, id: list[str], changes: list[dict[str, Any]]) -> dict[str, Any]:
+    def alter_table(self, id: list[str], changes: Sequence[AnyChange]) -> dict[str, Any]:
         """Each change is one commit of the table, in the order given."""
         found = self.find(id)
         for change in changes:

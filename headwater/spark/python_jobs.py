@@ -43,7 +43,7 @@ def backfill(
     function made by Spark's `udf` has one already. `rows` is how many rows a call gets at most. Rows written by others
     while it runs have NULL in the new column.
     """
-    from headwater.spark.calls import CALLS
+    from headwater.spark.calls import ask
 
     call: Json = {"catalog": catalog_options(spark, table.split(".")[0]), "job": "backfill"}
     arguments: Json = {"column": column, "expression": value if isinstance(value, str) else None}
@@ -51,11 +51,11 @@ def backfill(
     if not isinstance(value, str):
         field = pa.field(column, _type_of(value, type))
         arguments["arrow"] = pa.schema([field]).serialize().to_pybytes().hex()
-    planned = CALLS["job_plan"]({**call, "id": table.split(".")[1:], "arguments": arguments, "parallelism": 1})
+    planned = ask("job_plan", **call, id=table.split(".")[1:], arguments=arguments, parallelism=1)
     function = function_of(value) if field is not None else None
     run = _runner(planned, function, _columns(function, columns), field, rows)
     results = _distribute(spark, len(planned["tasks"]), run)
-    done: Json = CALLS["job_commit"]({**call, "table": planned["table"], "arguments": arguments, "results": results})
+    done: Json = ask("job_commit", **call, table=planned["table"], arguments=arguments, results=results)
     return done
 
 
@@ -108,10 +108,10 @@ def _runner(
     """One task by its number, as an executor does it."""
 
     def run(number: int) -> Json:
+        from headwater.spark.protocol import table_of
         from headwater.tables.fill import fill_fragment
-        from headwater.tables.handle import TableHandle
 
-        task, table = planned["tasks"][number], TableHandle.from_json(planned["table"])
+        task, table = planned["tasks"][number], table_of(planned["table"])
         if function is None:
             return fill_fragment(table, task["fragment"], {task["column"]: task["expression"]})
         return fill_fragment(table, task["fragment"], filler(function, columns, field), columns, field, rows)

@@ -83,9 +83,9 @@ class HeadwaterSource(DataSource):
         return str(path).split(".")
 
     def _call(self, operation: str, **arguments: Any) -> Any:
-        from headwater.spark.calls import CALLS
+        from headwater.spark.calls import ask
 
-        return CALLS[operation]({"catalog": catalog_options(self._options), **arguments})
+        return ask(operation, catalog=catalog_options(self._options), **arguments)
 
     def _load(self) -> Json:
         loaded: Json = self._call("load_table", id=self._id(), version=self._options.get("versionasof"))
@@ -135,6 +135,7 @@ class TableReader(DataSourceReader):
     """Reads one version, pinned when the query is planned."""
 
     def __init__(self, source: HeadwaterSource, loaded: Json, schema: StructType) -> None:
+        self._source = source
         self._filterable = loaded["filterable"]
         self._schema = schema
         self._scan: Json = {"table": loaded["table"], "columns": schema.names, "filter": None}
@@ -152,20 +153,21 @@ class TableReader(DataSourceReader):
         self._scan["filter"] = " AND ".join(taken) or None
 
     def partitions(self) -> Sequence[Part]:
-        from headwater.tables.scan import Scan, plan
-
-        parts = plan(Scan.from_json(self._scan), os.cpu_count() or 2)
-        return [Part(part) for part in parts] or [Part({"fragments": []})]
+        parts = self._source._call("plan", scan=self._scan, parallelism=os.cpu_count() or 2)
+        return [Part(part) for part in parts] or [Part({"kind": "fragments", "fragments": []})]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         yield from _read(self._scan, partition.value, self._schema)
 
 
 def _read(scan: Json, part: Json, schema: StructType) -> Iterator[pa.RecordBatch]:
-    from headwater.tables.scan import Scan, read
+    from headwater.spark.protocol import part_of, scan_of
+    from headwater.tables.parts import Appended, Rewritten
+    from headwater.tables.scan import read
 
-    if part.get("fragments") != []:
-        yield from read(Scan.from_json(scan), part, to_arrow_schema(schema, timezone="UTC"))
+    found = part_of(part)
+    if part.get("fragments") != [] and not isinstance(found, Appended | Rewritten):
+        yield from read(scan_of(scan), found, to_arrow_schema(schema, timezone="UTC"))
 
 
 class TableWriter(DataSourceArrowWriter):
@@ -175,14 +177,17 @@ class TableWriter(DataSourceArrowWriter):
         self._source, self._table, self._overwrite = source, table, overwrite
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
-        from headwater.tables.handle import TableHandle
+        from headwater.spark.protocol import table_of
         from headwater.tables.write import write
 
-        return Written(write(TableHandle.from_json(self._table), iterator))
+        return Written(write(table_of(self._table), iterator))
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        operation = "overwrite" if self._overwrite else "append"
-        self._source._call(operation, table=self._table, fragments=_fragments(messages), filter="true")
+        fragments = _fragments(messages)
+        if self._overwrite:
+            self._source._call("overwrite", table=self._table, fragments=fragments, filter="true")
+        else:
+            self._source._call("append", table=self._table, fragments=fragments)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """Files of a failed job belong to no version; cleanup collects them."""
@@ -251,10 +256,10 @@ class TableStreamWriter(DataSourceStreamArrowWriter):
         self._source, self._table, self._overwrite = source, table, overwrite
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
-        from headwater.tables.handle import TableHandle
+        from headwater.spark.protocol import table_of
         from headwater.tables.write import write
 
-        return Written(write(TableHandle.from_json(self._table), iterator))
+        return Written(write(table_of(self._table), iterator))
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         self._source._call(

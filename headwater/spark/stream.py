@@ -20,8 +20,9 @@ from headwater.errors import InvalidInputError, InvalidTableStateError
 from headwater.tables.gaps import CREATED, Gap, extents, step_after
 from headwater.tables.handle import TableHandle
 from headwater.tables.history import APPEND, CHANGE, SAME, step
+from headwater.tables.parts import Fragments
 from headwater.tables.prune import may_match
-from headwater.tables.scan import Extent, divide
+from headwater.tables.scan import Extent, whole_fragments
 
 Offset = dict[str, int]
 CONSUMER = "headwater-stream-"
@@ -90,9 +91,9 @@ def _through_snapshot(table: TableHandle, start: Offset, max_versions: int | Non
 
 def plan(
     table: TableHandle, start: Offset, end: Offset, parallelism: int, skip: bool, prune: dict[str, Any] | None = None
-) -> list[dict[str, Any]]:
+) -> list[Fragments]:
     """The parts of the batch between two offsets; each names the version it is read at."""
-    parts: list[dict[str, Any]] = []
+    parts: list[Fragments] = []
     if "fragments" in start:
         ids = [fragment.fragment_id for fragment in table.at(start["version"]).open().get_fragments()]
         stop = end["fragments"] if "fragments" in end else len(ids)
@@ -110,20 +111,20 @@ def plan(
     return parts
 
 
-def _gap_parts(table: TableHandle, gap: Gap, last: int, parallelism: int) -> list[dict[str, Any]]:
+def _gap_parts(table: TableHandle, gap: Gap, last: int, parallelism: int) -> list[Fragments]:
     """The rows of a gap. A batch that is replayed may end inside it: its own end was cleaned up since."""
     filter = gap.filter if gap.version <= last else f"{gap.filter} AND {CREATED} <= {last}"
-    parts = divide(extents(table, gap, filter), parallelism, splittable=False)
-    return [{**part, "version": gap.version, "filter": filter} for part in parts]
+    parts = whole_fragments(extents(table, gap, filter), parallelism)
+    return [Fragments(part, gap.version, filter) for part in parts]
 
 
 def _parts(
     table: TableHandle, version: int, ids: list[int], parallelism: int, prune: dict[str, Any] | None
-) -> list[dict[str, Any]]:
+) -> list[Fragments]:
     wanted = set(ids)
     metadata = may_match(table.at(version).open(), prune)
     extents = [Extent(fragment.id, fragment.num_rows) for fragment in metadata if fragment.id in wanted]
-    return [{**part, "version": version} for part in divide(extents, parallelism, splittable=False)]
+    return [Fragments(part, version) for part in whole_fragments(extents, parallelism)]
 
 
 def tag_of(prefix: str, key: str) -> str:

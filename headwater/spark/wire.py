@@ -1,14 +1,13 @@
 """How the JVM and its Python worker talk: frames of JSON, and Arrow streams between them.
 
-One connection carries one call at a time. A call is a frame (its length as 4 bytes, big endian, then JSON
-`{"op": ..., ...}`); the answer is a frame `{"ok": value}` or `{"error": {"code", "message", "conflict"}}`. A call
+One connection carries one call at a time. A call is a frame (its length as 4 bytes, big endian, then the JSON of a call
+of `headwater.spark.protocol`); the answer is a frame `{"ok": value}` or `{"error": {"code", "message"}}`. A call
 that reads sends, after its answer, an Arrow IPC stream and then one more frame, so that an error in the middle
 of the data is told; a call that writes receives an Arrow IPC stream before its answer.
 """
 
 from __future__ import annotations
 
-import json
 import socket
 import struct
 from collections.abc import Iterable
@@ -16,6 +15,8 @@ from io import IOBase
 from typing import Any, BinaryIO, cast
 
 import pyarrow as pa
+
+from headwater.spark.protocol import encode
 
 MAX_FRAME = 1 << 30
 
@@ -27,8 +28,8 @@ class Wire:
         self._socket = connection
         self._input = cast(BinaryIO, connection.makefile("rb", buffering=1 << 18))
 
-    def receive(self) -> dict[str, Any] | None:
-        """The next call; None when the other side has closed the connection."""
+    def receive(self) -> bytes | None:
+        """The next frame; None when the other side has closed the connection."""
         header = self._input.read(4)
         if len(header) < 4:
             return None
@@ -36,10 +37,10 @@ class Wire:
         if size > MAX_FRAME:
             raise ValueError(f"a frame of {size} bytes is longer than {MAX_FRAME}")
         body = self._input.read(size)
-        return cast(dict[str, Any], json.loads(body)) if len(body) == size else None
+        return body if len(body) == size else None
 
     def send(self, message: dict[str, Any]) -> None:
-        body = json.dumps(message, separators=(",", ":")).encode()
+        body = encode(message)
         self._socket.sendall(struct.pack(">I", len(body)) + body)
 
     def send_batches(self, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> None:

@@ -2,7 +2,7 @@
 
 It listens on a Unix socket in a directory only its owner may enter, prints the socket's path as its first line,
 and ends when its standard input closes, so it never outlives the JVM that started it. On the driver it plans and
-commits; on executors it reads and writes data files. Every operation is one row of `CALLS`.
+commits; on executors it reads and writes data files. Every call is a struct of the protocol and one row of `CALLS`.
 """
 
 from __future__ import annotations
@@ -17,23 +17,32 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from headwater.errors import ErrorCode, LanceNamespaceError
-from headwater.spark.calls import CALLS
+import msgspec
+
+from headwater.errors import ErrorCode, LanceNamespaceError, UnsupportedOperationError
+from headwater.spark import protocol
+from headwater.spark.calls import answer
 from headwater.spark.wire import Wire
 from headwater.tables import changes
 from headwater.tables import scan as scans
-from headwater.tables.handle import TableHandle
+from headwater.tables.parts import Appended, Rewritten
 from headwater.tables.write import rewrite, write
 
 Json = dict[str, Any]
+OTHER_VERSION = (
+    "The jar and the Python package `headwater` of this worker do not speak the same protocol ({reason}): install the "
+    "same version on the driver and on every executor."
+)
 
 
 def serve(connection: socket.socket) -> None:
     """Answer the calls of one connection until it closes."""
     wire = Wire(connection)
     try:
-        while (call := wire.receive()) is not None:
-            _STREAMS.get(call["op"], _answer)(wire, call)
+        while (frame := wire.receive()) is not None:
+            _serve_one(wire, protocol.decode(frame))
+    except msgspec.ValidationError as error:  # what follows such a frame, if anything, cannot be told
+        wire.send(_failure(UnsupportedOperationError(OTHER_VERSION.format(reason=error))))
     except (OSError, ValueError) as error:  # the JVM went away, or stopped a task in the middle of its data
         if not isinstance(error, BrokenPipeError | ConnectionError):
             print(f"headwater worker: a connection ended: {error}", file=sys.stderr)
@@ -41,13 +50,18 @@ def serve(connection: socket.socket) -> None:
         wire.close()
 
 
-def _answer(wire: Wire, call: Json) -> None:
-    wire.send(_guarded(lambda: CALLS[call["op"]](call)))
+def _serve_one(wire: Wire, call: protocol.AnyCall) -> None:
+    if isinstance(call, protocol.Read):
+        _read(wire, call)
+    elif isinstance(call, protocol.Write):
+        _write(wire, call)
+    else:
+        wire.send(_guarded(lambda: answer(call)))
 
 
-def _read(wire: Wire, call: Json) -> None:
+def _read(wire: Wire, call: protocol.Read) -> None:
     """Answer, then the data, then one more frame that says whether the data is complete."""
-    scan, part = scans.Scan.from_json(call["scan"]), call["part"]
+    scan, part = call.scan.engine(), call.part
     opened = _guarded(lambda: scans.output_schema(scan))
     if "error" in opened:
         wire.send(opened)
@@ -59,7 +73,10 @@ def _read(wire: Wire, call: Json) -> None:
     def batches() -> Any:
         nonlocal failure
         try:
-            yield from (changes.read if scan.changes else scans.read)(scan, part, schema)
+            if isinstance(part, Appended | Rewritten):
+                yield from changes.read(scan, part, schema)
+            else:
+                yield from scans.read(scan, part, schema)
         except Exception as error:
             failure = _failure(error)
 
@@ -67,21 +84,18 @@ def _read(wire: Wire, call: Json) -> None:
     wire.send(failure)
 
 
-def _write(wire: Wire, call: Json) -> None:
+def _write(wire: Wire, call: protocol.Write) -> None:
     """The data first, then the answer; what is left of the data after an error is read and thrown away."""
-    table = TableHandle.from_json(call["table"])
+    table = call.table.handle()
     reader = wire.receive_batches()
-    if call.get("row_ids"):
-        answer = _guarded(lambda: rewrite(table, reader))
+    if call.row_ids:
+        done = _guarded(lambda: rewrite(table, reader))
     else:
-        answer = _guarded(lambda: write(table, reader, call.get("arrow")))
-    if "error" in answer:
+        done = _guarded(lambda: write(table, reader, call.arrow))
+    if "error" in done:
         for _ in reader:
             pass
-    wire.send(answer)
-
-
-_STREAMS: dict[str, Callable[[Wire, Json], None]] = {"read": _read, "write": _write}
+    wire.send(done)
 
 
 def _guarded(action: Callable[[], Any]) -> Json:

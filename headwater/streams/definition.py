@@ -79,6 +79,12 @@ class Definition:
         return {column.name: column for column in self.columns}
 
     @cached_property
+    def shown(self) -> dict[str, Any]:
+        """The fields a reader sees by name: the columns, and after them the derived ones."""
+        fields = {column.name: column.field for column in self.columns}
+        return {**fields, **{each.name: pa.field(each.name, each.type) for each in self.derived}}
+
+    @cached_property
     def rules(self) -> Rules:
         text = self.properties.get("lateness")
         lateness = parse_lateness(text, self.by_name[self.sequence[0]].type) if text is not None else None
@@ -195,6 +201,17 @@ def evolve(
         return definition
     changed = replace(definition, columns=tuple(made), next_id=next_id, schema_id=definition.schema_id + 1)
     return check(changed)
+
+
+def with_properties(definition: Definition, properties: Mapping[str, Any]) -> Definition:
+    """The definition with other properties: a text sets one, None takes it away."""
+    kept = {name: text for name, text in definition.properties.items() if properties.get(name, text) is not None}
+    given = _texts({name: text for name, text in properties.items() if text is not None})
+    changed = replace(definition, properties={**kept, **given})
+    if changed.properties == definition.properties:
+        return definition
+    derived = changed.derived != definition.derived
+    return check(replace(changed, schema_id=definition.schema_id + 1) if derived else changed)
 
 
 def to_properties(definition: Definition) -> dict[str, Any]:

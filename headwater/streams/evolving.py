@@ -28,6 +28,7 @@ def evolve_copy(lake: Lake, stream: Stream, staging: Staging, before: Published)
     definition, known = stream.definition, dict(before.columns)
     present = {column.id for column in definition.columns}
     dropped = [name for id, name in before.columns if id not in present]
+    dropped += _other_derived(dataset, definition, before)
     if dropped:
         dataset.drop_columns(dropped)
     _rename(dataset, {known[c.id]: c.name for c in definition.columns if known.get(c.id, c.name) != c.name})
@@ -35,9 +36,16 @@ def evolve_copy(lake: Lake, stream: Stream, staging: Staging, before: Published)
         if column.id in known and dataset.schema.field(column.name).type != column.type:
             _widen(dataset, column.name, column.type)
     added = [column.field for column in definition.columns if column.id not in known]
+    added += [definition.shown[each.name] for each in definition.derived if each.name not in dataset.schema.names]
     if added:
         dataset.add_columns(pa.schema(added))
     return dataset
+
+
+def _other_derived(dataset: Any, definition: Definition, before: Published) -> list[str]:
+    """Derived columns that are no more, or are of another type."""
+    wanted = {each.name: each.type for each in definition.derived}
+    return [each.name for each in before.derived if wanted.get(each.name) != dataset.schema.field(each.name).type]
 
 
 def _rename(dataset: Any, names: dict[str, str]) -> None:

@@ -21,6 +21,7 @@ Array = Any  # the stubs of pyarrow cannot follow types that are told apart at r
 NULL = np.uint64(0x9E3779B97F4A7C15)
 NAN = np.uint64(0x7FF8000000000000)
 WEIGHT = 0xD6E8FEB86659FD93
+MODULUS = 1 << 128
 
 
 def hash_rows(columns: Sequence[Array], length: int) -> Hashes:
@@ -67,9 +68,9 @@ def buckets_of(hashes: Hashes, count: int) -> npt.NDArray[np.int64]:
 
 def digest_of(hashes: Hashes) -> int:
     """An order-independent digest of rows, a sum modulo 2**128: rows can be added to it and taken away."""
-    low = int(np.sum(hashes, dtype=np.uint64))
+    halves = int(np.sum(hashes & np.uint64(0xFFFFFFFF), dtype=np.uint64)), int(np.sum(hashes >> np.uint64(32)))
     high = int(np.sum(mix(hashes + np.uint64(WEIGHT)), dtype=np.uint64))
-    return high << 64 | low
+    return (halves[0] + (halves[1] << 32) + (high << 64)) % MODULUS
 
 
 def content_digest(names: Sequence[str], columns: Sequence[Array], length: int) -> str:

@@ -19,6 +19,7 @@ from headwater.streams.evolving import evolve_copy, published_columns
 from headwater.streams.files import narrowed
 from headwater.streams.fold import Rules
 from headwater.streams.grouping import Codes, KeyIndex
+from headwater.streams.hashing import MODULUS
 from headwater.streams.layout import HISTORY, LANCE, sibling
 from headwater.streams.opening import Stream
 from headwater.streams.reading import rows_of_keys
@@ -29,7 +30,6 @@ from headwater.streams.writing import Changes, head_of, index_keys, record, rows
 FROM, TO = "valid_from", "valid_to"
 FIRST_ID = 1_000_000
 """Field ids of the history's own columns: above those of any table."""
-MODULUS = 1 << 128
 
 
 @dataclass(frozen=True)
@@ -117,7 +117,7 @@ def _changes(lake: Lake, stream: Stream, history: Stream, view: View, known: Pub
     gone = ledger.replaced()
     digest = (known.digest if known is not None else 0) + rows_digest(rows) - rows_digest(gone)
     count = (known.rows if known is not None else 0) + rows.num_rows - gone.num_rows
-    return Changes(rows, ids, addresses, digest % MODULUS, count)
+    return Changes(rows, ids, gone, addresses, digest % MODULUS, count)
 
 
 def _touched(rules: Rules, walk: list[Step]) -> pa.Table:

@@ -16,11 +16,13 @@ import pyarrow as pa
 
 from headwater.errors import ConcurrentModificationError
 from headwater.metastore import Snapshot, Transaction
+from headwater.streams.derived import computed, with_derived
 from headwater.streams.evolving import evolve_copy, published_columns
 from headwater.streams.files import Logged, narrowed, read_log
 from headwater.streams.fold import Folded, Rules, State, apply, fold
 from headwater.streams.given import as_json
 from headwater.streams.grouping import Codes, KeyIndex
+from headwater.streams.hashing import MODULUS
 from headwater.streams.history import History, publish_history
 from headwater.streams.opening import Stream, open_in, open_stream
 from headwater.streams.quarantine import Quarantined, quarantine
@@ -29,8 +31,6 @@ from headwater.streams.serving import Lake, Staged, Staging, finalize, on_top, o
 from headwater.streams.tombstones import add_tombstones, read_tombstones, write_tombstones
 from headwater.streams.views import Published, View, newest_published, view_at
 from headwater.streams.writing import Changes, head_of, index_keys, record, rows_digest, write_changes
-
-MODULUS = 1 << 128
 
 
 @dataclass(frozen=True)
@@ -110,7 +110,11 @@ def _staged(
         tombstones,
         int((folded.late & counted).sum()),
         int((folded.too_late & counted).sum()),
+        computed(stream.definition, before, dataset),
     )
+    if stream.definition.derived:
+        rows = with_derived(stream.definition, dataset, changes, before.derived if before is not None else ())
+        changes = replace(changes, rows=rows)
     index_keys(stream, write_changes(lake, stream, staging, dataset, changes, made.position), changes.count)
     _quarantine_late(lake, tx, stream, log, folded, counted, view)
     published = record(lake, tx, stream, staging, made)
@@ -126,10 +130,9 @@ def _appended(lake: Lake, view: View, rules: Rules, log: Logged, before: Publish
     nothing = np.empty(0, np.int64)
     digest = (base.digest if base is not None else 0) + rows_digest(folded.rows)
     count = (base.rows if base is not None else 0) + folded.rows.num_rows
-    if before is None or view.start == before.position:
-        return Changes(folded.rows, np.full(folded.rows.num_rows, -1), nothing, digest % MODULUS, count), folded
-    addresses = _after_base(lake, view, before)
-    return Changes(folded.rows, np.full(folded.rows.num_rows, -1), addresses, digest % MODULUS, count), folded
+    addresses = nothing if before is None or view.start == before.position else _after_base(lake, view, before)
+    new = np.full(folded.rows.num_rows, -1)
+    return Changes(folded.rows, new, state.rows, addresses, digest % MODULUS, count), folded
 
 
 def _after_base(lake: Lake, view: View, before: Published) -> Codes:
@@ -163,7 +166,8 @@ def _merged(
         kept = current or Published(0, 0, "")
         nothing = np.empty(0, np.int64)
         folded = fold(rules, State(rules.schema.empty_table(), rules.marks.empty_table(), kept.watermark), log.events)
-        return Changes(rules.schema.empty_table(), nothing, nothing, kept.digest, kept.rows), folded, kept.tombstones
+        none = rules.schema.empty_table()
+        return Changes(none, nothing, none, nothing, kept.digest, kept.rows), folded, kept.tombstones
     folded = fold(rules, touched.state, log.events)
     old = touched.state.rows
     replaced = folded.replaces >= 0
@@ -180,7 +184,8 @@ def _merged(
     tombstones = add_tombstones(
         lake.store, lake.metastore.clock, view.stream, files, folded.tombstones, folded.watermark
     )
-    return Changes(rows, ids, addresses, digest % MODULUS, count), folded, tombstones
+    was = old.take(replaces[replaces >= 0])
+    return Changes(rows, ids, was, addresses, digest % MODULUS, count), folded, tombstones
 
 
 def _refolded(
@@ -205,7 +210,8 @@ def _refolded(
     digest = current.digest + rows_digest(rows) - rows_digest(old.take(np.flatnonzero(gone)))
     count = current.rows + rows.num_rows - int(gone.sum())
     tombstones = _rewritten(lake, view, current, touched.index, state)
-    return Changes(rows, ids, old_addresses[gone], digest % MODULUS, count), folded, tombstones
+    was = old.take(replaces[known & ~same])
+    return Changes(rows, ids, was, old_addresses[gone], digest % MODULUS, count), folded, tombstones
 
 
 def _rewritten(lake: Lake, view: View, current: Published, index: KeyIndex, state: State) -> tuple[Any, ...]:

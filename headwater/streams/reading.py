@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -43,8 +43,7 @@ def read(
     text = check_sql("filter", filter)
     if not view.tail:
         return _base_only(lake, view, wanted, text, limit)
-    needed = None if text is not None else wanted
-    table = whole_state(lake, view, needed).rows
+    table = shown_state(lake, view, list(definition.shown) if text is not None else wanted)
     table = output(definition, table if text is None else filtered(table, text), wanted)
     return table if limit is None else table.slice(0, limit)
 
@@ -84,6 +83,43 @@ def state_of_keys(lake: Lake, view: View, keys: pa.Table) -> State:
     after = apply(rules, state, folded)
     wanted = np.flatnonzero(index.find([after.rows.column(name) for name in rules.keys]) >= 0)
     return State(after.rows.take(wanted), after.tombstones, after.watermark)
+
+
+def shown_state(lake: Lake, view: View, wanted: Sequence[str]) -> pa.Table:
+    """All rows with columns that may be derived ones: NULL in a row of the tail whose inputs are not as published."""
+    definition = view.stream.definition
+    derived = [each for each in definition.derived if each.name in wanted]
+    inputs = [name for each in derived for name in each.inputs]
+    plain = [name for name in (*wanted, *inputs) if name in definition.by_name]
+    if not derived:
+        return whole_state(lake, view, plain).rows
+    rules = narrowed(definition, plain)
+    fields = [*rules.schema, *(pa.field(each.name, each.type) for each in derived)]
+    wide = Rules(pa.schema(fields), rules.keys, rules.sequence, rules.lateness)
+    events = read_log(definition, lake.store, view.tail, plain).events
+    missing = {each.name: np.zeros(len(events), bool) for each in derived}
+    empty = [pa.nulls(len(events), each.type) for each in derived]
+    rows = pa.Table.from_arrays([*events.rows.columns, *empty], schema=wide.schema)
+    events = Events(rows, events.deletes, {**events.present, **missing})
+    state = State(base_rows(lake, view, wide), wide.marks.empty_table())
+    if view.base is not None:
+        index = KeyIndex([rows.column(name) for name in rules.keys]) if rules.keys and len(events) else None
+        marks = read_tombstones(lake.store, definition, view.base.tombstones, index) if index else state.tombstones
+        state = State(state.rows, marks, view.base.watermark)
+    folded = fold(wide, state, events)
+    made = folded.rows
+    for each in derived:
+        made = _without_changed(made, state.rows, folded.replaces, each.name, list(each.inputs))
+    return apply(wide, state, replace(folded, rows=made)).rows
+
+
+def _without_changed(rows: pa.Table, old: pa.Table, replaces: Codes, name: str, inputs: list[str]) -> pa.Table:
+    known = np.flatnonzero(replaces >= 0)
+    changed = np.ones(rows.num_rows, bool)
+    changed[known] = ~same_rows(rows.take(known).select(inputs), old.take(replaces[known]).select(inputs))
+    places: Any = pa.array(np.arange(rows.num_rows), mask=changed)
+    column = rows.column(name).take(places)
+    return rows.set_column(rows.schema.get_field_index(name), rows.schema.field(name), column)
 
 
 def touched_state(lake: Lake, view: View, rules: Rules, events: Events) -> Touched:
@@ -128,7 +164,9 @@ def base_rows(lake: Lake, view: View, rules: Rules) -> pa.Table:
 def base_names(definition: Definition, base: Published) -> dict[str, str]:
     """For each present column, how the published version calls it; a column added since is not there."""
     known = dict(base.columns)
-    return {column.name: known[column.id] for column in definition.columns if column.id in known}
+    names = {column.name: known[column.id] for column in definition.columns if column.id in known}
+    derived = {each.name: each.name for each in base.derived if each.name in definition.shown}
+    return {**derived, **names}
 
 
 def _in_schema(table: pa.Table, rules: Rules, names: dict[str, str]) -> pa.Table:
@@ -145,20 +183,20 @@ def _in_schema(table: pa.Table, rules: Rules, names: dict[str, str]) -> pa.Table
 def _base_only(lake: Lake, view: View, wanted: Sequence[str], filter: str | None, limit: int | None) -> pa.Table:
     definition = view.stream.definition
     if view.base is None:
-        return output(definition, narrowed(definition, None).schema.empty_table(), wanted)
+        return pa.schema([definition.shown[name] for name in wanted]).empty_table()
     names = base_names(definition, view.base)
-    same = all(names.get(column.name) == column.name for column in definition.columns)
+    same = all(names.get(name) == name for name in definition.shown)
     if same and wanted:
         dataset = open_version(lake, view.stream, view.base.version, view.base.manifest)
         return output(definition, dataset.to_table(columns=list(wanted), filter=filter, limit=limit), wanted)
-    table = base_rows(lake, view, narrowed(definition, None if filter else wanted))
+    table = shown_state(lake, view, list(definition.shown) if filter else wanted)
     table = output(definition, table if filter is None else filtered(table, filter), wanted)
     return table if limit is None else table.slice(0, limit)
 
 
 def output(definition: Definition, table: pa.Table, wanted: Sequence[str]) -> pa.Table:
     """The columns asked for, as the schema has them."""
-    fields = [definition.by_name[name].field for name in wanted]
+    fields = [definition.shown[name] for name in wanted]
     columns: list[Any] = []
     for field in fields:
         column: Any = table.column(field.name)
@@ -168,9 +206,9 @@ def output(definition: Definition, table: pa.Table, wanted: Sequence[str]) -> pa
 
 def check_columns(definition: Definition, columns: Sequence[str] | None) -> list[str]:
     for name in columns or ():
-        if name not in definition.by_name:
+        if name not in definition.shown:
             raise TableColumnNotFoundError(f"There is no column {name!r} in the stream table.")
-    return list(definition.schema.names if columns is None else columns)
+    return list(definition.shown if columns is None else columns)
 
 
 def same_rows(first: pa.Table, second: pa.Table) -> Mask:

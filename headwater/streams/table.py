@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -11,10 +12,12 @@ import pyarrow as pa
 from headwater.errors import InvalidInputError
 from headwater.metastore import Delta, Metastore, Snapshot, Transaction
 from headwater.metastore.draft import Appended
+from headwater.streams.backfilling import ROWS, stage_backfill
 from headwater.streams.changes import changes
-from headwater.streams.definition import Definition, define, to_properties
+from headwater.streams.definition import Definition, define, to_properties, with_properties
 from headwater.streams.definition import evolve as evolve_definition
 from headwater.streams.deleting import deletion
+from headwater.streams.derived import stale_rows
 from headwater.streams.given import Given, given
 from headwater.streams.landing import APPEND, UPSERT, Landed, Landing, Origin, Report
 from headwater.streams.layout import DELTA, LANCE, QUARANTINE, sibling
@@ -23,11 +26,13 @@ from headwater.streams.publishing import Publication, finish, stage
 from headwater.streams.quarantine import SCHEMA as QUARANTINE_SCHEMA
 from headwater.streams.readers import drop_reader, readers, set_reader
 from headwater.streams.reading import count, read
-from headwater.streams.serving import Lake, lake
+from headwater.streams.serving import Lake, lake, open_version
 from headwater.streams.sources.files import find_files, is_files
 from headwater.streams.sources.formats import check_format, take, total
 from headwater.streams.undoing import txns_of, void
+from headwater.streams.verifying import verify
 from headwater.streams.views import Published, newest_published, view_at
+from headwater.streams.writing import head_of
 
 Path = Sequence[str]
 
@@ -257,6 +262,45 @@ class StreamTable:
             return changed
 
         return self._metastore.run(work, f"evolve {'.'.join(self.path)}")
+
+    def set_properties(self, properties: Mapping[str, str | None]) -> Definition:
+        """Set properties of the table; None takes one away."""
+
+        def work(tx: Transaction) -> Definition:
+            stream = open_in(tx, self.path)
+            changed = with_properties(stream.definition, properties)
+            if changed != stream.definition:
+                tx.update_table_version(stream.path, stream.version, to_properties(changed))
+            return changed
+
+        return self._metastore.run(work, f"set properties of {'.'.join(self.path)}")
+
+    def backfill(self, rows: int | None = None) -> int:
+        """Compute stale derived values again, all or about so many rows; how many versions that took."""
+        for version in itertools.count():
+            done = self._metastore.run(
+                lambda tx: stage_backfill(self._lake(), tx, self.path, rows or ROWS), f"backfill {'.'.join(self.path)}"
+            )
+            if done is None:
+                return version
+            finish(self._lake(), self.path, done)
+            if rows is not None:
+                return version + 1
+        raise AssertionError("unreachable")
+
+    def stale(self) -> dict[str, int]:
+        """For each derived column, how many published rows have a value of an older function, or none yet."""
+        stream, snapshot = self._open()
+        published, head = newest_published(snapshot, stream), head_of(snapshot, stream)
+        if published is None or head is None:
+            return {}
+        dataset = open_version(self._lake(), stream, *head)
+        return {each.name: stale_rows(dataset, each) for each in published.derived}
+
+    def verify(self) -> list[str]:
+        """Prove the serving copy from the log: what differs, in words. An empty list: it is what it should be."""
+        stream, snapshot = self._open()
+        return verify(self._lake(), snapshot, stream)
 
     def _lake(self) -> Lake:
         return lake(self._metastore, self._uri, self._storage_options)

@@ -21,6 +21,15 @@ from headwater.streams.watermark import Watermark
 
 
 @dataclass(frozen=True)
+class Computed:
+    """A derived column as published: by which function, and up to which fragment its values are of an older one."""
+
+    name: str
+    identity: str
+    stale_to: int = -1
+
+
+@dataclass(frozen=True)
 class Published:
     """A version of the serving copy, and the position of the log that it is equal to."""
 
@@ -35,6 +44,7 @@ class Published:
     tombstones: tuple[DataFile, ...] = ()
     late: int = 0
     too_late: int = 0
+    derived: tuple[Computed, ...] = ()
 
     def to_properties(self) -> dict[str, Any]:
         """As the properties of its delta in the `lance` stream."""
@@ -49,6 +59,7 @@ class Published:
             "tombstones": [[file.path, file.rows, file.bytes] for file in self.tombstones],
             "late": self.late,
             "too_late": self.too_late,
+            "derived": [[each.name, each.identity, each.stale_to] for each in self.derived],
         }
 
 
@@ -85,6 +96,7 @@ def published_of(stream: Stream, delta: Delta) -> Published | None:
         tuple(DataFile(*file) for file in known["tombstones"]),
         known["late"],
         known["too_late"],
+        tuple(Computed(*each) for each in known["derived"]),
     )
 
 

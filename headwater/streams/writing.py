@@ -29,10 +29,14 @@ from headwater.streams.views import Published
 
 @dataclass(frozen=True)
 class Changes:
-    """What a publish does to the serving copy: rows to write, the row ids they keep (-1: new), rows to take away."""
+    """What a publish does to the serving copy: rows to write, the row ids they keep (-1: new), rows to take away.
+
+    `before` are the rows as they were, of those that keep their id, in the order of these.
+    """
 
     rows: pa.Table
     ids: Codes
+    before: pa.Table
     addresses: Codes
     digest: int
     count: int
@@ -53,7 +57,7 @@ def settled(snapshot: Snapshot, stream: Stream) -> int:
 
 def write_changes(lake: Lake, stream: Stream, staging: Staging, dataset: Any, changes: Changes, position: int) -> Any:
     """Stage the version with the changed rows; the dataset as it is then."""
-    schema = stream.definition.schema
+    schema = pa.schema(list(stream.definition.shown.values()))
     properties = {"headwater.position": str(position)}
     rows = pa.Table.from_arrays(changes.rows.columns, schema=schema)
     if staging.staged and not rows.num_rows and not len(changes.addresses):

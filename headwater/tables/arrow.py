@@ -7,7 +7,7 @@ Every check is made before a table is touched, so a refused body changes nothing
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 
 import pyarrow as pa
@@ -173,6 +173,16 @@ def to_stream(reader: pa.RecordBatchReader) -> bytes:
         for batch in reader:
             writer.write_batch(batch)
     return bytes(sink.getvalue().to_pybytes())
+
+
+def with_metadata(reader: pa.RecordBatchReader, metadata: Mapping[str, str]) -> pa.RecordBatchReader:
+    """The same batches under a schema that has these keys in its metadata too."""
+    if not metadata:
+        return reader
+    given = {key.encode(): value.encode() for key, value in metadata.items()}
+    schema = reader.schema.with_metadata({**(reader.schema.metadata or {}), **given})
+    batches = (batch.replace_schema_metadata(schema.metadata) for batch in reader)
+    return pa.RecordBatchReader.from_batches(schema, batches)
 
 
 class Counted:

@@ -6,7 +6,7 @@ pre- and post-image. In a table without stable row ids an update shows as a dele
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,8 @@ import pyarrow.compute as pc
 from headwater.errors import InvalidInputError, TableVersionNotFoundError
 from headwater.tables.handle import TableHandle
 from headwater.tables.history import APPEND, SAME, step, timestamps
-from headwater.tables.scan import EXTRAS, ROW_ADDRESS, ROW_ID, Extent, Scan, batch_rows, divide
+from headwater.tables.parts import Appended, ChangePart, Rewritten
+from headwater.tables.scan import EXTRAS, ROW_ADDRESS, ROW_ID, Extent, Scan, batch_rows, whole_fragments
 from headwater.types import convert_batch
 
 TYPE, VERSION, TIMESTAMP = "_change_type", "_commit_version", "_commit_timestamp"
@@ -50,39 +51,39 @@ def _number(text: str) -> int:
     return int(text)
 
 
-def plan(table: TableHandle, first: int, last: int, parallelism: int) -> list[dict[str, Any]]:
+def plan(table: TableHandle, first: int, last: int, parallelism: int) -> list[ChangePart]:
     """One part per version that changed rows; the rows of a large append are divided further."""
     times = timestamps(table.open())
-    parts: list[dict[str, Any]] = []
+    parts: list[ChangePart] = []
     for version in range(first, last + 1):
         found = step(table, version)
         if found.kind == SAME:
             continue
-        told = {"version": version, "micros": int(times[version].timestamp() * 1_000_000)}
+        micros = int(times[version].timestamp() * 1_000_000)
         if found.kind == APPEND:
             wanted = set(found.added)
             metadata = [f.metadata for f in table.at(version).open().get_fragments()]
             extents = [Extent(f.id, f.num_rows) for f in metadata if f.id in wanted]
-            parts += [{**part, **told} for part in divide(extents, parallelism, splittable=False)]
+            parts += [Appended(part, version, micros) for part in whole_fragments(extents, parallelism)]
         else:
-            parts.append({**told, "added": list(found.added)})
+            parts.append(Rewritten(tuple(found.added), version, micros))
     return parts
 
 
-def read(scan: Scan, part: dict[str, Any], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    version = part["version"]
-    if "fragments" in part:
-        for batch in _rows(scan, version, part["fragments"]):
+def read(scan: Scan, part: ChangePart, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    version = part.version
+    if isinstance(part, Appended):
+        for batch in _rows(scan, version, part.fragments):
             yield _labelled(batch, pa.array(["insert"] * batch.num_rows), part, schema)
         return
     gone = _gone(scan.table, version)
     stable = bool(scan.table.at(version).open().has_stable_row_ids)
     old_ids = _ids(scan.table, version - 1, list(gone), gone) if stable else np.empty(0, np.int64)
-    new_ids = _ids(scan.table, version, part["added"], None) if stable else np.empty(0, np.int64)
+    new_ids = _ids(scan.table, version, part.added, None) if stable else np.empty(0, np.int64)
     for batch in _rows(scan, version - 1, list(gone)):
         kept = batch.filter(pa.array(_isin(batch, gone)))
         yield _labelled(kept, _kinds(kept, new_ids, "update_preimage", "delete"), part, schema)
-    for batch in _rows(scan, version, part["added"]):
+    for batch in _rows(scan, version, part.added):
         yield _labelled(batch, _kinds(batch, old_ids, "update_postimage", "insert"), part, schema)
 
 
@@ -107,7 +108,7 @@ def _addresses(fragment: Any) -> np.ndarray[Any, Any]:
 
 
 def _ids(
-    table: TableHandle, version: int, fragments: list[int], only: dict[int, np.ndarray[Any, Any]] | None
+    table: TableHandle, version: int, fragments: Sequence[int], only: dict[int, np.ndarray[Any, Any]] | None
 ) -> np.ndarray[Any, Any]:
     found = [np.empty(0, np.int64)]
     for batch in _rows(Scan(table.at(version), ()), version, fragments):
@@ -127,7 +128,7 @@ def _kinds(batch: pa.RecordBatch, other: np.ndarray[Any, Any], both: str, alone:
     return pc.if_else(pa.array(paired), both, alone)
 
 
-def _rows(scan: Scan, version: int, fragments: list[int]) -> Iterator[pa.RecordBatch]:
+def _rows(scan: Scan, version: int, fragments: Sequence[int]) -> Iterator[pa.RecordBatch]:
     """The live rows of some fragments at a version, with ids and addresses and those columns the version has."""
     if not fragments:
         return
@@ -145,12 +146,12 @@ def _rows(scan: Scan, version: int, fragments: list[int]) -> Iterator[pa.RecordB
     yield from scanner.to_batches()
 
 
-def _labelled(batch: pa.RecordBatch, kinds: Any, part: dict[str, Any], schema: pa.Schema) -> pa.RecordBatch:
+def _labelled(batch: pa.RecordBatch, kinds: Any, part: ChangePart, schema: pa.Schema) -> pa.RecordBatch:
     rows = batch.num_rows
     extra = {
         TYPE: kinds,
-        VERSION: pa.array(np.full(rows, part["version"], np.int64)),
-        TIMESTAMP: pa.array(np.full(rows, part["micros"], np.int64)).cast(EXTRAS[TIMESTAMP].type),
+        VERSION: pa.array(np.full(rows, part.version, np.int64)),
+        TIMESTAMP: pa.array(np.full(rows, part.micros, np.int64)).cast(EXTRAS[TIMESTAMP].type),
         ROW_ID: batch.column(ROW_ID).cast(pa.int64()),
     }
     data = {name: batch.column(name) for name in batch.schema.names if name not in (ROW_ID, ROW_ADDRESS)}

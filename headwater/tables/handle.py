@@ -114,14 +114,3 @@ class TableHandle:
             "managed": self.managed,
             "storage_options": dict(self.storage_options),
         }
-
-    @staticmethod
-    def from_json(value: dict[str, Any]) -> TableHandle:
-        return TableHandle(
-            ObjectId(tuple(value["id"])),
-            value["uri"],
-            dict(value["storage_options"]),
-            version=value.get("version"),
-            managed=value["managed"],
-            session=SESSION,
-        )

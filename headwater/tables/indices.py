@@ -13,7 +13,7 @@ from headwater.errors import InvalidInputError, TableIndexAlreadyExistsError, Ta
 from headwater.tables.fields import dimension, require_field
 from headwater.tables.handle import TableHandle
 from headwater.tables.index_options import completed
-from headwater.tables.scan import Extent, divide
+from headwater.tables.scan import Extent, whole_fragments
 from headwater.tables.segments import segment_from_json, segment_to_json
 from headwater.tables.translate import translating
 
@@ -81,7 +81,7 @@ def divided(dataset: lance.LanceDataset, tasks: int) -> list[list[int]]:
     """The fragments of each of at most so many tasks."""
     metadata = [fragment.metadata for fragment in dataset.get_fragments()]
     extents = [Extent(fragment.id, fragment.num_rows) for fragment in metadata if fragment.num_rows]
-    return [part["fragments"] for part in divide(extents, tasks, splittable=False)]
+    return [list(fragments) for fragments in whole_fragments(extents, tasks)]
 
 
 def build_piece(table: TableHandle, index: NewIndex, fragments: list[int]) -> dict[str, Any]:

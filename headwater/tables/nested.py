@@ -16,6 +16,7 @@ import lance
 import numpy as np
 import pyarrow as pa
 
+from headwater.tables.parts import ScanPart, Slice, chosen
 from headwater.types import BLOB, is_blob
 
 Tree = Mapping[str, Any]
@@ -80,22 +81,23 @@ def _children(field: Any) -> list[Any]:
     return [kind.field(index) for index in range(kind.num_fields)]
 
 
-def windows(dataset: lance.LanceDataset, part: Mapping[str, Any], limit: int | None) -> list[Window] | None:
+def windows(dataset: lance.LanceDataset, part: ScanPart, limit: int | None) -> list[Window] | None:
     """The part's rows as ranges of positions in the version, or None if rows have been deleted from among them.
 
     Among deleted rows a take by position gathers row by row, and Lance 14 can look for a position there without end.
     """
     found: list[Window] = []
     start = 0
+    wanted = chosen(part)
     for fragment in dataset.get_fragments():
         metadata = fragment.metadata
-        if "fragments" not in part or metadata.id in part["fragments"]:
+        if wanted is None or metadata.id in wanted:
             if metadata.num_deletions:
                 return None
             found.append((start, start + metadata.num_rows))
         start += metadata.num_rows
-    if "offset" in part:
-        found = [(begin + part["offset"], begin + part["offset"] + part["limit"]) for begin, _ in found]
+    if isinstance(part, Slice):
+        found = [(begin + part.offset, begin + part.offset + part.limit) for begin, _ in found]
     return found if limit is None else _first(found, limit)
 
 
@@ -119,10 +121,11 @@ def take(
 
 
 def take_where(
-    dataset: lance.LanceDataset, columns: list[str], filter: str, part: Mapping[str, Any], batch_rows: int
+    dataset: lance.LanceDataset, columns: list[str], filter: str, part: ScanPart, batch_rows: int
 ) -> Iterator[pa.RecordBatch]:
     """The part's rows that match: Lance finds their positions, then the columns are read only there."""
-    fragments = [f for f in dataset.get_fragments() if "fragments" not in part or f.fragment_id in part["fragments"]]
+    wanted = chosen(part)
+    fragments = [f for f in dataset.get_fragments() if wanted is None or f.fragment_id in wanted]
     scanner = dataset.scanner(columns=[ROW_OFFSET], filter=filter, fragments=fragments, batch_size=65_536)
     waiting: list[Offsets] = []
     for batch in scanner.to_batches():

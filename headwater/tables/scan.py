@@ -1,25 +1,22 @@
 """Reading a table: the driver divides a version into parts, an executor turns one part into Arrow batches.
 
-A `Scan` says what to read and travels once per query; a part is a small dict: `{"fragments": [ids]}`,
-`{"fragments": [id], "offset": n, "limit": m}` for a slice of a large fragment, or `{}` for the whole table.
+A `Scan` says what to read and travels once per query; what one task reads of it is a part (`headwater.tables.parts`).
 """
 
 from __future__ import annotations
 
-import base64
-import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import lance
-import numpy as np
 import pyarrow as pa
 
 from headwater.errors import InvalidInputError, TableVersionNotFoundError
 from headwater.tables import nested
 from headwater.tables.fields import require_field
 from headwater.tables.handle import TableHandle
+from headwater.tables.parts import Fragments, Rows, ScanPart, Slice, Whole, chosen
 from headwater.tables.prune import may_match, whole_rows
 from headwater.tables.translate import translating
 from headwater.types import arrow_schema, convert_batch, wire_schema
@@ -63,20 +60,6 @@ class Scan:
     prune: dict[str, Any] | None = None
     schema: dict[str, Any] | None = None
 
-    @staticmethod
-    def from_json(value: dict[str, Any]) -> Scan:
-        return Scan(
-            TableHandle.from_json(value["table"]),
-            tuple(value["columns"]),
-            value.get("filter"),
-            value.get("limit"),
-            value.get("search"),
-            bool(value.get("changes")),
-            value.get("fields") or {},
-            value.get("prune"),
-            value.get("schema"),
-        )
-
 
 @dataclass(frozen=True)
 class Extent:
@@ -86,14 +69,14 @@ class Extent:
     rows: int
 
 
-def divide(extents: Sequence[Extent], parallelism: int, *, splittable: bool) -> list[dict[str, Any]]:
+def divide(extents: Sequence[Extent], parallelism: int, *, splittable: bool) -> list[Fragments | Slice]:
     """Parts of about equal size, about two per core, none smaller than a small table. Pure.
 
     Only a scan without a filter can slice a fragment: with one, offsets count the rows that are left.
     """
     total = sum(extent.rows for extent in extents)
     target = max(SMALL_ROWS, -(-total // max(1, 2 * parallelism)))
-    parts: list[dict[str, Any]] = []
+    parts: list[Fragments | Slice] = []
     group: list[int] = []
     size = 0
     for extent in extents:
@@ -101,42 +84,44 @@ def divide(extents: Sequence[Extent], parallelism: int, *, splittable: bool) -> 
             parts.extend(_slices(extent, target))
             continue
         if group and size + extent.rows > target * 5 // 4:
-            parts.append({"fragments": group})
+            parts.append(Fragments(tuple(group)))
             group, size = [], 0
         group.append(extent.id)
         size += extent.rows
     if group:
-        parts.append({"fragments": group})
+        parts.append(Fragments(tuple(group)))
     return parts
 
 
-def _slices(extent: Extent, target: int) -> list[dict[str, Any]]:
+def _slices(extent: Extent, target: int) -> list[Slice]:
     count = -(-extent.rows // target)
     size = -(-extent.rows // count)
-    return [
-        {"fragments": [extent.id], "offset": start, "limit": min(size, extent.rows - start)}
-        for start in range(0, extent.rows, size)
-    ]
+    return [Slice((extent.id,), start, min(size, extent.rows - start)) for start in range(0, extent.rows, size)]
 
 
-def plan(scan: Scan, parallelism: int) -> list[dict[str, Any]]:
+def whole_fragments(extents: Sequence[Extent], parallelism: int) -> list[tuple[int, ...]]:
+    """The fragments of each part, where none is sliced."""
+    return [part.fragments for part in divide(extents, parallelism, splittable=False)]
+
+
+def plan(scan: Scan, parallelism: int) -> Sequence[ScanPart]:
     """The parts of a scan. A search, a small limit and a filter an index answers with few rows are one part."""
     dataset = scan.table.open()
     if scan.search is not None:
-        return [{}]
+        return [Whole()]
     extents = [Extent(each.id, each.num_rows) for each in may_match(dataset, scan.prune) if each.num_rows]
     if not extents:
         return []
     if scan.limit is not None and scan.filter is None:
-        return [{"fragments": _enough(extents, scan.limit)}]
+        return [Fragments(tuple(_enough(extents, scan.limit)))]
     if scan.filter is not None and indexed(dataset, scan.filter):
         found = dataset.scanner(columns=[], filter=scan.filter, with_row_id=True).to_table()
         ids = found.column(ROW_ID).to_numpy()[: scan.limit]
         if len(ids) <= INDEXED_ROWS and takes_rows(dataset, scan):
             taken = [ids[start : start + TAKEN_ROWS] for start in range(0, len(ids), TAKEN_ROWS)]
-            return [{"rows": pack(each), "count": len(each)} for each in taken]
+            return [Rows.of(each) for each in taken]
         if len(ids) <= INDEXED_ROWS:
-            return [{}] if len(ids) else []
+            return [Whole()] if len(ids) else []
     return divide(extents, parallelism, splittable=scan.filter is None and scan.limit is None)
 
 
@@ -172,15 +157,6 @@ def takes_rows(dataset: lance.LanceDataset, scan: Scan) -> bool:
     return known and nested.paths(dataset.schema, scan.columns, scan.fields) is not None
 
 
-def pack(ids: Any) -> str:
-    return base64.b64encode(np.ascontiguousarray(ids, dtype="<u8").tobytes()).decode()
-
-
-def unpack(text: str) -> list[int]:
-    ids: list[int] = np.frombuffer(base64.b64decode(text), dtype="<u8").tolist()
-    return ids
-
-
 def count(scan: Scan) -> int:
     """count(*) from the manifest, or with a filter from partitions, an index or a scan of the filter's columns."""
     dataset = scan.table.open()
@@ -194,14 +170,14 @@ def count(scan: Scan) -> int:
     return rows + int(dataset.scanner(filter=scan.filter, **options).count_rows())
 
 
-def count_part(scan: Scan, part: dict[str, Any]) -> int:
+def count_part(scan: Scan, part: ScanPart) -> int:
     return int(_scanner(_dataset(scan, part), Scan(scan.table, (), scan.filter), part).count_rows())
 
 
-def _dataset(scan: Scan, part: dict[str, Any]) -> lance.LanceDataset:
+def _dataset(scan: Scan, part: ScanPart) -> lance.LanceDataset:
     """The version a part is read at: a stream's parts each name their own."""
-    table = scan.table if "version" not in part else dataclasses.replace(scan.table, version=part["version"])
-    return table.open()
+    version = part.version if isinstance(part, Fragments) else None
+    return (scan.table if version is None else scan.table.at(version)).open()
 
 
 def output_schema(scan: Scan) -> pa.Schema:
@@ -219,7 +195,7 @@ def _lance_output(dataset: lance.LanceDataset, scan: Scan) -> pa.Schema:
     return pa.schema([known[name] if name in known else EXTRAS[name] for name in scan.columns])
 
 
-def read(scan: Scan, part: dict[str, Any], schema: pa.Schema | None = None) -> Iterator[pa.RecordBatch]:
+def read(scan: Scan, part: ScanPart, schema: pa.Schema | None = None) -> Iterator[pa.RecordBatch]:
     """The part's rows in `schema` (the wire schema when not told), in batches of a few megabytes."""
     dataset = _dataset(scan, part)
     target = schema if schema is not None else output_schema(scan)
@@ -231,15 +207,13 @@ def read(scan: Scan, part: dict[str, Any], schema: pa.Schema | None = None) -> I
             yield convert_batch(batch, target)
 
 
-def _batches(
-    dataset: lance.LanceDataset, scan: Scan, part: dict[str, Any], target: pa.Schema
-) -> Iterator[pa.RecordBatch]:
+def _batches(dataset: lance.LanceDataset, scan: Scan, part: ScanPart, target: pa.Schema) -> Iterator[pa.RecordBatch]:
     """Rows by id; windows of rows if only some fields of a struct are asked for; else a scan of whole columns."""
     paths = nested.paths(dataset.schema, scan.columns, scan.fields)
-    if "rows" in part:
-        yield from dataset._take_rows(unpack(part["rows"]), columns=paths).to_batches()
+    if isinstance(part, Rows):
+        yield from dataset._take_rows(part.ids(), columns=paths).to_batches()
         return
-    taken = paths and scan.fields and scan.search is None and "filter" not in part
+    taken = paths and scan.fields and scan.search is None and _filter(part) is None
     found = nested.windows(dataset, part, scan.limit) if taken else None
     if paths is None or found is None or (scan.filter is not None and scan.limit is not None):
         yield from _scanner(dataset, scan, part).to_batches()
@@ -258,23 +232,27 @@ def _empty_batches(rows: int, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
         rows -= size
 
 
-def _scanner(dataset: lance.LanceDataset, scan: Scan, part: dict[str, Any]) -> lance.LanceScanner:
+def _filter(part: ScanPart) -> str | None:
+    return part.filter if isinstance(part, Fragments) else None
+
+
+def _scanner(dataset: lance.LanceDataset, scan: Scan, part: ScanPart) -> lance.LanceScanner:
     present = set(dataset.schema.names)
     data_columns = [name for name in scan.columns if name in present]
     options: dict[str, Any] = {
         "columns": data_columns,
-        "filter": _both(scan.filter, part.get("filter")),
-        "limit": part.get("limit", scan.limit),
+        "filter": _both(scan.filter, _filter(part)),
+        "limit": part.limit if isinstance(part, Slice) else scan.limit,
         "batch_size": batch_rows(pa.schema([dataset.schema.field(name) for name in data_columns])),
         "with_row_address": ROW_ADDRESS in scan.columns or not data_columns,
         "with_row_id": ROW_ID in scan.columns,
         "blob_handling": "all_binary",
     }
-    if "fragments" in part:
-        wanted = set(part["fragments"])
+    wanted = chosen(part)
+    if wanted is not None:
         options["fragments"] = [f for f in dataset.get_fragments() if f.fragment_id in wanted]
-    if "offset" in part:
-        options["offset"] = part["offset"]
+    if isinstance(part, Slice):
+        options["offset"] = part.offset
     if scan.search is not None:
         options |= _search(scan.search)
         options["columns"] = data_columns + [name for name in scan.columns if name in SCORES]
@@ -306,7 +284,7 @@ def check_search(table: TableHandle, search: dict[str, Any]) -> None:
     score = "_score" if isinstance(search["query"], str) else "_distance"
     require_field(table.open().schema, search["column"])
     with translating(table, "search", otherwise=InvalidInputError):
-        _scanner(table.open(), Scan(table, (score,), search=search), {}).explain_plan()
+        _scanner(table.open(), Scan(table, (score,), search=search), Whole()).explain_plan()
 
 
 def batch_rows(schema: pa.Schema) -> int:

@@ -13,6 +13,7 @@ from pyspark.sql import SparkSession
 
 from headwater.errors import TableColumnNotFoundError
 from headwater.spark.columns import alter
+from headwater.spark.protocol import AddColumn
 from headwater.tables.columns import trail, within
 
 VALUES = (
@@ -99,7 +100,7 @@ def test_a_struct_in_an_older_file_format_does_not_grow_and_the_message_says_wha
     data = pa.table({"s": pa.array([{"a": 1}, None])})
     dataset = lance.write_dataset(data, str(tmp_path / "old"), data_storage_version="2.1")
     with pytest.raises(Exception, match=r"format 2\.1, in which a struct cannot grow"):
-        alter(dataset, {"action": "add_column", "path": ["s", "b"], "type": "integer"})
+        alter(dataset, AddColumn(["s", "b"], "integer", nullable=True, position=False))
     assert dataset.to_table() == data
 
 

@@ -13,9 +13,10 @@ import pytest
 from headwater.errors import LanceNamespaceError, TableVersionNotFoundError
 from headwater.names import ObjectId
 from headwater.spark import stream
+from headwater.spark.protocol import scan_of
 from headwater.tables.gaps import next_row_id
 from headwater.tables.handle import TableHandle
-from headwater.tables.scan import Scan, read
+from headwater.tables.scan import read
 from headwater.types import spark_schema
 
 SCHEMA = pa.schema([("id", pa.int64()), ("n", pa.int64())])
@@ -42,7 +43,7 @@ class Reader:
     def batch(self, end: stream.Offset) -> list[int]:
         parts = stream.plan(self.table, self.offset, end, 2, skip=False)
         asked = {"table": self.table.to_json(), "columns": ["id"], "schema": spark_schema(SCHEMA.remove(1))}
-        scan, found = Scan.from_json(asked), list[int]()
+        scan, found = scan_of(asked), list[int]()
         for part in parts:
             for batch in read(scan, part):
                 found += batch.column("id").to_numpy().tolist()

@@ -17,6 +17,7 @@ from headwater.names import ObjectId
 from headwater.tables import nested
 from headwater.tables import scan as scans
 from headwater.tables.handle import TableHandle
+from headwater.tables.parts import Fragments, ScanPart, Slice, Whole
 from headwater.tables.scan import Scan
 
 PAIR = "STRUCT<a: INT, b: STRING>"
@@ -157,10 +158,10 @@ def test_a_part_holds_the_same_rows_whatever_fields_are_asked_for(tmp_path: Path
     dataset = lance.dataset(uri)
     assert {bool(fragment.num_deletions) for fragment in dataset.get_fragments()} == {False, True}
     table = TableHandle(ObjectId(("t",)), uri, version=dataset.version)
-    parts: list[dict[str, Any]] = [{}, *({"fragments": [f.fragment_id]} for f in dataset.get_fragments())]
-    parts += [{**part, "offset": 20, "limit": 31} for part in parts[1:]]
+    ids = [fragment.fragment_id for fragment in dataset.get_fragments()]
+    parts: list[ScanPart] = [Whole(), *(Fragments((id,)) for id in ids), *(Slice((id,), 20, 31) for id in ids)]
     for filter in (None, "id < 90", "s.x = 1 OR s.y IS NULL", "id IN (5, 77, 149)", "id = 10000"):
-        for part in parts if filter is None else [part for part in parts if "offset" not in part]:
+        for part in parts if filter is None else [part for part in parts if not isinstance(part, Slice)]:
             for tree in TREES:
                 whole = scans.read(Scan(table, ("id", "_rowid", "_rowaddr", "s"), filter), part)
                 some = scans.read(Scan(table, ("id", "_rowid", "_rowaddr", "s"), filter, fields={"s": tree}), part)
@@ -175,8 +176,7 @@ def test_a_limit_takes_no_more_rows_than_asked_for(tmp_path: Path) -> None:
         scan = Scan(
             TableHandle(ObjectId(("t",)), dataset.uri, version=1), ("s",), filter, limit=55, fields={"s": {"x": None}}
         )
-        part: dict[str, Any] = {"fragments": [0, 1, 2]}
-        assert sum(batch.num_rows for batch in scans.read(scan, part)) == 55
+        assert sum(batch.num_rows for batch in scans.read(scan, Fragments((0, 1, 2)))) == 55
 
 
 def test_fields_that_are_not_asked_for_are_neither_read_nor_sent(tmp_path: Path) -> None:
@@ -190,7 +190,7 @@ def test_fields_that_are_not_asked_for_are_neither_read_nor_sent(tmp_path: Path)
     scan = Scan(TableHandle(ObjectId(("t",)), dataset.uri, version=1), ("s",), "s.x != 7", fields={"s": {"x": None}})
     assert scans.output_schema(scan).field("s").type == pa.struct([("x", pa.int64())])
     before = bytes_read_counter()
-    sent = list(scans.read(scan, {"fragments": [0]}))
+    sent = list(scans.read(scan, Fragments((0,))))
     read = bytes_read_counter() - before
     assert sum(batch.num_rows for batch in sent) == sum(number % 3 != 0 and number != 7 for number in range(rows))
     assert 0 < sum(batch.nbytes for batch in sent) < 20 * rows
@@ -205,7 +205,7 @@ def test_fields_are_read_from_among_deleted_rows(tmp_path: Path) -> None:
     dataset.delete("id = 5 OR id = 100005")
     for filter in (None, "id >= 50000 AND id < 60000"):
         scan = Scan(TableHandle(ObjectId(("t",)), dataset.uri, version=2), ("s",), filter, fields={"s": {"x": None}})
-        read: Any = pa.Table.from_batches(scans.read(scan, {"fragments": [0]})).column("s").combine_chunks()
+        read: Any = pa.Table.from_batches(scans.read(scan, Fragments((0,)))).column("s").combine_chunks()
         expected = [row for row in range(rows) if row not in (5, 100005)] if filter is None else range(50000, 60000)
         assert read.field("x").to_pylist() == list(expected)
 

@@ -76,6 +76,7 @@ def test_fresh_read_publish_and_time_travel_agree_with_the_oracle(history: Histo
         assert sum(late for late, _ in passed.values()) == everything.late
         assert sum(behind for _, behind in passed.values()) == everything.too_late
         assert done.rows == len(everything.state())
+        assert table.verify() == []
 
 
 @FEW

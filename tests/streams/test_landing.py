@@ -301,3 +301,22 @@ def test_an_undo_in_a_log_without_keys_takes_its_rows_out(metastore: Metastore) 
     assert values(log.to_arrow(), "x") == [2, 3]
     found = log.changes(2).to_pylist()
     assert sorted((row["_change_type"], row["x"]) for row in found) == [("delete", 1), ("delete", 2)]
+
+
+def test_the_serving_copy_is_proved_from_the_log(metastore: Metastore) -> None:
+    table = orders(metastore)
+    assert table.verify() == []
+    table.upsert([{"id": n, "at": 1, "note": f"n{n}"} for n in range(5)], token="1", source="s")
+    table.publish()
+    table.delete([1])
+    table.upsert([{"id": 2, "at": 3, "note": "new"}])
+    table.publish()
+    assert table.verify() == []
+    table.undo(token="1")
+    table.publish()
+    assert table.verify() == []
+    other = StreamTable.create(metastore, ["other"], {"id": "int64", "at": "int64", "note": "string"}, "id", "at")
+    other.upsert([{"id": 2, "at": 3, "note": "forged"}])
+    store = metastore.store
+    store.put(table.deltas(2)[0].files[0].path, store.get(other.deltas()[0].files[0].path))
+    assert table.verify() == [f"The log of orders from position 0 on does not give version {table.publish().version}."]

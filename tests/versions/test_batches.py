@@ -96,3 +96,17 @@ def test_names_change_together_or_not_at_all_also_when_the_storage_fails(
     commit(catalog, declare("c"), declare("d"), deregister("a"))
     assert catalog.list_tables({}).tables == ["b", "c", "d"]  # type: ignore[arg-type]
     assert len(list((tmp_path / "lake" / "__manifest" / "_versions").glob("*.manifest"))) == rows + 1
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_batch_of_versions_that_is_refused_makes_none_of_them(kind: str, tmp_path: Path) -> None:
+    catalog = open_kind(kind, tmp_path / "lake")
+    for name in ("t", "u"):
+        make(catalog, name, versions=2)
+    entries = [stage(catalog, "t", 3), stage(catalog, "u", 7)]
+    with pytest.raises(ConcurrentModificationError):
+        catalog.batch_create_table_versions({"entries": entries})  # type: ignore[arg-type]
+    assert (numbers(catalog, "t"), numbers(catalog, "u")) == ([2, 1], [2, 1])
+    entries = [stage(catalog, "t", 3), stage(catalog, "u", 3), stage(catalog, "t", 4)]
+    catalog.batch_create_table_versions({"entries": entries})  # type: ignore[arg-type]
+    assert (numbers(catalog, "t"), numbers(catalog, "u")) == ([4, 3, 2, 1], [3, 2, 1])

@@ -49,7 +49,7 @@ def describe_data(
             version=dataset.version,
             schema=schema_to_json(dataset.schema),
             stats=basic_stats(dataset),
-            metadata=dict(dataset.metadata),
+            metadata={**dataset.schema_metadata, **dataset.metadata},
             arrow_schema=dataset.schema,
         )
 

@@ -32,7 +32,7 @@ def plan_first_version(
         if not isinstance(found, Table):
             raise plans.already_exists(found)
         if not versions.registry.newest_version(found.id) and found.location == table.location:
-            return [RequireTable(found, 0), Add(version)], found
+            return [RequireTable(found, 0), *plans.fill_declared(found, table), Add(version)], table
         if mode is CreateMode.CREATE:
             raise plans.already_exists(found)
         if mode is CreateMode.EXIST_OK or found.location == table.location:

@@ -85,6 +85,8 @@ class VersionMethods(LanceNamespace):
         if batch is not None:
             results: Sequence[Result] = batch.commit([Create(id, asked) for id, asked, _ in entries])
         else:
+            on_main = [Create(id, asked) for id, asked, branch in entries if branch in (None, "", "main")]
+            check_batch(self.operations, self.versions, on_main)
             results = [
                 self.versions.create(table, asked, branch)
                 for table, (_, asked, branch) in zip(tables, entries, strict=True)

@@ -104,8 +104,10 @@ final class TableWrite implements RequiresDistributionAndOrdering, BatchWrite, S
         dynamic ? "overwrite_partitions" : overwrite == null ? "append" : "overwrite");
     request.set("table", target.get("table"));
     request.set("fragments", fragments);
-    request.set("prune", prune);
-    session.call(request.put("filter", overwrite));
+    if (overwrite != null && !dynamic) {
+      request.put("filter", overwrite).set("prune", prune);
+    }
+    session.call(request);
   }
 
   @Override

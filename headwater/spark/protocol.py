@@ -1,0 +1,409 @@
+"""What a session asks of its Python worker: one frozen struct per call, decoded once, when its frame is received.
+
+The jar writes these calls (`java/headwater/spark`), tests/spark/golden holds one of each, and both languages read it. A
+field that is unknown, missing or of another type is refused: the jar and the package are then of different versions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+import msgspec
+
+from headwater.names import ObjectId
+from headwater.tables.handle import SESSION, TableHandle
+from headwater.tables.parts import AnyPart
+from headwater.tables.scan import Scan as TableScan
+
+Json = dict[str, Any]
+Offset = dict[str, int]
+Options = dict[str, str]
+
+
+class Message(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
+    """A value inside a call."""
+
+
+class Table(Message, frozen=True):
+    """A table at one version, as `TableHandle.to_json` writes it: an executor can read and write its files by it."""
+
+    id: tuple[str, ...]
+    uri: str
+    managed: bool
+    storage_options: dict[str, str]
+    version: int | None = None
+
+    def handle(self) -> TableHandle:
+        options = dict(self.storage_options)
+        return TableHandle(
+            ObjectId(self.id), self.uri, options, version=self.version, managed=self.managed, session=SESSION
+        )
+
+
+class Search(Message, frozen=True):
+    """A vector search (`query` is numbers) or a full-text search (`query` is text)."""
+
+    column: str
+    query: str | list[float]
+    k: int
+    filter: str | None = None
+
+
+class Scan(Message, frozen=True):
+    """What to read; see `headwater.tables.scan.Scan`."""
+
+    table: Table
+    columns: tuple[str, ...]
+    filter: str | None = None
+    limit: int | None = None
+    search: Search | None = None
+    changes: bool = False
+    fields: Json | None = None
+    prune: Json | None = None
+    schema: Json | None = None
+
+    def engine(self) -> TableScan:
+        search = None if self.search is None else msgspec.to_builtins(self.search)
+        return TableScan(
+            self.table.handle(),
+            self.columns,
+            self.filter,
+            self.limit,
+            search,
+            self.changes,
+            self.fields or {},
+            self.prune,
+            self.schema,
+        )
+
+
+class PartitionedBy(Message, frozen=True):
+    """One field of PARTITIONED BY."""
+
+    column: str
+    transform: str
+    width: int | None = None
+
+
+class Range(Message, frozen=True):
+    """CHANGES FROM ... TO ..., by versions or by times in microseconds."""
+
+    start_inclusive: bool
+    end_inclusive: bool
+    start: str | None = None
+    end: str | None = None
+    start_micros: int | None = None
+    end_micros: int | None = None
+
+
+# ALTER TABLE ---------------------------------------------------------------------------------------------------------
+
+
+class Change(Message, frozen=True, tag_field="action"):
+    """One change of ALTER TABLE. A path is the names from the top-level column down."""
+
+
+class SetProperty(Change, frozen=True, tag="set_property"):
+    key: str
+    value: str
+
+
+class RemoveProperty(Change, frozen=True, tag="remove_property"):
+    key: str
+
+
+class AddColumn(Change, frozen=True, tag="add_column"):
+    path: list[str]
+    type: Any
+    nullable: bool
+    position: bool
+    comment: str | None = None
+
+
+class DropColumn(Change, frozen=True, tag="drop_column"):
+    path: list[str]
+    if_exists: bool
+
+
+class RenameColumn(Change, frozen=True, tag="rename_column"):
+    path: list[str]
+    name: str
+
+
+class ColumnType(Change, frozen=True, tag="column_type"):
+    path: list[str]
+    type: Any
+
+
+class ColumnNullable(Change, frozen=True, tag="column_nullable"):
+    path: list[str]
+    nullable: bool
+
+
+class ColumnComment(Change, frozen=True, tag="column_comment"):
+    path: list[str]
+    comment: str | None = None
+
+
+AnyChange = (
+    SetProperty | RemoveProperty | AddColumn | DropColumn | RenameColumn | ColumnType | ColumnNullable | ColumnComment
+)
+
+
+# Calls ---------------------------------------------------------------------------------------------------------------
+
+
+class Call(Message, frozen=True, tag_field="op"):
+    """One call. `op` is its name."""
+
+
+class CatalogCall(Call, frozen=True):
+    """A call of a driver, through the catalog whose options it carries."""
+
+    catalog: Options
+
+
+class ListNamespaces(CatalogCall, frozen=True, tag="list_namespaces"):
+    id: list[str]
+
+
+class DescribeNamespace(CatalogCall, frozen=True, tag="describe_namespace"):
+    id: list[str]
+
+
+class CreateNamespace(CatalogCall, frozen=True, tag="create_namespace"):
+    id: list[str]
+    properties: dict[str, str]
+
+
+class AlterNamespace(CatalogCall, frozen=True, tag="alter_namespace"):
+    id: list[str]
+    properties: dict[str, str]
+    removed: list[str]
+
+
+class DropNamespace(CatalogCall, frozen=True, tag="drop_namespace"):
+    id: list[str]
+    cascade: bool
+
+
+class ListTables(CatalogCall, frozen=True, tag="list_tables"):
+    id: list[str]
+
+
+class LoadTable(CatalogCall, frozen=True, tag="load_table"):
+    id: list[str]
+    version: str | None = None
+    micros: int | None = None
+
+
+class Definition(CatalogCall, frozen=True):
+    """A new table: its schema in Spark's JSON form."""
+
+    id: list[str]
+    schema: Json
+    properties: dict[str, str]
+    partitioning: list[PartitionedBy] = []
+
+
+class CreateTable(Definition, frozen=True, tag="create_table"): ...
+
+
+class StageCreate(Definition, frozen=True, tag="stage_create"): ...
+
+
+class StageReplace(Definition, frozen=True, tag="stage_replace"): ...
+
+
+class CommitStaged(CatalogCall, frozen=True, tag="commit_staged"):
+    table: Table
+    arrow: str
+    fragments: list[Json]
+
+
+class DropTable(CatalogCall, frozen=True, tag="drop_table"):
+    id: list[str]
+
+
+class RenameTable(CatalogCall, frozen=True, tag="rename_table"):
+    id: list[str]
+    new_id: list[str]
+
+
+class AlterTable(CatalogCall, frozen=True, tag="alter_table"):
+    id: list[str]
+    changes: list[AnyChange]
+
+
+class Plan(CatalogCall, frozen=True, tag="plan"):
+    scan: Scan
+    parallelism: int
+
+
+class MatchingRows(CatalogCall, frozen=True, tag="matching_rows"):
+    scan: Scan
+
+
+class Count(CatalogCall, frozen=True, tag="count"):
+    scan: Scan
+
+
+class Partitions(CatalogCall, frozen=True, tag="partitions"):
+    table: Table
+
+
+class CheckSearch(CatalogCall, frozen=True, tag="check_search"):
+    table: Table
+    search: Search
+
+
+class Append(CatalogCall, frozen=True, tag="append"):
+    table: Table
+    fragments: list[Json]
+
+
+class Overwrite(CatalogCall, frozen=True, tag="overwrite"):
+    table: Table
+    fragments: list[Json]
+    filter: str
+    prune: Json | None = None
+
+
+class OverwritePartitions(CatalogCall, frozen=True, tag="overwrite_partitions"):
+    table: Table
+    fragments: list[Json]
+
+
+class DeleteWhere(CatalogCall, frozen=True, tag="delete_where"):
+    table: Table
+    filter: str
+    prune: Json | None = None
+
+
+class CommitDelta(CatalogCall, frozen=True, tag="commit_delta"):
+    """`deleted`: addresses of rows, 8 bytes each in base64, one text per task."""
+
+    table: Table
+    deleted: list[str]
+    added: list[Json]
+
+
+class CommitBatch(CatalogCall, frozen=True, tag="commit_batch"):
+    table: Table
+    fragments: list[Json]
+    stream: str
+    batch: int
+    truncate: bool
+
+
+class StreamCall(CatalogCall, frozen=True):
+    """A call of a streaming query, which its checkpoint names."""
+
+    table: Table
+    checkpoint: str
+    options: dict[str, str]
+    changes: bool = False
+
+
+class StreamInitial(StreamCall, frozen=True, tag="stream_initial"): ...
+
+
+class StreamNewest(StreamCall, frozen=True, tag="stream_newest"): ...
+
+
+class StreamLatest(StreamCall, frozen=True, tag="stream_latest", kw_only=True):
+    start: Offset
+    last: int | None = None
+    max_versions: int | None = None
+    max_rows: int | None = None
+
+
+class StreamPlan(StreamCall, frozen=True, tag="stream_plan", kw_only=True):
+    start: Offset
+    end: Offset
+    scan: Scan
+    parallelism: int
+
+
+class StreamDone(StreamCall, frozen=True, tag="stream_done", kw_only=True):
+    end: Offset
+
+
+class ChangesPlan(CatalogCall, frozen=True, tag="changes_plan"):
+    table: Table
+    range: Range
+    parallelism: int
+
+
+JobName = Literal["compact", "create_index", "backfill", "cleanup", "rollback", "drop_index"]
+
+
+class JobPlan(CatalogCall, frozen=True, tag="job_plan"):
+    id: list[str]
+    job: JobName
+    arguments: Json
+    parallelism: int
+
+
+class JobRun(Call, frozen=True, tag="job_run"):
+    """On an executor: no catalog."""
+
+    table: Table
+    job: JobName
+    task: Json
+
+
+class JobCommit(CatalogCall, frozen=True, tag="job_commit"):
+    table: Table
+    job: JobName
+    arguments: Json
+    results: list[Any]
+
+
+class Read(Call, frozen=True, tag="read"):
+    """On an executor: the rows of one part follow the answer."""
+
+    scan: Scan
+    part: AnyPart
+
+
+class Write(Call, frozen=True, tag="write"):
+    """On an executor: the rows follow the call. `arrow`: the schema of a table that has no version yet, in hex."""
+
+    table: Table
+    arrow: str | None = None
+    row_ids: bool = False
+
+
+AnyCall = (
+    ListNamespaces | DescribeNamespace | CreateNamespace | AlterNamespace | DropNamespace | ListTables | LoadTable
+    | CreateTable | StageCreate | StageReplace | CommitStaged | DropTable | RenameTable | AlterTable | Plan
+    | MatchingRows | Count | Partitions | CheckSearch | Append | Overwrite | OverwritePartitions | DeleteWhere
+    | CommitDelta | CommitBatch | StreamInitial | StreamNewest | StreamLatest | StreamPlan | StreamDone | ChangesPlan
+    | JobPlan | JobRun | JobCommit | Read | Write
+)  # fmt: skip
+
+_DECODER: msgspec.json.Decoder[AnyCall] = msgspec.json.Decoder(AnyCall)
+
+
+def decode(frame: bytes) -> AnyCall:
+    """The call of a frame; msgspec.ValidationError when it is none."""
+    return _DECODER.decode(frame)
+
+
+def encode(value: Any) -> bytes:
+    return msgspec.json.encode(value)
+
+
+def table_of(value: Mapping[str, Any]) -> TableHandle:
+    """A table as an answer told it."""
+    return msgspec.convert(value, Table).handle()
+
+
+def scan_of(value: Mapping[str, Any]) -> TableScan:
+    return msgspec.convert(value, Scan).engine()
+
+
+def part_of(value: Mapping[str, Any]) -> AnyPart:
+    return msgspec.convert(value, AnyPart)  # type: ignore[no-any-return]
