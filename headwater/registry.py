@@ -148,6 +148,16 @@ class VersionRecords(Protocol):
         """Whether a record is replaced once its manifest has its final name; else it has both names from the start."""
         ...
 
+    @property
+    def transaction_id(self) -> str | None:
+        """The open transaction that records are collected in; None where a commit of records is final."""
+        ...
+
+    @property
+    def is_newest(self) -> bool:
+        """Whether the newest records are the newest there are: not in the past, and not in an open transaction."""
+        ...
+
     def finalized(self, table: Table, number: int) -> None:
         """Told that a version's manifest has its final name now; for a registry that does not replace records."""
         ...

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
+from typing import Any, TypeVar
 
 import lance_namespace as api
 import pyarrow as pa
@@ -12,6 +13,7 @@ from lance_namespace import LanceNamespace
 from headwater.catalog.batch import Batch
 from headwater.catalog.references import pages
 from headwater.catalog.table import CatalogTable
+from headwater.catalog.transactions import MAX_RUNS, CatalogTransaction, metastore_of, run
 from headwater.config import Opening
 from headwater.errors import LanceNamespaceError, UnsupportedOperationError
 from headwater.names import ObjectId, check_delimiter, object_id, parse
@@ -21,6 +23,7 @@ from headwater.tables.rows import reader_of
 
 DOT = "."
 Name = str | Sequence[str]
+Answer = TypeVar("Answer")
 
 
 class Catalog:
@@ -182,6 +185,33 @@ class Catalog:
     def batch(self) -> Batch:
         """Several changes that are made all at once, or not at all: `with catalog.batch() as batch: ...`."""
         return Batch(self._there, self._id)
+
+    # Time
+
+    def transaction(self, message: str = "", author: str | None = None) -> CatalogTransaction:
+        """Any number of changes, all at once or not at all: `with catalog.transaction("why") as tx: tx[...]...`."""
+        return CatalogTransaction(metastore_of(self._made), message, author, self._beside)
+
+    def run(self, work: Callable[[Catalog], Answer], message: str = "", attempts: int = MAX_RUNS) -> Answer:
+        """Do `work` in a transaction, and again from the start when another writer was first, so often at most."""
+        namespace = metastore_of(self._made)
+        return run(namespace, work, message, attempts, self._beside)
+
+    def at(self, moment: int | datetime) -> Catalog:
+        """The catalog as it was at a slot or a time with a zone: every name, property, schema and row.
+
+        It cannot be changed. Tags and branches, which Lance keeps in a table's folder, are those of now.
+        """
+        return self._beside(metastore_of(self._there).at(moment))
+
+    @property
+    def slot(self) -> int:
+        """The newest commit's number: what `at` takes, to come back to this moment."""
+        return metastore_of(self._there).metastore.slot
+
+    def _beside(self, namespace: LanceNamespace) -> Catalog:
+        """The same catalog by another namespace."""
+        return Catalog(namespace, delimiter=self._delimiter)
 
     def tree(self) -> str:
         """The whole catalog as a drawing."""

@@ -59,6 +59,20 @@ class Draft:
     def empty(self) -> bool:
         return not (self.items or self.names or self.appends or self.dropped_deltas)
 
+    def copy(self) -> Draft:
+        """As it is now, to come back to when a change breaks off half way."""
+        return Draft(
+            self.base,
+            set(self.reads),
+            dict(self.items),
+            dict(self.paths),
+            dict(self.names),
+            {key: dict(children) for key, children in self.moved.items()},
+            {key: list(keys) for key, keys in self.new_parts.items()},
+            list(self.appends),
+            list(self.dropped_deltas),
+        )
+
     # Reading (the View protocol)
 
     def mapped(self, parent: str, digest: str) -> str | None:

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from headwater.clock import SystemClock
+from headwater.clock import Clock, SystemClock
 from headwater.errors import UnsupportedOperationError
-from headwater.metastore import Metastore
-from headwater.namespace.properties import parse_metastore_properties
+from headwater.metastore import Metastore, Transaction
+from headwater.namespace.properties import MetastoreProperties, parse_metastore_properties
 from headwater.namespace.registered import RegisteredNamespace
 from headwater.namespace.versions import Problem
 from headwater.registries.metastore import MetastoreRegistry
+from headwater.registries.metastore.sessions import Moment, Session, Within
 from headwater.store import open_store
 
 
@@ -19,22 +20,37 @@ class MetastoreNamespace(RegisteredNamespace):
     """A catalog in a metastore, in a local directory or on an object store (docs/design/016-metastore-catalog.md)."""
 
     def __init__(self, **properties: Any) -> None:
-        self._given = properties
-        self.properties = parse_metastore_properties(properties)
-        store = open_store(self.properties.root, dict(self.properties.storage))
-        clock = SystemClock()
-        self.metastore = Metastore(store, clock=clock)
-        registry = MetastoreRegistry(self.metastore, clock)
+        known = parse_metastore_properties(properties)
+        store, clock = open_store(known.root, dict(known.storage)), SystemClock()
+        self._stand(properties, known, Metastore(store, clock=clock), clock, None)
+
+    def _stand(
+        self,
+        given: dict[str, Any],
+        properties: MetastoreProperties,
+        metastore: Metastore,
+        clock: Clock,
+        session: Session | None,
+    ) -> None:
+        self._given = given
+        self.properties = properties
+        self.metastore = metastore
+        self._registry = MetastoreRegistry(metastore, clock, session)
         super().__init__(
-            registry,
-            registry,
-            store,
-            self.properties.root,
+            self._registry,
+            self._registry,
+            metastore.store,
+            properties.root,
             clock,
-            self.properties.delimiter,
-            self.properties.storage,
+            properties.delimiter,
+            properties.storage,
         )
-        self._registry = registry
+
+    def _over(self, session: Session) -> MetastoreNamespace:
+        """The same catalog, standing elsewhere."""
+        other = MetastoreNamespace.__new__(MetastoreNamespace)
+        other._stand(self._given, self.properties, self.metastore, self.clock, session)
+        return other
 
     def namespace_id(self) -> str:
         return f"headwater.MetastoreNamespace {{ root: {self.properties.root!r} }}"
@@ -51,6 +67,14 @@ class MetastoreNamespace(RegisteredNamespace):
                 "Lance tables cannot be kept in memory:// by another library: names can, rows need a directory."
             )
         return super().create_table_reader(request, reader)
+
+    def within(self, tx: Transaction) -> MetastoreNamespace:
+        """The catalog inside an open transaction: it reads its own writes, and nobody else does before it commits."""
+        return self._over(Within(tx))
+
+    def at(self, moment: Any) -> MetastoreNamespace:
+        """The catalog as it was at a slot or a time: names, properties, schemas and rows. It cannot be changed."""
+        return self._over(Moment(self.metastore.at(moment)))
 
     def verify(self) -> list[Problem]:
         """Everything on which the catalog, its storage and the published layout disagree. Nothing is changed.

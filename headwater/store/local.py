@@ -126,7 +126,7 @@ class LocalStore:
         try:
             if durable:
                 _sync(source)
-            os.link(source, target)
+            self._link(source, target, durable)
             if durable:
                 _sync(os.path.dirname(target))
         except FileExistsError:
@@ -135,6 +135,15 @@ class LocalStore:
             raise KeyNotFoundError(old) from None
         except OSError as error:
             raise storage_error(error, new) from None
+
+    def _link(self, source: str, target: str, durable: bool) -> None:
+        try:
+            os.link(source, target)
+        except FileNotFoundError:
+            if not os.path.lexists(source):
+                raise
+            self._make_folder(os.path.dirname(target), durable)
+            os.link(source, target)
 
     def move_folder(self, old: str, new: str) -> None:
         """Give a folder another key in one step, or KeyExistsError there, KeyNotFoundError here."""

@@ -5,3 +5,21 @@ StreamTable -> landing (batches, files, ledger) -> deltas of the `delta` stream
      +-> reading  -> fold (pure): published base + tail of the log
      +-> publishing -> serving copy: a Lance version and its position, in one transaction
 """
+
+from headwater.streams.definition import Definition, define
+from headwater.streams.landing import Report
+from headwater.streams.serving import Lake, lake
+from headwater.streams.table import StreamTable, create_stream_table, publish_tables
+from headwater.streams.views import Published
+
+__all__ = [
+    "Definition",
+    "Lake",
+    "Published",
+    "Report",
+    "StreamTable",
+    "create_stream_table",
+    "define",
+    "lake",
+    "publish_tables",
+]

@@ -7,7 +7,9 @@ import re
 VERSIONS = "_versions"
 VERSION_HINT = "latest_version_hint.json"
 DATA = "data"
-TABLE_FOLDERS = frozenset({VERSIONS, DATA, "_transactions", "_deletions", "_indices", "_refs", "tree"})
+STAGED = "_staged"
+"""Manifests of transactions that are open: `_staged/<transaction>/<final name>`, where no client looks for versions."""
+TABLE_FOLDERS = frozenset({VERSIONS, DATA, STAGED, "_transactions", "_deletions", "_indices", "_refs", "tree"})
 """What a table's folder holds, also one whose creator is at work or has died."""
 
 _LAST_VERSION = 2**64 - 1

@@ -6,6 +6,7 @@ routes, each asked well and badly, by the owner and by a writer of one namespace
 
 from __future__ import annotations
 
+import contextlib
 import http.server
 import json
 import logging
@@ -28,6 +29,7 @@ from headwater.rest.routes import Body, Route, Target
 from headwater.rest.server import start_in_thread
 from headwater.rest.settings import Settings
 from headwater.tables.handle import TableHandle
+from tests.rest.processes import ServeProcess
 from tests.rest.samples import PEOPLE, ipc
 
 CANARY = "cAnArY"
@@ -242,4 +244,38 @@ def test_a_storage_that_repeats_what_it_was_sent_is_not_quoted(kind: str, mode: 
         handle.open()
     ears.heard.append(("pylance", str(refused.value)))
     assert [said for _, said in ears.heard if "400 Bad Request" in said]
+    assert ears.leaks() == []
+
+
+def command_lines() -> list[bytes]:
+    """Those of every process of this machine."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):  # it has ended meanwhile
+            found.append(path.read_bytes())
+    return found
+
+
+def test_a_server_process_shows_its_secret_neither_to_callers_nor_to_neighbours(
+    ears: Ears, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Data work is done in processes of its own: nothing in their answers, on a command line, or in a log."""
+    monkeypatch.setenv("LAKE_SECRET", SECRETS["secret_access_key"])
+    root, audit = str(tmp_path / "lake"), tmp_path / "audit.log"
+    seed(opened("compat", root, {}), flat=False)
+    property = "storage.secret_access_key=env:LAKE_SECRET"
+    with ServeProcess(root, "--port", "0", "--property", property, "--audit-log", str(audit)) as server:
+        with httpx.Client(base_url=server.url, timeout=120) as client:
+            ears.listen("create", client.post("/v1/table/made/create", content=ipc(PEOPLE)))
+            ears.listen("describe", client.post("/v1/table/made/describe", json=BODIES["DescribeTable"]))
+            ears.listen("query", client.post("/v1/table/made/query", json=BODIES["QueryTable"]))
+            ears.listen("bad query", client.post("/v1/table/made/query", json={"k": 1, "vector": {}, "filter": "no()"}))
+        lines = command_lines()
+        assert any(property.encode() in line for line in lines)
+        ears.heard += [("command line", line.decode(errors="replace")) for line in lines]
+        status, out, err = server.stop()
+    ears.heard += [("stdout", out), ("stderr", err), ("audit log", audit.read_text())]
+    assert status == 0
+    answers = [said[:3] for where, said in ears.heard if where in ("create", "describe", "query", "bad query")]
+    assert answers == ["200", "200", "200", "400"]
     assert ears.leaks() == []

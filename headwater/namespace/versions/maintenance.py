@@ -179,12 +179,18 @@ class Maintenance:
         if self.versions.registry.manages(table.id):
             yield from self._verify_versions(self.versions.place(table))
 
+    @property
+    def records_are_replaced(self) -> bool:
+        records = self.versions.records
+        return records is None or records.replaces_records
+
     def _verify_versions(self, place: Place) -> Iterator[Problem]:
         table, known = place.table.id, self._known(place.table.id)
         names = {entry.key.rsplit("/", 1)[-1] for entry in self.store.children(place.folder).entries}
         for item in known.values():
             final = place.manifest(item.number, item.naming_scheme).rsplit("/", 1)[-1]
-            if not names & {final, item.manifest_path.rsplit("/", 1)[-1]}:
+            staged = place.key(item.manifest_path)
+            if not names & {final, staged.rsplit("/", 1)[-1]} and self.store.head(staged) is None:
                 text = f"Version {item.number} of {table} is recorded and its manifest is gone."
                 yield Problem("missing_manifest", table, place.key(item.manifest_path), text)
         for version in self.versions.storage.all(place):
@@ -195,8 +201,10 @@ class Maintenance:
             text = f"A version of {table} was written without the catalog; its manifest was moved out of the table."
             yield Problem("unrecorded_version", table, entry.key, text)
         used = {item.manifest_path.rsplit("/", 1)[-1] for item in known.values()}
+        recorded = {item.number for item in known.values()} if not self.records_are_replaced else set()
         for name in sorted(names - used):
-            if staged_version(name) is not None:
+            number = staged_version(name)
+            if number is not None and number not in recorded:  # one of a recorded version goes with the next commit
                 text = f"A writer of {table} died before it committed, or is about to commit, this manifest."
                 yield Problem("staged_leftover", table, f"{place.folder}/{name}", text)
 

@@ -27,6 +27,7 @@ from headwater.namespace.versions.paths import SCHEMES, Place, is_staged
 from headwater.registries.layout import UNRECORDED
 from headwater.registry import VersionRecords
 from headwater.store import KeyNotFoundError, Store, claim, is_same_file
+from headwater.tables.layout import STAGED, manifest_name
 
 POINT_EVERY = 64
 """So many finalized versions of this process are pointed at their final names by one commit."""
@@ -91,6 +92,8 @@ class ManagedVersions:
         it is not the catalog's. Should a writer commit the version at this very moment, it is finalized again.
         """
         moved: list[str] = []
+        if not self.records.is_newest:
+            return moved  # what is newer than a transaction or the past knows of is not foreign
         number = self.newest(place) + 1
         while len(moved) < limit and (key := self._foreign(place, number)) is not None:
             target = f"{UNRECORDED}/{place.table.location}/{key.rsplit('/', 1)[-1]}"
@@ -151,8 +154,30 @@ class ManagedVersions:
                 claim(self.store, staged.place.key(staged.version.manifest_path), staged.place.key(final), staged.data)
             raise
 
+    def hidden(self, staged: Staged) -> Staged:
+        """In an open transaction: the manifest under a name that only the transaction knows, until it commits.
+
+        Whoever opens a manifest that is named as staged gives it its final name, and everybody would see it.
+        """
+        open_in = self.records.transaction_id
+        if open_in is None:
+            return staged
+        place, version = staged.place, staged.version
+        path = f"{STAGED}/{open_in}/{manifest_name(version.number, version.naming_scheme)}"
+        if not claim(self.store, place.key(version.manifest_path), place.key(path), staged.data, durable=False):
+            self.store.put(place.key(path), staged.data)
+        self.store.delete(place.key(version.manifest_path))
+        return replace(staged, version=replace(version, manifest_path=path, e_tag=None))
+
+    def _is_hidden(self, version: Version) -> bool:
+        """Whether it is a version of the open transaction that these records are collected in."""
+        open_in = self.records.transaction_id
+        return open_in is not None and version.manifest_path.startswith(f"{STAGED}/{open_in}/")
+
     def finish(self, staged: Sequence[Staged]) -> list[Version]:
         """Finalize and point: the records are committed, so nothing here can undo them."""
+        if self.records.transaction_id is not None:
+            return [item.version for item in staged]
         done = [self._finish(item) for item in staged]
         if self.records.replaces_records:
             self._point_when_due({item.place.table.id: item.place for item in staged})
@@ -162,7 +187,7 @@ class ManagedVersions:
 
     def synchronize(self, place: Place, version: Version) -> Version:
         """A version as readers see it. One that is still staged is finalized, and pointed at later."""
-        if not is_staged(version.manifest_path):
+        if not is_staged(version.manifest_path) or self._is_hidden(version):
             return version
         with self._lock:
             known = self._finalized.get(version.id)

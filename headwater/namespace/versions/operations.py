@@ -104,7 +104,7 @@ class TableVersions:
         """ListTableVersions: the newest first, a page at a time."""
         place, count = self.place(table, branch), check_limit(limit)
         keeper = self.keeper(place)
-        if count == 1 and not token and isinstance(keeper, ManagedVersions):
+        if count == 1 and not token and isinstance(keeper, ManagedVersions) and keeper.records.is_newest:
             self.turns.expect(table.location)
             keeper.set_aside(place)
         more = None if count is None else count + 1
@@ -227,7 +227,8 @@ class TableVersions:
         id = place.table.id.child(str(asked.version))
         time = committed_ms(data) or self.clock.now_ms()
         version = Version(id, path, len(data), entry.etag, scheme, time, dict(asked.metadata))
-        return Staged(place, version, data)
+        staged = Staged(place, version, data)
+        return self.managed.hidden(staged) if self.managed is not None and place.branch is None else staged
 
     def _commit(self, keeper: ManagedVersions, changes: Sequence[Change], place: Place, number: int) -> None:
         try:

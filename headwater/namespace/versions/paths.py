@@ -15,7 +15,7 @@ from headwater.errors import InvalidInputError
 from headwater.model import Table
 from headwater.store import Store
 from headwater.tables.bases import bases_of, message_of, outside
-from headwater.tables.layout import VERSIONS, manifest_name, manifest_version
+from headwater.tables.layout import STAGED, VERSIONS, manifest_name, manifest_version
 
 SCHEMES = ("V1", "V2")
 _STAGED = re.compile(r"^(\d+\.manifest)-[0-9A-Za-z-]{1,64}$", re.ASCII)
@@ -83,7 +83,8 @@ def check_scheme(given: str | None) -> str:
 
 
 def is_staged(manifest_path: str) -> bool:
-    return _STAGED.match(manifest_path.rsplit("/", 1)[-1]) is not None
+    """Whether it is not the final name of a version's manifest: as a client stages it, or a transaction hides it."""
+    return manifest_path.startswith(f"{STAGED}/") or _STAGED.match(manifest_path.rsplit("/", 1)[-1]) is not None
 
 
 def staged_version(name: str) -> int | None:

@@ -157,6 +157,14 @@ class ManifestRegistry:
     def replaces_records(self) -> bool:
         return True
 
+    @property
+    def transaction_id(self) -> str | None:
+        return None
+
+    @property
+    def is_newest(self) -> bool:
+        return True
+
     def finalized(self, table: Table, number: int) -> None:
         """Nothing to note: the record will be replaced by one with the final name."""
 

@@ -7,9 +7,10 @@ old, the metastore notices when the slot is taken.
 from __future__ import annotations
 
 import threading
-from bisect import bisect_left, bisect_right
+from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 from headwater.clock import Clock
 from headwater.errors import (
@@ -24,11 +25,12 @@ from headwater.errors import (
 )
 from headwater.metastore import Metastore, Snapshot
 from headwater.metastore.serving import LANCE_FORMAT
-from headwater.model import CatalogObject, Change, Table
+from headwater.model import CatalogObject, Change, Table, Version
 from headwater.names import ROOT, ObjectId
 from headwater.registries.layout import hashed_folder
 from headwater.registries.metastore.changes import Changes
-from headwater.registries.metastore.objects import NOT_FOUND, catalog_object, find, newest_version
+from headwater.registries.metastore.objects import NOT_FOUND, catalog_object, find, find_all, newest_version
+from headwater.registries.metastore.sessions import Present, Session, past_is_past
 from headwater.registry import Capabilities, Kind, overlap
 
 CHANGED = (
@@ -41,22 +43,22 @@ CHANGED = (
 )
 """What a change is refused with that was planned from facts which do not hold any more."""
 REMEMBERED = 10_000
+EVERY = 1 << 62
 
 
 class MetastoreRegistry:
     """Names, properties and Lance versions in a metastore. Every table's versions are records of the catalog."""
 
-    def __init__(self, metastore: Metastore, clock: Clock) -> None:
+    def __init__(self, metastore: Metastore, clock: Clock, session: Session | None = None) -> None:
         self.metastore = metastore
         self.clock = clock
+        self.session: Session = session or Present(metastore)
         self._lock = threading.Lock()
+        self._known: tuple[int, dict[ObjectId, CatalogObject]] = (0, {})
         self._given: OrderedDict[str, None] = OrderedDict()
         self._finals: OrderedDict[str, set[int]] = OrderedDict()
-
-    @property
-    def capabilities(self) -> Capabilities:
-        local = self.metastore.store.abilities.path is not None
-        return Capabilities(
+        fast = metastore.store.abilities.path is not None and self.is_newest
+        self.capabilities = Capabilities(
             namespaces=True,
             properties=True,
             rename=True,
@@ -65,28 +67,50 @@ class MetastoreRegistry:
             markers=False,
             keeps_dropped=True,
             rename_namespaces=True,
-            current_state=(lambda id: self.metastore.slot) if local else None,
+            current_state=(lambda id: metastore.slot) if fast else None,
         )
 
     # Names
 
     def find(self, ids: Iterable[ObjectId]) -> Mapping[ObjectId, CatalogObject]:
-        now = self.metastore.now()
-        return {id: item for id in ids if (item := find(now, id)) is not None}
+        now = self.session.state()
+        if self.session.transaction_id is not None:
+            return find_all(now, ids)
+        known = self._remembered(now.slot)
+        found: dict[ObjectId, CatalogObject] = {}
+        unknown: list[ObjectId] = []
+        for id in ids:
+            item = known.get(id)
+            if item is not None:
+                found[id] = item
+            elif id.names:
+                unknown.append(id)
+        if unknown:
+            looked_up = find_all(now, unknown)
+            found.update(looked_up)
+            known.update((id, item) for id, item in looked_up.items() if not isinstance(item, Version))
+        return found
+
+    def _remembered(self, slot: int) -> dict[ObjectId, CatalogObject]:
+        """The namespaces and tables that were found at this slot before: until the next commit nothing changes."""
+        with self._lock:
+            if self._known[0] != slot or len(self._known[1]) > REMEMBERED:
+                self._known = slot, {}
+            return self._known[1]
 
     def recorded(self, ids: Iterable[ObjectId]) -> Mapping[ObjectId, CatalogObject]:
         return self.find(ids)
 
     def children(self, parent: ObjectId, kind: Kind, after: str, limit: int | None) -> Sequence[str]:
         try:
-            names = self.metastore.now().names(parent.names, kind.value)
+            names: Sequence[str] = self.session.state().names(parent.names, kind.value)
         except NOT_FOUND:
             return []
         start = bisect_right(names, after) if after else 0
         return names[start:] if limit is None else names[start : start + limit]
 
     def descendants(self, parent: ObjectId) -> Sequence[CatalogObject]:
-        return list(_below(self.metastore.now(), parent))
+        return list(_below(self.session.state(), parent))
 
     def tables(self) -> Sequence[Table]:
         return [item for item in self.descendants(ROOT) if isinstance(item, Table)]
@@ -99,7 +123,7 @@ class MetastoreRegistry:
 
     def dropped_locations(self) -> set[str]:
         """The folders of dropped tables that can still be brought back."""
-        return set(self.metastore.now().dropped_locations())
+        return set(self.session.state().dropped_locations())
 
     def place(self, id: ObjectId, hash: str) -> str:
         """A folder that no table had before, in the root: what was dropped under the name keeps its own."""
@@ -114,7 +138,9 @@ class MetastoreRegistry:
         raise UnsupportedOperationError("The root namespace of a metastore catalog keeps no properties.")
 
     def check_writable(self) -> None:
-        """There is one kind of handle on a metastore, and it records what it writes."""
+        """Error 13 in the past. Every other handle on a metastore records what it writes."""
+        if self.session.is_past:
+            raise past_is_past(self.session.state().slot)
 
     # Versions
 
@@ -126,31 +152,43 @@ class MetastoreRegistry:
         """Nothing to do: a metastore keeps the versions of all of its tables from the beginning."""
 
     def manages(self, id: ObjectId) -> bool:
-        return isinstance(find(self.metastore.now(refresh=False), id), Table)
+        now = self.session.state(refresh=False)
+        known = None if self.session.transaction_id is not None else self._remembered(now.slot).get(id)
+        return isinstance(known or find(now, id), Table)
 
     def versions(self, table: ObjectId) -> Sequence[int]:
         try:
-            return self.metastore.now().positions(table.names, format=LANCE_FORMAT)
+            found: Sequence[int] = self.session.state().positions(table.names, format=LANCE_FORMAT)
         except NOT_FOUND:
             return []
+        return found
 
     def version_page(self, table: ObjectId, after: int | None, limit: int | None, descending: bool) -> Sequence[int]:
-        if descending and after is None and limit is not None and limit <= 2:
-            newest = self.newest_version(table)
-            if newest == 0 or limit == 1:
-                return [newest] if newest else []
-        numbers = self.versions(table)
         if descending:
-            numbers = numbers[: bisect_left(numbers, after)] if after is not None else numbers
-            return numbers[::-1][:limit]
+            try:
+                found: Sequence[int] = self.session.state().last_positions(
+                    table.names, EVERY if limit is None else limit, after, format=LANCE_FORMAT
+                )
+            except NOT_FOUND:
+                return []
+            return found
+        numbers = self.versions(table)
         return numbers[bisect_right(numbers, after) if after is not None else 0 :][:limit]
 
     def newest_version(self, table: ObjectId) -> int:
-        return newest_version(self.metastore.now(), table)
+        return newest_version(self.session.state(), table)
 
     @property
     def replaces_records(self) -> bool:
         return False
+
+    @property
+    def transaction_id(self) -> str | None:
+        return self.session.transaction_id
+
+    @property
+    def is_newest(self) -> bool:
+        return self.session.transaction_id is None and not self.session.is_past
 
     def finalized(self, table: Table, number: int) -> None:
         with self._lock:
@@ -161,16 +199,17 @@ class MetastoreRegistry:
     # Writing
 
     def commit(self, changes: Sequence[Change]) -> None:
-        tx = self.metastore.transaction(_message(changes), refresh=False)
-        applied = Changes(tx, self._is_own, self._finals, lambda: f"{LANCE_FORMAT}-{self.clock.hex(8)}")
-        try:
+        def work(tx: Any) -> None:
+            applied = Changes(tx, self._is_own, self._finals, lambda: f"{LANCE_FORMAT}-{self.clock.hex(8)}")
             for change in changes:
                 applied.apply(change)
             applied.finish()
+
+        try:
+            self.session.commit(_message(changes), work)
         except CHANGED as changed:
-            self.metastore.now()
+            self.session.state()
             raise ConcurrentModificationError(f"Another writer was first: {changed}") from None
-        tx.commit()
 
     def _is_own(self, location: str) -> bool:
         """Whether this process chose the location, so that nobody else has it."""

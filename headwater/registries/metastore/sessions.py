@@ -1,0 +1,168 @@
+"""Where a metastore registry stands: in the present, inside an open transaction, or at a moment of the past.
+
+Everything above is the same for the three. They differ in what is read, and in what becomes of a commit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+from headwater.errors import InvalidInputError, TableVersionNotFoundError
+from headwater.metastore import Delta, Metastore, Snapshot, Transaction
+from headwater.metastore.draft import Appended
+from headwater.metastore.objects import Object
+from headwater.metastore.parts import DELTA_FORMAT
+
+
+class Session(Protocol):
+    """What a registry reads, and where its changes go."""
+
+    @property
+    def transaction_id(self) -> str | None:
+        """The open transaction that changes are collected in; None where a commit is final."""
+        ...
+
+    @property
+    def is_past(self) -> bool: ...
+
+    def state(self, refresh: bool = True) -> Any:
+        """What can be asked now: a snapshot, or the transaction's own view."""
+        ...
+
+    def commit(self, message: str, work: Callable[[Any], None]) -> None:
+        """Have `work` change a transaction, and commit it, all or nothing."""
+        ...
+
+
+class Present:
+    """The catalog itself: each commit is a transaction of its own, which takes a slot."""
+
+    transaction_id: str | None = None
+    is_past = False
+
+    def __init__(self, metastore: Metastore) -> None:
+        self._metastore = metastore
+
+    def state(self, refresh: bool = True) -> Snapshot:
+        return self._metastore.now(refresh=refresh)
+
+    def commit(self, message: str, work: Callable[[Any], None]) -> None:
+        tx = self._metastore.transaction(message, refresh=False)
+        work(tx)
+        tx.commit()
+
+
+class Moment:
+    """The catalog as it was: nothing can be changed."""
+
+    transaction_id: str | None = None
+    is_past = True
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self._snapshot = snapshot
+
+    def state(self, refresh: bool = True) -> Snapshot:
+        return self._snapshot
+
+    def commit(self, message: str, work: Callable[[Any], None]) -> None:
+        raise past_is_past(self._snapshot.slot)
+
+
+class Within:
+    """An open transaction: changes are laid over what it read, and nobody else sees them before it commits."""
+
+    is_past = False
+
+    def __init__(self, tx: Transaction) -> None:
+        self._view = OwnView(tx)
+        self.tx = tx
+
+    @property
+    def transaction_id(self) -> str | None:
+        return self.tx.id
+
+    def state(self, refresh: bool = True) -> OwnView:
+        return self._view
+
+    def commit(self, message: str, work: Callable[[Any], None]) -> None:
+        before = self.tx.draft.copy()
+        try:
+            work(self._view)
+        except BaseException:
+            self.tx.draft = before
+            raise
+
+
+class OwnView:
+    """A transaction with the Lance versions that it has taken itself: their positions are known from the start."""
+
+    def __init__(self, tx: Transaction) -> None:
+        self._tx = tx
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._tx, name)
+
+    @property
+    def slot(self) -> int:
+        return self._tx.draft.base.at
+
+    def names(self, path: Sequence[str], kind: str) -> Sequence[str]:
+        return [child.name for child in self._tx.list(path) if child.kind == kind]
+
+    def get_delta(self, path: Sequence[str], position: int, *, format: str = DELTA_FORMAT) -> Delta:
+        stream = self._tx.get_stream(path, format=format)
+        for append in self._own(stream):
+            if append.wanted == position:
+                return _delta(append, self.slot)
+        if self._is_dropped(stream, position):
+            raise TableVersionNotFoundError(f"This transaction has dropped the delta {position}.")
+        return self._tx.get_delta(path, position, format=format)
+
+    def newest_delta(self, path: Sequence[str], *, format: str = DELTA_FORMAT) -> Delta | None:
+        stream = self._tx.get_stream(path, format=format)
+        own = self._own(stream)
+        if own:
+            return _delta(own[-1], self.slot)
+        newest = self._tx.newest_delta(path, format=format)
+        if newest is None or not self._is_dropped(stream, newest.position):
+            return newest
+        kept = self.deltas(path, format=format)
+        return kept[-1] if kept else None
+
+    def deltas(self, path: Sequence[str], after: int = 0, *, format: str = DELTA_FORMAT) -> list[Delta]:
+        stream = self._tx.get_stream(path, format=format)
+        found = self._tx.deltas(path, after, format=format)
+        own = [_delta(append, self.slot) for append in self._own(stream) if (append.wanted or 0) > after]
+        return [delta for delta in found if not self._is_dropped(stream, delta.position)] + own
+
+    def positions(self, path: Sequence[str], *, format: str = DELTA_FORMAT) -> list[int]:
+        return [delta.position for delta in self.deltas(path, format=format)]
+
+    def last_positions(
+        self, path: Sequence[str], count: int, before: int | None = None, *, format: str = DELTA_FORMAT
+    ) -> list[int]:
+        found = [position for position in self.positions(path, format=format) if before is None or position < before]
+        return found[::-1][:count]
+
+    def dropped_locations(self) -> list[str]:
+        return []
+
+    def _own(self, stream: Object) -> list[Appended]:
+        home = stream.home
+        return [item for item in self._tx.draft.appends if item.stream_home == home and item.wanted is not None]
+
+    def _is_dropped(self, stream: Object, position: int) -> bool:
+        drops = self._tx.draft.dropped_deltas
+        return any(drop.stream_home == stream.home and drop.position == position for drop in drops)
+
+
+def _delta(append: Appended, slot: int) -> Delta:
+    assert append.wanted is not None
+    return Delta(append.wanted, append.type, append.files, append.partition, dict(append.properties), slot, "", 0)
+
+
+def past_is_past(slot: int) -> InvalidInputError:
+    return InvalidInputError(
+        f"This is the catalog as it was at slot {slot}: it cannot be changed. Open it without at()."
+    )

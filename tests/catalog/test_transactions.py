@@ -1,0 +1,184 @@
+"""Transactions over many tables: all at once or not at all, seen by nobody before, and the past as it was."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import lance
+import pyarrow as pa
+import pytest
+
+from headwater import Catalog, MetastoreNamespace
+from headwater.errors import (
+    ConcurrentModificationError,
+    InvalidInputError,
+    LanceNamespaceError,
+    TableNotFoundError,
+    UnsupportedOperationError,
+)
+
+ROWS = pa.table({"id": [1, 2, 3]})
+CHANGES: list[Callable[[Catalog], object]] = [
+    lambda it: it["a.t"].append(ROWS),
+    lambda it: it.create_table("new", ROWS),
+    lambda it: it.drop_table("a.t"),
+    lambda it: it.rename_table("a.t", "b"),
+    lambda it: it["a.t"].create_index("id"),
+]
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> str:
+    return str(tmp_path / "lake")
+
+
+@pytest.fixture
+def catalog(root: str) -> Catalog:
+    catalog = Catalog(MetastoreNamespace(root=root))
+    catalog.create_table("a.t", ROWS)
+    catalog.create_table("a.u", ROWS)
+    return catalog
+
+
+def ids(catalog: Catalog, name: str) -> set[int]:
+    return {row["id"] for row in catalog[name]}
+
+
+def test_a_transaction_reads_its_own_writes_and_nobody_else_does_before_it_commits(catalog: Catalog, root: str) -> None:
+    other = Catalog(MetastoreNamespace(root=root))
+    begun = catalog.transaction("a day's work")
+    with begun as tx:
+        tx["a.t"].append([{"id": 4}])
+        tx["a.t"].delete("id = 1")
+        tx["a.t"].update({"id": 20}, where="id = 2")
+        tx.create_table("b.new", ROWS)
+        tx["b.new"].append([{"id": 9}])
+        tx.rename_table("a.u", "b.moved")
+        tx["b.moved"].add_columns({"twice": "id * 2"})
+        tx["b.moved"].create_index("id")
+        assert ids(tx, "a.t") == {3, 4, 20}
+        assert list(tx) == ["a.t", "b.moved", "b.new"]
+        assert tx["b.moved"].schema.names == ["id", "twice"]
+        assert len(tx["b.new"]) == 4
+        for outside in (catalog, other):
+            assert list(outside) == ["a.t", "a.u"]
+            assert ids(outside, "a.t") == {1, 2, 3}
+        location = str(catalog["a.t"].describe().location)
+        assert lance.dataset(location).count_rows() == 3, "a client that looks at the files alone"
+    for outside in (catalog, other):
+        assert list(outside) == ["a.t", "b.moved", "b.new"]
+        assert ids(outside, "a.t") == {3, 4, 20}
+        assert dict(outside["b.moved"].indices)
+    assert begun.slot == catalog.slot
+    assert lance.dataset(location).count_rows() == 3
+    assert MetastoreNamespace(root=root).verify() == []
+
+
+def test_a_block_that_raises_leaves_everything_as_it_was(catalog: Catalog) -> None:
+    before = catalog.slot
+    with suppress(ZeroDivisionError), catalog.transaction() as tx:
+        tx["a.t"].append([{"id": 4}])
+        tx.drop_table("a.u")
+        raise ZeroDivisionError
+    assert catalog.slot == before
+    assert ids(catalog, "a.t") == {1, 2, 3}
+    assert len(catalog["a.u"]) == 3
+
+
+def test_an_operation_that_is_refused_leaves_the_transaction_as_it_was(catalog: Catalog) -> None:
+    with catalog.transaction() as tx:
+        tx["a.t"].append([{"id": 4}])
+        with pytest.raises(LanceNamespaceError):
+            tx.create_table("a.t", ROWS)
+        with pytest.raises(TableNotFoundError):
+            tx.rename_table("a.nope", "a.v")
+        batch = tx.batch()
+        batch.declare_table("a.new")
+        batch.declare_table("a.t")
+        with pytest.raises(LanceNamespaceError):
+            batch.commit()
+    assert list(catalog) == ["a.t", "a.u"]
+    assert ids(catalog, "a.t") == {1, 2, 3, 4}
+
+
+@pytest.mark.parametrize("read", ["rows", "count", "missing", "list"])
+def test_what_a_transaction_read_must_still_hold(catalog: Catalog, root: str, read: str) -> None:
+    other = Catalog(MetastoreNamespace(root=root))
+    begun = catalog.transaction()
+    tx = begun.__enter__()
+    if read == "rows":
+        assert ids(tx, "a.t") == {1, 2, 3}
+        other["a.t"].append([{"id": 5}])
+    elif read == "count":
+        assert len(tx["a.t"]) == 3
+        other["a.t"].delete("id = 1")
+    elif read == "missing":
+        assert "a.v" not in tx
+        other.create_table("a.v", ROWS)
+    else:
+        assert tx.tables("a") == ["t", "u"]
+        other.drop_table("a.t")
+    tx.create_table("result", ROWS)
+    with pytest.raises(ConcurrentModificationError):
+        begun.__exit__(None, None, None)
+    assert "result" not in catalog
+
+
+def test_two_counters_that_are_moved_together_are_never_lost(catalog: Catalog, root: str) -> None:
+    catalog.create_table("count", [{"n": 0}])
+
+    def add(tx: Catalog) -> None:
+        value = tx["count"].to_arrow().column("n")[0].as_py()
+        tx["count"].update({"n": value + 1})
+
+    def work() -> None:
+        own = Catalog(MetastoreNamespace(root=root))
+        for _ in range(3):
+            own.run(add, "one more")
+
+    threads = [threading.Thread(target=work) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(120)
+    assert catalog["count"].to_arrow().to_pydict() == {"n": [9]}
+
+
+def test_the_past_is_as_it_was_and_cannot_be_changed(catalog: Catalog) -> None:
+    slot, moment = catalog.slot, datetime.now(UTC) + timedelta(milliseconds=2)
+    threading.Event().wait(0.01)
+    catalog["a.t"].delete("id < 3")
+    catalog["a.t"].add_columns({"x": "id"})
+    catalog.rename_table("a.u", "moved")
+    catalog.drop_table("a.t")
+    for past in (catalog.at(slot), catalog.at(moment)):
+        assert list(past) == ["a.t", "a.u"]
+        assert past["a.t"].to_arrow() == ROWS
+        assert past["a.t"].schema == ROWS.schema
+        assert [item.version for item in past["a.t"].versions()] == [1]
+        for change in CHANGES:
+            with pytest.raises(InvalidInputError, match="as it was at slot"):
+                change(past)
+    assert list(catalog) == ["moved"]
+
+
+def test_a_directory_catalog_says_that_it_has_no_transactions(tmp_path: Path) -> None:
+    catalog = Catalog(str(tmp_path), impl="dir")
+    calls: list[Callable[[], object]] = [catalog.transaction, lambda: catalog.at(1), lambda: catalog.slot]
+    for call in calls:
+        with pytest.raises(UnsupportedOperationError, match="metastore"):
+            call()
+
+
+def test_a_transaction_leaves_no_manifest_where_clients_look_for_versions(catalog: Catalog, root: str) -> None:
+    location = str(catalog["a.t"].describe().location)
+    before = set(os.listdir(f"{location}/_versions"))
+    with suppress(ZeroDivisionError), catalog.transaction() as tx:
+        tx["a.t"].append([{"id": 4}])
+        raise ZeroDivisionError
+    assert set(os.listdir(f"{location}/_versions")) == before
