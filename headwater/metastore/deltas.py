@@ -6,7 +6,7 @@ the tails into a segment: the same content everywhere, so whoever finds its file
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections import OrderedDict
 from collections.abc import Iterator
 
@@ -172,17 +172,24 @@ def _after(stored: list[Stored], position: int) -> list[Stored]:
     return stored[bisect_right(stored, position, key=lambda one: one.position) :]
 
 
-def newest_delta(segments: Segments, stream: str, log: DeltaLog, at: int) -> Stored | None:
-    """The last delta that can be seen at a slot, found from the end."""
-    for stored in reversed(log.tail):
+def newest_first(
+    segments: Segments, stream: str, log: DeltaLog, at: int, before: int | None = None
+) -> Iterator[Stored]:
+    """The deltas that can be seen at a slot, from the last one (before a position) back. Reads no more than it must."""
+    for stored in reversed(_before(log.tail, before)):
         if log.visible(stored, at):
-            return stored
+            yield stored
     for run in reversed(log.runs):
-        if run.first_slot <= at:
-            for stored in reversed(segments.read(stream, run)):
+        if run.first_slot <= at and (before is None or run.first < before):
+            for stored in reversed(_before(segments.read(stream, run), before)):
                 if log.visible(stored, at):
-                    return stored
-    return None
+                    yield stored
+
+
+def _before(stored: list[Stored], position: int | None) -> list[Stored]:
+    if position is None:
+        return stored
+    return stored[: bisect_left(stored, position, key=lambda one: one.position)]
 
 
 def find_stored(segments: Segments, stream: str, log: DeltaLog, position: int, at: int) -> Stored | None:

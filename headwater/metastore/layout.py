@@ -138,6 +138,8 @@ def canonical(parent: str, *parts: str) -> str:
 
 def escape(part: str) -> str:
     """A part inside a Canonical String: `\\|` for `|`, and two backslashes for one (which no name contains)."""
+    if "|" not in part and "\\" not in part:
+        return part
     return part.replace("\\", "\\\\").replace("|", "\\|")
 
 

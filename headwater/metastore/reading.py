@@ -34,7 +34,15 @@ from headwater.metastore.parts import (
 )
 from headwater.metastore.records import Change, Slot
 from headwater.metastore.serving import dropped_locations
-from headwater.metastore.table_edits import Path, Positions, delta_at, deltas_of, last_delta, positions_of
+from headwater.metastore.table_edits import (
+    Path,
+    Positions,
+    delta_at,
+    deltas_of,
+    last_delta,
+    last_positions,
+    positions_of,
+)
 from headwater.metastore.transaction import exists
 from headwater.metastore.views import (
     IndexView,
@@ -129,6 +137,14 @@ class Snapshot:
         with self._log.lock:
             _, item = self._stream(path, format, version, stream)
             return positions_of(self._log.segments, self._view, item.node.key)
+
+    def last_positions(
+        self, path: Path, count: int, before: int | None = None, *, format: str = DELTA_FORMAT
+    ) -> Positions:
+        """At most so many positions of a stream, from the last (before one) back."""
+        with self._log.lock:
+            _, item = self._stream(path, format, None, None)
+            return last_positions(self._log.segments, self._view, item.node.key, before, count)
 
     def names(self, path: Path, kind: str) -> Sequence[str]:
         """The names of the children of a kind, sorted; not to be changed."""

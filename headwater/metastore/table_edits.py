@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import wraps
+from itertools import islice
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from headwater.errors import InvalidInputError, TableVersionNotFoundError
 from headwater.metastore import parts
-from headwater.metastore.deltas import DeltaLog, Segments, find_delta, find_stored, newest_delta, read_deltas
+from headwater.metastore.deltas import DeltaLog, Segments, find_delta, find_stored, newest_first, read_deltas
 from headwater.metastore.draft import Appended, Draft, DroppedDelta
 from headwater.metastore.log import Log
 from headwater.metastore.objects import Delta, Deltas, Object, Objects, check_type, data_files, delta_of
@@ -330,13 +331,18 @@ def delta_at(segments: Segments, view: IndexView, stream: str, position: int) ->
 
 
 def last_delta(segments: Segments, view: IndexView, stream: str) -> Delta | None:
-    stored = newest_delta(segments, stream, view.index.streams.get(stream, DeltaLog()), view.at)
+    stored = next(newest_first(segments, stream, view.index.streams.get(stream, DeltaLog()), view.at), None)
     return None if stored is None else delta_of(decode_delta(stream, stored.body), stored.slot)
 
 
 def positions_of(segments: Segments, view: IndexView, stream: str) -> Positions:
     log = view.index.streams.get(stream, DeltaLog())
     return [stored.position for stored in read_deltas(segments, stream, log, 0, view.at)]
+
+
+def last_positions(segments: Segments, view: IndexView, stream: str, before: int | None, count: int) -> Positions:
+    log = view.index.streams.get(stream, DeltaLog())
+    return [stored.position for stored in islice(newest_first(segments, stream, log, view.at, before), count)]
 
 
 def deltas_of(segments: Segments, view: IndexView, stream: str, after: int, partition: str | None) -> Deltas:

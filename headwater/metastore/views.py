@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
+from operator import attrgetter
 from typing import Any, NamedTuple, Protocol
 
 from headwater.errors import (
@@ -172,8 +173,11 @@ def children_of(view: View, parent: Place) -> list[Object]:
         item = view.item(key)
         if item is not None:
             found.append(_child(parent, item))
-    found.sort(key=lambda child: child.name.encode())
+    found.sort(key=_name)
     return found
+
+
+_name = attrgetter("name")
 
 
 def names_of(view: IndexView, parent: Place, kind: str) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 from collections.abc import Generator
 from typing import Any
@@ -30,13 +31,20 @@ class _Chunks(io.RawIOBase):
         self.size += len(part)
         return len(part)
 
-    def take(self) -> bytes:
+    def take(self) -> list[Any]:
         parts, self._parts, self.size = self._parts, [], 0
-        return b"".join(parts)
+        return parts
 
 
 def file_chunks(reader: pa.RecordBatchReader) -> Generator[bytes, None, None]:
     """The Arrow IPC file of a reader's batches, about a MiB at a time, holding no more than that."""
+    with contextlib.closing(file_parts(reader)) as chunks:
+        for parts in chunks:
+            yield b"".join(parts)
+
+
+def file_parts(reader: pa.RecordBatchReader) -> Generator[list[Any], None, None]:
+    """The same, each chunk in the parts that Arrow has it in: bytes and buffers, not yet copied together."""
     chunks = _Chunks()
     with reader, pa.ipc.new_file(pa.PythonFile(chunks, mode="w"), reader.schema) as writer:
         for batch in reader:

@@ -6,7 +6,7 @@ comes through here. A worker opens the catalog for itself, as the sister process
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterator
 from typing import Any, Protocol
 
 import lance_namespace
@@ -16,13 +16,14 @@ from pydantic import BaseModel
 
 from headwater.errors import InternalError
 from headwater.namespace.abilities import Abilities, abilities_of
-from headwater.rest.arrow import byte_chunks, file_chunks
+from headwater.rest.arrow import byte_chunks, file_chunks, file_parts
 from headwater.rest.body import Spool
 from headwater.rest.call import Call
 from headwater.rest.routes import BY_OPERATION, Answer, Body, Route
 from headwater.rest.wire import make_request
 from headwater.tables.arrow import measure_stream, read_stream
 from headwater.workers import Pool
+from headwater.workers.channel import Chunk
 from headwater.workers.child import find
 
 Accept = Callable[[int], None]
@@ -90,6 +91,12 @@ class Here:
             return file_chunks(self._abilities.query_rows(request))
         return byte_chunks(self._namespace.query_table(request))
 
+    def parts(self, request: Any) -> Iterator[Chunk]:
+        """The same for who copies it anyway."""
+        if self._abilities.query_rows is not None:
+            return file_parts(self._abilities.query_rows(request))
+        return self.chunks(request)
+
 
 class InWorkers:
     """In a worker of a pool, whose death is an error of this one call."""
@@ -131,8 +138,8 @@ class Hosted:
     def write(self, arguments: Any, body: pa.Buffer) -> Any:
         return _encoded(self._here.take(*_asked(arguments), body))
 
-    def query(self, arguments: Any, body: Any) -> Chunks:
-        return self._here.chunks(_asked(arguments)[1])
+    def query(self, arguments: Any, body: Any) -> Iterator[Chunk]:
+        return self._here.parts(_asked(arguments)[1])
 
 
 def host(opener: str, target: str | None, properties: dict[str, str]) -> Hosted:

@@ -1,28 +1,40 @@
 """How a caller and its worker talk: frames over a socket.
 
 A frame is a kind (one byte), a length (four bytes, big endian) and as many bytes: a message (JSON), a chunk of a
-stream, or the end of one. A file travels as a descriptor beside a message, so that its bytes are not copied. Whoever
-sends more than the other side takes waits: that is all the back-pressure there is, and all that is needed.
+stream, or the end of one. A file travels as a descriptor beside a message, so that its bytes are not copied. Large
+chunks of an answer stand in memory that both sides map, a few slots in turn: the frame says in which, and the other
+side answers when it has taken it. Whoever sends more than the other side takes waits: that is all the back-pressure
+there is.
 """
 
 from __future__ import annotations
 
 import io
 import json
+import mmap
 import os
 import socket
 import struct
-from collections.abc import Iterator
+import tempfile
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, cast
 
 import pyarrow as pa
 
-MESSAGE, CHUNK, END = b"J", b"B", b"E"
+MESSAGE, CHUNK, SHARED, TAKEN, END = b"J", b"B", b"S", b"T", b"E"
 MAX_FRAME = 1 << 30
 MAX_MESSAGE = 64 << 20
 BUFFER = 4 << 20
+SLOTS, SLOT_BYTES = 4, 2 << 20
+MIN_SHARED = 64 << 10
+"""What is smaller goes through the socket, which is then as fast."""
 _HEAD = struct.Struct(">cI")
+_SLOT = struct.Struct(">II")
+
+
+Chunk = bytes | list[Any]
+"""Bytes, or the parts of them: anything with a buffer, one after the other."""
 
 
 class BrokenChannelError(Exception):
@@ -35,6 +47,7 @@ class Channel:
     def __init__(self, connection: socket.socket) -> None:
         self._socket = connection
         self._files: list[int] = []
+        self._shared: memoryview | None = None
         for option in (socket.SO_SNDBUF, socket.SO_RCVBUF):
             connection.setsockopt(socket.SOL_SOCKET, option, BUFFER)
 
@@ -54,12 +67,56 @@ class Channel:
             raise ValueError(f"a message of {len(body)} bytes is longer than {MAX_MESSAGE}")
         self._put(MESSAGE, body, file)
 
-    def send_chunks(self, chunks: Iterator[bytes]) -> None:
-        """A stream of bytes, to its end."""
+    def share(self, file: int) -> None:
+        """Map the memory that answers go through; the worker writes it, the caller reads it."""
+        self._shared = memoryview(mmap.mmap(file, SLOTS * SLOT_BYTES))
+
+    def send_chunks(self, chunks: Iterator[Chunk], shared: bool = False) -> None:
+        """A stream of bytes, to its end; `shared` of the one side that writes to shared memory."""
+        sent = 0
         for chunk in chunks:
-            for start in range(0, len(chunk), MAX_FRAME):
-                self._put(CHUNK, memoryview(chunk)[start : start + MAX_FRAME])
+            parts = [chunk] if isinstance(chunk, bytes) else chunk
+            if shared and self._shared is not None and sum(len(part) for part in parts) >= MIN_SHARED:
+                sent = self._send_shared(self._shared, parts, sent)
+            else:
+                for part in parts:
+                    for start in range(0, len(part), MAX_FRAME):
+                        self._put(CHUNK, memoryview(part)[start : start + MAX_FRAME])
         self._put(END, b"")
+        for _ in range(min(sent, SLOTS)):
+            self._await_taken()
+
+    def _send_shared(self, memory: memoryview, parts: Sequence[Any], sent: int) -> int:
+        """A chunk through the slots, each of which must have been taken before it is used again."""
+        at = 0  # how far the slot is filled; 0 means that it is not begun
+        for part in parts:
+            rest = memoryview(part).cast("B")
+            while len(rest):
+                if at == 0 and sent >= SLOTS:
+                    self._await_taken()
+                place = (sent % SLOTS) * SLOT_BYTES + at
+                piece = rest[: SLOT_BYTES - at]
+                memory[place : place + len(piece)] = piece
+                rest, at = rest[len(piece) :], at + len(piece)
+                if at == SLOT_BYTES:
+                    sent, at = self._put_slot(sent, at), 0
+        return self._put_slot(sent, at) if at else sent
+
+    def _put_slot(self, sent: int, size: int) -> int:
+        self._put(SHARED, _SLOT.pack(sent % SLOTS, size))
+        return sent + 1
+
+    def _await_taken(self) -> None:
+        if self._get()[0] != TAKEN:
+            raise BrokenChannelError("a slot was not taken")
+
+    def _take_shared(self, body: bytes) -> bytes:
+        slot, size = _SLOT.unpack(body)
+        if self._shared is None or slot >= SLOTS or size > SLOT_BYTES:
+            raise BrokenChannelError("a slot that is not there")
+        part = bytes(self._shared[slot * SLOT_BYTES : slot * SLOT_BYTES + size])
+        self._put(TAKEN, b"")
+        return part
 
     def receive(self) -> dict[str, Any]:
         """The next message."""
@@ -80,9 +137,12 @@ class Channel:
             kind, body = self._get()
             if kind == END:
                 return
-            if kind != CHUNK:
+            if kind == SHARED:
+                yield self._take_shared(body)
+            elif kind == CHUNK:
+                yield body
+            else:
                 raise BrokenChannelError("a stream was expected")
-            yield body
 
     def close(self) -> None:
         for file in self._files:
@@ -133,6 +193,17 @@ def _mapped() -> Iterator[None]:
         raise TimeoutError("the other side takes too long") from None
     except ConnectionError as error:
         raise BrokenChannelError(type(error).__name__) from None
+
+
+def shared_memory() -> int:
+    """A file for `Channel.share` that has no name and no place on disk; its descriptor."""
+    if hasattr(os, "memfd_create"):
+        file = os.memfd_create("headwater-worker", os.MFD_CLOEXEC)
+    else:
+        with tempfile.TemporaryFile() as unnamed:
+            file = os.dup(unnamed.fileno())
+    os.ftruncate(file, SLOTS * SLOT_BYTES)
+    return file
 
 
 def stream_chunks(reader: pa.RecordBatchReader) -> Iterator[bytes]:

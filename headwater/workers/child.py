@@ -19,7 +19,7 @@ from typing import Any
 import pyarrow as pa
 
 from headwater.errors import ErrorCode, LanceNamespaceError
-from headwater.workers.channel import BrokenChannelError, Channel, reader_of_chunks, stream_chunks
+from headwater.workers.channel import BrokenChannelError, Channel, Chunk, reader_of_chunks, stream_chunks
 
 MEMORY_WORDS = ("malloc of size", "realloc of size", "memory allocation of", "Cannot allocate memory", "out of memory")
 
@@ -29,6 +29,9 @@ def main() -> None:
     channel = Channel(socket.socket(fileno=int(sys.argv[1])))
     threading.Thread(target=_die_with_the_caller, args=(int(sys.argv[2]),), daemon=True).start()
     first = channel.receive()
+    memory = channel.receive_file()
+    channel.share(memory)
+    os.close(memory)
     _volunteer_for_the_oom_killer()
     try:
         hosted = find(first["function"])(*first["arguments"])
@@ -105,11 +108,11 @@ def _discard(chunks: Iterator[bytes]) -> None:
         pass
 
 
-def _send_stream(channel: Channel, first: bytes, rest: Iterator[bytes]) -> None:
+def _send_stream(channel: Channel, first: Chunk, rest: Iterator[Chunk]) -> None:
     """The chunks, then how it went: an error in the middle of the rows is told too."""
     problem: list[BaseException] = []
 
-    def chunks() -> Iterator[bytes]:
+    def chunks() -> Iterator[Chunk]:
         try:
             yield first
             yield from rest
@@ -117,7 +120,7 @@ def _send_stream(channel: Channel, first: bytes, rest: Iterator[bytes]) -> None:
             problem.append(error)
 
     channel.send({"ok": None, "stream": True})
-    channel.send_chunks(chunks())
+    channel.send_chunks(chunks(), shared=True)
     channel.send({"error": failure(problem[0])} if problem else {"ok": None})
 
 
@@ -133,7 +136,7 @@ def _body(channel: Channel, kind: str | None, chunks: Iterator[bytes]) -> Any:
     return reader_of_chunks(chunks) if kind == "stream" else None
 
 
-def _stream(found: Any) -> Iterator[bytes] | None:
+def _stream(found: Any) -> Iterator[Chunk] | None:
     if isinstance(found, pa.RecordBatchReader):
         return stream_chunks(found)
     return found if isinstance(found, Iterator) else None

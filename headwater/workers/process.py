@@ -23,7 +23,7 @@ from headwater.errors import (
     ServiceUnavailableError,
     error_for,
 )
-from headwater.workers.channel import BrokenChannelError, Channel, stream_chunks
+from headwater.workers.channel import BrokenChannelError, Channel, shared_memory, stream_chunks
 
 MIB = 1 << 20
 START_SECONDS = 60.0
@@ -81,7 +81,13 @@ class Worker:
             os.close(lifeline)
         self._channel = Channel(ours)
         self._channel.wait_at_most(START_SECONDS)
-        self._channel.send({"function": host.function, "arguments": host.arguments, "memory": limits.memory})
+        memory = shared_memory()
+        try:
+            self._channel.share(memory)
+            first = {"function": host.function, "arguments": host.arguments, "memory": limits.memory}
+            self._channel.send(first, file=memory)
+        finally:
+            os.close(memory)
 
     @property
     def pid(self) -> int:

@@ -11,7 +11,8 @@ import pytest
 from headwater import Catalog, MetastoreNamespace
 from headwater.errors import InvalidInputError, TableAlreadyExistsError, UnsupportedOperationError
 
-SCHEMA = pa.schema({"id": pa.int64(), "name": pa.string(), "at": pa.int64()})
+FIELDS: list[tuple[str, pa.DataType]] = [("id", pa.int64()), ("name", pa.string()), ("at", pa.int64())]
+SCHEMA = pa.schema(FIELDS)
 
 
 @pytest.fixture
@@ -45,7 +46,7 @@ def test_changes_land_are_read_fresh_and_published_for_every_lance_client(catalo
 
 
 def test_a_stream_table_keeps_its_rows_under_a_new_name(catalog: Catalog) -> None:
-    log = catalog.create_stream_table("log", pa.schema([("line", pa.string())]))
+    log = catalog.create_stream_table("log", pa.schema([pa.field("line", pa.string())]))
     log.append([{"line": "one"}])
     log.publish()
     catalog.create_namespace("old")

@@ -70,6 +70,12 @@ class Hosted:
                     file.write(str(number))
             yield bytes([number % 256]) * arguments["size"]
 
+    def parts(self, arguments: Any, body: Any) -> Iterator[list[Any]]:
+        """Chunks in parts: small and large, bytes and Arrow buffers, over the ends of slots."""
+        for _ in range(arguments["count"]):
+            yield [b"head", pa.py_buffer(b"x" * 3 * MIB), b"", pa.array(range(1000), pa.int64()).buffers()[1], b"tail"]
+        yield [pa.py_buffer(b"end")]
+
     def batches(self, arguments: Any, body: Any) -> pa.RecordBatchReader:
         batch = pa.record_batch({"x": pa.array(range(10), pa.int64())})
         return pa.RecordBatchReader.from_batches(batch.schema, [batch] * arguments["count"])

@@ -66,6 +66,10 @@ def test_bytes_files_and_batches_reach_the_worker(pool: Pool) -> None:
 def test_a_stream_comes_in_order_and_frees_its_worker(pool: Pool) -> None:
     chunks = pool.run("chunks", {"count": 300, "size": 10_000})
     assert b"".join(chunks) == b"".join(bytes([number % 256]) * 10_000 for number in range(300))
+    numbers = pa.array(range(1000), pa.int64()).buffers()[1]
+    assert numbers is not None
+    wanted = (b"head" + b"x" * 3 * MIB + numbers.to_pybytes() + b"tail") * 9 + b"end"
+    assert b"".join(pool.run("parts", {"count": 9})) == wanted
     assert reader_of_chunks(pool.run("batches", {"count": 7})).read_all().num_rows == 70
     assert pool.run("greet", {"name": "again"})
 

@@ -6,8 +6,8 @@ it was staged under. `settled` in the newest record says up to which version the
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple, Protocol
 
 from headwater.errors import InvalidInputError, NamespaceNotFoundError, TableNotFoundError, TableVersionNotFoundError
 from headwater.metastore import DataFile, Delta, Object
@@ -34,29 +34,52 @@ class Reader(Protocol):
     def newest_delta(self, path: Sequence[str], *, format: str = ...) -> Delta | None: ...
 
 
+def find_all(reader: Reader, ids: Iterable[ObjectId]) -> dict[ObjectId, CatalogObject]:
+    """Those that exist, by the id they were asked for, also by an alias: each has the object's own id."""
+    lines: dict[ObjectId, Line | None] = {}
+    found = ((id, _find(reader, id, lines)) for id in ids)
+    return {id: item for id, item in found if item is not None}
+
+
 def find(reader: Reader, id: ObjectId) -> CatalogObject | None:
-    """The namespace, table or version of an id, also by an alias: the answer has the object's own id."""
+    """The namespace, table or version of an id."""
+    return _find(reader, id, {})
+
+
+class Line(NamedTuple):
+    """A table whose versions are looked for, and up to which they are settled."""
+
+    table: Table
+    settled: int
+
+
+def _find(reader: Reader, id: ObjectId, lines: dict[ObjectId, Line | None]) -> CatalogObject | None:
     if id.is_root:
         return None
-    try:
-        return catalog_object(reader, reader.get(id.names))
-    except NOT_FOUND:
-        return _find_version(reader, id)
-
-
-def _find_version(reader: Reader, id: ObjectId) -> Version | None:
+    if lines.get(id.parent) is None:
+        try:
+            return catalog_object(reader, reader.get(id.names))
+        except NOT_FOUND:
+            pass
     number = id.name
     if id.level < 2 or not (number.isascii() and number.isdigit() and len(number) < 20):
         return None
+    line = lines[id.parent] = lines[id.parent] if id.parent in lines else _line(reader, id.parent)
     try:
-        found = reader.get(id.parent.names)
-        if found.kind != "table":
-            return None
-        newest = reader.newest_delta(found.path, format=LANCE_FORMAT)
-        delta = reader.get_delta(found.path, int(number), format=LANCE_FORMAT)
+        delta = reader.get_delta(line.table.id.names, int(number), format=LANCE_FORMAT) if line is not None else None
     except NOT_FOUND:
         return None
-    return version_of(table_of(reader, found), delta, settled(newest))
+    return version_of(line.table, delta, line.settled) if line is not None and delta is not None else None
+
+
+def _line(reader: Reader, id: ObjectId) -> Line | None:
+    try:
+        found = reader.get(id.names)
+        if found.kind != "table":
+            return None
+        return Line(table_of(reader, found), settled(reader.newest_delta(found.path, format=LANCE_FORMAT)))
+    except NOT_FOUND:
+        return None
 
 
 def catalog_object(reader: Reader, found: Object) -> Namespace | Table:

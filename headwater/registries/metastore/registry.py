@@ -7,7 +7,7 @@ old, the metastore notices when the slot is taken.
 from __future__ import annotations
 
 import threading
-from bisect import bisect_left, bisect_right
+from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -26,7 +26,7 @@ from headwater.errors import (
 from headwater.metastore import Metastore, Snapshot
 from headwater.metastore.parts import DELTA_FORMAT
 from headwater.metastore.serving import LANCE_FORMAT
-from headwater.model import CatalogObject, Change, Table
+from headwater.model import CatalogObject, Change, Table, Version
 from headwater.names import ROOT, ObjectId
 from headwater.registries.layout import hashed_folder
 from headwater.registries.metastore.changes import Changes
@@ -35,6 +35,7 @@ from headwater.registries.metastore.objects import (
     catalog_object,
     fed_by_its_log,
     find,
+    find_all,
     has_stream,
     newest_version,
 )
@@ -51,6 +52,7 @@ CHANGED = (
 )
 """What a change is refused with that was planned from facts which do not hold any more."""
 REMEMBERED = 10_000
+EVERY = 1 << 62
 
 
 class MetastoreRegistry:
@@ -61,13 +63,11 @@ class MetastoreRegistry:
         self.clock = clock
         self.session: Session = session or Present(metastore)
         self._lock = threading.Lock()
+        self._known: tuple[int, dict[ObjectId, CatalogObject]] = (0, {})
         self._given: OrderedDict[str, None] = OrderedDict()
         self._finals: OrderedDict[str, set[int]] = OrderedDict()
-
-    @property
-    def capabilities(self) -> Capabilities:
-        fast = self.metastore.store.abilities.path is not None and self.is_newest
-        return Capabilities(
+        fast = metastore.store.abilities.path is not None and self.is_newest
+        self.capabilities = Capabilities(
             namespaces=True,
             properties=True,
             rename=True,
@@ -76,14 +76,36 @@ class MetastoreRegistry:
             markers=False,
             keeps_dropped=True,
             rename_namespaces=True,
-            current_state=(lambda id: self.metastore.slot) if fast else None,
+            current_state=(lambda id: metastore.slot) if fast else None,
         )
 
     # Names
 
     def find(self, ids: Iterable[ObjectId]) -> Mapping[ObjectId, CatalogObject]:
         now = self.session.state()
-        return {id: item for id in ids if (item := find(now, id)) is not None}
+        if self.session.transaction_id is not None:
+            return find_all(now, ids)
+        known = self._remembered(now.slot)
+        found: dict[ObjectId, CatalogObject] = {}
+        unknown: list[ObjectId] = []
+        for id in ids:
+            item = known.get(id)
+            if item is not None:
+                found[id] = item
+            elif id.names:
+                unknown.append(id)
+        if unknown:
+            looked_up = find_all(now, unknown)
+            found.update(looked_up)
+            known.update((id, item) for id, item in looked_up.items() if not isinstance(item, Version))
+        return found
+
+    def _remembered(self, slot: int) -> dict[ObjectId, CatalogObject]:
+        """The namespaces and tables that were found at this slot before: until the next commit nothing changes."""
+        with self._lock:
+            if self._known[0] != slot or len(self._known[1]) > REMEMBERED:
+                self._known = slot, {}
+            return self._known[1]
 
     def recorded(self, ids: Iterable[ObjectId]) -> Mapping[ObjectId, CatalogObject]:
         return self.find(ids)
@@ -144,7 +166,9 @@ class MetastoreRegistry:
         """Nothing to do: a metastore keeps the versions of all of its tables from the beginning."""
 
     def manages(self, id: ObjectId) -> bool:
-        return isinstance(find(self.session.state(refresh=False), id), Table)
+        now = self.session.state(refresh=False)
+        known = None if self.session.transaction_id is not None else self._remembered(now.slot).get(id)
+        return isinstance(known or find(now, id), Table)
 
     def versions(self, table: ObjectId) -> Sequence[int]:
         try:
@@ -154,14 +178,15 @@ class MetastoreRegistry:
         return found
 
     def version_page(self, table: ObjectId, after: int | None, limit: int | None, descending: bool) -> Sequence[int]:
-        if descending and after is None and limit is not None and limit <= 2:
-            newest = self.newest_version(table)
-            if newest == 0 or limit == 1:
-                return [newest] if newest else []
-        numbers = self.versions(table)
         if descending:
-            numbers = numbers[: bisect_left(numbers, after)] if after is not None else numbers
-            return numbers[::-1][:limit]
+            try:
+                found: Sequence[int] = self.session.state().last_positions(
+                    table.names, EVERY if limit is None else limit, after, format=LANCE_FORMAT
+                )
+            except NOT_FOUND:
+                return []
+            return found
+        numbers = self.versions(table)
         return numbers[bisect_right(numbers, after) if after is not None else 0 :][:limit]
 
     def newest_version(self, table: ObjectId) -> int:

@@ -139,6 +139,12 @@ class OwnView:
     def positions(self, path: Sequence[str], *, format: str = DELTA_FORMAT) -> list[int]:
         return [delta.position for delta in self.deltas(path, format=format)]
 
+    def last_positions(
+        self, path: Sequence[str], count: int, before: int | None = None, *, format: str = DELTA_FORMAT
+    ) -> list[int]:
+        found = [position for position in self.positions(path, format=format) if before is None or position < before]
+        return found[::-1][:count]
+
     def dropped_locations(self) -> list[str]:
         return []
 
