@@ -107,7 +107,7 @@ class Dispatcher:
         try:
             reply = self._apply(call)
         except Exception as error:
-            refused = refusal(error, call.request_id)
+            refused = refusal(error, call.request_id, call.id)
             self._repeats.end(begun, refused.status, refused.body)
             raise
         kept = reply.body if self._vendor.is_silent else without_options(reply.body)

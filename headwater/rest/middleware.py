@@ -72,7 +72,7 @@ class Recorded:
     async def _refuse(self, call: Call, error: Exception, receive: Receive, send: Send) -> None:
         if not isinstance(error, LanceNamespaceError):
             self._fail(call, error)
-        await send_reply(call, refusal(error, call.request_id), receive, send, self._run)
+        await send_reply(call, refusal(error, call.request_id, call.id), receive, send, self._run)
 
     def _fail(self, call: Call, error: Exception) -> None:
         line = {"request_id": call.request_id, "failure": type(error).__name__, "at": _place(error)}

@@ -9,12 +9,17 @@ from dataclasses import dataclass
 from typing import Any
 
 from headwater.errors import ERRORS, ErrorCode, InternalError, InvalidInputError, LanceNamespaceError
+from headwater.names import ROOT, ObjectId
 from headwater.rest.body import TooLargeError
 from headwater.rest.wire import JSON, encode_json
 
 Headers = tuple[tuple[bytes, bytes], ...]
 MAX_MESSAGE = 2000
-_SOURCE_PLACE = re.compile(r",?\s*\S*\.rs:\d+(:\d+)?")
+MAX_ECHO = 200
+"""So many characters of anything that a request said stand in an answer."""
+_SOURCE_PLACE = re.compile(r",? ?[^\s,]{0,120}\.rs:\d{1,9}(:\d{1,9})?")
+_LONG_WORD = re.compile(rf"(\S{{{MAX_ECHO}}})\S+")
+_LONG_QUOTE = re.compile(rf"(['\"`])([^'\"`]{{{MAX_ECHO}}})[^'\"`]*\1")
 _HEADER_NAME = re.compile(r"^[A-Za-z0-9!#$%&'*+.^_`|~-]{1,128}$")
 _OWN_HEADERS = frozenset(
     ("content-length", "content-type", "transfer-encoding", "connection", "date", "etag", "x-request-id", "upgrade")
@@ -43,8 +48,8 @@ class RouteError(LanceNamespaceError):
         self.allow = allow
 
 
-def refusal(error: BaseException, request_id: str) -> Reply:
-    """An error as an answer (ErrorResponse: error, code, instance)."""
+def refusal(error: BaseException, request_id: str, id: ObjectId = ROOT) -> Reply:
+    """An error as an answer (ErrorResponse: error, code, instance); `id` is what the request was about."""
     known = _known(error, request_id)
     row = ERRORS[int(known.code)]
     headers: list[tuple[bytes, bytes]] = [(b"content-type", JSON)]
@@ -60,7 +65,10 @@ def refusal(error: BaseException, request_id: str) -> Reply:
         headers.append((b"www-authenticate", b"Bearer"))
     elif status in (429, 503):
         headers.append((b"retry-after", b"1"))
-    body = {"error": clean(str(known)), "code": int(known.code), "instance": request_id}
+    message = str(known)[: 4 * MAX_MESSAGE]
+    for named in (id, *reversed(id.ancestors)):  # names may be long, and have spaces in them
+        message = message.replace(str(named), shown(named)) if len(str(named)) > MAX_ECHO else message
+    body = {"error": clean(message), "code": int(known.code), "instance": request_id}
     return Reply(status, encode_json(body), tuple(headers), int(known.code))
 
 
@@ -73,8 +81,19 @@ def _known(error: BaseException, request_id: str) -> LanceNamespaceError:
 
 
 def clean(message: str) -> str:
-    """A message without the source places that Lance adds to its own, and of a bounded length."""
-    return _SOURCE_PLACE.sub("", message)[:MAX_MESSAGE]
+    """A message as it is sent: cut first, then without the source places that Lance adds to its own.
+
+    What it quotes, and every word, is at most so long: a request does not get its own text back. Each pattern looks
+    at a character a bounded number of times.
+    """
+    text = _SOURCE_PLACE.sub("", message[:MAX_MESSAGE])
+    return _LONG_QUOTE.sub(r"\1\2...\1", _LONG_WORD.sub(r"\1...", text))
+
+
+def shown(id: ObjectId) -> str:
+    """An id in a message, cut where it is long."""
+    text = str(id)
+    return text if len(text) <= MAX_ECHO else f"{text[:MAX_ECHO]}..."
 
 
 def etag(body: bytes) -> bytes:

@@ -30,6 +30,7 @@ ARROW_FILE = b"application/vnd.apache.arrow.file"
 TABLE_HEADER = "x-lance-table-"
 MAX_QUERY_FIELDS = 256
 REMEMBERED_CHARS = 256
+MAX_SHOWN = 150
 OWN_REQUESTS: dict[str, type[BaseModel]] = {
     "AlterNamespaceRequest": AlterNamespaceRequest,
     "CleanUpRequest": CleanUpRequest,
@@ -97,7 +98,8 @@ def read_id(raw: str, delimiter: str, body_id: object = None) -> ObjectId:
         found = _parse_encoded(unquote, raw, delimiter)
         if list(found.names) == body_id:
             return found
-    raise InvalidInputError(f"The body's id {body_id!r} is not the id of the route, {list(found.names)!r}.")
+    said, named = repr(body_id)[:MAX_SHOWN], repr(list(found.names))[:MAX_SHOWN]
+    raise InvalidInputError(f"The body's id {said} is not the id of the route, {named}.")
 
 
 def _parse_id(raw: str, delimiter: str) -> ObjectId:
@@ -241,8 +243,9 @@ def _open_queries(fields: dict[str, Any]) -> None:
 
 def _problems(error: ValidationError) -> Iterable[str]:
     for problem in error.errors(include_url=False, include_input=False, include_context=False)[:5]:
-        where = ".".join(str(part) for part in problem["loc"])
-        yield f"{where}: {problem['msg']}" if where else problem["msg"]
+        where = ".".join(str(part)[:MAX_SHOWN] for part in problem["loc"][:8])[:MAX_SHOWN]
+        said = problem["msg"][:MAX_SHOWN]
+        yield f"{where}: {said}" if where else said
 
 
 def write_answer(route: Route, response: Any) -> bytes:

@@ -13,11 +13,13 @@ import lance
 import pyarrow as pa
 from lance.fragment import RowIdSequence, write_fragments
 
+from headwater.tables.arrow import Counted
 from headwater.tables.commit import fragment_from
 from headwater.tables.handle import TableHandle
 from headwater.tables.partition_write import PartitionWriter, chunks
 from headwater.tables.partitions import PartitionField, has_blobs, partitioning
 from headwater.tables.scan import ROW_ID
+from headwater.tables.translate import translating
 from headwater.types import aligned, convert_batch, written_schema
 
 ROWS_PER_FILE = 1 << 20
@@ -38,19 +40,20 @@ def write(table: TableHandle, batches: Iterable[pa.RecordBatch], arrow: str | No
     fields = partitioning(schema)
     if fields and not has_blobs(schema):
         writer = PartitionWriter(table, schema, fields, staged=dataset is None)
-        for rows in chunks(_converted(first, source, schema)):
-            writer.write(rows, ROWS_PER_FILE, BYTES_PER_FILE)
+        for chunk in chunks(_converted(first, source, schema)):
+            writer.write(chunk, ROWS_PER_FILE, BYTES_PER_FILE)
         return writer.finish()
-    reader = pa.RecordBatchReader.from_batches(schema, _converted(first, source, schema))
-    fragments = write_fragments(
-        reader,
-        dataset if dataset is not None else table.uri,
-        schema=schema,
-        mode="append" if dataset is not None else "overwrite",
-        max_rows_per_file=ROWS_PER_FILE,
-        max_bytes_per_file=BYTES_PER_FILE,
-        storage_options=table.storage_options or None,
-    )
+    rows = Counted(pa.RecordBatchReader.from_batches(schema, _converted(first, source, schema)))
+    with translating(table, "write rows of"), rows.raising():
+        fragments = write_fragments(
+            rows.reader,
+            dataset if dataset is not None else table.uri,
+            schema=schema,
+            mode="append" if dataset is not None else "overwrite",
+            max_rows_per_file=ROWS_PER_FILE,
+            max_bytes_per_file=BYTES_PER_FILE,
+            storage_options=table.storage_options or None,
+        )
     return [fragment.to_json() for fragment in fragments]
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
-from headwater.errors import NamespaceNotFoundError, TableNotFoundError, TableVersionNotFoundError
+from headwater.errors import InvalidInputError, NamespaceNotFoundError, TableNotFoundError, TableVersionNotFoundError
 from headwater.metastore import DataFile, Delta, Object
 from headwater.metastore.parts import Record
 from headwater.metastore.serving import LANCE_FORMAT, location_of
@@ -103,6 +103,21 @@ def table_of(reader: Reader, found: Object) -> Table:
     made = _named(*reader.get_with_stream(found.path, LANCE_FORMAT))
     assert isinstance(made, Table)
     return made
+
+
+def has_stream(reader: Reader, table: ObjectId, format: str) -> bool:
+    try:
+        reader.get_stream(table.names, format=format)
+    except NOT_FOUND:
+        return False
+    return True
+
+
+def fed_by_its_log(table: ObjectId) -> InvalidInputError:
+    return InvalidInputError(
+        f"{table} is a stream table: its rows come from its change log. Append, upsert or delete through the catalog's "
+        "stream table, and publish."
+    )
 
 
 def texts(properties: Mapping[str, Any]) -> dict[str, str]:
