@@ -87,8 +87,10 @@ def is_stream(namespace: MetastoreNamespace, id: ObjectId) -> bool:
     return is_stream_table(namespace.session.state(), id.names)
 
 
-def publish(namespace: MetastoreNamespace, ids: Sequence[ObjectId]) -> list[Published]:
-    """Publish tables at one slot."""
+def publish(
+    namespace: MetastoreNamespace, ids: Sequence[ObjectId], lineage: Mapping[str, Mapping[str, Any]] | None = None
+) -> list[Published]:
+    """Publish tables at one slot; `lineage` by name is kept with the versions."""
     namespace.registry.check_writable()
     found = lake(namespace.metastore, namespace.properties.root, dict(namespace.properties.storage))
-    return publish_tables(found, [id.names for id in ids])
+    return publish_tables(found, [id.names for id in ids], lineage)
