@@ -1,6 +1,7 @@
-"""Backfill of derived columns: stale rows are computed and written again, some at a time, each time as a version.
+"""Versions of the same state: stale derived values computed again, worn fragments written anew.
 
-What is left to do is told by the table itself, so a backfill that was killed goes on where it was.
+A backfill goes some rows at a time, each time as a version. What is left to do is told by the table itself, so one
+that was killed goes on where it was.
 """
 
 from __future__ import annotations
@@ -16,7 +17,18 @@ from headwater.streams.derived import with_derived
 from headwater.streams.files import narrowed
 from headwater.streams.opening import Stream, open_in, open_stream
 from headwater.streams.publishing import Publication
-from headwater.streams.serving import ROW_ADDRESS, ROW_ID, Lake, Staging, on_top, open_version, set_aside
+from headwater.streams.serving import (
+    ROW_ADDRESS,
+    ROW_ID,
+    ROWS_PER_FILE,
+    Lake,
+    Staging,
+    on_top,
+    open_staging,
+    open_version,
+    set_aside,
+)
+from headwater.streams.tidying import rewrite, worn
 from headwater.streams.views import Computed, Published, newest_published
 from headwater.streams.writing import Changes, head_of, record, write_changes
 
@@ -43,6 +55,22 @@ def stage_backfill(lake: Lake, tx: Transaction, path: Sequence[str], rows: int =
         fresh = [each for each in before.derived if each not in stale]
         made = replace(changes, rows=with_derived(stream.definition, dataset, changes, fresh))
         write_changes(lake, stream, staging, dataset, made, before.position)
+    published = record(lake, tx, stream, staging, replace(before, late=0, too_late=0))
+    return Publication(published, True, tuple(staging.staged))
+
+
+def stage_compaction(lake: Lake, tx: Transaction, path: Sequence[str]) -> Publication | None:
+    """Stage a version of the same rows in whole fragments; None: none is worn."""
+    snapshot = lake.metastore.now()
+    stream = open_stream(snapshot, path)
+    open_in(tx, path)
+    before, head = newest_published(snapshot, stream), head_of(snapshot, stream)
+    if before is None or head is None or not worn(open_version(lake, stream, *head)):
+        return None
+    staging = Staging(lake, stream, head[0])
+    set_aside(lake, stream, head[0])
+    with on_top(staging, stream):
+        rewrite(open_staging(lake, stream, staging), ROWS_PER_FILE)
     published = record(lake, tx, stream, staging, replace(before, late=0, too_late=0))
     return Publication(published, True, tuple(staging.staged))
 

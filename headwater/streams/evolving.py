@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-import lance
 import pyarrow as pa
 
 from headwater.streams.definition import Definition
 from headwater.streams.opening import Stream
-from headwater.streams.serving import Lake, Staging
+from headwater.streams.serving import Lake, Staging, open_staging
 from headwater.streams.views import Published
 
 PASSING = "__hw_passing_"
@@ -22,9 +21,7 @@ def published_columns(definition: Definition) -> tuple[tuple[int, str], ...]:
 
 def evolve_copy(lake: Lake, stream: Stream, staging: Staging, before: Published) -> Any:
     """The dataset with the present columns. Each step is a staged version on top of the one before."""
-    dataset: Any = lance.dataset(
-        namespace_client=staging, table_id=list(stream.path), storage_options=lake.storage_options or None
-    )
+    dataset = open_staging(lake, stream, staging)
     definition, known = stream.definition, dict(before.columns)
     present = {column.id for column in definition.columns}
     dropped = [name for id, name in before.columns if id not in present]

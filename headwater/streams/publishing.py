@@ -28,6 +28,7 @@ from headwater.streams.opening import Stream, open_in, open_stream
 from headwater.streams.quarantine import Quarantined, quarantine
 from headwater.streams.reading import rows_of_keys, same_rows, touched_state
 from headwater.streams.serving import Lake, Staged, Staging, finalize, on_top, open_version, set_aside
+from headwater.streams.tidying import tidy
 from headwater.streams.tombstones import add_tombstones, read_tombstones, write_tombstones
 from headwater.streams.views import Published, View, newest_published, view_at
 from headwater.streams.writing import Changes, head_of, index_keys, record, rows_digest, write_changes
@@ -115,7 +116,9 @@ def _staged(
     if stream.definition.derived:
         rows = with_derived(stream.definition, dataset, changes, before.derived if before is not None else ())
         changes = replace(changes, rows=rows)
-    index_keys(stream, write_changes(lake, stream, staging, dataset, changes, made.position), changes.count)
+    written = write_changes(lake, stream, staging, dataset, changes, made.position)
+    index_keys(stream, written, changes.count)
+    tidy(written)
     _quarantine_late(lake, tx, stream, log, folded, counted, view)
     published = record(lake, tx, stream, staging, made)
     history = publish_history(lake, tx, stream, view, before) if stream.definition.keeps_history else None

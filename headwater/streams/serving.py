@@ -21,6 +21,7 @@ from lance.fragment import FragmentMetadata, RowIdSequence, write_fragments
 from lance_namespace import (
     CreateTableVersionResponse,
     DescribeTableResponse,
+    DescribeTableVersionResponse,
     LanceNamespace,
     ListTableVersionsResponse,
 )
@@ -96,20 +97,25 @@ class Staging(LanceNamespace):
         return DescribeTableResponse(location=self._uri, managed_versioning=True)
 
     def list_table_versions(self, request: Any) -> Any:
-        if self.staged:
-            newest, key = self.staged[-1].version, self.staged[-1].key
-        else:
-            newest, key = self.version, final_key(self._stream, self.version)
+        newest = self.staged[-1].version if self.staged else self.version
+        return ListTableVersionsResponse(versions=[self._version(newest)] if newest else [])
+
+    def describe_table_version(self, request: Any) -> Any:
+        return DescribeTableVersionResponse(version=self._version(int(dict(request)["version"])))
+
+    def _version(self, number: int) -> TableVersion:
+        staged = next((each for each in self.staged if each.version == number), None)
+        key = staged.key if staged is not None else final_key(self._stream, number)
         path = f"{_object_path(self._uri)}/{VERSIONS}/{key.rsplit('/', 1)[-1]}"
-        known = [TableVersion(version=newest, manifest_path=path)] if newest else []
-        return ListTableVersionsResponse(versions=known)
+        size, e_tag = (staged.size, staged.e_tag) if staged is not None else (None, None)
+        return TableVersion(version=number, manifest_path=path, manifest_size=size, e_tag=e_tag)
 
     def create_table_version(self, request: Any) -> Any:
         asked = dict(request)
         expected = (self.staged[-1].version if self.staged else self.version) + 1
-        if int(asked["version"]) != expected:  # Lance saw a newer manifest on its own, and went on from there
-            self.overtaken = True
-            raise ConcurrentModificationError(f"Version {expected} of {self._stream.name} was made meanwhile.")
+        if int(asked["version"]) != expected:  # below: Lance goes on from what was staged; above: from another's
+            self.overtaken |= int(asked["version"]) > expected
+            raise ConcurrentModificationError(f"Version {expected} of {self._stream.name} is the next.")
         name = str(asked["manifest_path"]).rsplit("/", 1)[-1]
         key = f"{self._stream.serving}/{VERSIONS}/{name}"
         self.staged.append(Staged(int(asked["version"]), key, int(asked["manifest_size"]), asked.get("e_tag")))
@@ -196,6 +202,13 @@ def open_version(lake: Lake, stream: Stream, version: int, manifest: str) -> Any
         version=version,
         storage_options=lake.storage_options or None,
         session=SESSION,
+    )
+
+
+def open_staging(lake: Lake, stream: Stream, staging: Staging) -> Any:
+    """The dataset as staged so far, whose own methods stage versions on top."""
+    return lance.dataset(
+        namespace_client=staging, table_id=list(stream.path), storage_options=lake.storage_options or None
     )
 
 

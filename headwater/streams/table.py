@@ -12,7 +12,7 @@ import pyarrow as pa
 from headwater.errors import InvalidInputError
 from headwater.metastore import Delta, Metastore, Snapshot, Transaction
 from headwater.metastore.draft import Appended
-from headwater.streams.backfilling import ROWS, stage_backfill
+from headwater.streams.backfilling import ROWS, stage_backfill, stage_compaction
 from headwater.streams.changes import changes
 from headwater.streams.definition import Definition, define, to_properties, with_properties
 from headwater.streams.definition import evolve as evolve_definition
@@ -29,6 +29,7 @@ from headwater.streams.reading import count, read
 from headwater.streams.serving import Lake, lake, open_version
 from headwater.streams.sources.files import find_files, is_files
 from headwater.streams.sources.formats import check_format, take, total
+from headwater.streams.tidying import coverage
 from headwater.streams.undoing import txns_of, void
 from headwater.streams.verifying import verify
 from headwater.streams.views import Published, newest_published, view_at
@@ -287,6 +288,21 @@ class StreamTable:
             if rows is not None:
                 return version + 1
         raise AssertionError("unreachable")
+
+    def compact(self) -> bool:
+        """Write fragments of the serving copy anew that have lost many rows; whether there were any."""
+        done = self._metastore.run(
+            lambda tx: stage_compaction(self._lake(), tx, self.path), f"compact {'.'.join(self.path)}"
+        )
+        if done is not None:
+            finish(self._lake(), self.path, done)
+        return done is not None
+
+    def coverage(self) -> dict[str, float]:
+        """For each index of the serving copy the part of the rows that it covers."""
+        stream, snapshot = self._open()
+        head = head_of(snapshot, stream)
+        return coverage(open_version(self._lake(), stream, *head)) if head is not None else {}
 
     def stale(self) -> dict[str, int]:
         """For each derived column, how many published rows have a value of an older function, or none yet."""

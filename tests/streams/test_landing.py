@@ -320,3 +320,35 @@ def test_the_serving_copy_is_proved_from_the_log(metastore: Metastore) -> None:
     store = metastore.store
     store.put(table.deltas(2)[0].files[0].path, store.get(other.deltas()[0].files[0].path))
     assert table.verify() == [f"The log of orders from position 0 on does not give version {table.publish().version}."]
+
+
+def test_small_fragments_are_joined_and_indices_follow(metastore: Metastore, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("headwater.streams.tidying.tidy.__defaults__", (3,))
+    table = orders(metastore)
+    table.upsert([{"id": n, "at": 1} for n in range(20)])
+    table.publish()
+    for number in range(6):
+        table.upsert([{"id": number, "at": 2, "note": "new"}, {"id": 100 + number, "at": 1}])
+        table.publish()
+    fragments = _dataset(table).get_fragments()
+    assert len(fragments) <= 6
+    assert table.count() == 26
+    assert min(table.coverage().values()) > 0.9
+    before = _row_ids(table)
+    table.delete(list(range(10)))
+    table.publish()
+    assert table.compact()
+    assert not table.compact()
+    assert sum(fragment.num_deletions for fragment in _dataset(table).get_fragments()) == 0
+    assert _row_ids(table) == {key: id for key, id in before.items() if key >= 10}
+    assert table.verify() == []
+    table.upsert([{"id": 15, "at": 9, "note": "after"}])
+    table.publish()
+    assert table.to_arrow(filter="note = 'after'").num_rows == 1
+    assert table.count() == 16
+
+
+def _dataset(table: StreamTable) -> Any:
+    import lance
+
+    return lance.dataset(f"{table._lake().uri}/{table._open()[0].serving}")
