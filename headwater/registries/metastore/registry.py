@@ -24,12 +24,21 @@ from headwater.errors import (
     UnsupportedOperationError,
 )
 from headwater.metastore import Metastore, Snapshot
+from headwater.metastore.parts import DELTA_FORMAT
 from headwater.metastore.serving import LANCE_FORMAT
 from headwater.model import CatalogObject, Change, Table, Version
 from headwater.names import ROOT, ObjectId
 from headwater.registries.layout import hashed_folder
 from headwater.registries.metastore.changes import Changes
-from headwater.registries.metastore.objects import NOT_FOUND, catalog_object, find, find_all, newest_version
+from headwater.registries.metastore.objects import (
+    NOT_FOUND,
+    catalog_object,
+    fed_by_its_log,
+    find,
+    find_all,
+    has_stream,
+    newest_version,
+)
 from headwater.registries.metastore.sessions import Present, Session, past_is_past
 from headwater.registry import Capabilities, Kind, overlap
 
@@ -136,6 +145,11 @@ class MetastoreRegistry:
 
     def alter_root(self, properties: Mapping[str, str], removed: Collection[str]) -> None:
         raise UnsupportedOperationError("The root namespace of a metastore catalog keeps no properties.")
+
+    def check_rows(self, id: ObjectId) -> None:
+        """Error 13 for a stream table: its rows come from its change log alone."""
+        if has_stream(self.session.state(), id, DELTA_FORMAT):
+            raise fed_by_its_log(id)
 
     def check_writable(self) -> None:
         """Error 13 in the past. Every other handle on a metastore records what it writes."""
