@@ -78,6 +78,18 @@ READS = frozenset(
     for name in DATA_OPERATIONS
     if name.startswith(("count_", "query_", "explain_", "analyze_", "list_", "describe_", "get_"))
 )
+ROWS = frozenset(
+    (
+        "merge_insert_into_table",
+        "merge_insert_reader",
+        "update_table",
+        "delete_from_table",
+        "restore_table",
+        "alter_table_alter_columns",
+        "alter_table_drop_columns",
+    )
+)
+"""What changes rows or the columns that are there."""
 NO_VIEWS = "Materialized views are not supported: their queries are opaque to this catalog."
 
 
@@ -297,6 +309,7 @@ class RegisteredNamespace(VersionMethods):
             raise InvalidInputError("The request has no table id.")
         table = self.operations.find_table(self._id(request.id))
         self.registry.check_writable()
+        self.check_rows(table.id)
         try:
             return data.insert_reader(self.handle(table), request, reader)
         except InvalidTableStateError:
@@ -332,6 +345,9 @@ class RegisteredNamespace(VersionMethods):
         return TableHandle(
             table.id, self.operations.uri_of(table), self.storage_options, client, managed=client is not None
         )
+
+    def check_rows(self, id: ObjectId) -> None:
+        """Error 13 for a table whose rows Lance operations cannot change, because they come from elsewhere."""
 
     def _handle_of(self, id: list[str] | None) -> TableHandle:
         return self.handle(self.operations.find_table(self._id(id)))
@@ -369,6 +385,7 @@ def _data_rows(catalog: RegisteredNamespace, function: Callable[..., Any], write
     def operation(request: Any, *rows: Any) -> Any:
         if writes:
             catalog.registry.check_writable()
+            catalog.check_rows(catalog._id(request.id))
         return function(catalog._handle_of(request.id), request, *rows)
 
     return operation
@@ -381,6 +398,8 @@ def _data_method(name: str, kind: type[BaseModel], function: Callable[..., Any])
             raise InvalidInputError("The request has no table id.")
         if name not in READS:
             self.registry.check_writable()
+        if name in ROWS:
+            self.check_rows(self._id(parsed.id))
         return function(self._handle_of(parsed.id), parsed, *body)
 
     method.__name__ = method.__qualname__ = name

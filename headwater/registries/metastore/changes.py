@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 
-from headwater.errors import ConcurrentModificationError, InvalidInputError, NamespaceNotFoundError, TableNotFoundError
+from headwater.errors import ConcurrentModificationError, NamespaceNotFoundError
 from headwater.metastore import Delta, Transaction
 from headwater.metastore.parts import DELTA_FORMAT
 from headwater.metastore.serving import KEEP_DATA, LANCE_FORMAT, LOCATION
@@ -26,7 +26,16 @@ from headwater.model import (
     Version,
 )
 from headwater.names import ROOT, ObjectId
-from headwater.registries.metastore.objects import find, newest_version, record_of, settled, table_of, version_of
+from headwater.registries.metastore.objects import (
+    fed_by_its_log,
+    find,
+    has_stream,
+    newest_version,
+    record_of,
+    settled,
+    table_of,
+    version_of,
+)
 from headwater.registry import overlap
 
 
@@ -124,10 +133,7 @@ class Changes:
         if not isinstance(table, Table):
             raise ConcurrentModificationError(f"{version.table} was dropped by another writer.")
         if self._has_stream(table.id, DELTA_FORMAT):
-            raise InvalidInputError(
-                f"{table.id} is a stream table: its rows come from its change log. Append, upsert or delete through "
-                "the catalog, and publish."
-            )
+            raise fed_by_its_log(table.id)
         if not self._has_stream(table.id):
             self.tx.create_stream(table.id.names, LANCE_FORMAT)
         if table.id in self._removed:
@@ -171,11 +177,7 @@ class Changes:
         return self.tx.deltas(table.names, format=LANCE_FORMAT)
 
     def _has_stream(self, table: ObjectId, format: str = LANCE_FORMAT) -> bool:
-        try:
-            self.tx.get_stream(table.names, format=format)
-        except TableNotFoundError:
-            return False
-        return True
+        return has_stream(self.tx, table, format)
 
     @staticmethod
     def _require(holds: bool, id: ObjectId, reason: str) -> None:
