@@ -68,10 +68,13 @@ class StreamTable:
         sequence: Sequence[str] | str = (),
         partition_by: Sequence[Any] = (),
         properties: Mapping[str, str] | None = None,
+        uri: str | None = None,
+        storage_options: dict[str, str] | None = None,
     ) -> StreamTable:
+        """Make a stream table. `uri` is the root's address as Lance opens it, where that is not a local folder."""
         definition = define(schema, keys, sequence, partition_by, properties)
         metastore.run(lambda tx: create_stream_table(tx, path, definition), f"create stream table {'.'.join(path)}")
-        return cls(metastore, path)
+        return cls(metastore, path, uri, storage_options)
 
     # Landing
 
