@@ -26,6 +26,7 @@ from headwater.metastore.objects import (
 )
 from headwater.metastore.parts import (
     DELTA_FORMAT,
+    Record,
     chosen_partition,
     find_partition,
     find_stream,
@@ -42,6 +43,7 @@ from headwater.metastore.table_edits import (
     last_delta,
     last_positions,
     positions_of,
+    with_stream,
 )
 from headwater.metastore.transaction import exists
 from headwater.metastore.views import (
@@ -184,6 +186,11 @@ class Snapshot:
         with self._log.lock:
             table, item = self._stream(path, format, version, id)
             return part_of(self._view, table, item.node.key)
+
+    def get_with_stream(self, path: Path, format: str) -> tuple[Object, Record | None]:
+        """An object, and if it is a table the record that its stream of a format is; looked up once for both."""
+        with self._log.lock:
+            return with_stream(self._ready(), path, format)
 
     def partitions(
         self, path: Path, *, format: str = DELTA_FORMAT, version: str | None = None, stream: str | None = None

@@ -39,7 +39,11 @@ MAX_SHOWN = 200
 
 
 class Recorded:
-    """Makes the call of a request; turns errors into answers; counts and logs every request once, when it is over."""
+    """Makes the call of a request; turns errors into answers; counts and logs every request once.
+
+    The lines are written before an answer leaves, so that nobody has an answer that is not on record; those of an
+    answer that streams, when it is over, but for the audit line, which is never late.
+    """
 
     def __init__(self, app: ASGIApp, settings: Settings, metrics: Metrics, clock: Clock, run: Run) -> None:
         self._app = app
@@ -56,18 +60,24 @@ class Recorded:
         call = scope[KEY] = call_of(scope, "", f"{self._boot}-{next(self._numbers):x}")
         peer = scope.get("client")
         call.address = address_of(peer[0] if peer else "", call.headers.get("x-forwarded-for"), self._proxies)
+
+        async def noting(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                self._begin(call)
+            await send(message)
+
         try:
-            await self._app(scope, receive, send)
+            await self._app(scope, receive, noting)
         except DisconnectedError:
             call.status = GONE
         except Exception as error:
             if call.status:  # the answer has begun: it can only be cut off
                 self._fail(call, error)
                 raise DisconnectedError from None
-            await self._refuse(call, error, receive, send)
+            await self._refuse(call, error, receive, noting)
         finally:
             call.drop_body()
-            self._note(call)
+            self._end(call)
 
     async def _refuse(self, call: Call, error: Exception, receive: Receive, send: Send) -> None:
         if not isinstance(error, LanceNamespaceError):
@@ -78,11 +88,25 @@ class Recorded:
         line = {"request_id": call.request_id, "failure": type(error).__name__, "at": _place(error)}
         log.error(msgspec.json.encode(line).decode())
 
-    def _note(self, call: Call) -> None:
-        seconds = time.perf_counter() - call.started
-        self._metrics.count(call.operation, call.route.changes, call.status, call.code, seconds)
+    def _begin(self, call: Call) -> None:
+        """An answer is about to leave."""
         if self._audit is not None:
             self._audit.note(call)
+        if not call.streams:
+            self._note(call)
+
+    def _end(self, call: Call) -> None:
+        """The request is over; a client that went away may never have been answered."""
+        if call.is_noted:
+            return
+        if self._audit is not None and not call.streams:
+            self._audit.note(call)
+        self._note(call)
+
+    def _note(self, call: Call) -> None:
+        call.is_noted = True
+        seconds = time.perf_counter() - call.started
+        self._metrics.count(call.operation, call.route.changes, call.status, call.code, seconds)
         if self._logs:
             line = {
                 "time_ms": self._clock.now_ms(),

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, Protocol
 
 from headwater.errors import InvalidInputError, NamespaceNotFoundError, TableNotFoundError, TableVersionNotFoundError
 from headwater.metastore import DataFile, Delta, Object
+from headwater.metastore.parts import Record
 from headwater.metastore.serving import LANCE_FORMAT, location_of
 from headwater.model import CatalogObject, Namespace, Table, Version
 from headwater.names import ObjectId
@@ -26,6 +27,8 @@ class Reader(Protocol):
     def get(self, path: Sequence[str]) -> Object: ...
 
     def list(self, path: Sequence[str] = ()) -> list[Object]: ...
+
+    def get_with_stream(self, path: Sequence[str], format: str) -> tuple[Object, Record | None]: ...
 
     def get_stream(self, path: Sequence[str], id: str | None = None, *, format: str = ...) -> Object: ...
 
@@ -58,7 +61,7 @@ def _find(reader: Reader, id: ObjectId, lines: dict[ObjectId, Line | None]) -> C
         return None
     if lines.get(id.parent) is None:
         try:
-            return catalog_object(reader, reader.get(id.names))
+            return _named(*reader.get_with_stream(id.names, LANCE_FORMAT))
         except NOT_FOUND:
             pass
     number = id.name
@@ -74,12 +77,20 @@ def _find(reader: Reader, id: ObjectId, lines: dict[ObjectId, Line | None]) -> C
 
 def _line(reader: Reader, id: ObjectId) -> Line | None:
     try:
-        found = reader.get(id.names)
-        if found.kind != "table":
+        found = _named(*reader.get_with_stream(id.names, LANCE_FORMAT))
+        if not isinstance(found, Table):
             return None
-        return Line(table_of(reader, found), settled(reader.newest_delta(found.path, format=LANCE_FORMAT)))
+        return Line(found, settled(reader.newest_delta(found.id.names, format=LANCE_FORMAT)))
     except NOT_FOUND:
         return None
+
+
+def _named(found: Object, stream: Record | None) -> Namespace | Table:
+    id, properties = ObjectId(found.path), texts(found.properties)
+    if found.kind == "namespace":
+        return Namespace(id, properties)
+    home, known = stream if stream is not None else (f"{found.home}/1/{LANCE_FORMAT}", {})
+    return Table(id, location_of(known, home), properties)
 
 
 def catalog_object(reader: Reader, found: Object) -> Namespace | Table:
@@ -89,12 +100,9 @@ def catalog_object(reader: Reader, found: Object) -> Namespace | Table:
 
 
 def table_of(reader: Reader, found: Object) -> Table:
-    try:
-        stream = reader.get_stream(found.path, format=LANCE_FORMAT)
-        location = location_of(stream.properties, stream.home)
-    except NOT_FOUND:
-        location = location_of({}, f"{found.home}/1/{LANCE_FORMAT}")
-    return Table(ObjectId(found.path), location, texts(found.properties))
+    made = _named(*reader.get_with_stream(found.path, LANCE_FORMAT))
+    assert isinstance(made, Table)
+    return made
 
 
 def has_stream(reader: Reader, table: ObjectId, format: str) -> bool:
