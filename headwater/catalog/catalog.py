@@ -16,7 +16,7 @@ from headwater.catalog.streams import CatalogStream, create_stream, is_stream, p
 from headwater.catalog.table import CatalogTable
 from headwater.catalog.transactions import MAX_RUNS, CatalogTransaction, metastore_of, run
 from headwater.config import Opening
-from headwater.errors import LanceNamespaceError, UnsupportedOperationError
+from headwater.errors import InvalidInputError, LanceNamespaceError, NamespaceNotFoundError, UnsupportedOperationError
 from headwater.names import ObjectId, check_delimiter, object_id, parse
 from headwater.namespace.metastore import MetastoreNamespace
 from headwater.namespace.readers import write_rows
@@ -51,6 +51,14 @@ class Catalog:
     def _made(self) -> LanceNamespace:
         """The namespace, for a call that makes the catalog if it is not there."""
         return self._opening.writing() if self._opening else self.namespace
+
+    @property
+    def is_there(self) -> bool:
+        """Whether there is a catalog: one that is not there yet is made by the first write."""
+        try:
+            return bool(self._there)
+        except NamespaceNotFoundError:
+            return False
 
     def __repr__(self) -> str:
         return f"Catalog({self.namespace!r})"
@@ -185,6 +193,29 @@ class Catalog:
             id=list(id.names), new_table_name=to.name, new_namespace_id=list(to.parent.names)
         )
         self._there.rename_table(request)
+
+    def rename_namespace(self, name: Name, new: Name) -> None:
+        """Give a namespace another name, also in another namespace, with all below it. No data moves."""
+        rename = getattr(self._there, "rename_namespace", None)
+        if rename is None:
+            raise UnsupportedOperationError("This catalog cannot rename a namespace: a metastore catalog can.")
+        rename({"id": self._list(name), "new_id": self._list(new)})
+
+    def alias(self, name: Name, other: Name) -> None:
+        """Let a namespace or table be found as `other` too, in the same namespace. An alias is not listed."""
+        metastore_of(self._there).alias(self._list(name), self._alias(name, other))
+
+    def unalias(self, name: Name, other: Name) -> None:
+        metastore_of(self._there).unalias(self._list(name), self._alias(name, other))
+
+    def _alias(self, name: Name, other: Name) -> str:
+        """The alias as one name: given alone, or with the names of the namespace that the object is in."""
+        id, given = self._id(name), self._id(other)
+        if given.level == 1 or (not id.is_root and given.level and given.parent == id.parent):
+            return given.name
+        raise InvalidInputError(
+            f"An alias stands beside the name it is for: {other} is in another namespace than {name}."
+        )
 
     def drop_table(self, name: Name) -> None:
         self._there.drop_table(api.DropTableRequest(id=self._list(name)))

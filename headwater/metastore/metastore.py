@@ -67,6 +67,10 @@ class Metastore:
         if self._log.lost is not None and not damaged:
             raise self._log.lost
 
+    def create(self) -> None:
+        """Make an empty metastore, so that whoever looks sees that one is there. The first write does it as well."""
+        self._log.prepare()
+
     # Transactions
 
     def transaction(self, message: str = "", author: str | None = None, refresh: bool = True) -> Transaction:
@@ -75,7 +79,7 @@ class Metastore:
         Without `refresh` it reads what this process knows: one request less, and a conflict if that was too old.
         """
         with self._log.lock:
-            index = self._log.refresh() if refresh else self._log.index
+            index = self._log.refresh() if refresh else self._log.known()
             view = IndexView(index, index.slot)
         header = Header(self.clock.uuid(), self.clock.now_ms(), message, self.author if author is None else author)
         return Transaction(view, self._log, self.clock, header, self._commit)
@@ -131,7 +135,7 @@ class Metastore:
         Without `refresh` the newest that this process knows, which costs no request.
         """
         with self._log.lock:
-            index = self._log.refresh() if refresh else self._log.index
+            index = self._log.refresh() if refresh else self._log.known()
             return Snapshot(self._log, IndexView(index, index.slot))
 
     def get(self, path: Path) -> Object:

@@ -90,6 +90,13 @@ class MetastoreNamespace(RegisteredNamespace):
         """The catalog as it was at a slot or a time: names, properties, schemas and rows. It cannot be changed."""
         return self._over(Moment(self.metastore.at(moment)))
 
+    def alias(self, id: list[str], name: str) -> None:
+        """Let a namespace or table be found under one more name beside its own. It is not listed, and moves with it."""
+        self._registry.alias(self._id(id), name)
+
+    def unalias(self, id: list[str], name: str) -> None:
+        self._registry.unalias(self._id(id), name)
+
     def verify(self) -> list[Problem]:
         """Everything on which the catalog, its storage and the published layout disagree. Nothing is changed.
 

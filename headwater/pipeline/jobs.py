@@ -5,9 +5,10 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Any
 
@@ -20,6 +21,7 @@ from headwater.pipeline.executors import ingest_files
 from headwater.pipeline.facts import is_taken, known_files
 from headwater.streams.checks import Check
 from headwater.streams.landing import Report as Landed
+from headwater.streams.layout import HISTORY
 from headwater.streams.sources.files import SourceFile, find_files, is_files
 from headwater.streams.sources.formats import check_format, total
 
@@ -123,6 +125,19 @@ def publish(
     return _sum("publish", parts, began)
 
 
+def undo(spark: Any, catalog: str | Catalog, table: str, source: str | None = None, file: str | None = None) -> Report:
+    """Take out again what came from a source, or from one of its files (all its generations), and publish that.
+
+    Rows that it did not touch stay as they are, with their derived values.
+    """
+    began = time.perf_counter()
+    lake = open_lake(spark, catalog)
+    stream = stream_of(lake, table)
+    stream.undo(source=source, file=os.path.abspath(file) if file is not None else None)
+    done = publish(spark, lake, table)
+    return replace(done, job="undo", seconds=time.perf_counter() - began)
+
+
 def backfill(spark: Any, catalog: str | Catalog, table: str, rows: int | None = None) -> Report:
     """Compute stale derived values again, so many rows in a version; one that was killed goes on where it was."""
     began = time.perf_counter()
@@ -147,10 +162,11 @@ def maintain(spark: Any, catalog: str | Catalog, *tables: str, keep: timedelta |
         table = lake[name]
         if isinstance(table, CatalogStream):
             rewritten = table.compact()
+            table.collect()
             published = table.published
             version = published.version if published is not None else 0
             parts.append(Report("maintain", name, version=version, files=int(rewritten), position=table.position))
-        else:
+        elif not name.endswith(HISTORY):  # a history is kept by its table's publishes
             table.optimize()
             parts.append(Report("maintain", name))
     removed = metastore_of(lake.namespace).metastore.collect(keep)

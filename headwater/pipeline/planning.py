@@ -131,7 +131,8 @@ def _table_steps(pipeline: Pipeline, facts: Facts, name: str, refresh: bool) -> 
     elif FIXED & set(fact.changed):
         other = ", ".join(sorted(FIXED & set(fact.changed)))
         raise InvalidInputError(
-            f"The table {name} has other {other} than the file says, which cannot be changed in place. Run with --full-refresh {name} to make it anew from its files."
+            f"The table {name} has other {other} than the file says, which cannot be changed in place. "
+            f"Run with --full-refresh {name} to make it anew from its files."
         )
     elif fact.changed:
         steps.append(Step(ALTER, name, f"the file has another {', '.join(fact.changed)}"))

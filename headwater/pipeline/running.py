@@ -13,9 +13,10 @@ from typing import Any
 import pyarrow as pa
 
 from headwater.catalog import Catalog
+from headwater.catalog.indices import index_type_of
 from headwater.catalog.streams import CatalogStream
 from headwater.catalog.transactions import metastore_of
-from headwater.config import Opening, load_profile
+from headwater.config import load_profile
 from headwater.errors import ConcurrentModificationError, InvalidInputError
 from headwater.metastore import Transaction
 from headwater.pipeline.columns import infer_columns
@@ -73,17 +74,11 @@ class _Running:
 def open_catalog(pipeline: Pipeline) -> tuple[Catalog, bool]:
     """The catalog of a pipeline, and whether it is there: a profile, or a metastore at a path relative to the file."""
     name = pipeline.catalog
-    if load_profile(name) is not None:
-        opening = Opening(name)
-        properties: dict[str, Any] = {}
-    else:
-        if "://" not in name:
-            name = str(pipeline.folder / Path(name).expanduser())
-        properties = {"impl": "metastore"}
-        opening = Opening(name, properties)
-    catalog = Catalog(name, **properties)
+    if "://" not in name and load_profile(name) is None:
+        name = str(pipeline.folder / Path(name).expanduser())
+    catalog = Catalog(name)
     metastore_of(catalog.namespace)
-    return catalog, opening._is_there()
+    return catalog, catalog.is_there
 
 
 def plan_pipeline(
@@ -242,11 +237,9 @@ def _backfill(running: _Running, step: Step) -> None:
 
 def _index(running: _Running, step: Step) -> None:
     stream = stream_of(running.catalog, step.table)
-    published = stream.published
-    if published is None or not published.rows:
-        return  # an index needs rows: the next run makes it
     index = next(each for each in running.pipeline.table(step.table).indices if each.column == step.column)
-    stream.serving.create_index(index.column, index.type)
+    kind = index.type or index_type_of(stream.definition.shown[index.column].type)
+    stream.create_index(index.column, kind)  # without rows there is nothing to index: a later run does it
 
 
 STEPS: dict[str, Callable[[_Running, Step], None]] = {

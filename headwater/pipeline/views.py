@@ -50,7 +50,10 @@ def _by_duckdb(duckdb: Any, view: ViewSpec, tables: Mapping[str, pa.Table]) -> p
             connection.register(f"__input_{place}", table)
             _make_name(connection, name.split("."))
             connection.execute(f"CREATE VIEW {_quoted(name)} AS SELECT * FROM memory.main.__input_{place}")
-        found: pa.Table = connection.execute(view.sql).to_arrow_table()
+        relation = connection.sql(view.sql)
+        if relation is None:
+            raise InvalidInputError(f"The SQL of the view {view.name} is no query: {view.sql[:200]}")
+        found: pa.Table = relation.to_arrow_table()
         return found
     except duckdb.Error as error:
         raise InvalidInputError(f"The SQL of the view {view.name} cannot be run: {str(error)[:500]}") from None

@@ -50,6 +50,8 @@ class Call:
     started: float = 0.0
     status: int = 0
     code: int | None = None
+    streams: bool = False
+    is_noted: bool = False
     stop: Callable[[], None] | None = None
     """Ends the work on the call, where somebody can: for a client that is gone."""
 

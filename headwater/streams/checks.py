@@ -1,6 +1,6 @@
 """Checks: SQL that the rows of a batch should hold. A row holds one only where the answer is TRUE, not NULL.
 
-`warn` counts the rows that do not, `drop` puts them into the quarantine (`check:<name>`), `fail` refuses the whole call.
+`warn` counts the rows that do not, `drop` puts them into the quarantine (`check:<name>`), `fail` refuses all.
 Deletes are not judged, nor is a row by a check that names a column which the row lacks.
 """
 

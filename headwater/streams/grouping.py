@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 Codes = npt.NDArray[np.int64]
 Array = Any
-DENSE = 8
+DENSE = 32
 """A table of all whole numbers in a range is used up to so many times the number of values."""
 
 
@@ -53,15 +53,14 @@ class _Level:
     def __init__(self, column: Array) -> None:
         self._type = column.type
         whole = _whole(column)
-        self._table: npt.NDArray[np.int64] | None = None
+        self._table: npt.NDArray[np.int32] | None = None
         if whole is not None and len(whole) and (span := int(whole.max()) - int(whole.min()) + 1) <= _limit(len(whole)):
             self._first = int(whole.min())
-            self._table = np.full(span, -1, np.int64)
-            self._table[whole - self._first] = 0
-            there = np.flatnonzero(self._table == 0)
-            self._table[there] = np.arange(len(there))
-            self.codes: Codes = self._table[whole - self._first]
-            self.count = len(there)
+            there = np.zeros(span, bool)
+            there[whole - self._first] = True
+            self._table = np.where(there, np.cumsum(there, dtype=np.int32) - 1, -1).astype(np.int32)
+            self.codes: Codes = self._table[whole - self._first].astype(np.int64)
+            self.count = int(there.sum())
             return
         encoded = pc.dictionary_encode(column)
         self._values = encoded.dictionary
@@ -77,8 +76,12 @@ class _Level:
             return filled
         whole = _whole(column)
         assert whole is not None
-        inside = (whole >= self._first) & (whole < self._first + len(self._table))
-        return np.where(inside, self._table[np.where(inside, whole - self._first, 0)], -1)
+        places = whole - self._first
+        if len(places) and places.min() >= 0 and places.max() < len(self._table):
+            codes: Codes = self._table[places].astype(np.int64)
+            return codes
+        inside = (places >= 0) & (places < len(self._table))
+        return np.where(inside, self._table[np.where(inside, places, 0)], -1)
 
 
 def flat(column: Array) -> Array:
@@ -91,7 +94,7 @@ def flat(column: Array) -> Array:
 
 
 def _limit(values: int) -> int:
-    return max(1 << 16, DENSE * values)
+    return max(1 << 18, DENSE * values)
 
 
 def _whole(column: Array) -> npt.NDArray[np.int64] | None:

@@ -12,9 +12,10 @@ import pyarrow as pa
 from headwater.errors import InvalidInputError
 from headwater.metastore import Delta, Metastore, Snapshot, Transaction
 from headwater.metastore.draft import Appended
-from headwater.streams.backfilling import ROWS, stage_backfill, stage_compaction
+from headwater.streams.backfilling import ROWS, stage_backfill, stage_compaction, stage_index
 from headwater.streams.changes import changes
 from headwater.streams.checks import Check
+from headwater.streams.collecting import collectable
 from headwater.streams.definition import Definition, define, to_properties, with_properties
 from headwater.streams.definition import evolve as evolve_definition
 from headwater.streams.deleting import deletion
@@ -68,10 +69,13 @@ class StreamTable:
         sequence: Sequence[str] | str = (),
         partition_by: Sequence[Any] = (),
         properties: Mapping[str, str] | None = None,
+        uri: str | None = None,
+        storage_options: dict[str, str] | None = None,
     ) -> StreamTable:
+        """Make a stream table. `uri` is the root's address as Lance opens it, where that is not a local folder."""
         definition = define(schema, keys, sequence, partition_by, properties)
         metastore.run(lambda tx: create_stream_table(tx, path, definition), f"create stream table {'.'.join(path)}")
-        return cls(metastore, path)
+        return cls(metastore, path, uri, storage_options)
 
     # Landing
 
@@ -320,6 +324,16 @@ class StreamTable:
             finish(self._lake(), self.path, done)
         return done is not None
 
+    def create_index(self, column: str, type: str, name: str | None = None, **options: Any) -> bool:
+        """Index a column of the serving copy, as a version of the same rows; False when it has no rows yet."""
+        done = self._run(
+            lambda tx: stage_index(self._lake(), tx, self.path, column, type, name, options),
+            f"index {column} of {'.'.join(self.path)}",
+        )
+        if done is not None:
+            finish(self._lake(), self.path, done)
+        return done is not None
+
     def coverage(self) -> dict[str, float]:
         """For each index of the serving copy the part of the rows that it covers."""
         stream, snapshot = self._open()
@@ -334,6 +348,20 @@ class StreamTable:
             return {}
         dataset = open_version(self._lake(), stream, *head)
         return {each.name: stale_rows(dataset, each) for each in published.derived}
+
+    def collect(self, now_ms: int | None = None, pins: Sequence[int] = (), dry_run: bool = False) -> list[int]:
+        """Drop deltas that nothing needs any more (`log_retention`, readers, `pins`); their positions."""
+        moment = self._metastore.clock.now_ms() if now_ms is None else now_ms
+
+        def work(tx: Transaction) -> list[int]:
+            snapshot = self._metastore.now()
+            stream = open_in(tx, self.path)
+            found = collectable(snapshot, stream, moment, pins)
+            for position in () if dry_run else found:
+                tx.drop_delta(stream.path, position, version=stream.version)
+            return found
+
+        return self._metastore.run(work, f"collect the log of {'.'.join(self.path)}")
 
     def verify(self) -> list[str]:
         """Prove the serving copy from the log: what differs, in words. An empty list: it is what it should be."""

@@ -201,6 +201,27 @@ def test_an_alias_resolves_everywhere_and_is_not_listed(catalog: Any) -> None:
     assert catalog.verify() == []
 
 
+def test_names_are_changed_in_one_line(catalog: Any) -> None:
+    friendly = headwater.Catalog(catalog)
+    friendly.create_table("prod.t", [{"a": 1}])
+    friendly.alias("prod.t", "u")
+    friendly.alias("prod", "live")
+    assert friendly["live.u"].count() == 1
+    friendly.rename_namespace("prod", "other")
+    friendly.alias("other.t", "other.w")
+    assert friendly["live.w"].count() == 1
+    friendly.unalias("other.t", "u")
+    assert "other.u" not in friendly
+    assert code_of(lambda: friendly.alias("other.t", "t")) == 5
+    assert code_of(lambda: friendly.alias("other.t", "elsewhere.x")) == 13
+    assert code_of(lambda: friendly.unalias("other.t", "no")) == 4
+    with friendly.transaction("why") as tx:
+        tx.alias("other.t", "in_tx")
+        assert friendly.tables("other") == ["t"]
+    assert friendly["other.in_tx"].count() == 1
+    assert code_of(lambda: friendly.at(friendly.slot).alias("other.t", "past")) == 13
+
+
 def test_batches_are_one_transaction(catalog: Any) -> None:
     make(catalog, "t")
     make(catalog, "u")

@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 from bisect import bisect_right
 from collections import OrderedDict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from headwater.clock import Clock
@@ -53,6 +53,7 @@ CHANGED = (
 """What a change is refused with that was planned from facts which do not hold any more."""
 REMEMBERED = 10_000
 EVERY = 1 << 62
+ATTEMPTS = 20
 
 
 class MetastoreRegistry:
@@ -224,6 +225,25 @@ class MetastoreRegistry:
         except CHANGED as changed:
             self.session.state()
             raise ConcurrentModificationError(f"Another writer was first: {changed}") from None
+
+    def alias(self, id: ObjectId, name: str) -> None:
+        """One more name for a namespace or table, beside its own: errors 1, 2, 4, 5, 13."""
+        self._edit(f"alias {name}", lambda tx: tx.alias(id.names, name))
+
+    def unalias(self, id: ObjectId, name: str) -> None:
+        self._edit(f"unalias {name}", lambda tx: tx.unalias(id.names, name))
+
+    def _edit(self, message: str, work: Callable[[Any], None]) -> None:
+        """What is no change of the catalog's words: made anew on the newest state when another was first."""
+        self.check_writable()
+        for attempt in range(ATTEMPTS):
+            self.session.state()
+            try:
+                return self.session.commit(message, work)
+            except ConcurrentModificationError as conflict:
+                last = conflict
+                self.clock.pause(attempt)
+        raise last
 
     def _is_own(self, location: str) -> bool:
         """Whether this process chose the location, so that nobody else has it."""
