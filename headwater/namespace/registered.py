@@ -28,7 +28,7 @@ from headwater.errors import (
 from headwater.model import Table
 from headwater.names import ObjectId, object_id
 from headwater.namespace import data
-from headwater.namespace.abilities import Abilities
+from headwater.namespace.abilities import CatalogAbilities
 from headwater.namespace.creation import Creation
 from headwater.namespace.operations import Operations
 from headwater.namespace.plans import CreateMode, DropBehavior, DropMode, choose
@@ -117,9 +117,9 @@ class RegisteredNamespace(VersionMethods):
         self.operations.adopt = self.maintenance.adopt
         self._creation = Creation(self.operations, self.storage_options, self.versions, self)
 
-    def abilities(self) -> Abilities:
+    def abilities(self) -> CatalogAbilities:
         """What a server can use of this catalog beyond the interface."""
-        return Abilities(
+        return CatalogAbilities(
             delimiter=self.delimiter,
             store=self.store,
             root=self.operations.root_uri,

@@ -39,7 +39,7 @@ from headwater.registries.metastore.objects import (
 from headwater.registry import overlap
 
 
-class Changes:
+class TransactionChanges:
     """One commit on its way into a transaction. `finals`: by location, the versions known to have a final manifest."""
 
     def __init__(

@@ -29,7 +29,7 @@ from headwater.metastore.serving import LANCE_FORMAT
 from headwater.model import CatalogObject, Change, Table, Version
 from headwater.names import ROOT, ObjectId
 from headwater.registries.layout import hashed_folder
-from headwater.registries.metastore.changes import Changes
+from headwater.registries.metastore.changes import TransactionChanges
 from headwater.registries.metastore.objects import (
     NOT_FOUND,
     catalog_object,
@@ -215,7 +215,7 @@ class MetastoreRegistry:
 
     def commit(self, changes: Sequence[Change]) -> None:
         def work(tx: Any) -> None:
-            applied = Changes(tx, self._is_own, self._finals, lambda: f"{LANCE_FORMAT}-{self.clock.hex(8)}")
+            applied = TransactionChanges(tx, self._is_own, self._finals, lambda: f"{LANCE_FORMAT}-{self.clock.hex(8)}")
             for change in changes:
                 applied.apply(change)
             applied.finish()
