@@ -167,6 +167,9 @@ class ManifestRegistry:
     def is_newest(self) -> bool:
         return True
 
+    def kept_columns(self, table: ObjectId) -> Collection[str] | None:
+        return None
+
     def finalized(self, table: Table, number: int) -> None:
         """Nothing to note: the record will be replaced by one with the final name."""
 
