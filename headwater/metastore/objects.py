@@ -95,6 +95,16 @@ class LogEntry(msgspec.Struct, frozen=True):
     changes: tuple[LogChange, ...]
 
 
+class Dropped(msgspec.Struct, frozen=True):
+    """A namespace or table that was dropped and can be brought back: where it was, when and by which transaction."""
+
+    kind: str
+    path: tuple[str, ...]
+    slot: int
+    txn: str
+    time_ms: int
+
+
 class Problem(msgspec.Struct, frozen=True):
     """One finding of `verify`: the file, relative to the catalog root, and what is wrong with it."""
 
@@ -116,6 +126,7 @@ Objects = list[Object]
 Deltas = list[Delta]
 History = list[RevisionEntry]
 Problems = list[Problem]
+DroppedObjects = list[Dropped]
 Keys = list[str]
 
 
