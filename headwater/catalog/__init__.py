@@ -6,6 +6,7 @@ catalog["prod.users"].to_arrow()
 """
 
 from headwater.catalog.catalog import Catalog
+from headwater.catalog.streams import CatalogStream
 from headwater.catalog.table import CatalogTable, TableVersion
 
-__all__ = ["Catalog", "CatalogTable", "TableVersion"]
+__all__ = ["Catalog", "CatalogStream", "CatalogTable", "TableVersion"]

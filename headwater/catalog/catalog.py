@@ -12,12 +12,15 @@ from lance_namespace import LanceNamespace
 
 from headwater.catalog.batch import Batch
 from headwater.catalog.references import pages
+from headwater.catalog.streams import CatalogStream, create_stream, is_stream, publish
 from headwater.catalog.table import CatalogTable
 from headwater.catalog.transactions import MAX_RUNS, CatalogTransaction, metastore_of, run
 from headwater.config import Opening
-from headwater.errors import LanceNamespaceError, UnsupportedOperationError
+from headwater.errors import InvalidInputError, LanceNamespaceError, UnsupportedOperationError
 from headwater.names import ObjectId, check_delimiter, object_id, parse
+from headwater.namespace.metastore import MetastoreNamespace
 from headwater.namespace.readers import write_rows
+from headwater.streams.views import Published
 from headwater.tables.fitting import fit
 from headwater.tables.rows import reader_of
 
@@ -55,9 +58,13 @@ class Catalog:
     def __dir__(self) -> list[str]:
         return sorted(name for name in super().__dir__() if not name.startswith("_"))
 
-    def __getitem__(self, name: Name) -> CatalogTable:
-        table = CatalogTable(self._there, self._id(name))
+    def __getitem__(self, name: Name) -> Any:
+        """The table of a name: a `CatalogTable`, or a `CatalogStream` if it is a stream table."""
+        there, id = self._there, self._id(name)
+        table = CatalogTable(there, id)
         table.describe()
+        if isinstance(there, MetastoreNamespace) and is_stream(there, id):
+            return CatalogStream(there, id)
         return table
 
     def __contains__(self, name: Name) -> bool:
@@ -179,12 +186,58 @@ class Catalog:
         )
         self._there.rename_table(request)
 
+    def rename_namespace(self, name: Name, new: Name) -> None:
+        """Give a namespace another name, also in another namespace, with all below it. No data moves."""
+        rename = getattr(self._there, "rename_namespace", None)
+        if rename is None:
+            raise UnsupportedOperationError("This catalog cannot rename a namespace: a metastore catalog can.")
+        rename({"id": self._list(name), "new_id": self._list(new)})
+
+    def alias(self, name: Name, other: Name) -> None:
+        """Let a namespace or table be found as `other` too, in the same namespace. An alias is not listed."""
+        metastore_of(self._there).alias(self._list(name), self._alias(name, other))
+
+    def unalias(self, name: Name, other: Name) -> None:
+        metastore_of(self._there).unalias(self._list(name), self._alias(name, other))
+
+    def _alias(self, name: Name, other: Name) -> str:
+        """The alias as one name: given alone, or with the names of the namespace that the object is in."""
+        id, given = self._id(name), self._id(other)
+        if given.level == 1 or (not id.is_root and given.level and given.parent == id.parent):
+            return given.name
+        raise InvalidInputError(
+            f"An alias stands beside the name it is for: {other} is in another namespace than {name}."
+        )
+
     def drop_table(self, name: Name) -> None:
         self._there.drop_table(api.DropTableRequest(id=self._list(name)))
 
     def batch(self) -> Batch:
         """Several changes that are made all at once, or not at all: `with catalog.batch() as batch: ...`."""
         return Batch(self._there, self._id)
+
+    # Stream tables
+
+    def create_stream_table(
+        self,
+        name: Name,
+        schema: Any,
+        keys: Sequence[str] | str = (),
+        sequence: Sequence[str] | str = (),
+        partition_by: Sequence[Any] = (),
+        properties: Mapping[str, str] | None = None,
+    ) -> CatalogStream:
+        """A table whose rows come from a log of changes (docs/streams.md), and the namespaces above it.
+
+        `keys` tell rows apart (none: an append-only log), `sequence` orders the changes of a key.
+        """
+        id = self._with_namespace(name)
+        namespace = metastore_of(self._made)
+        return create_stream(namespace, id, schema, keys, sequence, partition_by, properties or {})
+
+    def publish(self, names: Sequence[Name]) -> list[Published]:
+        """Make the serving copies of stream tables equal to their newest state, all at one slot."""
+        return publish(metastore_of(self._made), [self._id(name) for name in names])
 
     # Time
 

@@ -120,6 +120,12 @@ class Log:
                     return self.index
                 ahead = min(2 * ahead, MAX_READ_AHEAD)
 
+    def known(self) -> Index:
+        """The index as this process has it, which costs no request; refused like any read if slots were lost."""
+        if self.lost is not None:
+            raise self.lost
+        return self.index
+
     def read_slot(self, number: int) -> Slot:
         key = slot_key(number)
         try:

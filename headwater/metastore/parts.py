@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from hashlib import sha1
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -24,6 +24,14 @@ from headwater.metastore.draft import Draft
 from headwater.metastore.layout import check_named_id
 from headwater.metastore.records import Node, Revision, encode
 from headwater.metastore.views import Item, Place, View
+
+
+class Record(NamedTuple):
+    """What is looked up of a stream most often."""
+
+    home: str
+    properties: Mapping[str, Any]
+
 
 FIRST_VERSION = "1"
 DELTA_FORMAT = "delta"

@@ -7,7 +7,7 @@ from functools import wraps
 from itertools import islice
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
-from headwater.errors import InvalidInputError, TableVersionNotFoundError
+from headwater.errors import InvalidInputError, TableNotFoundError, TableVersionNotFoundError
 from headwater.metastore import parts
 from headwater.metastore.deltas import DeltaLog, Segments, find_delta, find_stored, newest_first, read_deltas
 from headwater.metastore.draft import Appended, Draft, DroppedDelta
@@ -15,7 +15,17 @@ from headwater.metastore.log import Log
 from headwater.metastore.objects import Delta, Deltas, Object, Objects, check_type, data_files, delta_of
 from headwater.metastore.parts import DELTA_FORMAT, find_partition, find_stream, find_version
 from headwater.metastore.records import decode_delta, own_properties
-from headwater.metastore.views import IndexView, Item, Place, part_of, resolve_table
+from headwater.metastore.views import (
+    IndexView,
+    Item,
+    Place,
+    View,
+    object_of,
+    own_values,
+    part_of,
+    resolve,
+    resolve_table,
+)
 from headwater.names import object_id
 
 Path = Sequence[str]
@@ -101,6 +111,16 @@ class TableEdits:
     ) -> Object:
         table, item = self._stream(path, format, version, id)
         return self._read(table, item)
+
+    @locked
+    def get_with_stream(self, path: Path, format: str) -> tuple[Object, parts.Record | None]:
+        """An object, and if it is a table the record that its stream of a format is."""
+        found, record = with_stream(self._checked(), path, format)
+        place = resolve(self.draft, object_id(path))
+        self.draft.relied_on(place.key)
+        if record is not None:
+            self.draft.relied_on(find_stream(self.draft, place, find_version(self.draft, place, None), format).node.key)
+        return found, record
 
     @locked
     def update_stream(
@@ -321,6 +341,18 @@ class TableEdits:
 
     def _is_dropped(self, stream: str, position: int) -> bool:
         return any(drop.stream == stream and drop.position == position for drop in self.draft.dropped_deltas)
+
+
+def with_stream(view: View, path: Path, format: str) -> tuple[Object, parts.Record | None]:
+    place = resolve(view, object_id(path))
+    found = object_of(place)
+    if place.item.node.kind != "table":
+        return found, None
+    try:
+        stream = find_stream(view, place, find_version(view, place, None), format)
+    except (TableNotFoundError, TableVersionNotFoundError):
+        return found, None
+    return found, parts.Record(stream.node.home, own_values(stream.revision.properties))
 
 
 def delta_at(segments: Segments, view: IndexView, stream: str, position: int) -> Delta:

@@ -15,11 +15,11 @@ from lance.fragment import write_fragments
 from lance_namespace import LanceNamespace
 
 from headwater.errors import CommitStateUnknownError, ConcurrentModificationError, LanceNamespaceError
-from headwater.model import Add, Change, Namespace, Replace, RequireLocation, Table
+from headwater.model import Change, Table
 from headwater.names import ObjectId
 from headwater.namespace import plans
 from headwater.namespace.operations import Operations
-from headwater.namespace.plans import CreateMode, Facts
+from headwater.namespace.plans import CreateMode, Facts, Ownership
 from headwater.namespace.versions.first import NameLostError, plan_first_version
 from headwater.namespace.versions.operations import NewVersion, TableVersions, require_managed
 from headwater.registries.folders import discard_files, has_version
@@ -58,13 +58,16 @@ class Creation:
         """Errors 1, 5 (mode Create), 13, 20. The answer has no version when ExistOk kept what was there."""
         check_schema(reader.schema)
         place, found = self.operations.prepare_create(id)
-        if found is not None and self.operations.has_data(found):
-            return self._create_over(found, mode, properties, reader, options)
-        if found is not None and mode is not CreateMode.OVERWRITE and self.operations.is_taken(found):
-            return self._kept(found, mode)
-        declared = found.properties if found is not None else {}
+        has_data = found is not None and self.operations.has_data(found)
+        created = has_data or (found is not None and self.operations.is_taken(found))
+        declared = found.properties if found is not None and not has_data else {}
         table = Table(id, place, dict(properties or declared))
+        _, owned = plans.own_name(found, table, mode, created)
+        if owned.table is found:
+            return found, None
         reader = with_metadata(reader, table.properties)
+        if has_data and owned.replaced is not None:
+            return self._create_over(owned.replaced, properties, reader, options)
         if self.versions.records is not None and self.versions.records.manages_versions:
             return self._create_managed(table, mode, reader, options)
         return self._create(table, mode, reader, options)
@@ -72,18 +75,14 @@ class Creation:
     def _create_over(
         self,
         found: Table,
-        mode: CreateMode,
         properties: Mapping[str, str],
         reader: pa.RecordBatchReader,
         options: Mapping[str, str],
     ) -> Created:
-        if mode is CreateMode.CREATE:
-            raise plans.already_exists(found)
-        if mode is CreateMode.EXIST_OK:
-            return found, None
+        """Overwrite of a table that has data: its next version has only these rows and this schema."""
         handle = self._handle(found, options)
         try:
-            operation = self._stage(handle, found.location, mode, with_metadata(reader, properties))
+            operation = self._stage(handle, found.location, CreateMode.OVERWRITE, reader)
             version = self._overwrite(handle, found, operation)
             kept = self._record_properties(found, properties)
         except CommitStateUnknownError:
@@ -134,12 +133,12 @@ class Creation:
         """The name and its version 1 are one commit, made while pylance waits for the version to be taken."""
         handle = self._handle(table, options)
         if self.versions.managed is not None and handle.client is not None:
-            self.versions.managed.set_aside(self.versions.place(table))
+            self.versions.managed.set_aside(self.versions.line(table))
         try:
             operation = self._stage(handle, table.location, mode, reader)
         except ConcurrentModificationError:
             return self._kept(table, mode)
-        store, kept = self.operations.store, list[Table]()
+        store, kept = self.operations.store, list[Ownership]()
         keys = data_keys(table.location, operation.fragments)
 
         def record(asked: dict[str, Any]) -> str:
@@ -147,16 +146,16 @@ class Creation:
                 1, asked["manifest_path"], asked.get("manifest_size"), naming_scheme=asked.get("naming_scheme")
             )
             staged = self.versions.read_all([(table, new)])[0]
-            store.sync([staged.place.key(staged.version.manifest_path)])
-            plan, replaced = plan_first_version(table, staged.version, mode, self.versions)
+            store.sync([staged.line.key(staged.version.manifest_path)])
+            plan = plan_first_version(table, staged.version, mode, self.versions.registry.newest_version)
             ids = [table.id, table.id.parent]
             managed = require_managed(self.versions)
             with managed.keeping(staged):
                 kept.append(self.operations.run(ids, plan, self.operations.registry.recorded))
-            for gone in replaced:
-                self.operations.discard(gone)
+            if kept[-1].replaced is not None:
+                self.operations.discard(kept[-1].replaced)
             final = managed.finish([staged])[0]
-            return staged.place.object_path(final.manifest_path)
+            return staged.line.object_path(final.manifest_path)
 
         try:
             self._commit_first(handle, table, operation, recording(store, table.location, keys, record))
@@ -167,7 +166,7 @@ class Creation:
         except BaseException:
             discard_files(store, table.location, keys)
             raise
-        return kept[0], 1
+        return kept[-1].table, 1
 
     def _commit_first(
         self, handle: TableHandle, table: Table, operation: lance.LanceOperation.Overwrite, take: Take
@@ -191,48 +190,35 @@ class Creation:
 
     @staticmethod
     def _kept(table: Table, mode: CreateMode) -> Created:
-        """The table that another has created is the answer of ExistOk, and TableAlreadyExists (5) otherwise."""
-        if mode is CreateMode.EXIST_OK:
-            return table, None
-        raise plans.already_exists(table)
+        """What comes of a creation when another has created the table: error 5, or that table."""
+        return plans.own_name(table, table, mode, created=True)[1].table, None
 
     def _record(self, table: Table, mode: CreateMode) -> Table:
         """Add the name for data that is written, also one that was declared and dropped meanwhile.
 
         If it cannot be had, the data goes too.
         """
-        replaced: list[Table] = []
-
-        def plan(facts: Facts) -> tuple[list[Change], Table]:
-            replaced.clear()
-            found = facts.get(table.id)
-            plans.namespace_of(facts, table.id.parent)
-            if found is None:
-                return [RequireLocation(table.location, table.id), Add(table)], table
-            if isinstance(found, Table) and found.location == table.location:
-                return plans.fill_declared(found, table), table
-            if isinstance(found, Namespace) or mode is CreateMode.CREATE or not isinstance(found, Table):
-                raise plans.already_exists(found)
-            if mode is CreateMode.EXIST_OK:
-                return [], found
-            replaced.append(found)
-            return [Replace(found, table)], table
-
-        return self._or_discard(table, plan, replaced)
-
-    def _or_discard(self, table: Table, plan: plans.Plan[Table], replaced: list[Table]) -> Table:
         operations = self.operations
-        listed = not operations.registry.capabilities.namespaces
+        if not operations.registry.capabilities.namespaces:
+            return table  # the folder is the name
+
+        def plan(facts: Facts) -> tuple[list[Change], Ownership]:
+            plans.namespace_of(facts, table.id.parent)
+            found = facts.get(table.id)
+            elsewhere = isinstance(found, Table) and found.location != table.location  # what is here, we have created
+            return plans.own_name(found, table, mode, created=elsewhere)
+
         try:
-            kept = table if listed else operations.run([table.id, table.id.parent], plan, operations.registry.recorded)
+            owned = operations.run([table.id, table.id.parent], plan, operations.registry.recorded)
         except CommitStateUnknownError:
             raise
         except LanceNamespaceError:
             operations.discard(table)
             raise
-        for gone in [table] if kept.location != table.location else replaced:
-            operations.discard(gone)
-        return kept
+        useless = owned.replaced if owned.table is table else table
+        if useless is not None:
+            operations.discard(useless)
+        return owned.table
 
     def _record_properties(self, found: Table, properties: Mapping[str, str]) -> Table:
         if not properties or not self.operations.registry.capabilities.properties:

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
+
+from lance_namespace import CreateTableRequest
 
 from headwater.clock import Clock, SystemClock
 from headwater.errors import UnsupportedOperationError
 from headwater.metastore import Metastore, Transaction
-from headwater.namespace.abilities import Abilities
+from headwater.names import ObjectId
+from headwater.namespace.abilities import CatalogAbilities
 from headwater.namespace.properties import MetastoreProperties, parse_metastore_properties
 from headwater.namespace.registered import RegisteredNamespace
+from headwater.namespace.requests import parse_request
 from headwater.namespace.versions import Problem
 from headwater.registries.metastore import MetastoreRegistry
 from headwater.registries.metastore.sessions import Moment, Session, Within
 from headwater.store import open_store
+from headwater.tables.fields import parse_path
 
 
 class MetastoreNamespace(RegisteredNamespace):
@@ -64,11 +69,25 @@ class MetastoreNamespace(RegisteredNamespace):
         return _reopened, (self._given,)
 
     def create_table_reader(self, request: Any, reader: Any) -> Any:
+        self.check_rows(self._id(parse_request(CreateTableRequest, request).id))
         if self.properties.root.startswith("memory://"):
             raise UnsupportedOperationError(
                 "Lance tables cannot be kept in memory:// by another library: names can, rows need a directory."
             )
         return super().create_table_reader(request, reader)
+
+    def check_rows(self, id: ObjectId) -> None:
+        """The rows of a stream table come from its change log alone."""
+        self._registry.check_rows(id)
+
+    def check_columns(self, id: ObjectId, paths: Sequence[str]) -> None:
+        """The columns of a stream table that its log fills are changed by `evolve`."""
+        self._registry.check_columns(id, {parse_path(path)[0] for path in paths})
+
+    @property
+    def session(self) -> Session:
+        """Where this catalog stands: in the present, inside a transaction, or in the past."""
+        return self._registry.session
 
     def within(self, tx: Transaction) -> MetastoreNamespace:
         """The catalog inside an open transaction: it reads its own writes, and nobody else does before it commits."""
@@ -78,8 +97,15 @@ class MetastoreNamespace(RegisteredNamespace):
         """The catalog as it was at a slot or a time: names, properties, schemas and rows. It cannot be changed."""
         return self._over(Moment(self.metastore.at(moment)))
 
-    def abilities(self) -> Abilities:
+    def abilities(self) -> CatalogAbilities:
         return replace(super().abilities(), metastore=self.metastore)
+
+    def alias(self, id: list[str], name: str) -> None:
+        """Let a namespace or table be found under one more name beside its own. It is not listed, and moves with it."""
+        self._registry.alias(self._id(id), name)
+
+    def unalias(self, id: list[str], name: str) -> None:
+        self._registry.unalias(self._id(id), name)
 
     def verify(self) -> list[Problem]:
         """Everything on which the catalog, its storage and the published layout disagree. Nothing is changed.

@@ -394,7 +394,8 @@ class Operations:
     def _require_properties(self, properties: Mapping[str, str]) -> None:
         if properties and not self.registry.capabilities.properties:
             raise UnsupportedOperationError(
-                "A directory catalog without a manifest keeps no table properties: set manifest_enabled=true."
+                "Without a manifest only the Lance table itself keeps properties, when it is created: "
+                "set manifest_enabled=true."
             )
 
 

@@ -6,6 +6,7 @@ Each function is the rule of one operation (directory document, "Basic Operation
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
 from enum import Enum
 from typing import TypeVar
 
@@ -157,9 +158,35 @@ def plan_declare_table(
     return [RequireLocation(location, id), Add(table)], table
 
 
-def fill_declared(declared: Table, table: Table) -> list[Change]:
-    """CreateTable of a name that was declared: the properties it is created with are those it has."""
-    return [] if declared == table else [Replace(declared, table)]
+@dataclass(frozen=True)
+class Ownership:
+    """Who has a name after CreateTable, and the table that it takes the name from, whose folder is then of no use."""
+
+    table: Table
+    replaced: Table | None = None
+
+
+def own_name(
+    found: CatalogObject | None, table: Table, mode: CreateMode, created: bool
+) -> tuple[list[Change], Ownership]:
+    """CreateTable: who owns the name, the table to create or what was found under it. Error 5.
+
+    A table that is only declared (`created` is false) at the very place is filled, whatever the mode. One that is
+    created stays (ExistOk), is replaced (Overwrite), or is in the way (Create).
+    """
+    if found is None:
+        return [RequireLocation(table.location, table.id), Add(table)], Ownership(table)
+    if not isinstance(found, Table):
+        raise already_exists(found)
+    if not created and found.location == table.location:
+        return ([] if found == table else [Replace(found, table)]), Ownership(table)
+    match mode:
+        case CreateMode.CREATE:
+            raise already_exists(found)
+        case CreateMode.EXIST_OK:
+            return [], Ownership(found)
+        case CreateMode.OVERWRITE:
+            return [Replace(found, table)], Ownership(table, found)
 
 
 def plan_register_table(

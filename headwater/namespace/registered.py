@@ -9,7 +9,7 @@ This class only parses requests and builds answers. Thread-safe; opening it writ
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 from urllib.parse import quote
 
@@ -28,7 +28,7 @@ from headwater.errors import (
 from headwater.model import Table
 from headwater.names import ObjectId, object_id
 from headwater.namespace import data
-from headwater.namespace.abilities import Abilities
+from headwater.namespace.abilities import CatalogAbilities
 from headwater.namespace.creation import Creation
 from headwater.namespace.operations import Operations
 from headwater.namespace.plans import CreateMode, DropBehavior, DropMode, choose
@@ -78,6 +78,21 @@ READS = frozenset(
     for name in DATA_OPERATIONS
     if name.startswith(("count_", "query_", "explain_", "analyze_", "list_", "describe_", "get_"))
 )
+ROWS = frozenset(
+    (
+        "merge_insert_into_table",
+        "merge_insert_reader",
+        "update_table",
+        "delete_from_table",
+        "restore_table",
+    )
+)
+"""What changes rows."""
+COLUMNS: Mapping[str, Callable[[Any], list[str]]] = {
+    "alter_table_alter_columns": lambda request: [entry.path for entry in request.alterations],
+    "alter_table_drop_columns": lambda request: list(request.columns),
+}
+"""What changes columns that are there, and how a request names them."""
 NO_VIEWS = "Materialized views are not supported: their queries are opaque to this catalog."
 
 
@@ -105,9 +120,9 @@ class RegisteredNamespace(VersionMethods):
         self.operations.adopt = self.maintenance.adopt
         self._creation = Creation(self.operations, self.storage_options, self.versions, self)
 
-    def abilities(self) -> Abilities:
+    def abilities(self) -> CatalogAbilities:
         """What a server can use of this catalog beyond the interface."""
-        return Abilities(
+        return CatalogAbilities(
             delimiter=self.delimiter,
             store=self.store,
             root=self.operations.root_uri,
@@ -297,6 +312,7 @@ class RegisteredNamespace(VersionMethods):
             raise InvalidInputError("The request has no table id.")
         table = self.operations.find_table(self._id(request.id))
         self.registry.check_writable()
+        self.check_rows(table.id)
         try:
             return data.insert_reader(self.handle(table), request, reader)
         except InvalidTableStateError:
@@ -332,6 +348,12 @@ class RegisteredNamespace(VersionMethods):
         return TableHandle(
             table.id, self.operations.uri_of(table), self.storage_options, client, managed=client is not None
         )
+
+    def check_rows(self, id: ObjectId) -> None:
+        """Error 13 for a table whose rows Lance operations cannot change, because they come from elsewhere."""
+
+    def check_columns(self, id: ObjectId, paths: Sequence[str]) -> None:
+        """Error 13 for columns that Lance operations cannot change, because they are filled from elsewhere."""
 
     def _handle_of(self, id: list[str] | None) -> TableHandle:
         return self.handle(self.operations.find_table(self._id(id)))
@@ -369,6 +391,7 @@ def _data_rows(catalog: RegisteredNamespace, function: Callable[..., Any], write
     def operation(request: Any, *rows: Any) -> Any:
         if writes:
             catalog.registry.check_writable()
+            catalog.check_rows(catalog._id(request.id))
         return function(catalog._handle_of(request.id), request, *rows)
 
     return operation
@@ -381,6 +404,10 @@ def _data_method(name: str, kind: type[BaseModel], function: Callable[..., Any])
             raise InvalidInputError("The request has no table id.")
         if name not in READS:
             self.registry.check_writable()
+        if name in ROWS:
+            self.check_rows(self._id(parsed.id))
+        if name in COLUMNS:
+            self.check_columns(self._id(parsed.id), COLUMNS[name](parsed))
         return function(self._handle_of(parsed.id), parsed, *body)
 
     method.__name__ = method.__qualname__ = name

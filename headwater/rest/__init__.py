@@ -1,4 +1,4 @@
 """The Lance REST protocol: a server over any catalog, and the client of one.
 
-client -> server (uvicorn, Starlette) -> gate (who is asking) -> dispatch (one row of routes) -> LanceNamespace
+client -> uvicorn, bounded -> middleware (log, own site, gate, limits) -> endpoint -> dispatch -> LanceNamespace
 """

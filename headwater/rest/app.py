@@ -17,7 +17,7 @@ from starlette.routing import BaseRoute, Mount, Router
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from headwater.clock import Clock
-from headwater.namespace.abilities import Abilities, abilities_of
+from headwater.namespace.abilities import CatalogAbilities, abilities_of
 from headwater.namespace.vending import Keep, Own, Scoped, Vendor
 from headwater.rest.auth.gate import Gate
 from headwater.rest.dispatch import Dispatcher
@@ -44,7 +44,7 @@ class Served:
     """What a face of the server may use of it. What it asks goes through the dispatcher, as the API's calls do."""
 
     namespace: LanceNamespace
-    abilities: Abilities
+    abilities: CatalogAbilities
     settings: Settings
     store: Store | None
     gate: Gate

@@ -18,7 +18,7 @@ import msgspec
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from headwater.clock import Clock
-from headwater.errors import InvalidInputError, LanceNamespaceError, ThrottlingError, UnauthenticatedError
+from headwater.errors import InvalidInputError, LanceNamespaceError, ThrottlingError, UnauthenticatedError, place_of
 from headwater.rest.auth.audit import Audit
 from headwater.rest.auth.gate import Gate
 from headwater.rest.body import DisconnectedError
@@ -41,7 +41,11 @@ API_PATHS = ("/v1/", "/headwater/", "/health/", "/openapi.json", "/metrics")
 
 
 class Recorded:
-    """Makes the call of a request; turns errors into answers; counts and logs every request once, when it is over."""
+    """Makes the call of a request; turns errors into answers; counts and logs every request once.
+
+    The lines are written before an answer leaves, so that nobody has an answer that is not on record; those of an
+    answer that streams, when it is over, but for the audit line, which is never late.
+    """
 
     def __init__(self, app: ASGIApp, settings: Settings, metrics: Metrics, clock: Clock, run: Run) -> None:
         self._app = app
@@ -58,18 +62,24 @@ class Recorded:
         call = scope[KEY] = call_of(scope, "", f"{self._boot}-{next(self._numbers):x}")
         peer = scope.get("client")
         call.address = address_of(peer[0] if peer else "", call.headers.get("x-forwarded-for"), self._proxies)
+
+        async def noting(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                self._begin(call)
+            await send(message)
+
         try:
-            await self._app(scope, receive, send)
+            await self._app(scope, receive, noting)
         except DisconnectedError:
             call.status = GONE
         except Exception as error:
             if call.status:  # the answer has begun: it can only be cut off
                 self._fail(call, error)
                 raise DisconnectedError from None
-            await self._refuse(call, error, receive, send)
+            await self._refuse(call, error, receive, noting)
         finally:
             call.drop_body()
-            self._note(call)
+            self._end(call)
 
     async def _refuse(self, call: Call, error: Exception, receive: Receive, send: Send) -> None:
         if not isinstance(error, LanceNamespaceError):
@@ -77,14 +87,28 @@ class Recorded:
         await send_reply(call, refusal(error, call.request_id, call.id), receive, send, self._run)
 
     def _fail(self, call: Call, error: Exception) -> None:
-        line = {"request_id": call.request_id, "failure": type(error).__name__, "at": _place(error)}
+        line = {"request_id": call.request_id, "failure": type(error).__name__, "at": place_of(error)}
         log.error(msgspec.json.encode(line).decode())
 
-    def _note(self, call: Call) -> None:
-        seconds = time.perf_counter() - call.started
-        self._metrics.count(call.operation, call.route.changes, call.status, call.code, seconds)
+    def _begin(self, call: Call) -> None:
+        """An answer is about to leave."""
         if self._audit is not None:
             self._audit.note(call)
+        if not call.streams:
+            self._note(call)
+
+    def _end(self, call: Call) -> None:
+        """The request is over; a client that went away may never have been answered."""
+        if call.is_noted:
+            return
+        if self._audit is not None and not call.streams:
+            self._audit.note(call)
+        self._note(call)
+
+    def _note(self, call: Call) -> None:
+        call.is_noted = True
+        seconds = time.perf_counter() - call.started
+        self._metrics.count(call.operation, call.route.changes, call.status, call.code, seconds)
         if self._logs:
             line = {
                 "time_ms": self._clock.now_ms(),
@@ -250,14 +274,3 @@ def no_route(call: Call, allow: tuple[str, ...]) -> RouteError:
     if allow:
         return RouteError(f"{call.verb[:20]} is not a method of {path}: use {' or '.join(allow)}.", 405, allow)
     return RouteError(f"There is no {path} on this server: GET /openapi.json lists what there is.", 404)
-
-
-def _place(error: BaseException) -> str:
-    """Where it failed, for the log: the last place of ours, and no stack."""
-    place, traceback = "", error.__traceback__
-    while traceback is not None:
-        code = traceback.tb_frame.f_code
-        if "headwater" in code.co_filename:
-            place = f"{code.co_filename.rpartition('headwater/')[2]}:{traceback.tb_lineno}"
-        traceback = traceback.tb_next
-    return place

@@ -20,7 +20,7 @@ SAFE = ((b"x-content-type-options", b"nosniff"), (b"cross-origin-resource-policy
 
 async def send_reply(call: Call, reply: Reply, receive: Receive, send: Send, run: Run) -> None:
     """Send an answer. `run` makes the chunks of one that streams, off the event loop."""
-    call.status, call.code = reply.status, reply.code
+    call.status, call.code, call.streams = reply.status, reply.code, reply.stream is not None
     headers = [*reply.headers, *SAFE, (b"x-request-id", call.request_id.encode())]
     if reply.stream is None and reply.status != 304:
         headers.append((b"content-length", b"%d" % len(reply.body)))

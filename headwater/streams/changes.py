@@ -23,7 +23,7 @@ from headwater.streams.hashing import hash_rows
 from headwater.streams.opening import Stream
 from headwater.streams.reading import same_rows, state_of_keys, whole_state
 from headwater.streams.serving import Lake
-from headwater.streams.views import View, view_at
+from headwater.streams.views import View, collected, view_at
 
 INSERT, DELETE, BEFORE, AFTER = "insert", "delete", "update_preimage", "update_postimage"
 
@@ -56,6 +56,8 @@ def changes(lake: Lake, snapshot: Snapshot, stream: Stream, after: int, until: i
     start = view_at(snapshot, stream, after)
     view_at(snapshot, stream, end)
     deltas = [d for d in snapshot.deltas(stream.path, after, version=stream.version) if d.position <= end]
+    if [delta.position for delta in deltas] != list(range(after + 1, end + 1)):
+        raise collected(stream, after + 1)
     parts = [_empty(stream.definition)]
     if deltas:
         walk = steps(lake, snapshot, stream, start, deltas)

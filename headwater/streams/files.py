@@ -31,6 +31,7 @@ Codes = npt.NDArray[np.int64]
 ROW_GROUP = 1 << 17
 BUCKET_ROWS = 1 << 20
 MAX_RANGE_TEXT = 64
+SMALL = 10_000
 
 
 @dataclass(frozen=True)
@@ -147,8 +148,17 @@ def read_log(
         nothing = np.empty(0, np.int64)
         return Logged(events, nothing, nothing)
     positions, calls, rows, numbers = (np.concatenate(column) for column in zip(*places, strict=True))
-    order = np.lexsort((rows, calls, positions))
+    order = _sorted(rows) if len(places) == 1 else np.lexsort((rows, calls, positions))
     return Logged(events.take(order), positions[order], numbers[order])
+
+
+def _sorted(numbers: Codes) -> Codes:
+    """The order of distinct numbers; of those without a gap, as a whole batch has them, without sorting."""
+    if len(numbers) and int(numbers.min()) == 0 and int(numbers.max()) == len(numbers) - 1:
+        order = np.empty(len(numbers), np.int64)
+        order[numbers] = np.arange(len(numbers))
+        return order
+    return np.argsort(numbers, kind="stable")
 
 
 def readable_positions(deltas: Sequence[Delta]) -> list[int]:
@@ -190,7 +200,7 @@ def read_file(definition: Definition, rules: Rules, source: Any, key: str) -> tu
         stored = set(file.schema_arrow.names)
         wanted = [names[id] for field in rules.schema if (id := ids[field.name]) in names]
         marks = [mark for field in rules.schema if (mark := f"{PRESENT}{ids[field.name]}") in stored]
-        table = file.read([*wanted, *marks, KIND, ROW], use_threads=file.metadata.num_rows > ROW_GROUP)
+        table = file.read([*wanted, *marks, KIND, ROW], use_threads=file.metadata.num_rows > SMALL)
     except FileNotFoundError:
         raise CorruptFileError(key, "a file of the change log is missing") from None
     except (OSError, pa.ArrowInvalid) as error:

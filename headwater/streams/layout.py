@@ -19,8 +19,10 @@ DELTA = "delta"
 """Format and id of the change log."""
 
 RECORD = "record"
-"""Format of streams without deltas, whose properties are a small record: what a source has given, readers."""
+"""Format of streams without deltas, whose properties are a small record: what a source has given."""
 
+READER = "reader"
+"""Format of the stream without deltas whose properties are the positions of readers, by name."""
 READERS = "readers"
 UNRECORDED = ".headwater/unrecorded"
 """Where manifests go that were written without the catalog."""

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from headwater.errors import InvalidInputError
-from headwater.metastore import Delta, Object, Transaction
+from headwater.metastore import Delta, Object, Snapshot, Transaction
 from headwater.names import object_id
 from headwater.streams.definition import Definition, from_properties
-from headwater.streams.layout import DELTA, LANCE, serving_folder
+from headwater.streams.layout import DELTA, HISTORY, QUARANTINE, serving_folder, sibling
 
 
 @dataclass(frozen=True)
@@ -67,5 +67,21 @@ def is_stream_table(snapshot: Reads, path: Sequence[str]) -> bool:
     return any(from_properties(each.properties) is not None for each in snapshot.versions(path)[-1:])
 
 
-def published_deltas(snapshot: Reads, stream: Stream) -> list[Delta]:
-    return snapshot.deltas(stream.path, format=LANCE, version=stream.version)
+def followers(snapshot: Snapshot | Transaction, path: Sequence[str]) -> list[tuple[str, ...]]:
+    """The tables that go where a stream table goes, and are dropped with it: its quarantine and its history."""
+    paths = (sibling(path, suffix) for suffix in (QUARANTINE, HISTORY))
+    return [found for found in paths if snapshot.exists(found)]
+
+
+def rename_stream(tx: Transaction, path: Sequence[str], new_path: Sequence[str]) -> None:
+    """Rename or move a stream table with all that follows it."""
+    for follower in followers(tx, path):
+        tx.rename(follower, sibling(new_path, follower[-1].removeprefix(path[-1])))
+    tx.rename(path, new_path)
+
+
+def drop_stream(tx: Transaction, path: Sequence[str]) -> None:
+    """Drop a stream table with all that follows it."""
+    for follower in followers(tx, path):
+        tx.drop(follower)
+    tx.drop(path)

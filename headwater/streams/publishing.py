@@ -22,7 +22,7 @@ from headwater.streams.files import Logged, narrowed, read_log
 from headwater.streams.fold import Folded, Rules, State, apply, fold
 from headwater.streams.given import as_json
 from headwater.streams.grouping import Codes, KeyIndex
-from headwater.streams.hashing import MODULUS
+from headwater.streams.hashing import MODULUS, digest_of, hash_rows
 from headwater.streams.history import History, publish_history
 from headwater.streams.opening import Stream, open_in, open_stream
 from headwater.streams.quarantine import Quarantined, quarantine
@@ -175,12 +175,15 @@ def _merged(
     old = touched.state.rows
     replaced = folded.replaces >= 0
     written = np.ones(folded.rows.num_rows, bool)
-    written[replaced] = ~same_rows(folded.rows.take(np.flatnonzero(replaced)), old.take(folded.replaces[replaced]))
+    hashes, old_hashes = hash_rows(folded.rows.columns, len(written)), hash_rows(old.columns, old.num_rows)
+    written[replaced] = hashes[replaced] != old_hashes[folded.replaces[replaced]]
     rows = folded.rows if written.all() else folded.rows.take(np.flatnonzero(written))
     replaces = folded.replaces[written]
     ids = np.where(replaces >= 0, touched.ids[np.maximum(replaces, 0)], -1) if len(touched.ids) else replaces
     removed = np.concatenate([replaces[replaces >= 0], folded.gone])
-    digest = (current.digest if current is not None else 0) + rows_digest(rows) - rows_digest(old.take(removed))
+    digest = (
+        (current.digest if current is not None else 0) + digest_of(hashes[written]) - digest_of(old_hashes[removed])
+    )
     count = (current.rows if current is not None else 0) + rows.num_rows - len(removed)
     addresses = touched.addresses[removed] if len(removed) else np.empty(0, np.int64)
     files = current.tombstones if current is not None else ()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from headwater.errors import InvalidInputError, TableNotFoundError
 from headwater.metastore import Snapshot, Transaction
-from headwater.streams.layout import READERS, RECORD
+from headwater.streams.layout import READER, READERS
 from headwater.streams.opening import Stream
 
 
@@ -40,5 +40,5 @@ def _write(tx: Transaction, stream: Stream, positions: dict[str, int]) -> None:
     try:
         tx.get_stream(stream.path, READERS, version=stream.version)
     except TableNotFoundError:
-        tx.create_stream(stream.path, RECORD, stream.version, READERS)
+        tx.create_stream(stream.path, READER, stream.version, READERS)
     tx.update_stream(stream.path, READERS, positions, version=stream.version)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 import pyarrow as pa
 
@@ -14,6 +14,7 @@ from headwater.metastore import Delta, Metastore, Snapshot, Transaction
 from headwater.metastore.draft import Appended
 from headwater.streams.backfilling import ROWS, stage_backfill, stage_compaction
 from headwater.streams.changes import changes
+from headwater.streams.collecting import collectable
 from headwater.streams.definition import Definition, define, to_properties, with_properties
 from headwater.streams.definition import evolve as evolve_definition
 from headwater.streams.deleting import deletion
@@ -36,6 +37,7 @@ from headwater.streams.views import Published, newest_published, view_at
 from headwater.streams.writing import head_of
 
 Path = Sequence[str]
+Answer = TypeVar("Answer")
 
 
 def create_stream_table(tx: Transaction, path: Path, definition: Definition) -> None:
@@ -66,10 +68,13 @@ class StreamTable:
         sequence: Sequence[str] | str = (),
         partition_by: Sequence[Any] = (),
         properties: Mapping[str, str] | None = None,
+        uri: str | None = None,
+        storage_options: dict[str, str] | None = None,
     ) -> StreamTable:
+        """Make a stream table. `uri` is the root's address as Lance opens it, where that is not a local folder."""
         definition = define(schema, keys, sequence, partition_by, properties)
         metastore.run(lambda tx: create_stream_table(tx, path, definition), f"create stream table {'.'.join(path)}")
-        return cls(metastore, path)
+        return cls(metastore, path, uri, storage_options)
 
     # Landing
 
@@ -133,7 +138,7 @@ class StreamTable:
 
     def _land(self, data: Given, verb: str, origin: Origin, **options: Any) -> Report:
         landing = Landing(self._metastore, self.path, data, verb, origin=origin, **options)
-        landed = self._metastore.run(landing, f"{verb} {'.'.join(self.path)}")
+        landed = self._run(landing, f"{verb} {'.'.join(self.path)}")
         return self._report(landed)
 
     def _report(self, landed: Landed) -> Report:
@@ -204,7 +209,7 @@ class StreamTable:
         start = readers(snapshot, stream).get(reader, after)
         found = changes(self._lake(), snapshot, stream, start, max(start, end))
         if end > start or reader not in readers(snapshot, stream):
-            self._metastore.run(
+            self._run(
                 lambda tx: set_reader(tx, open_in(tx, self.path), reader, max(start, end), start),
                 f"reader {reader} of {'.'.join(self.path)}",
             )
@@ -216,7 +221,7 @@ class StreamTable:
         return readers(snapshot, stream)
 
     def drop_reader(self, name: str) -> None:
-        self._metastore.run(lambda tx: drop_reader(tx, open_in(tx, self.path), name), f"drop reader {name}")
+        self._run(lambda tx: drop_reader(tx, open_in(tx, self.path), name), f"drop reader {name}")
 
     def quarantine(self) -> pa.Table:
         """The rows that were not taken, with the reason for each; empty when there never was one."""
@@ -243,7 +248,7 @@ class StreamTable:
             txns = [txn] if txn is not None else txns_of(deltas, source=source, file=file, token=token)
             return void(tx, snapshot, stream, txns)
 
-        made = self._metastore.run(work, f"undo in {'.'.join(self.path)}")
+        made = self._run(work, f"undo in {'.'.join(self.path)}")
         return Report(made.position or 0, len(made.properties["voids"]))
 
     def evolve(
@@ -262,7 +267,7 @@ class StreamTable:
                 tx.update_table_version(stream.path, stream.version, to_properties(changed))
             return changed
 
-        return self._metastore.run(work, f"evolve {'.'.join(self.path)}")
+        return self._run(work, f"evolve {'.'.join(self.path)}")
 
     def set_properties(self, properties: Mapping[str, str | None]) -> Definition:
         """Set properties of the table; None takes one away."""
@@ -274,12 +279,12 @@ class StreamTable:
                 tx.update_table_version(stream.path, stream.version, to_properties(changed))
             return changed
 
-        return self._metastore.run(work, f"set properties of {'.'.join(self.path)}")
+        return self._run(work, f"set properties of {'.'.join(self.path)}")
 
     def backfill(self, rows: int | None = None) -> int:
         """Compute stale derived values again, all or about so many rows; how many versions that took."""
         for version in itertools.count():
-            done = self._metastore.run(
+            done = self._run(
                 lambda tx: stage_backfill(self._lake(), tx, self.path, rows or ROWS), f"backfill {'.'.join(self.path)}"
             )
             if done is None:
@@ -313,10 +318,28 @@ class StreamTable:
         dataset = open_version(self._lake(), stream, *head)
         return {each.name: stale_rows(dataset, each) for each in published.derived}
 
+    def collect(self, now_ms: int | None = None, pins: Sequence[int] = (), dry_run: bool = False) -> list[int]:
+        """Drop deltas that nothing needs any more (`log_retention`, readers, `pins`); their positions."""
+        moment = self._metastore.clock.now_ms() if now_ms is None else now_ms
+
+        def work(tx: Transaction) -> list[int]:
+            snapshot = self._metastore.now()
+            stream = open_in(tx, self.path)
+            found = collectable(snapshot, stream, moment, pins)
+            for position in () if dry_run else found:
+                tx.drop_delta(stream.path, position, version=stream.version)
+            return found
+
+        return self._metastore.run(work, f"collect the log of {'.'.join(self.path)}")
+
     def verify(self) -> list[str]:
         """Prove the serving copy from the log: what differs, in words. An empty list: it is what it should be."""
         stream, snapshot = self._open()
         return verify(self._lake(), snapshot, stream)
+
+    def _run(self, work: Callable[[Transaction], Answer], message: str) -> Answer:
+        """Do work in a transaction, again when it conflicts."""
+        return self._metastore.run(work, message)
 
     def _lake(self) -> Lake:
         return lake(self._metastore, self._uri, self._storage_options)

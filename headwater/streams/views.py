@@ -158,10 +158,14 @@ def _view(stream: Stream, position: int, base: Published | None, deltas: Sequenc
     _check_readable(stream, position, start, deltas)
     after = [delta for delta in deltas if start < delta.position <= position]
     if [delta.position for delta in after] != list(range(start + 1, position + 1)):
-        raise TableVersionNotFoundError(
-            f"Position {position} of {stream.name} cannot be read any more: deltas it needs were collected."
-        )
+        raise collected(stream, position)
     return View(stream, position, base, tuple(counted(after)), tuple(after))
+
+
+def collected(stream: Stream, position: int) -> TableVersionNotFoundError:
+    return TableVersionNotFoundError(
+        f"Position {position} of {stream.name} cannot be read any more: deltas it needs were collected."
+    )
 
 
 def counted(deltas: Sequence[Delta]) -> list[Delta]:

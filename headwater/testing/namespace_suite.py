@@ -288,13 +288,17 @@ class NamespaceSuite:
         assert namespace.list_tables(api.ListTablesRequest(id=[])).tables == ["a.b", "a.lance", "ab"]
         assert [self.count(namespace, [name]) for name in ("a.b", "a.lance", "ab")] == [3, 3, 3]
 
-    def test_table_properties_are_kept_or_refused(self, namespace: LanceNamespace, features: Capabilities) -> None:
+    def test_properties_of_a_new_table_are_kept_by_the_catalog_or_by_the_table_alone(
+        self, namespace: LanceNamespace, features: Capabilities
+    ) -> None:
         request = api.CreateTableRequest(id=["t"], properties={"owner": "ml"})
+        kept = {"owner": "ml"} if features.properties else None
+        assert namespace.create_table(request, ipc(ROWS)).properties == kept
+        found = namespace.describe_table(api.DescribeTableRequest(id=["t"], load_detailed_metadata=True))
+        assert (found.properties, found.metadata) == (kept, {"owner": "ml"})
         if not features.properties:
-            assert code_of(lambda: namespace.create_table(request, ipc(ROWS))) == 0
-            return
-        assert namespace.create_table(request, ipc(ROWS)).properties == {"owner": "ml"}
-        assert namespace.describe_table(api.DescribeTableRequest(id=["t"])).properties == {"owner": "ml"}
+            declared = api.DeclareTableRequest(id=["u"], properties={"owner": "ml"})
+            assert code_of(lambda: namespace.declare_table(declared)) == 0
 
     # Names
 

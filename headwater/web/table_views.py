@@ -169,17 +169,17 @@ def streams(visit: Visit, id: ObjectId) -> Page:
 
 
 def history(visit: Visit, id: ObjectId) -> Page:
-    """Every revision of the table in the catalog, newest first, with who made it and what it changed."""
+    """Every transaction that touched the table, newest first: who made it, and what it changed."""
     assert visit.metastore is not None
     visit.ask("TableExists", id)
-    found = visit.metastore.history(id.names)[-SHOWN:]
-    authors = authors_of(visit.metastore, {one.slot for one in found})
+    found = visit.metastore.history(id.names)
+    changed: dict[str, list[tuple[str, str | None, str | None]]] = {}
     before: Mapping[str, Any] = {}
-    steps = []
-    for one in found:
-        steps.append({"entry": one, "author": authors.get(one.txn, ""), "changes": differences(before, one.properties)})
+    for one in visit.metastore.revisions(id.names):
+        changed[one.txn] = differences(before, one.properties)
         before = one.properties
-    return _page(visit, "history.html", steps=list(reversed(steps)))
+    steps = [{"entry": one, "changes": changed.get(one.txn, [])} for one in reversed(found[-SHOWN:])]
+    return _page(visit, "history.html", steps=steps, total=len(found))
 
 
 def differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[tuple[str, str | None, str | None]]:

@@ -105,7 +105,8 @@ def test_early_tables_are_created_where_the_early_document_puts_them(tmp_path: P
     (tmp_path / "empty").mkdir()
     namespace = headwater.connect("dir", {"path": str(tmp_path), "layout": "early"})
     namespace.create_table(api.CreateTableRequest(id=["new"]), ipc(ROWS))
-    namespace.create_table(api.CreateTableRequest(id=["empty"]), ipc(ROWS))
+    assert code_of(lambda: namespace.create_table(api.CreateTableRequest(id=["empty"]), ipc(ROWS))) == 5
+    namespace.create_table(api.CreateTableRequest(id=["empty"], mode="overwrite"), ipc(ROWS))
     assert lance.dataset(str(tmp_path / "new")).count_rows() == 3
     assert lance.dataset(str(tmp_path / "empty")).count_rows() == 3
     for name in ("__manifest", ".headwater"):

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import pickle
 import shutil
+import subprocess
+import sys
+import time
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from functools import partial
@@ -195,6 +199,27 @@ def test_an_alias_resolves_everywhere_and_is_not_listed(catalog: Any) -> None:
     assert catalog.list_tables({"id": ["other"]}).tables == ["v"]
     assert count(catalog, "other", "u") == 4
     assert catalog.verify() == []
+
+
+def test_names_are_changed_in_one_line(catalog: Any) -> None:
+    friendly = headwater.Catalog(catalog)
+    friendly.create_table("prod.t", [{"a": 1}])
+    friendly.alias("prod.t", "u")
+    friendly.alias("prod", "live")
+    assert friendly["live.u"].count() == 1
+    friendly.rename_namespace("prod", "other")
+    friendly.alias("other.t", "other.w")
+    assert friendly["live.w"].count() == 1
+    friendly.unalias("other.t", "u")
+    assert "other.u" not in friendly
+    assert code_of(lambda: friendly.alias("other.t", "t")) == 5
+    assert code_of(lambda: friendly.alias("other.t", "elsewhere.x")) == 13
+    assert code_of(lambda: friendly.unalias("other.t", "no")) == 4
+    with friendly.transaction("why") as tx:
+        tx.alias("other.t", "in_tx")
+        assert friendly.tables("other") == ["t"]
+    assert friendly["other.in_tx"].count() == 1
+    assert code_of(lambda: friendly.at(friendly.slot).alias("other.t", "past")) == 13
 
 
 def test_batches_are_one_transaction(catalog: Any) -> None:
@@ -440,3 +465,46 @@ def test_two_tables_of_one_name_or_location_are_refused(catalog: Any) -> None:
     other = ObjectId(("y",))
     with pytest.raises(ConcurrentModificationError):
         catalog.registry.commit([RequireLocation("somewhere", other), Add(Table(other, "somewhere"))])
+
+
+WRITER = """
+import sys, lance, pyarrow as pa
+from headwater import MetastoreNamespace
+root, table, first = sys.argv[1], sys.argv[2], int(sys.argv[3])
+catalog = MetastoreNamespace(root=root)
+def landed(value):
+    path = list(catalog.metastore.by_id(table).path)
+    try:
+        return value in lance.dataset(namespace_client=catalog, table_id=path).to_table().column("a").to_pylist()
+    except (OSError, ValueError, RuntimeError):
+        return landed(value)  # renamed between the look-up and the read
+for value in range(first, first + 4):
+    while not landed(value):
+        path = list(catalog.metastore.by_id(table).path)
+        rows = pa.table({"a": pa.array([value], pa.int64())})
+        try:
+            lance.write_dataset(rows, namespace_client=catalog, table_id=path, mode="append")
+        except Exception:
+            pass  # renamed meanwhile: the client cannot know whether it landed, so it looks
+print("done")
+"""
+
+
+def test_processes_append_while_the_table_and_its_namespace_are_renamed(catalog: Any) -> None:
+    catalog.create_namespace({"id": ["n"]})
+    make(catalog, "n", "t")
+    table = catalog.metastore.get(["n", "t"]).id
+    command = [sys.executable, "-c", WRITER, catalog.properties.root, table]
+    writers = [subprocess.Popen([*command, str(first)], stdout=subprocess.PIPE, text=True) for first in (100, 200, 300)]
+    names, here = itertools.cycle(["m", "n"]), "n"
+    while any(writer.poll() is None for writer in writers):
+        there = next(names)
+        if there != here and all(writer.poll() is None for writer in writers) and catalog.metastore.slot > 3:
+            catalog.rename_namespace({"id": [here], "new_id": [there]})
+            here = there
+        time.sleep(0.2)
+    assert [writer.communicate()[0].strip() for writer in writers] == ["done"] * 3
+    found = lance.dataset(namespace_client=reopened(catalog), table_id=[here, "t"]).to_table().column("a").to_pylist()
+    expected = [1, 2, 3, *(first + number for first in (100, 200, 300) for number in range(4))]
+    assert sorted(found) == sorted(expected)
+    assert catalog.metastore.verify() == []

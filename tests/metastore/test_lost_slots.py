@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -107,7 +108,8 @@ def test_what_cannot_be_told_exactly_is_refused_and_named(tmp_path: Path, how: s
         Metastore(tmp_path)
     assert "3, 4, 6" in str(refused.value)
     opened = Metastore(tmp_path, damaged=True)
-    for refused_too in (lambda: opened.get(["x"]), opened.transaction, opened.repair):
+    unasked = partial(opened.transaction, refresh=False)
+    for refused_too in (lambda: opened.get(["x"]), opened.transaction, unasked, opened.repair):
         with pytest.raises(InvalidTableStateError):
             refused_too()
     assert slot_key(3) in {problem.key for problem in opened.verify()}

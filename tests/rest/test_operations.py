@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import shutil
 import threading
 from typing import Any
 
 import httpx
+import lance
 import lance_namespace as api
 import pytest
 from starlette.responses import PlainTextResponse
@@ -13,6 +15,7 @@ from starlette.routing import Route as PageRoute
 
 from headwater import DirectoryNamespace
 from headwater.errors import ConcurrentModificationError, NamespaceNotFoundError, UnsupportedOperationError
+from headwater.names import ObjectId
 from headwater.rest.client import connect_rest
 from headwater.rest.metrics import Metrics, add, render
 from headwater.rest.reply import context_headers
@@ -143,10 +146,11 @@ def test_context_headers_of_an_answer_travel_and_unsafe_ones_do_not() -> None:
     assert context_headers(context) == ((b"x-cost", b"3"),)
 
 
-def test_look_ups_see_every_change_at_once_also_those_of_another_process(tmp_path: Any) -> None:
+@pytest.mark.parametrize("folders", ["false", "true"])
+def test_look_ups_see_every_change_at_once_also_those_of_another_process(tmp_path: Any, folders: str) -> None:
     """Answers are kept only while the catalog's state is the current one."""
-    mine = DirectoryNamespace(root=str(tmp_path), dir_listing_enabled="false")
-    other = DirectoryNamespace(root=str(tmp_path), dir_listing_enabled="false")
+    mine = DirectoryNamespace(root=str(tmp_path), dir_listing_enabled=folders)
+    other = DirectoryNamespace(root=str(tmp_path), dir_listing_enabled=folders)
     with start_in_thread(mine) as server, httpx.Client(base_url=server.url) as http:
         for number in range(5):
             other.create_namespace(api.CreateNamespaceRequest(id=["a"], properties={"n": str(number)}))
@@ -156,6 +160,26 @@ def test_look_ups_see_every_change_at_once_also_those_of_another_process(tmp_pat
             other.drop_namespace(api.DropNamespaceRequest(id=["a"]))
             assert http.post("/v1/namespace/a/exists", json={}).status_code == 404
             assert http.post("/v1/namespace/a/describe", json={}).status_code == 404
+
+
+def test_look_ups_in_compatibility_mode_are_from_memory_for_rows_and_never_for_folders(tmp_path: Any) -> None:
+    catalog = DirectoryNamespace(root=str(tmp_path))
+    catalog.create_namespace(api.CreateNamespaceRequest(id=["a"]))
+    catalog.declare_table(api.DeclareTableRequest(id=["a", "row"]))
+    lance.write_dataset(PEOPLE, tmp_path / "folder.lance")
+    state = catalog.abilities().current_state
+    assert state is not None
+    catalog.namespace_exists(api.NamespaceExistsRequest(id=["a"]))
+    assert state(ObjectId(("a",))) is not None
+    assert state(ObjectId(("a", "row"))) is not None
+    assert state(ObjectId(("folder",))) is None
+    with start_in_thread(catalog) as server, httpx.Client(base_url=server.url) as http:
+        for name in ("folder", "a%24row"):
+            assert [http.post(f"/v1/table/{name}/exists").status_code for _ in range(3)] == [200] * 3
+        shutil.rmtree(tmp_path / "folder.lance")
+        assert http.post("/v1/table/folder/exists").status_code == 404
+        catalog.deregister_table(api.DeregisterTableRequest(id=["a", "row"]))
+        assert http.post("/v1/table/a%24row/exists").status_code == 404
 
 
 def test_look_ups_are_kept_apart_by_caller(tmp_path: Any) -> None:

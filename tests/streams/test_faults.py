@@ -14,7 +14,7 @@ import pytest
 from headwater.errors import LanceNamespaceError
 from headwater.metastore import Metastore
 from headwater.store import Crash, CrashesAtStore, LocalStore, LosesAnswerStore
-from headwater.streams.table import StreamTable
+from headwater.streams.table import StreamTable, publish_tables
 
 BATCH: list[dict[str, Any]] = [{"id": 1, "at": 2, "note": "new"}, {"id": None, "at": 1}, {"id": 3, "at": 1}]
 BEFORE, AFTER = [(1, "old"), (2, "old")], [(1, "new"), (2, "old"), (3, None)]
@@ -150,3 +150,61 @@ def test_a_version_written_behind_the_catalogs_back_is_not_shown_and_blocks_noth
         table.publish()
         assert state(table) == AFTER
         assert lance.dataset(f"{tmp_path}/{stream.serving}").to_table().num_rows == 3
+
+
+def test_a_publisher_that_dies_with_a_manifest_staged_leaves_nothing_that_shows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prepared(tmp_path)
+    with Metastore(tmp_path) as metastore, monkeypatch.context() as patched:
+        patched.setattr("headwater.streams.publishing.record", _dies)
+        with pytest.raises(Crash):
+            StreamTable(metastore, ["t"]).publish()
+    with Metastore(tmp_path) as metastore:
+        table = StreamTable(metastore, ["t"])
+        assert (table.published or table.publish()).position == 1
+        assert state(table) == BEFORE
+        assert table.publish().position == 2
+        assert (state(table), table.verify()) == (BEFORE, [])
+
+
+def test_a_publisher_that_dies_before_it_finalizes_blocks_nobody(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prepared(tmp_path)
+    with Metastore(tmp_path) as metastore, monkeypatch.context() as patched:
+        patched.setattr("headwater.streams.table.finish", _dies)
+        with pytest.raises(Crash):
+            StreamTable(metastore, ["t"]).publish()
+    with Metastore(tmp_path) as metastore:
+        table = StreamTable(metastore, ["t"])
+        assert table.published is not None
+        assert (table.published.position, state(table)) == (2, BEFORE)
+        table.upsert([{"id": 1, "at": 2, "note": "new"}, {"id": 3, "at": 1}])
+        table.publish()
+        assert (state(table), table.verify()) == (AFTER, [])
+
+
+def _dies(*_: Any) -> None:
+    raise Crash
+
+
+def test_tables_published_together_are_new_at_one_slot_or_not_at_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prepared(tmp_path)
+    with Metastore(tmp_path) as metastore:
+        log = StreamTable.create(metastore, ["log"], {"x": "int64"})
+        log.append([{"x": 1}])
+        table = StreamTable(metastore, ["t"])
+        lake = table._lake()
+        with monkeypatch.context() as patched:
+            patched.setattr("headwater.streams.publishing._appended", _dies)
+            with pytest.raises(Crash):
+                publish_tables(lake, [["t"], ["log"]])
+        assert table.published is not None
+        assert (table.published.position, log.published) == (1, None)
+        slot = metastore.slot
+        assert [each.position for each in publish_tables(lake, [["t"], ["log"]])] == [2, 1]
+        newest = [metastore.deltas(path, format="lance")[-1] for path in (["t"], ["log"])]
+        assert {delta.slot for delta in newest} == {slot + 1}

@@ -108,3 +108,27 @@ def test_a_mode_is_taken_in_any_spelling(text: str) -> None:
     assert plans.choose(CreateMode, None, CreateMode.OVERWRITE) is CreateMode.OVERWRITE
     with pytest.raises(InvalidInputError, match="Create, ExistOk, Overwrite"):
         plans.choose(CreateMode, "sideways", CreateMode.CREATE)
+
+
+HERE, THERE = Table(T, "here"), Table(T, "there")
+CREATE, EXIST_OK, OVERWRITE = CreateMode.CREATE, CreateMode.EXIST_OK, CreateMode.OVERWRITE
+
+
+@pytest.mark.parametrize("mode", CreateMode)
+def test_a_free_name_is_the_new_tables_and_one_declared_at_its_place_is_filled(mode: CreateMode) -> None:
+    assert plans.own_name(None, HERE, mode, created=False) == (
+        [RequireLocation("here", T), Add(HERE)],
+        plans.Ownership(HERE),
+    )
+    assert plans.own_name(HERE, HERE, mode, created=False) == ([], plans.Ownership(HERE))
+    declared = Table(T, "here", {"old": "1"})
+    assert plans.own_name(declared, HERE, mode, created=False) == ([Replace(declared, HERE)], plans.Ownership(HERE))
+    assert code(lambda: plans.own_name(Namespace(T), HERE, mode, created=False)) == 5
+
+
+@pytest.mark.parametrize(("found", "created"), [(HERE, True), (THERE, True), (THERE, False)])
+def test_a_name_that_is_taken_goes_by_the_mode(found: Table, created: bool) -> None:
+    assert code(lambda: plans.own_name(found, HERE, CREATE, created)) == 5
+    changes, owned = plans.own_name(found, HERE, EXIST_OK, created)
+    assert (changes, owned.table is found, owned.replaced) == ([], True, None)
+    assert plans.own_name(found, HERE, OVERWRITE, created) == ([Replace(found, HERE)], plans.Ownership(HERE, found))

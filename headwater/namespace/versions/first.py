@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from headwater.errors import ConcurrentModificationError
-from headwater.model import Add, Change, Replace, RequireLocation, RequireTable, Table, Version
+from headwater.model import Add, Change, RequireTable, Table, Version
+from headwater.names import ObjectId
 from headwater.namespace import plans
-from headwater.namespace.plans import CreateMode, Facts, Plan
-from headwater.namespace.versions.operations import TableVersions
+from headwater.namespace.plans import CreateMode, Facts, Ownership, Plan
 
 
 class NameLostError(ConcurrentModificationError):
@@ -18,26 +20,18 @@ class NameLostError(ConcurrentModificationError):
 
 
 def plan_first_version(
-    table: Table, version: Version, mode: CreateMode, versions: TableVersions
-) -> tuple[Plan[Table], list[Table]]:
-    """What to commit, and the tables whose folders it makes useless (filled by the plan): errors 1, 5."""
-    replaced: list[Table] = []
+    table: Table, version: Version, mode: CreateMode, newest_version: Callable[[ObjectId], int]
+) -> Plan[Ownership]:
+    """The name and the version in one commit: errors 1, 5."""
 
-    def plan(facts: Facts) -> tuple[list[Change], Table]:
-        replaced.clear()
+    def plan(facts: Facts) -> tuple[list[Change], Ownership]:
         plans.namespace_of(facts, table.id.parent)
         found = facts.get(table.id)
-        if found is None:
-            return [RequireLocation(table.location, table.id), Add(table), Add(version)], table
-        if not isinstance(found, Table):
-            raise plans.already_exists(found)
-        if not versions.registry.newest_version(found.id) and found.location == table.location:
-            return [RequireTable(found, 0), *plans.fill_declared(found, table), Add(version)], table
-        if mode is CreateMode.CREATE:
-            raise plans.already_exists(found)
-        if mode is CreateMode.EXIST_OK or found.location == table.location:
-            raise NameLostError(found)
-        replaced.append(found)
-        return [Replace(found, table), Add(version)], table
+        created = isinstance(found, Table) and newest_version(found.id) > 0
+        changes, owned = plans.own_name(found, table, mode, created)
+        if owned.table is not table or (owned.replaced is not None and owned.replaced.location == table.location):
+            raise NameLostError(owned.replaced or owned.table)
+        still_empty = [RequireTable(found, 0)] if isinstance(found, Table) and owned.replaced is None else []
+        return [*still_empty, *changes, Add(version)], owned
 
-    return plan, replaced
+    return plan

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 
-from headwater.errors import ConcurrentModificationError, InvalidInputError, NamespaceNotFoundError, TableNotFoundError
+from headwater.errors import ConcurrentModificationError, NamespaceNotFoundError
 from headwater.metastore import Delta, Transaction
 from headwater.metastore.parts import DELTA_FORMAT
 from headwater.metastore.serving import KEEP_DATA, LANCE_FORMAT, LOCATION
@@ -26,11 +26,20 @@ from headwater.model import (
     Version,
 )
 from headwater.names import ROOT, ObjectId
-from headwater.registries.metastore.objects import find, newest_version, record_of, settled, table_of, version_of
+from headwater.registries.metastore.objects import (
+    fed_by_its_log,
+    find,
+    has_stream,
+    newest_version,
+    record_of,
+    settled,
+    table_of,
+    version_of,
+)
 from headwater.registry import overlap
 
 
-class Changes:
+class TransactionChanges:
     """One commit on its way into a transaction. `finals`: by location, the versions known to have a final manifest."""
 
     def __init__(
@@ -123,11 +132,10 @@ class Changes:
         table = find(self.tx, version.table)
         if not isinstance(table, Table):
             raise ConcurrentModificationError(f"{version.table} was dropped by another writer.")
-        if self._has_stream(table.id, DELTA_FORMAT):
-            raise InvalidInputError(
-                f"{table.id} is a stream table: its rows come from its change log. Append, upsert or delete through "
-                "the catalog, and publish."
-            )
+        if self._has_stream(table.id, DELTA_FORMAT) and not self._newest(table.id):
+            raise fed_by_its_log(
+                table.id
+            )  # a later one was judged by its manifest, and follows the one it was judged by
         if not self._has_stream(table.id):
             self.tx.create_stream(table.id.names, LANCE_FORMAT)
         if table.id in self._removed:
@@ -156,6 +164,8 @@ class Changes:
             for number in removed:
                 self.tx.drop_delta(table.names, number, format=LANCE_FORMAT)
             return
+        if self._has_stream(table, DELTA_FORMAT):
+            raise fed_by_its_log(table)
         old = self.tx.get_stream(table.names, format=LANCE_FORMAT)
         known = table_of(self.tx, self.tx.get(table.names))
         kept = [delta for delta in self._deltas(table) if delta.position not in removed]
@@ -171,11 +181,7 @@ class Changes:
         return self.tx.deltas(table.names, format=LANCE_FORMAT)
 
     def _has_stream(self, table: ObjectId, format: str = LANCE_FORMAT) -> bool:
-        try:
-            self.tx.get_stream(table.names, format=format)
-        except TableNotFoundError:
-            return False
-        return True
+        return has_stream(self.tx, table, format)
 
     @staticmethod
     def _require(holds: bool, id: ObjectId, reason: str) -> None:

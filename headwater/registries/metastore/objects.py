@@ -9,11 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
-from headwater.errors import NamespaceNotFoundError, TableNotFoundError, TableVersionNotFoundError
+from headwater.errors import InvalidInputError, NamespaceNotFoundError, TableNotFoundError, TableVersionNotFoundError
 from headwater.metastore import DataFile, Delta, Object
+from headwater.metastore.objects import Objects
+from headwater.metastore.parts import Record
 from headwater.metastore.serving import LANCE_FORMAT, location_of
 from headwater.model import CatalogObject, Namespace, Table, Version
 from headwater.names import ObjectId
+from headwater.streams.definition import from_properties
 from headwater.tables.layout import VERSIONS, manifest_name
 
 SETTLED = "settled"
@@ -26,6 +29,10 @@ class Reader(Protocol):
     def get(self, path: Sequence[str]) -> Object: ...
 
     def list(self, path: Sequence[str] = ()) -> list[Object]: ...
+
+    def get_with_stream(self, path: Sequence[str], format: str) -> tuple[Object, Record | None]: ...
+
+    def versions(self, path: Sequence[str]) -> Objects: ...
 
     def get_stream(self, path: Sequence[str], id: str | None = None, *, format: str = ...) -> Object: ...
 
@@ -58,7 +65,7 @@ def _find(reader: Reader, id: ObjectId, lines: dict[ObjectId, Line | None]) -> C
         return None
     if lines.get(id.parent) is None:
         try:
-            return catalog_object(reader, reader.get(id.names))
+            return _named(*reader.get_with_stream(id.names, LANCE_FORMAT))
         except NOT_FOUND:
             pass
     number = id.name
@@ -74,12 +81,20 @@ def _find(reader: Reader, id: ObjectId, lines: dict[ObjectId, Line | None]) -> C
 
 def _line(reader: Reader, id: ObjectId) -> Line | None:
     try:
-        found = reader.get(id.names)
-        if found.kind != "table":
+        found = _named(*reader.get_with_stream(id.names, LANCE_FORMAT))
+        if not isinstance(found, Table):
             return None
-        return Line(table_of(reader, found), settled(reader.newest_delta(found.path, format=LANCE_FORMAT)))
+        return Line(found, settled(reader.newest_delta(found.id.names, format=LANCE_FORMAT)))
     except NOT_FOUND:
         return None
+
+
+def _named(found: Object, stream: Record | None) -> Namespace | Table:
+    id, properties = ObjectId(found.path), texts(found.properties)
+    if found.kind == "namespace":
+        return Namespace(id, properties)
+    home, known = stream if stream is not None else (f"{found.home}/1/{LANCE_FORMAT}", {})
+    return Table(id, location_of(known, home), properties)
 
 
 def catalog_object(reader: Reader, found: Object) -> Namespace | Table:
@@ -89,12 +104,41 @@ def catalog_object(reader: Reader, found: Object) -> Namespace | Table:
 
 
 def table_of(reader: Reader, found: Object) -> Table:
+    made = _named(*reader.get_with_stream(found.path, LANCE_FORMAT))
+    assert isinstance(made, Table)
+    return made
+
+
+def has_stream(reader: Reader, table: ObjectId, format: str) -> bool:
     try:
-        stream = reader.get_stream(found.path, format=LANCE_FORMAT)
-        location = location_of(stream.properties, stream.home)
+        reader.get_stream(table.names, format=format)
     except NOT_FOUND:
-        location = location_of({}, f"{found.home}/1/{LANCE_FORMAT}")
-    return Table(ObjectId(found.path), location, texts(found.properties))
+        return False
+    return True
+
+
+def kept_columns(reader: Reader, table: ObjectId) -> set[str]:
+    """The columns that a stream table's log fills: as its definition has them, and as the last publish had."""
+    definition = from_properties(reader.versions(table.names)[-1].properties)
+    names = set(definition.shown) if definition is not None else set()
+    number = newest_version(reader, table)
+    while number > 0:
+        try:
+            known = reader.get_delta(table.names, number, format=LANCE_FORMAT).properties
+        except NOT_FOUND:
+            known = {}
+        if "columns" in known:
+            return {*names, *(name for _, name in known["columns"]), *(each[0] for each in known["derived"])}
+        number -= 1
+    return names
+
+
+def fed_by_its_log(table: ObjectId, reason: str | None = None) -> InvalidInputError:
+    why = f" This version cannot be taken: {reason}." if reason else ""
+    return InvalidInputError(
+        f"{table} is a stream table: its rows come from its change log.{why} Append, upsert or delete through the "
+        "catalog's stream table, and publish; indices, settings and columns of your own can be added."
+    )
 
 
 def texts(properties: Mapping[str, Any]) -> dict[str, str]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 from bisect import bisect_right
 from collections import OrderedDict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from headwater.clock import Clock
@@ -24,12 +24,22 @@ from headwater.errors import (
     UnsupportedOperationError,
 )
 from headwater.metastore import Metastore, Snapshot
+from headwater.metastore.parts import DELTA_FORMAT
 from headwater.metastore.serving import LANCE_FORMAT
 from headwater.model import CatalogObject, Change, Table, Version
 from headwater.names import ROOT, ObjectId
 from headwater.registries.layout import hashed_folder
-from headwater.registries.metastore.changes import Changes
-from headwater.registries.metastore.objects import NOT_FOUND, catalog_object, find, find_all, newest_version
+from headwater.registries.metastore.changes import TransactionChanges
+from headwater.registries.metastore.objects import (
+    NOT_FOUND,
+    catalog_object,
+    fed_by_its_log,
+    find,
+    find_all,
+    has_stream,
+    kept_columns,
+    newest_version,
+)
 from headwater.registries.metastore.sessions import Present, Session, past_is_past
 from headwater.registry import Capabilities, Kind, overlap
 
@@ -44,6 +54,7 @@ CHANGED = (
 """What a change is refused with that was planned from facts which do not hold any more."""
 REMEMBERED = 10_000
 EVERY = 1 << 62
+ATTEMPTS = 20
 
 
 class MetastoreRegistry:
@@ -137,6 +148,17 @@ class MetastoreRegistry:
     def alter_root(self, properties: Mapping[str, str], removed: Collection[str]) -> None:
         raise UnsupportedOperationError("The root namespace of a metastore catalog keeps no properties.")
 
+    def check_rows(self, id: ObjectId) -> None:
+        """Error 13 for a stream table: its rows come from its change log alone."""
+        if has_stream(self.session.state(), id, DELTA_FORMAT):
+            raise fed_by_its_log(id)
+
+    def check_columns(self, id: ObjectId, names: Collection[str]) -> None:
+        """Error 13 for columns of a stream table that its log fills."""
+        filled = set(names) & set(self.kept_columns(id) or ())
+        if filled:
+            raise fed_by_its_log(id, f"the log fills {', '.join(sorted(filled))}: change it with evolve")
+
     def check_writable(self) -> None:
         """Error 13 in the past. Every other handle on a metastore records what it writes."""
         if self.session.is_past:
@@ -190,6 +212,11 @@ class MetastoreRegistry:
     def is_newest(self) -> bool:
         return self.session.transaction_id is None and not self.session.is_past
 
+    def kept_columns(self, table: ObjectId) -> Collection[str] | None:
+        """The columns of a stream table, as it was published last and as it is defined now."""
+        now = self.session.state()
+        return kept_columns(now, table) if has_stream(now, table, DELTA_FORMAT) else None
+
     def finalized(self, table: Table, number: int) -> None:
         with self._lock:
             self._finals.setdefault(table.location, set()).add(number)
@@ -200,7 +227,7 @@ class MetastoreRegistry:
 
     def commit(self, changes: Sequence[Change]) -> None:
         def work(tx: Any) -> None:
-            applied = Changes(tx, self._is_own, self._finals, lambda: f"{LANCE_FORMAT}-{self.clock.hex(8)}")
+            applied = TransactionChanges(tx, self._is_own, self._finals, lambda: f"{LANCE_FORMAT}-{self.clock.hex(8)}")
             for change in changes:
                 applied.apply(change)
             applied.finish()
@@ -210,6 +237,25 @@ class MetastoreRegistry:
         except CHANGED as changed:
             self.session.state()
             raise ConcurrentModificationError(f"Another writer was first: {changed}") from None
+
+    def alias(self, id: ObjectId, name: str) -> None:
+        """One more name for a namespace or table, beside its own: errors 1, 2, 4, 5, 13."""
+        self._edit(f"alias {name}", lambda tx: tx.alias(id.names, name))
+
+    def unalias(self, id: ObjectId, name: str) -> None:
+        self._edit(f"unalias {name}", lambda tx: tx.unalias(id.names, name))
+
+    def _edit(self, message: str, work: Callable[[Any], None]) -> None:
+        """What is no change of the catalog's words: made anew on the newest state when another was first."""
+        self.check_writable()
+        for attempt in range(ATTEMPTS):
+            self.session.state()
+            try:
+                return self.session.commit(message, work)
+            except ConcurrentModificationError as conflict:
+                last = conflict
+                self.clock.pause(attempt)
+        raise last
 
     def _is_own(self, location: str) -> bool:
         """Whether this process chose the location, so that nobody else has it."""

@@ -1,0 +1,34 @@
+"""Which deltas of a log nothing needs any more. Pure over what a snapshot knows; drops nothing.
+
+A delta stays for `log_retention` after the publish that covers it. A reader or a pinned position needs every delta
+after the published version it is read from. Tombstones are in files of their own, so no delta is kept for them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from headwater.metastore import Snapshot
+from headwater.streams.layout import LANCE
+from headwater.streams.opening import Stream
+from headwater.streams.readers import readers
+
+
+def collectable(snapshot: Snapshot, stream: Stream, now_ms: int, pins: Sequence[int] = ()) -> list[int]:
+    """The positions of deltas that may be dropped: always all up to some publish."""
+    publishes = [
+        (delta.properties["position"], delta.time_ms)
+        for delta in snapshot.deltas(stream.path, format=LANCE, version=stream.version)
+        if "position" in delta.properties
+    ]
+    kept_ms = int(stream.definition.log_retention.total_seconds() * 1000)
+    bound = covered(publishes, now_ms - kept_ms)
+    for position in (*readers(snapshot, stream).values(), *pins):
+        bound = min(bound, max((found for found, _ in publishes if found <= position), default=0))
+    deltas = snapshot.deltas(stream.path, version=stream.version)
+    return [delta.position for delta in deltas if delta.position <= bound]
+
+
+def covered(publishes: Sequence[tuple[int, int]], before_ms: int) -> int:
+    """Up to which position everything was covered by a publish made before a moment."""
+    return max((position for position, time_ms in publishes if time_ms < before_ms), default=0)
