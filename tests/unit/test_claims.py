@@ -19,7 +19,9 @@ WORLD = {"time", "secrets", "random"}
 ASKED = {"uuid.uuid1", "uuid.uuid4", "datetime.now", "datetime.utcnow", "date.today", "asyncio.sleep"}
 """Functions that only the clock calls."""
 OWN_TIME = {
-    "rest/app.py": "an event loop waits by itself between two publications of metrics, and decides nothing by it"
+    "rest/app.py": "an event loop waits by itself between two publications of metrics, and decides nothing by it",
+    "pipeline/jobs.py": "how long a job took, for its report",
+    "pipeline/running.py": "the same, of a run",
 }
 SYSTEM_CLOCKS = {
     "namespace/directory.py": "a catalog that is opened, unless another clock is given",
@@ -47,9 +49,17 @@ SAME_WORD = {
     "Change": "an edit as each format writes it: of a slot, of ALTER TABLE, of Debezium; `model.Change` is ours",
     "Definition": "what a table is made from: in CREATE TABLE of Spark, and of a stream table",
     "Entry": "one line of a list: of a store's keys, of a ledger",
+    "Index": "what makes finding quick: slots in memory, an index of a published table's column",
+    "Node": "one object of a tree: of a metastore's names, of where tables come from",
+    "Origin": "where something comes from: a batch, a published version",
     "Part": "what one task of a scan reads; Spark's source has its own, picklable",
+    "Plan": "what is decided before it is done: a run of a pipeline, a statement of Spark; `plans.Plan` is an operation's",
     "Problem": "one finding of `verify`: of a metastore alone, of a catalog",
+    "Report": "what was done: by a job, by a landing call",
+    "Rows": "which rows: found by an index, said by a manifest",
+    "Run": "what follows one another: deltas in a segment, steps of a pipeline",
     "Scan": "what to read; Spark's protocol has its wire form",
+    "Step": "one of what follows one another: to do with a table, done by a transaction",
     "Table": "a table; Spark's protocol has its wire form",
     "View": "what can be asked at one state: of a metastore, of a stream table",
 }

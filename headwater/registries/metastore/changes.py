@@ -132,8 +132,10 @@ class TransactionChanges:
         table = find(self.tx, version.table)
         if not isinstance(table, Table):
             raise ConcurrentModificationError(f"{version.table} was dropped by another writer.")
-        if self._has_stream(table.id, DELTA_FORMAT):
-            raise fed_by_its_log(table.id)
+        if self._has_stream(table.id, DELTA_FORMAT) and not self._newest(table.id):
+            raise fed_by_its_log(
+                table.id
+            )  # a later one was judged by its manifest, and follows the one it was judged by
         if not self._has_stream(table.id):
             self.tx.create_stream(table.id.names, LANCE_FORMAT)
         if table.id in self._removed:
@@ -162,6 +164,8 @@ class TransactionChanges:
             for number in removed:
                 self.tx.drop_delta(table.names, number, format=LANCE_FORMAT)
             return
+        if self._has_stream(table, DELTA_FORMAT):
+            raise fed_by_its_log(table)
         old = self.tx.get_stream(table.names, format=LANCE_FORMAT)
         known = table_of(self.tx, self.tx.get(table.names))
         kept = [delta for delta in self._deltas(table) if delta.position not in removed]
