@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
@@ -13,6 +13,7 @@ from headwater.errors import InvalidInputError
 from headwater.metastore import collect, verify
 from headwater.metastore.commit import Committer
 from headwater.metastore.diff import diff
+from headwater.metastore.index import NAMED
 from headwater.metastore.layout import MAX_LOCAL_KEY, MAX_REMOTE_KEY
 from headwater.metastore.locator import Locator
 from headwater.metastore.log import Log
@@ -238,6 +239,25 @@ class Metastore:
         if isinstance(after, LogEntry):
             return (entry for entry in entries if (entry.slot, entry.ordinal) > (after.slot, after.ordinal))
         return entries
+
+    @property
+    def boundary(self) -> int:
+        """The oldest slot that can still be read."""
+        return self._log.refresh().boundary
+
+    def searchable(self, keys: Iterable[str] | None = None) -> dict[str, tuple[str, str]]:
+        """What can be searched of the namespaces and tables that are there (of some, by their keys): the name and the
+        properties of each, in small letters."""
+        with self._log.lock:
+            index = self._log.refresh()
+            view = IndexView(index, index.slot)
+            found: dict[str, tuple[str, str]] = {}
+            for key in list(index.nodes) if keys is None else keys:
+                item = view.item(key) if "/" not in key else None
+                if item is not None and item.node.kind in NAMED:
+                    values = "\n".join(f"{name}={value}" for name, value in item.revision.properties.items())
+                    found[key] = item.revision.name.casefold(), values.casefold()
+            return found
 
     # Keeping house
 

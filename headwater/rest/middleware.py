@@ -35,6 +35,8 @@ log = logging.getLogger("headwater.server")
 GONE = 499
 """The status in log and metrics of a request whose client did not wait for the answer."""
 MAX_SHOWN = 200
+API_PATHS = ("/v1/", "/headwater/", "/health/", "/openapi.json", "/metrics")
+"""Where everything but the web page is."""
 
 
 class Recorded:
@@ -125,16 +127,44 @@ class Recorded:
 class OwnSite:
     """Refuses what a page of another web site sends, and what comes under a name that is not served."""
 
-    def __init__(self, app: ASGIApp, settings: Settings, gate: Gate) -> None:
+    def __init__(self, app: ASGIApp, settings: Settings, gate: Gate, has_page: bool = False) -> None:
         self._app = app
         self._gate = gate
+        self._has_page = has_page
         self._names = frozenset(name.lower() for name in settings.host_names)
         self._any_address = settings.any_address
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         call: Call = scope[KEY]
-        check_site(call.headers, self._names, not self._gate.is_known_closed(), self._any_address)
+        visits = self._has_page and call.verb == "GET" and not is_api(call.path)
+        check_site(call.headers, self._names, not self._gate.is_known_closed(), self._any_address, visits)
         await self._app(scope, receive, send)
+
+
+class Based:
+    """Takes the path under which a proxy shows the server off the front of requests that still have it."""
+
+    def __init__(self, app: ASGIApp, base: str) -> None:
+        self._app = app
+        self._base = base
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        call: Call = scope[KEY]
+        if call.path == self._base or call.path.startswith(f"{self._base}/"):
+            call.path = call.path[len(self._base) :] or "/"
+            scope = {**scope, "path": scope["path"][len(self._base) :] or "/"}
+        await self._app(scope, receive, send)
+
+
+class Faced:
+    """The web page, at every path that is not the API's."""
+
+    def __init__(self, face: ASGIApp, app: ASGIApp) -> None:
+        self._face = face
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await (self._app if is_api(scope[KEY].path) else self._face)(scope, receive, send)
 
 
 class StatusNoted:
@@ -232,6 +262,10 @@ class Limited:
             await self._app(scope, receive, send)
         finally:
             self._running.leave(payer)
+
+
+def is_api(path: str) -> bool:
+    return path.startswith(API_PATHS)
 
 
 def no_route(call: Call, allow: tuple[str, ...]) -> RouteError:
