@@ -53,7 +53,7 @@ SAME_WORD = {
     "Node": "one object of a tree: of a metastore's names, of where tables come from",
     "Origin": "where something comes from: a batch, a published version",
     "Part": "what one task of a scan reads; Spark's source has its own, picklable",
-    "Plan": "what is decided before it is done: a run of a pipeline, a statement of Spark; `plans.Plan` is an operation's",
+    "Plan": "what is decided before it is done: a run of a pipeline, a statement of Spark, an operation",
     "Problem": "one finding of `verify`: of a metastore alone, of a catalog",
     "Report": "what was done: by a job, by a landing call",
     "Rows": "which rows: found by an index, said by a manifest",
