@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
 from headwater.clock import Clock, SystemClock
-from headwater.errors import ConcurrentModificationError, InvalidInputError
+from headwater.errors import InvalidInputError
 from headwater.metastore import collect, verify
 from headwater.metastore.commit import Committer
 from headwater.metastore.diff import diff
@@ -37,6 +37,7 @@ from headwater.metastore.rules import Header
 from headwater.metastore.table_edits import Path
 from headwater.metastore.transaction import Transaction
 from headwater.metastore.views import IndexView
+from headwater.retry import retry
 from headwater.store import Store, open_store
 
 MAX_RUNS = 500
@@ -97,14 +98,12 @@ class Metastore:
         attempts: int = MAX_RUNS,
     ) -> Answer:
         """Run `work` in a transaction, again and anew when it conflicts, so many times at most."""
-        for attempt in range(max(attempts, 1)):
-            try:
-                with self.transaction(message, author) as tx:
-                    return work(tx)
-            except ConcurrentModificationError as conflict:
-                last = conflict
-                self.clock.pause(min(attempt, 6))
-        raise last
+
+        def act(tx: Transaction) -> Answer:
+            with tx:
+                return work(tx)
+
+        return retry(self.clock, attempts, lambda: self.transaction(message, author), act, longest=6)
 
     def undrop(self, path: Path) -> Object:
         """Bring back what was dropped last at this path, with all that was dropped below it by the same transaction.
