@@ -30,8 +30,9 @@ from headwater.metastore.layout import FORMAT_KEY, TXNS
 from headwater.namespace.directory import DirectoryNamespace
 from headwater.namespace.metastore import MetastoreNamespace
 from headwater.references import check_foreign, followed
-from headwater.registries.layout import DIRECTORY_MARKER, MANIFEST, OWN_FOLDER, TABLE_SUFFIX
+from headwater.registries.layout import DIRECTORY_MARKER, MANIFEST, TABLE_SUFFIX
 from headwater.store import is_file_uri, is_local, is_there, open_store
+from headwater.store.layout import OWN_FOLDER
 
 CONFIG_FILE = "headwater.toml"
 CONFIG_VARIABLE = "HEADWATER_CONFIG"
