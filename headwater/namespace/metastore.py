@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
 
-from lance_namespace import CreateTableRequest
+from lance_namespace import CreateTableRequest, InsertIntoTableRequest
 
 from headwater.clock import Clock, SystemClock
 from headwater.errors import UnsupportedOperationError
@@ -75,6 +76,11 @@ class MetastoreNamespace(RegisteredNamespace):
                 "Lance tables cannot be kept in memory:// by another library: names can, rows need a directory."
             )
         return super().create_table_reader(request, reader)
+
+    def insert_reader(self, request: Any, reader: Any) -> Any:
+        mode = parse_request(InsertIntoTableRequest, request).mode
+        with self.session.appending() if (mode or "append").lower() == "append" else nullcontext():
+            return super().insert_reader(request, reader)
 
     def check_rows(self, id: ObjectId) -> None:
         """The rows of a stream table come from its change log alone."""
