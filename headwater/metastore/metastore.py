@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
@@ -33,7 +34,7 @@ from headwater.metastore.objects import (
 )
 from headwater.metastore.parts import DELTA_FORMAT
 from headwater.metastore.reading import Snapshot, log_entries
-from headwater.metastore.rules import Header
+from headwater.metastore.rules import Header, conflict, refused
 from headwater.metastore.table_edits import Path
 from headwater.metastore.transaction import Transaction
 from headwater.metastore.views import IndexView
@@ -89,6 +90,21 @@ class Metastore:
             view = IndexView(index, index.slot)
         header = Header(self.clock.uuid(), self.clock.now_ms(), message, self.author if author is None else author)
         return Transaction(view, self._log, self.clock, header, self._commit)
+
+    def resume(self, tx: Transaction, newest: bool) -> Transaction:
+        """A transaction that was refused, once more as it was: over the state it began with, or over the newest one.
+
+        The newest is refused (14) if others have changed what it read or wrote since.
+        """
+        with self._log.lock:
+            index = self._log.refresh()
+            reason = conflict(index, tx.draft) if newest else None
+            view = IndexView(index, index.slot) if newest else tx.draft.base
+        if reason is not None:
+            raise refused(reason)
+        again = Transaction(view, self._log, self.clock, tx.header, self._commit)
+        again.draft = replace(tx.draft.copy(), base=view)
+        return again
 
     def run(
         self,

@@ -92,10 +92,11 @@ class Landing:
         origin: Origin | None = None,
         bad: Sequence[Quarantined] = (),
         checks: Sequence[Check] = (),
+        before: Any = None,
     ) -> None:
         self._store = metastore.store
         self._clock = metastore.clock
-        self._before = metastore.now()
+        self._before = metastore.now() if before is None else before
         self._path = tuple(path)
         self._data = data
         self._verb = verb
