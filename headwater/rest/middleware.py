@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
-import time
 from collections.abc import Mapping
 from concurrent.futures import Executor
 
@@ -59,7 +58,7 @@ class Recorded:
         self._numbers = itertools.count(1)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        call = scope[KEY] = call_of(scope, "", f"{self._boot}-{next(self._numbers):x}")
+        call = scope[KEY] = call_of(scope, "", f"{self._boot}-{next(self._numbers):x}", self._clock.monotonic())
         peer = scope.get("client")
         call.address = address_of(peer[0] if peer else "", call.headers.get("x-forwarded-for"), self._proxies)
 
@@ -107,7 +106,7 @@ class Recorded:
 
     def _note(self, call: Call) -> None:
         call.is_noted = True
-        seconds = time.perf_counter() - call.started
+        seconds = self._clock.monotonic() - call.started
         self._metrics.count(call.operation, call.route.changes, call.status, call.code, seconds)
         if self._logs:
             line = {
