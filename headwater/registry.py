@@ -158,6 +158,10 @@ class VersionRecords(Protocol):
         """Whether the newest records are the newest there are: not in the past, and not in an open transaction."""
         ...
 
+    def kept_columns(self, table: ObjectId) -> Collection[str] | None:
+        """The columns that a table's log fills and no Lance client may change; None for a table without a log."""
+        ...
+
     def finalized(self, table: Table, number: int) -> None:
         """Told that a version's manifest has its final name now; for a registry that does not replace records."""
         ...

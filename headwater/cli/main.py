@@ -16,6 +16,7 @@ from pydantic import ValidationError
 from headwater.catalog import Catalog, CatalogTable
 from headwater.cli.files import read_rows
 from headwater.cli.output import plain, show, show_rows
+from headwater.cli.pipeline import add_pipeline
 from headwater.cli.serving import add_serving, properties_of, say
 from headwater.cli.verbs import VERBS, Arg, Verb, number, request_fields
 from headwater.config import Opening, repair, resolve
@@ -57,6 +58,7 @@ def build_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="headwater", description="One catalog for Lance tables, on plain storage.")
     verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
     add_serving(verbs)
+    add_pipeline(verbs)
     _add_composed(verbs)
     for verb in VERBS:
         _add_verb(verbs, verb)

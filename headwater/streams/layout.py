@@ -24,12 +24,12 @@ RECORD = RECORD_FORMAT
 READER = READER_FORMAT
 """Format of the stream without deltas whose properties are the positions of readers, by name."""
 READERS = "readers"
-UNRECORDED = ".headwater/unrecorded"
-"""Where manifests go that were written without the catalog."""
 
 QUARANTINE = "__quarantine"
 HISTORY = "__history"
 PAGES = 64
+LINEAGE = "lineage"
+"""The property of a published version that says where its rows come from."""
 
 
 def log_file(home: str, id: str) -> str:

@@ -24,10 +24,11 @@ from headwater.errors import CommitStateUnknownError, ConcurrentModificationErro
 from headwater.model import Add, Change, Remove, Replace, RequireTable, Version
 from headwater.names import ObjectId
 from headwater.namespace.versions.paths import SCHEMES, VersionLine, is_staged
-from headwater.registries.layout import UNRECORDED
+from headwater.namespace.versions.same_rows import changed_rows
+from headwater.registries.metastore.objects import fed_by_its_log
 from headwater.registry import VersionRecords
 from headwater.store import KeyNotFoundError, Store, claim, is_same_file
-from headwater.tables.layout import STAGED, manifest_name
+from headwater.tables.layout import STAGED, UNRECORDED, manifest_name
 
 POINT_EVERY = 64
 """So many finalized versions of this process are pointed at their final names by one commit."""
@@ -135,9 +136,26 @@ class ManagedVersions:
             before = newest.setdefault(id, self.newest(item.line))
             if before and number != before + 1:
                 raise taken(item.line, number, before)
+            self._judge(item, before)
             changes += [RequireTable(item.line.table, before), Add(item.version)]
             newest[id] = number
         return changes
+
+    def _judge(self, staged: StagedVersion, before: int) -> None:
+        """Error 13 for a version that changes rows of a log. The commit requires that `before` is still the newest."""
+        line, kept = staged.line, self.records.kept_columns(staged.line.table.id)
+        if kept is None:
+            return
+        base = self.find(line, before) if before else None
+        if base is None:
+            raise fed_by_its_log(line.table.id, "this would be its first version, or one of several in a batch")
+        try:
+            old = self.store.get(line.key(base.manifest_path))
+            reason = changed_rows(old, staged.data, kept, lambda key: self.store.get(line.key(key)))
+        except ValueError as error:
+            reason = f"its manifest cannot be understood: {error}"
+        if reason is not None:
+            raise fed_by_its_log(line.table.id, reason)
 
     @contextmanager
     def keeping(self, staged: StagedVersion) -> Iterator[None]:

@@ -7,6 +7,8 @@ is found from `latest_version_hint.json` upwards. A folder of 5,000 versions cos
 from __future__ import annotations
 
 import json
+import threading
+from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
@@ -17,6 +19,9 @@ from headwater.namespace.versions.paths import SCHEMES, VersionLine
 from headwater.store import Entry, KeyNotFoundError, Store, create
 from headwater.tables.layout import VERSION_HINT, manifest_version
 
+REMEMBERED = 10_000
+"""Of so many manifests the times of their commits are read once: a manifest of one name and tag never changes."""
+Identity = tuple[str, str | None, int | None]
 PROBES = 64
 """So many names are tried one by one before the folder is listed after all."""
 
@@ -26,6 +31,8 @@ class StorageVersions:
 
     def __init__(self, store: Store) -> None:
         self.store = store
+        self._times: OrderedDict[Identity, int | None] = OrderedDict()
+        self._lock = threading.Lock()
 
     def find(self, line: VersionLine, number: int) -> Version | None:
         """One version: two or three requests."""
@@ -34,12 +41,26 @@ class StorageVersions:
 
     def dated(self, line: VersionLine, versions: Sequence[Version]) -> list[Version]:
         """The versions with the times of their commits, which only the manifests know: a file's time is a copy's."""
-        manifests = self.store.get_all([line.key(item.manifest_path) for item in versions])
-        times = [None if data is None else committed_ms(data) for data in manifests]
-        return [
-            item if time is None else replace(item, timestamp_ms=time)
-            for item, time in zip(versions, times, strict=True)
-        ]
+        found: dict[int, int | None] = {}
+        unknown: list[Version] = []
+        with self._lock:
+            for item in versions:
+                known = _identity(line, item)
+                if known in self._times:
+                    found[item.number] = self._times[known]
+                else:
+                    unknown.append(item)
+        manifests = self.store.get_all([line.key(item.manifest_path) for item in unknown]) if unknown else ()
+        for item, data in zip(unknown, manifests, strict=True):
+            found[item.number] = None if data is None else committed_ms(data)
+            self._remember(_identity(line, item), found[item.number])
+        return [item if (time := found[item.number]) is None else replace(item, timestamp_ms=time) for item in versions]
+
+    def _remember(self, identity: Identity, time: int | None) -> None:
+        with self._lock:
+            self._times[identity] = time
+            if len(self._times) > REMEMBERED:
+                self._times.popitem(last=False)
 
     def look(self, line: VersionLine, number: int) -> Version | None:
         """One version as its file's name and head tell of it: one or two requests."""
@@ -119,3 +140,7 @@ class StorageVersions:
 def _version(line: VersionLine, number: int, path: str, entry: Entry, scheme: str) -> Version:
     id = line.table.id.child(str(number))
     return Version(id, path, entry.size, entry.etag, scheme, entry.modified_ms)
+
+
+def _identity(line: VersionLine, version: Version) -> Identity:
+    return line.key(version.manifest_path), version.e_tag, version.manifest_size

@@ -41,9 +41,7 @@ class ManifestRegistry:
         self._mark: object = None
         self._group = GroupCommit(Turns(store, clock, self._commit_requests).run, clock)
 
-    @property
-    def capabilities(self) -> Capabilities:
-        return Capabilities(
+        self._capabilities = Capabilities(
             namespaces=True,
             properties=True,
             rename=True,
@@ -51,6 +49,10 @@ class ManifestRegistry:
             managed_versions=True,
             current_state=self.current_state,
         )
+
+    @property
+    def capabilities(self) -> Capabilities:
+        return self._capabilities
 
     def find(self, ids: Iterable[ObjectId]) -> Mapping[ObjectId, CatalogObject]:
         with self._lock:
@@ -164,6 +166,9 @@ class ManifestRegistry:
     @property
     def is_newest(self) -> bool:
         return True
+
+    def kept_columns(self, table: ObjectId) -> Collection[str] | None:
+        return None
 
     def finalized(self, table: Table, number: int) -> None:
         """Nothing to note: the record will be replaced by one with the final name."""

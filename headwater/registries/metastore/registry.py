@@ -37,10 +37,12 @@ from headwater.registries.metastore.objects import (
     find,
     find_all,
     has_stream,
+    kept_columns,
     newest_version,
 )
 from headwater.registries.metastore.sessions import Present, Session, past_is_past
 from headwater.registry import Capabilities, Kind, overlap
+from headwater.retry import retry
 
 CHANGED = (
     NamespaceAlreadyExistsError,
@@ -152,6 +154,12 @@ class MetastoreRegistry:
         if has_stream(self.session.state(), id, DELTA_FORMAT):
             raise fed_by_its_log(id)
 
+    def check_columns(self, id: ObjectId, names: Collection[str]) -> None:
+        """Error 13 for columns of a stream table that its log fills."""
+        filled = set(names) & set(self.kept_columns(id) or ())
+        if filled:
+            raise fed_by_its_log(id, f"the log fills {', '.join(sorted(filled))}: change it with evolve")
+
     def check_writable(self) -> None:
         """Error 13 in the past. Every other handle on a metastore records what it writes."""
         if self.session.is_past:
@@ -205,6 +213,11 @@ class MetastoreRegistry:
     def is_newest(self) -> bool:
         return self.session.transaction_id is None and not self.session.is_past
 
+    def kept_columns(self, table: ObjectId) -> Collection[str] | None:
+        """The columns of a stream table, as it was published last and as it is defined now."""
+        now = self.session.state()
+        return kept_columns(now, table) if has_stream(now, table, DELTA_FORMAT) else None
+
     def finalized(self, table: Table, number: int) -> None:
         with self._lock:
             self._finals.setdefault(table.location, set()).add(number)
@@ -236,14 +249,7 @@ class MetastoreRegistry:
     def _edit(self, message: str, work: Callable[[Any], None]) -> None:
         """What is no change of the catalog's words: made anew on the newest state when another was first."""
         self.check_writable()
-        for attempt in range(ATTEMPTS):
-            self.session.state()
-            try:
-                return self.session.commit(message, work)
-            except ConcurrentModificationError as conflict:
-                last = conflict
-                self.clock.pause(attempt)
-        raise last
+        retry(self.clock, ATTEMPTS, self.session.state, lambda _: self.session.commit(message, work))
 
     def _is_own(self, location: str) -> bool:
         """Whether this process chose the location, so that nobody else has it."""
