@@ -1,0 +1,68 @@
+"""The verbs about time. Versions are every table's; the rest is a metastore catalog's."""
+
+from __future__ import annotations
+
+from headwater.cli.grammar.words import (
+    AT,
+    BRANCH,
+    MESSAGE,
+    NAME,
+    TABLE,
+    TAG,
+    VERSION,
+    YES,
+    Command,
+    arg,
+    limit,
+    number,
+)
+
+TIME = (
+    Command(
+        "versions", "time", "the versions of a table, newest last", "moments:versions",
+        (
+            TABLE, BRANCH, limit(None, "only the newest so many"),
+            arg("--page-token", about="continue after the page that gave this token"),
+            arg("--descending", about="newest first", action="store_true"),
+        ),
+        "one object a line: version, time, tags",
+    ),
+    Command(
+        "history", "time", "what was done to a table or namespace, and when", "moments:history",
+        (NAME, limit(None, "only the newest so many")),
+        "one object a line: slot, time, operation, name, author, message",
+    ),
+    Command(
+        "log", "time", "the transactions of the catalog, oldest first", "moments:log",
+        (
+            arg("--after", about="only those after this slot", type=number),
+            limit(None, "only the newest so many"),
+        ),
+        "one object a line: slot, time, author, message, changes",
+    ),
+    Command(
+        "diff", "time", "what changed between two moments", "moments:diff",
+        (
+            arg("since", about="a slot, a snapshot, an ISO time, or so long ago"),
+            arg("until", about="the same, later (now)", nargs="?"),
+        ),
+        "one object a line: name, id, kind, change, was",
+    ),
+    Command(
+        "undo", "time", "take a transaction back, as a new one", "moments:undo",
+        (arg("slot", about="its slot, as `log` shows it", type=number), MESSAGE, YES), "one object: undone, slot",
+    ),
+    Command(
+        "restore", "time", "make an old version of a table the current one", "moments:restore",
+        (TABLE, arg("number", about="the version", nargs="?", type=number), VERSION, TAG, AT, BRANCH, YES),
+        "one object: name, id, restored, version",
+    ),
+    Command(
+        "snapshot", "time", "name a moment of the whole catalog", "moments:snapshot",
+        (
+            arg("action", about="list, add or drop", nargs="?", default="list"),
+            arg("name", about="the name of the snapshot", nargs="?"), AT, MESSAGE,
+        ),
+        "one object a line: snapshot, slot, time", like=(),
+    ),
+)  # fmt: skip
