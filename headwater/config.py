@@ -18,6 +18,7 @@ import os
 import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from enum import Enum
 from pathlib import Path
 from typing import Any
 
@@ -25,10 +26,12 @@ from lance_namespace import LanceNamespace
 
 from headwater.errors import InvalidInputError, NamespaceNotFoundError, UnsupportedOperationError
 from headwater.metastore import Metastore
+from headwater.metastore.layout import FORMAT_KEY, TXNS
 from headwater.namespace.directory import DirectoryNamespace
 from headwater.namespace.metastore import MetastoreNamespace
 from headwater.references import check_foreign, followed
-from headwater.store import is_file_uri, is_local, is_there
+from headwater.registries.layout import DIRECTORY_MARKER, MANIFEST, OWN_FOLDER, TABLE_SUFFIX
+from headwater.store import is_file_uri, is_local, is_there, open_store
 
 CONFIG_FILE = "headwater.toml"
 CONFIG_VARIABLE = "HEADWATER_CONFIG"
@@ -38,13 +41,18 @@ _LOG = logging.getLogger("headwater")
 DIRECTORY = ("dir", "headwater.DirectoryNamespace")
 METASTORE = ("metastore", "headwater.MetastoreNamespace")
 REST = ("rest",)
+DIRECTORY_KEYS = frozenset(("manifest_enabled", "dir_listing_enabled", "table_version_management", "layout"))
+"""Properties that only a directory catalog has."""
 SERVER_KEYS = ("jwt_issuer", "jwt_audience", "jwt_jwks", "jwt_algorithms", "jwt_role_claim", "jwt_scope_claim")
 """What a profile may hold for `headwater serve`: settings of the server, not of the catalog."""
 
 
 @dataclass(frozen=True)
 class Resolved:
-    """What a path, a URI or a profile's name stands for. `shown` is how the user wrote it."""
+    """What a path, a URI or a profile's name stands for. `shown` is how the user wrote it.
+
+    `impl` is empty where nobody said which kind it is: then it is the kind that is there.
+    """
 
     shown: str
     impl: str
@@ -64,9 +72,16 @@ def connect(impl: str, properties: Mapping[str, Any] | None = None) -> LanceName
 
 
 def open_catalog(target: str | None = None, properties: Mapping[str, Any] | None = None) -> LanceNamespace:
-    """A catalog by a path, a URI or the name of a profile; with nothing given, the profile `default`."""
-    found = resolve(target, properties)
-    return connect(found.impl, found.properties)
+    """A catalog by a path, a URI or the name of a profile; with nothing given, the profile `default`.
+
+    It is of the kind that is there, and a new one is a metastore, unless `impl` says another.
+    """
+    return open_resolved(resolve(target, properties))
+
+
+def open_resolved(found: Resolved) -> LanceNamespace:
+    """The catalog that a path, a URI or a profile stands for."""
+    return connect(kind_of(found, look(found)), found.properties)
 
 
 def resolve(target: str | None = None, properties: Mapping[str, Any] | None = None) -> Resolved:
@@ -83,10 +98,61 @@ def resolve(target: str | None = None, properties: Mapping[str, Any] | None = No
     if profile is None and target is not None:
         values = {"uri" if target.startswith(("http://", "https://")) else "root": target, **values}
     early = values.pop("type", None)
-    impl = str(values.pop("impl", None) or early or ("rest" if "uri" in values else "dir"))
+    told = values.pop("impl", None) or early or ("dir" if DIRECTORY_KEYS.intersection(values) else "")
+    impl = str(told or ("rest" if "uri" in values else ""))
     if impl in DIRECTORY and "uri" in values:
         raise InvalidInputError(f"The catalog {name!r} has both impl=dir and uri: a directory has a root.")
     return Resolved(name, impl, values)
+
+
+class There(Enum):
+    """What stands at a root."""
+
+    MISSING = "nothing"
+    EMPTY = "an empty folder"
+    OTHER = "a folder with other things in it"
+    DIRECTORY = "a directory catalog (impl=dir)"
+    METASTORE = "a metastore catalog (impl=metastore)"
+
+
+def look(resolved: Resolved) -> There:
+    """What is there: one listing of the root. A server's is its own affair."""
+    root = _root(resolved)
+    if root is None or not is_there(root, _storage(resolved)):
+        return There.MISSING
+    store = open_store(root, _storage(resolved))
+    folders = set(store.children().folders)
+    if store.head(FORMAT_KEY) is not None or TXNS in folders:
+        return There.METASTORE
+    marked = OWN_FOLDER in folders and store.head(DIRECTORY_MARKER) is not None
+    if marked or MANIFEST in folders or any(name.endswith(TABLE_SUFFIX) for name in folders):
+        return There.DIRECTORY
+    return There.EMPTY if not folders - {OWN_FOLDER} and not store.children().entries else There.OTHER
+
+
+def kind_of(resolved: Resolved, there: There) -> str:
+    """Which kind to open; InvalidInput (13) where another is told than the one that is there."""
+    impl = resolved.impl
+    if not impl:
+        return "dir" if there is There.DIRECTORY else "metastore"
+    wrong = (impl in DIRECTORY and there is There.METASTORE) or (impl in METASTORE and there is There.DIRECTORY)
+    if wrong:
+        raise InvalidInputError(f"At {resolved.shown} is {there.value}, and impl={impl} was asked for.")
+    return impl
+
+
+def init(resolved: Resolved) -> str:
+    """Make an empty catalog at a root, also beside other things; its kind. InvalidInput (13) where one is."""
+    there = look(resolved)
+    if there in (There.DIRECTORY, There.METASTORE):
+        raise InvalidInputError(f"At {resolved.shown} is {there.value} already.")
+    kind = kind_of(resolved, there)
+    namespace = connect(kind, resolved.properties)
+    if isinstance(namespace, MetastoreNamespace):
+        namespace.metastore.create()
+    elif isinstance(namespace, DirectoryNamespace):
+        namespace.store.put(DIRECTORY_MARKER, b"")
+    return kind
 
 
 def repair(found: Resolved) -> list[str]:
@@ -117,28 +183,37 @@ class Opening:
     ) -> None:
         self._resolved = resolve(target, properties)
         self._say = say
-        self._seen = False
-        self.namespace = connect(self._resolved.impl, self._resolved.properties)
+        self._there = look(self._resolved)
+        self._is_served = _root(self._resolved) is None
+        self.namespace = connect(kind_of(self._resolved, self._there), self._resolved.properties)
 
     def reading(self) -> LanceNamespace:
         """The catalog, if there is one; NamespaceNotFound (1) that names what the user may have meant, if not."""
-        if not self._is_there():
+        if not self._is_served and self._looked() in (There.MISSING, There.OTHER):
             raise _missing(self._resolved)
         return self.namespace
 
     def writing(self) -> LanceNamespace:
-        """The catalog for a call that makes what is not there."""
-        if not self._is_there():
-            self._say(f"There was no catalog at {self._resolved.shown}: this write makes one.")
-            self._seen = True
+        """The catalog for a call that makes what is not there; 13 beside other things that are no catalog."""
+        if self._is_served:
+            return self.namespace
+        there = self._looked()
+        shown = self._resolved.shown
+        if there is There.OTHER and not self._resolved.impl:
+            raise InvalidInputError(
+                f"At {shown} is {there.value}, and no catalog: run `headwater init {shown}` to make one there, or name "
+                "another folder."
+            )
+        if there is There.MISSING:
+            self._say(f"There was no catalog at {shown}: this write makes one.")
+            self._there = There.EMPTY
         return self.namespace
 
-    def _is_there(self) -> bool:
-        """A REST server answers for itself; a root is looked for until it was seen once."""
-        if not self._seen:
-            root = _root(self._resolved)
-            self._seen = root is None or is_there(root, _storage(self._resolved))
-        return self._seen
+    def _looked(self) -> There:
+        """What is there; looked at again until a catalog was seen."""
+        if self._there in (There.MISSING, There.OTHER):
+            self._there = look(self._resolved)
+        return self._there
 
 
 def _root(resolved: Resolved) -> str | None:

@@ -70,6 +70,7 @@ __all__ = [
     "UnauthenticatedError",
     "UnsupportedOperationError",
     "error_for",
+    "place_of",
 ]
 
 
@@ -138,3 +139,14 @@ def error_for(code: int, message: str) -> LanceNamespaceError:
     """The exception of a code received from elsewhere; an unknown code is Internal."""
     row = ERRORS.get(code, ERRORS[int(ErrorCode.INTERNAL)])
     return row.exception(message)
+
+
+def place_of(error: BaseException) -> str:
+    """Where an error came from, for a log: the last place of ours, and no stack."""
+    place, traceback = "", error.__traceback__
+    while traceback is not None:
+        code = traceback.tb_frame.f_code
+        if "headwater" in code.co_filename:
+            place = f"{code.co_filename.rpartition('headwater/')[2]}:{traceback.tb_lineno}"
+        traceback = traceback.tb_next
+    return place

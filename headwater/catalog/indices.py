@@ -2,38 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 import lance_namespace as api
 import pyarrow as pa
-from lance_namespace import LanceNamespace
 
-from headwater.catalog.references import pages
+from headwater.catalog.references import Listed, pages
 from headwater.errors import TableColumnNotFoundError
-from headwater.names import ObjectId
 
 SCALAR_TYPES = ("BTREE", "BITMAP", "LABEL_LIST", "FTS", "INVERTED", "NGRAM", "ZONEMAP", "BLOOM_FILTER", "RTREE")
 
 
-class Indices(Mapping[str, Any]):
+class Indices(Listed):
     """The indices of a table by name, each with its columns, type, and how many rows it covers."""
-
-    def __init__(self, namespace: LanceNamespace, id: ObjectId) -> None:
-        self._namespace = namespace
-        self._id = list(id.names)
-
-    def __getitem__(self, name: str) -> Any:
-        return dict(self._all())[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return (name for name, _ in self._all())
-
-    def __len__(self) -> int:
-        return sum(1 for _ in self._all())
-
-    def __repr__(self) -> str:
-        return repr({name: item.columns for name, item in self._all()})
 
     def __delitem__(self, name: str) -> None:
         self._namespace.drop_table_index(api.DropTableIndexRequest(id=self._id, index_name=name))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from typing import Any
 
@@ -71,8 +72,8 @@ class Tags(MutableMapping[str, int]):
         return pages(self._namespace.list_table_tags, api.ListTableTagsRequest(id=self._id), "tags")
 
 
-class Branches(Mapping[str, Any]):
-    """The branches of a table beside the main one, with what each came from."""
+class Listed(Mapping[str, Any]):
+    """What a table has of a kind, by name, read anew at each look."""
 
     def __init__(self, namespace: LanceNamespace, id: ObjectId) -> None:
         self._namespace = namespace
@@ -89,6 +90,13 @@ class Branches(Mapping[str, Any]):
 
     def __repr__(self) -> str:
         return repr(list(self))
+
+    @abstractmethod
+    def _all(self) -> Iterator[tuple[str, Any]]: ...
+
+
+class Branches(Listed):
+    """The branches of a table beside the main one, with what each came from."""
 
     def create(self, name: str, version: int | None = None, branch: str | None = None) -> None:
         """Branch off at a version (the newest when not told), of another branch if told."""

@@ -67,6 +67,10 @@ class Metastore:
         if self._log.lost is not None and not damaged:
             raise self._log.lost
 
+    def create(self) -> None:
+        """Make an empty metastore, so that whoever looks sees that one is there. The first write does it as well."""
+        self._log.prepare()
+
     # Transactions
 
     def transaction(self, message: str = "", author: str | None = None, refresh: bool = True) -> Transaction:

@@ -76,7 +76,7 @@ def parse_metastore_properties(properties: Mapping[str, Any]) -> MetastoreProper
     known = ("root", "path", "delimiter", "storage.*")
     for key in properties:
         if key not in known and not key.startswith("storage."):
-            raise InvalidInputError(f"{key!r} is not a property of a metastore catalog: known are {', '.join(known)}.")
+            raise InvalidInputError(f"{key!r} is not a property of a metastore catalog.{_hint(key)}")
     delimiter = str(properties.get("delimiter", DELIMITER))
     check_delimiter(delimiter)
     return MetastoreProperties(_root(properties), delimiter, _storage(properties))

@@ -9,6 +9,8 @@ from headwater.names import ObjectId
 
 MANIFEST = "__manifest"
 OWN_FOLDER = ".headwater"
+DIRECTORY_MARKER = f"{OWN_FOLDER}/directory"
+"""Written by `headwater init`: an empty folder that is to be a directory catalog."""
 TRASH = f"{OWN_FOLDER}/trash"
 COMMIT_LOCK = f"{OWN_FOLDER}/commit.lock"
 TURNS = f"{OWN_FOLDER}/turns"

@@ -18,7 +18,7 @@ import msgspec
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from headwater.clock import Clock
-from headwater.errors import InvalidInputError, LanceNamespaceError, ThrottlingError, UnauthenticatedError
+from headwater.errors import InvalidInputError, LanceNamespaceError, ThrottlingError, UnauthenticatedError, place_of
 from headwater.rest.auth.audit import Audit
 from headwater.rest.auth.gate import Gate
 from headwater.rest.body import DisconnectedError
@@ -85,7 +85,7 @@ class Recorded:
         await send_reply(call, refusal(error, call.request_id, call.id), receive, send, self._run)
 
     def _fail(self, call: Call, error: Exception) -> None:
-        line = {"request_id": call.request_id, "failure": type(error).__name__, "at": _place(error)}
+        line = {"request_id": call.request_id, "failure": type(error).__name__, "at": place_of(error)}
         log.error(msgspec.json.encode(line).decode())
 
     def _begin(self, call: Call) -> None:
@@ -240,14 +240,3 @@ def no_route(call: Call, allow: tuple[str, ...]) -> RouteError:
     if allow:
         return RouteError(f"{call.verb[:20]} is not a method of {path}: use {' or '.join(allow)}.", 405, allow)
     return RouteError(f"There is no {path} on this server: GET /openapi.json lists what there is.", 404)
-
-
-def _place(error: BaseException) -> str:
-    """Where it failed, for the log: the last place of ours, and no stack."""
-    place, traceback = "", error.__traceback__
-    while traceback is not None:
-        code = traceback.tb_frame.f_code
-        if "headwater" in code.co_filename:
-            place = f"{code.co_filename.rpartition('headwater/')[2]}:{traceback.tb_lineno}"
-        traceback = traceback.tb_next
-    return place

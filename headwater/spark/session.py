@@ -8,12 +8,11 @@ import secrets
 import shutil
 import sys
 import warnings
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from headwater.config import REST, Resolved, connect, resolve
+from headwater.config import REST, Resolved, open_resolved, resolve
 from headwater.errors import InvalidInputError, UnsupportedOperationError
 from headwater.spark.access import ACCESS_FILE, ENVIRONMENT, write_access
 from headwater.spark.build import NO_COMPILER, JarNotBuiltError, ensure_jar
@@ -133,16 +132,16 @@ def _serve(catalog: Resolved) -> tuple[str, str]:
     """The loopback server of a catalog in this process: one for the same properties, started when first asked for."""
     key = msgspec.json.encode([catalog.impl, catalog.properties, os.getcwd()], order="deterministic", enc_hook=str)
     if key not in _servers:
-        _servers[key] = _start(catalog.impl, catalog.properties)
+        _servers[key] = _start(catalog)
     running, token = _servers[key]
     return running.url, token
 
 
-def _start(impl: str, properties: Mapping[str, Any]) -> tuple[Any, str]:
+def _start(catalog: Resolved) -> tuple[Any, str]:
     """A server of our own on loopback, whose one key this session holds."""
     from headwater.rest.server import start_in_thread
 
     token = secrets.token_urlsafe(32)
-    running = start_in_thread(connect(impl, properties), host="127.0.0.1", port=0, api_key=token)
+    running = start_in_thread(open_resolved(catalog), host="127.0.0.1", port=0, api_key=token)
     atexit.register(running.stop)
     return running, token

@@ -18,7 +18,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from headwater.errors import ErrorCode, LanceNamespaceError
+from headwater.errors import ErrorCode, LanceNamespaceError, place_of
 from headwater.workers.channel import BrokenChannelError, Channel, Chunk, reader_of_chunks, stream_chunks
 
 MEMORY_WORDS = ("malloc of size", "realloc of size", "memory allocation of", "Cannot allocate memory", "out of memory")
@@ -152,19 +152,8 @@ def failure(error: BaseException) -> dict[str, Any]:
         "message": text[:4000] if isinstance(error, LanceNamespaceError) else "",
         "ours": isinstance(error, LanceNamespaceError),
         "memory": is_memory,
-        "place": _place(error),
+        "place": place_of(error),
     }
-
-
-def _place(error: BaseException) -> str:
-    """The last place of ours, and no stack."""
-    place, traceback = "", error.__traceback__
-    while traceback is not None:
-        code = traceback.tb_frame.f_code
-        if "headwater" in code.co_filename:
-            place = f"{code.co_filename.rpartition('headwater/')[2]}:{traceback.tb_lineno}"
-        traceback = traceback.tb_next
-    return place
 
 
 if __name__ == "__main__":

@@ -16,6 +16,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from headwater import DirectoryNamespace
+from headwater.config import init, resolve
 from headwater.rest.server import RunningServer, start_in_thread
 from headwater.rest.settings import Settings
 from tests.rest.samples import Certificate, Serve
@@ -23,8 +24,8 @@ from tests.rest.samples import Certificate, Serve
 
 @pytest.fixture
 def root(tmp_path: Path) -> str:
-    """An empty catalog: a folder that is there. One that is not there is refused by whoever only reads."""
-    (tmp_path / "lake").mkdir()
+    """An empty directory catalog. One that is not there is refused by whoever only reads."""
+    init(resolve(str(tmp_path / "lake"), {"impl": "dir"}))
     return str(tmp_path / "lake")
 
 

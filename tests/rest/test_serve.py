@@ -15,7 +15,7 @@ import httpx
 import lance_namespace as api
 import pytest
 
-from headwater import DirectoryNamespace
+from headwater import DirectoryNamespace, open_catalog
 from headwater.clock import SystemClock
 from headwater.errors import InvalidInputError
 from headwater.rest.auth.keys import create_key
@@ -44,7 +44,7 @@ def test_a_profile_names_what_to_serve(tmp_path: Path) -> None:
     (tmp_path / "headwater.toml").write_text('[catalog.lake]\nroot = "./here"\n')
     with ServeProcess("lake", "--port", "0", cwd=tmp_path) as server:
         assert httpx.post(f"{server.url}/v1/namespace/a/create", json={}).status_code == 200
-    DirectoryNamespace(root=str(tmp_path / "here")).namespace_exists(api.NamespaceExistsRequest(id=["a"]))
+    open_catalog(str(tmp_path / "here")).namespace_exists(api.NamespaceExistsRequest(id=["a"]))
 
 
 def test_properties_are_those_of_connect(root: str) -> None:

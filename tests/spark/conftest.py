@@ -44,7 +44,7 @@ def spark(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Spar
     )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        session = configure(builder, "lake", root=str(root)).getOrCreate()
+        session = configure(builder, "lake", root=str(root), impl="dir").getOrCreate()
         session.sparkContext.setLogLevel("OFF")
         session.sql("CREATE NAMESPACE lake.t")
     yield session

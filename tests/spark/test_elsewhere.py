@@ -29,7 +29,7 @@ builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "fa
 builder = builder.config("spark.ui.showConsoleProgress", "false").config("spark.sql.session.timeZone", "UTC")
 with warnings.catch_warnings(record=True) as told:
     warnings.simplefilter("always")
-    builder = session.configure(builder, "lake", root=root)
+    builder = session.configure(builder, "lake", root=root, impl="dir")
 assert any("no Spark jar" in str(warning.message) for warning in told), told
 spark = builder.getOrCreate()
 spark.sparkContext.setLogLevel("OFF")
@@ -63,7 +63,7 @@ import sys
 from pyspark.sql import SparkSession
 from headwater.spark import backfill, configure
 
-builder = configure(SparkSession.builder.remote("local[2]"), "lake", root=sys.argv[1])
+builder = configure(SparkSession.builder.remote("local[2]"), "lake", root=sys.argv[1], impl="dir")
 spark = builder.config("spark.ui.enabled", "false").getOrCreate()
 assert "connect" in type(spark).__module__
 spark.sql("CREATE TABLE lake.t AS SELECT id, 0 AS n FROM range(100)")

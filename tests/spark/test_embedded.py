@@ -28,7 +28,7 @@ def on_s3(spark: SparkSession, s3_server: str) -> tuple[str, dict[str, Any]]:
         "storage.allow_http": "true",
         "storage.virtual_hosted_style_request": "false",
     }
-    for key, value in settings("minio", root="s3://spark-lake/lake", **storage).items():
+    for key, value in settings("minio", root="s3://spark-lake/lake", impl="dir", **storage).items():
         if key.startswith("spark.sql.catalog."):
             spark.conf.set(key, value)
     return "s3://spark-lake/lake", storage

@@ -22,7 +22,7 @@ from headwater.spark import configure
 root, python, statement = sys.argv[1:4]
 builder = SparkSession.builder.master("local[2,3]").config("spark.ui.enabled", "false")
 builder = builder.config("spark.ui.showConsoleProgress", "false").config("spark.sql.shuffle.partitions", "2")
-builder = configure(builder, "lake", root=root).config("spark.headwater.python", python)
+builder = configure(builder, "lake", root=root, impl="dir").config("spark.headwater.python", python)
 spark = builder.getOrCreate()
 spark.sparkContext.setLogLevel("OFF")
 spark.sql("CREATE TABLE IF NOT EXISTS lake.t (id BIGINT, n INT)")
@@ -102,7 +102,7 @@ settings = {
 builder = SparkSession.builder.master(master)
 for key, value in settings.items():
     builder = builder.config(key, value)
-spark = configure(builder, "lake", root=root).config("spark.headwater.python", sys.executable).getOrCreate()
+spark = configure(builder, "lake", root=root, impl="dir").config("spark.headwater.python", sys.executable).getOrCreate()
 spark.sparkContext.setLogLevel("OFF")
 
 

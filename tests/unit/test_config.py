@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 import headwater
-from headwater import DirectoryNamespace, config
-from headwater.errors import InvalidInputError
+from headwater import DirectoryNamespace, MetastoreNamespace, config
+from headwater.errors import InvalidInputError, NamespaceNotFoundError
 
 
 @pytest.fixture(autouse=True)
@@ -29,7 +30,7 @@ def write(path: Path, text: str) -> None:
 
 
 def opened(name: str, **properties: str) -> DirectoryNamespace:
-    found = headwater.open_catalog(name, properties)
+    found = headwater.open_catalog(name, {"impl": "dir", **properties})
     assert isinstance(found, DirectoryNamespace)
     return found
 
@@ -76,9 +77,9 @@ def test_the_environment_wins_over_the_file_and_the_call_over_both(
     write(nowhere / "headwater.toml", '[catalog.lake]\nroot = "s3://b/file"\ndelimiter = "."\n')
     monkeypatch.setenv("HEADWATER_CATALOG__LAKE__ROOT", "s3://b/variable")
     monkeypatch.setenv("HEADWATER_CATALOG__LAKE__STORAGE__REGION", "eu")
-    found = opened("lake").properties
-    assert (found.root, found.delimiter, found.storage) == ("s3://b/variable", ".", {"region": "eu"})
-    assert opened("lake", root="s3://b/call").properties.root == "s3://b/call"
+    found = config.resolve("lake").properties
+    assert found == {"root": "s3://b/variable", "delimiter": ".", "storage.region": "eu"}
+    assert config.resolve("lake", {"root": "s3://b/call"}).properties["root"] == "s3://b/call"
 
 
 def test_a_profile_can_stand_in_the_environment_alone(nowhere: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -91,8 +92,9 @@ def test_the_profile_default_is_opened_when_nothing_is_named(nowhere: Path) -> N
     with pytest.raises(InvalidInputError, match="No catalog was named"):
         headwater.Catalog()
     write(nowhere / "headwater.toml", '[catalog.default]\nroot = "lake"\n')
-    assert isinstance(headwater.Catalog().namespace, DirectoryNamespace)
-    assert isinstance(headwater.Catalog(root=str(nowhere / "x")).namespace, DirectoryNamespace)
+    assert isinstance(headwater.Catalog().namespace, MetastoreNamespace)
+    assert isinstance(headwater.Catalog(root=str(nowhere / "x")).namespace, MetastoreNamespace)
+    assert isinstance(headwater.Catalog(impl="dir").namespace, DirectoryNamespace)
 
 
 def test_a_target_that_is_no_profile_is_a_path(nowhere: Path) -> None:
@@ -127,3 +129,44 @@ def test_connect_takes_a_kind_and_properties(nowhere: Path) -> None:
     assert isinstance(headwater.connect("dir", {"root": str(nowhere)}), DirectoryNamespace)
     with pytest.raises(InvalidInputError, match="no kind of catalog"):
         headwater.connect("glue", {})
+
+
+def test_the_kind_that_is_there_is_opened_and_a_new_one_is_a_metastore(nowhere: Path) -> None:
+    rows = pa.table({"id": [1]})
+    headwater.Catalog("./new").create_table("t", rows)
+    headwater.Catalog("./old", impl="dir").create_table("t", rows)
+    assert isinstance(headwater.Catalog("./new").namespace, MetastoreNamespace)
+    assert isinstance(headwater.Catalog("./old").namespace, DirectoryNamespace)
+    assert headwater.Catalog("./old").tables() == headwater.Catalog("./new").tables() == ["t"]
+    (nowhere / "empty").mkdir()
+    assert headwater.Catalog("./empty").tables() == []
+    assert isinstance(headwater.Catalog("./x", manifest_enabled="true").namespace, DirectoryNamespace)
+
+
+@pytest.mark.parametrize(("there", "asked"), [("metastore", "dir"), ("dir", "metastore")])
+def test_another_kind_than_the_one_there_is_refused_by_name(nowhere: Path, there: str, asked: str) -> None:
+    headwater.Catalog("./lake", impl=there).create_table("t", pa.table({"id": [1]}))
+    for opening in (headwater.Catalog, headwater.open_catalog):
+        with pytest.raises(InvalidInputError, match=f"impl={there}.*impl={asked} was asked for"):
+            opening("./lake", **({"impl": asked} if opening is headwater.Catalog else {"properties": {"impl": asked}}))
+
+
+def test_a_folder_with_other_things_becomes_a_catalog_only_when_told(nowhere: Path) -> None:
+    write(nowhere / "work" / "notes.txt", "mine")
+    catalog = headwater.Catalog("./work")
+    with pytest.raises(NamespaceNotFoundError, match="no catalog at"):
+        catalog.tables()
+    with pytest.raises(InvalidInputError, match="headwater init"):
+        catalog.create_table("t", pa.table({"id": [1]}))
+    assert config.init(config.resolve("./work")) == "metastore"
+    headwater.Catalog("./work").create_table("t", pa.table({"id": [1]}))
+    assert headwater.Catalog("./work").tables() == ["t"]
+    assert (nowhere / "work" / "notes.txt").read_text() == "mine"
+    with pytest.raises(InvalidInputError, match="already"):
+        config.init(config.resolve("./work"))
+
+
+def test_init_makes_an_empty_catalog_of_a_kind(nowhere: Path) -> None:
+    assert config.init(config.resolve("./lake", {"impl": "dir"})) == "dir"
+    assert isinstance(headwater.Catalog("./lake").namespace, DirectoryNamespace)
+    assert headwater.Catalog("./lake").tables() == []
