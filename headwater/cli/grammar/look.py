@@ -29,7 +29,7 @@ LOOK = (
         "one object a line: name, id, kind",
     ),
     Command(
-        "show", "look", "a table or namespace at a glance", "look:show",
+        "show", "look", "a table or namespace at a glance", "look:show_verb",
         (arg("name", about="a table or namespace (the root)", nargs="?", default=""), *PAST),
         "one object: name, id, kind, rows, bytes, version, changed, columns, indices, tags, branches, comment, properties, "
         "unpublished",
