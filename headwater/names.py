@@ -10,11 +10,14 @@ import re
 import unicodedata
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import lru_cache
 
 from headwater.errors import InvalidInputError
 
 DELIMITER = "$"
 MAX_NAME_BYTES = 255
+REMEMBERED = 16_384
+"""So many names are judged once: every request names some."""
 MAX_DEPTH = 64
 _PLAIN = re.compile(r"[A-Za-z0-9_-]{1,255}")
 
@@ -115,10 +118,15 @@ def check_delimiter(delimiter: str) -> None:
 def _problem(name: object, delimiter: str) -> str | None:
     if not isinstance(name, str):
         return "a name is a string"
-    if not name:
-        return "a name is not empty"
     if len(name) > MAX_NAME_BYTES:
         return f"a name has at most {MAX_NAME_BYTES} bytes in UTF-8"
+    return _problem_of(name, delimiter)
+
+
+@lru_cache(REMEMBERED)
+def _problem_of(name: str, delimiter: str) -> str | None:
+    if not name:
+        return "a name is not empty"
     if DELIMITER in name or delimiter in name:
         return f"a name does not contain the delimiter ({delimiter!r}) or {DELIMITER!r}"
     if (name + delimiter).index(delimiter) != len(name):

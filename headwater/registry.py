@@ -1,7 +1,7 @@
 """SEAM 2: where names live. Find objects, page through children, commit changes all or nothing.
 
-`Draft` is the pure rule that every registry with an index applies before it commits: it holds a set of
-changes over a view and refuses the ones whose precondition no longer holds.
+`Proposal` is the pure rule that every registry with an index applies before it commits: it holds a set of
+changes over a state and refuses the ones whose precondition no longer holds.
 """
 
 from __future__ import annotations
@@ -158,6 +158,10 @@ class VersionRecords(Protocol):
         """Whether the newest records are the newest there are: not in the past, and not in an open transaction."""
         ...
 
+    def kept_columns(self, table: ObjectId) -> Collection[str] | None:
+        """The columns that a table's log fills and no Lance client may change; None for a table without a log."""
+        ...
+
     def finalized(self, table: Table, number: int) -> None:
         """Told that a version's manifest has its final name now; for a registry that does not replace records."""
         ...
@@ -165,8 +169,8 @@ class VersionRecords(Protocol):
     def commit(self, changes: Sequence[Change]) -> None: ...
 
 
-class View(Protocol):
-    """A state of the catalog that a draft can stand on."""
+class CatalogState(Protocol):
+    """A state of the catalog that a proposal can stand on."""
 
     def get(self, id: ObjectId) -> CatalogObject | None: ...
 
@@ -179,17 +183,17 @@ class View(Protocol):
     def location_holders(self, location: str) -> set[ObjectId]: ...
 
 
-class Draft:
-    """Changes over a view, checked one after the other. A draft is itself a view, so drafts stack."""
+class Proposal:
+    """Changes over a state, checked one after the other. A proposal is itself a state, so proposals stack."""
 
-    def __init__(self, base: View) -> None:
+    def __init__(self, base: CatalogState) -> None:
         self.base = base
         self.changed: dict[ObjectId, CatalogObject | None] = {}
         self._children: Counter[ObjectId] = Counter()
         self._newest: dict[ObjectId, int] = {}
         self._thinned: set[ObjectId] = set()
         self.continued: dict[ObjectId, ObjectId] = {}
-        """Of the objects that were altered or moved, and not made anew: the ids they have in the view below."""
+        """Of the objects that were altered or moved, and not made anew: the ids they have in the state below."""
 
     def get(self, id: ObjectId) -> CatalogObject | None:
         return self.changed[id] if id in self.changed else self.base.get(id)
@@ -209,18 +213,18 @@ class Draft:
         return sorted(numbers)
 
     def newest_version(self, table: ObjectId) -> int:
-        """As `versions(table)[-1]`, without looking at them all unless this draft takes versions away."""
+        """As `versions(table)[-1]`, without looking at them all unless this proposal takes versions away."""
         if table in self._thinned:
             return max(self.versions(table), default=0)
         return max(self.base.newest_version(table), self._newest.get(table, 0))
 
     def apply(self, changes: Sequence[Change]) -> None:
-        """Add the changes to the draft, or raise ConcurrentModification (14) at the first that does not hold."""
+        """Add the changes to the proposal, or raise ConcurrentModification (14) at the first that does not hold."""
         for change in changes:
             self._apply(change)
 
-    def absorb(self, other: Draft) -> None:
-        """Take over the changes of a draft that stands on this one."""
+    def absorb(self, other: Proposal) -> None:
+        """Take over the changes of a proposal that stands on this one."""
         origins = {new: origin for new, old in other.continued.items() if (origin := self._origin(old)) is not None}
         self.continued = {id: old for id, old in self.continued.items() if id not in other.changed} | origins
         self.changed.update(other.changed)
@@ -257,7 +261,7 @@ class Draft:
                 self._require_table(table, newest)
 
     def _origin(self, id: ObjectId) -> ObjectId | None:
-        """The id below of what has this id here; None for what was made in this draft."""
+        """The id below of what has this id here; None for what was made in this proposal."""
         return self.continued.get(id) if id in self.changed else id
 
     def _continue(self, id: ObjectId, old: ObjectId, change: Callable[[], None]) -> None:

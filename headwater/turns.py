@@ -25,18 +25,18 @@ from headwater.clock import Clock
 WAITING = ".waiting"
 
 
-class Waiting(Protocol):
+class Queued(Protocol):
     """What a caller waits for: `done` once it is decided, with the error it ended in."""
 
     done: bool
     error: BaseException | None
 
 
-Work = TypeVar("Work", bound=Waiting)
+Work = TypeVar("Work", bound=Queued)
 
 
 @dataclass
-class Group(Generic[Work]):
+class GroupedWork(Generic[Work]):
     """Threads queue their work; whoever leads does that of all who wait, in one go.
 
     `lead` decides work by setting `done`; what it leaves undecided waits for the next go. When it fails, `told` makes

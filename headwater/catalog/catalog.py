@@ -16,7 +16,7 @@ from headwater.catalog.streams import CatalogStream, create_stream, is_stream, p
 from headwater.catalog.table import CatalogTable
 from headwater.catalog.transactions import MAX_RUNS, CatalogTransaction, metastore_of, run
 from headwater.config import Opening
-from headwater.errors import InvalidInputError, LanceNamespaceError, UnsupportedOperationError
+from headwater.errors import InvalidInputError, LanceNamespaceError, NamespaceNotFoundError, UnsupportedOperationError
 from headwater.names import ObjectId, check_delimiter, object_id, parse
 from headwater.namespace.metastore import MetastoreNamespace
 from headwater.namespace.readers import write_rows
@@ -51,6 +51,14 @@ class Catalog:
     def _made(self) -> LanceNamespace:
         """The namespace, for a call that makes the catalog if it is not there."""
         return self._opening.writing() if self._opening else self.namespace
+
+    @property
+    def is_there(self) -> bool:
+        """Whether there is a catalog: one that is not there yet is made by the first write."""
+        try:
+            return bool(self._there)
+        except NamespaceNotFoundError:
+            return False
 
     def __repr__(self) -> str:
         return f"Catalog({self.namespace!r})"

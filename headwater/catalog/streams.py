@@ -9,8 +9,10 @@ from headwater.catalog.table import CatalogTable
 from headwater.metastore import Snapshot
 from headwater.names import ObjectId
 from headwater.namespace.metastore import MetastoreNamespace
+from headwater.registries.metastore.objects import has_stream
 from headwater.registries.metastore.sessions import past_is_past
 from headwater.streams.definition import define
+from headwater.streams.layout import DELTA
 from headwater.streams.opening import Stream, is_stream_table, open_stream
 from headwater.streams.serving import lake
 from headwater.streams.table import StreamTable, create_stream_table, publish_tables
@@ -84,11 +86,15 @@ def create_stream(
 
 
 def is_stream(namespace: MetastoreNamespace, id: ObjectId) -> bool:
-    return is_stream_table(namespace.session.state(), id.names)
+    """Whether it is fed by a change log; the history of a stream table is written by publishes alone."""
+    state = namespace.session.state()
+    return is_stream_table(state, id.names) and has_stream(state, id, DELTA)
 
 
-def publish(namespace: MetastoreNamespace, ids: Sequence[ObjectId]) -> list[Published]:
-    """Publish tables at one slot."""
+def publish(
+    namespace: MetastoreNamespace, ids: Sequence[ObjectId], lineage: Mapping[str, Mapping[str, Any]] | None = None
+) -> list[Published]:
+    """Publish tables at one slot; `lineage` by name is kept with the versions."""
     namespace.registry.check_writable()
     found = lake(namespace.metastore, namespace.properties.root, dict(namespace.properties.storage))
-    return publish_tables(found, [id.names for id in ids])
+    return publish_tables(found, [id.names for id in ids], lineage)

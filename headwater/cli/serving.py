@@ -153,7 +153,7 @@ def open_served(target: str | None, properties: dict[str, str]) -> LanceNamespac
 
 def run_serve(given: argparse.Namespace) -> int:
     try:
-        from headwater.rest.serve import Plan, serve
+        from headwater.rest.serve import ServePlan, serve
     except ModuleNotFoundError as missing:
         raise UnsupportedOperationError(f"`headwater serve` needs {missing.name}: install headwater[server].") from None
     if given.workers < 1:
@@ -161,7 +161,7 @@ def run_serve(given: argparse.Namespace) -> int:
     if given.data_workers < 0 or given.data_memory < MIN_DATA_MEMORY:
         raise InvalidInputError(f"--data-workers is 0 or more, --data-memory at least {MIN_DATA_MEMORY} MiB.")
     profile = (load_profile(given.catalog) if given.catalog else None) or {}
-    plan = Plan(
+    plan = ServePlan(
         target=given.catalog,
         properties=properties_of(given.property),
         open=open_served,

@@ -9,29 +9,39 @@ Metastore -> Transaction -> draft, edits (what it read, what it will change) -> 
 from headwater.metastore.locator import Locator
 from headwater.metastore.metastore import Metastore
 from headwater.metastore.objects import (
+    Changed,
     Collected,
     Delta,
+    Diff,
+    HistoryEntry,
     LogChange,
     LogEntry,
+    Moved,
     Object,
     Problem,
     RevisionEntry,
+    StreamDiff,
 )
 from headwater.metastore.reading import Snapshot
 from headwater.metastore.records import DataFile
 from headwater.metastore.transaction import Transaction
 
 __all__ = [
+    "Changed",
     "Collected",
     "DataFile",
     "Delta",
+    "Diff",
+    "HistoryEntry",
     "Locator",
     "LogChange",
     "LogEntry",
     "Metastore",
+    "Moved",
     "Object",
     "Problem",
     "RevisionEntry",
     "Snapshot",
+    "StreamDiff",
     "Transaction",
 ]

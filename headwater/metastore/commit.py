@@ -52,12 +52,12 @@ class Committer:
 
     log: Log
     max_key: int
-    _group: turns.Group[Waiting] = field(init=False)
+    _group: turns.GroupedWork[Waiting] = field(init=False)
     _checkpointing: threading.Lock = field(default_factory=threading.Lock)
     _aside: threading.Thread | None = None
 
     def __post_init__(self) -> None:
-        self._group = turns.Group(self._lead, _told, MAX_GROUP)
+        self._group = turns.GroupedWork(self._lead, _told, MAX_GROUP)
 
     def commit(self, draft: Draft, header: Header, boundary: int = 0) -> int:
         """Commit and publish; the slot. Conflict (14) if the head has moved in a way that matters."""

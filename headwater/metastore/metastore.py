@@ -12,6 +12,7 @@ from headwater.clock import Clock, SystemClock
 from headwater.errors import ConcurrentModificationError, InvalidInputError
 from headwater.metastore import collect, verify
 from headwater.metastore.commit import Committer
+from headwater.metastore.diff import diff
 from headwater.metastore.layout import MAX_LOCAL_KEY, MAX_REMOTE_KEY
 from headwater.metastore.locator import Locator
 from headwater.metastore.log import Log
@@ -19,12 +20,14 @@ from headwater.metastore.objects import (
     Collected,
     Delta,
     Deltas,
+    Diff,
     History,
     Keys,
     LogEntry,
     Object,
     Objects,
     Problems,
+    Revisions,
     moment_ms,
 )
 from headwater.metastore.parts import DELTA_FORMAT
@@ -39,6 +42,7 @@ MAX_RUNS = 500
 DEFAULT_KEEP = timedelta(days=7)
 FIRST_MS = 10**11  # whole numbers from here on are times in milliseconds, those below are slots
 Answer = TypeVar("Answer")
+Moment = int | float | datetime
 
 
 class Metastore:
@@ -191,7 +195,7 @@ class Metastore:
 
     # Reading the past
 
-    def at(self, moment: int | float | datetime) -> Snapshot:
+    def at(self, moment: Moment) -> Snapshot:
         """The state at a slot (a whole number) or at a time (a datetime with a zone, or seconds or milliseconds since
         the epoch). Slots before the last collection's boundary are gone, slots to come are refused."""
         log = self._log
@@ -210,8 +214,17 @@ class Metastore:
             return Snapshot(log, IndexView(log.index, slot))
 
     def history(self, path: Path) -> History:
-        """Every revision kept of the object at this path, or of the one dropped there last, oldest first."""
+        """Every transaction that touched the object at this path, or the one dropped there last, or a part of it,
+        oldest first, through renames. Of a collected transaction what the published log file says is left."""
         return self.now().history(path)
+
+    def revisions(self, path: Path) -> Revisions:
+        """Every revision kept of the object at this path, or of the one dropped there last, oldest first."""
+        return self.now().revisions(path)
+
+    def diff(self, a: Moment, b: Moment) -> Diff:
+        """What is different at one slot, time or named snapshot from another."""
+        return diff(self._log, self.at(a), self.at(b))
 
     def log(self, after: int | LogEntry | None = None) -> Iterator[LogEntry]:
         """The committed transactions after a slot or an entry, in order and without a gap; None: all that are kept."""

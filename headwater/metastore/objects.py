@@ -95,6 +95,72 @@ class LogEntry(msgspec.Struct, frozen=True):
     changes: tuple[LogChange, ...]
 
 
+class HistoryEntry(msgspec.Struct, frozen=True):
+    """One transaction that touched an object or a part of it.
+
+    `operation` and `kind` are of what it did to the object itself, or else to the most telling part of it; `path` is
+    where the object was after it. `version` is the last Lance version it made, `position` its last delta's.
+    """
+
+    slot: int
+    ordinal: int
+    time: datetime
+    author: str
+    message: str
+    txn: str
+    operation: str
+    kind: str
+    version: int | None
+    position: int | None
+    path: tuple[str, ...]
+    changes: tuple[LogChange, ...]
+
+
+class Moved(msgspec.Struct, frozen=True):
+    """An object that has another name or parent. What is below a moved namespace is not told again."""
+
+    id: str
+    kind: str
+    old_path: tuple[str, ...]
+    path: tuple[str, ...]
+
+
+class Changed(msgspec.Struct, frozen=True):
+    """An object with other properties or aliases than before."""
+
+    id: str
+    kind: str
+    path: tuple[str, ...]
+    old_properties: dict[str, Any]
+    properties: dict[str, Any]
+    old_aliases: tuple[str, ...]
+    aliases: tuple[str, ...]
+
+
+class StreamDiff(msgspec.Struct, frozen=True):
+    """The positions that came to a table's stream and that went from it. In a `lance` stream they are versions."""
+
+    id: str
+    path: tuple[str, ...]
+    version: str
+    stream: str
+    format: str
+    added: tuple[int, ...]
+    removed: tuple[int, ...]
+
+
+class Diff(msgspec.Struct, frozen=True):
+    """What is different at slot `after` from slot `before`, each in order of path."""
+
+    before: int
+    after: int
+    added: tuple[Object, ...] = ()
+    removed: tuple[Object, ...] = ()
+    moved: tuple[Moved, ...] = ()
+    changed: tuple[Changed, ...] = ()
+    streams: tuple[StreamDiff, ...] = ()
+
+
 class Problem(msgspec.Struct, frozen=True):
     """One finding of `verify`: the file, relative to the catalog root, and what is wrong with it."""
 
@@ -114,7 +180,8 @@ class Collected(msgspec.Struct, frozen=True):
 
 Objects = list[Object]
 Deltas = list[Delta]
-History = list[RevisionEntry]
+History = list[HistoryEntry]
+Revisions = list[RevisionEntry]
 Problems = list[Problem]
 Keys = list[str]
 

@@ -6,9 +6,10 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from headwater.errors import TransactionNotFoundError
-from headwater.metastore.deltas import last_position, stream_of
+from headwater.metastore.deltas import last_position
 from headwater.metastore.draft import Draft
 from headwater.metastore.edits import last_dropped
+from headwater.metastore.history import entries_of, history
 from headwater.metastore.locator import Locator
 from headwater.metastore.log import Log
 from headwater.metastore.lookup import look_up, look_up_id
@@ -17,12 +18,11 @@ from headwater.metastore.objects import (
     Deltas,
     History,
     Keys,
-    LogChange,
     LogEntry,
     Object,
     Objects,
     RevisionEntry,
-    time_of,
+    Revisions,
 )
 from headwater.metastore.parts import (
     DELTA_FORMAT,
@@ -33,7 +33,7 @@ from headwater.metastore.parts import (
     find_version,
     partition_values,
 )
-from headwater.metastore.records import Change, Slot
+from headwater.metastore.records import Node
 from headwater.metastore.serving import dropped_locations
 from headwater.metastore.table_edits import (
     Path,
@@ -72,6 +72,11 @@ class Snapshot:
     @property
     def slot(self) -> int:
         return self._view.at
+
+    @property
+    def view(self) -> IndexView:
+        """What it reads, as the rules see it; refused once it was collected."""
+        return self._ready()
 
     def get(self, path: Path) -> Object:
         with self._log.lock:
@@ -207,10 +212,13 @@ class Snapshot:
             return part_of(self._view, table, find_partition(self._view, table, item, id).node.key)
 
     def history(self, path: Path) -> History:
+        """Every transaction that touched the object at this path, or the one dropped there last, or a part of it."""
+        return history(self._log, self._node(path).key, self._view.at)
+
+    def revisions(self, path: Path) -> Revisions:
+        """Every revision kept of the object at this path, or of the one dropped there last, oldest first."""
         with self._log.lock:
-            id = object_id(path)
-            dropped = None if exists(self._ready(), path) or id.is_root else last_dropped(Draft(self._view), id)
-            node = dropped.node if dropped is not None else resolve(self._view, id).item.node
+            node = self._node(path)
             return [
                 RevisionEntry(
                     revision.number,
@@ -225,6 +233,12 @@ class Snapshot:
                 for revision in node.versions
                 if revision.slot <= self._view.at
             ]
+
+    def _node(self, path: Path) -> Node:
+        with self._log.lock:
+            id = object_id(path)
+            dropped = None if exists(self._ready(), path) or id.is_root else last_dropped(Draft(self._view), id)
+            return dropped.node if dropped is not None else resolve(self._view, id).item.node
 
     def _ready(self) -> IndexView:
         if self._view.at < self._view.index.boundary:
@@ -243,15 +257,3 @@ def log_entries(log: Log, first: int, last: int) -> Iterator[LogEntry]:
     """The change feed: one entry for each committed transaction, in the order of the slots."""
     for number in range(first, last + 1):
         yield from entries_of(number, log.read_slot(number))
-
-
-def entries_of(number: int, slot: Slot) -> Iterator[LogEntry]:
-    for ordinal, txn in enumerate(slot.transactions):
-        changes = tuple(_log_change(change) for change in txn.changes)
-        yield LogEntry(number, ordinal, time_of(slot.time), txn.message, txn.author, txn.id, changes)
-
-
-def _log_change(change: Change) -> LogChange:
-    position = stream_of(change.key)[2] if change.kind == "delta" else None
-    id = change.key.rsplit("/", 1)[-1]
-    return LogChange(change.operation, change.kind, id, change.path, change.number, change.key, position)

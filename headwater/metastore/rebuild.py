@@ -121,7 +121,7 @@ def _transaction(store: Store, body: TxnBody, reasons: list[str]) -> Txn:
             Change(
                 change.kind,
                 change.operation,
-                _key(change),
+                key_of(change),
                 change.home,
                 change.revision,
                 change.path,
@@ -149,7 +149,8 @@ def _belongs(key: str, data: bytes, change: TxnChange, txn: str) -> bool:
     )
 
 
-def _key(change: TxnChange) -> str:
+def key_of(change: TxnChange) -> str:
+    """The key in the index of what a Transaction Log File says was changed."""
     steps = change.home.split("/")
     return steps[-1] if change.kind in NAMED else "/".join(steps[-DEPTH[change.kind] :])
 

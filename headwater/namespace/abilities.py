@@ -17,7 +17,7 @@ RowsIn = Callable[[Any, pa.RecordBatchReader], Any]
 
 
 @dataclass(frozen=True)
-class Abilities:
+class CatalogAbilities:
     """None means that the catalog cannot, and that a server does it in the way of the plain interface, or not at all.
 
     `current_state` answers, without waiting for anybody, with the state that a look-up of an id is answered from;
@@ -45,9 +45,9 @@ class Abilities:
 class Able(Protocol):
     """A catalog that says what it can do; a wrapper of one passes it on."""
 
-    def abilities(self) -> Abilities: ...
+    def abilities(self) -> CatalogAbilities: ...
 
 
-def abilities_of(namespace: LanceNamespace) -> Abilities:
+def abilities_of(namespace: LanceNamespace) -> CatalogAbilities:
     """What a catalog declares; one that declares nothing can do what the interface says, and no more."""
-    return namespace.abilities() if isinstance(namespace, Able) else Abilities()
+    return namespace.abilities() if isinstance(namespace, Able) else CatalogAbilities()

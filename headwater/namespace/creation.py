@@ -133,7 +133,7 @@ class Creation:
         """The name and its version 1 are one commit, made while pylance waits for the version to be taken."""
         handle = self._handle(table, options)
         if self.versions.managed is not None and handle.client is not None:
-            self.versions.managed.set_aside(self.versions.place(table))
+            self.versions.managed.set_aside(self.versions.line(table))
         try:
             operation = self._stage(handle, table.location, mode, reader)
         except ConcurrentModificationError:
@@ -146,7 +146,7 @@ class Creation:
                 1, asked["manifest_path"], asked.get("manifest_size"), naming_scheme=asked.get("naming_scheme")
             )
             staged = self.versions.read_all([(table, new)])[0]
-            store.sync([staged.place.key(staged.version.manifest_path)])
+            store.sync([staged.line.key(staged.version.manifest_path)])
             plan = plan_first_version(table, staged.version, mode, self.versions.registry.newest_version)
             ids = [table.id, table.id.parent]
             managed = require_managed(self.versions)
@@ -155,7 +155,7 @@ class Creation:
             if kept[-1].replaced is not None:
                 self.operations.discard(kept[-1].replaced)
             final = managed.finish([staged])[0]
-            return staged.place.object_path(final.manifest_path)
+            return staged.line.object_path(final.manifest_path)
 
         try:
             self._commit_first(handle, table, operation, recording(store, table.location, keys, record))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from functools import lru_cache
 from urllib.parse import quote, unquote
 
 from headwater.errors import InvalidInputError, InvalidTableStateError
@@ -11,6 +12,8 @@ from headwater.registries.folders import folder_status
 from headwater.registries.layout import is_reserved
 from headwater.store import Store, file_uri_path, is_file_uri
 
+REMEMBERED = 16_384
+"""So many locations are judged once: every look-up asks."""
 MAX_LOCATION_BYTES = 900
 
 
@@ -52,6 +55,7 @@ def is_place(location: str) -> bool:
     return _problem(location) is None
 
 
+@lru_cache(REMEMBERED)
 def _problem(relative: str) -> str | None:
     parts = relative.split("/")
     if not relative or relative.startswith("/") or "://" in relative or "\\" in relative:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from lance_namespace import CreateTableRequest
@@ -18,6 +18,7 @@ from headwater.namespace.versions import Problem
 from headwater.registries.metastore import MetastoreRegistry
 from headwater.registries.metastore.sessions import Moment, Session, Within
 from headwater.store import open_store
+from headwater.tables.fields import parse_path
 
 
 class MetastoreNamespace(RegisteredNamespace):
@@ -76,6 +77,10 @@ class MetastoreNamespace(RegisteredNamespace):
     def check_rows(self, id: ObjectId) -> None:
         """The rows of a stream table come from its change log alone."""
         self._registry.check_rows(id)
+
+    def check_columns(self, id: ObjectId, paths: Sequence[str]) -> None:
+        """The columns of a stream table that its log fills are changed by `evolve`."""
+        self._registry.check_columns(id, {parse_path(path)[0] for path in paths})
 
     @property
     def session(self) -> Session:

@@ -9,7 +9,7 @@ This class only parses requests and builds answers. Thread-safe; opening it writ
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 from urllib.parse import quote
 
@@ -28,7 +28,7 @@ from headwater.errors import (
 from headwater.model import Table
 from headwater.names import ObjectId, object_id
 from headwater.namespace import data
-from headwater.namespace.abilities import Abilities
+from headwater.namespace.abilities import CatalogAbilities
 from headwater.namespace.creation import Creation
 from headwater.namespace.operations import Operations
 from headwater.namespace.plans import CreateMode, DropBehavior, DropMode, choose
@@ -85,11 +85,14 @@ ROWS = frozenset(
         "update_table",
         "delete_from_table",
         "restore_table",
-        "alter_table_alter_columns",
-        "alter_table_drop_columns",
     )
 )
-"""What changes rows or the columns that are there."""
+"""What changes rows."""
+COLUMNS: Mapping[str, Callable[[Any], list[str]]] = {
+    "alter_table_alter_columns": lambda request: [entry.path for entry in request.alterations],
+    "alter_table_drop_columns": lambda request: list(request.columns),
+}
+"""What changes columns that are there, and how a request names them."""
 NO_VIEWS = "Materialized views are not supported: their queries are opaque to this catalog."
 
 
@@ -117,9 +120,9 @@ class RegisteredNamespace(VersionMethods):
         self.operations.adopt = self.maintenance.adopt
         self._creation = Creation(self.operations, self.storage_options, self.versions, self)
 
-    def abilities(self) -> Abilities:
+    def abilities(self) -> CatalogAbilities:
         """What a server can use of this catalog beyond the interface."""
-        return Abilities(
+        return CatalogAbilities(
             delimiter=self.delimiter,
             store=self.store,
             root=self.operations.root_uri,
@@ -349,6 +352,9 @@ class RegisteredNamespace(VersionMethods):
     def check_rows(self, id: ObjectId) -> None:
         """Error 13 for a table whose rows Lance operations cannot change, because they come from elsewhere."""
 
+    def check_columns(self, id: ObjectId, paths: Sequence[str]) -> None:
+        """Error 13 for columns that Lance operations cannot change, because they are filled from elsewhere."""
+
     def _handle_of(self, id: list[str] | None) -> TableHandle:
         return self.handle(self.operations.find_table(self._id(id)))
 
@@ -400,6 +406,8 @@ def _data_method(name: str, kind: type[BaseModel], function: Callable[..., Any])
             self.registry.check_writable()
         if name in ROWS:
             self.check_rows(self._id(parsed.id))
+        if name in COLUMNS:
+            self.check_columns(self._id(parsed.id), COLUMNS[name](parsed))
         return function(self._handle_of(parsed.id), parsed, *body)
 
     method.__name__ = method.__qualname__ = name

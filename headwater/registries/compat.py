@@ -24,10 +24,11 @@ class CompatRegistry:
     def __init__(self, manifest: ManifestRegistry, listing: ListingRegistry) -> None:
         self.manifest = manifest
         self.listing = listing
+        self._capabilities = replace(manifest.capabilities, current_state=self.current_state)
 
     @property
     def capabilities(self) -> Capabilities:
-        return replace(self.manifest.capabilities, current_state=self.current_state)
+        return self._capabilities
 
     def current_state(self, id: ObjectId) -> object | None:
         """As the manifest's, for what has a row there: of anything else, the folders of the root must be asked."""

@@ -34,7 +34,7 @@ class DisconnectedError(Exception):
     """The client went away before its request was whole: there is nobody to answer."""
 
 
-class Spool:
+class BodySpool:
     """The bytes of one body."""
 
     def __init__(self, data: bytes = b"", file: IO[bytes] | None = None) -> None:
@@ -67,7 +67,7 @@ class Spool:
 
 async def read_body(
     receive: Receive, headers: Mapping[str, str], limit: int, limits: Limits, holding: Holding, run: Run
-) -> bytes | Spool:
+) -> bytes | BodySpool:
     """The whole body, or TooLarge (13, status 413), or InvalidInput for an encoding that is not spoken here.
 
     Its bytes are held of the quota before they are taken in: those it announces at once, the others as they come.
@@ -91,7 +91,7 @@ async def read_body(
 
 async def _take(
     receive: Receive, limit: int, limits: Limits, holding: Holding, run: Run, idle: asyncio.Timeout
-) -> bytes | Spool:
+) -> bytes | BodySpool:
     loop = asyncio.get_running_loop()
     chunks: list[bytes] = []
     held, total, file = 0, 0, None
@@ -121,7 +121,7 @@ async def _take(
     if chunks:
         await run(_write, file, chunks)
     await run(file.flush)
-    return Spool(file=file)
+    return BodySpool(file=file)
 
 
 def _write(file: IO[bytes], chunks: list[bytes]) -> None:

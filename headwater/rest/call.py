@@ -15,7 +15,7 @@ from urllib.parse import quote
 
 from headwater.errors import UnauthenticatedError
 from headwater.names import DELIMITER, ROOT, ObjectId
-from headwater.rest.body import Spool
+from headwater.rest.body import BodySpool
 from headwater.rest.pressure import Holding
 from headwater.rest.routes import NO_ROUTE, Route
 
@@ -41,7 +41,7 @@ class Call:
     path: str = ""
     query: str = ""
     headers: Mapping[str, str] = field(default_factory=dict)
-    body: bytes | Spool = b""
+    body: bytes | BodySpool = b""
     holding: Holding | None = None
     raw_id: str = ""
     raw_index: str | None = None
@@ -87,11 +87,11 @@ class Call:
 
     @property
     def body_bytes(self) -> bytes:
-        return self.body.bytes if isinstance(self.body, Spool) else self.body
+        return self.body.bytes if isinstance(self.body, BodySpool) else self.body
 
     def drop_body(self) -> None:
         """The body is no longer needed: its file goes, and its bytes no longer count."""
-        if isinstance(self.body, Spool):
+        if isinstance(self.body, BodySpool):
             self.body.close()
         if self.holding is not None:
             self.holding.give_back()

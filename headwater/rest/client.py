@@ -28,7 +28,7 @@ from headwater.errors import (
     error_for,
 )
 from headwater.names import DELIMITER, check_delimiter, object_id
-from headwater.namespace.abilities import Abilities
+from headwater.namespace.abilities import CatalogAbilities
 from headwater.namespace.requests import AlterNamespaceRequest, CleanUpRequest, RenameNamespaceRequest, parse_request
 from headwater.namespace.versions import Cleaned, Optimized
 from headwater.references import follow
@@ -48,9 +48,9 @@ class CompleteRestNamespace(RestNamespace):  # type: ignore[misc]
         client.default_headers.update(headers)
         self._tables = TableApi(client)
 
-    def abilities(self) -> Abilities:
+    def abilities(self) -> CatalogAbilities:
         """What a server that stands before this one can use beyond the interface."""
-        return Abilities(
+        return CatalogAbilities(
             delimiter=self._delimiter,
             alter_namespace=self.alter_namespace_properties,
             clean_up=self.clean_up_table_versions,

@@ -10,15 +10,15 @@ from lance_namespace import LanceNamespace
 
 from headwater.errors import InvalidInputError, NamespaceNotFoundError
 from headwater.names import ObjectId
-from headwater.namespace.abilities import Abilities
-from headwater.namespace.vending import Access, Keep, Vendor, check_request, vend
+from headwater.namespace.abilities import CatalogAbilities
+from headwater.namespace.vending import FileAccess, Keep, Vendor, check_request, vend
 from headwater.rest.auth.access import OWNER, check, check_route, is_filtered, storage_access
-from headwater.rest.body import Spool, too_large
+from headwater.rest.body import BodySpool, too_large
 from headwater.rest.call import Call
-from headwater.rest.idempotency import Repeats, Stored, fingerprint
+from headwater.rest.idempotency import GivenAnswer, Repeats, fingerprint
 from headwater.rest.listing import list_visible
 from headwater.rest.reply import Headers, Reply, context_headers, etag, is_known_to_client, refusal
-from headwater.rest.routes import BY_OPERATION, Answer, Body
+from headwater.rest.routes import BY_OPERATION, Answer, BodyKind
 from headwater.rest.settings import Limits
 from headwater.rest.wire import ARROW_FILE, JSON, encode_json, read_call, read_ids, read_json, write_answer
 from headwater.rest.work import Work, is_data_work
@@ -36,7 +36,7 @@ class Dispatcher:
     def __init__(
         self,
         namespace: LanceNamespace,
-        abilities: Abilities,
+        abilities: CatalogAbilities,
         limits: Limits,
         repeats: Repeats,
         extensions: Mapping[str, Handler],
@@ -54,7 +54,7 @@ class Dispatcher:
 
     def authorize(self, call: Call) -> None:
         """Decide, before the first byte of a body is taken in, all that the route, the query and the caller decide."""
-        if call.route.body is Body.ARROW:
+        if call.route.body is BodyKind.ARROW:
             self._understand(call, {})
             check(call.asker, call)
         elif call.has_body and call.asker is not OWNER:
@@ -62,7 +62,7 @@ class Dispatcher:
 
     def understand(self, call: Call) -> None:
         """Read what is asked, and check that the caller may ask it."""
-        if call.route.body is Body.ARROW:
+        if call.route.body is BodyKind.ARROW:
             return
         if call.operation in LOOKUPS:
             self._recall(call)
@@ -100,9 +100,9 @@ class Dispatcher:
 
     def _once(self, call: Call, key: str) -> Reply:
         """Idempotency-Key: the change is made at most once, and a repeat gets the first answer."""
-        body = call.body.view if isinstance(call.body, Spool) else call.body
+        body = call.body.view if isinstance(call.body, BodySpool) else call.body
         begun = self._repeats.begin(call.asker.name, key, fingerprint(call.route.verb, call.target, body))
-        if isinstance(begun, Stored):
+        if isinstance(begun, GivenAnswer):
             return Reply(begun.status, begun.body, (*JSON_HEADERS, (b"idempotency-replayed", b"true")))
         try:
             reply = self._apply(call)
@@ -139,7 +139,7 @@ class Dispatcher:
             return self._extensions[operation](self._namespace, call)
         if is_filtered(call.asker, call.route):
             return self._with_delimiter(self._visible(call), call)
-        if call.route.body is Body.ARROW:
+        if call.route.body is BodyKind.ARROW:
             return self._work.write(call, lambda size: self._accept(call, size))
         if is_data_work(call.route):
             return self._work.call(call)
@@ -191,7 +191,7 @@ class Dispatcher:
 
 def without_options(body: bytes) -> bytes:
     """The bytes of an answer without the storage options in it."""
-    return encode_json(vend(read_json(body), Keep(), Access.NONE)) if b"storage_options" in body else body
+    return encode_json(vend(read_json(body), Keep(), FileAccess.NONE)) if b"storage_options" in body else body
 
 
 def check_limits(call: Call, depth: int, most: int) -> None:

@@ -16,7 +16,7 @@ from headwater.rest.dispatch import Dispatcher
 from headwater.rest.lookups import Lookups
 from headwater.rest.pressure import Holding, Quota
 from headwater.rest.reply import Reply
-from headwater.rest.routes import Body
+from headwater.rest.routes import BodyKind
 from headwater.rest.sending import send_reply, unless_gone, until_gone
 from headwater.rest.settings import Limits
 from headwater.rest.work import is_data_work
@@ -48,7 +48,7 @@ class Endpoint:
 
     async def _take_body(self, call: Call, receive: Receive) -> None:
         limits = self._limits
-        limit = limits.arrow_body if call.route.body is Body.ARROW else limits.json_body
+        limit = limits.arrow_body if call.route.body is BodyKind.ARROW else limits.json_body
         call.holding = Holding(self._quota, call.payer)
         call.body = await read_body(receive, call.headers, limit, limits, call.holding, self._in_data_pool)
 

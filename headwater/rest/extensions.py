@@ -16,7 +16,7 @@ from headwater.namespace.abilities import abilities_of
 from headwater.namespace.description import describe_exact
 from headwater.rest.auth.roles import names_of, role_of
 from headwater.rest.call import Call
-from headwater.rest.routes import NOTHING, ROUTES, Body, Permission, Route, Target
+from headwater.rest.routes import NOTHING, ROUTES, BodyKind, Permission, Route, Target
 from headwater.rest.wire import implements
 
 Handler = Callable[[LanceNamespace, Call], Any]
@@ -88,7 +88,7 @@ def _clean_up(namespace: LanceNamespace, call: Call) -> dict[str, Any]:
 def _own(
     operation: str, verb: str, tail: str, target: Target = Target.NONE, needs: Permission = NOTHING, **more: Any
 ) -> Route:
-    body = Body.NONE if verb == "GET" else Body.JSON
+    body = BodyKind.NONE if verb == "GET" else BodyKind.JSON
     return Route(operation, verb, f"/headwater/v1/{tail}", needs, target, body=body, extension=True, **more)
 
 

@@ -24,7 +24,7 @@ MAX_KEY_CHARS = 256
 
 
 @dataclass(frozen=True)
-class Stored:
+class GivenAnswer:
     """An answer that was given."""
 
     status: int
@@ -32,7 +32,7 @@ class Stored:
 
 
 @dataclass(frozen=True)
-class Record:
+class KeyUse:
     """One use of a key: what was asked, by which try, and once known what was answered."""
 
     asked: str
@@ -49,12 +49,12 @@ class Repeats:
         self._store = store if store is not None else memory_store()
         self._clock = clock
 
-    def begin(self, caller: str, key: str, asked: str) -> Stored | str:
+    def begin(self, caller: str, key: str, asked: str) -> GivenAnswer | str:
         """The answer to repeat, or the path of a record that this request now owns and must `end`."""
         if not key or len(key) > MAX_KEY_CHARS or not key.isprintable():
             raise InvalidInputError(f"Idempotency-Key must be 1 to {MAX_KEY_CHARS} printable characters.")
         path = _path(caller, key)
-        record = Record(asked, self._clock.uuid(), self._clock.now_ms())
+        record = KeyUse(asked, self._clock.uuid(), self._clock.now_ms())
         if create(self._store, path, msgspec.json.encode(asdict(record))):
             return path
         found = self._read(path)
@@ -80,9 +80,9 @@ class Repeats:
             self._store.delete(key)
         return len(old)
 
-    def _read(self, path: str) -> Record | None:
+    def _read(self, path: str) -> KeyUse | None:
         try:
-            return msgspec.json.decode(self._store.get(path), type=Record)
+            return msgspec.json.decode(self._store.get(path), type=KeyUse)
         except KeyNotFoundError:
             return None
         except msgspec.MsgspecError as error:
@@ -94,7 +94,7 @@ def _path(caller: str, key: str) -> str:
     return f"{FOLDER}/{digest}.json"
 
 
-def _repeat(found: Record, asked: str) -> Stored:
+def _repeat(found: KeyUse, asked: str) -> GivenAnswer:
     if found.asked != asked:
         raise InvalidInputError("This Idempotency-Key was used for another request: use a new key for a new request.")
     if found.status is None:
@@ -102,7 +102,7 @@ def _repeat(found: Record, asked: str) -> Stored:
             "A request with this Idempotency-Key was started and its outcome is not recorded (yet): "
             "ask again shortly; if this stays, look whether the change was made before using a new key."
         )
-    return Stored(found.status, base64.b64decode(found.body))
+    return GivenAnswer(found.status, base64.b64decode(found.body))
 
 
 def fingerprint(verb: str, target: str, body: bytes | memoryview) -> str:

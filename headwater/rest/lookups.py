@@ -6,7 +6,7 @@ a dataset, and are not among them. What is asked is decided on the request as it
 
 from __future__ import annotations
 
-from headwater.namespace.abilities import Abilities
+from headwater.namespace.abilities import CatalogAbilities
 from headwater.rest.call import Call
 from headwater.rest.dispatch import LOOKUPS
 from headwater.rest.reply import Reply
@@ -23,7 +23,7 @@ Key = tuple[object, ...]
 class Lookups:
     """The answers to look-ups in one state of the catalog."""
 
-    def __init__(self, abilities: Abilities, vends: bool = False) -> None:
+    def __init__(self, abilities: CatalogAbilities, vends: bool = False) -> None:
         self._current = abilities.current_state
         self._operations = LOOKUPS - {"DescribeTable"} if vends else LOOKUPS  # credentials are made, and expire
         self._state: object = None

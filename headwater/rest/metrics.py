@@ -24,7 +24,7 @@ HELP = {
 }
 
 
-class Snapshot(msgspec.Struct):
+class Counts(msgspec.Struct):
     """The counts of one process."""
 
     requests: dict[str, int] = {}
@@ -59,8 +59,8 @@ class Metrics:
         buckets[bisect_left(BUCKETS, seconds)] += 1
         self._seconds[operation] = self._seconds.get(operation, 0.0) + seconds
 
-    def snapshot(self, retries: int) -> Snapshot:
-        return Snapshot(
+    def snapshot(self, retries: int) -> Counts:
+        return Counts(
             requests={
                 f"{op}|{status}|{'' if code is None else code}": n for (op, status, code), n in self._requests.items()
             },
@@ -88,13 +88,13 @@ class Metrics:
         return render(add(snapshots)).encode()
 
 
-def _read(path: Path) -> Snapshot:
-    return msgspec.json.decode(path.read_bytes(), type=Snapshot)
+def _read(path: Path) -> Counts:
+    return msgspec.json.decode(path.read_bytes(), type=Counts)
 
 
-def add(snapshots: list[Snapshot]) -> Snapshot:
+def add(snapshots: list[Counts]) -> Counts:
     """The sum of several processes' counts."""
-    total = Snapshot()
+    total = Counts()
     for one in snapshots:
         for name in ("requests", "commits", "conflicts", "seconds"):
             target = getattr(total, name)
@@ -107,7 +107,7 @@ def add(snapshots: list[Snapshot]) -> Snapshot:
     return total
 
 
-def render(total: Snapshot) -> str:
+def render(total: Counts) -> str:
     lines: list[str] = []
     _head(lines, "headwater_requests_total", "counter")
     for key, value in sorted(total.requests.items()):

@@ -13,7 +13,7 @@ import lance_namespace_urllib3_client.models as models
 from pydantic import BaseModel
 
 from headwater.rest.extensions import ALL_ROUTES, EXTENSIONS
-from headwater.rest.routes import Answer, Body, Kind, Route
+from headwater.rest.routes import Answer, BodyKind, ParameterKind, Route
 from headwater.rest.wire import ARROW_FILE, ARROW_STREAM, OWN_REQUESTS, encode_json
 
 Json = dict[str, Any]
@@ -112,21 +112,21 @@ def _query_parameters(route: Route) -> list[Json]:
     return found
 
 
-def _kind(kind: Kind) -> Json:
-    if kind is Kind.MAP:
+def _kind(kind: ParameterKind) -> Json:
+    if kind is ParameterKind.MAP:
         return {"type": "string", "description": "A JSON object of strings."}
-    if kind is Kind.LIST:
+    if kind is ParameterKind.LIST:
         return {"type": "string", "minLength": 1, "description": "May be repeated."}
     return {"type": kind.value}
 
 
 def _request_body(route: Route) -> Json | None:
-    if route.body is Body.NONE:
+    if route.body is BodyKind.NONE:
         return None
-    if route.body is Body.ARROW:
+    if route.body is BodyKind.ARROW:
         return {"required": True, "content": {ARROW_STREAM: {"schema": {"type": "string", "format": "binary"}}}}
     schema: Json = {"$ref": REF + route.request_model}
-    if route.body is Body.MAP:
+    if route.body is BodyKind.MAP:
         schema = {"type": "object", "additionalProperties": {"type": "string"}}
     elif route.request_model in OWN_REQUESTS:
         schema = _tidy(OWN_REQUESTS[route.request_model].model_json_schema(), {})

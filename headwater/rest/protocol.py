@@ -48,7 +48,7 @@ def connection_limit(limits: Limits) -> int:
     return limits.connections or max(16, min(MAX_CONNECTIONS, soft // 2))
 
 
-class Waiting(Enum):
+class ConnectionWait(Enum):
     """What a connection waits for; None of these while a request is being answered."""
 
     FIRST = "the first byte"
@@ -65,7 +65,7 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def __init__(self, *args: Any, **more: Any) -> None:
         super().__init__(*args, **more)
-        self._waiting: Waiting | None = None
+        self._waiting: ConnectionWait | None = None
         self._deadline: asyncio.TimerHandle | None = None
         self._stalled: asyncio.TimerHandle | None = None
         self._crowded = False
@@ -79,7 +79,7 @@ class BoundedProtocol(HttpToolsProtocol):
         if len(self.connections) > self.most + RESERVED:
             transport.abort()
         else:
-            self._wait_for(Waiting.FIRST)
+            self._wait_for(ConnectionWait.FIRST)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._wait_for(None)
@@ -158,13 +158,13 @@ class BoundedProtocol(HttpToolsProtocol):
         if self._is_answering():
             self._wait_for(None)
         elif self._in_head:
-            self._wait_for(Waiting.HEAD)
+            self._wait_for(ConnectionWait.HEAD)
         elif self.cycle is not None and self.cycle.more_body:
-            self._wait_for(Waiting.REST)
+            self._wait_for(ConnectionWait.REST)
         elif self.timeout_keep_alive_task is None:  # else uvicorn has set it
-            self._wait_for(Waiting.NEXT)
+            self._wait_for(ConnectionWait.NEXT)
 
-    def _wait_for(self, what: Waiting | None) -> None:
+    def _wait_for(self, what: ConnectionWait | None) -> None:
         if what is self._waiting:
             return
         self._waiting = what
@@ -172,11 +172,11 @@ class BoundedProtocol(HttpToolsProtocol):
             self._deadline.cancel()
             self._deadline = None
         if what is not None:
-            seconds = self.limits.keep_alive_seconds if what is Waiting.NEXT else self.limits.head_seconds
+            seconds = self.limits.keep_alive_seconds if what is ConnectionWait.NEXT else self.limits.head_seconds
             self._deadline = self.loop.call_later(seconds, self._overdue)
 
     def _overdue(self) -> None:
-        if self._waiting is Waiting.HEAD:
+        if self._waiting is ConnectionWait.HEAD:
             self._refuse(408)
         elif not self.transport.is_closing():
             self.transport.abort()

@@ -39,7 +39,7 @@ class Target(Enum):
     TRANSACTION = "transaction"
 
 
-class Body(Enum):
+class BodyKind(Enum):
     """What a request carries."""
 
     NONE = "none"
@@ -59,7 +59,7 @@ class Answer(Enum):
     ARROW = "arrow"
 
 
-class Kind(Enum):
+class ParameterKind(Enum):
     """How the text of a query parameter becomes a value."""
 
     TEXT = "string"
@@ -74,7 +74,7 @@ class Param:
     """One query parameter; it fills the request field of the same name."""
 
     name: str
-    kind: Kind = Kind.TEXT
+    kind: ParameterKind = ParameterKind.TEXT
     required: bool = False
 
 
@@ -88,7 +88,7 @@ class Route:
     needs: Permission
     target: Target
     query: tuple[Param, ...] = ()
-    body: Body = Body.JSON
+    body: BodyKind = BodyKind.JSON
     answer: Answer = Answer.MODEL
     status: int = 200
     tagged: bool = False
@@ -126,21 +126,21 @@ _LOOK, _SELECT, _WRITE = Permission.DESCRIBE, Permission.SELECT, Permission.WRIT
 _DROP, _MANAGE = Permission.DROP, Permission.MANAGE
 _NAMESPACE, _TABLE, _VIEW, _TRANSACTION = Target.NAMESPACE, Target.TABLE, Target.VIEW, Target.TRANSACTION
 _BRANCH = Param("branch")
-_PAGE = (Param("page_token"), Param("limit", Kind.INT))
-_DECLARED = Param("include_declared", Kind.BOOL)
-_DESCRIBE = tuple(Param(n, Kind.BOOL) for n in ("with_table_uri", "load_detailed_metadata", "check_declared"))
+_PAGE = (Param("page_token"), Param("limit", ParameterKind.INT))
+_DECLARED = Param("include_declared", ParameterKind.BOOL)
+_DESCRIBE = tuple(Param(n, ParameterKind.BOOL) for n in ("with_table_uri", "load_detailed_metadata", "check_declared"))
 _MERGE = (
     _BRANCH,
-    Param("on", Kind.LIST, required=True),
-    Param("when_matched_update_all", Kind.BOOL),
+    Param("on", ParameterKind.LIST, required=True),
+    Param("when_matched_update_all", ParameterKind.BOOL),
     Param("when_matched_update_all_filt"),
-    Param("when_not_matched_insert_all", Kind.BOOL),
-    Param("when_not_matched_by_source_delete", Kind.BOOL),
+    Param("when_not_matched_insert_all", ParameterKind.BOOL),
+    Param("when_not_matched_by_source_delete", ParameterKind.BOOL),
     Param("when_not_matched_by_source_delete_filt"),
     Param("timeout"),
-    Param("use_index", Kind.BOOL),
+    Param("use_index", ParameterKind.BOOL),
 )
-_CREATE = (Param("mode"), Param("properties", Kind.MAP), Param("storage_options", Kind.MAP))
+_CREATE = (Param("mode"), Param("properties", ParameterKind.MAP), Param("storage_options", ParameterKind.MAP))
 
 
 def _namespace(operation: str, tail: str, needs: Permission, **more: object) -> Route:
@@ -153,11 +153,13 @@ def _table(operation: str, tail: str, needs: Permission, **more: object) -> Rout
 
 ROUTES: tuple[Route, ...] = (
     _namespace("CreateNamespace", "create", _WRITE),
-    Route("ListNamespaces", "GET", "/v1/namespace/{id}/list", _LOOK, _NAMESPACE, query=_PAGE, body=Body.NONE),
+    Route("ListNamespaces", "GET", "/v1/namespace/{id}/list", _LOOK, _NAMESPACE, query=_PAGE, body=BodyKind.NONE),
     _namespace("DescribeNamespace", "describe", _LOOK, tagged=True),
     _namespace("DropNamespace", "drop", _MANAGE),
     _namespace("NamespaceExists", "exists", _LOOK, answer=Answer.EMPTY),
-    Route("ListTables", "GET", "/v1/namespace/{id}/table/list", _LOOK, _NAMESPACE, (*_PAGE, _DECLARED), body=Body.NONE),
+    Route(
+        "ListTables", "GET", "/v1/namespace/{id}/table/list", _LOOK, _NAMESPACE, (*_PAGE, _DECLARED), body=BodyKind.NONE
+    ),
     Route(
         "ListAllTables",
         "GET",
@@ -165,14 +167,14 @@ ROUTES: tuple[Route, ...] = (
         _LOOK,
         Target.NONE,
         (*_PAGE, _DECLARED),
-        body=Body.NONE,
+        body=BodyKind.NONE,
         request="ListTablesRequest",
         response="ListTablesResponse",
     ),
     _table("RegisterTable", "register", _MANAGE),
     _table("DescribeTable", "describe", _LOOK, query=_DESCRIBE, tagged=True),
     _table("TableExists", "exists", _LOOK, answer=Answer.EMPTY),
-    _table("DropTable", "drop", _DROP, body=Body.NONE),
+    _table("DropTable", "drop", _DROP, body=BodyKind.NONE),
     _table("DeregisterTable", "deregister", _DROP),
     _table("RestoreTable", "restore", _WRITE),
     _table("RenameTable", "rename", _WRITE),
@@ -181,15 +183,15 @@ ROUTES: tuple[Route, ...] = (
         "schema_metadata/update",
         _WRITE,
         query=(_BRANCH,),
-        body=Body.MAP,
+        body=BodyKind.MAP,
         answer=Answer.MAP,
     ),
     _table(
         "ListTableVersions",
         "version/list",
         _LOOK,
-        query=(_BRANCH, *_PAGE, Param("descending", Kind.BOOL)),
-        body=Body.NONE,
+        query=(_BRANCH, *_PAGE, Param("descending", ParameterKind.BOOL)),
+        body=BodyKind.NONE,
     ),
     _table("CreateTableVersion", "version/create", _WRITE),
     _table("DescribeTableVersion", "version/describe", _LOOK, tagged=True),
@@ -200,13 +202,13 @@ ROUTES: tuple[Route, ...] = (
     _table("UpdateFieldMetadata", "update_field_metadata", _WRITE),
     _table("AlterTableDropColumns", "drop_columns", _WRITE),
     _table("GetTableStats", "stats", _LOOK),
-    _table("InsertIntoTable", "insert", _WRITE, query=(_BRANCH, Param("mode")), body=Body.ARROW),
-    _table("MergeInsertIntoTable", "merge_insert", _WRITE, query=_MERGE, body=Body.ARROW),
+    _table("InsertIntoTable", "insert", _WRITE, query=(_BRANCH, Param("mode")), body=BodyKind.ARROW),
+    _table("MergeInsertIntoTable", "merge_insert", _WRITE, query=_MERGE, body=BodyKind.ARROW),
     _table("UpdateTable", "update", _WRITE),
     _table("DeleteFromTable", "delete", _WRITE),
     _table("QueryTable", "query", _SELECT, answer=Answer.ARROW),
     _table("CountTableRows", "count_rows", _SELECT, answer=Answer.NUMBER),
-    _table("CreateTable", "create", _WRITE, query=_CREATE, body=Body.ARROW),
+    _table("CreateTable", "create", _WRITE, query=_CREATE, body=BodyKind.ARROW),
     _table("ExplainTableQueryPlan", "explain_plan", _SELECT, answer=Answer.TEXT),
     _table("AnalyzeTableQueryPlan", "analyze_plan", _SELECT, answer=Answer.TEXT),
     _table("AlterTableAddColumns", "add_columns", _WRITE),
@@ -217,14 +219,14 @@ ROUTES: tuple[Route, ...] = (
     _table("CreateTableScalarIndex", "create_scalar_index", _WRITE, request="CreateTableIndexRequest"),
     _table("ListTableIndices", "index/list", _LOOK),
     _table("DescribeTableIndexStats", "index/{index_name}/stats", _LOOK),
-    _table("DropTableIndex", "index/{index_name}/drop", _WRITE, query=(_BRANCH,), body=Body.NONE),
-    _table("ListTableTags", "tags/list", _LOOK, query=_PAGE, body=Body.NONE),
+    _table("DropTableIndex", "index/{index_name}/drop", _WRITE, query=(_BRANCH,), body=BodyKind.NONE),
+    _table("ListTableTags", "tags/list", _LOOK, query=_PAGE, body=BodyKind.NONE),
     _table("GetTableTagVersion", "tags/version", _LOOK),
     _table("DeclareTable", "declare", _WRITE),
     _table("CreateTableTag", "tags/create", _WRITE),
     _table("DeleteTableTag", "tags/delete", _WRITE),
     _table("UpdateTableTag", "tags/update", _WRITE),
-    _table("ListTableBranches", "branches/list", _LOOK, query=_PAGE, body=Body.NONE),
+    _table("ListTableBranches", "branches/list", _LOOK, query=_PAGE, body=BodyKind.NONE),
     _table("CreateTableBranch", "branches/create", _WRITE),
     _table("DeleteTableBranch", "branches/delete", _DROP),
     Route("DescribeTransaction", "POST", "/v1/transaction/{id}/describe", _LOOK, _TRANSACTION),

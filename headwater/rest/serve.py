@@ -38,7 +38,7 @@ Opener = Callable[[str, dict[str, str]], LanceNamespace]
 
 
 @dataclass(frozen=True)
-class Plan:
+class ServePlan:
     """Everything a worker needs to serve: it is sent to worker processes whole.
 
     `data_workers` is how many disposable processes each of them may have for data work (none: it does that itself),
@@ -58,7 +58,7 @@ class Plan:
     data_memory: int = 4096 * MIB
 
 
-def serve(plan: Plan, announce: Callable[[str], None]) -> int:
+def serve(plan: ServePlan, announce: Callable[[str], None]) -> int:
     """Serve until told to stop; `announce` gets the URL once the server answers. Returns the exit status."""
     _log_to_stderr()
     check_tls(plan.settings)
@@ -69,7 +69,7 @@ def serve(plan: Plan, announce: Callable[[str], None]) -> int:
         return _Workers(shared, announce).run()
 
 
-def _serve_here(plan: Plan, announce: Callable[[str], None]) -> int:
+def _serve_here(plan: ServePlan, announce: Callable[[str], None]) -> int:
     pool = data_pool(plan)
     app = _app(plan, pool)
     check_exposure(app, plan.host, plan.insecure)
@@ -80,7 +80,7 @@ def _serve_here(plan: Plan, announce: Callable[[str], None]) -> int:
     return 0
 
 
-def _app(plan: Plan, pool: Pool | None) -> CatalogApp:
+def _app(plan: ServePlan, pool: Pool | None) -> CatalogApp:
     work = InWorkers(pool) if pool is not None else None
     return create_app(plan.open(plan.target, plan.properties), plan.settings, work=work)
 
@@ -96,7 +96,7 @@ def _run(server: ReadyServer, listener: socket.socket, pool: Pool | None) -> Non
             pool.close()
 
 
-def data_pool(plan: Plan) -> Pool | None:
+def data_pool(plan: ServePlan) -> Pool | None:
     """The disposable processes that do the data work; None when the server does it itself.
 
     A catalog in memory is in no other process, and one behind another server does its data work there.
@@ -139,7 +139,7 @@ class Restarts:
 class _Workers:
     """The parent of several workers."""
 
-    def __init__(self, plan: Plan, announce: Callable[[str], None]) -> None:
+    def __init__(self, plan: ServePlan, announce: Callable[[str], None]) -> None:
         self._plan = plan
         self._announce = announce
         self._context = multiprocessing.get_context("spawn")
@@ -208,7 +208,7 @@ def _is_ready(process: BaseProcess, ready: Connection) -> bool:
         return False
 
 
-def _work(plan: Plan, listener: socket.socket, ready: Connection) -> None:
+def _work(plan: ServePlan, listener: socket.socket, ready: Connection) -> None:
     """A worker: opens the catalog for itself and serves on the shared socket until SIGTERM."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     _log_to_stderr()
@@ -229,4 +229,4 @@ def _log_to_stderr() -> None:
         logger.propagate = False
 
 
-__all__ = ["GRACE_SECONDS", "Plan", "serve"]
+__all__ = ["GRACE_SECONDS", "ServePlan", "serve"]

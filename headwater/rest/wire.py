@@ -22,7 +22,7 @@ from headwater.names import DELIMITER, ROOT, ObjectId, check_delimiter, parse
 from headwater.namespace.requests import AlterNamespaceRequest, CleanUpRequest, RenameNamespaceRequest
 from headwater.namespace.vending.options import without_headers
 from headwater.rest.call import Call
-from headwater.rest.routes import ROUTES, Answer, Body, Kind, Param, Route, Target
+from headwater.rest.routes import ROUTES, Answer, BodyKind, Param, ParameterKind, Route, Target
 
 JSON = b"application/json"
 ARROW_STREAM = "application/vnd.apache.arrow.stream"
@@ -130,11 +130,11 @@ def read_call(call: Call, body: dict[str, Any], max_page: int) -> None:
     """Understand a call: fill in its id, delimiter and request model, from path, query, headers and JSON body."""
     route, query = call.route, read_query(call.query)
     call.delimiter = read_delimiter(query)
-    fields: dict[str, Any] = {"metadata": body} if route.body is Body.MAP else dict(body)
+    fields: dict[str, Any] = {"metadata": body} if route.body is BodyKind.MAP else dict(body)
     fields.pop("identity", None)
     call.id = ROOT
     if route.target is not Target.NONE:
-        call.id = read_id(call.raw_id, call.delimiter, fields.get("id") if route.body is not Body.MAP else None)
+        call.id = read_id(call.raw_id, call.delimiter, fields.get("id") if route.body is not BodyKind.MAP else None)
         if call.id.is_root and route.target is not Target.NAMESPACE:
             raise InvalidInputError(f"{route.operation} needs the id of a {route.target.value}, not the root.")
         fields["id"] = list(call.id.names)
@@ -150,7 +150,7 @@ def read_params(route: Route, query: Mapping[str, list[str]], headers: Mapping[s
     found: dict[str, Any] = {}
     for param in route.query:
         values = query.get(param.name)
-        if values is None and route.body is Body.ARROW:
+        if values is None and route.body is BodyKind.ARROW:
             header = headers.get(TABLE_HEADER + param.name.replace("_", "-"))
             values = [header] if header is not None else None
         if values is not None:
@@ -162,13 +162,13 @@ def read_params(route: Route, query: Mapping[str, list[str]], headers: Mapping[s
 
 def _value(param: Param, values: list[str]) -> Any:
     text = values[-1]
-    if param.kind is Kind.TEXT:
+    if param.kind is ParameterKind.TEXT:
         return text
-    if param.kind is Kind.LIST:
+    if param.kind is ParameterKind.LIST:
         return values
-    if param.kind is Kind.BOOL:
+    if param.kind is ParameterKind.BOOL:
         return _bool(param.name, text)
-    if param.kind is Kind.INT:
+    if param.kind is ParameterKind.INT:
         return _int(param.name, text)
     return _map(param.name, text)
 

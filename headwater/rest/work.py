@@ -15,11 +15,11 @@ from lance_namespace import LanceNamespace
 from pydantic import BaseModel
 
 from headwater.errors import InternalError
-from headwater.namespace.abilities import Abilities, abilities_of
+from headwater.namespace.abilities import CatalogAbilities, abilities_of
 from headwater.rest.arrow import byte_chunks, file_chunks, file_parts
-from headwater.rest.body import Spool
+from headwater.rest.body import BodySpool
 from headwater.rest.call import Call
-from headwater.rest.routes import BY_OPERATION, Answer, Body, Route
+from headwater.rest.routes import BY_OPERATION, Answer, BodyKind, Route
 from headwater.rest.wire import make_request
 from headwater.tables.arrow import measure_stream, read_stream
 from headwater.workers import Pool
@@ -42,7 +42,7 @@ OPERATIONS = frozenset(
 
 
 def is_data_work(route: Route) -> bool:
-    return route.operation in OPERATIONS or route.body is Body.ARROW or route.answer is Answer.ARROW
+    return route.operation in OPERATIONS or route.body is BodyKind.ARROW or route.answer is Answer.ARROW
 
 
 class Work(Protocol):
@@ -58,7 +58,7 @@ class Work(Protocol):
 class Here:
     """In this process."""
 
-    def __init__(self, namespace: LanceNamespace, abilities: Abilities) -> None:
+    def __init__(self, namespace: LanceNamespace, abilities: CatalogAbilities) -> None:
         self._namespace = namespace
         self._abilities = abilities
 
@@ -66,7 +66,7 @@ class Here:
         return self.run(call.route, call.request)
 
     def write(self, call: Call, accept: Accept) -> Any:
-        body = call.body.buffer if isinstance(call.body, Spool) else call.body
+        body = call.body.buffer if isinstance(call.body, BodySpool) else call.body
         return self.take(call.route, call.request, pa.py_buffer(body), accept)
 
     def query(self, call: Call) -> Chunks:
@@ -109,8 +109,8 @@ class InWorkers:
 
     def write(self, call: Call, accept: Accept) -> Any:
         body = call.body
-        accept(measure_stream(body.buffer if isinstance(body, Spool) else body))
-        file = body.file_number if isinstance(body, Spool) else None
+        accept(measure_stream(body.buffer if isinstance(body, BodySpool) else body))
+        file = body.file_number if isinstance(body, BodySpool) else None
         return _decoded(self._run("write", call, call.body_bytes if file is None else file))
 
     def query(self, call: Call) -> Chunks:

@@ -33,6 +33,7 @@ NO_JAVA = (
 )
 
 _servers: dict[bytes, Any] = {}
+_configured: dict[str, Resolved] = {}
 
 
 def configure(
@@ -83,7 +84,8 @@ def settings(
     given = [os.fspath(each) for each in (root, path, uri) if each is not None]
     if len(given) != 1:
         raise InvalidInputError("Give either root= or path= (a catalog) or uri= (a server), one of them.")
-    file = write_access(_reach(resolve(given[0], properties), token))
+    _configured[name] = resolve(given[0], properties)
+    file = write_access(_reach(_configured[name], token))
     os.environ[ENVIRONMENT + name] = file
     found = {f"spark.sql.catalog.{name}.{ACCESS_FILE}": file}
     if local:
@@ -92,6 +94,15 @@ def settings(
     found["spark.sql.python.filterPushdown.enabled"] = "true"
     found["spark.sql.execution.arrow.maxRecordsPerBatch"] = "65536"
     return found | _jar_settings(name)
+
+
+def configured(name: str) -> Resolved:
+    """What this process made known to its session as `name`."""
+    if name not in _configured:
+        raise InvalidInputError(
+            f"This process has configured no catalog {name!r}: call headwater.spark.configure, or give a Catalog."
+        )
+    return _configured[name]
 
 
 def _reach(catalog: Resolved, token: str | None) -> dict[str, str]:

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from headwater.metastore import Transaction
+from headwater.names import ObjectId
 from headwater.streams.derived import with_derived
 from headwater.streams.files import narrowed
 from headwater.streams.opening import Stream, open_in, open_stream
@@ -31,6 +33,8 @@ from headwater.streams.serving import (
 from headwater.streams.tidying import rewrite, worn
 from headwater.streams.views import Computed, Published, newest_published
 from headwater.streams.writing import Changes, head_of, record, write_changes
+from headwater.tables.handle import TableHandle
+from headwater.tables.indices import build, index_type, new_index
 
 ROWS = 100_000
 
@@ -71,6 +75,26 @@ def stage_compaction(lake: Lake, tx: Transaction, path: Sequence[str]) -> Public
     set_aside(lake, stream, head[0])
     with on_top(staging, stream):
         rewrite(open_staging(lake, stream, staging), ROWS_PER_FILE)
+    published = record(lake, tx, stream, staging, replace(before, late=0, too_late=0))
+    return Publication(published, True, tuple(staging.staged))
+
+
+def stage_index(
+    lake: Lake, tx: Transaction, path: Sequence[str], column: str, kind: str, name: str | None, options: dict[str, Any]
+) -> Publication | None:
+    """Stage a version of the same rows with one more index; None before the first publish with rows."""
+    snapshot = lake.metastore.now()
+    stream = open_stream(snapshot, path)
+    open_in(tx, path)
+    before, head = newest_published(snapshot, stream), head_of(snapshot, stream)
+    if before is None or head is None or not before.rows:
+        return None
+    table = TableHandle(ObjectId(tuple(path)), f"{lake.uri}/{stream.serving}", dict(lake.storage_options or {}))
+    staging = Staging(lake, stream, head[0])
+    set_aside(lake, stream, head[0])
+    with on_top(staging, stream):
+        dataset = open_staging(lake, stream, staging)
+        build(table, dataset, new_index(table, dataset, column, index_type(kind), name, options, before.rows))
     published = record(lake, tx, stream, staging, replace(before, late=0, too_late=0))
     return Publication(published, True, tuple(staging.staged))
 

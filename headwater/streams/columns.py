@@ -43,6 +43,8 @@ def parse_type(text: Any) -> DataType:
         return pa.timestamp(match[1], match[2])
     if match := _VECTOR.fullmatch(name):
         return pa.list_(parse_type(match[1]), int(match[2]))
+    if name.startswith("array<") and name.endswith(">"):
+        return pa.list_(parse_type(name[len("array<") : -1]))
     if name in ARROW_NAMES:
         return ARROW_NAMES[name]
     try:

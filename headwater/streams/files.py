@@ -148,8 +148,17 @@ def read_log(
         nothing = np.empty(0, np.int64)
         return Logged(events, nothing, nothing)
     positions, calls, rows, numbers = (np.concatenate(column) for column in zip(*places, strict=True))
-    order = np.argsort(rows, kind="stable") if len(places) == 1 else np.lexsort((rows, calls, positions))
+    order = _sorted(rows) if len(places) == 1 else np.lexsort((rows, calls, positions))
     return Logged(events.take(order), positions[order], numbers[order])
+
+
+def _sorted(numbers: Codes) -> Codes:
+    """The order of distinct numbers; of those without a gap, as a whole batch has them, without sorting."""
+    if len(numbers) and int(numbers.min()) == 0 and int(numbers.max()) == len(numbers) - 1:
+        order = np.empty(len(numbers), np.int64)
+        order[numbers] = np.arange(len(numbers))
+        return order
+    return np.argsort(numbers, kind="stable")
 
 
 def readable_positions(deltas: Sequence[Delta]) -> list[int]:

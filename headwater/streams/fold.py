@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from headwater.streams.grouping import Codes, KeyIndex, ranks
+from headwater.streams.grouping import Codes, KeyIndex, ordinals
 from headwater.streams.watermark import Watermark, too_late
 
 Mask = npt.NDArray[np.bool_]
@@ -107,10 +107,14 @@ def fold(rules: Rules, state: State, events: Events) -> Folded:
     if not len(events):
         return _folded(rules, late_line, watermark)
     index = KeyIndex([events.rows.column(name) for name in rules.keys])
-    order = np.argsort(index.codes, kind="stable")
-    groups = index.codes[order]
     held_rows = _held(index, rules, state.rows)
     held_tombstones = _held(index, rules, state.tombstones)
+    if index.count == len(events):  # every event has a key of its own: they are in order as they are
+        order = groups = np.arange(len(events))
+        held_rows, held_tombstones = held_rows[index.codes], held_tombstones[index.codes]
+    else:
+        order = np.argsort(index.codes, kind="stable")
+        groups = index.codes[order]
     applied = ~late_line[order]
     if rules.sequence:
         applied &= _in_order(rules, state, events.rows, order, groups, applied, held_rows, held_tombstones)
@@ -185,7 +189,7 @@ def _in_order(
         if len(tombstone_at):
             parts.append(state.tombstones.column(name).take(held_tombstones[tombstone_at]))
         columns.append(pa.chunked_array([chunk for part in parts for chunk in part.chunks], type=parts[0].type))
-    ranked = ranks(columns) + 1
+    ranked = ordinals(columns, len(held_rows)) + 1
     count = len(order)
     before = np.zeros(len(held_rows), np.int64)
     before[row_at] = ranked[count : count + len(row_at)]
@@ -253,13 +257,14 @@ def _rows(
 ) -> pa.Table:
     """The rows of the keys that are alive now, column by column (rule 2)."""
     newest = order[last[chosen]]
+    as_they_are = len(newest) == len(events) and bool((newest == np.arange(len(events))).all())
     last_delete = _last(applied & deletes, starts)[chosen] if events.present else last
     columns = []
     for column in rules.schema:
         values = events.rows.column(column.name)
         mask = events.present.get(column.name)
         if mask is None:
-            columns.append(values.take(newest))
+            columns.append(values if as_they_are else values.take(newest))
             continue
         source = _last(applied & ~deletes & mask[order], starts)[chosen]
         fallback = np.where(last_delete >= 0, NOTHING, np.where(held_rows[chosen] >= 0, BASE, NOTHING))

@@ -130,7 +130,7 @@ def _instants(array: Array) -> Array:
 def _float_bits(array: Array) -> Hashes:
     values = array.cast(pa.float64())
     values = (values.fill_null(0.0) if values.null_count else values).to_numpy(zero_copy_only=False)
-    bits: Hashes = (values + 0.0).view(np.uint64)  # -0.0 is 0.0
+    bits: Hashes = values.view(np.uint64)
     return np.where(np.isnan(values), NAN, bits)
 
 

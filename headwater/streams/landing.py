@@ -6,8 +6,8 @@ that is run again after a conflict writes no file twice, unless the table evolve
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,8 @@ import pyarrow as pa
 from headwater.errors import InvalidInputError
 from headwater.metastore import DataFile, Metastore, Transaction
 from headwater.metastore.draft import Appended
-from headwater.streams.batches import REFUSE, Batch, shape
+from headwater.streams.batches import REFUSE, Bad, Batch, shape
+from headwater.streams.checks import DROP, Check, judge
 from headwater.streams.definition import Definition, to_properties
 from headwater.streams.files import LogFile, bucket_count, encode_events
 from headwater.streams.fold import Events
@@ -43,6 +44,8 @@ class Report:
     added: tuple[str, ...] = ()
     widened: tuple[str, ...] = ()
     discarded: int = 0
+    checks: Mapping[str, int] = field(default_factory=dict)
+    """For each check the rows that did not hold it."""
 
 
 @dataclass(frozen=True)
@@ -68,6 +71,7 @@ class Landed:
     deltas: list[Appended] = field(default_factory=list)
     duplicate: Entry | None = None
     batch: Batch | None = None
+    checks: dict[str, int] = field(default_factory=dict)
 
 
 class Landing:
@@ -83,6 +87,7 @@ class Landing:
         strict: bool = False,
         origin: Origin | None = None,
         bad: Sequence[Quarantined] = (),
+        checks: Sequence[Check] = (),
     ) -> None:
         self._store = metastore.store
         self._clock = metastore.clock
@@ -94,6 +99,8 @@ class Landing:
         self._strict = strict
         self._origin = origin or Origin()
         self._bad = bad
+        self._checks = checks
+        self._failed: dict[str, int] = {}
         self._shaped: tuple[Definition, Batch] | None = None
         self._written: dict[int, list[tuple[tuple[Any, ...] | None, DataFile, LogFile]]] = {}
 
@@ -114,7 +121,8 @@ class Landing:
             )
         if batch.definition != stream.definition:
             tx.update_table_version(stream.path, stream.version, to_properties(batch.definition))
-        landed = Landed(len(batch.events), len(bad), self._append(tx, stream, batch), batch=batch)
+        appended = self._append(tx, stream, batch)
+        landed = Landed(len(batch.events), len(bad), appended, batch=batch, checks=self._failed)
         if bad:
             quarantine(tx, self._store, self._clock, stream, bad)
         if ledger is not None and (landed.deltas or bad):
@@ -155,8 +163,24 @@ class Landing:
     def _shape(self, stream: Stream) -> Batch:
         if self._shaped is None or self._shaped[0] != stream.definition:
             contract = self._contract if self._contract is not None else stream.definition.contract
-            self._shaped = stream.definition, shape(stream.definition, self._data, contract)
+            shaped = shape(stream.definition, self._data, contract)
+            self._shaped = stream.definition, self._checked(shaped)
         return self._shaped[1]
+
+    def _checked(self, batch: Batch) -> Batch:
+        """The batch without the rows that checks drop."""
+        judged = judge(self._checks, batch.events)
+        self._failed = {each.check.name: int(each.failed.sum()) for each in judged if each.failed.any()}
+        dropped: dict[int, Bad] = {}
+        for each in judged:
+            if each.check.action == DROP:
+                for place in np.flatnonzero(each.failed).tolist():
+                    dropped.setdefault(place, Bad(int(batch.numbers[place]), f"check:{each.check.name}"))
+        if not dropped:
+            return batch
+        kept = np.setdiff1d(np.arange(len(batch.events)), list(dropped))
+        bad = tuple(sorted((*batch.bad, *dropped.values()), key=lambda each: each.index))
+        return replace(batch, events=batch.events.take(kept), numbers=batch.numbers[kept], bad=bad)
 
     def _quarantined(self, batch: Batch) -> Iterator[Quarantined]:
         for bad in batch.bad:

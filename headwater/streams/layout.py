@@ -30,6 +30,8 @@ UNRECORDED = ".headwater/unrecorded"
 QUARANTINE = "__quarantine"
 HISTORY = "__history"
 PAGES = 64
+LINEAGE = "lineage"
+"""The property of a published version that says where its rows come from."""
 
 
 def log_file(home: str, id: str) -> str:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from headwater.errors import InvalidInputError, TableNotFoundError
-from headwater.metastore import Transaction
+from headwater.metastore import Object, Transaction
 from headwater.streams.layout import RECORD, source_page, source_record
 
 KEPT_TOKENS = 10_000
@@ -65,13 +65,7 @@ class Ledger:
 
     def files(self) -> dict[str, list[Entry]]:
         """Every file that was taken, and its generations."""
-        found: dict[str, list[Entry]] = {}
-        for stream in self._tx.streams(self._path, self._version):
-            if stream.id.startswith(f"{source_record(self.source)}-"):
-                for name, entries in stream.properties.items():
-                    if name.startswith(FILE):
-                        found[name.removeprefix(FILE)] = [Entry(*entry) for entry in entries]
-        return found
+        return files_taken(self._tx.streams(self._path, self._version), self.source)
 
     def take_token(self, token: str, entry: Entry) -> None:
         self._take(TOKEN + token, entry, replace=True)
@@ -115,6 +109,17 @@ class Ledger:
         except TableNotFoundError:
             self._tx.create_stream(self._path, RECORD, self._version, id)
         self._tx.update_stream(self._path, id, properties, version=self._version)
+
+
+def files_taken(streams: Sequence[Object], source: str) -> dict[str, list[Entry]]:
+    """Every file that was taken from a source, and its generations, from the streams of a table version."""
+    found: dict[str, list[Entry]] = {}
+    for stream in streams:
+        if stream.id.startswith(f"{source_record(source)}-"):
+            for name, entries in stream.properties.items():
+                if name.startswith(FILE):
+                    found[name.removeprefix(FILE)] = [Entry(*entry) for entry in entries]
+    return found
 
 
 def _forgotten(page: dict[str, Any], number: int, now: int) -> dict[str, Any]:

@@ -7,7 +7,7 @@ looks again.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -22,8 +22,9 @@ from headwater.streams.files import Logged, narrowed, read_log
 from headwater.streams.fold import Folded, Rules, State, apply, fold
 from headwater.streams.given import as_json
 from headwater.streams.grouping import Codes, KeyIndex
-from headwater.streams.hashing import MODULUS
+from headwater.streams.hashing import MODULUS, digest_of, hash_rows
 from headwater.streams.history import History, publish_history
+from headwater.streams.lineage import lineage_of
 from headwater.streams.opening import Stream, open_in, open_stream
 from headwater.streams.quarantine import Quarantined, quarantine
 from headwater.streams.reading import rows_of_keys, same_rows, touched_state
@@ -44,8 +45,11 @@ class Publication:
     history: History | None = None
 
 
-def stage(lake: Lake, tx: Transaction, path: Sequence[str]) -> Publication:
-    """Stage the publish of a table in a transaction. After the commit call `finish`."""
+def stage(lake: Lake, tx: Transaction, path: Sequence[str], lineage: Mapping[str, Any] | None = None) -> Publication:
+    """Stage the publish of a table in a transaction. After the commit call `finish`.
+
+    `lineage` is what the caller knows of where the rows come from; the sources of the log are added to it.
+    """
     snapshot = lake.metastore.now()
     stream = open_stream(snapshot, path)
     if open_in(tx, path).definition != stream.definition:
@@ -54,7 +58,7 @@ def stage(lake: Lake, tx: Transaction, path: Sequence[str]) -> Publication:
     view = view_at(snapshot, stream)
     if before is not None and (before.position, before.schema_id) == (view.position, stream.definition.schema_id):
         return Publication(before, False)
-    return _publish(lake, tx, snapshot, stream, view, before)
+    return _publish(lake, tx, snapshot, stream, view, before, lineage or {})
 
 
 def finish(lake: Lake, path: Sequence[str], publication: Publication) -> None:
@@ -69,13 +73,19 @@ def finish(lake: Lake, path: Sequence[str], publication: Publication) -> None:
 
 
 def _publish(
-    lake: Lake, tx: Transaction, snapshot: Snapshot, stream: Stream, view: View, before: Published | None
+    lake: Lake,
+    tx: Transaction,
+    snapshot: Snapshot,
+    stream: Stream,
+    view: View,
+    before: Published | None,
+    lineage: Mapping[str, Any],
 ) -> Publication:
     head = head_of(snapshot, stream)
     staging = Staging(lake, stream, head[0] if head else 0)
     set_aside(lake, stream, head[0] if head else 0)
     with on_top(staging, stream):
-        return _staged(lake, tx, stream, staging, view, before, head)
+        return _staged(lake, tx, stream, staging, view, before, head, lineage)
 
 
 def _staged(
@@ -86,6 +96,7 @@ def _staged(
     view: View,
     before: Published | None,
     head: tuple[int, str] | None,
+    lineage: Mapping[str, Any],
 ) -> Publication:
     dataset = open_version(lake, stream, *head) if head else None
     if dataset is not None and before is not None and before.schema_id != stream.definition.schema_id:
@@ -120,7 +131,7 @@ def _staged(
     index_keys(stream, written, changes.count)
     tidy(written)
     _quarantine_late(lake, tx, stream, log, folded, counted, view)
-    published = record(lake, tx, stream, staging, made)
+    published = record(lake, tx, stream, staging, made, {**lineage_of(view, before, made), **lineage})
     history = publish_history(lake, tx, stream, view, before) if stream.definition.keeps_history else None
     return Publication(published, True, tuple(staging.staged), history)
 
@@ -175,12 +186,15 @@ def _merged(
     old = touched.state.rows
     replaced = folded.replaces >= 0
     written = np.ones(folded.rows.num_rows, bool)
-    written[replaced] = ~same_rows(folded.rows.take(np.flatnonzero(replaced)), old.take(folded.replaces[replaced]))
+    hashes, old_hashes = hash_rows(folded.rows.columns, len(written)), hash_rows(old.columns, old.num_rows)
+    written[replaced] = hashes[replaced] != old_hashes[folded.replaces[replaced]]
     rows = folded.rows if written.all() else folded.rows.take(np.flatnonzero(written))
     replaces = folded.replaces[written]
     ids = np.where(replaces >= 0, touched.ids[np.maximum(replaces, 0)], -1) if len(touched.ids) else replaces
     removed = np.concatenate([replaces[replaces >= 0], folded.gone])
-    digest = (current.digest if current is not None else 0) + rows_digest(rows) - rows_digest(old.take(removed))
+    digest = (
+        (current.digest if current is not None else 0) + digest_of(hashes[written]) - digest_of(old_hashes[removed])
+    )
     count = (current.rows if current is not None else 0) + rows.num_rows - len(removed)
     addresses = touched.addresses[removed] if len(removed) else np.empty(0, np.int64)
     files = current.tombstones if current is not None else ()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -58,8 +59,10 @@ def whole_state(lake: Lake, view: View, columns: Sequence[str] | None = None) ->
     """The state at a view: rows of some columns (key and sequence are always among them), tombstones, watermark."""
     definition = view.stream.definition
     rules = narrowed(definition, columns)
-    events = read_log(definition, lake.store, view.tail, columns).events
-    rows = base_rows(lake, view, rules)
+    with ThreadPoolExecutor(1) as beside:
+        scanned = beside.submit(base_rows, lake, view, rules)
+        events = read_log(definition, lake.store, view.tail, columns).events
+    rows = scanned.result()
     tombstones = rules.marks.empty_table()
     if view.base is not None and view.base.tombstones and len(events):
         index = KeyIndex([events.rows.column(name) for name in rules.keys])

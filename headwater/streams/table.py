@@ -12,8 +12,9 @@ import pyarrow as pa
 from headwater.errors import InvalidInputError
 from headwater.metastore import Delta, Metastore, Snapshot, Transaction
 from headwater.metastore.draft import Appended
-from headwater.streams.backfilling import ROWS, stage_backfill, stage_compaction
+from headwater.streams.backfilling import ROWS, stage_backfill, stage_compaction, stage_index
 from headwater.streams.changes import changes
+from headwater.streams.checks import Check
 from headwater.streams.collecting import collectable
 from headwater.streams.definition import Definition, define, to_properties, with_properties
 from headwater.streams.definition import evolve as evolve_definition
@@ -28,7 +29,7 @@ from headwater.streams.quarantine import SCHEMA as QUARANTINE_SCHEMA
 from headwater.streams.readers import drop_reader, readers, set_reader
 from headwater.streams.reading import count, read
 from headwater.streams.serving import Lake, lake, open_version
-from headwater.streams.sources.files import find_files, is_files
+from headwater.streams.sources.files import SourceFile, find_files, is_files
 from headwater.streams.sources.formats import check_format, take, total
 from headwater.streams.tidying import coverage
 from headwater.streams.undoing import txns_of, void
@@ -102,21 +103,31 @@ class StreamTable:
         source: str | None = None,
         token: str | None = None,
         strict: bool = False,
+        checks: Sequence[Check] = (),
         **options: Any,
     ) -> Report:
         """Take change data: rows, JSON text, or files by path or glob, in one of the formats of docs/streams.md.
 
         Bad rows go to the quarantine and the rest is taken; with `strict` the whole call is refused. A file, and a
-        batch with a token, is taken once.
+        batch with a token, is taken once. Rows that do not hold a check are counted, dropped or refused as it says.
         """
         check_format(format, options)
         if not is_files(data):
-            return self._ingest(data, format, Origin(source, token), strict, options)
-        reports = [
-            self._ingest(data, format, Origin(source, None, file.path, file.digest), strict, options, file.path)
-            for file in find_files(data)
-        ]
-        return total(reports)
+            return self._ingest(data, format, Origin(source, token), strict, options, checks=checks)
+        return total([self.ingest_file(file, format, source, strict, checks, **options) for file in find_files(data)])
+
+    def ingest_file(
+        self,
+        file: SourceFile,
+        format: str = "rows",
+        source: str | None = None,
+        strict: bool = False,
+        checks: Sequence[Check] = (),
+        **options: Any,
+    ) -> Report:
+        """Take one file whose digest is known."""
+        origin = Origin(source, None, file.path, file.digest)
+        return self._ingest(file.path, format, origin, strict, options, file.path, checks)
 
     def _ingest(
         self,
@@ -126,6 +137,7 @@ class StreamTable:
         strict: bool,
         options: Mapping[str, Any],
         file: str | None = None,
+        checks: Sequence[Check] = (),
     ) -> Report:
         stream, snapshot = self._open()
         taken = take(self._lake(), view_at(snapshot, stream), data, format, options, file)
@@ -134,7 +146,7 @@ class StreamTable:
             raise InvalidInputError(f"{stream.name} has no keys: it is an append-only log and takes no deletes.")
         if origin.digest is None:
             origin = replace(origin, digest=taken.digest)
-        return self._land(taken.data, verb, origin, contract=None, strict=strict, bad=taken.bad)
+        return self._land(taken.data, verb, origin, contract=None, strict=strict, bad=taken.bad, checks=checks)
 
     def _land(self, data: Given, verb: str, origin: Origin, **options: Any) -> Report:
         landing = Landing(self._metastore, self.path, data, verb, origin=origin, **options)
@@ -149,7 +161,16 @@ class StreamTable:
         position = max((delta.position or 0 for delta in landed.deltas), default=0) or self.position
         batch = landed.batch
         assert batch is not None
-        return Report(position, landed.rows, landed.quarantined, False, batch.added, batch.widened, batch.discarded)
+        return Report(
+            position,
+            landed.rows,
+            landed.quarantined,
+            False,
+            batch.added,
+            batch.widened,
+            batch.discarded,
+            landed.checks,
+        )
 
     def _position_of(self, txn: str, after: int) -> int:
         stream, snapshot = self._open()
@@ -303,6 +324,16 @@ class StreamTable:
             finish(self._lake(), self.path, done)
         return done is not None
 
+    def create_index(self, column: str, type: str, name: str | None = None, **options: Any) -> bool:
+        """Index a column of the serving copy, as a version of the same rows; False when it has no rows yet."""
+        done = self._run(
+            lambda tx: stage_index(self._lake(), tx, self.path, column, type, name, options),
+            f"index {column} of {'.'.join(self.path)}",
+        )
+        if done is not None:
+            finish(self._lake(), self.path, done)
+        return done is not None
+
     def coverage(self) -> dict[str, float]:
         """For each index of the serving copy the part of the rows that it covers."""
         stream, snapshot = self._open()
@@ -349,11 +380,16 @@ class StreamTable:
         return open_stream(snapshot, self.path), snapshot
 
 
-def publish_tables(lake: Lake, paths: Sequence[Path]) -> list[Published]:
-    """Publish tables in one transaction, so that all are new at one slot."""
+def publish_tables(
+    lake: Lake, paths: Sequence[Path], lineage: Mapping[str, Mapping[str, Any]] | None = None
+) -> list[Published]:
+    """Publish tables in one transaction, so that all are new at one slot.
+
+    `lineage` says by dotted name what else the rows of a table come from; it is kept with the published version.
+    """
 
     def work(tx: Transaction) -> list[Publication]:
-        return [stage(lake, tx, path) for path in paths]
+        return [stage(lake, tx, path, (lineage or {}).get(".".join(path))) for path in paths]
 
     names = ", ".join(".".join(path) for path in paths)
     done = lake.metastore.run(work, f"publish {names}")

@@ -12,7 +12,7 @@ from typing import Any
 SMALL_ROWS = 1 << 16
 MANY = 64
 """So many small fragments are joined by the next publish."""
-LAGGING = 0.05
+LAGGING = 0.25
 """The part of the rows that an index may lack before a publish adds them."""
 WORN = 0.2
 """The part of a fragment's rows that may be deleted before it is written anew."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -12,7 +13,7 @@ import pyarrow as pa
 from headwater.metastore import Snapshot, Transaction
 from headwater.streams.grouping import Codes
 from headwater.streams.hashing import digest_of, hash_rows
-from headwater.streams.layout import LANCE
+from headwater.streams.layout import LANCE, LINEAGE
 from headwater.streams.opening import Stream
 from headwater.streams.serving import (
     Lake,
@@ -88,10 +89,18 @@ def index_keys(stream: Stream, dataset: Any, rows: int) -> None:
             dataset.create_scalar_index(name, "BTREE")
 
 
-def record(lake: Lake, tx: Transaction, stream: Stream, staging: Staging, made: Published) -> Published:
-    """The staged versions as deltas of the `lance` stream, in the transaction."""
+def record(
+    lake: Lake,
+    tx: Transaction,
+    stream: Stream,
+    staging: Staging,
+    made: Published,
+    lineage: Mapping[str, Any] | None = None,
+) -> Published:
+    """The staged versions as deltas of the `lance` stream, in the transaction; the last one has the lineage."""
     lake.store.sync([staged.key for staged in staging.staged])
     known = settled(lake.metastore.now(), stream) if staging.version else 0
+    noted = {LINEAGE: dict(lineage)} if lineage else {}
     for staged in staging.staged:
         made = replace(made, version=staged.version, manifest=staged.key)
         file, record = version_record(stream, staged, known, lake.metastore.clock.now_ms())
@@ -101,7 +110,7 @@ def record(lake: Lake, tx: Transaction, stream: Stream, staging: Staging, made: 
             "append",
             format=LANCE,
             version=stream.version,
-            properties={**made.to_properties(), **record},
+            properties={**made.to_properties(), **record, **(noted if staged is staging.staged[-1] else {})},
             position=staged.version,
         )
     return made

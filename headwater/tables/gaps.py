@@ -17,7 +17,7 @@ import numpy as np
 from headwater.errors import TableVersionNotFoundError
 from headwater.protobuf import as_number, parse
 from headwater.tables.handle import TableHandle
-from headwater.tables.history import APPEND, SAME, Step, step
+from headwater.tables.history import APPEND, SAME, VersionStep, step
 from headwater.tables.scan import ROW_ADDRESS, Extent
 
 NEXT_ROW_ID = 14  # field `next_row_id` of Lance's manifest (protobuf)
@@ -25,13 +25,13 @@ CREATED, UPDATED = "_row_created_at_version", "_row_last_updated_at_version"
 
 
 @dataclass(frozen=True)
-class Gap(Step):
+class Gap(VersionStep):
     """The versions after the last one read up to the next one that is left, as one step; its rows by a filter."""
 
     filter: str = ""
 
 
-def step_after(table: TableHandle, version: int) -> Step:
+def step_after(table: TableHandle, version: int) -> VersionStep:
     """What came after a version: the next version, or all up to the next one that is left, if rows can be told."""
     try:
         return step(table, version + 1)

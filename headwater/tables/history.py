@@ -17,7 +17,7 @@ _SAME = ("Rewrite", "CreateIndex", "UpdateConfig", "Project", "Merge", "DataRepl
 
 
 @dataclass(frozen=True)
-class Step:
+class VersionStep:
     """One version: how it came about, and the fragments it added."""
 
     version: int
@@ -27,7 +27,7 @@ class Step:
     rows: int = 0
 
 
-def step(table: TableHandle, version: int) -> Step:
+def step(table: TableHandle, version: int) -> VersionStep:
     """What version `version` did. Raises TableVersionNotFound, with what to do, when it was cleaned up."""
     try:
         name = committed(table.at(version).open(), version).operation
@@ -37,14 +37,14 @@ def step(table: TableHandle, version: int) -> Step:
             "version (startingVersion), and clean up with CALL system.cleanup, which spares versions streams need."
         ) from None
     if name in _SAME:
-        return Step(version, SAME, name)
+        return VersionStep(version, SAME, name)
     now = _fragments(table, version)
     before = _fragments(table, version - 1)
     if now == before:  # a reservation, a tag, anything else that a reader of rows does not see
-        return Step(version, SAME, name)
+        return VersionStep(version, SAME, name)
     added = {id: rows for id, rows in now.items() if id not in before}
     kind = APPEND if name == "Append" or not before else CHANGE
-    return Step(version, kind, name, tuple(added), sum(added.values()))
+    return VersionStep(version, kind, name, tuple(added), sum(added.values()))
 
 
 def _fragments(table: TableHandle, version: int) -> dict[int, int]:

@@ -60,7 +60,7 @@ class PartitionField:
 
 
 @dataclass(frozen=True)
-class Part:
+class NamedValue:
     """What a file's name says of one field: the transform's value, null, or only a digest of the value's text."""
 
     field: int
@@ -214,7 +214,7 @@ def file_name(parts: Sequence[str]) -> str:
     return ".".join([uuid.uuid4().hex, *parts, "lance"])
 
 
-def parse_name(name: str) -> list[Part]:
+def parse_name(name: str) -> list[NamedValue]:
     """What a name says; of a name that is not ours, or not wholly understood, nothing."""
     texts = name.split(".")[1:-1]
     found = [part for text in texts if (part := _parse_part(text)) is not None]
@@ -222,7 +222,7 @@ def parse_name(name: str) -> list[Part]:
 
 
 @functools.lru_cache(maxsize=1 << 16)
-def _parse_part(text: str) -> Part | None:
+def _parse_part(text: str) -> NamedValue | None:
     match = _PART.fullmatch(text)
     if match is None:
         return None
@@ -230,8 +230,8 @@ def _parse_part(text: str) -> Part | None:
     part = (int(field), TRANSFORMS[code], int(width or 0))
     try:
         if kind == "h":
-            return Part(*part, None, digest=kind + rest)
-        return Part(*part, _parse_value(kind, rest))
+            return NamedValue(*part, None, digest=kind + rest)
+        return NamedValue(*part, _parse_value(kind, rest))
     except (ValueError, decimal.InvalidOperation):
         return None
 
@@ -247,7 +247,7 @@ def _parse_value(kind: str, rest: str) -> Any:
     return decimal.Decimal(text) if kind == "d" else text
 
 
-def parts_of(fragment: FragmentMetadata) -> list[Part]:
+def parts_of(fragment: FragmentMetadata) -> list[NamedValue]:
     """What is certain of every row of a fragment: only files that still hold the field are believed."""
     if fragment.overlays:
         return []

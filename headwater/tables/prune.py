@@ -17,7 +17,7 @@ import lance
 import pyarrow as pa
 from lance.fragment import FragmentMetadata
 
-from headwater.tables.partitions import Part, digest, field_ids, first_of, parts_of, transformed
+from headwater.tables.partitions import NamedValue, digest, field_ids, first_of, parts_of, transformed
 
 Json = dict[str, Any]
 TRUE, FALSE, NULL = 1, 2, 4
@@ -27,7 +27,7 @@ ATOMS = {*_FLIPPED, "IN", "IS_NULL", "IS_NOT_NULL", "STARTS_WITH"}
 
 
 @dataclass(frozen=True)
-class Column:
+class KnownColumn:
     """A column of the table: what names refer to and what values look like."""
 
     id: int
@@ -39,7 +39,7 @@ class Judge:
     """The outcomes of a filter for fragments of one version."""
 
     filter: Json
-    columns: dict[str, Column]
+    columns: dict[str, KnownColumn]
 
     def outcomes(self, fragment: FragmentMetadata) -> int:
         parts = parts_of(fragment)
@@ -51,7 +51,7 @@ def judge(dataset: lance.LanceDataset, filter: Json | None) -> Judge | None:
     if not filter:
         return None
     kinds = {field.name: field.type for field in dataset.schema}
-    return Judge(filter, {name: Column(id, kinds[name]) for name, id in field_ids(dataset).items()})
+    return Judge(filter, {name: KnownColumn(id, kinds[name]) for name, id in field_ids(dataset).items()})
 
 
 def may_match(dataset: lance.LanceDataset, filter: Json | None) -> list[FragmentMetadata]:
@@ -74,7 +74,7 @@ def whole_rows(dataset: lance.LanceDataset, filter: Json | None) -> tuple[int, l
     return rows, left
 
 
-def _outcomes(tree: Json, columns: dict[str, Column], parts: Sequence[Part]) -> int:
+def _outcomes(tree: Json, columns: dict[str, KnownColumn], parts: Sequence[NamedValue]) -> int:
     op, arguments = tree["op"], tree.get("args", [])
     if op in ("AND", "OR"):
         found = [_outcomes(each, columns, parts) for each in arguments]
@@ -101,7 +101,7 @@ def negation(found: int) -> int:
     return (found & NULL) | (FALSE if found & TRUE else 0) | (TRUE if found & FALSE else 0)
 
 
-def _atom(op: str, arguments: Sequence[Json], columns: dict[str, Column], parts: Sequence[Part]) -> int:
+def _atom(op: str, arguments: Sequence[Json], columns: dict[str, KnownColumn], parts: Sequence[NamedValue]) -> int:
     if len(arguments) == 2 and "literal" in arguments[0] and op in _FLIPPED:
         op, arguments = _FLIPPED[op], [arguments[1], arguments[0]]
     if op not in ATOMS or not arguments or arguments[0].get("column") not in columns:
@@ -122,7 +122,7 @@ def _value(literal: Json) -> Any:
     return decimal.Decimal(value) if literal.get("decimal") else value
 
 
-def _told(op: str, literals: Sequence[Any], part: Part, kind: Any) -> int:
+def _told(op: str, literals: Sequence[Any], part: NamedValue, kind: Any) -> int:
     """The outcomes of a predicate on one column, from one part of a file's name."""
     if part.value is None and part.digest is None:
         return {"IS_NULL": TRUE, "IS_NOT_NULL": FALSE, "<=>": FALSE}.get(op, NULL)
@@ -138,7 +138,7 @@ def _told(op: str, literals: Sequence[Any], part: Part, kind: Any) -> int:
     return _compared("=" if op == "<=>" else op, literals[0], part, kind)
 
 
-def _compared(op: str, literal: Any, part: Part, kind: Any) -> int:
+def _compared(op: str, literal: Any, part: NamedValue, kind: Any) -> int:
     if part.digest is not None:
         text = isinstance(literal, str) and part.transform == "identity"
         return FALSE if text and op == "=" and digest(literal.encode()) != part.digest else TRUE | FALSE
@@ -158,7 +158,7 @@ def _compared(op: str, literal: Any, part: Part, kind: Any) -> int:
     return _ranged(op, literal, low, high)
 
 
-def _bucketed(op: str, literal: Any, part: Part, kind: Any) -> int:
+def _bucketed(op: str, literal: Any, part: NamedValue, kind: Any) -> int:
     """Equal values are in equal buckets; nothing is told of their order."""
     if op != "=" or isinstance(literal, (bool, decimal.Decimal)):
         return TRUE | FALSE
@@ -180,7 +180,7 @@ def _ranged(op: str, literal: Any, low: Any, high: Any) -> int:
     return (TRUE if true else 0) | (FALSE if false else 0)
 
 
-def _prefixed(op: str, literal: str, part: Part) -> int:
+def _prefixed(op: str, literal: str, part: NamedValue) -> int:
     """A comparison of a text that begins with the part's value, or is it when that is shorter than the width."""
     prefix = part.value
     if len(prefix) < part.width:
@@ -195,7 +195,7 @@ def _prefixed(op: str, literal: str, part: Part) -> int:
     return (TRUE if true else 0) | (FALSE if false else 0)
 
 
-def _starts(literal: Any, part: Part) -> int:
+def _starts(literal: Any, part: NamedValue) -> int:
     if part.digest is not None or not isinstance(part.value, str) or not isinstance(literal, str):
         return TRUE | FALSE
     if part.transform == "identity" or len(part.value) < part.width:

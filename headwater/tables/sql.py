@@ -88,7 +88,7 @@ def extent(text: str) -> Nesting:
     levels = [_Level()]
     depth = chain = 0
     calls = _Calls()
-    for count, word in enumerate(_words(text)):
+    for count, word in enumerate(words(text)):
         if count > MAX_WORDS:
             return Nesting(problem=f"has more than {MAX_WORDS} words and operators: break it up")
         problem = calls.take(word)
@@ -111,7 +111,7 @@ def extent(text: str) -> Nesting:
     return Nesting(depth, chain, levels[0].peak)
 
 
-def _words(text: str) -> Iterator[str]:
+def words(text: str) -> Iterator[str]:
     """Everything but spaces and comments; a comment that does not end is its opening."""
     for match in _TOKEN.finditer(text):
         word = match["word"] or match["open"]

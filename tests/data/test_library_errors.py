@@ -40,7 +40,7 @@ ODD: dict[str, tuple[int, Callable[[Catalog, CatalogTable], object]]] = {
 @pytest.fixture(scope="module", params=["directory", "REST"])
 def catalog(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Catalog]:
     root = str(tmp_path_factory.mktemp("errors") / "lake")
-    Catalog(root).create_table("t", ROWS)
+    Catalog(root, impl="dir").create_table("t", ROWS)
     if request.param == "directory":
         yield Catalog(root)
         return
@@ -86,7 +86,7 @@ def test_what_an_applications_own_rows_raise_comes_back_as_it_was(catalog: Catal
 
 
 def test_a_damaged_table_is_a_named_error(tmp_path: Path) -> None:
-    table = Catalog(str(tmp_path / "lake")).create_table("t", ROWS)
+    table = Catalog(str(tmp_path / "lake"), impl="dir").create_table("t", ROWS)
     for file in glob.glob(f"{tmp_path}/lake/**/data/*", recursive=True):
         if "__manifest" not in file:
             os.remove(file)

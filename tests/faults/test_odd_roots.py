@@ -164,7 +164,7 @@ def test_rows_of_others_with_names_that_cannot_be_asked_for_are_not_listed(tmp_p
 
 
 def test_the_friendly_face_honours_the_delimiter_it_is_given(tmp_path: Path) -> None:
-    catalog = Catalog(str(tmp_path), delimiter="#")
+    catalog = Catalog(str(tmp_path), impl="dir", delimiter="#")
     catalog.create_table("prod#users", ROWS_TABLE)
     assert catalog.namespaces() == ["prod"]
     assert catalog.tables("prod") == ["users"]

@@ -138,7 +138,7 @@ def test_drop_is_restricted_unless_cascading_and_can_be_undone(store: Metastore)
         store.run(lambda tx: tx.drop(["a"]))
     store.run(lambda tx: tx.drop(["a"], cascade=True))
     assert store.list() == []
-    assert [entry.operation for entry in store.history(["a"])] == ["create", "delete"]
+    assert [entry.operation for entry in store.revisions(["a"])] == ["create", "delete"]
     back = store.undrop(["a"])
     assert back.revision == store.get(["a"]).revision == 3
     assert store.get(["a", "b", "t"]).id == before.id
@@ -162,7 +162,7 @@ def test_every_read_can_be_made_at_a_slot_or_a_time(tmp_path: Path) -> None:
             past = store.at(moment)
             assert past.get(["t"]).properties == {"v": entry.slot}
             assert len(past.deltas(["t"])) == entry.slot - 1
-    assert [entry.properties["v"] for entry in store.at(3).history(["t"])] == [1, 2, 3]
+    assert [entry.properties["v"] for entry in store.at(3).revisions(["t"])] == [1, 2, 3]
     assert store.at(0).list() == []
     with pytest.raises(InvalidInputError, match="slots 0 to 5"):
         store.at(6)
@@ -289,4 +289,4 @@ def test_a_snapshot_that_was_collected_says_so(store: Metastore) -> None:
         past.get(["a"])
     with pytest.raises(ConcurrentModificationError):
         tx.commit()
-    assert [entry.revision for entry in store.history(["a"])] == [3]
+    assert [entry.revision for entry in store.revisions(["a"])] == [3]

@@ -17,7 +17,7 @@ from lance.fragment import DataFile, FragmentMetadata
 from headwater.errors import InvalidInputError
 from headwater.tables.partition_write import parted
 from headwater.tables.partitions import (
-    Part,
+    NamedValue,
     PartitionField,
     file_name,
     format_part,
@@ -26,7 +26,7 @@ from headwater.tables.partitions import (
     partitioning,
     parts_of,
 )
-from headwater.tables.prune import FALSE, NULL, TRUE, Column, Judge
+from headwater.tables.prune import FALSE, NULL, TRUE, Judge, KnownColumn
 
 SAFE = set(string.ascii_letters + string.digits + "-_.")
 LETTERS = "abcXYZ019 /\\.%_-=:'\"*?\x00\n\u00e9\u6f22\U0001f30a"
@@ -113,7 +113,7 @@ def test_a_fragment_is_skipped_only_if_no_row_matches_and_counted_only_if_all_do
     pool = data.draw(st.lists(values, min_size=1, max_size=6))
     rows = data.draw(st.lists(st.one_of(st.sampled_from(pool), st.none()), min_size=1, max_size=20))
     tree = data.draw(filters(st.one_of(st.sampled_from(pool), values)))
-    judge = Judge(tree, {"c": Column(7, kind)})
+    judge = Judge(tree, {"c": KnownColumn(7, kind)})
     table = pa.table({"c": column(kind, rows), "n": range(len(rows))})
     seen = 0
     for key, found in parted(table, [(7, field)]):
@@ -146,7 +146,7 @@ def test_a_name_of_another_client_says_nothing(name: str) -> None:
 
 def test_a_fragment_tells_its_partition_only_while_the_named_file_holds_the_field() -> None:
     name = file_name([format_part(3, "identity", 0, b"eu")])
-    assert parts_of(FragmentMetadata(0, [DataFile(name, [3, 4])], 1)) == [Part(3, "identity", 0, "eu")]
+    assert parts_of(FragmentMetadata(0, [DataFile(name, [3, 4])], 1)) == [NamedValue(3, "identity", 0, "eu")]
     rewritten = FragmentMetadata(0, [DataFile(name, [-2, 4]), DataFile("other.lance", [3])], 1)
     assert parts_of(rewritten) == []
     overlay = lance.LanceOperation.DataOverlayFile(DataFile("cell.lance", [3]), [0])

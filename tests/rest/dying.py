@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 
 from headwater import DirectoryNamespace
-from headwater.rest.serve import Plan, serve
+from headwater.rest.serve import ServePlan, serve
 from headwater.rest.settings import Settings
 
 
@@ -38,7 +38,7 @@ def main(root: str) -> int:
         print(f"Serving at {url}", flush=True)
         said(root).touch()
 
-    return serve(Plan(root, {}, opener, Settings(), port=0, workers=2, restarts=1), announce)
+    return serve(ServePlan(root, {}, opener, Settings(), port=0, workers=2, restarts=1), announce)
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ from lance_namespace_urllib3_client.configuration import Configuration
 from lance_namespace_urllib3_client.exceptions import ApiException
 
 from headwater.rest.client import refused
-from headwater.rest.routes import ROUTES, Answer, Body, Kind, Route
+from headwater.rest.routes import ROUTES, Answer, BodyKind, ParameterKind, Route
 
 
 class GeneratedNamespace(api.LanceNamespace):
@@ -37,12 +37,12 @@ class GeneratedNamespace(api.LanceNamespace):
         for param in route.query:
             value = getattr(request, param.name, None)
             if value is not None:
-                keywords[param.name] = api_json(value) if param.kind is Kind.MAP else value
-        if route.body is Body.ARROW:
+                keywords[param.name] = api_json(value) if param.kind is ParameterKind.MAP else value
+        if route.body is BodyKind.ARROW:
             keywords["body"] = body[0]
-        elif route.body is Body.MAP:
+        elif route.body is BodyKind.MAP:
             positional.append(request.metadata or {})
-        elif route.body is Body.JSON:
+        elif route.body is BodyKind.JSON:
             positional.append(request)
         try:
             answer = getattr(self.api_of(route), route.method)(*positional, **keywords)

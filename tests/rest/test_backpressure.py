@@ -15,7 +15,7 @@ import pyarrow as pa
 import pytest
 
 from headwater import DirectoryNamespace
-from headwater.namespace.abilities import Abilities
+from headwater.namespace.abilities import CatalogAbilities
 from headwater.rest.settings import Limits, Settings
 from headwater.tables.windows import FIRST_ROWS, MAX_ROWS, WINDOW_BYTES, next_size, windows
 from tests.rest.processes import ServeProcess
@@ -36,8 +36,10 @@ class Endless(api.LanceNamespace):
     def namespace_id(self) -> str:
         return "endless"
 
-    def abilities(self) -> Abilities:
-        return Abilities(query_rows=lambda request: pa.RecordBatchReader.from_batches(BATCH.schema, self._batches()))
+    def abilities(self) -> CatalogAbilities:
+        return CatalogAbilities(
+            query_rows=lambda request: pa.RecordBatchReader.from_batches(BATCH.schema, self._batches())
+        )
 
     def _batches(self) -> Iterator[pa.RecordBatch]:
         try:
@@ -104,8 +106,8 @@ def test_a_query_whose_client_left_while_it_waited_is_never_begun(serve: Serve) 
             assert release.wait(60)
             return api.CountTableRowsResponse(count=1)
 
-        def abilities(self) -> Abilities:
-            return Abilities(query_rows=lambda request: begun.append(request))  # type: ignore[arg-type, return-value]
+        def abilities(self) -> CatalogAbilities:
+            return CatalogAbilities(query_rows=lambda request: begun.append(request))  # type: ignore[arg-type, return-value]
 
     url = serve(Settings(limits=Limits(threads=1)), namespace=Busy()).url
     counting = threading.Thread(target=lambda: httpx.post(f"{url}/v1/table/t/count_rows", json={}, timeout=60))

@@ -25,7 +25,7 @@ from headwater.errors import LanceNamespaceError
 from headwater.names import object_id
 from headwater.rest.auth.keys import create_key
 from headwater.rest.extensions import ALL_ROUTES
-from headwater.rest.routes import Body, Route, Target
+from headwater.rest.routes import BodyKind, Route, Target
 from headwater.rest.server import start_in_thread
 from headwater.rest.settings import Settings
 from headwater.tables.handle import TableHandle
@@ -118,7 +118,7 @@ def ears() -> Iterator[Ears]:
 def ask(client: httpx.Client, route: Route, id: str, body: Any) -> httpx.Response:
     path = route.path.replace("{id}", id).replace("{index_name}", "id_idx")
     query = QUERIES.get(route.operation, {})
-    if route.body is Body.ARROW:
+    if route.body is BodyKind.ARROW:
         content = body if isinstance(body, bytes) else ipc(PEOPLE)
         return client.request(route.verb, path, params=query, content=content)
     content = body if isinstance(body, bytes) else json.dumps(body).encode()

@@ -12,7 +12,7 @@ from lancedb.index import FTS, BTree, IvfPq
 
 from headwater import DirectoryNamespace
 from headwater.rest.extensions import ALL_ROUTES
-from headwater.rest.routes import Body, Route
+from headwater.rest.routes import BodyKind, Route
 from tests.rest.samples import Serve
 
 ROWS = [{"id": n, "text": f"word{n} common", "vector": [float(n), 1.0]} for n in range(300)]
@@ -58,7 +58,7 @@ def test_everyday_calls_of_lancedb_work_through_the_server(db: Any) -> None:
 
 def test_null_and_nothing_are_an_empty_object_on_every_route(http: httpx.Client) -> None:
     for route in ALL_ROUTES:
-        if route.verb == "POST" and route.body is not Body.ARROW:
+        if route.verb == "POST" and route.body is not BodyKind.ARROW:
             asked = [
                 _ask(http, route, f"n{number}", body) for number, body in enumerate((b"{}", b"", b"null", b" null\n"))
             ]

@@ -12,7 +12,7 @@ import yaml  # type: ignore[import-untyped]
 
 from headwater.rest.extensions import EXTENSIONS
 from headwater.rest.openapi import openapi
-from headwater.rest.routes import ROUTES, Body, Match, Route, RouteTable
+from headwater.rest.routes import ROUTES, BodyKind, Match, Route, RouteTable
 
 DOCUMENT = Path(__file__).parents[3] / "shared" / "spec" / "lance-rest-openapi.yaml"
 
@@ -58,7 +58,7 @@ def test_every_route_is_the_documents(document: dict[str, Any]) -> None:
         query = {p["name"]: bool(p.get("required")) for p in parameters if p["in"] == "query"}
         assert query.pop("delimiter") is False
         assert {param.name: param.required for param in route.query} == query, route.operation
-        assert (route.body is not Body.NONE) == ("requestBody" in operation), route.operation
+        assert (route.body is not BodyKind.NONE) == ("requestBody" in operation), route.operation
 
 
 def test_the_servers_openapi_has_the_documents_routes_and_schemas(document: dict[str, Any]) -> None:

@@ -16,7 +16,7 @@ from headwater.names import ObjectId
 from headwater.rest.extensions import ALL_ROUTES
 from headwater.rest.origin import address_of, check_site, networks
 from headwater.rest.reply import MAX_ECHO, MAX_MESSAGE, clean, context_headers, is_known_to_client, shown
-from headwater.rest.routes import Body, RouteTable
+from headwater.rest.routes import BodyKind, RouteTable
 from headwater.rest.wire import read_json, read_query
 
 MEGABYTE = 1024 * 1024
@@ -92,7 +92,7 @@ def test_no_answer_echoes_more_than_200_characters_of_what_was_sent(http: httpx.
     for route in ALL_ROUTES:
         path = route.path.replace("{id}", quote(f"{text}${text}")).replace("{index_name}", quote(text))
         query = {"mode": text, "delimiter": "$", "on": text, "branch": text, "page_token": text, "limit": "1"}
-        for body in bodies if route.verb == "POST" and route.body is not Body.ARROW else [None]:
+        for body in bodies if route.verb == "POST" and route.body is not BodyKind.ARROW else [None]:
             content = b"" if body is None else json.dumps(body).encode()
             answer = http.request(route.verb, path, params=query, content=content)
             assert answer.status_code >= 400 or route.operation in ("Capabilities", "DescribeCaller"), route.operation

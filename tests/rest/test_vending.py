@@ -19,7 +19,7 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 from headwater import DirectoryNamespace
 from headwater.clock import SystemClock
 from headwater.errors import InvalidInputError, ServiceUnavailableError
-from headwater.namespace.vending import Access, Scoped, ScopedSettings
+from headwater.namespace.vending import FileAccess, Scoped, ScopedSettings
 from headwater.rest.auth.keys import create_key
 from headwater.rest.server import start_in_thread
 from headwater.rest.settings import Settings
@@ -134,13 +134,13 @@ def test_credentials_are_made_anew_at_half_of_their_time(service: Service) -> No
     clock = Later()
     own = {"access_key_id": "a", "secret_access_key": "b", "region": "eu-west-1"}
     vendor = Scoped("s3://b/lake", own, ScopedSettings(ROLE, seconds=900, endpoint=service.url), clock)
-    first = vendor.options("s3://b/lake/t", Access.READ, None)
+    first = vendor.options("s3://b/lake/t", FileAccess.READ, None)
     clock.ahead += 449_000
-    assert vendor.options("s3://b/lake/t", Access.READ, None) == first
+    assert vendor.options("s3://b/lake/t", FileAccess.READ, None) == first
     clock.ahead += 2_000
-    assert vendor.options("s3://b/lake/t", Access.READ, None) != first
-    assert vendor.options("s3://b/other/t", Access.READ, None) is None
-    assert vendor.options("s3://b/lake/t", Access.NONE, None) is None
+    assert vendor.options("s3://b/lake/t", FileAccess.READ, None) != first
+    assert vendor.options("s3://b/other/t", FileAccess.READ, None) is None
+    assert vendor.options("s3://b/lake/t", FileAccess.NONE, None) is None
 
 
 @pytest.mark.parametrize("status", [302, 400, 500])
@@ -151,7 +151,7 @@ def test_a_token_service_that_refuses_or_redirects_gives_nothing_and_is_not_quot
     own = {"access_key_id": "a", "secret_access_key": "b"}
     vendor = Scoped("s3://b/lake", own, ScopedSettings(ROLE, endpoint=service.url), SystemClock())
     with pytest.raises(ServiceUnavailableError, match=f"HTTP {status}") as refused:
-        vendor.options("s3://b/lake/t", Access.WRITE, own)
+        vendor.options("s3://b/lake/t", FileAccess.WRITE, own)
     assert "Policy" not in str(refused.value)
     assert len(service.asked) == 1
 
@@ -164,7 +164,7 @@ def test_a_google_token_is_exchanged_for_one_with_a_boundary(service: Service) -
     account = json.dumps({"client_email": "a@b", "private_key": pem, "token_uri": service.url})
     settings = ScopedSettings(endpoint=service.url)
     vendor = Scoped("gs://b/lake", {"service_account_key": account}, settings, SystemClock())
-    found = vendor.options("gs://b/lake/it%27s.lance", Access.READ, None)
+    found = vendor.options("gs://b/lake/it%27s.lance", FileAccess.READ, None)
     assert found is not None
     assert found["google_storage_token"] == "token-2"
     assert "service_account_key" not in found
@@ -176,7 +176,7 @@ def test_a_google_token_is_exchanged_for_one_with_a_boundary(service: Service) -
 def test_an_azure_key_signs_for_one_directory() -> None:
     own = {"account_name": "acc", "account_key": "MDAwMA==", "endpoint": "https://x"}
     vendor = Scoped("az://c/lake", own, ScopedSettings(), SystemClock())
-    found = vendor.options("az://c/lake/t.lance", Access.READ, own)
+    found = vendor.options("az://c/lake/t.lance", FileAccess.READ, own)
     assert found is not None
     assert "sr=d" in found["azure_storage_sas_token"]
     assert "MDAwMA" not in json.dumps(found)
@@ -192,4 +192,4 @@ def test_settings_that_cannot_work_are_refused_at_the_start(tmp_path: Path) -> N
         with pytest.raises(InvalidInputError):
             Scoped(root, {}, settings, SystemClock())
     local = Scoped(str(tmp_path), {}, ScopedSettings(), SystemClock())
-    assert local.options(str(tmp_path / "t.lance"), Access.WRITE, {"secret_access_key": "x"}) is None
+    assert local.options(str(tmp_path / "t.lance"), FileAccess.WRITE, {"secret_access_key": "x"}) is None

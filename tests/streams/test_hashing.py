@@ -15,7 +15,7 @@ SAME: list[tuple[Any, Any]] = [
     (pa.array([1, None, -5], pa.int8()), pa.array([1, None, -5], pa.int64())),
     (pa.array(["a", None, ""], pa.string()), pa.array(["a", None, ""], pa.large_string())),
     (pa.array([Decimal("1.10"), None], pa.decimal128(5, 2)), pa.array([Decimal("1.1"), None], pa.decimal128(9, 4))),
-    (pa.array([1.5, float("nan"), -0.0], pa.float32()), pa.array([1.5, float("nan"), 0.0], pa.float64())),
+    (pa.array([1.5, float("nan"), -0.0], pa.float32()), pa.array([1.5, float("nan"), -0.0], pa.float64())),
     (pa.array([[1, 2], [], None]), pa.array([[1, 2], [], None], pa.large_list(pa.int32()))),
     (pa.array(["x", "y", "x"]).dictionary_encode(), pa.array(["x", "y", "x"])),
     (pa.chunked_array([[1], [2, 3]]), pa.array([1, 2, 3])),

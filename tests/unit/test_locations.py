@@ -12,7 +12,7 @@ from headwater.names import ObjectId
 from headwater.namespace.locations import MAX_LOCATION_BYTES, check_location, check_place, table_uri
 from headwater.registries.layout import hashed_folder, table_folder
 from headwater.registries.manifest.changes import decode_changes
-from headwater.registries.manifest.index import Index
+from headwater.registries.manifest.index import RowIndex
 from headwater.store import LocalStore
 from headwater.tables.layout import manifest_name, manifest_version
 
@@ -89,7 +89,7 @@ def test_what_is_no_list_of_changes_is_refused(data: bytes) -> None:
 
 
 def test_the_index_finds_who_holds_a_place_around_and_inside_it() -> None:
-    index = Index()
+    index = RowIndex()
     index.put(Namespace(ObjectId(("n",))))
     for name, place in (("a", "x/y"), ("b", "x/yz"), ("c", "w")):
         index.put(Table(ObjectId((name,)), place))

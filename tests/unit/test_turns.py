@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from headwater.clock import SystemClock
-from headwater.turns import Bell, Group, Turn, is_abandoned, ring
+from headwater.turns import Bell, GroupedWork, Turn, is_abandoned, ring
 
 CLOCK = SystemClock()
 PROCESSES = multiprocessing.get_context("spawn")
@@ -155,7 +155,7 @@ def test_work_that_waits_together_is_done_in_one_go_and_what_is_left_undecided_i
             waiting.wait()
         work.run(Work(number))
 
-    work = Group(lead)
+    work = GroupedWork(lead)
     threads = [threading.Thread(target=come, args=(number,)) for number in range(5)]
     for thread in threads:
         thread.start()
@@ -169,7 +169,7 @@ def test_a_leader_that_fails_tells_everybody_whose_work_it_had_taken() -> None:
     def lead(group: Sequence[Work]) -> None:
         raise KeyboardInterrupt
 
-    group = Group[Work](lead, told=lambda error: ValueError(type(error).__name__))
+    group = GroupedWork[Work](lead, told=lambda error: ValueError(type(error).__name__))
     mine = Work(1)
     with pytest.raises(KeyboardInterrupt):
         group.run(mine)

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headwater.errors import InvalidInputError
-from headwater.namespace.vending import Access, Keep, Own, vend
+from headwater.namespace.vending import FileAccess, Keep, Own, vend
 from headwater.namespace.vending.options import places_of
 from headwater.namespace.vending.policies import Folder, azure_sas, cel_text, gcs_boundary, iam_text, s3_policy
 from headwater.namespace.vending.tokens import AwsKeys, check_endpoint, signed_headers
@@ -39,7 +39,7 @@ def objects(policy: str) -> str:
 
 
 def test_the_session_policy_for_a_table_on_s3() -> None:
-    assert json.loads(s3_policy(Folder("s3", "b", "lake/6a53e01d_ns1$t2"), Access.READ)) == {
+    assert json.loads(s3_policy(Folder("s3", "b", "lake/6a53e01d_ns1$t2"), FileAccess.READ)) == {
         "Version": "2012-10-17",
         "Statement": [
             {
@@ -55,7 +55,7 @@ def test_the_session_policy_for_a_table_on_s3() -> None:
             },
         ],
     }
-    write = json.loads(s3_policy(Folder("s3", "b", "t"), Access.WRITE, "aws-cn"))["Statement"][0]
+    write = json.loads(s3_policy(Folder("s3", "b", "t"), FileAccess.WRITE, "aws-cn"))["Statement"][0]
     assert write["Resource"] == ["arn:aws-cn:s3:::b/t/*"]
     assert {"s3:PutObject", "s3:DeleteObject", "s3:GetObject"} <= set(write["Action"])
 
@@ -63,13 +63,13 @@ def test_the_session_policy_for_a_table_on_s3() -> None:
 @pytest.mark.parametrize("name", HOSTILE)
 def test_a_hostile_name_widens_no_policy(name: str) -> None:
     folder = Folder("s3", "bucket", f"lake/{name}.lance")
-    policy = s3_policy(folder, Access.WRITE)
+    policy = s3_policy(folder, FileAccess.WRITE)
     assert [statement["Effect"] for statement in json.loads(policy)["Statement"]] == ["Allow", "Allow"]
     pattern = objects(policy)
     assert matches(pattern, f"arn:aws:s3:::bucket/lake/{name}.lance/data/x")
     for other in ("lake/private.lance/x", "lake/axb.lance/x", f"lake/{name}.lancex/x", "lake/x", "other/x"):
         assert not matches(pattern, f"arn:aws:s3:::bucket/{other}")
-    expression = gcs_boundary(folder, Access.READ)["accessBoundary"]["accessBoundaryRules"][0]
+    expression = gcs_boundary(folder, FileAccess.READ)["accessBoundary"]["accessBoundaryRules"][0]
     texts = re.findall(
         r"startsWith\(('(?:[^'\\]|\\U[0-9a-f]{8})*')\)", expression["availabilityCondition"]["expression"]
     )
@@ -86,7 +86,7 @@ def test_whatever_the_names_only_keys_below_the_folder_match(name: str, key: str
 
 
 def test_the_access_boundary_for_a_table_on_gcs() -> None:
-    rule = gcs_boundary(Folder("gs", "b", "lake/t.lance"), Access.WRITE)["accessBoundary"]["accessBoundaryRules"]
+    rule = gcs_boundary(Folder("gs", "b", "lake/t.lance"), FileAccess.WRITE)["accessBoundary"]["accessBoundaryRules"]
     assert rule == [
         {
             "availableResource": "//storage.googleapis.com/projects/_/buckets/b",
@@ -102,18 +102,18 @@ def test_the_access_boundary_for_a_table_on_gcs() -> None:
 def test_the_sas_for_a_table_on_azure() -> None:
     key = base64.b64encode(b"0" * 32).decode()
     folder = Folder("az", "container", "lake/a&b=c.lance")
-    found = parse_qs(azure_sas(folder, Access.READ, "account", key, "2030-01-01T00:00:00Z", https=True))
+    found = parse_qs(azure_sas(folder, FileAccess.READ, "account", key, "2030-01-01T00:00:00Z", https=True))
     signature = found.pop("sig")
     assert found == {
         "sv": ["2020-12-06"], "sr": ["d"], "sdd": ["2"], "sp": ["rl"], "se": ["2030-01-01T00:00:00Z"], "spr": ["https"],
     }  # fmt: skip
     other = Folder("az", "container", "lake/a&b=d.lance")
-    assert parse_qs(azure_sas(other, Access.READ, "account", key, "2030-01-01T00:00:00Z", True))["sig"] != signature
-    assert "racwdl" in azure_sas(folder, Access.WRITE, "account", key, "2030-01-01T00:00:00Z", True)
+    assert parse_qs(azure_sas(other, FileAccess.READ, "account", key, "2030-01-01T00:00:00Z", True))["sig"] != signature
+    assert "racwdl" in azure_sas(folder, FileAccess.WRITE, "account", key, "2030-01-01T00:00:00Z", True)
     with pytest.raises(InvalidInputError):
-        azure_sas(Folder("az", "c", "a\nracwdl"), Access.READ, "account", key, "x", True)
+        azure_sas(Folder("az", "c", "a\nracwdl"), FileAccess.READ, "account", key, "x", True)
     with pytest.raises(InvalidInputError):
-        azure_sas(folder, Access.READ, "account", "no key!", "x", True)
+        azure_sas(folder, FileAccess.READ, "account", "no key!", "x", True)
 
 
 def test_a_signature_is_the_one_that_botocore_makes() -> None:
@@ -159,7 +159,7 @@ def test_what_is_not_below_the_root_gets_no_credentials(location: str) -> None:
 
 def test_a_policy_that_would_be_too_long_is_refused() -> None:
     with pytest.raises(InvalidInputError, match="shorter"):
-        s3_policy(Folder("s3", "b", "*" * 800), Access.READ)
+        s3_policy(Folder("s3", "b", "*" * 800), FileAccess.READ)
 
 
 def test_a_token_service_is_reached_over_https_or_on_this_machine() -> None:
@@ -183,8 +183,12 @@ def test_only_places_are_told_beside_scoped_credentials() -> None:
 
 def test_options_are_decided_at_any_depth_and_nothing_else_is_touched() -> None:
     message = {"a": [{"storage_options": {"k": "v"}, "location": "/t", "names": ["x"]}], "b": ("y",)}
-    assert vend(message, Keep(), Access.WRITE)["a"][0] == {"storage_options": None, "location": "/t", "names": ["x"]}
-    assert vend(message, Own(), Access.READ) == message
-    assert vend(message, Own(), Access.NONE)["a"][0]["storage_options"] is None
-    assert vend(message, Own(), Access.READ, asked=False)["a"][0]["storage_options"] is None
-    assert vend({"storage_options": {"k": "v"}}, Own(), Access.READ) == {"storage_options": None}
+    assert vend(message, Keep(), FileAccess.WRITE)["a"][0] == {
+        "storage_options": None,
+        "location": "/t",
+        "names": ["x"],
+    }
+    assert vend(message, Own(), FileAccess.READ) == message
+    assert vend(message, Own(), FileAccess.NONE)["a"][0]["storage_options"] is None
+    assert vend(message, Own(), FileAccess.READ, asked=False)["a"][0]["storage_options"] is None
+    assert vend({"storage_options": {"k": "v"}}, Own(), FileAccess.READ) == {"storage_options": None}

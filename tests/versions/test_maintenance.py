@@ -156,7 +156,7 @@ def test_a_manifest_that_is_not_understood_keeps_every_file(catalog: DirectoryNa
     before = files(folder / "data")
     newest = folder / "_versions" / manifest_name(2)
     whole = newest.read_bytes()
-    place = catalog.versions.place(catalog.operations.find_table(ObjectId(("t",))))
+    place = catalog.versions.line(catalog.operations.find_table(ObjectId(("t",))))
     newest.write_bytes(b"junk")
     assert free_files(catalog.store, place, [whole]) == (0, 0)
     assert files(folder / "data") == before

@@ -29,7 +29,7 @@ from headwater.tables.fields import SYSTEM_COLUMNS, dimension, find_field, is_mu
 from headwater.tables.handle import TableHandle
 from headwater.tables.sql import check_sql
 from headwater.tables.translate import translating
-from headwater.tables.windows import windows
+from headwater.tables.windows import FIRST_ROWS, windows
 
 DEFAULT_K = 10
 DEFAULT_VECTOR_COLUMN = "vector"
@@ -66,7 +66,7 @@ def query_batches(table: TableHandle, request: QueryTableRequest) -> pa.RecordBa
     """QueryTable with the results as they are found. An error met on the way is a named one too."""
     dataset, options = _plan(table, request, request.branch)
     with translating(table, "query"):
-        if _is_plain(options):
+        if _is_plain(options) and not _is_small(options):
             schema, batches = _in_windows(dataset, options)
         else:
             reader = dataset.scanner(**options).to_reader()
@@ -77,6 +77,11 @@ def query_batches(table: TableHandle, request: QueryTableRequest) -> pa.RecordBa
 def _is_plain(options: Mapping[str, Any]) -> bool:
     """Whether the rows are those of the table, in its order: neither filtered nor searched for."""
     return not any(options.get(name) for name in ("filter", "nearest", "full_text_query"))
+
+
+def _is_small(options: Mapping[str, Any]) -> bool:
+    """Whether all the rows asked for are one window at most."""
+    return options["limit"] is not None and options["limit"] <= FIRST_ROWS
 
 
 def _in_windows(dataset: lance.LanceDataset, options: Mapping[str, Any]) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:

@@ -15,7 +15,7 @@ from headwater.errors import LanceNamespaceError
 from headwater.namespace.vending import walk
 
 
-class Access(Enum):
+class FileAccess(Enum):
     """What the caller may do with the files of the table that an answer is about."""
 
     NONE = "none"
@@ -31,7 +31,7 @@ class Vendor(Protocol):
         """Whether no answer ever has any, so that answers can be kept and sent again."""
         ...
 
-    def options(self, location: str, access: Access, own: Mapping[str, str] | None) -> dict[str, str] | None:
+    def options(self, location: str, access: FileAccess, own: Mapping[str, str] | None) -> dict[str, str] | None:
         """Storage options for whoever may do this with the table there; `own` is what the catalog itself uses."""
         ...
 
@@ -41,7 +41,7 @@ class Keep:
 
     is_silent = True
 
-    def options(self, location: str, access: Access, own: Mapping[str, str] | None) -> dict[str, str] | None:
+    def options(self, location: str, access: FileAccess, own: Mapping[str, str] | None) -> dict[str, str] | None:
         return None
 
 
@@ -50,11 +50,11 @@ class Own:
 
     is_silent = False
 
-    def options(self, location: str, access: Access, own: Mapping[str, str] | None) -> dict[str, str] | None:
+    def options(self, location: str, access: FileAccess, own: Mapping[str, str] | None) -> dict[str, str] | None:
         return dict(own) if own else None
 
 
-def vend(response: Any, vendor: Vendor, access: Access, asked: bool | None = None, is_done: bool = False) -> Any:
+def vend(response: Any, vendor: Vendor, access: FileAccess, asked: bool | None = None, is_done: bool = False) -> Any:
     """An answer with the storage options that the vendor gives for each table in it; none if it was asked not to.
 
     `is_done`: the answer tells of a change that was made, and must not fail because the vendor does.
@@ -62,7 +62,7 @@ def vend(response: Any, vendor: Vendor, access: Access, asked: bool | None = Non
 
     def decide(around: Mapping[str, Any], own: Any) -> dict[str, str] | None:
         location = around.get("location")
-        if asked is False or access is Access.NONE or not isinstance(location, str):
+        if asked is False or access is FileAccess.NONE or not isinstance(location, str):
             return None
         try:
             return vendor.options(location, access, own if isinstance(own, Mapping) else None)

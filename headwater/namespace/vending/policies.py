@@ -16,7 +16,7 @@ from typing import Any
 from urllib.parse import quote, unquote, urlsplit
 
 from headwater.errors import InvalidInputError
-from headwater.namespace.vending.decision import Access
+from headwater.namespace.vending.decision import FileAccess
 
 MAX_POLICY_CHARS = 2048
 SAS_VERSION = "2020-12-06"
@@ -53,7 +53,7 @@ class Folder:
         return Folder(parts.scheme.lower(), parts.netloc.partition("@")[0], prefix)
 
 
-def s3_policy(folder: Folder, access: Access, partition: str = "aws") -> str:
+def s3_policy(folder: Folder, access: FileAccess, partition: str = "aws") -> str:
     """An IAM session policy: the objects below the folder, and lists of nothing else."""
     objects = f"arn:{partition}:s3:::{iam_text(folder.bucket)}/{iam_text(folder.prefix)}/*"
     policy = {
@@ -61,7 +61,7 @@ def s3_policy(folder: Folder, access: Access, partition: str = "aws") -> str:
         "Statement": [
             {
                 "Effect": "Allow",
-                "Action": list(_WRITE_S3 if access is Access.WRITE else _READ_S3),
+                "Action": list(_WRITE_S3 if access is FileAccess.WRITE else _READ_S3),
                 "Resource": [objects],
             },
             {
@@ -85,9 +85,9 @@ def iam_text(text: str) -> str:
     return _IAM.sub(lambda match: "${" + match[0] + "}", text)
 
 
-def gcs_boundary(folder: Folder, access: Access) -> dict[str, Any]:
+def gcs_boundary(folder: Folder, access: FileAccess) -> dict[str, Any]:
     """A credential access boundary: objects below the folder, and lists of nothing else."""
-    role = "objectUser" if access is Access.WRITE else "objectViewer"
+    role = "objectUser" if access is FileAccess.WRITE else "objectViewer"
     objects = cel_text(f"projects/_/buckets/{folder.bucket}/objects/{folder.prefix}/")
     lists = "api.getAttribute('storage.googleapis.com/objectListPrefix', '')"
     expression = f"resource.name.startsWith({objects}) || {lists}.startsWith({cel_text(folder.prefix + '/')})"
@@ -108,9 +108,9 @@ def _code_point(char: str) -> str:
     return f"\\U{ord(char):08x}"
 
 
-def azure_sas(folder: Folder, access: Access, account: str, key: str, expiry: str, https: bool) -> str:
+def azure_sas(folder: Folder, access: FileAccess, account: str, key: str, expiry: str, https: bool) -> str:
     """A service SAS for one directory, signed with the account's key (it needs a hierarchical namespace)."""
-    permissions = "racwdl" if access is Access.WRITE else "rl"
+    permissions = "racwdl" if access is FileAccess.WRITE else "rl"
     protocol = "https" if https else "https,http"
     resource = f"/blob/{account}/{folder.bucket}/{folder.prefix}"
     lines = (permissions, "", expiry, resource, "", "", protocol, SAS_VERSION, "d", "", "", "", "", "", "", "")

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from headwater.clock import Clock
 from headwater.errors import InvalidInputError
 from headwater.namespace.vending import tokens
-from headwater.namespace.vending.decision import Access
+from headwater.namespace.vending.decision import FileAccess
 from headwater.namespace.vending.options import places_of
 from headwater.namespace.vending.policies import Folder, azure_sas, gcs_boundary, s3_policy
 
@@ -20,7 +20,7 @@ MIN_SECONDS, MAX_SECONDS = 900, 43_200
 MAX_KEPT = 1024
 EXPIRES = "expires_at_millis"
 """The option by which Lance clients know when to ask again."""
-Key = tuple[str, Access]
+Key = tuple[str, FileAccess]
 
 
 @dataclass(frozen=True)
@@ -49,10 +49,10 @@ class Scoped:
         if root.startswith(("s3://", "s3a://")) and not settings.role_arn:
             raise InvalidInputError("Vending scoped S3 credentials needs --vend-role-arn: the role that is narrowed.")
 
-    def options(self, location: str, access: Access, own: Mapping[str, str] | None) -> dict[str, str] | None:
+    def options(self, location: str, access: FileAccess, own: Mapping[str, str] | None) -> dict[str, str] | None:
         """Credentials for the table there; None where there is nothing to vend (local disk)."""
         folder = Folder.parse(location, self._root)
-        if folder is None or access is Access.NONE:
+        if folder is None or access is FileAccess.NONE:
             return None
         now, fresh = self._clock.now_ms(), self._settings.seconds * 500
         with self._lock:
@@ -62,12 +62,12 @@ class Scoped:
             self._keep((location, access), kept)
         return dict(kept)
 
-    def _mint(self, folder: Folder, access: Access, now: int) -> dict[str, str]:
+    def _mint(self, folder: Folder, access: FileAccess, now: int) -> dict[str, str]:
         expires = now + self._settings.seconds * 1000
         made = {"s3": self._s3, "s3a": self._s3, "gs": self._gs}.get(folder.scheme, self._az)(folder, access, expires)
         return {**places_of(self._own), **made, EXPIRES: str(expires)}
 
-    def _s3(self, folder: Folder, access: Access, expires: int) -> dict[str, str]:
+    def _s3(self, folder: Folder, access: FileAccess, expires: int) -> dict[str, str]:
         role = self._settings.role_arn or ""
         region = next((self._own[key] for key in ("region", "aws_region") if key in self._own), "us-east-1")
         partition = role.split(":")[1] if role.count(":") >= 5 else "aws"
@@ -84,12 +84,12 @@ class Scoped:
         now = datetime.fromtimestamp(self._clock.now_ms() / 1000, UTC)
         return tokens.assume_role(asked, tokens.AwsKeys.of(self._own), now)
 
-    def _gs(self, folder: Folder, access: Access, expires: int) -> dict[str, str]:
+    def _gs(self, folder: Folder, access: FileAccess, expires: int) -> dict[str, str]:
         endpoint = self._settings.endpoint or tokens.GOOGLE_STS
         token = tokens.exchange_google(gcs_boundary(folder, access), tokens.google_token(self._own), endpoint)
         return {"google_storage_token": token}
 
-    def _az(self, folder: Folder, access: Access, expires: int) -> dict[str, str]:
+    def _az(self, folder: Folder, access: FileAccess, expires: int) -> dict[str, str]:
         account, key = (
             next((self._own[prefix + name] for prefix in ("azure_storage_", "") if prefix + name in self._own), None)
             for name in ("account_name", "account_key")

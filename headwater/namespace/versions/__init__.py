@@ -1,6 +1,6 @@
 """Table versions: kept by the storage, or by the catalog as an external manifest store (lance-objects.md)."""
 
-from headwater.namespace.versions.batch import Batch
+from headwater.namespace.versions.batch import BatchCommit
 from headwater.namespace.versions.maintenance import Cleaned, Maintenance, Optimized, Problem
 from headwater.namespace.versions.managed import ManagedVersions
 from headwater.namespace.versions.methods import VersionMethods
@@ -8,7 +8,7 @@ from headwater.namespace.versions.operations import NewVersion, TableVersions
 from headwater.namespace.versions.ranges import KeepPolicy
 
 __all__ = [
-    "Batch",
+    "BatchCommit",
     "Cleaned",
     "KeepPolicy",
     "Maintenance",

@@ -13,10 +13,10 @@ from headwater.model import CatalogObject, Change, Remove, RequireTable, Table, 
 from headwater.names import ObjectId
 from headwater.namespace import plans
 from headwater.namespace.operations import Operations
-from headwater.namespace.versions.managed import ManagedVersions, Staged
+from headwater.namespace.versions.managed import ManagedVersions, StagedVersion
 from headwater.namespace.versions.operations import Found, NewVersion, TableVersions
-from headwater.namespace.versions.paths import Place
-from headwater.namespace.versions.ranges import Range
+from headwater.namespace.versions.paths import VersionLine
+from headwater.namespace.versions.ranges import VersionRange
 from headwater.registries.layout import MARKER_BODY, RESERVED_MARKER
 
 MAX_OPERATIONS = 1000
@@ -38,7 +38,7 @@ class Create:
 @dataclass(frozen=True)
 class Delete:
     id: ObjectId
-    ranges: Sequence[Range]
+    ranges: Sequence[VersionRange]
 
 
 @dataclass(frozen=True)
@@ -56,11 +56,11 @@ class _Plan:
 
     facts: dict[ObjectId, CatalogObject]
     changes: list[Change] = field(default_factory=list)
-    results: list[Table | Staged | list[Version]] = field(default_factory=list)
+    results: list[Table | StagedVersion | list[Version]] = field(default_factory=list)
     newest: dict[ObjectId, int] = field(default_factory=dict)
 
 
-class Batch:
+class BatchCommit:
     """Batches over a catalog that manages versions, and batches of names alone over any that records names."""
 
     def __init__(self, operations: Operations, versions: TableVersions, managed: ManagedVersions) -> None:
@@ -75,7 +75,7 @@ class Batch:
         ids = {part for item in batch for part in (item.id, item.id.parent)}
         plan = self.operations.run(sorted(ids), lambda facts: self._plan(facts, batch))
         self._after(batch, plan)
-        created = iter(self.managed.finish([item for item in plan.results if isinstance(item, Staged)]))
+        created = iter(self.managed.finish([item for item in plan.results if isinstance(item, StagedVersion)]))
         return [self._result(item, created) for item in plan.results]
 
     def _plan(self, facts: plans.Facts, batch: Sequence[BatchOperation]) -> tuple[list[Change], _Plan]:
@@ -109,9 +109,9 @@ class Batch:
 
     def _delete(self, plan: _Plan, item: Delete) -> None:
         table = plans.table_of(plan.facts, item.id)
-        gone = self.versions.records_of(self.versions.place(table), item.ranges)
-        newest = self.managed.newest(self.versions.place(table))
-        if not any(isinstance(done, Staged) and done.place.table.id == item.id for done in plan.results):
+        gone = self.versions.records_of(self.versions.line(table), item.ranges)
+        newest = self.managed.newest(self.versions.line(table))
+        if not any(isinstance(done, StagedVersion) and done.line.table.id == item.id for done in plan.results):
             plan.changes.append(RequireTable(table, newest))
         plan.changes += [Remove(version) for version in gone]
         plan.results.append(gone)
@@ -121,18 +121,18 @@ class Batch:
             if isinstance(item, Declare) and isinstance(result, Table) and self._marks():
                 self.versions.store.put(f"{result.location}/{RESERVED_MARKER}", MARKER_BODY)
             elif isinstance(item, Delete) and isinstance(result, list) and result:
-                place = Place(plans.table_of(plan.facts, item.id), self.versions.root_uri)
-                self.versions.delete_manifests(place, result)
+                line = VersionLine(plans.table_of(plan.facts, item.id), self.versions.root_uri)
+                self.versions.delete_manifests(line, result)
 
     def _marks(self) -> bool:
         return self.operations.registry.capabilities.markers
 
     @staticmethod
-    def _result(item: Table | Staged | list[Version], created: object) -> Result:
+    def _result(item: Table | StagedVersion | list[Version], created: object) -> Result:
         if isinstance(item, Table):
             return item
-        if isinstance(item, Staged):
-            return Found(item.place, next(created))  # type: ignore[call-overload]
+        if isinstance(item, StagedVersion):
+            return Found(item.line, next(created))  # type: ignore[call-overload]
         return len(item)
 
 

@@ -5,23 +5,23 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from headwater.namespace.versions.contents import read_contents
-from headwater.namespace.versions.paths import Place, staged_version
+from headwater.namespace.versions.paths import VersionLine, staged_version
 from headwater.namespace.versions.refs import branch_names
 from headwater.store import Store
 from headwater.tables.layout import VERSIONS, manifest_version
 
 
-def free_files(store: Store, place: Place, removed: Sequence[bytes]) -> tuple[int, int]:
+def free_files(store: Store, line: VersionLine, removed: Sequence[bytes]) -> tuple[int, int]:
     """Delete what only the removed manifests name: how many files, and their bytes.
 
     Called when those manifests are gone. A manifest that is left and not understood may name anything: nothing goes.
     """
     try:
         dead = [read_contents(data) for data in removed]
-        alive = [read_contents(data) for data in _remaining(store, place)]
+        alive = [read_contents(data) for data in _remaining(store, line)]
     except ValueError:
         return 0, 0
-    location = place.table.location
+    location = line.table.location
     files = frozenset().union(*(item.files for item in dead)) - frozenset().union(*(item.files for item in alive))
     folders = frozenset().union(*(item.folders for item in dead)) - frozenset().union(*(item.folders for item in alive))
     sizes: dict[str, int] = {}
@@ -37,12 +37,12 @@ def free_files(store: Store, place: Place, removed: Sequence[bytes]) -> tuple[in
     return len(sizes), sum(sizes.values())
 
 
-def _remaining(store: Store, place: Place) -> Iterator[bytes]:
+def _remaining(store: Store, line: VersionLine) -> Iterator[bytes]:
     """Every manifest that is left: of the main line and of all branches, and those that writers have staged."""
-    location = place.table.location
+    location = line.table.location
     lines = [VERSIONS, *(f"tree/{name}/{VERSIONS}" for name in branch_names(store, location))]
-    for line in lines:
-        for entry in store.children(f"{location}/{line}").entries:
+    for folder in lines:
+        for entry in store.children(f"{location}/{folder}").entries:
             name = entry.key.rsplit("/", 1)[-1]
             data = store.get_all([entry.key])[0] if manifest_version(name) or staged_version(name) else None
             if data is not None and not (staged_version(name) and not _is_readable(data)):

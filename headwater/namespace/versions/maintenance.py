@@ -15,7 +15,7 @@ from headwater.namespace.locations import is_place
 from headwater.namespace.versions.freeing import free_files
 from headwater.namespace.versions.managed import ManagedVersions
 from headwater.namespace.versions.operations import TableVersions, require_managed
-from headwater.namespace.versions.paths import Place, is_staged, staged_version
+from headwater.namespace.versions.paths import VersionLine, is_staged, staged_version
 from headwater.namespace.versions.ranges import KeepPolicy, check_policy, choose_outdated
 from headwater.namespace.versions.refs import read_refs
 from headwater.registries.folders import folder_status
@@ -99,23 +99,23 @@ class Maintenance:
         is left does, so what a writer is about to commit is never touched.
         """
         self.versions.registry.check_writable()
-        place = self.versions.place(table)
-        keeper = self.versions.keeper(place)
-        found = list(keeper.page(place, None, None, descending=False))
+        line = self.versions.line(table)
+        keeper = self.versions.keeper(line)
+        found = list(keeper.page(line, None, None, descending=False))
         if len(found) < 2:
             return Cleaned()
-        gone = choose_outdated(found, policy, self.versions.held(place), self.versions.clock.now_ms())
-        manifests = self.store.get_all([place.key(item.manifest_path) for item in gone])
+        gone = choose_outdated(found, policy, self.versions.held(line), self.versions.clock.now_ms())
+        manifests = self.store.get_all([line.key(item.manifest_path) for item in gone])
         records = 0
         if isinstance(keeper, ManagedVersions):
             current = keeper.records.find(item.id for item in gone)
             recorded = [item for item in current.values() if isinstance(item, Version)]
             self.versions.forget(recorded)
-            self.versions.delete_manifests(place, recorded)
+            self.versions.delete_manifests(line, recorded)
             records = len(recorded)
         else:
-            self.versions.storage.delete(place, [item.number for item in gone])
-        files, size = free_files(self.store, place, [data for data in manifests if data is not None])
+            self.versions.storage.delete(line, [item.number for item in gone])
+        files, size = free_files(self.store, line, [data for data in manifests if data is not None])
         return Cleaned(records, len(gone), files, size)
 
     def verify(self) -> list[Problem]:
@@ -147,9 +147,9 @@ class Maintenance:
         row = records.find([table.id]).get(table.id)
         same = isinstance(row, Table) and row.location == table.location
         known = self._known(table.id) if same else {}
-        there = {item.id: item for item in self.versions.storage.all(self.versions.place(table))}
+        there = {item.id: item for item in self.versions.storage.all(self.versions.line(table))}
         new = [item for id, item in there.items() if id not in known]
-        added: list[Change] = [Add(item) for item in self.versions.storage.dated(self.versions.place(table), new)]
+        added: list[Change] = [Add(item) for item in self.versions.storage.dated(self.versions.line(table), new)]
         gone: list[Change] = [
             Remove(item) for id, item in known.items() if id not in there and not is_staged(item.manifest_path)
         ]
@@ -177,27 +177,27 @@ class Maintenance:
             yield Problem("missing_folder", table.id, table.location, f"Table {table.id} has no folder: drop it.")
             return
         if self.versions.registry.manages(table.id):
-            yield from self._verify_versions(self.versions.place(table))
+            yield from self._verify_versions(self.versions.line(table))
 
     @property
     def records_are_replaced(self) -> bool:
         records = self.versions.records
         return records is None or records.replaces_records
 
-    def _verify_versions(self, place: Place) -> Iterator[Problem]:
-        table, known = place.table.id, self._known(place.table.id)
-        names = {entry.key.rsplit("/", 1)[-1] for entry in self.store.children(place.folder).entries}
+    def _verify_versions(self, line: VersionLine) -> Iterator[Problem]:
+        table, known = line.table.id, self._known(line.table.id)
+        names = {entry.key.rsplit("/", 1)[-1] for entry in self.store.children(line.folder).entries}
         for item in known.values():
-            final = place.manifest(item.number, item.naming_scheme).rsplit("/", 1)[-1]
-            staged = place.key(item.manifest_path)
+            final = line.manifest(item.number, item.naming_scheme).rsplit("/", 1)[-1]
+            staged = line.key(item.manifest_path)
             if not names & {final, staged.rsplit("/", 1)[-1]} and self.store.head(staged) is None:
                 text = f"Version {item.number} of {table} is recorded and its manifest is gone."
-                yield Problem("missing_manifest", table, place.key(item.manifest_path), text)
-        for version in self.versions.storage.all(place):
+                yield Problem("missing_manifest", table, line.key(item.manifest_path), text)
+        for version in self.versions.storage.all(line):
             if version.id not in known:
                 text = f"Version {version.number} of {table} was written without the catalog, which does not show it."
-                yield Problem("unrecorded_version", table, place.key(version.manifest_path), text)
-        for entry in self.store.children(f"{UNRECORDED}/{place.table.location}").entries:
+                yield Problem("unrecorded_version", table, line.key(version.manifest_path), text)
+        for entry in self.store.children(f"{UNRECORDED}/{line.table.location}").entries:
             text = f"A version of {table} was written without the catalog; its manifest was moved out of the table."
             yield Problem("unrecorded_version", table, entry.key, text)
         used = {item.manifest_path.rsplit("/", 1)[-1] for item in known.values()}
@@ -206,14 +206,14 @@ class Maintenance:
             number = staged_version(name)
             if number is not None and number not in recorded:  # one of a recorded version goes with the next commit
                 text = f"A writer of {table} died before it committed, or is about to commit, this manifest."
-                yield Problem("staged_leftover", table, f"{place.folder}/{name}", text)
+                yield Problem("staged_leftover", table, f"{line.folder}/{name}", text)
 
     def _missing_versions(self, table: Table) -> Iterator[Problem]:
         """Tags and branches that stand on a version which is gone."""
         for ref in read_refs(self.store, table.location):
-            place = self.versions.place(table, ref.branch)
-            keeper = self.versions.keeper(place)
-            there = keeper.look(place, ref.version)
+            line = self.versions.line(table, ref.branch)
+            keeper = self.versions.keeper(line)
+            there = keeper.look(line, ref.version)
             if there is None:
                 text = f"Version {ref.version} of {table.id} is gone, and {ref} stands on it: delete or move that."
                 yield Problem("missing_version", table.id, ref.key, text)

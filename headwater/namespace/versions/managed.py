@@ -23,8 +23,10 @@ from dataclasses import dataclass, replace
 from headwater.errors import CommitStateUnknownError, ConcurrentModificationError, CorruptFileError, LanceNamespaceError
 from headwater.model import Add, Change, Remove, Replace, RequireTable, Version
 from headwater.names import ObjectId
-from headwater.namespace.versions.paths import SCHEMES, Place, is_staged
+from headwater.namespace.versions.paths import SCHEMES, VersionLine, is_staged
+from headwater.namespace.versions.same_rows import changed_rows
 from headwater.registries.layout import UNRECORDED
+from headwater.registries.metastore.objects import fed_by_its_log
 from headwater.registry import VersionRecords
 from headwater.store import KeyNotFoundError, Store, claim, is_same_file
 from headwater.tables.layout import STAGED, manifest_name
@@ -36,10 +38,10 @@ LOOKED_AT = 256
 
 
 @dataclass(frozen=True)
-class Staged:
+class StagedVersion:
     """A version to be created: where, its record, and the bytes of its manifest."""
 
-    place: Place
+    line: VersionLine
     version: Version
     data: bytes
 
@@ -48,7 +50,7 @@ class Staged:
 class Finalized:
     """A version whose manifest has its final name, and whose record does not say so yet."""
 
-    place: Place
+    line: VersionLine
     staged: Version
     final: Version
 
@@ -64,28 +66,28 @@ class ManagedVersions:
         self._durable: set[ObjectId] = set()
         self._lock = threading.Lock()
 
-    def find(self, place: Place, number: int) -> Version | None:
+    def find(self, line: VersionLine, number: int) -> Version | None:
         """The version with its final manifest, or None."""
-        found = self.look(place, number)
-        return self.synchronize(place, found) if found is not None else None
+        found = self.look(line, number)
+        return self.synchronize(line, found) if found is not None else None
 
-    def look(self, place: Place, number: int) -> Version | None:
+    def look(self, line: VersionLine, number: int) -> Version | None:
         """The record of a version, as it is."""
-        id = place.table.id.child(str(number))
+        id = line.table.id.child(str(number))
         found = self.records.find([id]).get(id)
         return found if isinstance(found, Version) else None
 
-    def page(self, place: Place, after: int | None, limit: int | None, descending: bool) -> Sequence[Version]:
+    def page(self, line: VersionLine, after: int | None, limit: int | None, descending: bool) -> Sequence[Version]:
         """At most `limit` versions that follow `after`, each with its final manifest."""
-        numbers = self.records.version_page(place.table.id, after, limit, descending)
-        ids = [place.table.id.child(str(number)) for number in numbers]
+        numbers = self.records.version_page(line.table.id, after, limit, descending)
+        ids = [line.table.id.child(str(number)) for number in numbers]
         found = self.records.find(ids)
-        return [self.synchronize(place, item) for id in ids if isinstance(item := found.get(id), Version)]
+        return [self.synchronize(line, item) for id in ids if isinstance(item := found.get(id), Version)]
 
-    def newest(self, place: Place) -> int:
-        return self.records.newest_version(place.table.id)
+    def newest(self, line: VersionLine) -> int:
+        return self.records.newest_version(line.table.id)
 
-    def set_aside(self, place: Place, limit: int = 64) -> list[str]:
+    def set_aside(self, line: VersionLine, limit: int = 64) -> list[str]:
         """Move manifests written behind the catalog's back out of the way of its writers, and say where to.
 
         A record comes before its final manifest, so a manifest that was there before a look that finds no record of
@@ -94,30 +96,30 @@ class ManagedVersions:
         moved: list[str] = []
         if not self.records.is_newest:
             return moved  # what is newer than a transaction or the past knows of is not foreign
-        number = self.newest(place) + 1
-        while len(moved) < limit and (key := self._foreign(place, number)) is not None:
-            target = f"{UNRECORDED}/{place.table.location}/{key.rsplit('/', 1)[-1]}"
+        number = self.newest(line) + 1
+        while len(moved) < limit and (key := self._foreign(line, number)) is not None:
+            target = f"{UNRECORDED}/{line.table.location}/{key.rsplit('/', 1)[-1]}"
             try:
                 self.store.put(target, self.store.get(key))
                 self.store.delete(key)
             except LanceNamespaceError:
                 break  # No permission to write, or another process was faster: nothing of ours is lost.
             moved.append(target)
-            id = place.table.id.child(str(number))
+            id = line.table.id.child(str(number))
             with self._lock:
                 self._finalized.pop(id, None)
-            self.find(place, number)
+            self.find(line, number)
             number += 1
         return moved
 
-    def _foreign(self, place: Place, number: int) -> str | None:
+    def _foreign(self, line: VersionLine, number: int) -> str | None:
         for scheme in SCHEMES:
-            key = place.key(place.manifest(number, scheme))
+            key = line.key(line.manifest(number, scheme))
             if self.store.head(key) is not None:
-                return key if number > self.newest(place) else None
+                return key if number > self.newest(line) else None
         return None
 
-    def changes(self, staged: Sequence[Staged], known: dict[ObjectId, int] | None = None) -> list[Change]:
+    def changes(self, staged: Sequence[StagedVersion], known: dict[ObjectId, int] | None = None) -> list[Change]:
         """Commit step: each version follows the newest one of its table, or nothing of the batch is done.
 
         No record may survive a power cut that its manifest does not survive, so the manifests are synced first.
@@ -125,22 +127,39 @@ class ManagedVersions:
         """
         with self._lock:
             named = set(self._finalized)
-        self.store.sync([item.place.key(item.version.manifest_path) for item in staged])
+        self.store.sync([item.line.key(item.version.manifest_path) for item in staged])
         with self._lock:
             self._durable |= named
         newest = known if known is not None else {}
         changes: list[Change] = []
         for item in staged:
-            id, number = item.place.table.id, item.version.number
-            before = newest.setdefault(id, self.newest(item.place))
+            id, number = item.line.table.id, item.version.number
+            before = newest.setdefault(id, self.newest(item.line))
             if before and number != before + 1:
-                raise taken(item.place, number, before)
-            changes += [RequireTable(item.place.table, before), Add(item.version)]
+                raise taken(item.line, number, before)
+            self._judge(item, before)
+            changes += [RequireTable(item.line.table, before), Add(item.version)]
             newest[id] = number
         return changes
 
+    def _judge(self, staged: StagedVersion, before: int) -> None:
+        """Error 13 for a version that changes rows of a log. The commit requires that `before` is still the newest."""
+        line, kept = staged.line, self.records.kept_columns(staged.line.table.id)
+        if kept is None:
+            return
+        base = self.find(line, before) if before else None
+        if base is None:
+            raise fed_by_its_log(line.table.id, "this would be its first version, or one of several in a batch")
+        try:
+            old = self.store.get(line.key(base.manifest_path))
+            reason = changed_rows(old, staged.data, kept, lambda key: self.store.get(line.key(key)))
+        except ValueError as error:
+            reason = f"its manifest cannot be understood: {error}"
+        if reason is not None:
+            raise fed_by_its_log(line.table.id, reason)
+
     @contextmanager
-    def keeping(self, staged: Staged) -> Iterator[None]:
+    def keeping(self, staged: StagedVersion) -> Iterator[None]:
         """Commit the record of a version. Nobody may lose the manifest of one that may have landed.
 
         A client whose commit was not answered deletes the staged manifest, so it gets its final name now. Should the
@@ -149,12 +168,12 @@ class ManagedVersions:
         try:
             yield
         except CommitStateUnknownError:
-            final = staged.place.manifest(staged.version.number, staged.version.naming_scheme)
+            final = staged.line.manifest(staged.version.number, staged.version.naming_scheme)
             with suppress(LanceNamespaceError):
-                claim(self.store, staged.place.key(staged.version.manifest_path), staged.place.key(final), staged.data)
+                claim(self.store, staged.line.key(staged.version.manifest_path), staged.line.key(final), staged.data)
             raise
 
-    def hidden(self, staged: Staged) -> Staged:
+    def hidden(self, staged: StagedVersion) -> StagedVersion:
         """In an open transaction: the manifest under a name that only the transaction knows, until it commits.
 
         Whoever opens a manifest that is named as staged gives it its final name, and everybody would see it.
@@ -162,11 +181,11 @@ class ManagedVersions:
         open_in = self.records.transaction_id
         if open_in is None:
             return staged
-        place, version = staged.place, staged.version
+        line, version = staged.line, staged.version
         path = f"{STAGED}/{open_in}/{manifest_name(version.number, version.naming_scheme)}"
-        if not claim(self.store, place.key(version.manifest_path), place.key(path), staged.data, durable=False):
-            self.store.put(place.key(path), staged.data)
-        self.store.delete(place.key(version.manifest_path))
+        if not claim(self.store, line.key(version.manifest_path), line.key(path), staged.data, durable=False):
+            self.store.put(line.key(path), staged.data)
+        self.store.delete(line.key(version.manifest_path))
         return replace(staged, version=replace(version, manifest_path=path, e_tag=None))
 
     def _is_hidden(self, version: Version) -> bool:
@@ -174,18 +193,18 @@ class ManagedVersions:
         open_in = self.records.transaction_id
         return open_in is not None and version.manifest_path.startswith(f"{STAGED}/{open_in}/")
 
-    def finish(self, staged: Sequence[Staged]) -> list[Version]:
+    def finish(self, staged: Sequence[StagedVersion]) -> list[Version]:
         """Finalize and point: the records are committed, so nothing here can undo them."""
         if self.records.transaction_id is not None:
             return [item.version for item in staged]
         done = [self._finish(item) for item in staged]
         if self.records.replaces_records:
-            self._point_when_due({item.place.table.id: item.place for item in staged})
+            self._point_when_due({item.line.table.id: item.line for item in staged})
         else:
             self._tidy(staged)
         return done
 
-    def synchronize(self, place: Place, version: Version) -> Version:
+    def synchronize(self, line: VersionLine, version: Version) -> Version:
         """A version as readers see it. One that is still staged is finalized, and pointed at later."""
         if not is_staged(version.manifest_path) or self._is_hidden(version):
             return version
@@ -193,17 +212,17 @@ class ManagedVersions:
             known = self._finalized.get(version.id)
         if known is not None and known.staged == version:
             return known.final
-        final = place.key(place.manifest(version.number, version.naming_scheme))
-        if not self._is_linked(place.key(version.manifest_path), final):
+        final = line.key(line.manifest(version.number, version.naming_scheme))
+        if not self._is_linked(line.key(version.manifest_path), final):
             try:
-                data = self.store.get(place.key(version.manifest_path))
+                data = self.store.get(line.key(version.manifest_path))
             except KeyNotFoundError:
                 if self.store.head(final) is None:
                     why = f"version {version.number} is recorded, but has no manifest"
                     raise CorruptFileError(final, why) from None
             else:
-                self._finalize(place, version, data)
-        return self._remember(place, version)
+                self._finalize(line, version, data)
+        return self._remember(line, version)
 
     def _is_linked(self, staged: str, final: str) -> bool:
         """Whether, on local disk, both are names of one file: another process has finalized it."""
@@ -211,9 +230,9 @@ class ManagedVersions:
             return False
         return self.store.head(staged) is None or is_same_file(self.store, staged, final)
 
-    def settle(self, place: Place, point: bool = True) -> None:
+    def settle(self, line: VersionLine, point: bool = True) -> None:
         """Finalize every version of a table, so that it can be read without the catalog."""
-        self.page(place, None, None, descending=True)
+        self.page(line, None, None, descending=True)
         if point:
             self.point()
 
@@ -231,34 +250,34 @@ class ManagedVersions:
         except LanceNamespaceError:
             return 0  # A cleaned-up or dropped table was among them: the next reader of the others sees to it.
         for item in due:
-            self.store.delete(item.place.key(item.staged.manifest_path))
+            self.store.delete(item.line.key(item.staged.manifest_path))
         return len(due)
 
     def _sync_names(self, due: Sequence[Finalized]) -> None:
         """Their bytes are on the disk since they were staged; of the new names, one sync of each folder takes care."""
-        keys = [item.place.key(item.final.manifest_path) for item in due]
+        keys = [item.line.key(item.final.manifest_path) for item in due]
         self.store.sync(list({key.rsplit("/", 1)[0]: key for key in keys}.values()))
 
-    def _finish(self, item: Staged) -> Version:
+    def _finish(self, item: StagedVersion) -> Version:
         if not is_staged(item.version.manifest_path):
             return item.version
         try:
-            self._finalize(item.place, item.version, item.data)
+            self._finalize(item.line, item.version, item.data)
         except (KeyNotFoundError, ConcurrentModificationError):
             # The table was dropped, and perhaps made anew, while its version was committed: it is not of the new one.
             self._take_back(item.version)
-            raise ConcurrentModificationError(f"{item.place.table.id} was dropped by another writer.") from None
-        return self._remember(item.place, item.version)
+            raise ConcurrentModificationError(f"{item.line.table.id} was dropped by another writer.") from None
+        return self._remember(item.line, item.version)
 
-    def _finalize(self, place: Place, version: Version, data: bytes) -> None:
+    def _finalize(self, line: VersionLine, version: Version, data: bytes) -> None:
         """Put the manifest under its final name. What another put there behind the catalog's back gives way."""
-        final = place.key(place.manifest(version.number, version.naming_scheme))
-        if claim(self.store, place.key(version.manifest_path), final, data, durable=False):
+        final = line.key(line.manifest(version.number, version.naming_scheme))
+        if claim(self.store, line.key(version.manifest_path), final, data, durable=False):
             return
         if self.store.get(final) == data:
             return
         if self.records.find([version.id]).get(version.id) != version:
-            raise ConcurrentModificationError(f"Version {version.number} of {place.table.id} was deleted meanwhile.")
+            raise ConcurrentModificationError(f"Version {version.number} of {line.table.id} was deleted meanwhile.")
         self.store.put(final, data)
 
     def _take_back(self, version: Version) -> None:
@@ -267,43 +286,43 @@ class ManagedVersions:
         except ConcurrentModificationError:
             return
 
-    def _remember(self, place: Place, version: Version) -> Version:
-        path = place.manifest(version.number, version.naming_scheme)
-        entry = self.store.head(place.key(path))
+    def _remember(self, line: VersionLine, version: Version) -> Version:
+        path = line.manifest(version.number, version.naming_scheme)
+        entry = self.store.head(line.key(path))
         final = replace(version, manifest_path=path, e_tag=entry.etag if entry else None)
         with self._lock:
-            self._finalized[version.id] = Finalized(place, version, final)
-        self.records.finalized(place.table, version.number)
+            self._finalized[version.id] = Finalized(line, version, final)
+        self.records.finalized(line.table, version.number)
         return final
 
-    def _tidy(self, staged: Sequence[Staged]) -> None:
+    def _tidy(self, staged: Sequence[StagedVersion]) -> None:
         """Where a record holds both names: the staged manifests of the versions before these are needed no more.
 
         Syncing the folder for these has made the final names durable that were there before.
         """
-        first = {item.place.table.location: item.version.number for item in reversed(staged)}
+        first = {item.line.table.location: item.version.number for item in reversed(staged)}
         with self._lock:
             due = [
                 item
                 for id, item in self._finalized.items()
-                if id in self._durable and item.staged.number < first.get(item.place.table.location, 0)
+                if id in self._durable and item.staged.number < first.get(item.line.table.location, 0)
             ]
             for item in due:
                 del self._finalized[item.staged.id]
                 self._durable.discard(item.staged.id)
         for item in due:
-            self.store.delete(item.place.key(item.staged.manifest_path))
+            self.store.delete(item.line.key(item.staged.manifest_path))
 
-    def _point_when_due(self, written: Mapping[ObjectId, Place]) -> None:
+    def _point_when_due(self, written: Mapping[ObjectId, VersionLine]) -> None:
         """Point when many versions wait, or when processes that wrote these tables have exited and left some waiting.
 
         So writers that commit once and exit leave no more than one staged manifest behind.
         """
-        for id, place in written.items():
+        for id, line in written.items():
             if id not in self._looked_at:
                 self._looked_at.add(id)
-                self.page(place, None, LOOKED_AT, descending=True)
-                if sum(item.place.table.id == id for item in self._waiting()) > 1:
+                self.page(line, None, LOOKED_AT, descending=True)
+                if sum(item.line.table.id == id for item in self._waiting()) > 1:
                     self.point()
         if len(self._finalized) >= POINT_EVERY:
             self.point()
@@ -313,9 +332,9 @@ class ManagedVersions:
             return list(self._finalized.values())
 
 
-def taken(place: Place, number: int, newest: int) -> ConcurrentModificationError:
+def taken(line: VersionLine, number: int, newest: int) -> ConcurrentModificationError:
     """Code 14: in every released client the document's code 12 means TableColumnNotFound (architecture, decisions)."""
     what = "already exists" if number <= newest else f"does not follow the newest one, {newest}"
     return ConcurrentModificationError(
-        f"Version {number} of table {place.table.id} {what}: read version {newest} and commit on top of it."
+        f"Version {number} of table {line.table.id} {what}: read version {newest} and commit on top of it."
     )

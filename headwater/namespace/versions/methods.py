@@ -15,7 +15,7 @@ from headwater.namespace.locations import is_place
 from headwater.namespace.operations import Operations
 from headwater.namespace.requests import check_properties, parse_request
 from headwater.namespace.versions.batch import (
-    Batch,
+    BatchCommit,
     BatchOperation,
     Create,
     Declare,
@@ -78,9 +78,7 @@ class VersionMethods(LanceNamespace):
             raise InvalidInputError("entries must have at least one version to create.")
         entries = [(self._id(entry.id), _asked(entry), entry.branch) for entry in request.entries]
         tables = [self.operations.find_table(id) for id, _, _ in entries]
-        branches = any(
-            self.versions.place(table, entry[2]).branch for table, entry in zip(tables, entries, strict=True)
-        )
+        branches = any(self.versions.line(table, entry[2]).branch for table, entry in zip(tables, entries, strict=True))
         batch = None if branches else self._batch(tables)
         if batch is not None:
             results: Sequence[Result] = batch.commit([Create(id, asked) for id, asked, _ in entries])
@@ -125,7 +123,7 @@ class VersionMethods(LanceNamespace):
         for operation in operations:
             if isinstance(operation, Deregister):
                 self.settle(operation.id, point=False)
-        results = Batch(self.operations, self.versions, managed).commit(operations)
+        results = BatchCommit(self.operations, self.versions, managed).commit(operations)
         answers = [self._answer_one(*pair) for pair in zip(request.operations, results, strict=True)]
         return api.BatchCommitTablesResponse(results=answers)
 
@@ -189,7 +187,7 @@ class VersionMethods(LanceNamespace):
         managed = self.versions.managed is not None and self.versions.registry.manages(id)
         if managed and isinstance(table, Table) and is_place(table.location):
             assert self.versions.managed is not None
-            self.versions.managed.settle(self.versions.place(table), point)
+            self.versions.managed.settle(self.versions.line(table), point)
 
     def handle(self, table: Table) -> TableHandle:
         raise NotImplementedError
@@ -197,11 +195,11 @@ class VersionMethods(LanceNamespace):
     def _id(self, names: list[str] | None) -> ObjectId:
         raise NotImplementedError
 
-    def _batch(self, tables: Sequence[Table]) -> Batch | None:
+    def _batch(self, tables: Sequence[Table]) -> BatchCommit | None:
         managed = self.versions.managed
         if managed is None or not all(self.versions.registry.manages(table.id) for table in tables):
             return None
-        return Batch(self.operations, self.versions, managed)
+        return BatchCommit(self.operations, self.versions, managed)
 
     def _operation(self, item: Any) -> BatchOperation:
         if item.declare_table is not None:
@@ -244,7 +242,7 @@ def _answer(found: Found) -> api.TableVersion:
     e_tag = version.e_tag if version.e_tag is None or '"' in version.e_tag else f'"{version.e_tag}"'
     return api.TableVersion(
         version=version.number,
-        manifest_path=found.place.object_path(version.manifest_path),
+        manifest_path=found.line.object_path(version.manifest_path),
         manifest_size=version.manifest_size,
         e_tag=e_tag,
         timestamp_millis=version.timestamp_ms,

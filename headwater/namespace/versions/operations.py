@@ -21,16 +21,16 @@ from headwater.errors import (
 from headwater.model import Change, Remove, Table, Version
 from headwater.namespace.locations import require_place, table_uri
 from headwater.namespace.versions.contents import committed_ms
-from headwater.namespace.versions.managed import ManagedVersions, Staged, taken
+from headwater.namespace.versions.managed import ManagedVersions, StagedVersion, taken
 from headwater.namespace.versions.paths import (
-    Place,
+    VersionLine,
     check_inside,
     check_manifest,
     check_scheme,
     is_staged,
     same_etag,
 )
-from headwater.namespace.versions.ranges import Range, choose_deleted
+from headwater.namespace.versions.ranges import VersionRange, choose_deleted
 from headwater.namespace.versions.refs import Ref, held_versions, read_refs
 from headwater.namespace.versions.storage import StorageVersions
 from headwater.namespace.versions.turns import WriterTurns
@@ -58,7 +58,7 @@ class NewVersion:
 class Found:
     """A version, and the line of versions it is on."""
 
-    place: Place
+    line: VersionLine
     version: Version
 
 
@@ -77,38 +77,38 @@ class TableVersions:
         self.records = records
         self.managed = ManagedVersions(records, store) if records is not None else None
 
-    def place(self, table: Table, branch: str | None = None) -> Place:
+    def line(self, table: Table, branch: str | None = None) -> VersionLine:
         require_place(table)
-        return Place(table, self.root_uri, None if branch in (None, "", MAIN) else check_branch(branch))
+        return VersionLine(table, self.root_uri, None if branch in (None, "", MAIN) else check_branch(branch))
 
-    def keeper(self, place: Place) -> ManagedVersions | StorageVersions:
+    def keeper(self, line: VersionLine) -> ManagedVersions | StorageVersions:
         """Who keeps the versions of this line."""
-        if self.managed is not None and place.branch is None and self.registry.manages(place.table.id):
+        if self.managed is not None and line.branch is None and self.registry.manages(line.table.id):
             return self.managed
         return self.storage
 
     def describe(self, table: Table, version: int | None, branch: str | None) -> Found:
         """DescribeTableVersion: error 11. No version means the newest."""
-        place = self.place(table, branch)
-        keeper = self.keeper(place)
-        number = keeper.newest(place) if version is None else _check_number(version)
-        found = keeper.find(place, number) if 0 < number <= MAX_VERSION else None
+        line = self.line(table, branch)
+        keeper = self.keeper(line)
+        number = keeper.newest(line) if version is None else _check_number(version)
+        found = keeper.find(line, number) if 0 < number <= MAX_VERSION else None
         if found is None:
             what = "versions" if version is None else f"version {number}"
             raise TableVersionNotFoundError(f"Table {table.id} has no {what}{_on(branch)}.")
-        return Found(place, found)
+        return Found(line, found)
 
     def page(
         self, table: Table, branch: str | None, token: str | None, limit: int | None, descending: bool
     ) -> tuple[list[Found], str | None]:
         """ListTableVersions: the newest first, a page at a time."""
-        place, count = self.place(table, branch), check_limit(limit)
-        keeper = self.keeper(place)
+        line, count = self.line(table, branch), check_limit(limit)
+        keeper = self.keeper(line)
         if count == 1 and not token and isinstance(keeper, ManagedVersions) and keeper.records.is_newest:
             self.turns.expect(table.location)
-            keeper.set_aside(place)
+            keeper.set_aside(line)
         more = None if count is None else count + 1
-        found = [Found(place, item) for item in keeper.page(place, _parse_token(token), more, descending)]
+        found = [Found(line, item) for item in keeper.page(line, _parse_token(token), more, descending)]
         if count is None or len(found) <= count:
             return found, None
         return found[:count], token_after(str(found[count - 1].version.number))
@@ -116,68 +116,70 @@ class TableVersions:
     def create(self, table: Table, asked: NewVersion, branch: str | None) -> Found:
         """CreateTableVersion: put if not exists. Errors 13 (the manifest), 14 (the version exists)."""
         self.registry.check_writable()
-        place = self.place(table, branch)
-        keeper = self.keeper(place)
-        repeated = self._repeated(place, keeper, asked)
+        line = self.line(table, branch)
+        keeper = self.keeper(line)
+        repeated = self._repeated(line, keeper, asked)
         if repeated is not None:
-            return Found(place, repeated)
-        staged = self._read(place, asked)
+            return Found(line, repeated)
+        staged = self._read(line, asked)
         if isinstance(keeper, ManagedVersions):
-            if asked.version > keeper.newest(place) + 1:
-                keeper.set_aside(place)
+            if asked.version > keeper.newest(line) + 1:
+                keeper.set_aside(line)
             with self.turns.creating(table.location):
                 with keeper.keeping(staged):
-                    self._commit(keeper, keeper.changes([staged]), place, asked.version)
-                return Found(place, keeper.finish([staged])[0])
-        return Found(place, self._put(keeper, staged))
+                    self._commit(keeper, keeper.changes([staged]), line, asked.version)
+                return Found(line, keeper.finish([staged])[0])
+        return Found(line, self._put(keeper, staged))
 
     def check_create(self, table: Table, asked: NewVersion, newest: int | None) -> int:
         """Whether `create` would refuse the version after `newest` (that on the storage when not told): 13, 14."""
-        place = self.place(table)
-        keeper = self.keeper(place)
-        if newest is None and self._repeated(place, keeper, asked) is not None:
+        line = self.line(table)
+        keeper = self.keeper(line)
+        if newest is None and self._repeated(line, keeper, asked) is not None:
             return asked.version
-        self._read(place, asked)
-        before = keeper.newest(place) if newest is None else newest
+        self._read(line, asked)
+        before = keeper.newest(line) if newest is None else newest
         if before and asked.version != before + 1:
-            raise taken(place, asked.version, before)
+            raise taken(line, asked.version, before)
         return asked.version
 
-    def check_delete(self, table: Table, ranges: Sequence[Range]) -> None:
+    def check_delete(self, table: Table, ranges: Sequence[VersionRange]) -> None:
         """Whether `delete` would refuse these versions: error 13."""
-        place = self.place(table)
-        numbers = [item.number for item in self.storage.all(place)]
-        choose_deleted(numbers, ranges, True, table.id, self.held(place))
+        line = self.line(table)
+        numbers = [item.number for item in self.storage.all(line)]
+        choose_deleted(numbers, ranges, True, table.id, self.held(line))
 
-    def read_all(self, asked: Sequence[tuple[Table, NewVersion]]) -> list[Staged]:
+    def read_all(self, asked: Sequence[tuple[Table, NewVersion]]) -> list[StagedVersion]:
         """The staged manifests of a batch, each checked before anything is committed."""
-        return [self._read(self.place(table), item) for table, item in asked]
+        return [self._read(self.line(table), item) for table, item in asked]
 
-    def delete(self, table: Table, ranges: Sequence[Range], branch: str | None, ignore_missing: bool) -> int:
+    def delete(self, table: Table, ranges: Sequence[VersionRange], branch: str | None, ignore_missing: bool) -> int:
         """BatchDeleteTableVersions: the records first, then the manifests; never data files. Errors 11, 13, 14."""
         self.registry.check_writable()
-        place = self.place(table, branch)
-        if isinstance(self.keeper(place), ManagedVersions):
-            gone = self.records_of(place, ranges, ignore_missing)
+        line = self.line(table, branch)
+        if isinstance(self.keeper(line), ManagedVersions):
+            gone = self.records_of(line, ranges, ignore_missing)
             self.forget(gone)
-            self.delete_manifests(place, gone)
+            self.delete_manifests(line, gone)
             return len(gone)
-        numbers = [item.number for item in self.storage.all(place)]
-        chosen = choose_deleted(numbers, ranges, ignore_missing, table.id, self.held(place))
-        self.storage.delete(place, chosen)
+        numbers = [item.number for item in self.storage.all(line)]
+        chosen = choose_deleted(numbers, ranges, ignore_missing, table.id, self.held(line))
+        self.storage.delete(line, chosen)
         return len(chosen)
 
-    def records_of(self, place: Place, ranges: Sequence[Range], ignore_missing: bool = True) -> list[Version]:
+    def records_of(
+        self, line: VersionLine, ranges: Sequence[VersionRange], ignore_missing: bool = True
+    ) -> list[Version]:
         """The records of a managed table that a request to delete means."""
         assert self.records is not None
-        numbers = self.records.versions(place.table.id)
-        chosen = choose_deleted(numbers, ranges, ignore_missing, place.table.id, self.held(place))
-        found = self.records.find(place.table.id.child(str(number)) for number in chosen)
+        numbers = self.records.versions(line.table.id)
+        chosen = choose_deleted(numbers, ranges, ignore_missing, line.table.id, self.held(line))
+        found = self.records.find(line.table.id.child(str(number)) for number in chosen)
         return [item for item in found.values() if isinstance(item, Version)]
 
-    def held(self, place: Place) -> Mapping[int, Ref]:
+    def held(self, line: VersionLine) -> Mapping[int, Ref]:
         """The versions of a line that a tag, a stream's tag or a branch stands on."""
-        return held_versions(read_refs(self.store, place.table.location), place.branch)
+        return held_versions(read_refs(self.store, line.table.location), line.branch)
 
     def forget(self, versions: Sequence[Version]) -> None:
         """Take the records away, all in one commit."""
@@ -185,71 +187,73 @@ class TableVersions:
         if versions:
             self.records.commit([Remove(item) for item in versions])
 
-    def delete_manifests(self, place: Place, versions: Sequence[Version]) -> None:
+    def delete_manifests(self, line: VersionLine, versions: Sequence[Version]) -> None:
         """The manifests of versions whose records are gone."""
-        self.storage.delete(place, [item.number for item in versions])
+        self.storage.delete(line, [item.number for item in versions])
         for item in versions:
             if is_staged(item.manifest_path):
-                self.store.delete(place.key(item.manifest_path))
+                self.store.delete(line.key(item.manifest_path))
 
-    def _repeated(self, place: Place, keeper: ManagedVersions | StorageVersions, asked: NewVersion) -> Version | None:
+    def _repeated(
+        self, line: VersionLine, keeper: ManagedVersions | StorageVersions, asked: NewVersion
+    ) -> Version | None:
         """The version, if it exists and is the very one asked for: a client that lost an answer asks again."""
         number = _check_number(asked.version)
         if number < 1:
             raise InvalidInputError("Versions are counted from 1.")
-        found = keeper.find(place, number)
+        found = keeper.find(line, number)
         if found is None:
             return None
         same = bool(asked.e_tag) and same_etag(found.e_tag, asked.e_tag) and found.manifest_size == asked.manifest_size
-        if not same and not self._same_bytes(place, found, asked):
-            raise taken(place, number, max(keeper.newest(place), number))
+        if not same and not self._same_bytes(line, found, asked):
+            raise taken(line, number, max(keeper.newest(line), number))
         return found
 
-    def _same_bytes(self, place: Place, found: Version, asked: NewVersion) -> bool:
-        path = place.parse(asked.manifest_path, asked.version, check_scheme(asked.naming_scheme))
-        ours, theirs = self.store.get_all([place.key(path), place.key(found.manifest_path)])
+    def _same_bytes(self, line: VersionLine, found: Version, asked: NewVersion) -> bool:
+        path = line.parse(asked.manifest_path, asked.version, check_scheme(asked.naming_scheme))
+        ours, theirs = self.store.get_all([line.key(path), line.key(found.manifest_path)])
         return ours is not None and is_staged(path) and ours == theirs
 
-    def _read(self, place: Place, asked: NewVersion) -> Staged:
+    def _read(self, line: VersionLine, asked: NewVersion) -> StagedVersion:
         """The staged manifest, checked: errors 13."""
         scheme = check_scheme(asked.naming_scheme)
-        path = place.parse(asked.manifest_path, _check_number(asked.version), scheme)
-        entry = self.store.head(place.key(path))
+        path = line.parse(asked.manifest_path, _check_number(asked.version), scheme)
+        entry = self.store.head(line.key(path))
         if entry is None:
             raise InvalidInputError(f"manifest_path {asked.manifest_path[:200]!r} cannot be used: no file is there.")
-        check_inside(self.store, place, path, asked.manifest_path)
+        check_inside(self.store, line, path, asked.manifest_path)
         if asked.manifest_size is not None and asked.manifest_size != entry.size:
             raise InvalidInputError(f"The manifest has {entry.size} bytes, not {asked.manifest_size}.")
         if not same_etag(asked.e_tag, entry.etag):
             raise InvalidInputError("The manifest is not the one with that e_tag: it was written again since.")
-        data = self.store.get(place.key(path))
-        check_manifest(data, asked.manifest_path, table_uri(self.root_uri, place.table.location))
-        id = place.table.id.child(str(asked.version))
+        data = self.store.get(line.key(path))
+        check_manifest(data, asked.manifest_path, table_uri(self.root_uri, line.table.location))
+        id = line.table.id.child(str(asked.version))
         time = committed_ms(data) or self.clock.now_ms()
         version = Version(id, path, len(data), entry.etag, scheme, time, dict(asked.metadata))
-        staged = Staged(place, version, data)
-        return self.managed.hidden(staged) if self.managed is not None and place.branch is None else staged
+        staged = StagedVersion(line, version, data)
+        return self.managed.hidden(staged) if self.managed is not None and line.branch is None else staged
 
-    def _commit(self, keeper: ManagedVersions, changes: Sequence[Change], place: Place, number: int) -> None:
+    def _commit(self, keeper: ManagedVersions, changes: Sequence[Change], line: VersionLine, number: int) -> None:
         try:
             keeper.records.commit(changes)
         except ConcurrentModificationError:
-            newest = keeper.newest(place)
+            newest = keeper.newest(line)
             if newest >= number:
-                raise taken(place, number, newest) from None
+                raise taken(line, number, newest) from None
             raise
 
-    def _put(self, keeper: StorageVersions, staged: Staged) -> Version:
+    def _put(self, keeper: StorageVersions, staged: StagedVersion) -> Version:
         """Not managed: copy to the final name if nothing is there, then delete the staged manifest."""
-        place, version = staged.place, staged.version
+        line, version = staged.line, staged.version
         if not is_staged(version.manifest_path):
-            raise taken(place, version.number, version.number)
-        if version.number > 1 and not keeper.look(place, version.number - 1) and (newest := keeper.newest(place)):
-            raise taken(place, version.number, newest)
-        if not keeper.create(place, version, staged.data):
-            raise taken(place, version.number, version.number)
-        self.store.delete(place.key(version.manifest_path))
-        return keeper.find(place, version.number) or version
+            raise taken(line, version.number, version.number)
+        if version.number > 1 and not keeper.look(line, version.number - 1) and (newest := keeper.newest(line)):
+            raise taken(line, version.number, newest)
+        if not keeper.create(line, version, staged.data):
+            raise taken(line, version.number, version.number)
+        self.store.delete(line.key(version.manifest_path))
+        return keeper.find(line, version.number) or version
 
 
 def require_managed(versions: TableVersions) -> ManagedVersions:

@@ -24,7 +24,7 @@ _MAGIC = b"LANC"
 
 
 @dataclass(frozen=True)
-class Place:
+class VersionLine:
     """The line of versions of one table: the main one, or a branch's, which is in a folder of its own."""
 
     table: Table
@@ -112,12 +112,12 @@ def _end(data: bytes) -> int:
     return start + 4 + int.from_bytes(data[start : start + 4], "little")
 
 
-def check_inside(store: Store, place: Place, manifest_path: str, given: str) -> None:
+def check_inside(store: Store, line: VersionLine, manifest_path: str, given: str) -> None:
     """On local disk, no link leads from the table's folder to somewhere else."""
     root = store.abilities.path
     if root is not None:
-        path = os.path.join(root, place.key(manifest_path))
-        folder = os.path.realpath(os.path.join(root, place.table.location))
+        path = os.path.join(root, line.key(manifest_path))
+        folder = os.path.realpath(os.path.join(root, line.table.location))
         if os.path.realpath(path) != os.path.join(folder, manifest_path):
             raise _refused(given, "it is a link")
 

@@ -15,7 +15,7 @@ DAY_MS = 24 * 3600 * 1000
 
 
 @dataclass(frozen=True)
-class Range:
+class VersionRange:
     """Versions from `start` to before `end`; `end` -1 means up to and including the newest (OpenAPI, VersionRange)."""
 
     start: int
@@ -38,11 +38,11 @@ class KeepPolicy:
     grace_seconds: float = 600.0
 
 
-def parse_ranges(given: Sequence[Any]) -> list[Range]:
+def parse_ranges(given: Sequence[Any]) -> list[VersionRange]:
     """Checked ranges, or InvalidInput (13)."""
     if len(given) > MAX_RANGES:
         raise InvalidInputError(f"At most {MAX_RANGES} ranges can be deleted at once.")
-    found = [Range(int(item.start_version), int(item.end_version)) for item in given]
+    found = [VersionRange(int(item.start_version), int(item.end_version)) for item in given]
     for item in found:
         if item.start < 0 or item.end < ALL or (item.end != ALL and item.end < item.start):
             raise InvalidInputError(
@@ -54,7 +54,7 @@ def parse_ranges(given: Sequence[Any]) -> list[Range]:
 
 def choose_deleted(
     numbers: Sequence[int],
-    ranges: Sequence[Range],
+    ranges: Sequence[VersionRange],
     ignore_missing: bool,
     table: object,
     held: Mapping[int, object],
@@ -80,7 +80,7 @@ def choose_deleted(
     return chosen
 
 
-def _require_all(numbers: frozenset[int], ranges: Sequence[Range], table: object) -> None:
+def _require_all(numbers: frozenset[int], ranges: Sequence[VersionRange], table: object) -> None:
     for item in ranges:
         present = sum(number in item for number in numbers)
         first = max(item.start, 1)

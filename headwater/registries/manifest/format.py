@@ -45,7 +45,7 @@ UPDATE = 108
 
 
 @dataclass(frozen=True)
-class DataFile:
+class FragmentFile:
     """One data file of a fragment: the columns it holds, where, and in which version of the file format."""
 
     path: str
@@ -69,7 +69,7 @@ class DataFile:
 
 
 @dataclass(frozen=True)
-class Transaction:
+class ManifestTransaction:
     """What made a version: on which one it was made, what it noted, and, if it was an update, what it replaced."""
 
     read_version: int
@@ -93,7 +93,7 @@ class Manifest:
     metadata: Mapping[str, str]
     data_version: str
     is_plain: bool
-    transaction: Transaction | None
+    transaction: ManifestTransaction | None
 
     @property
     def identity(self) -> str:
@@ -101,7 +101,13 @@ class Manifest:
         return hashlib.blake2b(b"".join(self.fragments.values()), digest_size=8).hexdigest()
 
     def successor(
-        self, removed: Iterable[int], file: DataFile | None, rows: int, note: Mapping[str, str], uuid: str, now_ms: int
+        self,
+        removed: Iterable[int],
+        file: FragmentFile | None,
+        rows: int,
+        note: Mapping[str, str],
+        uuid: str,
+        now_ms: int,
     ) -> tuple[Manifest, bytes]:
         """The next version, and its manifest file: some fragments are gone, one of `rows` rows in `file` is new."""
         gone = tuple(sorted(removed))
@@ -123,7 +129,7 @@ class Manifest:
             )
         )
         sections = LENGTH.pack(len(transaction)) + transaction + LENGTH.pack(len(manifest)) + manifest
-        made = Transaction(self.version, note, gone, is_update=True)
+        made = ManifestTransaction(self.version, note, gone, is_update=True)
         following = replace(self, version=self.version + 1, fragments=fragments, max_fragment=newest, transaction=made)
         return following, sections + FOOTER.pack(LENGTH.size + len(transaction), 0, 2, MAGIC)
 
@@ -195,7 +201,7 @@ def _fragment(raw: bytes) -> tuple[int, bytes]:
     return next((as_number(value) for field, value, _ in parse(raw) if field == 1), 0), raw
 
 
-def _transaction(message: bytes) -> Transaction:
+def _transaction(message: bytes) -> ManifestTransaction:
     read_version, properties, removed, is_update = 0, {}, [], False
     for field, value, _ in parse(message):
         if field == 1:
@@ -207,7 +213,7 @@ def _transaction(message: bytes) -> Transaction:
             is_update = True
             for inner, content_, _ in parse(as_bytes(value)):
                 removed += numbers(content_) if inner == 1 else []
-    return Transaction(read_version, properties, tuple(removed), is_update)
+    return ManifestTransaction(read_version, properties, tuple(removed), is_update)
 
 
 def _data_version(found: Mapping[int, list[Value]]) -> str:

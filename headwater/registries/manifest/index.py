@@ -13,7 +13,7 @@ from headwater.registry import Kind
 Item = TypeVar("Item", str, int)
 
 
-class Index:
+class RowIndex:
     """Objects by id, children by parent, tables by location, versions by table."""
 
     def __init__(self) -> None:

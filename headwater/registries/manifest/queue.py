@@ -17,7 +17,7 @@ from headwater.model import Change
 from headwater.registries.layout import COMMIT_LOCK
 from headwater.registries.manifest.spool import Spool
 from headwater.store import Store, storage_error
-from headwater.turns import Group, Held, Turn
+from headwater.turns import GroupedWork, Held, Turn
 
 LONGEST_WAIT_S = 5.0
 LOOK_EVERY_S = 0.0005
@@ -53,7 +53,7 @@ class GroupCommit:
     def __init__(self, commit: Callable[[Sequence[Ticket]], None], clock: Clock) -> None:
         self._commit = commit
         self._clock = clock
-        self._group = Group[Ticket](self._lead, gather=self._gather)
+        self._group = GroupedWork[Ticket](self._lead, gather=self._gather)
         self._last_size = 1
 
     def commit(self, changes: Sequence[Change]) -> None:

@@ -12,12 +12,12 @@ from headwater.model import CatalogObject, Change, Namespace, Table
 from headwater.names import DELIMITER, ROOT, ObjectId
 from headwater.registries.layout import hashed_folder
 from headwater.registries.manifest.freshness import LocalFreshness, freshness_of
-from headwater.registries.manifest.index import Index
+from headwater.registries.manifest.index import RowIndex
 from headwater.registries.manifest.queue import GroupCommit, Request, Ticket, Turns, turn
 from headwater.registries.manifest.settings import ROOT_PROPERTY
-from headwater.registries.manifest.snapshot import Difference, Snapshot
+from headwater.registries.manifest.snapshot import ManifestSnapshot, RowDifference
 from headwater.registries.manifest.table import ManifestTable
-from headwater.registry import Capabilities, Draft, Kind
+from headwater.registry import Capabilities, Kind, Proposal
 from headwater.store import Store
 
 ATTEMPTS = 50
@@ -36,14 +36,12 @@ class ManifestRegistry:
         self.table = ManifestTable(store, f"{root_uri}/__manifest", storage_options, clock)
         self._freshness = freshness_of(store)
         self._lock = threading.RLock()
-        self._index = Index()
-        self._snapshot: Snapshot | None = None
+        self._index = RowIndex()
+        self._snapshot: ManifestSnapshot | None = None
         self._mark: object = None
         self._group = GroupCommit(Turns(store, clock, self._commit_requests).run, clock)
 
-    @property
-    def capabilities(self) -> Capabilities:
-        return Capabilities(
+        self._capabilities = Capabilities(
             namespaces=True,
             properties=True,
             rename=True,
@@ -51,6 +49,10 @@ class ManifestRegistry:
             managed_versions=True,
             current_state=self.current_state,
         )
+
+    @property
+    def capabilities(self) -> Capabilities:
+        return self._capabilities
 
     def find(self, ids: Iterable[ObjectId]) -> Mapping[ObjectId, CatalogObject]:
         with self._lock:
@@ -165,6 +167,9 @@ class ManifestRegistry:
     def is_newest(self) -> bool:
         return True
 
+    def kept_columns(self, table: ObjectId) -> Collection[str] | None:
+        return None
+
     def finalized(self, table: Table, number: int) -> None:
         """Nothing to note: the record will be replaced by one with the final name."""
 
@@ -174,7 +179,7 @@ class ManifestRegistry:
     def commit(self, changes: Sequence[Change]) -> None:
         self._group.commit(changes)
 
-    def _fresh(self) -> Index:
+    def _fresh(self) -> RowIndex:
         """The index, not older than this call."""
         if self._snapshot is None or self._freshness.moved(self._snapshot.version, self._mark):
             self._reload()
@@ -183,12 +188,12 @@ class ManifestRegistry:
     def _reload(self) -> None:
         mark, newest = self._freshness.mark(), self._freshness.newest()
         if newest is None:
-            self._snapshot, self._index, self._mark = None, Index(), None
+            self._snapshot, self._index, self._mark = None, RowIndex(), None
             return
         self._take(*self.table.load(newest, self._snapshot))
         self._mark = mark
 
-    def _take(self, snapshot: Snapshot, difference: Difference) -> None:
+    def _take(self, snapshot: ManifestSnapshot, difference: RowDifference) -> None:
         for key in difference.removed:
             self._index.remove(_id(key))
         for row in difference.added.values():
@@ -200,11 +205,11 @@ class ManifestRegistry:
     def _commit_requests(self, requests: Sequence[Request]) -> None:
         """Commit what several processes ask as one version. Each ticket whose precondition fails is told so alone."""
         for attempt in range(ATTEMPTS):
-            base, draft, note = self._draft([request for request in requests if request.claim()])
-            if not draft.changed:
+            base, proposal, note = self._proposed([request for request in requests if request.claim()])
+            if not proposal.changed:
                 return
             try:
-                self._commit(base, draft, note)
+                self._commit(base, proposal, note)
                 return
             except ConcurrentModificationError:
                 self.clock.pause(attempt)
@@ -212,7 +217,7 @@ class ManifestRegistry:
             f"The catalog is so busy that {ATTEMPTS} attempts to commit were overtaken: try again later."
         )
 
-    def _landed(self, snapshot: Snapshot, request: Request) -> bool:
+    def _landed(self, snapshot: ManifestSnapshot, request: Request) -> bool:
         """Whether a commit of another process, which took this request and fell silent, carries it.
 
         Asked of the very state that the next commit is made on, so that no such commit can slip in between.
@@ -225,19 +230,19 @@ class ManifestRegistry:
             ticket.error = None if kept else ConcurrentModificationError("Another writer was first: look again.")
         return True
 
-    def _draft(self, requests: Sequence[Request]) -> tuple[Snapshot, Draft, dict[str, str]]:
-        """The changes that hold, as one draft, and a note of whose they are."""
+    def _proposed(self, requests: Sequence[Request]) -> tuple[ManifestSnapshot, Proposal, dict[str, str]]:
+        """The changes that hold, as one proposal, and a note of whose they are."""
         note: dict[str, str] = {}
         with self._lock:
             self._prepare()
-            draft = Draft(self._index)
+            proposal = Proposal(self._index)
             assert self._snapshot is not None
             for request in requests:
                 if self._landed(self._snapshot, request):
                     continue
-                accepted = [str(at) for at, ticket in enumerate(request.tickets) if _try(draft, ticket)]
+                accepted = [str(at) for at, ticket in enumerate(request.tickets) if _try(proposal, ticket)]
                 note[request.id] = ",".join(accepted)
-            return self._snapshot, draft, note
+            return self._snapshot, proposal, note
 
     def _prepare(self) -> None:
         """The table is there, and says whether it manages versions as this catalog was told to have it."""
@@ -255,17 +260,17 @@ class ManifestRegistry:
         self.table.manage_versions()
         self._reload()
 
-    def _commit(self, base: Snapshot, draft: Draft, note: dict[str, str]) -> None:
+    def _commit(self, base: ManifestSnapshot, proposal: Proposal, note: dict[str, str]) -> None:
         now = self.clock.now_ms()
-        removed = [_key(id) for id in draft.changed if draft.base.get(id) is not None]
-        items = [item for item in draft.changed.values() if item is not None]
-        before = {id: base.row(_key(old)) for id, old in draft.continued.items()}
+        removed = [_key(id) for id in proposal.changed if proposal.base.get(id) is not None]
+        items = [item for item in proposal.changed.values() if item is not None]
+        before = {id: base.row(_key(old)) for id, old in proposal.continued.items()}
         rows = [base.codec.encode(item, now, before.get(item.id)) for item in items]
         snapshot = self.table.commit(base, removed, rows, note)
         mark = self._freshness.mark()
         with self._lock:
             if self._snapshot is base:
-                for id, item in draft.changed.items():
+                for id, item in proposal.changed.items():
                     self._index.remove(id)
                     if item is not None:
                         self._index.put(item)
@@ -282,14 +287,14 @@ def _id(key: str) -> ObjectId:
     return ObjectId(tuple(key.split(DELIMITER)))
 
 
-def _try(draft: Draft, ticket: Ticket) -> bool:
-    """Add one caller's changes to the draft, all or none."""
-    trial = Draft(draft)
+def _try(proposal: Proposal, ticket: Ticket) -> bool:
+    """Add one caller's changes to the proposal, all or none."""
+    trial = Proposal(proposal)
     ticket.error = None
     try:
         trial.apply(ticket.changes)
     except ConcurrentModificationError as error:
         ticket.error = error
         return False
-    draft.absorb(trial)
+    proposal.absorb(trial)
     return True

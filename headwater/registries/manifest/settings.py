@@ -29,7 +29,7 @@ MANAGED = {MANAGEMENT: "true", WRITER_FLAGS: str(VERSION_ROWS)}
 
 
 @dataclass(frozen=True)
-class Settings:
+class ManifestSettings:
     """The settings of one catalog."""
 
     manages_versions: bool = False
@@ -44,8 +44,8 @@ class Settings:
         _check(self.writer_flags & ~KNOWN_WRITER_FLAGS, "write")
 
 
-def parse_settings(metadata: Mapping[str, str]) -> Settings:
-    return Settings(
+def parse_settings(metadata: Mapping[str, str]) -> ManifestSettings:
+    return ManifestSettings(
         metadata.get(MANAGEMENT, "").lower() == "true",
         _flags(metadata, READER_FLAGS),
         _flags(metadata, WRITER_FLAGS),

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from headwater.registries.manifest.format import Manifest, live_rows
 from headwater.registries.manifest.rows import Codec, Row
-from headwater.registries.manifest.settings import Settings, parse_settings
+from headwater.registries.manifest.settings import ManifestSettings, parse_settings
 
 CHANGES = "headwater.changes"
 """The transaction property that holds a commit's change, for those who follow it without reading data files."""
@@ -32,7 +32,7 @@ class Fragment:
 
 
 @dataclass(frozen=True)
-class Snapshot:
+class ManifestSnapshot:
     """The table at one version, wholly in memory."""
 
     manifest: Manifest
@@ -40,7 +40,7 @@ class Snapshot:
     """The naming scheme of its manifest file."""
     codec: Codec
     fragments: Mapping[int, Fragment]
-    settings: Settings
+    settings: ManifestSettings
 
     @property
     def version(self) -> int:
@@ -52,7 +52,7 @@ class Snapshot:
 
 
 @dataclass(frozen=True)
-class Difference:
+class RowDifference:
     """What changed between two snapshots: ids whose rows went, then rows that came.
 
     A row that was rewritten elsewhere unchanged is in neither; one that was replaced may be in both.
@@ -63,19 +63,19 @@ class Difference:
 
 
 @dataclass(frozen=True)
-class Plan:
+class Rewrite:
     """How a commit is stored: these fragments are written anew with its rows, and these get a deletion file."""
 
     merged: tuple[int, ...]
     punctured: tuple[int, ...]
 
-    def rows(self, base: Snapshot, gone: frozenset[str], added: Sequence[Row]) -> list[Row]:
+    def rows(self, base: ManifestSnapshot, gone: frozenset[str], added: Sequence[Row]) -> list[Row]:
         """The rows of the new fragment."""
         kept = (pair for id in self.merged for pair in base.fragments[id].rows.items())
         return [*added, *(row for key, row in kept if key not in gone)]
 
 
-def plan_commit(fragments: Mapping[int, Fragment], gone: frozenset[str], new_rows: int) -> Plan:
+def plan_commit(fragments: Mapping[int, Fragment], gone: frozenset[str], new_rows: int) -> Rewrite:
     """Which fragments a commit writes anew, and which large ones only get a deletion file."""
     touched = {id for id, item in fragments.items() if gone and not gone.isdisjoint(item.rows)}
     merged = {id for id in touched if len(fragments[id].rows) <= REWRITE_ROWS}
@@ -84,10 +84,12 @@ def plan_commit(fragments: Mapping[int, Fragment], gone: frozenset[str], new_row
         if id not in touched and len(item.rows) <= 2 * total:
             merged.add(id)
             total += len(item.rows)
-    return Plan(tuple(sorted(merged)), tuple(sorted(touched - merged)))
+    return Rewrite(tuple(sorted(merged)), tuple(sorted(touched - merged)))
 
 
-def note_changes(base: Snapshot, note: Mapping[str, str], gone: Iterable[str], added: Sequence[Row]) -> dict[str, str]:
+def note_changes(
+    base: ManifestSnapshot, note: Mapping[str, str], gone: Iterable[str], added: Sequence[Row]
+) -> dict[str, str]:
     """A commit's note together with its change, unless that is so long that reading the data files is cheaper.
 
     Nor if a row has values in columns that are not ours, which the text does not hold.
@@ -100,7 +102,7 @@ def note_changes(base: Snapshot, note: Mapping[str, str], gone: Iterable[str], a
     return {**note, CHANGES: changes, BASE: base.manifest.identity}
 
 
-def follow(base: Snapshot, manifest: Manifest) -> tuple[Snapshot, Difference] | None:
+def follow(base: ManifestSnapshot, manifest: Manifest) -> tuple[ManifestSnapshot, RowDifference] | None:
     """The next version from what it says of itself, without reading a data file.
 
     None if another kind of writer made it, or if it is anything but `base` and the change that it notes.
@@ -122,13 +124,15 @@ def follow(base: Snapshot, manifest: Manifest) -> tuple[Snapshot, Difference] | 
         gone, added = base.codec.from_json(made.properties[CHANGES])
     except ValueError:
         return None
-    snapshot = after_commit(base, manifest, gone, Plan(made.removed, ()).rows(base, gone, added))
+    snapshot = after_commit(base, manifest, gone, Rewrite(made.removed, ()).rows(base, gone, added))
     if any(live_rows(item.signature) != len(item.rows) for item in _fresh(base.fragments, snapshot.fragments)):
         return None
-    return snapshot, Difference(gone, {base.codec.object_id(row): row for row in added})
+    return snapshot, RowDifference(gone, {base.codec.object_id(row): row for row in added})
 
 
-def after_commit(base: Snapshot, manifest: Manifest, gone: frozenset[str], written: Sequence[Row]) -> Snapshot:
+def after_commit(
+    base: ManifestSnapshot, manifest: Manifest, gone: frozenset[str], written: Sequence[Row]
+) -> ManifestSnapshot:
     """The snapshot of a commit on `base` that took some rows away and wrote others into a new fragment."""
     fragments: dict[int, Fragment] = {}
     for id, signature in manifest.fragments.items():
@@ -140,19 +144,19 @@ def after_commit(base: Snapshot, manifest: Manifest, gone: frozenset[str], writt
         else:
             alive = {key: row for key, row in known.rows.items() if key not in gone}
             fragments[id] = Fragment(signature, alive)
-    return Snapshot(manifest, base.scheme, base.codec, fragments, parse_settings(manifest.metadata))
+    return ManifestSnapshot(manifest, base.scheme, base.codec, fragments, parse_settings(manifest.metadata))
 
 
-def difference(before: Mapping[int, Fragment], after: Mapping[int, Fragment]) -> Difference:
+def difference(before: Mapping[int, Fragment], after: Mapping[int, Fragment]) -> RowDifference:
     stale = _fresh(after, before)
     added = {key: row for item in _fresh(before, after) for key, row in item.rows.items()}
-    return Difference(frozenset(key for item in stale for key in item.rows if key not in added), added)
+    return RowDifference(frozenset(key for item in stale for key in item.rows if key not in added), added)
 
 
-def join(first: Difference, second: Difference) -> Difference:
+def join(first: RowDifference, second: RowDifference) -> RowDifference:
     """Two changes, one after the other."""
     kept = {key: row for key, row in first.added.items() if key not in second.removed}
-    return Difference(first.removed | second.removed, {**kept, **second.added})
+    return RowDifference(first.removed | second.removed, {**kept, **second.added})
 
 
 def _fresh(before: Mapping[int, Fragment], after: Mapping[int, Fragment]) -> list[Fragment]:

@@ -22,14 +22,14 @@ from headwater.errors import ConcurrentModificationError, CorruptFileError, Inte
 from headwater.names import ObjectId
 from headwater.registries.folders import has_version
 from headwater.registries.layout import MANIFEST
-from headwater.registries.manifest.format import DataFile, Manifest, parse_manifest
+from headwater.registries.manifest.format import FragmentFile, Manifest, parse_manifest
 from headwater.registries.manifest.rows import SCHEMA, Codec, Row
 from headwater.registries.manifest.settings import MANAGED, parse_settings
 from headwater.registries.manifest.snapshot import (
-    Difference,
     Fragment,
-    Plan,
-    Snapshot,
+    ManifestSnapshot,
+    Rewrite,
+    RowDifference,
     after_commit,
     difference,
     follow,
@@ -59,7 +59,7 @@ class ManifestTable:
         self.storage_options = storage_options
         self.clock = clock
         self._handle = TableHandle(ObjectId((MANIFEST,)), uri, storage_options)
-        self._layouts: dict[bytes, DataFile] = {}
+        self._layouts: dict[bytes, FragmentFile] = {}
 
     @on_own_thread
     def create(self) -> None:
@@ -102,7 +102,7 @@ class ManifestTable:
         except (OSError, ValueError, RuntimeError) as error:
             raise _damaged(error) from None
 
-    def load(self, newest: tuple[int, str], before: Snapshot | None) -> tuple[Snapshot, Difference]:
+    def load(self, newest: tuple[int, str], before: ManifestSnapshot | None) -> tuple[ManifestSnapshot, RowDifference]:
         """The newest state, and how it differs from an earlier one.
 
         A few commits of Headwater's are followed by their manifests alone; else unknown fragments are read.
@@ -113,10 +113,10 @@ class ManifestTable:
         except (OSError, ValueError, RuntimeError, KeyNotFoundError) as error:
             raise _damaged(error) from None
 
-    def _follow(self, newest: int, before: Snapshot) -> tuple[Snapshot, Difference] | None:
+    def _follow(self, newest: int, before: ManifestSnapshot) -> tuple[ManifestSnapshot, RowDifference] | None:
         if not before.version <= newest <= before.version + FOLLOWED_VERSIONS:
             return None
-        snapshot, changed = before, Difference()
+        snapshot, changed = before, RowDifference()
         while snapshot.version < newest:
             try:
                 step = follow(snapshot, self._manifest(snapshot.version + 1, before.scheme))
@@ -129,7 +129,7 @@ class ManifestTable:
         return snapshot, changed
 
     @on_own_thread
-    def _load(self, newest: tuple[int, str], before: Snapshot | None) -> tuple[Snapshot, Difference]:
+    def _load(self, newest: tuple[int, str], before: ManifestSnapshot | None) -> tuple[ManifestSnapshot, RowDifference]:
         manifest = self._manifest(*newest)
         settings = parse_settings(manifest.metadata)
         settings.check_readable()
@@ -143,11 +143,13 @@ class ManifestTable:
                 rows = codec.from_arrow(dataset.get_fragment(id).to_table())
                 found = Fragment(signature, {codec.object_id(row): row for row in rows})
             fragments[id] = found
-        snapshot = Snapshot(manifest, newest[1], codec, fragments, settings)
+        snapshot = ManifestSnapshot(manifest, newest[1], codec, fragments, settings)
         return snapshot, difference(before.fragments if before else {}, fragments)
 
     @on_own_thread
-    def commit(self, base: Snapshot, removed: Iterable[str], added: Sequence[Row], note: Mapping[str, str]) -> Snapshot:
+    def commit(
+        self, base: ManifestSnapshot, removed: Iterable[str], added: Sequence[Row], note: Mapping[str, str]
+    ) -> ManifestSnapshot:
         """Take rows away and add others, exactly on top of `base`, or ConcurrentModification (14).
 
         The note is kept with the commit, for `find_note`.
@@ -163,7 +165,7 @@ class ManifestTable:
             manifest = self._commit_through_pylance(base, plan, gone, rows, properties)
         return after_commit(base, manifest, gone, rows)
 
-    def find_note(self, snapshot: Snapshot, key: str) -> str | None:
+    def find_note(self, snapshot: ManifestSnapshot, key: str) -> str | None:
         """What a recent commit noted under the key; None if none did."""
         for version in range(snapshot.version, max(snapshot.version - KEPT_VERSIONS, 0), -1):
             try:
@@ -175,14 +177,14 @@ class ManifestTable:
         return None
 
     @on_own_thread
-    def clean_up(self, snapshot: Snapshot) -> None:
+    def clean_up(self, snapshot: ManifestSnapshot) -> None:
         """Forget old versions, so that the table's size follows the catalog's and not its history."""
         try:
             self._at(snapshot.version).cleanup_old_versions(older_than=timedelta(0), retain_versions=KEPT_VERSIONS)
         except (OSError, ValueError, RuntimeError):
             return  # Another writer may be cleaning up as well; the next one of us finishes it.
 
-    def _commit(self, base: Snapshot, plan: Plan, rows: Sequence[Row], note: Mapping[str, str]) -> Manifest:
+    def _commit(self, base: ManifestSnapshot, plan: Rewrite, rows: Sequence[Row], note: Mapping[str, str]) -> Manifest:
         try:
             file = self._write(base, rows) if rows else None
         except (OSError, ValueError, RuntimeError) as error:
@@ -198,7 +200,7 @@ class ManifestTable:
         return manifest
 
     def _commit_through_pylance(
-        self, base: Snapshot, plan: Plan, gone: frozenset[str], rows: Sequence[Row], note: Mapping[str, str]
+        self, base: ManifestSnapshot, plan: Rewrite, gone: frozenset[str], rows: Sequence[Row], note: Mapping[str, str]
     ) -> Manifest:
         try:
             dataset = self._at(base.version)
@@ -221,13 +223,13 @@ class ManifestTable:
             raise
         return self._manifest(base.version + 1, base.scheme)
 
-    def _write(self, base: Snapshot, rows: Sequence[Row]) -> DataFile:
+    def _write(self, base: ManifestSnapshot, rows: Sequence[Row]) -> FragmentFile:
         """A durable data file. How columns lie in one is learned from pylance, once for each schema."""
         layout = self._layouts.get(base.manifest.schema)
         if layout is None:
             file = self._write_fragment(base, rows).files[0]
             self.store.sync([f"{MANIFEST}/data/{file.path}"])
-            layout = self._layouts[base.manifest.schema] = DataFile(
+            layout = self._layouts[base.manifest.schema] = FragmentFile(
                 file.path,
                 tuple(file.fields),
                 tuple(file.column_indices),
@@ -246,7 +248,7 @@ class ManifestTable:
         write_with(self.store, f"{MANIFEST}/data/{path}", write)
         return replace(layout, path=path, size=size)
 
-    def _write_fragment(self, base: Snapshot, rows: Sequence[Row]) -> FragmentMetadata:
+    def _write_fragment(self, base: ManifestSnapshot, rows: Sequence[Row]) -> FragmentMetadata:
         return LanceFragment.create(
             self.uri,
             base.codec.to_arrow(rows),

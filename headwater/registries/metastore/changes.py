@@ -39,7 +39,7 @@ from headwater.registries.metastore.objects import (
 from headwater.registry import overlap
 
 
-class Changes:
+class TransactionChanges:
     """One commit on its way into a transaction. `finals`: by location, the versions known to have a final manifest."""
 
     def __init__(
@@ -132,8 +132,10 @@ class Changes:
         table = find(self.tx, version.table)
         if not isinstance(table, Table):
             raise ConcurrentModificationError(f"{version.table} was dropped by another writer.")
-        if self._has_stream(table.id, DELTA_FORMAT):
-            raise fed_by_its_log(table.id)
+        if self._has_stream(table.id, DELTA_FORMAT) and not self._newest(table.id):
+            raise fed_by_its_log(
+                table.id
+            )  # a later one was judged by its manifest, and follows the one it was judged by
         if not self._has_stream(table.id):
             self.tx.create_stream(table.id.names, LANCE_FORMAT)
         if table.id in self._removed:
@@ -162,6 +164,8 @@ class Changes:
             for number in removed:
                 self.tx.drop_delta(table.names, number, format=LANCE_FORMAT)
             return
+        if self._has_stream(table, DELTA_FORMAT):
+            raise fed_by_its_log(table)
         old = self.tx.get_stream(table.names, format=LANCE_FORMAT)
         known = table_of(self.tx, self.tx.get(table.names))
         kept = [delta for delta in self._deltas(table) if delta.position not in removed]

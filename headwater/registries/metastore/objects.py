@@ -11,10 +11,12 @@ from typing import Any, NamedTuple, Protocol
 
 from headwater.errors import InvalidInputError, NamespaceNotFoundError, TableNotFoundError, TableVersionNotFoundError
 from headwater.metastore import DataFile, Delta, Object
+from headwater.metastore.objects import Objects
 from headwater.metastore.parts import Record
 from headwater.metastore.serving import LANCE_FORMAT, location_of
 from headwater.model import CatalogObject, Namespace, Table, Version
 from headwater.names import ObjectId
+from headwater.streams.definition import from_properties
 from headwater.tables.layout import VERSIONS, manifest_name
 
 SETTLED = "settled"
@@ -29,6 +31,8 @@ class Reader(Protocol):
     def list(self, path: Sequence[str] = ()) -> list[Object]: ...
 
     def get_with_stream(self, path: Sequence[str], format: str) -> tuple[Object, Record | None]: ...
+
+    def versions(self, path: Sequence[str]) -> Objects: ...
 
     def get_stream(self, path: Sequence[str], id: str | None = None, *, format: str = ...) -> Object: ...
 
@@ -113,10 +117,27 @@ def has_stream(reader: Reader, table: ObjectId, format: str) -> bool:
     return True
 
 
-def fed_by_its_log(table: ObjectId) -> InvalidInputError:
+def kept_columns(reader: Reader, table: ObjectId) -> set[str]:
+    """The columns that a stream table's log fills: as its definition has them, and as the last publish had."""
+    definition = from_properties(reader.versions(table.names)[-1].properties)
+    names = set(definition.shown) if definition is not None else set()
+    number = newest_version(reader, table)
+    while number > 0:
+        try:
+            known = reader.get_delta(table.names, number, format=LANCE_FORMAT).properties
+        except NOT_FOUND:
+            known = {}
+        if "columns" in known:
+            return {*names, *(name for _, name in known["columns"]), *(each[0] for each in known["derived"])}
+        number -= 1
+    return names
+
+
+def fed_by_its_log(table: ObjectId, reason: str | None = None) -> InvalidInputError:
+    why = f" This version cannot be taken: {reason}." if reason else ""
     return InvalidInputError(
-        f"{table} is a stream table: its rows come from its change log. Append, upsert or delete through the catalog's "
-        "stream table, and publish."
+        f"{table} is a stream table: its rows come from its change log.{why} Append, upsert or delete through the "
+        "catalog's stream table, and publish; indices, settings and columns of your own can be added."
     )
 
 

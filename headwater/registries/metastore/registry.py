@@ -29,7 +29,7 @@ from headwater.metastore.serving import LANCE_FORMAT
 from headwater.model import CatalogObject, Change, Table, Version
 from headwater.names import ROOT, ObjectId
 from headwater.registries.layout import hashed_folder
-from headwater.registries.metastore.changes import Changes
+from headwater.registries.metastore.changes import TransactionChanges
 from headwater.registries.metastore.objects import (
     NOT_FOUND,
     catalog_object,
@@ -37,6 +37,7 @@ from headwater.registries.metastore.objects import (
     find,
     find_all,
     has_stream,
+    kept_columns,
     newest_version,
 )
 from headwater.registries.metastore.sessions import Present, Session, past_is_past
@@ -152,6 +153,12 @@ class MetastoreRegistry:
         if has_stream(self.session.state(), id, DELTA_FORMAT):
             raise fed_by_its_log(id)
 
+    def check_columns(self, id: ObjectId, names: Collection[str]) -> None:
+        """Error 13 for columns of a stream table that its log fills."""
+        filled = set(names) & set(self.kept_columns(id) or ())
+        if filled:
+            raise fed_by_its_log(id, f"the log fills {', '.join(sorted(filled))}: change it with evolve")
+
     def check_writable(self) -> None:
         """Error 13 in the past. Every other handle on a metastore records what it writes."""
         if self.session.is_past:
@@ -205,6 +212,11 @@ class MetastoreRegistry:
     def is_newest(self) -> bool:
         return self.session.transaction_id is None and not self.session.is_past
 
+    def kept_columns(self, table: ObjectId) -> Collection[str] | None:
+        """The columns of a stream table, as it was published last and as it is defined now."""
+        now = self.session.state()
+        return kept_columns(now, table) if has_stream(now, table, DELTA_FORMAT) else None
+
     def finalized(self, table: Table, number: int) -> None:
         with self._lock:
             self._finals.setdefault(table.location, set()).add(number)
@@ -215,7 +227,7 @@ class MetastoreRegistry:
 
     def commit(self, changes: Sequence[Change]) -> None:
         def work(tx: Any) -> None:
-            applied = Changes(tx, self._is_own, self._finals, lambda: f"{LANCE_FORMAT}-{self.clock.hex(8)}")
+            applied = TransactionChanges(tx, self._is_own, self._finals, lambda: f"{LANCE_FORMAT}-{self.clock.hex(8)}")
             for change in changes:
                 applied.apply(change)
             applied.finish()

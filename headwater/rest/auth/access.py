@@ -12,7 +12,7 @@ from typing import Any
 
 from headwater.errors import PermissionDeniedError
 from headwater.names import ROOT, ObjectId, object_id
-from headwater.namespace.vending import Access
+from headwater.namespace.vending import FileAccess
 from headwater.rest.call import Call
 from headwater.rest.routes import BY_OPERATION, NOTHING, READS, Permission, Route
 
@@ -152,8 +152,8 @@ def is_filtered(caller: Caller, route: Route) -> bool:
     return route.operation in ("ListNamespaces", "ListTables", "ListAllTables") and not caller.sees_everything
 
 
-def storage_access(caller: Caller, call: Call) -> Access:
+def storage_access(caller: Caller, call: Call) -> FileAccess:
     """What the caller may do with the files of the table that a call is about."""
     if call.route.changes or caller.may(Permission.WRITE, call.id):
-        return Access.WRITE
-    return Access.READ if caller.may(Permission.SELECT, call.id) else Access.NONE
+        return FileAccess.WRITE
+    return FileAccess.READ if caller.may(Permission.SELECT, call.id) else FileAccess.NONE

@@ -57,4 +57,10 @@ def total(reports: Sequence[Report]) -> Report:
         tuple(dict.fromkeys(name for report in reports for name in report.added)),
         tuple(dict.fromkeys(name for report in reports for name in report.widened)),
         sum(report.discarded for report in reports),
+        _sums([report.checks for report in reports]),
     )
+
+
+def _sums(counted: Sequence[Mapping[str, int]]) -> dict[str, int]:
+    names = dict.fromkeys(name for each in counted for name in each)
+    return {name: sum(each.get(name, 0) for each in counted) for name in names}

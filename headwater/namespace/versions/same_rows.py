@@ -1,0 +1,202 @@
+"""Whether a staged version has the rows of the one before it: what a client may do to a table fed by its log. Pure.
+
+Judged by the two manifests, not by what the client's transaction says of itself. A fragment that is in both has the
+same rows, deletions and row ids, and the kept columns in the same files. Fragments that were replaced had, together,
+the same live rows as those in their place: by their row ids, and by the versions in which each was last changed, which
+an update advances and a rewrite does not. They hold every kept column. Other columns are the client's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from headwater.namespace.versions.contents import DELETION_SUFFIXES
+from headwater.protobuf import Value, as_bytes, as_number, numbers, parse
+from headwater.registries.manifest.format import FRAGMENT, MAX_FRAGMENT, SCHEMA, live_rows, manifest_message
+from headwater.tables.row_ids import Ids, deleted_places, row_ids, row_versions
+
+NEXT_ROW_ID, STABLE_ROW_IDS = 14, 2
+READER_FLAGS, WRITER_FLAGS = 9, 10
+NAME, FIELD_ID, PARENT, METADATA = 2, 3, 4, 10
+NO_PARENT = 2**64 - 1
+ID, FILE, DELETIONS, INLINE_IDS, UPDATED, CREATED = 1, 2, 3, 5, 7, 9
+PHYSICAL_ROWS, FIRST = 4, 1
+KNOWN = frozenset({ID, FILE, DELETIONS, PHYSICAL_ROWS, INLINE_IDS, UPDATED, CREATED})
+Read = Callable[[str], bytes]
+"""The bytes of a file of the table, by its key in the table's folder."""
+
+
+@dataclass(frozen=True)
+class Fragment:
+    """A fragment as far as it matters here. `rows`: its number of rows, deletions, row ids, and what is not known."""
+
+    id: int
+    raw: bytes
+    rows: tuple[bytes, ...]
+    columns: Mapping[int, tuple[Any, ...]]
+    """By field id, in which files its values are, and where there."""
+    deletions: bytes | None
+    ids: bytes
+    updated: bytes | None
+    is_known: bool
+
+
+@dataclass(frozen=True)
+class Rows:
+    """What a manifest says of rows and columns."""
+
+    fields: Mapping[int, tuple[Any, ...]]
+    """By id: name, parent and everything else but metadata, in the order of the schema."""
+    fragments: Mapping[int, Fragment]
+    next_row_id: int
+    max_fragment: int
+    is_stable: bool
+
+
+def changed_rows(before: bytes, after: bytes, kept: Collection[str], read: Read) -> str | None:
+    """Why the version in the manifest file `after` is not the one in `before` with the same rows; None: it is.
+
+    `kept` are the columns that stay as they are. ValueError: a file cannot be understood.
+    """
+    old, new = _rows(before), _rows(after)
+    columns = _below(old, kept)
+    if not new.is_stable or new.next_row_id != old.next_row_id or new.max_fragment < old.max_fragment:
+        return "it counts row ids or fragments in another way"
+    if [(id, old.fields[id]) for id in columns] != [(id, field) for id, field in new.fields.items() if id in columns]:
+        return "it drops, renames or alters a column that the log fills"
+    for id in old.fragments.keys() & new.fragments.keys():
+        if old.fragments[id].rows != new.fragments[id].rows:
+            return f"it changes the rows of fragment {id}"
+        if _kept(old.fragments[id], columns) != _kept(new.fragments[id], columns):
+            return f"it changes values of fragment {id} in columns that the log fills"
+    gone = [fragment for id, fragment in old.fragments.items() if id not in new.fragments]
+    made = [fragment for id, fragment in new.fragments.items() if id not in old.fragments]
+    return _replaced(gone, made, columns, read)
+
+
+def _replaced(gone: list[Fragment], made: list[Fragment], columns: Collection[int], read: Read) -> str | None:
+    if sum(live_rows(each.raw) for each in gone) != sum(live_rows(each.raw) for each in made):
+        return "it adds or deletes rows"
+    if not gone and not made:
+        return None
+    if any(not each.is_known or each.deletions is not None for each in made):
+        return "it has new fragments with deleted rows or parts that are not known"
+    stored = {id for each in gone for id in each.columns if id in columns}
+    if any(not stored <= each.columns.keys() for each in made):
+        return "its new fragments lack a column that the log fills"
+    old, new = _live(gone, read), _live(made, read)
+    if not np.array_equal(old[0], new[0]):
+        return "its rows have other row ids"
+    return None if np.array_equal(old[1], new[1]) else "it changes rows"
+
+
+def _live(fragments: list[Fragment], read: Read) -> tuple[Ids, Ids]:
+    """Of the rows that are not deleted, in the order of their ids: the ids, and in which version each changed last."""
+    found = [_live_in(each, read) for each in fragments]
+    ids = np.concatenate([each[0] for each in found]) if found else np.empty(0, np.uint64)
+    versions = np.concatenate([each[1] for each in found]) if found else np.empty(0, np.uint64)
+    order = np.argsort(ids)
+    return ids[order], versions[order]
+
+
+def _live_in(fragment: Fragment, read: Read) -> tuple[Ids, Ids]:
+    ids = row_ids(fragment.ids)
+    updated = fragment.updated
+    versions = np.full(len(ids), FIRST, np.uint64) if updated is None else row_versions(updated)
+    if len(versions) != len(ids):
+        raise ValueError("a fragment whose rows are counted in two ways")
+    if fragment.deletions is None:
+        return ids, versions
+    values = {field: as_number(value) for field, value, _ in parse(fragment.deletions) if not isinstance(value, bytes)}
+    kind = values.get(1, 0)
+    if kind not in (0, 1):
+        raise ValueError("an unknown kind of deletion file")
+    key = f"_deletions/{fragment.id}-{values.get(2, 0)}-{values.get(3, 0)}.{DELETION_SUFFIXES[kind]}"
+    places = deleted_places(read(key), is_bitmap=kind == 1)
+    if len(places) and int(places.max()) >= len(ids):
+        raise ValueError("a deletion file that names rows which are not there")
+    gone = places.astype(np.int64)
+    return np.delete(ids, gone), np.delete(versions, gone)
+
+
+def _below(rows: Rows, names: Collection[str]) -> list[int]:
+    """The ids of columns and of all that is in them, in the order of the schema."""
+    found: list[int] = []
+    for id, (name, parent, *_) in rows.fields.items():
+        if parent in found or (parent == NO_PARENT and name in names):
+            found.append(id)
+    return found
+
+
+def _kept(fragment: Fragment, columns: Collection[int]) -> dict[int, tuple[Any, ...]]:
+    return {id: place for id, place in fragment.columns.items() if id in columns}
+
+
+def _rows(data: bytes) -> Rows:
+    values: dict[int, Value] = {}
+    fields: dict[int, tuple[Any, ...]] = {}
+    fragments: dict[int, Fragment] = {}
+    for number, value, _ in parse(manifest_message(data)):
+        if number == SCHEMA:
+            field = _fields(as_bytes(value))
+            if field[0] in fields:
+                raise ValueError("two columns of one id")
+            fields[field[0]] = field[1]
+        elif number == FRAGMENT:
+            fragment = _fragment(as_bytes(value))
+            if fragment.id in fragments:
+                raise ValueError("two fragments of one id")
+            fragments[fragment.id] = fragment
+        else:
+            values[number] = value
+    flags = as_number(values.get(READER_FLAGS, 0)) & as_number(values.get(WRITER_FLAGS, 0))
+    newest = max((as_number(values.get(MAX_FRAGMENT, 0)), *fragments))
+    next_id = as_number(values.get(NEXT_ROW_ID, 0))
+    return Rows(fields, fragments, next_id, newest, bool(flags & STABLE_ROW_IDS))
+
+
+def _fields(message: bytes) -> tuple[int, tuple[Any, ...]]:
+    values: dict[int, Value] = {field: value for field, value, _ in parse(message)}
+    rest = tuple(raw for field, _, raw in parse(message) if field not in (NAME, FIELD_ID, PARENT, METADATA))
+    name, parent = as_bytes(values.get(NAME, b"")).decode(), as_number(values.get(PARENT, 0))
+    return as_number(values.get(FIELD_ID, 0)), (name, parent, *rest)
+
+
+def _fragment(message: bytes) -> Fragment:
+    id, rows, columns, known = 0, list[bytes](), dict[int, tuple[Any, ...]](), True
+    deletions: bytes | None = None
+    updated: bytes | None = None
+    ids = b""
+    for field, value, raw in parse(message):
+        known = known and field in KNOWN
+        if field == ID:
+            id = as_number(value)
+        elif field == FILE:
+            for column, place in _file(as_bytes(value)).items():
+                columns[column] = (*columns.get(column, ()), place)
+        elif field not in (UPDATED, CREATED):
+            rows.append(raw)
+        deletions = as_bytes(value) if field == DELETIONS else deletions
+        ids = as_bytes(value) if field == INLINE_IDS else ids
+        updated = as_bytes(value) if field == UPDATED else updated
+    return Fragment(id, message, tuple(sorted(rows)), columns, deletions, ids, updated, known)
+
+
+def _file(message: bytes) -> dict[int, tuple[Any, ...]]:
+    """Of each field in a data file: the file, and the column in it."""
+    fields: list[int] = []
+    places: list[int] = []
+    others: list[bytes] = []
+    for field, value, raw in parse(message):
+        if field == 2:
+            fields += numbers(value)
+        elif field == 3:
+            places += numbers(value)
+        else:
+            others.append(raw)
+    padded = places + [-1] * (len(fields) - len(places))
+    return {id: (place, *sorted(others)) for id, place in zip(fields, padded, strict=False)}

@@ -1,0 +1,26 @@
+"""The data pipeline: land changes, merge, publish, compute, index.
+
+pipeline.toml -- grammar --> Pipeline -- facts, planning --> Plan -- running --> jobs --> stream tables of a catalog
+"""
+
+from headwater.pipeline.grammar import Pipeline, parse_pipeline, read_pipeline
+from headwater.pipeline.jobs import Report, backfill, ingest, maintain, publish, undo
+from headwater.pipeline.planning import Plan, Step
+from headwater.pipeline.running import Run, plan_pipeline, run_pipeline
+
+__all__ = [
+    "Pipeline",
+    "Plan",
+    "Report",
+    "Run",
+    "Step",
+    "backfill",
+    "ingest",
+    "maintain",
+    "parse_pipeline",
+    "plan_pipeline",
+    "publish",
+    "read_pipeline",
+    "run_pipeline",
+    "undo",
+]

@@ -1,0 +1,116 @@
+"""What a plan rests on: the files that sources have, and the tables as they are now. Reads, and changes nothing."""
+
+from __future__ import annotations
+
+import glob
+import json
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from headwater.catalog import Catalog
+from headwater.catalog.streams import CatalogStream
+from headwater.errors import InvalidInputError
+from headwater.pipeline.grammar import Pipeline, Source, TableSpec
+from headwater.pipeline.names import candidates
+from headwater.pipeline.planning import Facts, FileFact, TableFact
+from headwater.streams.columns import common
+from headwater.streams.definition import DERIVED, Definition
+from headwater.streams.ledger import Entry, files_taken
+from headwater.streams.sources.files import SourceFile, find_files
+
+INPUTS = "view.inputs"
+"""The property of a view's table that says what it was last made of."""
+GOVERNED = ("lateness", "contract", "history")
+
+
+def gather(catalog: Catalog, pipeline: Pipeline, there: bool) -> Facts:
+    """The facts for a pipeline. `there`: whether there is a catalog at all."""
+    specs = {table.name: table for table in pipeline.tables}
+    names = [*specs, *(view.name for view in pipeline.views)]
+    names += [name for view in pipeline.views for name in sorted(candidates(view.sql))]
+    tables = {name: catalog[name] for name in dict.fromkeys(names) if there and name in catalog}
+    found = {name: table_fact(table, specs.get(name)) for name, table in tables.items()}
+    files = {source.name: file_facts(pipeline, source, tables.get(source.into)) for source in pipeline.sources}
+    return Facts(files, found)
+
+
+def table_fact(table: Any, spec: TableSpec | None) -> TableFact:
+    if not isinstance(table, CatalogStream):
+        if spec is not None:
+            raise InvalidInputError(f"{table.name} is a plain table: a pipeline lands changes in stream tables.")
+        return TableFact(position=table.versions()[-1].version if table.versions() else 0, is_stream=False)
+    definition, published = table.definition, table.published
+    after = published.position if published is not None else 0
+    return TableFact(
+        table.position,
+        definition.schema_id,
+        published.position if published is not None else None,
+        published.schema_id if published is not None else 0,
+        sum(file.rows or 0 for delta in table.deltas(after) for file in delta.files),
+        max(table.stale().values(), default=0) if definition.derived else 0,
+        _indexed(table) if published is not None and spec is not None and spec.indices else (),
+        differences(definition, spec) if spec is not None else (),
+        json.loads(definition.properties.get(INPUTS, "{}")),
+    )
+
+
+def _indexed(table: CatalogStream) -> tuple[str, ...]:
+    return tuple(column for index in table.serving.indices.values() for column in index.columns)
+
+
+def differences(definition: Definition, spec: TableSpec) -> tuple[str, ...]:
+    """What the file says of a table that is not so."""
+    found = []
+    if spec.keys != definition.keys:
+        found.append("keys")
+    if spec.sequence != definition.sequence:
+        found.append("sequence_by")
+    if wanted_properties(definition, spec):
+        found.append("properties")
+    for field in spec.schema or ():
+        known = definition.by_name.get(field.name)
+        if known is None:
+            found.append("columns")
+        elif common(known.type, field.type) is None:
+            found.append("column types")
+        elif common(known.type, field.type) != known.type:
+            found.append("columns")
+    return tuple(dict.fromkeys(found))
+
+
+def wanted_properties(definition: Definition, spec: TableSpec) -> dict[str, str | None]:
+    """The properties to set, and with None to take away, so that the table is as the file says."""
+    governed = [name for name in definition.properties if name in GOVERNED or name.startswith(DERIVED)]
+    gone: dict[str, str | None] = {name: None for name in governed if name not in spec.properties}
+    new = {name: text for name, text in spec.properties.items() if definition.properties.get(name) != text}
+    return {**gone, **new}
+
+
+def file_facts(pipeline: Pipeline, source: Source, table: Any) -> list[FileFact]:
+    """The files of a source, and which of them are in its table. A glob that finds none has nothing new."""
+    path = located(pipeline, source)
+    if glob.has_magic(path) and not glob.glob(path, recursive=True):
+        return []
+    taken = known_files(table, source.name) if table is not None else {}
+    return [FileFact(file.path, file.digest, _size(file.path), is_taken(taken, file)) for file in find_files(path)]
+
+
+def located(pipeline: Pipeline, source: Source) -> str:
+    """Where a source's files are: relative to the pipeline file."""
+    return os.path.join(pipeline.folder, os.path.expanduser(source.path))
+
+
+def known_files(table: CatalogStream, source: str) -> Mapping[str, list[Entry]]:
+    stream, snapshot = table._open()
+    return files_taken(snapshot.streams(stream.path, stream.version), source)
+
+
+def is_taken(taken: Mapping[str, list[Entry]], file: SourceFile) -> bool:
+    return any(entry.digest == file.digest for entry in taken.get(file.path, ()))
+
+
+def _size(path: str) -> int:
+    if not os.path.isdir(path):
+        return os.path.getsize(path)
+    return sum(os.path.getsize(name) for name in glob.glob(f"{path}/**", recursive=True) if os.path.isfile(name))

@@ -1,0 +1,257 @@
+"""A pipeline file as values: what to take in, which tables and views there are, what to publish. Pure.
+
+Everything that the file may say stands here; a name that is not known is refused, with the one that was meant.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from headwater.errors import InvalidInputError
+from headwater.pipeline.columns import parse_columns
+from headwater.streams.checks import DROP, FAIL, WARN, Check
+from headwater.streams.columns import parse_type
+from headwater.streams.definition import DERIVED
+from headwater.streams.sources.formats import FORMATS, check_format
+from headwater.tables.sql import check_sql
+
+EXPECT = {"expect": WARN, "expect_or_drop": DROP, "expect_or_fail": FAIL}
+SECTIONS = ("pipeline", "source", "table", "view", "publish")
+PIPELINE = ("name", "catalog")
+SOURCE = ("name", "path", "format", "into")
+TABLE = ("schema", "keys", "sequence_by", "lateness", "contract", "stored_as_scd_type", *EXPECT, "columns", "index")
+COLUMN = ("function", "inputs", "type", "version")
+INDEX = ("column", "type")
+VIEW = ("sql", "keys")
+PUBLISH = ("tables",)
+
+
+@dataclass(frozen=True)
+class Source:
+    """Files of change data and the table they go into."""
+
+    name: str
+    path: str
+    into: str
+    format: str = "rows"
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Index:
+    """An index that a published table should have."""
+
+    column: str
+    type: str | None = None
+
+
+@dataclass(frozen=True)
+class TableSpec:
+    """A stream table as the file wants it. `schema` is None: it is taken from the first files."""
+
+    name: str
+    schema: pa.Schema | None = None
+    keys: tuple[str, ...] = ()
+    sequence: tuple[str, ...] = ()
+    properties: Mapping[str, str] = field(default_factory=dict)
+    checks: tuple[Check, ...] = ()
+    indices: tuple[Index, ...] = ()
+
+
+@dataclass(frozen=True)
+class ViewSpec:
+    """A table made by SQL over tables of the catalog. Its keys tell its rows apart, so only changes are written."""
+
+    name: str
+    sql: str
+    keys: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Pipeline:
+    """A pipeline file. Paths in it are relative to `folder`, where the file is."""
+
+    name: str
+    catalog: str
+    folder: Path
+    sources: tuple[Source, ...] = ()
+    tables: tuple[TableSpec, ...] = ()
+    views: tuple[ViewSpec, ...] = ()
+    publish: tuple[str, ...] = ()
+
+    def table(self, name: str) -> TableSpec:
+        return next(table for table in self.tables if table.name == name)
+
+
+def read_pipeline(path: str | Path) -> Pipeline:
+    """The pipeline of a file; InvalidInput (13) says what is wrong in it."""
+    file = Path(path)
+    try:
+        text = file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InvalidInputError(f"The pipeline file {file} cannot be read: {error}.") from None
+    return parse_pipeline(text, file.resolve().parent, file.name)
+
+
+def parse_pipeline(text: str, folder: Path, shown: str = "pipeline.toml") -> Pipeline:
+    try:
+        values = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise InvalidInputError(f"{shown} is not TOML: {error}.") from None
+    try:
+        return _pipeline(values, folder)
+    except InvalidInputError as error:
+        raise InvalidInputError(f"{shown}: {error.args[0]}") from None
+
+
+def _pipeline(values: Mapping[str, Any], folder: Path) -> Pipeline:
+    _known(values, SECTIONS, "a pipeline file")
+    head = _section(values, "pipeline")
+    _known(head, PIPELINE, "[pipeline]")
+    sources = tuple(_source(place, each) for place, each in enumerate(_list(values.get("source", []), "[[source]]"), 1))
+    written = {name: _table(name, each) for name, each in _section(values, "table").items()}
+    for source in sources:  # a table that only a source names has nothing of its own to say
+        written.setdefault(source.into, TableSpec(source.into))
+    views = tuple(_view(name, each) for name, each in _section(values, "view").items())
+    _distinct([each.name for each in sources], "source")
+    both = [name for name in written if any(name == view.name for view in views)]
+    if both:
+        raise InvalidInputError(f"{both[0]!r} is both a table and a view.")
+    publish = _section(values, "publish")
+    _known(publish, PUBLISH, "[publish]")
+    tables = _texts(publish.get("tables", list(written)), "[publish] tables")
+    for name in tables:
+        if name not in written:
+            raise InvalidInputError(f"[publish] names {name!r}, which is no table of this file.")
+    catalog = _text(head.get("catalog"), "[pipeline] catalog")
+    name = _text(head.get("name"), "[pipeline] name")
+    return Pipeline(name, catalog, folder, sources, tuple(written.values()), views, tables)
+
+
+def _source(place: int, values: Any) -> Source:
+    where = f"[[source]] number {place}"
+    format = _text(values.get("format", "rows"), f"{where}: format")
+    check_format(format, {})
+    _known(values, (*SOURCE, *FORMATS[format]), where)
+    options = {name: value for name, value in values.items() if name in FORMATS[format]}
+    path, into = (_text(values.get(name), f"{where}: {name}") for name in ("path", "into"))
+    return Source(_text(values.get("name"), f"{where}: name"), path, into, format, options)
+
+
+def _table(name: str, values: Any) -> TableSpec:
+    where = f'[table."{name}"]'
+    _known(_mapping(values, where), TABLE, where)
+    properties = {key: _text(values[key], f"{where} {key}") for key in ("lateness", "contract") if key in values}
+    kind = values.get("stored_as_scd_type", 1)
+    if kind not in (1, 2) or isinstance(kind, bool):
+        raise InvalidInputError(f"{where}: stored_as_scd_type is 1 or 2, not {kind!r}.")
+    if kind == 2:
+        properties["history"] = "scd2"
+    for column, each in _mapping(values.get("columns", {}), f"{where} columns").items():
+        properties[f"{DERIVED}{column}"] = _derived(f"{where} columns.{column}", each)
+    schema = parse_columns(_text(values["schema"], f"{where} schema")) if "schema" in values else None
+    return TableSpec(
+        name,
+        schema,
+        _texts(values.get("keys", []), f"{where} keys"),
+        _texts(values.get("sequence_by", []), f"{where} sequence_by"),
+        properties,
+        _checks(where, values),
+        tuple(_index(where, each) for each in _list(values.get("index", []), f"{where} index")),
+    )
+
+
+def _checks(where: str, values: Mapping[str, Any]) -> tuple[Check, ...]:
+    found = []
+    for kind, action in EXPECT.items():
+        for name, sql in _mapping(values.get(kind, {}), f"{where} {kind}").items():
+            check_sql(f"{where} {kind}.{name}", _text(sql, f"{where} {kind}.{name}"))
+            found.append(Check(name, sql, action))
+    _distinct([check.name for check in found], f"expectation of {where}")
+    return tuple(found)
+
+
+def _derived(where: str, values: Any) -> str:
+    _known(_mapping(values, where), COLUMN, where)
+    for name in ("function", "inputs", "type"):
+        if name not in values:
+            raise InvalidInputError(f"{where} needs {name!r}.")
+    parse_type(values["type"])
+    known = {
+        "function": _text(values["function"], f"{where} function"),
+        "inputs": list(_texts(values["inputs"], f"{where} inputs")),
+        "type": _text(values["type"], f"{where} type"),
+        "version": str(values.get("version", "1")),
+    }
+    return json.dumps(known)
+
+
+def _index(where: str, values: Any) -> Index:
+    _known(_mapping(values, f"{where} index"), INDEX, f"{where} index")
+    kind = _text(values["type"], f"{where} index type") if "type" in values else None
+    return Index(_text(values.get("column"), f"{where} index column"), kind)
+
+
+def _view(name: str, values: Any) -> ViewSpec:
+    where = f'[view."{name}"]'
+    _known(_mapping(values, where), VIEW, where)
+    keys = _texts(values.get("keys", []), f"{where} keys")
+    if not keys:
+        raise InvalidInputError(
+            f"{where} needs keys: the columns that tell its rows apart, such as those of its GROUP BY. Only rows that "
+            "changed are written, and that is how they are known."
+        )
+    return ViewSpec(name, _text(values.get("sql"), f"{where} sql"), keys)
+
+
+# What a value must be -----------------------------------------------------------------------------------------------
+
+
+def _known(values: Mapping[str, Any], names: Sequence[str], where: str) -> None:
+    for name in values:
+        if name not in names:
+            near = difflib.get_close_matches(name, names, 1)
+            meant = f" Did you mean {near[0]!r}?" if near else ""
+            raise InvalidInputError(f"{where} has no {name!r}.{meant} It has: {', '.join(names)}.")
+
+
+def _section(values: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    return _mapping(values.get(name, {}), f"[{name}]")
+
+
+def _mapping(value: Any, where: str) -> Mapping[str, Any]:
+    if not isinstance(value, Mapping):
+        raise InvalidInputError(f"{where} is a table of names and values, not {value!r}.")
+    return value
+
+
+def _list(value: Any, where: str) -> Sequence[Any]:
+    if not isinstance(value, list) or not all(isinstance(each, Mapping) for each in value):
+        raise InvalidInputError(f"{where} is a list of tables.")
+    return value
+
+
+def _text(value: Any, where: str) -> str:
+    if not isinstance(value, str) or not value.strip():
+        raise InvalidInputError(f"{where} is a text, and must be there.")
+    return value
+
+
+def _texts(value: Any, where: str) -> tuple[str, ...]:
+    if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
+        raise InvalidInputError(f"{where} is a list of texts.")
+    return tuple(value)
+
+
+def _distinct(names: Sequence[str], what: str) -> None:
+    for name in names:
+        if names.count(name) > 1:
+            raise InvalidInputError(f"Two of the {what}s are named {name!r}.")

@@ -1,0 +1,178 @@
+"""Lineage, read from the commits that made each published version, and written as OpenLineage events.
+
+Nothing is kept beside the catalog: what a version comes from stands in the record of the version.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+from headwater.catalog import Catalog
+from headwater.catalog.streams import CatalogStream
+from headwater.streams.layout import LANCE, LINEAGE
+
+PRODUCER = "https://github.com/headwater"
+SCHEMA_URL = "https://openlineage.io/spec/2-0-2/OpenLineage.json#/$defs/RunEvent"
+UPSTREAM, DOWNSTREAM = "upstream", "downstream"
+
+
+@dataclass(frozen=True)
+class Origin:
+    """What one published version comes from."""
+
+    table: str
+    version: int
+    position: int
+    time_ms: int
+    inputs: dict[str, dict[str, int]] = field(default_factory=dict)
+    sources: tuple[dict[str, Any], ...] = ()
+    functions: dict[str, dict[str, str]] = field(default_factory=dict)
+    run: dict[str, str] = field(default_factory=dict)
+    sql: str | None = None
+
+
+@dataclass(frozen=True)
+class Node:
+    """A table and what it comes from, or what comes from it."""
+
+    table: str
+    origin: Origin | None
+    related: tuple[Node, ...] = ()
+
+
+def origins(stream: CatalogStream) -> list[Origin]:
+    """Where every published version that is kept comes from, oldest first."""
+    opened, snapshot = stream._open()
+    found = []
+    for delta in snapshot.deltas(opened.path, format=LANCE, version=opened.version):
+        noted = delta.properties.get(LINEAGE)
+        if noted is not None:
+            found.append(
+                Origin(
+                    stream.name,
+                    delta.position,
+                    int(delta.properties["position"]),
+                    delta.time_ms,
+                    dict(noted.get("inputs", {})),
+                    tuple(noted.get("sources", ())),
+                    dict(noted.get("functions", {})),
+                    dict(noted.get("run", {})),
+                    noted.get("sql"),
+                )
+            )
+    return found
+
+
+def latest(catalog: Catalog, name: str) -> Origin | None:
+    """Where the newest published version comes from: sources of all its versions, the rest as of the last."""
+    if name not in catalog or not isinstance(stream := catalog[name], CatalogStream):
+        return None
+    found = origins(stream)
+    if not found:
+        return None
+    sources: dict[str, dict[str, Any]] = {}
+    for origin in found:
+        for each in origin.sources:
+            known = sources.setdefault(each["source"], {"source": each["source"], "files": []})
+            known["files"] += [file for file in each["files"] if file not in known["files"]]
+    last = found[-1]
+    return Origin(
+        last.table,
+        last.version,
+        last.position,
+        last.time_ms,
+        last.inputs,
+        tuple(sources.values()),
+        last.functions,
+        last.run,
+        last.sql,
+    )
+
+
+def upstream(catalog: Catalog, name: str, above: Sequence[str] = ()) -> Node:
+    """A table, the tables it was made of, theirs, and so on."""
+    catalog[name]
+    origin = latest(catalog, name)
+    inputs = [each for each in (origin.inputs if origin is not None else {}) if each not in above]
+    there = [each for each in inputs if each in catalog]
+    return Node(name, origin, tuple(upstream(catalog, each, (*above, name)) for each in there))
+
+
+def downstream(catalog: Catalog, name: str, above: Sequence[str] = ()) -> Node:
+    """A table, the tables that were made of it, of those, and so on."""
+    catalog[name]
+    made = {each: origin for each in catalog if (origin := latest(catalog, each)) is not None and each not in above}
+    below = [each for each, origin in made.items() if name in origin.inputs]
+    return Node(name, latest(catalog, name), tuple(downstream(catalog, each, (*above, name)) for each in below))
+
+
+def drawing(node: Node, way: str = UPSTREAM, indent: str = "") -> Iterator[str]:
+    """A tree of names for people, a line each."""
+    origin = node.origin
+    at = f"  version {origin.version}, position {origin.position}" if origin is not None else ""
+    yield f"{indent}{node.table}{at}"
+    inner = indent + "    "
+    if origin is not None and way == UPSTREAM:
+        for column, function in origin.functions.items():
+            yield f"{inner}{column} = {function['function']} ({function['identity'][:8]})"
+        for source in origin.sources:
+            files = source["files"]
+            yield f"{inner}source {source['source'] or '(unnamed)'}: {len(files)} files" + (
+                f", the last {files[-1]}" if files else ""
+            )
+    for each in node.related:
+        yield from drawing(each, way, inner)
+
+
+def open_lineage(catalog: Catalog, names: Sequence[str] = (), namespace: str = "headwater") -> list[dict[str, Any]]:
+    """An OpenLineage run event for each published version of these tables (of all, when none is named)."""
+    events = []
+    for name in names or tuple(catalog):
+        table = catalog[name]
+        if isinstance(table, CatalogStream):
+            events += [_event(origin, table, namespace) for origin in origins(table)]
+    return sorted(events, key=lambda event: str(event["eventTime"]))
+
+
+def _event(origin: Origin, table: CatalogStream, namespace: str) -> dict[str, Any]:
+    files = [{"namespace": "file", "name": file} for source in origin.sources for file in source["files"]]
+    tables = [
+        {"namespace": namespace, "name": name, "facets": {"version": _version(entry.get("version", 0))}}
+        for name, entry in origin.inputs.items()
+    ]
+    fields = [{"name": name, "type": str(each.type)} for name, each in table.definition.shown.items()]
+    facets: dict[str, Any] = {
+        "version": _version(origin.version),
+        "schema": {"_producer": PRODUCER, "_schemaURL": _facet("1-1-1/SchemaDatasetFacet"), "fields": fields},
+    }
+    job: dict[str, Any] = {"namespace": namespace, "name": f"{origin.run.get('pipeline', 'publish')}.{origin.table}"}
+    if origin.sql:
+        job["facets"] = {"sql": {"_producer": PRODUCER, "_schemaURL": _facet("1-0-1/SQLJobFacet"), "query": origin.sql}}
+    own = origin.run.get("run") or str(uuid.uuid5(uuid.NAMESPACE_URL, f"{namespace}/{origin.table}/{origin.version}"))
+    return {
+        "eventType": "COMPLETE",
+        "eventTime": datetime.fromtimestamp(origin.time_ms / 1000, UTC).isoformat(),
+        "producer": PRODUCER,
+        "schemaURL": SCHEMA_URL,
+        "run": {"runId": own},
+        "job": job,
+        "inputs": [*tables, *files],
+        "outputs": [{"namespace": namespace, "name": origin.table, "facets": facets}],
+    }
+
+
+def _version(version: int) -> dict[str, Any]:
+    return {
+        "_producer": PRODUCER,
+        "_schemaURL": _facet("1-0-1/DatasetVersionDatasetFacet"),
+        "datasetVersion": str(version),
+    }
+
+
+def _facet(name: str) -> str:
+    version, kind = name.split("/")
+    return f"https://openlineage.io/spec/facets/{version}/{kind}.json#/$defs/{kind}"

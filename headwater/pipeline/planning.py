@@ -1,0 +1,244 @@
+"""What a run of a pipeline will do, and why. Pure: facts in, steps out, in the order in which they are done.
+
+A plan names the very files, tables and inputs it is about, so its id is a digest of all it will do: the same id is the
+same plan, and a plan whose facts have changed meanwhile has another one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from headwater.errors import InvalidInputError
+from headwater.pipeline.grammar import Pipeline, ViewSpec
+from headwater.pipeline.names import names_in
+
+CREATE, ALTER, REFRESH, INGEST = "create", "alter", "refresh", "ingest"
+PUBLISH, BACKFILL, INDEX, VIEW = "publish", "backfill", "index", "view"
+FIXED = frozenset(("keys", "sequence_by", "column types"))
+
+
+@dataclass(frozen=True)
+class FileFact:
+    """A file of a source. `taken`: this content is in the table already."""
+
+    path: str
+    digest: str
+    bytes: int
+    taken: bool = False
+
+
+@dataclass(frozen=True)
+class TableFact:
+    """A stream table as it is now. `inputs` is what a view was last made of; `changed` what the file says otherwise."""
+
+    position: int = 0
+    schema_id: int = 0
+    published: int | None = None
+    """The position of the last publish; None: there was none."""
+    published_schema: int = 0
+    tail_rows: int = 0
+    stale: int = 0
+    indexed: tuple[str, ...] = ()
+    changed: tuple[str, ...] = ()
+    inputs: Mapping[str, Any] = field(default_factory=dict)
+    is_stream: bool = True
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What there is: files by source, tables by name (also those the file does not name, for views to read)."""
+
+    files: Mapping[str, Sequence[FileFact]]
+    tables: Mapping[str, TableFact]
+
+
+@dataclass(frozen=True)
+class Step:
+    """One thing to do with one table, why, and how much of it."""
+
+    do: str
+    table: str
+    why: str
+    source: str | None = None
+    files: tuple[tuple[str, str], ...] = ()
+    rows: int | None = None
+    bytes: int | None = None
+    column: str | None = None
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The steps of a run. `skipped` counts files that are known already."""
+
+    pipeline: str
+    steps: tuple[Step, ...]
+    skipped: Mapping[str, int] = field(default_factory=dict)
+    found: str = ""
+    """A digest of the state that the plan is for."""
+
+    @property
+    def id(self) -> str:
+        text = json.dumps([self.pipeline, self.found, [asdict(step) for step in self.steps]], sort_keys=True)
+        return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
+
+    @property
+    def tables(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(step.table for step in self.steps))
+
+
+def make_plan(pipeline: Pipeline, facts: Facts, select: Sequence[str] = (), full_refresh: Sequence[str] = ()) -> Plan:
+    """The plan of a run: of all tables and views, or of those selected; those refreshed are made anew."""
+    names = [*(table.name for table in pipeline.tables), *(view.name for view in pipeline.views)]
+    for name in (*select, *full_refresh):
+        if name not in names:
+            raise InvalidInputError(
+                f"{name!r} is no table or view of the pipeline {pipeline.name!r}: {', '.join(names)}."
+            )
+    wanted = set(select or names) | set(full_refresh)
+    steps: list[Step] = []
+    for table in pipeline.tables:
+        if table.name in wanted:
+            steps += _table_steps(pipeline, facts, table.name, table.name in full_refresh)
+    steps += _publish_steps(pipeline, facts, wanted, steps)
+    for table in pipeline.tables:
+        if table.name in wanted:
+            steps += _index_steps(pipeline, facts, table.name, steps)
+    for view in in_order(pipeline.views):
+        if view.name in wanted:
+            steps += _view_steps(facts, view, view.name in full_refresh, steps)
+    skipped = {
+        source.name: sum(file.taken for file in facts.files.get(source.name, ()))
+        for source in pipeline.sources
+        if source.into in wanted and source.into not in full_refresh
+    }
+    return Plan(pipeline.name, tuple(steps), skipped, _digest(facts))
+
+
+def _table_steps(pipeline: Pipeline, facts: Facts, name: str, refresh: bool) -> list[Step]:
+    fact = facts.tables.get(name)
+    steps: list[Step] = []
+    sources = [source for source in pipeline.sources if source.into == name]
+    if fact is None and pipeline.table(name).schema is None and not any(facts.files.get(s.name) for s in sources):
+        return []  # no file has come yet that would say what its columns are
+    if fact is None:
+        steps.append(Step(CREATE, name, "it is not there"))
+    elif refresh:
+        steps.append(Step(REFRESH, name, "it is to be made anew: dropped, created, and all its files taken again"))
+    elif FIXED & set(fact.changed):
+        other = ", ".join(sorted(FIXED & set(fact.changed)))
+        raise InvalidInputError(
+            f"The table {name} has other {other} than the file says, which cannot be changed in place. "
+            f"Run with --full-refresh {name} to make it anew from its files."
+        )
+    elif fact.changed:
+        steps.append(Step(ALTER, name, f"the file has another {', '.join(fact.changed)}"))
+    for source in sources:
+        found = facts.files.get(source.name, ())
+        new = [file for file in found if refresh or fact is None or not file.taken]
+        if new:
+            files = tuple((file.path, file.digest) for file in new)
+            size = sum(file.bytes for file in new)
+            steps.append(Step(INGEST, name, f"{len(new)} new files", source.name, files, bytes=size))
+    return steps
+
+
+def _publish_steps(pipeline: Pipeline, facts: Facts, wanted: set[str], before: Sequence[Step]) -> list[Step]:
+    steps = []
+    for name in pipeline.publish:
+        fact = facts.tables.get(name)
+        if name not in wanted or (fact is None and not any(step.table == name for step in before)):
+            continue
+        why = _why_publish(fact, [step.do for step in before if step.table == name])
+        if why:
+            steps.append(Step(PUBLISH, name, why, rows=fact.tail_rows if fact is not None else None))
+        if fact is not None and fact.stale and not any(s.do == REFRESH and s.table == name for s in before):
+            steps.append(Step(BACKFILL, name, "values of an older function", rows=fact.stale))
+    return steps
+
+
+def _why_publish(fact: TableFact | None, done: Sequence[str]) -> str:
+    if INGEST in done:
+        return "new changes are taken in"
+    if fact is None or fact.published is None or REFRESH in done:
+        return "it was never published"
+    if fact.position > fact.published:
+        return f"positions {fact.published + 1} to {fact.position} are not published"
+    if ALTER in done or fact.schema_id != fact.published_schema:
+        return "its columns changed"
+    return ""
+
+
+def _index_steps(pipeline: Pipeline, facts: Facts, name: str, before: Sequence[Step]) -> list[Step]:
+    """Missing indices of tables that have rows by then."""
+    fact = facts.tables.get(name)
+    refreshed = any(step.do == REFRESH and step.table == name for step in before)
+    known = fact.indexed if fact is not None and not refreshed else ()
+    published = fact is not None and fact.published is not None
+    if not published and not any(step.do == PUBLISH and step.table == name for step in before):
+        return []
+    return [
+        Step(INDEX, name, f"{each.column} has no index", column=each.column)
+        for each in pipeline.table(name).indices
+        if each.column not in known
+    ]
+
+
+def _view_steps(facts: Facts, view: ViewSpec, refresh: bool, before: Sequence[Step]) -> list[Step]:
+    fact = facts.tables.get(view.name)
+    changing = {step.table for step in before}
+    inputs = inputs_of(view, {*facts.tables, *changing})
+    if not inputs:
+        raise InvalidInputError(f'[view."{view.name}"] reads no table of the catalog: {view.sql[:200]}')
+    why = _why_view(facts, view, fact, inputs, changing)
+    if refresh:
+        why = "it is to be made anew"
+    if not why:
+        return []
+    steps = [Step(CREATE, view.name, "it is not there")] if fact is None else []
+    return [*steps, Step(VIEW, view.name, f"recomputed: {why}")]
+
+
+def _why_view(facts: Facts, view: ViewSpec, fact: TableFact | None, inputs: Sequence[str], changing: set[str]) -> str:
+    if fact is None:
+        return "it was never made"
+    if fact.inputs.get("sql") != sql_digest(view):
+        return "its SQL changed"
+    new = [name for name in inputs if name in changing]
+    if not new:
+        known = fact.inputs.get("tables", {})
+        new = [name for name in inputs if known.get(name) != facts.tables[name].position]
+    return f"{', '.join(new)} changed" if new else ""
+
+
+def inputs_of(view: ViewSpec, tables: set[str]) -> list[str]:
+    """The tables of the catalog that a view's SQL names."""
+    return [name for name in sorted(names_in(view.sql, tables)) if name != view.name]
+
+
+def in_order(views: Sequence[ViewSpec]) -> list[ViewSpec]:
+    """Views after those they read; a circle is refused."""
+    names = {view.name for view in views}
+    waiting = {view.name: names_in(view.sql, names) - {view.name} for view in views}
+    done: list[ViewSpec] = []
+    while waiting:
+        free = [view for view in views if view.name in waiting and not waiting[view.name] & set(waiting)]
+        if not free:
+            raise InvalidInputError(f"The views {', '.join(sorted(waiting))} read each other in a circle.")
+        for view in free:
+            del waiting[view.name]
+        done += free
+    return done
+
+
+def sql_digest(view: ViewSpec) -> str:
+    return hashlib.blake2b(json.dumps([view.sql, view.keys]).encode(), digest_size=8).hexdigest()
+
+
+def _digest(facts: Facts) -> str:
+    """Of the state of the tables; the files are in the steps."""
+    found = {name: [fact.position, fact.schema_id, fact.published] for name, fact in facts.tables.items()}
+    return hashlib.blake2b(json.dumps(found, sort_keys=True).encode(), digest_size=8).hexdigest()

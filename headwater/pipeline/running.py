@@ -1,0 +1,284 @@
+"""Runs a pipeline: facts, plan, steps. Every step can be done again, so a run that was killed is simply run again."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from headwater.catalog import Catalog
+from headwater.catalog.indices import index_type_of
+from headwater.catalog.streams import CatalogStream
+from headwater.catalog.transactions import metastore_of
+from headwater.config import load_profile
+from headwater.errors import ConcurrentModificationError, InvalidInputError
+from headwater.metastore import Transaction
+from headwater.pipeline.columns import infer_columns
+from headwater.pipeline.facts import gather, located, wanted_properties
+from headwater.pipeline.grammar import Pipeline, TableSpec, ViewSpec
+from headwater.pipeline.jobs import Report, backfill, ingest_found, publish, stream_of
+from headwater.pipeline.planning import (
+    ALTER,
+    BACKFILL,
+    CREATE,
+    INDEX,
+    INGEST,
+    PUBLISH,
+    REFRESH,
+    VIEW,
+    Plan,
+    Step,
+    inputs_of,
+    make_plan,
+)
+from headwater.pipeline.views import land, remember, rows_of
+from headwater.streams.columns import common
+from headwater.streams.definition import Definition, define
+from headwater.streams.layout import HISTORY, QUARANTINE, sibling
+from headwater.streams.sources.debezium import Change, messages, parse
+from headwater.streams.sources.files import SourceFile, find_files, read_rows, read_text
+from headwater.streams.table import create_stream_table
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run of a pipeline: its id, the plan it carried out, and what each step did."""
+
+    id: str
+    pipeline: str
+    plan: Plan
+    reports: tuple[Report, ...] = ()
+    seconds: float = 0.0
+
+
+@dataclass
+class _Running:
+    """What the steps of a run share."""
+
+    pipeline: Pipeline
+    catalog: Catalog
+    spark: Any
+    run: dict[str, str]
+    say: Say
+    reports: list[Report] = field(default_factory=list)
+
+
+def open_catalog(pipeline: Pipeline) -> tuple[Catalog, bool]:
+    """The catalog of a pipeline, and whether it is there: a profile, or a metastore at a path relative to the file."""
+    name = pipeline.catalog
+    if "://" not in name and load_profile(name) is None:
+        name = str(pipeline.folder / Path(name).expanduser())
+    catalog = Catalog(name)
+    metastore_of(catalog.namespace)
+    return catalog, catalog.is_there
+
+
+def plan_pipeline(
+    pipeline: Pipeline, select: Sequence[str] = (), full_refresh: Sequence[str] = ()
+) -> tuple[Catalog, Plan]:
+    """What a run would do now. Changes nothing."""
+    catalog, there = open_catalog(pipeline)
+    with beside(pipeline.folder):
+        return catalog, make_plan(pipeline, gather(catalog, pipeline, there), select, full_refresh)
+
+
+def run_pipeline(
+    pipeline: Pipeline,
+    spark: Any = None,
+    select: Sequence[str] = (),
+    full_refresh: Sequence[str] = (),
+    plan_id: str | None = None,
+    say: Say = lambda text: None,
+) -> Run:
+    """Plan and carry out. With `plan_id` exactly the plan of that id, or ConcurrentModification (14) if it differs."""
+    began = time.perf_counter()
+    catalog, plan = plan_pipeline(pipeline, select, full_refresh)
+    if plan_id is not None and plan.id != plan_id:
+        raise ConcurrentModificationError(
+            f"The plan {plan_id} does not hold any more: something changed since, and the plan is {plan.id} now. "
+            "Look at it with --plan, then run that one."
+        )
+    clock = metastore_of(catalog.namespace).clock
+    run = {"pipeline": pipeline.name, "run": clock.uuid(), "plan": plan.id}
+    running = _Running(pipeline, catalog, spark, run, say)
+    with beside(pipeline.folder):
+        _carry_out(running, plan)
+    return Run(run["run"], pipeline.name, plan, tuple(running.reports), time.perf_counter() - began)
+
+
+@contextmanager
+def beside(folder: Path) -> Iterator[None]:
+    """Modules beside the pipeline file can be imported."""
+    sys.path.insert(0, str(folder))
+    try:
+        yield
+    finally:
+        sys.path.remove(str(folder))
+
+
+def _carry_out(running: _Running, plan: Plan) -> None:
+    """Step after step; the publishes of tables are one commit, and so are those of views."""
+    publishes = [step.table for step in plan.steps if step.do == PUBLISH]
+    views = [step.table for step in plan.steps if step.do == VIEW]
+    for step in plan.steps:
+        if step.do == PUBLISH:
+            if step.table == publishes[0]:
+                running.say(f"publish {', '.join(publishes)}")
+                running.reports.append(_publish(running, publishes))
+        elif step.do in STEPS:
+            running.say(f"{step.do} {step.table}: {step.why}")
+            STEPS[step.do](running, step)
+    if views:
+        _make_views(running, views)
+
+
+def _publish(running: _Running, names: Sequence[str]) -> Report:
+    return publish(running.spark, running.catalog, *names, lineage={name: {"run": running.run} for name in names})
+
+
+# Tables -------------------------------------------------------------------------------------------------------------
+
+
+def _create(running: _Running, step: Step) -> None:
+    if any(view.name == step.table for view in running.pipeline.views):
+        return  # its columns are those of its SQL
+    definition = _definition(running.pipeline, running.pipeline.table(step.table))
+    if definition is None:
+        raise ConcurrentModificationError(f"The files that tell the columns of {step.table} are gone: plan again.")
+    running.catalog._with_namespace(step.table)
+    path = tuple(step.table.split("."))
+    metastore_of(running.catalog._made).metastore.run(
+        lambda tx: create_stream_table(tx, path, definition), f"create stream table {step.table}"
+    )
+
+
+def _definition(pipeline: Pipeline, spec: TableSpec) -> Definition | None:
+    schema = spec.schema if spec.schema is not None else _inferred(pipeline, spec)
+    if schema is None:
+        return None
+    return define(schema, spec.keys, spec.sequence, (), spec.properties)
+
+
+def _inferred(pipeline: Pipeline, spec: TableSpec) -> pa.Schema | None:
+    """The columns of the first file of the first source of a table that has one."""
+    for source in pipeline.sources:
+        if source.into != spec.name:
+            continue
+        try:
+            files = find_files(located(pipeline, source))
+        except InvalidInputError:
+            continue
+        rows = _first_rows(files[0], source.format)
+        leave = source.options.get("op_column", "op") if source.format == "op" else None
+        found = infer_columns(rows, spec.keys, spec.sequence)
+        return pa.schema([field for field in found if field.name != leave])
+    return None
+
+
+def _first_rows(file: SourceFile, format: str) -> Any:
+    if format != "debezium":
+        return read_rows(file.path, Definition(()))[0]
+    found = [parse(message) for message in messages(read_text(file.path)) if not hasattr(message, "text")]
+    return [row for change in found if isinstance(change, Change) if (row := change.after or change.before)]
+
+
+def _alter(running: _Running, step: Step) -> None:
+    spec, stream = running.pipeline.table(step.table), stream_of(running.catalog, step.table)
+    known = stream.definition
+    add = {field.name: field.type for field in spec.schema or () if field.name not in known.by_name}
+    widen = {}
+    for each in spec.schema or ():
+        wide = common(known.by_name[each.name].type, each.type) if each.name in known.by_name else None
+        if wide is not None and wide != known.by_name[each.name].type:
+            widen[each.name] = wide
+    if add or widen:
+        stream.evolve(add=add, widen=widen)
+    stream.set_properties(wanted_properties(known, spec))
+
+
+def _refresh(running: _Running, step: Step) -> None:
+    """Drop and create in one commit: whoever is killed after it goes on with a usual run."""
+    definition = _definition(running.pipeline, running.pipeline.table(step.table))
+    if definition is None:
+        raise InvalidInputError(f"{step.table} cannot be made anew: no file of its sources is there.")
+    path = tuple(step.table.split("."))
+
+    def work(tx: Transaction) -> None:
+        for each in (path, sibling(path, QUARANTINE), sibling(path, HISTORY)):
+            if tx.exists(each):
+                tx.drop(each)
+        create_stream_table(tx, path, definition)
+
+    metastore_of(running.catalog.namespace).metastore.run(work, f"full refresh of {step.table}")
+
+
+def _ingest(running: _Running, step: Step) -> None:
+    pipeline, stream = running.pipeline, stream_of(running.catalog, step.table)
+    source = next(each for each in pipeline.sources if each.name == step.source)
+    files = [SourceFile(path, digest) for path, digest in step.files]
+    checks = pipeline.table(step.table).checks
+    report = ingest_found(
+        running.spark, stream, files, source.format, source.name, False, checks, source.options, time.perf_counter()
+    )
+    running.reports.append(report)
+
+
+def _backfill(running: _Running, step: Step) -> None:
+    running.reports.append(backfill(running.spark, running.catalog, step.table))
+
+
+def _index(running: _Running, step: Step) -> None:
+    stream = stream_of(running.catalog, step.table)
+    index = next(each for each in running.pipeline.table(step.table).indices if each.column == step.column)
+    kind = index.type or index_type_of(stream.definition.shown[index.column].type)
+    stream.create_index(index.column, kind)  # without rows there is nothing to index: a later run does it
+
+
+STEPS: dict[str, Callable[[_Running, Step], None]] = {
+    CREATE: _create,
+    ALTER: _alter,
+    REFRESH: _refresh,
+    INGEST: _ingest,
+    BACKFILL: _backfill,
+    INDEX: _index,
+}
+
+
+# Views --------------------------------------------------------------------------------------------------------------
+
+
+def _make_views(running: _Running, names: Sequence[str]) -> None:
+    """Compute views at the slot of the tables' publish, one after another, and publish them at one slot."""
+    made: list[tuple[CatalogStream, ViewSpec, Mapping[str, int]]] = []
+    lineage: dict[str, dict[str, Any]] = {}
+    for name in names:
+        running.say(f"view {name}")
+        view = next(each for each in running.pipeline.views if each.name == name)
+        at = running.catalog.at(running.catalog.slot)
+        inputs = inputs_of(view, set(at))
+        tables = {each: at[each] for each in inputs}
+        stream, landed = land(running.catalog, view, rows_of(at, view, inputs, running.spark))
+        found = {each: _input(table) for each, table in tables.items()}
+        made.append((stream, view, {each: entry["position"] for each, entry in found.items()}))
+        lineage[name] = {"inputs": found, "sql": view.sql, "run": running.run}
+        running.reports.append(Report("view", name, landed.rows, position=landed.position))
+    running.reports.append(publish(running.spark, running.catalog, *names, lineage=lineage))
+    for stream, view, positions in made:
+        remember(stream, view, positions)
+
+
+def _input(table: Any) -> dict[str, int]:
+    if isinstance(table, CatalogStream):
+        published = table.published
+        version = published.version if published is not None and published.position == table.position else 0
+        return {"position": table.position, "version": version}
+    version = table.versions()[-1].version
+    return {"position": version, "version": version}

@@ -1,0 +1,97 @@
+"""Checks: SQL that the rows of a batch should hold. A row holds one only where the answer is TRUE, not NULL.
+
+`warn` counts the rows that do not, `drop` puts them into the quarantine (`check:<name>`), `fail` refuses all.
+Deletes are not judged, nor is a row by a check that names a column which the row lacks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import lance
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from headwater.errors import InvalidInputError, LanceNamespaceError
+from headwater.streams.fold import Events
+from headwater.tables.sql import check_sql, words
+from headwater.types import aligned
+
+Mask = npt.NDArray[np.bool_]
+WARN, DROP, FAIL = "warn", "drop", "fail"
+
+
+@dataclass(frozen=True)
+class Check:
+    """A named condition on rows, and what becomes of those that do not hold it."""
+
+    name: str
+    sql: str
+    action: str = WARN
+
+
+@dataclass(frozen=True)
+class Judged:
+    """Which rows did not hold a check."""
+
+    check: Check
+    failed: Mask
+
+
+def judge(checks: Sequence[Check], events: Events) -> list[Judged]:
+    """Every check over the events of a batch; a `fail` that fails is an error that names the first such row."""
+    if not checks or not len(events):
+        return []
+    answers = _answers(checks, events.rows)
+    found = []
+    for check, holds in zip(checks, answers, strict=True):
+        failed = ~holds & ~events.deletes & _complete(check, events)
+        if check.action == FAIL and failed.any():
+            row = int(np.flatnonzero(failed)[0])
+            raise InvalidInputError(
+                f"{int(failed.sum())} rows do not hold the check {check.name!r} ({check.sql}), the first is row {row} "
+                f"(counted from 0): {str(events.rows.slice(row, 1).to_pylist()[0])[:200]}. Nothing was taken."
+            )
+        found.append(Judged(check, failed))
+    return found
+
+
+def _complete(check: Check, events: Events) -> Mask:
+    """The rows that have every column which the check names."""
+    complete = np.ones(len(events), bool)
+    named = {word.strip('"`').split(".")[0] for word in words(check.sql)}
+    for name, mask in events.present.items():
+        if name in named:
+            complete &= mask
+    return complete
+
+
+def _answers(checks: Sequence[Check], rows: pa.Table) -> list[Mask]:
+    columns = {f"c{place}": check_sql(f"check {check.name!r}", check.sql) for place, check in enumerate(checks)}
+    reader = pa.RecordBatchReader.from_batches(rows.schema, (aligned(batch) for batch in rows.to_batches()))
+    dataset = lance.write_dataset(reader, "memory://checked")
+    try:
+        table = dataset.scanner(columns=columns, scan_in_order=True).to_table()
+    except LanceNamespaceError:
+        raise
+    except (OSError, ValueError, RuntimeError) as error:
+        raise _wrong(checks, dataset, error) from None
+    found = []
+    for place, check in enumerate(checks):
+        column = table.column(f"c{place}")
+        if not pa.types.is_boolean(column.type):
+            raise InvalidInputError(f"The check {check.name!r} ({check.sql}) answers {column.type}, not true or false.")
+        found.append(column.fill_null(False).to_numpy().astype(bool))
+    return found
+
+
+def _wrong(checks: Sequence[Check], dataset: lance.LanceDataset, error: Exception) -> InvalidInputError:
+    """The check that cannot be run, by running each alone."""
+    for check in checks:
+        try:
+            dataset.scanner(columns={"c": check_sql("check", check.sql)}, limit=1).to_table()
+        except (OSError, ValueError, RuntimeError) as own:
+            return InvalidInputError(f"The check {check.name!r} ({check.sql}) cannot be run: {str(own)[:300]}")
+    return InvalidInputError(f"A check cannot be run: {str(error)[:300]}")

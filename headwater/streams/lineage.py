@@ -1,0 +1,42 @@
+"""Where the rows of a published version come from, as its own commit says. Pure.
+
+`positions` are the deltas it took in (first exclusive, last inclusive), `sources` what those were landed from, and
+`functions` what its derived columns were computed by. A caller adds `inputs` (tables) and `run`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from headwater.streams.views import Published, View
+
+MAX_FILES = 1_000
+"""So many files of a source are named; all of them are counted."""
+
+
+def lineage_of(view: View, before: Published | None, made: Published) -> dict[str, Any]:
+    start = before.position if before is not None else 0
+    sources: dict[str, dict[str, Any]] = {}
+    for delta in view.after_base:
+        if delta.position <= start or "voids" in delta.properties:
+            continue
+        known = delta.properties
+        entry = sources.setdefault(str(known.get("source") or ""), {"files": {}, "deltas": 0})
+        entry["deltas"] += 1
+        if known.get("file"):
+            entry["files"][known["file"]] = None
+    return {
+        "positions": [start, made.position],
+        "sources": [_source(name, entry) for name, entry in sources.items()],
+        "functions": {
+            derived.name: {"function": derived.function, "identity": computed.identity}
+            for derived in view.stream.definition.derived
+            for computed in made.derived
+            if computed.name == derived.name
+        },
+    }
+
+
+def _source(name: str, entry: dict[str, Any]) -> dict[str, Any]:
+    files = list(entry["files"])
+    return {"source": name, "deltas": entry["deltas"], "files": files[:MAX_FILES], "file_count": len(files)}

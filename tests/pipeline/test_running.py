@@ -1,0 +1,261 @@
+"""Running a pipeline: the result is what the source database holds, however its changes were delivered."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow.compute as pc
+import pytest
+
+from headwater.catalog import Catalog
+from headwater.errors import ConcurrentModificationError, InvalidInputError
+from headwater.pipeline import plan_pipeline, read_pipeline, run_pipeline, undo
+from headwater.pipeline.lineage import downstream, latest, open_lineage, upstream
+from tests.pipeline.shop import SPEND, Shop
+
+pytest.importorskip("duckdb")
+CHECKOUT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def shop(tmp_path: Path) -> Iterator[Shop]:
+    yield Shop(tmp_path)
+    sys.modules.pop("shop_features", None)
+
+
+def run(shop: Shop, **options: Any) -> Any:
+    return run_pipeline(read_pipeline(shop.file), **options)
+
+
+def lake(shop: Shop) -> Catalog:
+    return Catalog(str(shop.folder / "lake"))
+
+
+def orders_in(rows: Any) -> list[dict[str, Any]]:
+    found = [{**row, "total": f"{row['total']:.2f}"} for row in rows.to_pylist()]
+    return sorted(found, key=lambda row: int(row["id"]))
+
+
+def check(shop: Shop) -> None:
+    """Every way to read agrees with the source."""
+    catalog = lake(shop)
+    orders = catalog["raw.orders"]
+    assert orders_in(orders.to_arrow()) == shop.orders()
+    assert orders_in(orders.serving.to_arrow()) == shop.orders()
+    history = catalog["raw.orders__history"].to_arrow()
+    still = history.filter(pc.is_null(history.column("valid_to"))).drop_columns(["valid_from", "valid_to"])
+    assert orders_in(still) == shop.orders()
+    spent = catalog["mart.spend"].serving.to_arrow().to_pylist()
+    assert sorted((r["customer"], f"{r['spent']:.2f}", r["orders"]) for r in spent) == shop.spend()
+    assert orders.verify() == []
+
+
+def test_the_tables_and_the_view_follow_the_source_however_its_changes_come(shop: Shop) -> None:
+    kept: list[dict[str, Any]] = []
+    for _ in range(4):
+        events = shop.change(25)
+        again = shop.random.sample(kept, min(len(kept), 5))
+        delivered = [*events, *again]
+        shop.random.shuffle(delivered)
+        half = len(delivered) // 2
+        shop.deliver(delivered[:half])
+        shop.deliver(delivered[half:])
+        kept += events
+        run(shop)
+        check(shop)
+
+
+def test_a_second_run_finds_nothing_new_and_writes_nothing(shop: Shop) -> None:
+    shop.deliver(shop.change(10))
+    shop.products([{"sku": "a", "title": "Lamp", "text": "a bright lamp"}])
+    first = run(shop)
+    assert {report.job for report in first.reports} == {"ingest", "publish", "view"}
+    slot = lake(shop).slot
+    again = run(shop)
+    assert (again.plan.steps, again.reports) == ((), ())
+    assert lake(shop).slot == slot
+
+
+def test_a_view_whose_inputs_changed_and_whose_rows_did_not_is_not_computed_twice(shop: Shop) -> None:
+    (event, *_) = shop.change(1)
+    shop.deliver([event])
+    run(shop)
+    note = {**event["after"], "note": "only this", "updated_at": 99}
+    shop.deliver([{"op": "u", "before": event["after"], "after": note, "source": {"lsn": 99}}])
+    version = lake(shop)["mart.spend"].published.version
+    assert [step.do for step in run(shop).plan.steps] == ["ingest", "publish", "view"]
+    assert lake(shop)["mart.spend"].published.version == version
+    assert run(shop).plan.steps == ()
+
+
+def test_a_plan_changes_nothing_and_is_carried_out_by_its_id_or_not_at_all(shop: Shop) -> None:
+    shop.deliver(shop.change(5))
+    pipeline = read_pipeline(shop.file)
+    catalog, plan = plan_pipeline(pipeline)
+    assert [step.do for step in plan.steps] == ["create", "ingest", "publish", "create", "view"]
+    assert not catalog.is_there
+    assert plan_pipeline(pipeline)[1].id == plan.id
+    shop.deliver(shop.change(5))
+    with pytest.raises(ConcurrentModificationError, match="does not hold any more"):
+        run_pipeline(pipeline, plan_id=plan.id)
+    assert not lake(shop).is_there
+    assert run_pipeline(pipeline, plan_id=plan_pipeline(pipeline)[1].id).reports
+
+
+def test_only_what_is_selected_is_done(shop: Shop) -> None:
+    shop.deliver(shop.change(5))
+    shop.products([{"sku": "a", "title": "Lamp", "text": "bright"}])
+    assert run(shop, select=["raw.products"]).plan.tables == ("raw.products",)
+    assert "raw.orders" not in lake(shop)
+    with pytest.raises(InvalidInputError, match="no table or view"):
+        run(shop, select=["raw.unknown"])
+
+
+def test_a_full_refresh_makes_a_table_anew_from_its_files(shop: Shop) -> None:
+    shop.deliver(shop.change(20))
+    run(shop)
+    changed = shop.file.read_text().replace('keys = ["id"]', 'keys = ["id", "customer"]')
+    shop.file.write_text(changed)
+    with pytest.raises(InvalidInputError, match=r"--full-refresh raw\.orders"):
+        run(shop)
+    run(shop, full_refresh=["raw.orders"])
+    assert lake(shop)["raw.orders"].definition.keys == ("id", "customer")
+    shop.file.write_text(changed.replace('keys = ["id", "customer"]', 'keys = ["id"]'))
+    run(shop, full_refresh=["raw.orders"])
+    check(shop)
+
+
+def test_rows_that_fail_an_expectation_are_counted_dropped_or_refuse_the_file(shop: Shop) -> None:
+    rows: list[dict[str, Any]] = [
+        {"id": 1, "customer": 1, "total": "-1.00", "note": None, "updated_at": 1},
+        {"id": 2, "customer": None, "total": "1.00", "note": None, "updated_at": 1},
+        {"id": 3, "customer": 1, "total": "1.00", "note": None, "updated_at": 1},
+    ]
+    shop.deliver([{"op": "c", "before": None, "after": row} for row in rows])
+    report = next(each for each in run(shop).reports if each.job == "ingest")
+    assert (report.rows, report.quarantined, dict(report.checks)) == (2, 1, {"positive": 1, "has_customer": 1})
+    assert lake(shop)["raw.orders"].quarantine().column("reason").to_pylist() == ["check:has_customer"]
+    text = shop.file.read_text()
+    shop.file.write_text(text.replace("expect_or_fail = {}", 'expect_or_fail = { small = "total < 100" }'))
+    shop.deliver([{"op": "c", "before": None, "after": {**rows[2], "id": 4, "total": "500.00"}}])
+    before = lake(shop)["raw.orders"].position
+    with pytest.raises(InvalidInputError, match="'small'"):
+        run(shop)
+    assert lake(shop)["raw.orders"].position == before
+
+
+def test_a_table_follows_its_file_new_columns_properties_and_functions(shop: Shop) -> None:
+    shop.products([{"sku": "a", "title": "Lamp", "text": "bright"}, {"sku": "b", "title": "Bed", "text": "soft"}])
+    run(shop)
+    text = shop.file.read_text()
+    text = text.replace('version = "1"', 'version = "2"').replace("note STRING,", "note STRING, size INT,")
+    shop.file.write_text(text)
+    steps = [(step.do, step.table) for step in run(shop).plan.steps]
+    assert ("alter", "raw.products") in steps
+    assert ("alter", "raw.orders") in steps
+    assert [step.do for step in run(shop).plan.steps] == ["backfill"]
+    assert lake(shop)["raw.products"].stale() == {"embedding": 0}
+    assert "size" in lake(shop)["raw.orders"].schema.names
+    assert run(shop).plan.steps == ()
+
+
+def test_each_published_version_says_in_its_commit_what_it_comes_from(shop: Shop) -> None:
+    path = shop.deliver(shop.change(5))
+    shop.products([{"sku": "a", "title": "Lamp", "text": "bright"}])
+    done = run(shop)
+    catalog = lake(shop)
+    node = upstream(catalog, "mart.spend")
+    assert node.origin is not None
+    assert node.origin.run["run"] == done.id
+    assert [each.table for each in node.related] == ["raw.orders"]
+    orders = node.related[0].origin
+    assert orders is not None
+    assert orders.sources[0]["files"] == [str(path)]
+    assert node.origin.inputs["raw.orders"] == {"position": orders.position, "version": orders.version}
+    assert [each.table for each in downstream(catalog, "raw.orders").related] == ["mart.spend"]
+    products = latest(catalog, "raw.products")
+    assert products is not None
+    assert products.functions["embedding"]["function"] == "shop_features:embed"
+    events = open_lineage(catalog)
+    spend = next(event for event in events if event["outputs"][0]["name"] == "mart.spend")
+    assert json.loads(json.dumps(spend))["inputs"][0]["name"] == "raw.orders"
+    assert spend["job"]["facets"]["sql"]["query"].startswith("SELECT customer")
+
+
+def test_an_undone_file_is_as_if_it_had_never_come_and_the_view_follows(shop: Shop) -> None:
+    shop.deliver(shop.change(10))
+    run(shop)
+    before, spend = shop.orders(), lake(shop)["mart.spend"].to_arrow().sort_by("customer")
+    wrong = shop.deliver(shop.change(10), "wrong.json")
+    run(shop)
+    check(shop)
+    undo(None, lake(shop), "raw.orders", "orders_cdc", str(wrong))
+    assert orders_in(lake(shop)["raw.orders"].serving.to_arrow()) == before
+    wrong.unlink()
+    assert [step.do for step in run(shop).plan.steps] == ["view"]
+    assert lake(shop)["mart.spend"].serving.to_arrow().sort_by("customer") == spend
+
+
+def test_a_schema_is_taken_from_the_first_files_and_no_file_is_no_error(shop: Shop) -> None:
+    assert {step.table for step in run(shop).plan.steps} == {"raw.orders", "mart.spend"}
+    shop.products([{"sku": "a", "title": "Lamp", "text": "bright", "size": None}])
+    run(shop)
+    shop.products([{"sku": "b", "title": "Bed", "text": "soft", "size": 3}])
+    run(shop)
+    assert lake(shop)["raw.products"].schema.names == ["sku", "title", "text", "size"]
+
+
+def test_a_view_that_cannot_be_run_names_itself_and_reaches_no_file(shop: Shop) -> None:
+    shop.deliver(shop.change(30))
+    (shop.folder / "secret.csv").write_text("a\n1\n")
+    text = shop.file.read_text()
+    stolen = f"SELECT a AS customer FROM raw.orders, '{shop.folder}/secret.csv'"
+    for sql in (stolen, "SELECT customer FROM raw.orders x y"):
+        shop.file.write_text(text.replace(SPEND, sql))
+        with pytest.raises(InvalidInputError, match=r"mart\.spend cannot be run"):
+            run(shop)
+    shop.file.write_text(text.replace(" GROUP BY customer", " GROUP BY customer, note"))
+    with pytest.raises(InvalidInputError, match="tell its rows apart"):
+        run(shop)
+
+
+KILLED = """
+import os, signal, sys
+from headwater.metastore import Metastore
+from headwater.pipeline import read_pipeline, run_pipeline
+left = [int(sys.argv[2])]
+commit = Metastore._commit
+def dying(self, tx):
+    if not tx.draft.empty:
+        left[0] -= 1
+        if left[0] == 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+    return commit(self, tx)
+Metastore._commit = dying
+run_pipeline(read_pipeline(sys.argv[1]))
+"""
+
+
+def test_a_run_that_is_killed_before_any_of_its_commits_is_finished_by_the_next(shop: Shop) -> None:
+    shop.deliver(shop.change(15))
+    shop.deliver(shop.change(15))
+    shop.products([{"sku": "a", "title": "Lamp", "text": "bright"}])
+    environment = {**os.environ, "PYTHONPATH": str(CHECKOUT)}
+    ended = []
+    for step in (1, 3, 4, 6, 7, 9):
+        done = subprocess.run(
+            [sys.executable, "-c", KILLED, str(shop.file), str(step)], env=environment, capture_output=True, check=False
+        )
+        ended.append(done.returncode)
+        shop.deliver(shop.change(5))
+    assert ended.count(-signal.SIGKILL) >= 3
+    run(shop)
+    check(shop)
+    assert run(shop).plan.steps == ()
