@@ -24,7 +24,8 @@ CHANGE = (
         "create", "change", "create a table from a file or by its columns", "change:create",
         (
             TABLE, arg("file", about=FILE.options["help"], nargs="?"),
-            arg("--schema", about="columns of an empty table, such as 'id int, v vector(4)'"), MODE, SET,
+            arg("--schema", about="columns of an empty table, such as 'id int, v vector(4)'"),
+            arg("--namespace", about="an empty namespace instead of a table", action="store_true"), MODE, SET,
         ),
         "one object: name, id, version, rows",
     ),

@@ -49,8 +49,13 @@ TIME = (
         "one object a line: name, id, kind, change, was",
     ),
     Command(
-        "undo", "time", "take a transaction back, as a new one", "moments:undo",
-        (arg("slot", about="its slot, as `log` shows it", type=number), MESSAGE, YES), "one object: undone, slot",
+        "undo", "time", "take a transaction back, or what came into a stream table from a source", "moments:undo",
+        (
+            arg("what", about="the slot of the transaction, as `log` shows it; or a stream table"),
+            arg("--source", about="of a stream table: the name of the source"),
+            arg("--file", about="of a stream table: one of its files"), MESSAGE, YES,
+        ),
+        "one object: undone, slot; of a stream table as its report", like=("what",),
     ),
     Command(
         "restore", "time", "make an old version of a table the current one", "moments:restore",
