@@ -27,8 +27,9 @@ from headwater.errors import InvalidInputError, NamespaceNotFoundError, Unsuppor
 from headwater.metastore import Metastore
 from headwater.metastore.layout import FORMAT_KEY, TXNS
 from headwater.references import check_foreign, followed
-from headwater.registries.layout import DIRECTORY_MARKER, MANIFEST, OWN_FOLDER, TABLE_SUFFIX
+from headwater.registries.layout import DIRECTORY_MARKER, MANIFEST, TABLE_SUFFIX
 from headwater.store import is_file_uri, is_local, is_there, open_store
+from headwater.store.layout import OWN_FOLDER
 
 if TYPE_CHECKING:
     from lance_namespace import LanceNamespace

@@ -6,9 +6,10 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Any, TypeVar
 
-from headwater.errors import ConcurrentModificationError, UnsupportedOperationError
+from headwater.errors import UnsupportedOperationError
 from headwater.metastore import Transaction
 from headwater.namespace.metastore import MetastoreNamespace
+from headwater.retry import retry
 
 MAX_RUNS = 100
 Answer = TypeVar("Answer")
@@ -49,14 +50,12 @@ def run(
     namespace: MetastoreNamespace, work: Callable[[Any], Answer], message: str, attempts: int, face: Face
 ) -> Answer:
     """Do `work` in a transaction; when it conflicts, again in a new one."""
-    for attempt in range(max(attempts, 1)):
-        try:
-            with CatalogTransaction(namespace, message, None, face) as tx:
-                return work(tx)
-        except ConcurrentModificationError as conflict:
-            last = conflict
-            namespace.clock.pause(min(attempt, 6))
-    raise last
+
+    def act(transaction: CatalogTransaction) -> Answer:
+        with transaction as tx:
+            return work(tx)
+
+    return retry(namespace.clock, attempts, lambda: CatalogTransaction(namespace, message, None, face), act, longest=6)
 
 
 def metastore_of(namespace: object) -> MetastoreNamespace:

@@ -25,6 +25,7 @@ from headwater.store import Store
 
 MIN_KEY_CHARS = 16
 MIN_DATA_MEMORY = 256
+_BASE_NAME = re.compile(r"[A-Za-z0-9._~-]+")
 _DURATION = re.compile(r"^(\d+)([smhd])$")
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
@@ -45,6 +46,7 @@ def open_served(target: str | None, properties: dict[str, str]) -> LanceNamespac
 def run_serve(given: argparse.Namespace) -> int:
     try:
         from headwater.rest.serve import ServePlan, serve
+        from headwater.web import page
     except ModuleNotFoundError as missing:
         raise UnsupportedOperationError(f"`headwater serve` needs {missing.name}: install headwater[server].") from None
     if given.workers < 1:
@@ -63,6 +65,7 @@ def run_serve(given: argparse.Namespace) -> int:
         insecure=given.insecure,
         data_workers=given.data_workers,
         data_memory=given.data_memory * MIB,
+        face=None if given.no_page else page,
     )
     return serve(
         plan, lambda url: print(f"Headwater serves {given.catalog or 'the default profile'} at {url}", flush=True)
@@ -95,7 +98,19 @@ def settings_of(given: argparse.Namespace, profile: dict[str, Any]) -> Settings:
         proxies=tuple(given.proxy),
         tls_cert=given.tls_cert,
         tls_key=given.tls_key,
+        read_only=given.read_only,
+        base_path=base_path(given.base_path),
     )
+
+
+def base_path(text: str) -> str:
+    """`/lake` as it is written or without its slashes; nothing for the root."""
+    names = [name for name in text.split("/") if name]
+    if not all(_BASE_NAME.fullmatch(name) for name in names) or any(name in (".", "..") for name in names):
+        raise InvalidInputError(
+            f"--base-path {text[:200]!r} is not a path such as /lake: letters, digits and ._~- only."
+        )
+    return "".join(f"/{name}" for name in names)
 
 
 def server_key(path: str | None) -> str | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from lance_namespace import CreateTableRequest
@@ -11,6 +12,7 @@ from headwater.clock import Clock, SystemClock
 from headwater.errors import UnsupportedOperationError
 from headwater.metastore import Metastore, Transaction
 from headwater.names import ObjectId
+from headwater.namespace.abilities import CatalogAbilities
 from headwater.namespace.properties import MetastoreProperties, parse_metastore_properties
 from headwater.namespace.registered import RegisteredNamespace
 from headwater.namespace.requests import parse_request
@@ -94,6 +96,9 @@ class MetastoreNamespace(RegisteredNamespace):
     def at(self, moment: Any) -> MetastoreNamespace:
         """The catalog as it was at a slot or a time: names, properties, schemas and rows. It cannot be changed."""
         return self._over(Moment(self.metastore.at(moment)))
+
+    def abilities(self) -> CatalogAbilities:
+        return replace(super().abilities(), metastore=self.metastore)
 
     def alias(self, id: list[str], name: str) -> None:
         """Let a namespace or table be found under one more name beside its own. It is not listed, and moves with it."""

@@ -1,6 +1,6 @@
 """The Lance semantics, once for every kind of catalog: gather facts, plan, commit; on a conflict look again.
 
-This is the one bounded retry loop. Every operation goes down once and up once.
+Every operation goes down once and up once, in the one bounded retry loop (`headwater/retry.py`).
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from headwater.paging import after, check_limit, token_after
 from headwater.registries.folders import discard_files, discard_folder, folder_status, has_version
 from headwater.registries.layout import DEREGISTERED_MARKER, MARKER_BODY, RESERVED_MARKER
 from headwater.registry import Kind, Registry
+from headwater.retry import retry
 from headwater.store import Store
 
 ATTEMPTS = 20
@@ -237,19 +238,23 @@ class Operations:
     def run(self, ids: Iterable[ObjectId], plan: Plan[Answer], look: Look | None = None) -> Answer:
         """Facts, plan, commit. A conflict means that the facts have changed: look again, a bounded number of times."""
         asked = list(ids)
-        for attempt in range(ATTEMPTS):
-            changes, answer = plan((look or self.registry.find)(asked))
-            if not changes:
-                return answer
-            self.registry.check_writable()
-            try:
-                self.registry.commit(changes)
-                return answer
-            except ConcurrentModificationError as conflict:
-                last = conflict
+
+        def commit(planned: tuple[list[Change], Answer]) -> Answer:
+            changes, answer = planned
+            if changes:
+                self.registry.check_writable()
+                self._commit(changes)
+            return answer
+
+        return retry(self.clock, ATTEMPTS, lambda: plan((look or self.registry.find)(asked)), commit)
+
+    def _commit(self, changes: Sequence[Change]) -> None:
+        """All of the changes or none; one that came second is counted."""
+        try:
+            self.registry.commit(changes)
+        except ConcurrentModificationError:
             self.retries += 1
-            self.clock.pause(attempt)
-        raise last
+            raise
 
     def _require_new(self, id: ObjectId, replaces: bool = False) -> None:
         """Errors 1 and 5 come before anything is said about a location."""

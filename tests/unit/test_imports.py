@@ -19,6 +19,7 @@ LAYERS = (
         "types",
         "store",
         "turns",
+        "retry",
         "references",
         "workers",
     ),
@@ -27,12 +28,14 @@ LAYERS = (
     ("streams",),
     ("registries",),
     ("namespace",),
-    ("rest", "client", "web"),
+    ("rest", "web"),
     ("config",),
     ("catalog",),
     ("spark", "pipeline"),
     ("cli", "testing", "__init__", "__main__"),
 )
+COMING = {"web"}
+"""Parts that are being built; each is taken out of here by whoever brings it."""
 HEIGHT = {part: height for height, layer in enumerate(LAYERS) for part in layer}
 
 
@@ -57,6 +60,11 @@ def upward(path: Path) -> list[str]:
 def test_every_part_of_the_package_has_its_place_on_the_map() -> None:
     parts = {part_of(path) for path in PACKAGE.rglob("*.py")}
     assert parts - set(HEIGHT) == set()
+
+
+def test_the_map_names_no_part_that_does_not_exist() -> None:
+    parts = {part_of(path) for path in PACKAGE.rglob("*.py")}
+    assert set(HEIGHT) - parts - COMING == set()
 
 
 def test_imports_point_down() -> None:
