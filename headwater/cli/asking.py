@@ -15,7 +15,9 @@ def ask(given: argparse.Namespace, what: str) -> None:
     if given.yes:
         return
     if not sys.stdin.isatty():
-        raise NotAgreedError(f"{what} This cannot be asked without a terminal: nothing was changed. Add --yes to do it.")
+        raise NotAgreedError(
+            f"{what} This cannot be asked without a terminal: nothing was changed. Add --yes to do it."
+        )
     print(f"headwater: {what} Go on? [y/N] ", end="", file=sys.stderr, flush=True)
     if sys.stdin.readline().strip().lower() not in ("y", "yes"):
         raise NotAgreedError("Nothing was changed.")

@@ -136,9 +136,7 @@ def delete(given: argparse.Namespace) -> int:
         ask(given, f"All rows of {format_name(table.id.names)} are deleted.")
     if hasattr(table, "publish"):
         return _landed(given, table.delete(given.where or "true"))
-    request = api.DeleteFromTableRequest(
-        id=list(table.id.names), predicate=given.where or "true", branch=table.branch
-    )
+    request = api.DeleteFromTableRequest(id=list(table.id.names), predicate=given.where or "true", branch=table.branch)
     show(given.target.namespace().delete_from_table(request), given.json)
     return 0
 

@@ -122,7 +122,9 @@ def _write(rows: pa.RecordBatchReader, sink: Any, format: str) -> None:
             for batch in rows:
                 writer.write_batch(batch)
     except pa.ArrowInvalid as error:
-        raise InvalidInputError(f"These rows cannot be written as {format}: {str(error).splitlines()[0][:200]}") from None
+        raise InvalidInputError(
+            f"These rows cannot be written as {format}: {str(error).splitlines()[0][:200]}"
+        ) from None
 
 
 def _writer(sink: Any, schema: pa.Schema, format: str) -> Any:

@@ -1,8 +1,8 @@
 """Names, versions and words of a catalog, looked up without Lance where the catalog allows it.
 
-    a metastore       read directly: its names and versions are records
-    a server          asked by plain HTTP
-    anything else     through `Catalog`, which is what it costs
+a metastore       read directly: its names and versions are records
+a server          asked by plain HTTP
+anything else     through `Catalog`, which is what it costs
 """
 
 from __future__ import annotations
@@ -118,7 +118,9 @@ class MetastoreLookups:
 
     def versions(self, table: Names, branch: str | None) -> list[Seen]:
         if branch is not None:
-            raise UnsupportedOperationError("The versions of a branch are Lance's: `headwater branches` lists branches.")
+            raise UnsupportedOperationError(
+                "The versions of a branch are Lance's: `headwater branches` lists branches."
+            )
         found = self._state.get(list(table))
         if found.kind != "table":
             raise TableNotFoundError(f"{'.'.join(table)} is a namespace, not a table.")

@@ -12,6 +12,8 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from headwater.cli.asking import NotAgreedError
+from headwater.cli.completion import ASK as COMPLETE
+from headwater.cli.completion import answer
 from headwater.cli.output import visible
 from headwater.cli.parsing import read
 from headwater.errors import ERRORS, ErrorCode, LanceNamespaceError
@@ -25,8 +27,11 @@ INVALID_INPUT = int(ErrorCode.INVALID_INPUT)
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one verb; the exit status is 0, 2 for a line that is malformed or not agreed to, or the error table's."""
     given = argparse.Namespace(json=False)
+    line = list(sys.argv[1:] if arguments is None else arguments)
     try:
-        given = read(sys.argv[1:] if arguments is None else arguments)
+        if line[:1] == [COMPLETE]:
+            return answer(line[1:])
+        given = read(line)
         status = int(runner(given.command.runner)(given) or 0)
         sys.stdout.flush()
         return status

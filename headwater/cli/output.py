@@ -72,7 +72,7 @@ def _hidden(key: str, value: Any) -> Any:
 
 
 def say_json(value: Any) -> None:
-    print(msgspec.json.encode(value).decode())
+    print(msgspec.json.encode(value, enc_hook=int).decode())
 
 
 def show(response: Any, as_json: bool) -> None:
@@ -130,7 +130,9 @@ def print_grid(records: Sequence[Mapping[str, Any]], null: str = "") -> None:
 def screen() -> Console:
     """The terminal, as wide as it is; COLUMNS wins."""
     asked = os.environ.get("COLUMNS", "")
-    return Console(highlight=False, markup=False, emoji=False, width=int(asked) if asked.isdigit() and asked != "0" else None)
+    return Console(
+        highlight=False, markup=False, emoji=False, width=int(asked) if asked.isdigit() and asked != "0" else None
+    )
 
 
 def _table(records: Sequence[Mapping[str, Any]], width: int, null: str) -> Table:
@@ -140,9 +142,7 @@ def _table(records: Sequence[Mapping[str, Any]], width: int, null: str) -> Table
     table = Table(box=SIMPLE_HEAD, caption=title if len(fitting) < len(heads) else None, pad_edge=False)
     for head in fitting:
         numeric = all(isinstance(record.get(head), (int, float)) for record in records)
-        table.add_column(
-            Text(visible(head)), no_wrap=True, overflow="ellipsis", justify="right" if numeric else "left"
-        )
+        table.add_column(Text(visible(head)), no_wrap=True, overflow="ellipsis", justify="right" if numeric else "left")
     for record in records:
         table.add_row(*(_text(record.get(head), null) for head in fitting))
     return table
@@ -180,7 +180,7 @@ def cell(value: Any, terminal: bool | None = None) -> str:
     if isinstance(value, (list, tuple)) and value and all(isinstance(item, str) for item in value):
         return visible(", ".join(value))
     if isinstance(value, (Mapping, list, tuple)):
-        return visible(msgspec.json.encode(value).decode())
+        return visible(msgspec.json.encode(value, enc_hook=int).decode())
     return visible(str(value))
 
 

@@ -73,7 +73,7 @@ def read(arguments: Sequence[str]) -> argparse.Namespace:
         delimiter = given.delimiter
         given.name_of = lambda text: parse_name(text, delimiter)
     else:
-        given.json = False
+        given.json = getattr(given, "json", False)
     _words(command, parser, words, given)
     for key, value in command.fixed.items():
         setattr(given, key, value)
@@ -162,12 +162,13 @@ def _is_negative(word: str) -> bool:
 
 
 def _catalog(parser: LineParser, named: str | None, words: list[str]) -> tuple[str | None, list[str]]:
-    """The catalog: as an option, as the first word if that looks like a place or nothing else is set, or the default."""
+    """The catalog: an option; the first word if it is a place, is one too many, or nothing is set; the default."""
     if named is not None:
         return named, words
     default = _default(parser)
+    most = parser.command.most
     spare = len(words) > parser.command.required
-    if words and spare and (default is None or "/" in words[0]):
+    if words and spare and (default is None or "/" in words[0] or (most is not None and len(words) > most)):
         return words[0], words[1:]
     if default is None:
         if parser.command.name in ("serve", "doctor"):
@@ -184,7 +185,7 @@ def _default(parser: LineParser) -> str | None:
 
 
 def _words(command: Command, parser: LineParser, words: list[str], given: argparse.Namespace) -> None:
-    most = None if any(arg.options.get("nargs") == "*" for arg in command.words) else len(command.words)
+    most = command.most
     if most is not None and len(words) > most:
         parser.error(f"there is no room for {words[most][:200]!r}: it takes {_count(most)}")
     positional = LineParser(command).add(command.words)

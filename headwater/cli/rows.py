@@ -58,7 +58,7 @@ def _readable(table: Any, is_near: bool) -> Any:
 
 def search(given: argparse.Namespace) -> int:
     said = [name for name in ("text", "vector", "like_row") if getattr(given, name) is not None]
-    if not said or "like_row" in said and len(said) > 1:
+    if not said or ("like_row" in said and len(said) > 1):
         raise InvalidInputError("Say what to search for: --text, --vector (or both), or --like-row KEY.")
     table = open_table(given)
     serving = getattr(table, "serving", table)
@@ -89,7 +89,7 @@ def _like_row(given: argparse.Namespace, table: Any) -> list[float]:
     column = given.on or (vectors[0] if len(vectors) == 1 else None)
     if key not in schema.names or column not in schema.names:
         raise InvalidInputError(
-            f"--like-row needs a key and a vector column: say --key and --on; there are {', '.join(schema.names)[:300]}."
+            f"--like-row needs a key and a vector column: say --key and --on of {', '.join(schema.names)[:300]}."
         )
     value = given.like_row
     is_text = pa.types.is_string(schema.field(key).type) or pa.types.is_large_string(schema.field(key).type)

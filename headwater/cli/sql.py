@@ -1,4 +1,4 @@
-"""One SELECT over tables of a catalog, run by DuckDB in this process. It reaches the tables it names, and nothing else."""
+"""One SELECT over tables of a catalog, run by DuckDB in this process. It reaches the tables it names, nothing else."""
 
 from __future__ import annotations
 
@@ -14,9 +14,15 @@ from headwater.errors import InvalidInputError, UnsupportedOperationError
 
 MAX_NAMES = 3
 """DuckDB names a table by a database, a schema and itself."""
-SELECTS = re.compile(r"\s*(select|with|from|values|\()\b?", re.IGNORECASE)
-_WORD = re.compile(r"""'(?:[^']|'')*+' | "(?P<quoted>(?:[^"]|"")*+)"\s*(?P<call>\()? | --[^\n]*+ | /\*.*?\*/
-    | \$(?P<tag>\w*)\$.*?\$(?P=tag)\$ | (?P<name>[A-Za-z_]\w*+)\s*(?P<called>\()?""", re.VERBOSE | re.DOTALL)  # fmt: skip
+SELECTS = re.compile(r"\s*(?:(?:select|with|from|values)\b(?!\.|\Z)|\()", re.IGNORECASE)
+_WORD = re.compile(
+    r"""'(?:[^']|'')*+' | "(?P<quoted>(?:[^"]|"")*+)"\s*(?P<call>\()? | --[^\n]*+ | /\*.*?\*/
+    | \$(?P<tag>\w*)\$.*?\$(?P=tag)\$ | (?P<name>[A-Za-z_]\w*+)\s*(?P<called>\()?""",
+    re.VERBOSE | re.DOTALL,
+)
+_PART = re.compile(r'"(?:[^"]|"")*"|[^."\s]+')
+_SPELLED = re.compile(rf"(?:{_PART.pattern})(?:\.(?:{_PART.pattern}))*|")
+"""A table as DuckDB spells it, which an alias may follow."""
 _REFUSED = re.compile(
     r"(read|scan|sniff|parquet|duckdb|pragma|pg|sqlite|postgres|mysql|iceberg|delta|arrow|pandas|python|st_read)_\w*"
     r"|glob|query|query_table|getenv|getvariable|current_setting|set_config|which_secret|load_\w*|\w*_settings?"
@@ -36,7 +42,7 @@ def check(sql: str) -> None:
     for word in _WORD.finditer(sql):
         called = word["name"] if word["called"] else word["quoted"] if word["call"] else None
         if called and _REFUSED.fullmatch(called):
-            raise InvalidInputError(f"A query does not call {called}(): it reads tables of the catalog and nothing else.")
+            raise InvalidInputError(f"A query does not call {called}(): it reads tables of the catalog, nothing else.")
 
 
 def run(sql: str, open_table: Callable[[tuple[str, ...]], Any]) -> pa.Table:
@@ -85,7 +91,9 @@ def _tables(duckdb: Any, sql: str) -> set[str]:
 
 def _names(text: str) -> tuple[str, ...]:
     """The names of a table as DuckDB spells them; a quoted one that is the only one may hold the whole name."""
-    names = parse_name(text)
+    spelled = _SPELLED.match(text)
+    parts = _PART.findall(spelled[0] if spelled else "")
+    names = tuple(part[1:-1].replace('""', '"') if part.startswith('"') else part for part in parts)
     if len(names) > MAX_NAMES:
         raise UnsupportedOperationError(
             f"SQL has room for {MAX_NAMES} names of a table, not {len(names)}: write it in quotes, as "

@@ -103,7 +103,7 @@ CHANGE = (
             arg("version", about="the version it starts from (the newest)", nargs="?", type=number),
             arg("--from", about="the branch it starts from", dest="source"), limit(None),
         ),
-        "one object a line: branch, from_branch, from_version, created",
+        "one object a line: branch, from_branch, from_version",
     ),
     Command(
         "index", "change", "list, add and drop indices", "parts:index",

@@ -31,8 +31,8 @@ LOOK = (
     Command(
         "show", "look", "a table or namespace at a glance", "look:show_verb",
         (arg("name", about="a table or namespace (the root)", nargs="?", default=""), *PAST),
-        "one object: name, id, kind, rows, bytes, version, changed, columns, indices, tags, branches, comment, properties, "
-        "unpublished",
+        "one object: name, id, kind, rows, bytes, version, changed, columns, indices, tags, branches, comment, "
+        "properties, unpublished",
     ),
     Command(
         "schema", "look", "the columns of a table, with types and comments", "look:schema", (TABLE, *PAST),
@@ -66,7 +66,7 @@ LOOK = (
     ),
     Command("count", "look", "count rows", "rows:count", (TABLE, WHERE, *PAST), "one object: count"),
     Command(
-        "stats", "look", "sizes and numbers of a table", "look:stats", (TABLE, BRANCH), "one object, as the protocol says"
+        "stats", "look", "sizes and numbers of a table", "look:stats", (TABLE, BRANCH), "one object, as GetTableStats"
     ),
     Command(
         "find", "look", "search names, columns, properties and comments for a word", "look:find",

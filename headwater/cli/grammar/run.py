@@ -45,6 +45,6 @@ HOUSE = (
             arg("--grace-seconds", about="those replaced so recently stay (600)", type=float),
         ),
     ),
-    Command("migrate", "", "give every table that is only a folder its row in __manifest (V1 to V2)", "running:migrate"),
+    Command("migrate", "", "give each table that is only a folder a row in __manifest (V1 to V2)", "running:migrate"),
 )  # fmt: skip
 """Old spellings that are no operation of the protocol."""

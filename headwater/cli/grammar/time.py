@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import argparse
+
 from headwater.cli.grammar.words import (
     AT,
     BRANCH,
@@ -22,15 +24,15 @@ TIME = (
         "versions", "time", "the versions of a table, newest last", "moments:versions",
         (
             TABLE, BRANCH, limit(None, "only the newest so many"),
-            arg("--page-token", about="continue after the page that gave this token"),
+            arg("--page-token", about=argparse.SUPPRESS),
             arg("--descending", about="newest first", action="store_true"),
         ),
-        "one object a line: version, time, tags",
+        "one object a line: version, time",
     ),
     Command(
         "history", "time", "what was done to a table or namespace, and when", "moments:history",
         (NAME, limit(None, "only the newest so many")),
-        "one object a line: slot, time, operation, name, author, message",
+        "one object a line: slot, time, operation, name, id, version, author, message",
     ),
     Command(
         "log", "time", "the transactions of the catalog, oldest first", "moments:log",
@@ -61,13 +63,5 @@ TIME = (
         "restore", "time", "make an old version of a table the current one", "moments:restore",
         (TABLE, arg("number", about="the version", nargs="?", type=number), VERSION, TAG, AT, BRANCH, YES),
         "one object: name, id, restored, version",
-    ),
-    Command(
-        "snapshot", "time", "name a moment of the whole catalog", "moments:snapshot",
-        (
-            arg("action", about="list, add or drop", nargs="?", default="list"),
-            arg("name", about="the name of the snapshot", nargs="?"), AT, MESSAGE,
-        ),
-        "one object a line: snapshot, slot, time", like=(),
     ),
 )  # fmt: skip

@@ -1,6 +1,6 @@
-"""What can be said on the command line: verbs in groups, and what each takes. Only words: nothing is opened or imported.
+"""What can be said on the command line: verbs in groups, and what each takes. Only words: nothing is opened.
 
-    grammar ── parsing: line -> verb, catalog, arguments ── the verb's function, imported when it is run
+grammar ── parsing: line -> verb, catalog, arguments ── the verb's function, imported when it is run
 """
 
 from __future__ import annotations
@@ -56,6 +56,11 @@ class Command:
     @property
     def required(self) -> int:
         return sum(arg.options.get("nargs") not in ("?", "*") for arg in self.words)
+
+    @property
+    def most(self) -> int | None:
+        """So many words at most; None: as many as there are."""
+        return None if any(arg.options.get("nargs") == "*" for arg in self.words) else len(self.words)
 
 
 def arg(*names: str, about: str, **options: Any) -> Arg:
