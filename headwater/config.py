@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import headwater
+from headwater.clock import Clock
 from headwater.errors import InvalidInputError, NamespaceNotFoundError, UnsupportedOperationError
 from headwater.metastore import Metastore
 from headwater.metastore.layout import FORMAT_KEY, TXNS
@@ -61,13 +62,16 @@ class Resolved:
     properties: Mapping[str, Any]
 
 
-def connect(impl: str, properties: Mapping[str, Any] | None = None) -> LanceNamespace:
-    """A catalog by kind: `metastore` or `dir` (in a directory or object store), or `rest` (a Lance REST server)."""
+def connect(impl: str, properties: Mapping[str, Any] | None = None, clock: Clock | None = None) -> LanceNamespace:
+    """A catalog by kind: `metastore` or `dir` (in a directory or object store), or `rest` (a Lance REST server).
+
+    `clock` is another than the system's, for what is to be replayed from a seed; a server has its own.
+    """
     values = dict(properties or {})
     if impl in DIRECTORY:
-        return headwater.DirectoryNamespace(**values)
+        return headwater.DirectoryNamespace(clock, **values)
     if impl in METASTORE:
-        return headwater.MetastoreNamespace(**values)
+        return headwater.MetastoreNamespace(clock, **values)
     if impl in REST:
         return _connect_rest(values)
     raise InvalidInputError(f"{impl!r} is no kind of catalog: use 'metastore', 'dir' or 'rest'.")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
@@ -13,6 +14,7 @@ from headwater.errors import InvalidInputError
 from headwater.metastore import collect, verify
 from headwater.metastore.commit import Committer
 from headwater.metastore.diff import diff
+from headwater.metastore.history import find_transaction
 from headwater.metastore.index import NAMED
 from headwater.metastore.layout import MAX_LOCAL_KEY, MAX_REMOTE_KEY
 from headwater.metastore.locator import Locator
@@ -23,17 +25,20 @@ from headwater.metastore.objects import (
     Deltas,
     Diff,
     History,
+    HistoryEntry,
     Keys,
     LogEntry,
     Object,
     Objects,
     Problems,
     Revisions,
+    Undone,
+    UndoStep,
     moment_ms,
 )
 from headwater.metastore.parts import DELTA_FORMAT
 from headwater.metastore.reading import Snapshot, log_entries
-from headwater.metastore.rules import Header
+from headwater.metastore.rules import Header, conflict, refused
 from headwater.metastore.table_edits import Path
 from headwater.metastore.transaction import Transaction
 from headwater.metastore.views import IndexView
@@ -44,6 +49,8 @@ MAX_RUNS = 500
 DEFAULT_KEEP = timedelta(days=7)
 FIRST_MS = 10**11  # whole numbers from here on are times in milliseconds, those below are slots
 Answer = TypeVar("Answer")
+VoidIn = Callable[[Transaction, tuple[str, ...], str, str], object]
+"""Voids what a transaction landed in a stream table: in this transaction, its path, its version, whose rows."""
 Moment = int | float | datetime
 
 
@@ -90,6 +97,21 @@ class Metastore:
         header = Header(self.clock.uuid(), self.clock.now_ms(), message, self.author if author is None else author)
         return Transaction(view, self._log, self.clock, header, self._commit)
 
+    def resume(self, tx: Transaction, newest: bool) -> Transaction:
+        """A transaction that was refused, once more as it was: over the state it began with, or over the newest one.
+
+        The newest is refused (14) if others have changed what it read or wrote since.
+        """
+        with self._log.lock:
+            index = self._log.refresh()
+            reason = conflict(index, tx.draft) if newest else None
+            view = IndexView(index, index.slot) if newest else tx.draft.base
+        if reason is not None:
+            raise refused(reason)
+        again = Transaction(view, self._log, self.clock, tx.header, self._commit)
+        again.draft = replace(tx.draft.copy(), base=view)
+        return again
+
     def run(
         self,
         work: Callable[[Transaction], Answer],
@@ -120,6 +142,25 @@ class Metastore:
         slot = made[0].slot
         assert slot is not None
         return self.at(slot).get(path)
+
+    def undo(self, txn: str | LogEntry | HistoryEntry, dry_run: bool = False, void: VoidIn | None = None) -> Undone:
+        """Undo a committed transaction by a new one: all that it touched is exactly as it was before.
+
+        InvalidTableState (19) with the reasons where later work stands on it, and nothing is changed. A dry run tells
+        what would be done. `void` does what the log of a stream table needs instead of losing a delta.
+        """
+        number, done = find_transaction(self._log, txn)
+        made: list[Transaction] = []
+
+        def work(tx: Transaction) -> list[UndoStep]:
+            made[:] = [tx]
+            steps = tx.undo(number, done, void and (lambda path, version: void(tx, path, version, done.id)))
+            if dry_run:
+                tx.rollback()
+            return steps
+
+        steps = self.run(work, f"undo {done.message or done.id}")
+        return Undone(done.id, done.message, None if dry_run else made[0].slot, tuple(steps))
 
     def _commit(self, tx: Transaction) -> int:
         if tx.draft.empty:
