@@ -33,7 +33,7 @@ def roots(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
         root = tmp_path_factory.mktemp(kind) / "lake"
         more = {"impl": kind, "manifest_enabled": "true"} if kind == "dir" else {"impl": kind}
         catalog = headwater.Catalog(str(root), **more)
-        comments = {b"comment": b"what it is called"}
+        comments: dict[bytes | str, bytes | str] = {b"comment": b"what it is called"}
         schema = ROWS.schema.set(1, ROWS.schema.field("text").with_metadata(comments))
         catalog.create_namespace("prod", {"owner": "ann"})
         catalog.create_table("prod.animals", ROWS.cast(schema), properties={"comment": "of the woods and seas"})
