@@ -15,6 +15,7 @@ from pydantic import ValidationError
 
 from headwater.catalog import Catalog, CatalogTable
 from headwater.cli.files import read_rows
+from headwater.cli.moving import add_moving
 from headwater.cli.output import plain, show, show_rows
 from headwater.cli.pipeline import add_pipeline
 from headwater.cli.serving import add_serving, properties_of, say
@@ -59,6 +60,7 @@ def build_parser() -> argparse.ArgumentParser:
     verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
     add_serving(verbs)
     add_pipeline(verbs)
+    add_moving(verbs)
     _add_composed(verbs)
     for verb in VERBS:
         _add_verb(verbs, verb)

@@ -30,6 +30,7 @@ LAYERS = (
     ("rest", "client", "web"),
     ("config",),
     ("catalog",),
+    ("moving",),
     ("spark", "pipeline"),
     ("cli", "testing", "__init__", "__main__"),
 )
