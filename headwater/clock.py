@@ -37,6 +37,11 @@ class Clock(Protocol):
         ...
 
 
+def unique_hex(digits: int) -> str:
+    """Random hex that no seed repeats: secrets, and file names that must differ between processes that replay one."""
+    return secrets.token_hex((digits + 1) // 2)[:digits]
+
+
 class SystemClock:
     """Real time and real randomness."""
 
@@ -47,7 +52,7 @@ class SystemClock:
         return str(uuid.uuid4())
 
     def hex(self, digits: int) -> str:
-        return secrets.token_hex((digits + 1) // 2)[:digits]
+        return unique_hex(digits)
 
     def pause(self, attempt: int) -> None:
         self.sleep(random.uniform(0, min(0.001 * 2**attempt, 0.25)))

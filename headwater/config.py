@@ -24,15 +24,17 @@ from typing import Any
 
 from lance_namespace import LanceNamespace
 
+from headwater.clock import Clock
 from headwater.errors import InvalidInputError, NamespaceNotFoundError, UnsupportedOperationError
 from headwater.metastore import Metastore
 from headwater.metastore.layout import FORMAT_KEY, TXNS
 from headwater.namespace.directory import DirectoryNamespace
 from headwater.namespace.metastore import MetastoreNamespace
 from headwater.references import check_foreign, followed
-from headwater.registries.layout import DIRECTORY_MARKER, MANIFEST, OWN_FOLDER, TABLE_SUFFIX
+from headwater.registries.layout import DIRECTORY_MARKER, MANIFEST, TABLE_SUFFIX
 from headwater.registries.openable import check_finished
 from headwater.store import is_file_uri, is_local, is_there, open_store
+from headwater.store.layout import OWN_FOLDER
 
 CONFIG_FILE = "headwater.toml"
 CONFIG_VARIABLE = "HEADWATER_CONFIG"
@@ -60,13 +62,16 @@ class Resolved:
     properties: Mapping[str, Any]
 
 
-def connect(impl: str, properties: Mapping[str, Any] | None = None) -> LanceNamespace:
-    """A catalog by kind: `metastore` or `dir` (in a directory or object store), or `rest` (a Lance REST server)."""
+def connect(impl: str, properties: Mapping[str, Any] | None = None, clock: Clock | None = None) -> LanceNamespace:
+    """A catalog by kind: `metastore` or `dir` (in a directory or object store), or `rest` (a Lance REST server).
+
+    `clock` is another than the system's, for what is to be replayed from a seed; a server has its own.
+    """
     values = dict(properties or {})
     if impl in DIRECTORY:
-        return DirectoryNamespace(**values)
+        return DirectoryNamespace(clock, **values)
     if impl in METASTORE:
-        return MetastoreNamespace(**values)
+        return MetastoreNamespace(clock, **values)
     if impl in REST:
         return _connect_rest(values)
     raise InvalidInputError(f"{impl!r} is no kind of catalog: use 'metastore', 'dir' or 'rest'.")

@@ -24,6 +24,7 @@ from headwater.store import Store
 MIN_KEY_CHARS = 16
 DATA_WORKERS = 8
 MIN_DATA_MEMORY = 256
+_BASE_NAME = re.compile(r"[A-Za-z0-9._~-]+")
 _DURATION = re.compile(r"^(\d+)([smhd])$")
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
@@ -57,6 +58,9 @@ def add_serving(verbs: Any) -> None:
     _add_vending(serve)
     serve.add_argument("--audit-log", help="a file for the audit log: who asked for what, and whether it was allowed")
     serve.add_argument("--no-access-log", action="store_true", help="log only failures")
+    serve.add_argument("--no-page", action="store_true", help="serve the API without the web page")
+    serve.add_argument("--read-only", action="store_true", help="refuse every change")
+    serve.add_argument("--base-path", default="", help="where a proxy shows the server, such as /lake")
     serve.add_argument("--jwt-issuer", action="append", help="a token issuer to believe (repeatable)")
     serve.add_argument("--jwt-audience", help="the audience that tokens must be for")
     serve.add_argument("--jwt-jwks", action="append", help="an issuer's key set: [ISSUER=] a file or an https URL")
@@ -154,6 +158,7 @@ def open_served(target: str | None, properties: dict[str, str]) -> LanceNamespac
 def run_serve(given: argparse.Namespace) -> int:
     try:
         from headwater.rest.serve import ServePlan, serve
+        from headwater.web import page
     except ModuleNotFoundError as missing:
         raise UnsupportedOperationError(f"`headwater serve` needs {missing.name}: install headwater[server].") from None
     if given.workers < 1:
@@ -172,6 +177,7 @@ def run_serve(given: argparse.Namespace) -> int:
         insecure=given.insecure,
         data_workers=given.data_workers,
         data_memory=given.data_memory * MIB,
+        face=None if given.no_page else page,
     )
     return serve(
         plan, lambda url: print(f"Headwater serves {given.catalog or 'the default profile'} at {url}", flush=True)
@@ -204,7 +210,19 @@ def settings_of(given: argparse.Namespace, profile: dict[str, Any]) -> Settings:
         proxies=tuple(given.proxy),
         tls_cert=given.tls_cert,
         tls_key=given.tls_key,
+        read_only=given.read_only,
+        base_path=base_path(given.base_path),
     )
+
+
+def base_path(text: str) -> str:
+    """`/lake` as it is written or without its slashes; nothing for the root."""
+    names = [name for name in text.split("/") if name]
+    if not all(_BASE_NAME.fullmatch(name) for name in names) or any(name in (".", "..") for name in names):
+        raise InvalidInputError(
+            f"--base-path {text[:200]!r} is not a path such as /lake: letters, digits and ._~- only."
+        )
+    return "".join(f"/{name}" for name in names)
 
 
 def server_key(path: str | None) -> str | None:

@@ -17,6 +17,8 @@ from headwater.metastore.draft import Draft
 from headwater.metastore.index import Index
 from headwater.metastore.layout import (
     CHECKPOINTS,
+    SEGMENTS,
+    TXNS,
     checkpoint_key,
     checkpoint_slot,
     is_dataset_folder,
@@ -34,10 +36,10 @@ from headwater.metastore.verify import EVERYTHING, expected, kept_deltas
 from headwater.metastore.views import IndexView
 from headwater.registry import overlap
 from headwater.store import Entry, KeyNotFoundError
+from headwater.store.layout import OWN_FOLDER
 from headwater.store.protocol import check_key
 
 ORPHAN_AGE = timedelta(days=7)
-SEGMENTS = ".headwater/segments"
 
 
 def collect(log: Log, committer: Committer, keep: timedelta | int, author: str) -> Collected:
@@ -200,4 +202,4 @@ def _is_data(key: str) -> bool:
         check_key(key)
     except LanceNamespaceError:
         return False
-    return not key.startswith((".headwater/", "txn/")) and parse_key(key) is None
+    return not key.startswith((f"{OWN_FOLDER}/", f"{TXNS}/")) and parse_key(key) is None

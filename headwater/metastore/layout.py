@@ -11,11 +11,13 @@ import re
 from dataclasses import dataclass
 
 from headwater.errors import InvalidInputError
+from headwater.store.layout import OWN_FOLDER
 
 FORMAT = 1
-FORMAT_KEY = ".headwater/metastore"
-CHECKPOINTS = ".headwater/checkpoints"
-SLOTS = ".headwater/slots"
+FORMAT_KEY = f"{OWN_FOLDER}/metastore"
+CHECKPOINTS = f"{OWN_FOLDER}/checkpoints"
+SLOTS = f"{OWN_FOLDER}/slots"
+SEGMENTS = f"{OWN_FOLDER}/segments"
 TXNS = "txn"
 SLOTS_PER_FOLDER = 1000
 OPERATIONS = ("create", "update", "delete")
@@ -87,7 +89,7 @@ def checkpoint_slot(key: str) -> int | None:
 
 
 def segment_key(number: int) -> str:
-    return f".headwater/segments/{number:020d}"
+    return f"{SEGMENTS}/{number:020d}"
 
 
 def txn_key(start: int, txn: str) -> str:

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
 from headwater.clock import Clock, SystemClock
-from headwater.errors import ConcurrentModificationError, InvalidInputError
+from headwater.errors import InvalidInputError
 from headwater.metastore import collect, verify
 from headwater.metastore.commit import Committer
 from headwater.metastore.diff import diff
+from headwater.metastore.index import NAMED
 from headwater.metastore.layout import MAX_LOCAL_KEY, MAX_REMOTE_KEY
 from headwater.metastore.locator import Locator
 from headwater.metastore.log import Log
@@ -32,10 +34,11 @@ from headwater.metastore.objects import (
 )
 from headwater.metastore.parts import DELTA_FORMAT
 from headwater.metastore.reading import Snapshot, log_entries
-from headwater.metastore.rules import Group, Header, compile_txn
+from headwater.metastore.rules import Group, Header, compile_txn, conflict, refused
 from headwater.metastore.table_edits import Path
 from headwater.metastore.transaction import Transaction
 from headwater.metastore.views import IndexView
+from headwater.retry import retry
 from headwater.store import Store, open_store
 
 MAX_RUNS = 500
@@ -88,6 +91,21 @@ class Metastore:
         header = Header(self.clock.uuid(), self.clock.now_ms(), message, self.author if author is None else author)
         return Transaction(view, self._log, self.clock, header, self._commit)
 
+    def resume(self, tx: Transaction, newest: bool) -> Transaction:
+        """A transaction that was refused, once more as it was: over the state it began with, or over the newest one.
+
+        The newest is refused (14) if others have changed what it read or wrote since.
+        """
+        with self._log.lock:
+            index = self._log.refresh()
+            reason = conflict(index, tx.draft) if newest else None
+            view = IndexView(index, index.slot) if newest else tx.draft.base
+        if reason is not None:
+            raise refused(reason)
+        again = Transaction(view, self._log, self.clock, tx.header, self._commit)
+        again.draft = replace(tx.draft.copy(), base=view)
+        return again
+
     def run(
         self,
         work: Callable[[Transaction], Answer],
@@ -96,14 +114,12 @@ class Metastore:
         attempts: int = MAX_RUNS,
     ) -> Answer:
         """Run `work` in a transaction, again and anew when it conflicts, so many times at most."""
-        for attempt in range(max(attempts, 1)):
-            try:
-                with self.transaction(message, author) as tx:
-                    return work(tx)
-            except ConcurrentModificationError as conflict:
-                last = conflict
-                self.clock.pause(min(attempt, 6))
-        raise last
+
+        def act(tx: Transaction) -> Answer:
+            with tx:
+                return work(tx)
+
+        return retry(self.clock, attempts, lambda: self.transaction(message, author), act, longest=6)
 
     def undrop(self, path: Path) -> Object:
         """Bring back what was dropped last at this path, with all that was dropped below it by the same transaction.
@@ -243,6 +259,25 @@ class Metastore:
         if isinstance(after, LogEntry):
             return (entry for entry in entries if (entry.slot, entry.ordinal) > (after.slot, after.ordinal))
         return entries
+
+    @property
+    def boundary(self) -> int:
+        """The oldest slot that can still be read."""
+        return self._log.refresh().boundary
+
+    def searchable(self, keys: Iterable[str] | None = None) -> dict[str, tuple[str, str]]:
+        """What can be searched of the namespaces and tables that are there (of some, by their keys): the name and the
+        properties of each, in small letters."""
+        with self._log.lock:
+            index = self._log.refresh()
+            view = IndexView(index, index.slot)
+            found: dict[str, tuple[str, str]] = {}
+            for key in list(index.nodes) if keys is None else keys:
+                item = view.item(key) if "/" not in key else None
+                if item is not None and item.node.kind in NAMED:
+                    values = "\n".join(f"{name}={value}" for name, value in item.revision.properties.items())
+                    found[key] = item.revision.name.casefold(), values.casefold()
+            return found
 
     # Keeping house
 

@@ -95,6 +95,16 @@ class LogEntry(msgspec.Struct, frozen=True):
     changes: tuple[LogChange, ...]
 
 
+class Dropped(msgspec.Struct, frozen=True):
+    """A namespace or table that was dropped and can be brought back: where it was, when and by which transaction."""
+
+    kind: str
+    path: tuple[str, ...]
+    slot: int
+    txn: str
+    time_ms: int
+
+
 class HistoryEntry(msgspec.Struct, frozen=True):
     """One transaction that touched an object or a part of it.
 
@@ -183,6 +193,7 @@ Deltas = list[Delta]
 History = list[HistoryEntry]
 Revisions = list[RevisionEntry]
 Problems = list[Problem]
+DroppedObjects = list[Dropped]
 Keys = list[str]
 
 

@@ -16,6 +16,8 @@ from headwater.metastore.lookup import look_up, look_up_id
 from headwater.metastore.objects import (
     Delta,
     Deltas,
+    Dropped,
+    DroppedObjects,
     History,
     Keys,
     LogEntry,
@@ -163,6 +165,24 @@ class Snapshot:
         with self._log.lock:
             return list(dropped_locations(self._ready().index))
 
+    def dropped(self) -> DroppedObjects:
+        """What was dropped and can be brought back, newest first: of what was dropped together, the topmost; of those
+        that had the same name, the last; nothing whose name or namespace is taken or gone."""
+        with self._log.lock:
+            view = self._ready()
+            found: dict[tuple[str, ...], Dropped] = {}
+            for parent, keys in list(view.index.past.items()):
+                place = _place_of(view, parent)
+                for key in keys if place is not None else ():
+                    item = view.item(key, dropped=True)
+                    if place is None or item is None or item.revision.alive or item.revision.parent != parent:
+                        continue
+                    path, revision = (*place, item.revision.name), item.revision
+                    known = found.get(path)
+                    if not exists(view, path) and (known is None or known.slot < revision.slot):
+                        found[path] = Dropped(item.node.kind, path, revision.slot, revision.txn, revision.time)
+            return sorted(found.values(), key=lambda one: -one.slot)
+
     def last_position(self, path: Path, *, format: str = DELTA_FORMAT, version: str | None = None) -> int:
         """The last position that was given out in a table's stream; 0: there is none yet."""
         with self._log.lock:
@@ -251,6 +271,18 @@ class Snapshot:
 
     def _parts(self, table: Place, key: str) -> Objects:
         return [part_of(self._view, table, part) for part in self._view.parts(key)]
+
+
+def _place_of(view: IndexView, key: str) -> tuple[str, ...] | None:
+    """The names from the root to a namespace that is there, by its key."""
+    names: list[str] = []
+    while key:
+        item = view.item(key)
+        if item is None:
+            return None
+        names.append(item.revision.name)
+        key = item.revision.parent
+    return tuple(reversed(names))
 
 
 def log_entries(log: Log, first: int, last: int) -> Iterator[LogEntry]:

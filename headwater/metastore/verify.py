@@ -39,6 +39,7 @@ from headwater.metastore.records import (
 from headwater.metastore.views import ROOT, IndexView, Place, children_of, resolve_namespace
 from headwater.names import ObjectId
 from headwater.store import KeyNotFoundError
+from headwater.store.layout import OWN_FOLDER
 
 EVERYTHING = 1 << 62
 
@@ -133,7 +134,7 @@ def _published(log: Log) -> Iterator[Problem]:
 
 def _broken(log: Log) -> Iterator[tuple[str, bytes | None, str]]:
     """The published files that are not as they must be, and those of transactions whose slot is gone."""
-    sizes = {entry.key: entry.size for entry in log.store.list() if not entry.key.startswith(".headwater/")}
+    sizes = {entry.key: entry.size for entry in log.store.list() if not entry.key.startswith(f"{OWN_FOLDER}/")}
     seen: set[str] = set()
     for key, data in expected(log, log.index):
         if key in seen:

@@ -27,7 +27,7 @@ SHOWN = 10
 
 
 @dataclass(frozen=True)
-class Contents:
+class DirectoryContents:
     """What a directory root holds."""
 
     namespaces: Sequence[Namespace]
@@ -52,12 +52,12 @@ class DirectoryRoot:
             listing.looked = True
         self.versions = TableVersions(self.registry, self.records, store, properties.root, clock)
 
-    def read(self) -> Contents:
+    def read(self) -> DirectoryContents:
         """Names and properties. Nothing is changed."""
         found = self.registry.descendants(ROOT)
         namespaces = [item for item in found if isinstance(item, Namespace)]
         root = self.registry.find([ROOT]).get(ROOT)
-        return Contents(
+        return DirectoryContents(
             sorted(namespaces, key=lambda item: item.id.level),
             [item for item in found if isinstance(item, Table)],
             root.properties if isinstance(root, Namespace) else {},
@@ -93,7 +93,7 @@ class DirectoryRoot:
             yield from (key for key, row in fragment.rows.items() if snapshot.codec.decode(row) is None)
 
 
-def plan_adoption(contents: Contents, histories: Mapping[ObjectId, Sequence[Version]]) -> list[Change]:
+def plan_adoption(contents: DirectoryContents, histories: Mapping[ObjectId, Sequence[Version]]) -> list[Change]:
     """What makes the same names, properties and versions in an empty metastore. Error 13 if it cannot hold them."""
     problems = list(find_problems(contents))
     if problems:
@@ -107,7 +107,7 @@ def plan_adoption(contents: Contents, histories: Mapping[ObjectId, Sequence[Vers
     return changes
 
 
-def find_problems(contents: Contents) -> Iterator[str]:
+def find_problems(contents: DirectoryContents) -> Iterator[str]:
     """What a metastore cannot hold, each in a sentence that says what to do."""
     if contents.root_properties:
         names = ", ".join(sorted(contents.root_properties))
@@ -115,7 +115,8 @@ def find_problems(contents: Contents) -> Iterator[str]:
     for key in contents.strange_rows:
         yield f"The row {key[:80]!r} of __manifest is not understood: remove it, or use a newer headwater."
     known = {ROOT, *(item.id for item in contents.namespaces)}
-    for item in (*contents.namespaces, *contents.tables):
+    named: list[CatalogObject] = [*contents.namespaces, *contents.tables]
+    for item in named:
         yield from _name_problems(item, known)
     for table in contents.tables:
         if not is_place(table.location) or is_own_folder(table.location.partition("/")[0]):

@@ -91,7 +91,10 @@ class Upgrade:
         """The marker is there, and says how to read the root."""
         try:
             kept = json.loads(self.store.get(UPGRADE_MARKER))
-            self.properties = replace(self.properties, **{key: bool(kept[key]) for key in KEPT})
+            manifest, listing, early = (bool(kept[key]) for key in KEPT)
+            self.properties = replace(
+                self.properties, manifest_enabled=manifest, dir_listing_enabled=listing, early_layout=early
+            )
             return
         except KeyNotFoundError:
             pass

@@ -9,6 +9,7 @@ from typing import Any, Protocol, runtime_checkable
 import pyarrow as pa
 from lance_namespace import LanceNamespace, QueryTableRequest
 
+from headwater.metastore import Metastore
 from headwater.names import DELIMITER, ObjectId
 from headwater.store import Store
 
@@ -22,7 +23,8 @@ class CatalogAbilities:
 
     `current_state` answers, without waiting for anybody, with the state that a look-up of an id is answered from;
     None when that takes more than memory. Equal states give equal answers. `root` and `storage_options` say where its
-    tables are and how it reaches them: for the one decision on credentials (`vending`), and nothing else.
+    tables are and how it reaches them: for the one decision on credentials (`vending`), and nothing else. `metastore`
+    is what keeps history, log and dropped objects: other kinds of catalog have none of these.
     """
 
     delimiter: str = DELIMITER
@@ -39,6 +41,7 @@ class CatalogAbilities:
     optimize: Callable[..., Any] | None = None
     current_state: Callable[[ObjectId], object | None] | None = None
     retries: Callable[[], int] | None = None
+    metastore: Metastore | None = None
 
 
 @runtime_checkable

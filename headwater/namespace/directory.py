@@ -20,13 +20,13 @@ from headwater.store import Store, open_store
 class DirectoryNamespace(RegisteredNamespace):
     """A catalog in a directory, local or on an object store (lance-directory-namespace.md)."""
 
-    def __init__(self, **properties: Any) -> None:
+    def __init__(self, clock: Clock | None = None, /, **properties: Any) -> None:
+        clock = clock or SystemClock()
         self._given = properties
         self.properties = parse_properties(properties)
         store = open_store(self.properties.root, dict(self.properties.storage))
         if store.abilities.path is not None:  # elsewhere the first look-up finds out: opening asks no server
             check_directory(store)
-        clock = SystemClock()
         registry = open_registry(self.properties, store, clock)
         super().__init__(
             registry,

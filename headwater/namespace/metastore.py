@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from dataclasses import replace
 from typing import Any
 
-from lance_namespace import CreateTableRequest
+from lance_namespace import CreateTableRequest, InsertIntoTableRequest
 
 from headwater.clock import Clock, SystemClock
 from headwater.errors import UnsupportedOperationError
 from headwater.metastore import Metastore, Transaction
 from headwater.names import ObjectId
+from headwater.namespace.abilities import CatalogAbilities
 from headwater.namespace.properties import MetastoreProperties, parse_metastore_properties
 from headwater.namespace.registered import RegisteredNamespace
 from headwater.namespace.requests import parse_request
@@ -25,9 +28,9 @@ from headwater.tables.fields import parse_path
 class MetastoreNamespace(RegisteredNamespace):
     """A catalog in a metastore, in a local directory or on an object store (docs/design/016-metastore-catalog.md)."""
 
-    def __init__(self, **properties: Any) -> None:
+    def __init__(self, clock: Clock | None = None, /, **properties: Any) -> None:
         known = parse_metastore_properties(properties)
-        store, clock = open_store(known.root, dict(known.storage)), SystemClock()
+        store, clock = open_store(known.root, dict(known.storage)), clock or SystemClock()
         check_finished(store)
         self._stand(properties, known, Metastore(store, clock=clock), clock, None)
 
@@ -69,12 +72,17 @@ class MetastoreNamespace(RegisteredNamespace):
         return _reopened, (self._given,)
 
     def create_table_reader(self, request: Any, reader: Any) -> Any:
-        self.check_rows(self._id(parse_request(CreateTableRequest, request).id))
+        self.check_rows(self.id_of(parse_request(CreateTableRequest, request).id))
         if self.properties.root.startswith("memory://"):
             raise UnsupportedOperationError(
                 "Lance tables cannot be kept in memory:// by another library: names can, rows need a directory."
             )
         return super().create_table_reader(request, reader)
+
+    def insert_reader(self, request: Any, reader: Any) -> Any:
+        mode = parse_request(InsertIntoTableRequest, request).mode
+        with self.session.appending() if (mode or "append").lower() == "append" else nullcontext():
+            return super().insert_reader(request, reader)
 
     def check_rows(self, id: ObjectId) -> None:
         """The rows of a stream table come from its change log alone."""
@@ -97,12 +105,15 @@ class MetastoreNamespace(RegisteredNamespace):
         """The catalog as it was at a slot or a time: names, properties, schemas and rows. It cannot be changed."""
         return self._over(Moment(self.metastore.at(moment)))
 
+    def abilities(self) -> CatalogAbilities:
+        return replace(super().abilities(), metastore=self.metastore)
+
     def alias(self, id: list[str], name: str) -> None:
         """Let a namespace or table be found under one more name beside its own. It is not listed, and moves with it."""
-        self._registry.alias(self._id(id), name)
+        self._registry.alias(self.id_of(id), name)
 
     def unalias(self, id: list[str], name: str) -> None:
-        self._registry.unalias(self._id(id), name)
+        self._registry.unalias(self.id_of(id), name)
 
     def verify(self) -> list[Problem]:
         """Everything on which the catalog, its storage and the published layout disagree. Nothing is changed.

@@ -1,6 +1,6 @@
 """The Lance semantics, once for every kind of catalog: gather facts, plan, commit; on a conflict look again.
 
-This is the one bounded retry loop. Every operation goes down once and up once.
+Every operation goes down once and up once, in the one bounded retry loop (`headwater/retry.py`).
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from headwater.paging import after, check_limit, token_after
 from headwater.registries.folders import discard_files, discard_folder, folder_status, has_version
 from headwater.registries.layout import DEREGISTERED_MARKER, MARKER_BODY, RESERVED_MARKER
 from headwater.registry import Kind, Registry
+from headwater.retry import retry
 from headwater.store import Store
 
 ATTEMPTS = 20
@@ -39,16 +40,22 @@ class Operations:
     """The operations on names. Those on data are in `headwater.namespace.data`."""
 
     def __init__(
-        self, registry: Registry, store: Store, root_uri: str, clock: Clock, delimiter: str = DELIMITER
+        self,
+        registry: Registry,
+        store: Store,
+        root_uri: str,
+        clock: Clock,
+        delimiter: str = DELIMITER,
+        adopt: Callable[[Table], Sequence[Change]] = lambda table: (),
     ) -> None:
+        """`adopt`: what else to commit with a table that is registered, such as records of its versions."""
         self.registry = registry
         self.store = store
         self.root_uri = root_uri
         self.clock = clock
         self.delimiter = delimiter
         self.retries = 0  # how often a commit came second and was planned anew, for the server's metrics
-        self.adopt: Callable[[Table], Sequence[Change]] = lambda table: ()
-        """What else to commit with a table that is registered: records of its versions, in a catalog that has them."""
+        self._adopt = adopt
 
     def create_namespace(self, id: ObjectId, mode: CreateMode, properties: Mapping[str, str]) -> Namespace:
         self._require_namespaces(id)
@@ -237,19 +244,23 @@ class Operations:
     def run(self, ids: Iterable[ObjectId], plan: Plan[Answer], look: Look | None = None) -> Answer:
         """Facts, plan, commit. A conflict means that the facts have changed: look again, a bounded number of times."""
         asked = list(ids)
-        for attempt in range(ATTEMPTS):
-            changes, answer = plan((look or self.registry.find)(asked))
-            if not changes:
-                return answer
-            self.registry.check_writable()
-            try:
-                self.registry.commit(changes)
-                return answer
-            except ConcurrentModificationError as conflict:
-                last = conflict
+
+        def commit(planned: tuple[list[Change], Answer]) -> Answer:
+            changes, answer = planned
+            if changes:
+                self.registry.check_writable()
+                self._commit(changes)
+            return answer
+
+        return retry(self.clock, ATTEMPTS, lambda: plan((look or self.registry.find)(asked)), commit)
+
+    def _commit(self, changes: Sequence[Change]) -> None:
+        """All of the changes or none; one that came second is counted."""
+        try:
+            self.registry.commit(changes)
+        except ConcurrentModificationError:
             self.retries += 1
-            self.clock.pause(attempt)
-        raise last
+            raise
 
     def _require_new(self, id: ObjectId, replaces: bool = False) -> None:
         """Errors 1 and 5 come before anything is said about a location."""
@@ -287,7 +298,7 @@ class Operations:
         self, facts: Facts, id: ObjectId, place: str, mode: CreateMode, properties: Mapping[str, str]
     ) -> tuple[list[Change], Table]:
         changes, table = plans.plan_register_table(facts, id, self._existing(place), mode, properties)
-        return [*changes, *self.adopt(table)], table
+        return [*changes, *self._adopt(table)], table
 
     def discard(self, table: Table) -> None:
         """Delete the files of a table whose name is gone: what cannot be deleted now is only garbage.

@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 import unicodedata
 
-from headwater.names import ObjectId
+from headwater.names import DELIMITER, ObjectId
+from headwater.store.layout import OWN_FOLDER
 
 MANIFEST = "__manifest"
-OWN_FOLDER = ".headwater"
 DIRECTORY_MARKER = f"{OWN_FOLDER}/directory"
 """Written by `headwater init`: an empty folder that is to be a directory catalog."""
 UPGRADE_MARKER = f"{OWN_FOLDER}/upgrade"
@@ -18,7 +18,6 @@ MIRROR_MARKER = f"{OWN_FOLDER}/mirror"
 TRASH = f"{OWN_FOLDER}/trash"
 COMMIT_LOCK = f"{OWN_FOLDER}/commit.lock"
 TURNS = f"{OWN_FOLDER}/turns"
-UNRECORDED = f"{OWN_FOLDER}/unrecorded"
 SPOOL = f"{OWN_FOLDER}/spool"
 RESERVED_MARKER = ".lance-reserved"
 DEREGISTERED_MARKER = ".lance-deregistered"
@@ -45,5 +44,5 @@ def hashed_folder(id: ObjectId, hash: str) -> str:
 
     Characters that object stores spell differently are replaced, and a long id is cut.
     """
-    readable = _SAFE.sub("_", id.format("$"))
+    readable = _SAFE.sub("_", id.format(DELIMITER))
     return f"{hash}_{readable}"[:200]

@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 
 from lance_namespace import LanceNamespace
 from starlette.routing import BaseRoute, Mount, Router
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from headwater.clock import Clock
-from headwater.namespace.abilities import abilities_of
+from headwater.namespace.abilities import CatalogAbilities, abilities_of
 from headwater.namespace.vending import Keep, Own, Scoped, Vendor
 from headwater.rest.auth.gate import Gate
 from headwater.rest.dispatch import Dispatcher
@@ -25,7 +26,7 @@ from headwater.rest.extensions import ALL_ROUTES, HANDLERS
 from headwater.rest.idempotency import Repeats
 from headwater.rest.lookups import Lookups
 from headwater.rest.metrics import Metrics
-from headwater.rest.middleware import Admitted, Limited, OwnSite, Paths, Recorded, Routed, StatusNoted
+from headwater.rest.middleware import Admitted, Based, Faced, Limited, OwnSite, Paths, Recorded, Routed, StatusNoted
 from headwater.rest.openapi import openapi_json
 from headwater.rest.pages import Lane, MetricsPage, Page, Ready, live
 from headwater.rest.routes import RouteTable
@@ -36,6 +37,24 @@ from headwater.store import Store
 _ROUTES = RouteTable(ALL_ROUTES)
 PUBLISH_SECONDS = 2.0
 SWEEP_MS = 3_600_000
+
+
+@dataclass(frozen=True)
+class Served:
+    """What a face of the server may use of it. What it asks goes through the dispatcher, as the API's calls do."""
+
+    namespace: LanceNamespace
+    abilities: CatalogAbilities
+    settings: Settings
+    store: Store | None
+    gate: Gate
+    clock: Clock
+    dispatcher: Dispatcher
+    metrics: Callable[[], bytes]
+
+
+Face = Callable[[Served], ASGIApp]
+"""Makes the application that answers at every path that is not the API's: the web page."""
 
 
 class CatalogApp:
@@ -49,8 +68,11 @@ class CatalogApp:
         clock: Clock,
         pages: Sequence[BaseRoute] = (),
         work: Work | None = None,
+        face: Face | None = None,
     ) -> None:
         self._work = work
+        self._store = store
+        self._face = face
         self.clock = clock
         self.settings = settings
         self.namespace = namespace
@@ -68,7 +90,16 @@ class CatalogApp:
         data_pool = ThreadPoolExecutor(settings.limits.threads, thread_name_prefix="data")
         vendor = self._vendor()
         work = self._work or Here(self.namespace, self._abilities)
-        dispatcher = Dispatcher(self.namespace, self._abilities, settings.limits, self._repeats, HANDLERS, vendor, work)
+        dispatcher = Dispatcher(
+            self.namespace,
+            self._abilities,
+            settings.limits,
+            self._repeats,
+            HANDLERS,
+            vendor,
+            work,
+            settings.read_only,
+        )
         lookups = Lookups(self._abilities, vends=not vendor.is_silent)
         endpoint = Endpoint(dispatcher, lookups, settings.limits, catalog_pool, data_pool)
         catalog = Routed(Admitted(Limited(endpoint, settings), settings, gate, clock, catalog_pool), _ROUTES)
@@ -82,7 +113,15 @@ class CatalogApp:
         inner: ASGIApp = Paths(pages, catalog)
         if beside:
             inner = StatusNoted(Router([*beside, Mount("", inner)]))
-        return Recorded(OwnSite(inner, settings, gate), settings, self.metrics, clock, lane.run)
+        if self._face is not None:
+            served = Served(
+                self.namespace, self._abilities, settings, self._store, gate, clock, dispatcher, self._metrics_text
+            )
+            inner = Faced(self._face(served), inner)
+        inner = OwnSite(inner, settings, gate, self._face is not None)
+        if settings.base_path:
+            inner = Based(inner, settings.base_path)
+        return Recorded(inner, settings, self.metrics, clock, lane.run)
 
     def _vendor(self) -> Vendor:
         """Where the storage options of answers come from."""

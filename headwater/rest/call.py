@@ -7,7 +7,6 @@ they become known, in that order, by the parts that find them out.
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -97,7 +96,7 @@ class Call:
             self.holding.give_back()
 
 
-def call_of(scope: Mapping[str, Any], address: str, fallback_id: str) -> Call:
+def call_of(scope: Mapping[str, Any], address: str, fallback_id: str, started: float) -> Call:
     """The call of an ASGI scope."""
     headers = {key.decode("latin-1"): value.decode("latin-1") for key, value in scope["headers"]}
     if len(headers) != len(scope["headers"]):
@@ -111,7 +110,7 @@ def call_of(scope: Mapping[str, Any], address: str, fallback_id: str) -> Call:
         headers=headers,
         address=address,
         request_id=given if _REQUEST_ID.fullmatch(given) else fallback_id,
-        started=time.perf_counter(),
+        started=started,
     )
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from lance_namespace import LanceNamespace
 
-from headwater.errors import InvalidInputError, NamespaceNotFoundError
+from headwater.errors import InvalidInputError, NamespaceNotFoundError, UnsupportedOperationError
 from headwater.names import ObjectId
 from headwater.namespace.abilities import CatalogAbilities
 from headwater.namespace.vending import FileAccess, Keep, Vendor, check_request, vend
@@ -42,7 +42,9 @@ class Dispatcher:
         extensions: Mapping[str, Handler],
         vendor: Vendor,
         work: Work,
+        read_only: bool = False,
     ) -> None:
+        self._read_only = read_only
         self._namespace = namespace
         self._abilities = abilities
         self._limits = limits
@@ -54,6 +56,7 @@ class Dispatcher:
 
     def authorize(self, call: Call) -> None:
         """Decide, before the first byte of a body is taken in, all that the route, the query and the caller decide."""
+        self._check_change(call)
         if call.route.body is BodyKind.ARROW:
             self._understand(call, {})
             check(call.asker, call)
@@ -69,6 +72,19 @@ class Dispatcher:
         else:
             self._understand(call, read_json(call.body_bytes))
         check(call.asker, call)
+
+    def ask(self, call: Call) -> Reply:
+        """The answer to a call that was not read from a request: the page's, in the name of its visitor."""
+        self._check_change(call)
+        check(call.asker, call)
+        check_limits(call, self._limits.depth, self._limits.properties)
+        return self._apply(call)
+
+    def _check_change(self, call: Call) -> None:
+        if self._read_only and call.route.changes:
+            raise UnsupportedOperationError(
+                f"This server is read-only (serve --read-only): it takes no {call.operation}."
+            )
 
     def answer(self, call: Call) -> Reply:
         """The answer to a call that was authorized and understood."""

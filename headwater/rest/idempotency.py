@@ -16,9 +16,9 @@ import msgspec
 
 from headwater.clock import Clock
 from headwater.errors import CommitStateUnknownError, CorruptFileError, InvalidInputError
+from headwater.rest.layout import IDEMPOTENCY
 from headwater.store import KeyNotFoundError, PutMode, Store, create, memory_store
 
-FOLDER = ".headwater/idempotency"
 KEEP_MS = 24 * 3600 * 1000
 MAX_KEY_CHARS = 256
 
@@ -75,7 +75,7 @@ class Repeats:
 
     def sweep(self) -> int:
         """Remove the records that are older than a day; how many there were."""
-        old = [e.key for e in self._store.list(FOLDER) if self._clock.now_ms() - e.modified_ms > KEEP_MS]
+        old = [e.key for e in self._store.list(IDEMPOTENCY) if self._clock.now_ms() - e.modified_ms > KEEP_MS]
         for key in old:
             self._store.delete(key)
         return len(old)
@@ -91,7 +91,7 @@ class Repeats:
 
 def _path(caller: str, key: str) -> str:
     digest = hashlib.sha256(f"{caller}\n{key}".encode()).hexdigest()
-    return f"{FOLDER}/{digest}.json"
+    return f"{IDEMPOTENCY}/{digest}.json"
 
 
 def _repeat(found: KeyUse, asked: str) -> GivenAnswer:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
-import time
 from collections.abc import Mapping
 from concurrent.futures import Executor
 
@@ -36,6 +35,8 @@ log = logging.getLogger("headwater.server")
 GONE = 499
 """The status in log and metrics of a request whose client did not wait for the answer."""
 MAX_SHOWN = 200
+API_PATHS = ("/v1/", "/headwater/", "/health/", "/openapi.json", "/metrics")
+"""Where everything but the web page is."""
 
 
 class Recorded:
@@ -57,7 +58,7 @@ class Recorded:
         self._numbers = itertools.count(1)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        call = scope[KEY] = call_of(scope, "", f"{self._boot}-{next(self._numbers):x}")
+        call = scope[KEY] = call_of(scope, "", f"{self._boot}-{next(self._numbers):x}", self._clock.monotonic())
         peer = scope.get("client")
         call.address = address_of(peer[0] if peer else "", call.headers.get("x-forwarded-for"), self._proxies)
 
@@ -105,7 +106,7 @@ class Recorded:
 
     def _note(self, call: Call) -> None:
         call.is_noted = True
-        seconds = time.perf_counter() - call.started
+        seconds = self._clock.monotonic() - call.started
         self._metrics.count(call.operation, call.route.changes, call.status, call.code, seconds)
         if self._logs:
             line = {
@@ -126,16 +127,44 @@ class Recorded:
 class OwnSite:
     """Refuses what a page of another web site sends, and what comes under a name that is not served."""
 
-    def __init__(self, app: ASGIApp, settings: Settings, gate: Gate) -> None:
+    def __init__(self, app: ASGIApp, settings: Settings, gate: Gate, has_page: bool = False) -> None:
         self._app = app
         self._gate = gate
+        self._has_page = has_page
         self._names = frozenset(name.lower() for name in settings.host_names)
         self._any_address = settings.any_address
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         call: Call = scope[KEY]
-        check_site(call.headers, self._names, not self._gate.is_known_closed(), self._any_address)
+        visits = self._has_page and call.verb == "GET" and not is_api(call.path)
+        check_site(call.headers, self._names, not self._gate.is_known_closed(), self._any_address, visits)
         await self._app(scope, receive, send)
+
+
+class Based:
+    """Takes the path under which a proxy shows the server off the front of requests that still have it."""
+
+    def __init__(self, app: ASGIApp, base: str) -> None:
+        self._app = app
+        self._base = base
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        call: Call = scope[KEY]
+        if call.path == self._base or call.path.startswith(f"{self._base}/"):
+            call.path = call.path[len(self._base) :] or "/"
+            scope = {**scope, "path": scope["path"][len(self._base) :] or "/"}
+        await self._app(scope, receive, send)
+
+
+class Faced:
+    """The web page, at every path that is not the API's."""
+
+    def __init__(self, face: ASGIApp, app: ASGIApp) -> None:
+        self._face = face
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await (self._app if is_api(scope[KEY].path) else self._face)(scope, receive, send)
 
 
 class StatusNoted:
@@ -233,6 +262,10 @@ class Limited:
             await self._app(scope, receive, send)
         finally:
             self._running.leave(payer)
+
+
+def is_api(path: str) -> bool:
+    return path.startswith(API_PATHS)
 
 
 def no_route(call: Call, allow: tuple[str, ...]) -> RouteError:

@@ -43,6 +43,11 @@ def address_of(peer: str, forwarded: str | None, proxies: tuple[Network, ...]) -
     return found
 
 
+def speaks_for(peer: str, proxies: tuple[Network, ...]) -> bool:
+    """Whether a peer is a proxy that is believed about whom it speaks for."""
+    return _is_within(peer, proxies)
+
+
 def is_loopback(host: str) -> bool:
     try:
         return ipaddress.ip_address(host).is_loopback
@@ -50,14 +55,17 @@ def is_loopback(host: str) -> bool:
         return host == "localhost"
 
 
-def check_site(headers: Mapping[str, str], names: frozenset[str], is_open: bool, any_address: bool) -> None:
+def check_site(
+    headers: Mapping[str, str], names: frozenset[str], is_open: bool, any_address: bool, visits: bool = False
+) -> None:
     """PermissionDenied (15) for what another web site sends, or what comes under a name not served here.
 
     `names` are the host names the server was told it is served by. Without any, an open server answers to the names
     of the loopback address (and, with `any_address`, to addresses), one that asks for keys answers to every name.
+    With `visits`, a link on another site may lead here: a page to look at in a window of its own changes nothing.
     """
     site = headers.get("sec-fetch-site")
-    if site is not None and site not in OWN_SITES:
+    if site is not None and site not in OWN_SITES and not (visits and _is_visit(headers)):
         raise PermissionDeniedError("The request was made by a page of another web site: this server takes none.")
     host = headers.get("host", "")
     origin = headers.get("origin")
@@ -67,6 +75,10 @@ def check_site(headers: Mapping[str, str], names: frozenset[str], is_open: bool,
         raise PermissionDeniedError(
             f"This server is not served as {host[:MAX_SHOWN]!r}: use localhost, or start it with --host-name."
         )
+
+
+def _is_visit(headers: Mapping[str, str]) -> bool:
+    return headers.get("sec-fetch-mode") == "navigate" and headers.get("sec-fetch-dest") == "document"
 
 
 def _is_own(origin: str, host: str, names: frozenset[str]) -> bool:

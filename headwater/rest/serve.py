@@ -25,7 +25,7 @@ from lance_namespace import LanceNamespace
 
 from headwater.clock import Clock, SystemClock
 from headwater.errors import ServiceUnavailableError
-from headwater.rest.app import CatalogApp
+from headwater.rest.app import CatalogApp, Face
 from headwater.rest.server import GRACE_SECONDS, ReadyServer, bind, check_exposure, check_tls, create_app, url_of
 from headwater.rest.settings import MIB, Settings
 from headwater.rest.wire import encode_json
@@ -42,7 +42,7 @@ class ServePlan:
     """Everything a worker needs to serve: it is sent to worker processes whole.
 
     `data_workers` is how many disposable processes each of them may have for data work (none: it does that itself),
-    `data_memory` how many bytes of memory each of those may take.
+    `data_memory` how many bytes of memory each of those may take. `face` is the web page, None for a server without.
     """
 
     target: str
@@ -56,6 +56,7 @@ class ServePlan:
     restarts: int = 20
     data_workers: int = 0
     data_memory: int = 4096 * MIB
+    face: Face | None = None
 
 
 def serve(plan: ServePlan, announce: Callable[[str], None]) -> int:
@@ -82,7 +83,7 @@ def _serve_here(plan: ServePlan, announce: Callable[[str], None]) -> int:
 
 def _app(plan: ServePlan, pool: Pool | None) -> CatalogApp:
     work = InWorkers(pool) if pool is not None else None
-    return create_app(plan.open(plan.target, plan.properties), plan.settings, work=work)
+    return create_app(plan.open(plan.target, plan.properties), plan.settings, work=work, face=plan.face)
 
 
 def _run(server: ReadyServer, listener: socket.socket, pool: Pool | None) -> None:

@@ -16,7 +16,7 @@ from starlette.routing import BaseRoute
 from headwater.clock import Clock, SystemClock
 from headwater.errors import InvalidInputError, ServiceUnavailableError, UnauthenticatedError
 from headwater.namespace.abilities import abilities_of
-from headwater.rest.app import CatalogApp
+from headwater.rest.app import CatalogApp, Face
 from headwater.rest.origin import is_loopback
 from headwater.rest.protocol import bounded
 from headwater.rest.settings import Settings
@@ -35,14 +35,15 @@ def create_app(
     clock: Clock | None = None,
     pages: Sequence[BaseRoute] = (),
     work: Work | None = None,
+    face: Face | None = None,
 ) -> CatalogApp:
     """The ASGI application that serves a catalog, with pages of your own beside it.
 
     API keys are read from `store`: the catalog's own by default, where it has one. Data work is done in this process,
-    or where `work` does it.
+    or where `work` does it. `face` is the web page, if it is to have one.
     """
     where = store or abilities_of(namespace).store
-    return CatalogApp(namespace, settings or Settings(), where, clock or SystemClock(), pages, work)
+    return CatalogApp(namespace, settings or Settings(), where, clock or SystemClock(), pages, work, face)
 
 
 def check_exposure(app: CatalogApp, host: str, insecure: bool) -> None:
@@ -167,6 +168,7 @@ def start_in_thread(
     api_key: str | None = None,
     settings: Settings | None = None,
     store: Store | None = None,
+    face: Face | None = None,
 ) -> RunningServer:
     """Serve a catalog from a thread of this process; with an `api_key` every request must carry it.
 
@@ -178,6 +180,6 @@ def start_in_thread(
             raise InvalidInputError("The API key is too short to be one: use at least 8 characters.")
         chosen = replace(chosen, api_key=api_key, vend_credentials=chosen.vend_credentials or settings is None)
     check_tls(chosen)
-    app = create_app(namespace, chosen, store)
+    app = create_app(namespace, chosen, store, face=face)
     check_exposure(app, host, insecure=False)
     return RunningServer(app, bind(host, port))

@@ -77,6 +77,8 @@ class Settings:
     `scoped` hands out short-lived ones for that table instead. `audit_log` is a file: see `auth.audit`.
     `host_names` are the names it is served by, `any_address` says that an open one is served by address too (see
     `origin.check_site`); only `proxies` are believed about whom they speak for. `tls_cert` and `tls_key` are PEM files.
+    `read_only` refuses every change. `base_path` (`/lake`) is where a proxy shows the server: requests may come with it
+    or without, links have it.
     """
 
     limits: Limits = field(default_factory=Limits)
@@ -93,3 +95,5 @@ class Settings:
     proxies: tuple[str, ...] = ()
     tls_cert: str | None = None
     tls_key: str | None = None
+    read_only: bool = False
+    base_path: str = ""

@@ -16,6 +16,7 @@ from typing import Any
 import lance
 from lance.optimize import Compaction, RewriteResult
 
+from headwater.clock import SystemClock
 from headwater.errors import InvalidInputError
 from headwater.spark.catalog import Connection, schema_from
 from headwater.spark.stream import unread_from
@@ -144,7 +145,7 @@ def _cleanup(connection: Connection, table: TableHandle, arguments: Json, result
 
 
 def _older(dataset: lance.LanceDataset, age: dt.timedelta, unread: int) -> list[int]:
-    limit = dt.datetime.now(dt.UTC) - age
+    limit = dt.datetime.fromtimestamp(SystemClock().now_ms() / 1000, dt.UTC) - age
     return [
         row["version"]
         for row in dataset.versions()

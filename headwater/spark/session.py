@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import atexit
 import os
-import secrets
 import shutil
 import sys
 import warnings
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from headwater.clock import unique_hex
 from headwater.config import REST, Resolved, open_resolved, resolve
 from headwater.errors import InvalidInputError, UnsupportedOperationError
 from headwater.spark.access import ACCESS_FILE, ENVIRONMENT, write_access
@@ -152,7 +152,7 @@ def _start(catalog: Resolved) -> tuple[Any, str]:
     """A server of our own on loopback, whose one key this session holds."""
     from headwater.rest.server import start_in_thread
 
-    token = secrets.token_urlsafe(32)
+    token = unique_hex(64)
     running = start_in_thread(open_resolved(catalog), host="127.0.0.1", port=0, api_key=token)
     atexit.register(running.stop)
     return running, token

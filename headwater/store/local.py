@@ -9,12 +9,12 @@ import contextlib
 import errno
 import os
 import re
-import secrets
 import shutil
 import stat
 from collections.abc import Callable, Iterator, Sequence
 from urllib.parse import unquote
 
+from headwater.clock import unique_hex
 from headwater.errors import InternalError, InvalidInputError, LanceNamespaceError, PermissionDeniedError
 from headwater.store.protocol import (
     Abilities,
@@ -214,7 +214,7 @@ class LocalStore:
             os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o666))
             return  # nothing can be torn
         folder = os.path.dirname(path)
-        temporary = os.path.join(folder, f"{secrets.token_hex(8)}{TEMPORARY_SUFFIX}")
+        temporary = os.path.join(folder, f"{unique_hex(16)}{TEMPORARY_SUFFIX}")
         descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
         try:
             try:

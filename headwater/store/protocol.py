@@ -15,6 +15,7 @@ from typing import Protocol
 
 from headwater.clock import Clock
 from headwater.errors import CommitStateUnknownError, InvalidInputError, LanceNamespaceError, UnsupportedOperationError
+from headwater.store.layout import OWN_FOLDER
 
 
 class PutMode(Enum):
@@ -206,7 +207,7 @@ def write_with(store: Store, key: str, write: Callable[[str], None]) -> None:
             store.put(key, file.read())
 
 
-def probe(store: Store, clock: Clock, folder: str = ".headwater") -> None:
+def probe(store: Store, clock: Clock, folder: str = OWN_FOLDER) -> None:
     """Refuse a store that accepts every conditional put: two writers would lose each other's work on it."""
     key = f"{folder}/probe-{clock.hex(16)}"
     store.put(key, b"first", PutMode.CREATE)

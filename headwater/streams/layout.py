@@ -24,8 +24,6 @@ RECORD = "record"
 READER = "reader"
 """Format of the stream without deltas whose properties are the positions of readers, by name."""
 READERS = "readers"
-UNRECORDED = ".headwater/unrecorded"
-"""Where manifests go that were written without the catalog."""
 
 QUARANTINE = "__quarantine"
 HISTORY = "__history"

@@ -31,9 +31,9 @@ from headwater.errors import ConcurrentModificationError, CorruptFileError, Unsu
 from headwater.metastore import DataFile, Delta, Metastore
 from headwater.store import KeyNotFoundError, Store, claim
 from headwater.streams.grouping import Codes, KeyIndex
-from headwater.streams.layout import LANCE, UNRECORDED
+from headwater.streams.layout import LANCE
 from headwater.streams.opening import Stream
-from headwater.tables.layout import VERSIONS, manifest_name
+from headwater.tables.layout import UNRECORDED, VERSIONS, manifest_name
 from headwater.tables.translate import kind_of
 from headwater.types import aligned
 

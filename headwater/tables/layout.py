@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import re
 
+from headwater.store.layout import OWN_FOLDER
+
 VERSIONS = "_versions"
 VERSION_HINT = "latest_version_hint.json"
 DATA = "data"
 STAGED = "_staged"
 """Manifests of transactions that are open: `_staged/<transaction>/<final name>`, where no client looks for versions."""
+UNRECORDED = f"{OWN_FOLDER}/unrecorded"
+"""Where manifests go that were written behind the back of a catalog that manages versions."""
 TABLE_FOLDERS = frozenset({VERSIONS, DATA, STAGED, "_transactions", "_deletions", "_indices", "_refs", "tree"})
 """What a table's folder holds, also one whose creator is at work or has died."""
 

@@ -14,7 +14,6 @@ import decimal
 import functools
 import hashlib
 import re
-import uuid
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -26,6 +25,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from lance.fragment import FragmentMetadata
 
+from headwater.clock import unique_hex
 from headwater.errors import InvalidInputError, TableColumnNotFoundError
 from headwater.types import BLOB, is_blob
 
@@ -211,7 +211,7 @@ def digest(text: bytes) -> str:
 
 
 def file_name(parts: Sequence[str]) -> str:
-    return ".".join([uuid.uuid4().hex, *parts, "lance"])
+    return ".".join([unique_hex(32), *parts, "lance"])
 
 
 def parse_name(name: str) -> list[NamedValue]:

@@ -17,6 +17,7 @@ from lance_namespace import LanceNamespace
 
 from headwater.errors import LanceNamespaceError
 from headwater.registry import Capabilities
+from headwater.store.layout import OWN_FOLDER
 
 ROWS = pa.table({"id": [1, 2, 3], "name": ["a", "b", "c"]})
 ODD_NAMES = (
@@ -235,7 +236,7 @@ class NamespaceSuite:
             ".",
             "__manifest",
             "__manifest/data",
-            ".headwater/x",
+            f"{OWN_FOLDER}/x",
             "a\\b",
             "a//b",
         ],

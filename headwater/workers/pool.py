@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections import deque
 from collections.abc import Callable, Generator
 from functools import partial
 from typing import Any
 
+from headwater.clock import Clock, SystemClock
 from headwater.errors import LanceNamespaceError, ServiceUnavailableError
 from headwater.workers.process import Body, Host, Worker, WorkerLimits
 
@@ -16,10 +16,11 @@ from headwater.workers.process import Body, Host, Worker, WorkerLimits
 class Pool:
     """Runs calls in worker processes. Thread-safe; nothing is started before the first call or `warm`."""
 
-    def __init__(self, host: Host, limits: WorkerLimits | None = None) -> None:
+    def __init__(self, host: Host, limits: WorkerLimits | None = None, clock: Clock | None = None) -> None:
         self.limits = limits or WorkerLimits()
         self.killed = 0  # workers that did not come back, for metrics
         self._host = host
+        self._clock = clock or SystemClock()
         self._idle: deque[tuple[Worker, float]] = deque()
         self._busy: set[Worker] = set()
         self._starting = 0
@@ -79,10 +80,6 @@ class Pool:
         with self._changed:
             return [worker.pid for worker in (*self._busy, *(worker for worker, _ in self._idle))]
 
-    @staticmethod
-    def _now() -> float:
-        return time.monotonic()
-
     def _through(self, worker: Worker, chunks: Generator[bytes, None, None]) -> Generator[bytes, None, None]:
         """The chunks; when they end, or nobody wants the rest, the worker goes back."""
         stream = self._until_done(worker, chunks)
@@ -98,7 +95,7 @@ class Pool:
 
     def _take(self) -> Worker:
         """A worker that is free, or a new one, or the next to become free."""
-        limit = self._now() + self.limits.seconds
+        limit = self._clock.monotonic() + self.limits.seconds
         with self._changed:
             while True:
                 if self._closed:
@@ -111,7 +108,7 @@ class Pool:
                     self._starting += 1
                     worker = self._start_unlocked()
                     break
-                if not self._changed.wait(limit - self._now()):
+                if not self._changed.wait(limit - self._clock.monotonic()):
                     raise ServiceUnavailableError("All workers are busy: try again shortly.")
         self.warm()
         return worker
@@ -147,7 +144,7 @@ class Pool:
             self._busy.discard(worker)
             keep = worker.is_usable and not self._closed and worker.calls < self.limits.calls
             if keep:
-                self._idle.append((worker, self._now()))
+                self._idle.append((worker, self._clock.monotonic()))
             gone = [] if keep else [worker]
             gone += self._retired()
             self.killed += not worker.is_usable
@@ -160,6 +157,9 @@ class Pool:
     def _retired(self) -> list[Worker]:
         """Those beyond the spares that nobody has needed for a while."""
         retired = []
-        while len(self._idle) > self.limits.spares and self._idle[0][1] < self._now() - self.limits.idle_seconds:
+        while (
+            len(self._idle) > self.limits.spares
+            and self._idle[0][1] < self._clock.monotonic() - self.limits.idle_seconds
+        ):
             retired.append(self._idle.popleft()[0])
         return retired

@@ -12,7 +12,8 @@ import lance_namespace as api
 import pytest
 
 from headwater import DirectoryNamespace
-from headwater.rest.idempotency import FOLDER, Repeats
+from headwater.rest.idempotency import Repeats
+from headwater.rest.layout import IDEMPOTENCY
 from headwater.rest.settings import Limits, Settings
 from tests.rest.samples import PEOPLE, Serve, ipc
 
@@ -194,7 +195,7 @@ def test_a_repeat_whose_first_try_died_unanswered_is_never_applied(
     """The record of a try is there, its answer is not: the server died in between."""
     headers = {"idempotency-key": "k-5"}
     http.post("/v1/namespace/a/create", json={}, headers=headers)
-    (entry,) = catalog.store.list(FOLDER)
+    (entry,) = catalog.store.list(IDEMPOTENCY)
     record = catalog.store.get(entry.key).replace(b'"status":200', b'"status":null')
     catalog.store.put(entry.key, record)
     http.post("/v1/namespace/a/drop", json={})
@@ -211,7 +212,7 @@ def test_records_of_keys_are_swept_after_a_day(http: httpx.Client, catalog: Dire
             return int(super().now_ms()) + 25 * 3600 * 1000
 
     assert Repeats(catalog.store, Tomorrow()).sweep() == 1
-    assert list(catalog.store.list(FOLDER)) == []
+    assert list(catalog.store.list(IDEMPOTENCY)) == []
 
 
 def test_concurrent_repeats_of_one_key_apply_it_once(http: httpx.Client, server: Any) -> None:

@@ -19,6 +19,7 @@ LAYERS = (
         "types",
         "store",
         "turns",
+        "retry",
         "references",
         "workers",
     ),
@@ -27,7 +28,7 @@ LAYERS = (
     ("streams",),
     ("registries",),
     ("namespace",),
-    ("rest", "client", "web"),
+    ("rest", "web"),
     ("config",),
     ("catalog",),
     ("moving",),
@@ -58,6 +59,11 @@ def upward(path: Path) -> list[str]:
 def test_every_part_of_the_package_has_its_place_on_the_map() -> None:
     parts = {part_of(path) for path in PACKAGE.rglob("*.py")}
     assert parts - set(HEIGHT) == set()
+
+
+def test_the_map_names_no_part_that_does_not_exist() -> None:
+    parts = {part_of(path) for path in PACKAGE.rglob("*.py")}
+    assert set(HEIGHT) - parts == set()
 
 
 def test_imports_point_down() -> None:

@@ -81,12 +81,12 @@ class Scoped:
             seconds=self._settings.seconds,
             external_id=self._settings.external_id,
         )
-        now = datetime.fromtimestamp(self._clock.now_ms() / 1000, UTC)
-        return tokens.assume_role(asked, tokens.AwsKeys.of(self._own), now)
+        return tokens.assume_role(asked, tokens.AwsKeys.of(self._own), self._now())
 
     def _gs(self, folder: Folder, access: FileAccess, expires: int) -> dict[str, str]:
         endpoint = self._settings.endpoint or tokens.GOOGLE_STS
-        token = tokens.exchange_google(gcs_boundary(folder, access), tokens.google_token(self._own), endpoint)
+        own = tokens.google_token(self._own, self._now())
+        token = tokens.exchange_google(gcs_boundary(folder, access), own, endpoint)
         return {"google_storage_token": token}
 
     def _az(self, folder: Folder, access: FileAccess, expires: int) -> dict[str, str]:
@@ -102,6 +102,9 @@ class Scoped:
         https = self._own.get("allow_http", "false").lower() != "true"
         sas = azure_sas(folder, access, account, key, until, https)
         return {"azure_storage_account_name": account, "azure_storage_sas_token": sas}
+
+    def _now(self) -> datetime:
+        return datetime.fromtimestamp(self._clock.now_ms() / 1000, UTC)
 
     def _keep(self, key: Key, made: dict[str, str]) -> None:
         with self._lock:

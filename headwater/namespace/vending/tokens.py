@@ -6,7 +6,6 @@ import hashlib
 import hmac
 import json
 import os
-import time
 import urllib.error
 import urllib.request
 from collections.abc import Mapping
@@ -156,7 +155,7 @@ def exchange_google(boundary: Mapping[str, Any], subject: str, endpoint: str = G
     return _token(ask(endpoint, urlencode(fields).encode(), {"content-type": "application/x-www-form-urlencoded"}))
 
 
-def google_token(options: Mapping[str, str], now: float | None = None) -> str:
+def google_token(options: Mapping[str, str], now: datetime) -> str:
     """The catalog's own access token: for its service account's key, or from the metadata service of the machine."""
     key = options.get("google_service_account_key") or options.get("service_account_key")
     if key is None:
@@ -167,7 +166,7 @@ def google_token(options: Mapping[str, str], now: float | None = None) -> str:
     try:
         account = json.loads(key)
         address = check_endpoint(account.get("token_uri", "https://oauth2.googleapis.com/token"), "token_uri")
-        issued = int(time.time() if now is None else now)
+        issued = int(now.timestamp())
         claims = {
             "iss": account["client_email"],
             "scope": "https://www.googleapis.com/auth/devstorage.read_write",

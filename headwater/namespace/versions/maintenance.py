@@ -19,8 +19,8 @@ from headwater.namespace.versions.paths import VersionLine, is_staged, staged_ve
 from headwater.namespace.versions.ranges import KeepPolicy, check_policy, choose_outdated
 from headwater.namespace.versions.refs import read_refs
 from headwater.registries.folders import folder_status
-from headwater.registries.layout import TRASH, UNRECORDED, is_reserved
-from headwater.tables.layout import VERSIONS
+from headwater.registries.layout import TRASH, is_reserved
+from headwater.tables.layout import UNRECORDED, VERSIONS
 
 MAX_ROWS_PER_COMMIT = 100_000
 

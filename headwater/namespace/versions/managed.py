@@ -25,11 +25,10 @@ from headwater.model import Add, Change, Remove, Replace, RequireTable, Version
 from headwater.names import ObjectId
 from headwater.namespace.versions.paths import SCHEMES, VersionLine, is_staged
 from headwater.namespace.versions.same_rows import changed_rows
-from headwater.registries.layout import UNRECORDED
 from headwater.registries.metastore.objects import fed_by_its_log
 from headwater.registry import VersionRecords
 from headwater.store import KeyNotFoundError, Store, claim, is_same_file
-from headwater.tables.layout import STAGED, manifest_name
+from headwater.tables.layout import STAGED, UNRECORDED, manifest_name
 
 POINT_EVERY = 64
 """So many finalized versions of this process are pointed at their final names by one commit."""

@@ -24,7 +24,7 @@ REWRITE_ROWS = 1024
 
 
 @dataclass(frozen=True)
-class Fragment:
+class ManifestFragment:
     """One fragment: what identifies its content, and its live rows by object id."""
 
     signature: bytes
@@ -39,7 +39,7 @@ class ManifestSnapshot:
     scheme: str
     """The naming scheme of its manifest file."""
     codec: Codec
-    fragments: Mapping[int, Fragment]
+    fragments: Mapping[int, ManifestFragment]
     settings: ManifestSettings
 
     @property
@@ -75,7 +75,7 @@ class Rewrite:
         return [*added, *(row for key, row in kept if key not in gone)]
 
 
-def plan_commit(fragments: Mapping[int, Fragment], gone: frozenset[str], new_rows: int) -> Rewrite:
+def plan_commit(fragments: Mapping[int, ManifestFragment], gone: frozenset[str], new_rows: int) -> Rewrite:
     """Which fragments a commit writes anew, and which large ones only get a deletion file."""
     touched = {id for id, item in fragments.items() if gone and not gone.isdisjoint(item.rows)}
     merged = {id for id in touched if len(fragments[id].rows) <= REWRITE_ROWS}
@@ -134,20 +134,20 @@ def after_commit(
     base: ManifestSnapshot, manifest: Manifest, gone: frozenset[str], written: Sequence[Row]
 ) -> ManifestSnapshot:
     """The snapshot of a commit on `base` that took some rows away and wrote others into a new fragment."""
-    fragments: dict[int, Fragment] = {}
+    fragments: dict[int, ManifestFragment] = {}
     for id, signature in manifest.fragments.items():
         known = base.fragments.get(id)
         if known is None:
-            fragments[id] = Fragment(signature, {base.codec.object_id(row): row for row in written})
+            fragments[id] = ManifestFragment(signature, {base.codec.object_id(row): row for row in written})
         elif known.signature == signature:
             fragments[id] = known
         else:
             alive = {key: row for key, row in known.rows.items() if key not in gone}
-            fragments[id] = Fragment(signature, alive)
+            fragments[id] = ManifestFragment(signature, alive)
     return ManifestSnapshot(manifest, base.scheme, base.codec, fragments, parse_settings(manifest.metadata))
 
 
-def difference(before: Mapping[int, Fragment], after: Mapping[int, Fragment]) -> RowDifference:
+def difference(before: Mapping[int, ManifestFragment], after: Mapping[int, ManifestFragment]) -> RowDifference:
     stale = _fresh(after, before)
     added = {key: row for item in _fresh(before, after) for key, row in item.rows.items()}
     return RowDifference(frozenset(key for item in stale for key in item.rows if key not in added), added)
@@ -159,5 +159,5 @@ def join(first: RowDifference, second: RowDifference) -> RowDifference:
     return RowDifference(first.removed | second.removed, {**kept, **second.added})
 
 
-def _fresh(before: Mapping[int, Fragment], after: Mapping[int, Fragment]) -> list[Fragment]:
+def _fresh(before: Mapping[int, ManifestFragment], after: Mapping[int, ManifestFragment]) -> list[ManifestFragment]:
     return [item for id, item in after.items() if before.get(id) is not item]

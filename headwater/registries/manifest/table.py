@@ -26,7 +26,7 @@ from headwater.registries.manifest.format import FragmentFile, Manifest, parse_m
 from headwater.registries.manifest.rows import SCHEMA, Codec, Row
 from headwater.registries.manifest.settings import MANAGED, parse_settings
 from headwater.registries.manifest.snapshot import (
-    Fragment,
+    ManifestFragment,
     ManifestSnapshot,
     Rewrite,
     RowDifference,
@@ -138,12 +138,12 @@ class ManifestTable:
         dataset = self._at(manifest.version)
         codec = Codec(dataset.schema)
         known = before.fragments if before and before.manifest.schema == manifest.schema else {}
-        fragments: dict[int, Fragment] = {}
+        fragments: dict[int, ManifestFragment] = {}
         for id, signature in manifest.fragments.items():
             found = known.get(id)
             if found is None or found.signature != signature:
                 rows = codec.from_arrow(dataset.get_fragment(id).to_table())
-                found = Fragment(signature, {codec.object_id(row): row for row in rows})
+                found = ManifestFragment(signature, {codec.object_id(row): row for row in rows})
             fragments[id] = found
         snapshot = ManifestSnapshot(manifest, newest[1], codec, fragments, settings)
         return snapshot, difference(before.fragments if before else {}, fragments)

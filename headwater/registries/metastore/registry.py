@@ -42,6 +42,7 @@ from headwater.registries.metastore.objects import (
 )
 from headwater.registries.metastore.sessions import Present, Session, past_is_past
 from headwater.registry import Capabilities, Kind, overlap
+from headwater.retry import retry
 
 CHANGED = (
     NamespaceAlreadyExistsError,
@@ -248,14 +249,7 @@ class MetastoreRegistry:
     def _edit(self, message: str, work: Callable[[Any], None]) -> None:
         """What is no change of the catalog's words: made anew on the newest state when another was first."""
         self.check_writable()
-        for attempt in range(ATTEMPTS):
-            self.session.state()
-            try:
-                return self.session.commit(message, work)
-            except ConcurrentModificationError as conflict:
-                last = conflict
-                self.clock.pause(attempt)
-        raise last
+        retry(self.clock, ATTEMPTS, self.session.state, lambda _: self.session.commit(message, work))
 
     def _is_own(self, location: str) -> bool:
         """Whether this process chose the location, so that nobody else has it."""

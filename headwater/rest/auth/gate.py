@@ -7,7 +7,8 @@ import hmac
 import threading
 from collections import OrderedDict
 from collections.abc import Mapping
-from typing import TypeVar
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
 
 from headwater.clock import Clock
 from headwater.errors import UnauthenticatedError
@@ -26,6 +27,16 @@ FRESH_MS = 2_000
 LOOK_MS = 5_000
 MAX_REMEMBERED = 10_000
 ROOT_KEY = Caller("key:server", (Grant(~NOTHING),))
+
+
+@dataclass(frozen=True)
+class Proof:
+    """What is kept of a key or token that was good, so that its holder need not show it again: never the secret."""
+
+    kind: str
+    id: str = ""
+    claims: dict[str, Any] = field(default_factory=dict)
+    until_ms: int | None = None
 
 
 class Gate:
@@ -74,6 +85,35 @@ class Gate:
         caller = self._identify(secret)
         self._remember(_digest(secret), caller)
         return caller
+
+    def prove(self, secret: str) -> Proof:
+        """What a session may keep of a key or token, if it is good; Unauthenticated (16) if it is not."""
+        caller = self._identify(secret)
+        self._remember(_digest(secret), caller)
+        if caller is ROOT_KEY:
+            return Proof("server", self._server_mark())
+        parts = split_key(secret)
+        if parts is not None and caller.name == f"key:{parts[0]}":
+            return Proof("key", parts[0])
+        assert self._jwt is not None
+        claims = self._jwt.kept(secret)
+        return Proof("token", claims=claims, until_ms=int(claims["exp"]) * 1000)
+
+    def caller_by(self, proof: Proof) -> Caller:
+        """Who is asking by what they proved before: a key that was revoked since, or changed, is so here too."""
+        if proof.kind == "key" and self._store is not None:
+            record = self._record(self._store, proof.id)
+            if record is not None and record.is_valid(self._clock.now_ms()):
+                return record.caller(self._roles())
+        if proof.kind == "server" and self._api_key is not None and proof.id == self._server_mark():
+            return ROOT_KEY
+        if proof.kind == "token" and self._jwt is not None:
+            return self._jwt.caller_of(proof.claims, self._roles())
+        raise UnauthenticatedError("What this session rests on is no longer valid: sign in again.")
+
+    def _server_mark(self) -> str:
+        """Tells one server key from the next, and is far too short to find it by."""
+        return hashlib.sha256(b"session" + (self._api_key or b"")).hexdigest()[:8]
 
     def was_good(self, headers: Mapping[str, str]) -> bool:
         """Whether the key or token was accepted before: such a one is never taken for a guess."""

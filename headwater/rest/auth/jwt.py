@@ -153,9 +153,23 @@ class JwtVerifier:
 
     def caller(self, token: str, defined: Mapping[str, Permission] | None = None) -> Caller:
         """The caller that a token proves, or Unauthenticated (16) with a reason that reveals nothing secret."""
-        claims = self._claims(token)
+        return self.caller_of(self._claims(token), defined)
+
+    def caller_of(self, claims: Mapping[str, Any], defined: Mapping[str, Permission] | None = None) -> Caller:
+        """The caller that claims speak of which were proved."""
+        if claims.get("iss") not in self._keys:
+            raise UnauthenticatedError("The token's issuer is not one this server believes.")
         name = f"jwt:{claims['iss']}|{claims.get('sub', '')}"[:256]
         return Caller(name, grants_of(claims, self._settings, defined or {}))
+
+    def kept(self, token: str) -> dict[str, Any]:
+        """Of a good token's claims those that say who its caller is and what they may do, and when it ends."""
+        claims, settings = self._claims(token), self._settings
+        found = {"iss": claims["iss"], "sub": str(claims.get("sub", "")), "exp": int(claims["exp"])}
+        for path in (settings.role_claim, settings.scope_claim):
+            if path is not None:
+                found[path] = _claim(claims, path)
+        return found
 
     def _claims(self, token: str) -> dict[str, Any]:
         settings = self._settings

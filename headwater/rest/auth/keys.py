@@ -24,10 +24,10 @@ from headwater.errors import (
 from headwater.names import object_id
 from headwater.rest.auth.access import Caller, Grant
 from headwater.rest.auth.roles import defined_roles, parse_role
+from headwater.rest.layout import TOKENS
 from headwater.rest.routes import Permission
 from headwater.store import KeyNotFoundError, PutMode, Store, create
 
-FOLDER = ".headwater/tokens"
 PREFIX = "hw"
 
 
@@ -57,7 +57,7 @@ class KeyRecord:
 
 
 def key_path(id: str) -> str:
-    return f"{FOLDER}/{id}.json"
+    return f"{TOKENS}/{id}.json"
 
 
 def create_key(
@@ -74,13 +74,13 @@ def create_key(
 
 def list_keys(store: Store) -> list[KeyRecord]:
     """Every key of the catalog, revoked ones too, oldest first."""
-    records = [_read(store, entry.key) for entry in store.list(FOLDER) if entry.key.endswith(".json")]
+    records = [_read(store, entry.key) for entry in store.list(TOKENS) if entry.key.endswith(".json")]
     return sorted((r for r in records if r is not None), key=lambda record: (record.created_ms, record.id))
 
 
 def has_keys(store: Store) -> bool:
     """Whether the catalog ever had a key: then it is served with authentication."""
-    return any(entry.key.endswith(".json") for entry in store.list(FOLDER))
+    return any(entry.key.endswith(".json") for entry in store.list(TOKENS))
 
 
 def revoke_key(store: Store, clock: Clock, id: str) -> KeyRecord:

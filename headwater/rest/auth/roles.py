@@ -13,10 +13,10 @@ from operator import or_
 import msgspec
 
 from headwater.errors import InvalidInputError, TransactionNotFoundError
+from headwater.rest.layout import OWN_ROLES
 from headwater.rest.routes import NOTHING, Permission
 from headwater.store import KeyNotFoundError, PutMode, Store
 
-FOLDER = ".headwater/roles"
 PERMISSIONS = {str(permission.name).lower(): permission for permission in Permission}
 ROLES: dict[str, Permission] = {
     "viewer": Permission.DESCRIBE,
@@ -62,7 +62,7 @@ class _Record(msgspec.Struct):
 def defined_roles(store: Store) -> dict[str, Permission]:
     """The roles that a catalog defines itself."""
     found = {}
-    for entry in store.list(FOLDER):
+    for entry in store.list(OWN_ROLES):
         if entry.key.endswith(".json"):
             record = _read(store, entry.key)
             if record is not None and record.name not in ROLES:
@@ -91,7 +91,7 @@ def remove_role(store: Store, name: str) -> None:
 
 
 def role_path(name: str) -> str:
-    return f"{FOLDER}/{name}.json"
+    return f"{OWN_ROLES}/{name}.json"
 
 
 def _read(store: Store, key: str) -> _Record | None:

@@ -1,0 +1,55 @@
+"""The names in a namespace that a visitor may see."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from headwater.errors import LanceNamespaceError
+from headwater.names import ObjectId
+from headwater.web.visit import Visit
+
+NAMESPACES, TABLES = "namespaces", "tables"
+OPERATIONS = {NAMESPACES: "ListNamespaces", TABLES: "ListTables"}
+KINDS = {NAMESPACES: "namespace", TABLES: "table"}
+MAX_NAMES = 20_000
+PER_REQUEST = 5_000
+NAMESPACE_NOT_FOUND, UNSUPPORTED = 1, 0
+
+
+@dataclass(frozen=True)
+class Names:
+    """Names in order; not `complete` when there are more than were looked at."""
+
+    names: Sequence[str]
+    complete: bool = True
+
+
+def child_names(visit: Visit, id: ObjectId, what: str) -> Names:
+    """All names of a kind. A metastore has them in memory; others are asked for so many at most."""
+    visit.ask("NamespaceExists", id)
+    if visit.metastore is not None:
+        names = visit.metastore.now().names(id.names, KINDS[what])
+        caller = visit.caller
+        return Names(names if caller.sees_everything else [each for each in names if caller.may_see(id.child(each))])
+    found: list[str] = []
+    token: str | None = None
+    while len(found) < MAX_NAMES:
+        answer = visit.ask(OPERATIONS[what], id, limit=PER_REQUEST, page_token=token)
+        found += answer.get(what) or ()
+        token = answer.get("page_token")
+        if not token:
+            return Names(found)
+    return Names(found, complete=False)
+
+
+def first_names(visit: Visit, id: ObjectId, what: str, count: int) -> tuple[list[str], bool]:
+    """The first names of a kind, and whether there are more."""
+    try:
+        answer = visit.ask(OPERATIONS[what], id, limit=count + 1)
+    except LanceNamespaceError as error:
+        if int(error.code) in (NAMESPACE_NOT_FOUND, UNSUPPORTED):
+            return [], False
+        raise
+    names = list(answer.get(what) or ())
+    return names[:count], len(names) > count

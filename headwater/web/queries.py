@@ -1,0 +1,159 @@
+"""The query box: a filter, a full text search, or the rows nearest to a row. Bounded, and every one has an address."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from headwater.errors import InvalidInputError
+from headwater.names import ObjectId
+from headwater.web.cells import Cell, cell, is_vector
+from headwater.web.visit import TooLargeError, Visit
+
+MAX_ROWS = 100
+FEW = 20
+MAX_COLUMNS = 60
+MAX_TEXT = 2000
+CHOICES = (10, 20, 50, 100)
+
+
+@dataclass(frozen=True)
+class Query:
+    """What is asked of a table's rows. `like` is the number of a row, in the order of the version, to search near."""
+
+    filter: str = ""
+    text: str = ""
+    like: int | None = None
+    by: str = ""
+    version: int | None = None
+    offset: int = 0
+    limit: int = FEW
+
+    @property
+    def is_asked(self) -> bool:
+        return bool(self.filter or self.text or self.like is not None)
+
+    @property
+    def is_search(self) -> bool:
+        return bool(self.text or self.like is not None)
+
+    def address(self, **change: Any) -> dict[str, Any]:
+        told = {
+            "filter": self.filter,
+            "text": self.text,
+            "like": self.like,
+            "by": self.by if self.like is not None else "",
+            "version": self.version,
+            "offset": self.offset or None,
+            "limit": self.limit if self.limit != FEW else None,
+        }
+        return {"view": "rows", **told, **change}
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Rows as they are shown. `version` is the one that was read."""
+
+    names: list[str]
+    types: list[str]
+    rows: list[tuple[int, list[Cell]]]
+    has_more: bool
+    left_out: list[str]
+    version: int | None
+
+
+def read_query(visit: Visit) -> Query:
+    asked = visit.query
+    return Query(
+        filter=asked.get("filter", "").strip()[:MAX_TEXT],
+        text=asked.get("text", "").strip()[:MAX_TEXT],
+        like=visit.number("like"),
+        by=asked.get("by", ""),
+        version=visit.number("version", 1),
+        offset=visit.number("offset") or 0,
+        limit=min(visit.number("limit", 1) or FEW, MAX_ROWS),
+    )
+
+
+def run(visit: Visit, id: ObjectId, query: Query) -> Rows:
+    """The rows; without columns of bytes when they are too large with them."""
+    if query.text and query.like is not None:
+        raise InvalidInputError("Search for words or near a row, not both at once.")
+    version = query.version
+    if version is None:
+        version = int(visit.ask("DescribeTableExact", id)["version"])
+    asked = _request(visit, id, query, version)
+    try:
+        return _shown(visit, id, query, version, visit.rows(id, **asked), [])
+    except TooLargeError:
+        schema = visit.rows(id, **{**asked, "k": 1, "offset": 0}).schema if not query.is_search else None
+        names = [field.name for field in schema if not _is_heavy(field.type)] if schema is not None else []
+        if schema is None or not names or len(names) == len(schema.names):
+            raise
+        left_out = [name for name in schema.names if name not in names]
+        lighter = visit.rows(id, **asked, columns={"column_names": names})
+        return _shown(visit, id, query, version, lighter, left_out)
+
+
+def _is_heavy(kind: pa.DataType) -> bool:
+    return pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_nested(kind)
+
+
+def _request(visit: Visit, id: ObjectId, query: Query, version: int) -> dict[str, Any]:
+    asked: dict[str, Any] = {"version": version, "filter": query.filter or None}
+    if query.text:
+        return {
+            **asked,
+            "k": query.limit,
+            "prefilter": True,
+            "full_text_query": {"string_query": {"query": query.text}},
+        }
+    if query.like is not None:
+        vector = _vector(visit, id, query, version)
+        return {
+            **asked,
+            "k": query.limit,
+            "prefilter": True,
+            "vector": {"single_vector": vector},
+            "vector_column": query.by,
+        }
+    return {**asked, "k": query.limit + 1, "offset": query.offset or None}
+
+
+def _vector(visit: Visit, id: ObjectId, query: Query, version: int) -> list[float]:
+    """The vector of a row."""
+    found = visit.rows(id, k=1, offset=query.like or None, version=version, columns={"column_names": [query.by]})
+    if not found.num_rows or not is_vector(found.schema.field(0).type):
+        raise InvalidInputError(f"There is no row {query.like} with a vector in {query.by[:80]!r}.")
+    value = found.column(0)[0].as_py()
+    if value is None:
+        raise InvalidInputError(f"Row {query.like} has no vector in {query.by[:80]!r}: it is NULL.")
+    return [float(item) for item in value]
+
+
+def _shown(visit: Visit, id: ObjectId, query: Query, version: int, found: pa.Table, left_out: list[str]) -> Rows:
+    has_more = not query.is_search and found.num_rows > query.limit
+    table = found.slice(0, query.limit).select(found.schema.names[:MAX_COLUMNS])
+    columns = [table.column(position).to_pylist() for position in range(table.num_columns)]
+    rows = []
+    for position in range(table.num_rows):
+        number = query.offset + position
+        cells = []
+        for field, values in zip(table.schema, columns, strict=True):
+            picture = None if query.is_search else _picture(visit, id, query, version, number, field.name)
+            near = None if query.is_asked else _near(visit, id, number, field.name)
+            cells.append(cell(values[position], field.type, picture, near))
+        rows.append((number, cells))
+    left_out = [*left_out, *found.schema.names[MAX_COLUMNS:]]
+    return Rows(table.schema.names, [str(field.type) for field in table.schema], rows, has_more, left_out, version)
+
+
+def _near(visit: Visit, id: ObjectId, number: int, column: str) -> str:
+    return visit.links.table(id, view="rows", like=str(number), by=column)
+
+
+def _picture(visit: Visit, id: ObjectId, query: Query, version: int, number: int, column: str) -> str:
+    where = {"column": column, "version": version, "offset": number or None, "filter": query.filter}
+    return visit.links.to("cell", *id.names, **where)

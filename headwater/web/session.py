@@ -1,0 +1,149 @@
+"""Sessions: a signed cookie that says who signed in, and holds no key. Any worker and server of the root can read it.
+
+What it rests on is asked for again with each request, as for the API: a revoked key ends its sessions within the two
+seconds that the gate remembers. The secret that signs is kept beside the keys; without it all sessions are over.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import hashlib
+import hmac
+import os
+
+import msgspec
+
+from headwater.clock import Clock
+from headwater.errors import InvalidInputError, LanceNamespaceError, UnauthenticatedError
+from headwater.rest.auth.access import OWNER, Caller
+from headwater.rest.auth.gate import FRESH_MS, Gate, Proof
+from headwater.store import KeyNotFoundError, Store, create
+from headwater.store.layout import OWN_FOLDER
+
+COOKIE = "headwater_session"
+SECRET_KEY = f"{OWN_FOLDER}/page/secret"
+MAX_MS = 12 * 3600 * 1000
+MAX_COOKIE = 3800
+DIGEST_CHARS = 64
+
+
+class _Session(msgspec.Struct, array_like=True):
+    kind: str
+    id: str
+    claims: dict[str, object]
+    until_ms: int
+    nonce: str
+
+
+_sessions = msgspec.json.Decoder(_Session)
+
+
+class Secret:
+    """The bytes that sign, the same for all servers of a root; where nothing can be kept, this process's own."""
+
+    def __init__(self, store: Store | None, clock: Clock) -> None:
+        self._store = store
+        self._clock = clock
+        self._own = bytes.fromhex(clock.hex(64))
+        self._known = b""
+        self._read_ms = -FRESH_MS
+
+    def value(self) -> bytes:
+        now = self._clock.now_ms()
+        if self._store is None:
+            return self._own
+        if not self._known or now - self._read_ms >= FRESH_MS:
+            self._known, self._read_ms = self._kept(self._store), now
+        return self._known
+
+    def _kept(self, store: Store) -> bytes:
+        with contextlib.suppress(KeyNotFoundError):
+            return store.get(SECRET_KEY)
+        try:
+            _make(store, self._own)
+            return store.get(SECRET_KEY)
+        except (LanceNamespaceError, OSError):
+            return self._own  # a root that cannot be written: sessions are this process's
+
+
+def _make(store: Store, secret: bytes) -> None:
+    """On local disk nobody but the server's user may read it, from the first moment."""
+    if store.abilities.path is None:
+        create(store, SECRET_KEY, secret)
+        return
+    path = os.path.join(store.abilities.path, SECRET_KEY)
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    whole = f"{path}.{secret.hex()[:12]}"
+    descriptor = os.open(whole, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(secret)
+        with contextlib.suppress(FileExistsError):
+            os.link(whole, path)
+    finally:
+        os.unlink(whole)
+
+
+class Sessions:
+    """Opens sessions, and tells who is behind one."""
+
+    def __init__(self, gate: Gate, store: Store | None, clock: Clock) -> None:
+        self._gate = gate
+        self._secret = Secret(store, clock)
+        self._clock = clock
+
+    def open(self, credential: str) -> str:
+        """The cookie for a good key or token; Unauthenticated (16) for another."""
+        proof = self._gate.prove(credential)
+        latest = self._clock.now_ms() + MAX_MS
+        until = latest if proof.until_ms is None else min(latest, proof.until_ms)
+        text = msgspec.json.encode(_Session(proof.kind, proof.id, proof.claims, until, self._clock.hex(16)))
+        value = base64.urlsafe_b64encode(text).decode().rstrip("=")
+        if len(value) > MAX_COOKIE:
+            raise InvalidInputError("The token says too much to be kept in a cookie: use one with fewer scopes.")
+        return f"{value}.{self._sign('session', value)}"
+
+    def caller(self, cookie: str | None) -> Caller:
+        """Who is asking; Unauthenticated (16) when there is no session, or no longer."""
+        if not self._gate.is_closed():
+            return OWNER
+        session = self._read(cookie or "")
+        if session is None or self._clock.now_ms() >= session.until_ms:
+            raise UnauthenticatedError("Sign in to see this page.")
+        return self._gate.caller_by(Proof(session.kind, session.id, session.claims))
+
+    def form_token(self, cookie: str | None) -> str:
+        """What a form of this session must carry. No other site can read it."""
+        return self._sign("form", cookie or "")
+
+    def check_form(self, cookie: str | None, token: str) -> bool:
+        return hmac.compare_digest(self.form_token(cookie).encode(), token.encode())
+
+    def _read(self, cookie: str) -> _Session | None:
+        value, _, sign = cookie[: MAX_COOKIE + DIGEST_CHARS + 1].rpartition(".")
+        if not value or not hmac.compare_digest(self._sign("session", value).encode(), sign.encode()):
+            return None
+        try:
+            return _sessions.decode(base64.urlsafe_b64decode(value + "=" * (-len(value) % 4)))
+        except (ValueError, msgspec.MsgspecError):
+            return None
+
+    def _sign(self, purpose: str, text: str) -> str:
+        return hmac.new(self._secret.value(), f"{purpose}|{text}".encode(), hashlib.sha256).hexdigest()
+
+
+def cookie_of(header: str) -> str | None:
+    """Our cookie in a Cookie header."""
+    for part in header.split(";"):
+        name, _, value = part.strip().partition("=")
+        if name == COOKIE:
+            return value
+    return None
+
+
+def set_cookie(value: str, base: str, is_https: bool, seconds: int = MAX_MS // 1000) -> bytes:
+    """The Set-Cookie header; an empty value ends the session."""
+    secure = "; Secure" if is_https else ""
+    age = seconds if value else 0
+    return f"{COOKIE}={value}; Path={base or '/'}; Max-Age={age}; HttpOnly; SameSite=Lax{secure}".encode()

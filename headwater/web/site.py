@@ -1,0 +1,269 @@
+"""The page as an ASGI application: finds out who is asking and for what, and sends what a view answers."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import hashlib
+from concurrent.futures import ThreadPoolExecutor
+from importlib.resources import files
+from typing import Any
+from urllib.parse import parse_qsl
+
+import jinja2
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from headwater.errors import ERRORS, InvalidInputError, LanceNamespaceError, PermissionDeniedError, UnauthenticatedError
+from headwater.rest.app import Served
+from headwater.rest.body import DisconnectedError
+from headwater.rest.call import KEY, Call
+from headwater.rest.middleware import no_route
+from headwater.rest.origin import is_loopback, networks, speaks_for
+from headwater.rest.pressure import Buckets, Running
+from headwater.rest.reply import Headers, Reply, clean
+from headwater.rest.sending import send_reply
+from headwater.web import actions, views
+from headwater.web.cells import ago, instant, size
+from headwater.web.links import Links, own_path, segments
+from headwater.web.session import Sessions, cookie_of, set_cookie
+from headwater.web.visit import Page, Visit
+
+THREADS = 8
+VISITS = 64
+VISITS_PER_CALLER = 16
+MAX_FORM = 64 * 1024
+PAGE_SECONDS = 60.0
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; form-action 'self'; "
+    "frame-ancestors 'none'; base-uri 'none'"
+)
+HTML: Headers = (
+    (b"content-type", b"text/html; charset=utf-8"),
+    (b"content-security-policy", POLICY.encode()),
+    (b"referrer-policy", b"same-origin"),
+    (b"cache-control", b"no-store"),
+    (b"vary", b"HX-Request, Cookie"),
+)
+TYPES = {"css": b"text/css; charset=utf-8", "js": b"text/javascript; charset=utf-8", "svg": b"image/svg+xml"}
+FOR_EVER: Headers = ((b"cache-control", b"public, max-age=31536000, immutable"),)
+
+
+def page(served: Served) -> ASGIApp:
+    """The web page of a served catalog."""
+    return Site(served)
+
+
+class Site:
+    """Answers at every path that is not the API's."""
+
+    def __init__(self, served: Served) -> None:
+        settings = served.settings
+        self._served = served
+        self._links = Links(settings.base_path)
+        self._sessions = Sessions(served.gate, served.store, served.clock)
+        self._proxies = networks(settings.proxies)
+        self._guesses = Buckets(settings.limits.bad_keys_per_second, settings.limits.bad_keys_burst, served.clock)
+        self._rate = Buckets(settings.limits.requests_per_second, settings.limits.burst, served.clock)
+        self._running = Running(VISITS, VISITS_PER_CALLER)
+        self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="page")
+        self._static = static_files()
+        self._templates = environment(served, self._links, {name: mark for name, (_, mark) in self._static.items()})
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        call: Call = scope[KEY]
+        reply = self._from_static(call) or await self._in_thread(call, scope, await read_form(call, receive))
+        await send_reply(call, reply, receive, send, _nothing)
+
+    def _from_static(self, call: Call) -> Reply | None:
+        name = call.path.removeprefix("/static/") if call.path.startswith("/static/") else ""
+        if call.verb != "GET" or name not in self._static:
+            return None
+        kind = TYPES.get(name.rpartition(".")[2], b"application/octet-stream")
+        return Reply(200, self._static[name][0], ((b"content-type", kind), *FOR_EVER))
+
+    async def _in_thread(self, call: Call, scope: Scope, form: dict[str, str]) -> Reply:
+        address = f"address:{call.address}"
+        self._running.enter(address)
+        try:
+            async with asyncio.timeout(PAGE_SECONDS):
+                loop = asyncio.get_running_loop()
+                return await loop.run_in_executor(self._pool, self._answer, call, scope, form)
+        except TimeoutError:
+            return self._failed(call, None, InvalidInputError("The page was not ready within a minute: ask for less."))
+        finally:
+            self._running.leave(address)
+
+    # In a thread
+
+    def _answer(self, call: Call, scope: Scope, form: dict[str, str]) -> Reply:
+        visit: Visit | None = None
+        try:
+            names, query = segments(call.path), dict(parse_qsl(call.query, max_num_fields=50))
+            cookie = cookie_of(call.headers.get("cookie", ""))
+            https = self._is_https(call, scope)
+            if names in (("signin",), ("signout",)):
+                return self._sign(call, names[0], query, form, https)
+            try:
+                call.caller = self._sessions.caller(cookie)
+            except UnauthenticatedError:
+                return self._to_sign_in(call)
+            self._rate.take(call.payer)
+            token = self._sessions.form_token(cookie)
+            site = f"{'https' if https else 'http'}://{self._host(call, scope)}{self._links.base}"
+            visit = Visit(self._served, call, call.caller, names, query, form, self._links, site, token)
+            return self._reply(visit, self._page(visit, cookie))
+        except DisconnectedError:
+            raise
+        except Exception as error:
+            return self._failed(call, visit, error)
+
+    def _page(self, visit: Visit, cookie: str | None) -> Page:
+        call, first = visit.call, visit.names[0] if visit.names else ""
+        if call.verb == "POST" and first == "do":
+            if not self._sessions.check_form(cookie, visit.form.get("token", "")):
+                raise PermissionDeniedError("The form is too old or was not made by this page: load the page again.")
+            return actions.act(visit)
+        view = views.VIEWS.get(first)
+        if view is None or call.verb not in ("GET", "HEAD"):
+            raise no_route(call, ("GET",) if view is not None else ())
+        return view(visit)
+
+    def _reply(self, visit: Visit, page: Page) -> Reply:
+        if page.body is not None or page.status in (303, 204):
+            return Reply(page.status, page.body or b"", page.headers)
+        values = {"visit": visit, **page.values}
+        if not visit.is_part or page.values.get("whole"):
+            values["tree"] = views.tree_of(visit)
+        return Reply(page.status, self._render(page.template, values), (*HTML, *page.headers))
+
+    def _failed(self, call: Call, visit: Visit | None, error: Exception) -> Reply:
+        """An error as a page for whoever looks at pages; the API's clients get what the API answers."""
+        if "text/html" not in call.headers.get("accept", "") and call.headers.get("hx-request") != "true":
+            raise error
+        if not isinstance(error, LanceNamespaceError):
+            raise error
+        code = int(error.code)
+        status = getattr(error, "status", None) or ERRORS[code].status
+        values = {"visit": visit, "message": clean(str(error)), "status": status, "code": code, "tree": None}
+        return Reply(status, self._render("error.html", values), HTML, code)
+
+    def _render(self, template: str, values: dict[str, Any]) -> bytes:
+        return self._templates.get_template(template).render(values).encode()
+
+    # Signing in
+
+    def _to_sign_in(self, call: Call) -> Reply:
+        if "text/html" not in call.headers.get("accept", "") and call.headers.get("hx-request") != "true":
+            raise UnauthenticatedError("Say who you are: sign in at /signin, or use the API with a key.")
+        back = f"{call.path}?{call.query}" if call.query else call.path
+        where = self._links.to("signin", next=back if call.verb == "GET" and back != "/" else None).encode()
+        header = b"hx-redirect" if call.headers.get("hx-request") == "true" else b"location"
+        return Reply(200 if header == b"hx-redirect" else 303, b"", ((header, where), (b"cache-control", b"no-store")))
+
+    def _sign(self, call: Call, what: str, query: dict[str, str], form: dict[str, str], https: bool) -> Reply:
+        cookie = cookie_of(call.headers.get("cookie", ""))
+        unsafe = not https and not is_loopback(call.address)
+        onward = own_path(form.get("next") or query.get("next") or "/") or "/"
+        if call.verb == "GET" and what == "signin":
+            return self._sign_in_page(200, "", onward, unsafe, cookie)
+        if call.verb != "POST":
+            raise no_route(call, ("POST",))
+        if not self._sessions.check_form(cookie, form.get("token", "")):
+            raise PermissionDeniedError("The form is too old or was not made by this page: load the page again.")
+        if what == "signout":
+            gone = (b"set-cookie", set_cookie("", self._links.base, https))
+            return Reply(303, b"", ((b"location", self._links.to("signin").encode()), gone))
+        if unsafe:
+            return self._sign_in_page(403, "", onward, unsafe, cookie)
+        if self._guesses.is_empty(call.address):
+            message = "Too many keys or tokens that are not valid came from this address. Wait a little."
+            return self._sign_in_page(429, message, onward, unsafe, cookie)
+        try:
+            value = self._sessions.open(form.get("key", "").strip())
+        except UnauthenticatedError as refused:
+            self._guesses.take(call.address)
+            return self._sign_in_page(401, str(refused), onward, unsafe, cookie)
+        made = (b"set-cookie", set_cookie(value, self._links.base, https))
+        return Reply(303, b"", ((b"location", f"{self._links.base}{onward}".encode()), made))
+
+    def _sign_in_page(self, status: int, message: str, onward: str, unsafe: bool, cookie: str | None) -> Reply:
+        token = self._sessions.form_token(cookie)
+        values = {"message": message, "next": onward, "unsafe": unsafe, "token": token, "visit": None, "tree": None}
+        code = {401: 16, 429: 21, 403: 15}.get(status)
+        return Reply(status, self._render("signin.html", values), HTML, code)
+
+    # Where the browser is
+
+    def _is_https(self, call: Call, scope: Scope) -> bool:
+        if scope.get("scheme") == "https":
+            return True
+        told = call.headers.get("x-forwarded-proto", "").rpartition(",")[2].strip()
+        return told == "https" and self._is_proxy(scope)
+
+    def _host(self, call: Call, scope: Scope) -> str:
+        told = call.headers.get("x-forwarded-host", "").partition(",")[0].strip() if self._is_proxy(scope) else ""
+        host = told or call.headers.get("host", "")
+        return "".join(char for char in host[:255] if char.isascii() and (char.isalnum() or char in "-._:[]"))
+
+    def _is_proxy(self, scope: Scope) -> bool:
+        peer = scope.get("client")
+        return speaks_for(peer[0] if peer else "", self._proxies)
+
+
+async def read_form(call: Call, receive: Receive) -> dict[str, str]:
+    """The fields of a form; larger ones are refused before they are held."""
+    if call.verb != "POST":
+        return {}
+    data = b""
+    while True:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise DisconnectedError
+        data += message.get("body", b"")
+        if len(data) > MAX_FORM:
+            raise InvalidInputError(f"A form of the page holds at most {MAX_FORM} bytes.")
+        if not message.get("more_body"):
+            break
+    try:
+        return dict(parse_qsl(data.decode(), keep_blank_values=True, max_num_fields=50))
+    except ValueError:
+        raise InvalidInputError("The form cannot be read.") from None
+
+
+@functools.cache
+def static_files() -> dict[str, tuple[bytes, str]]:
+    """The files beside the templates, each with a mark of its content for its address."""
+    found: dict[str, tuple[bytes, str]] = {}
+    root = files("headwater.web") / "static"
+    for folder, entries in (("", root), ("vendor/", root / "vendor")):
+        for entry in entries.iterdir():
+            if entry.is_file() and entry.name.rpartition(".")[2] in TYPES:
+                data = entry.read_bytes()
+                found[folder + entry.name] = data, hashlib.sha256(data).hexdigest()[:12]
+    return found
+
+
+def environment(served: Served, links: Links, marks: dict[str, str]) -> jinja2.Environment:
+    made = jinja2.Environment(
+        loader=jinja2.PackageLoader("headwater.web"),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    made.filters.update(size=size, instant=instant, ago=lambda ms: ago(ms, served.clock.now_ms()), count=_count)
+    made.globals.update(
+        links=links,
+        static=lambda name: f"{links.base}/static/{name}?v={marks[name]}",
+        has_history=served.abilities.metastore is not None,
+        read_only=served.settings.read_only,
+    )
+    return made
+
+
+def _count(number: int | None) -> str:
+    return "unknown" if number is None else f"{number:,}".replace(",", " ")
+
+
+async def _nothing(*args: Any) -> None:
+    """Pages do not stream."""

@@ -1,0 +1,277 @@
+"""The pages of one table, by what is looked at: `?view=`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pyarrow as pa
+
+from headwater.errors import InvalidInputError, InvalidTableStateError, LanceNamespaceError, TableNotFoundError
+from headwater.metastore import Metastore
+from headwater.names import ObjectId
+from headwater.rest.routes import Permission
+from headwater.web import lance_facts, stream_facts
+from headwater.web.cells import image_type, is_vector, size
+from headwater.web.charts import Point, plot
+from headwater.web.lineage import draw, lineage_graph, noted
+from headwater.web.queries import MAX_ROWS, Query, read_query, run
+from headwater.web.snippets import snippets
+from headwater.web.visit import Page, Visit
+
+SHOWN = 200
+MAX_IMAGE = 8 * 1024 * 1024
+PICTURE = ((b"content-security-policy", b"sandbox; default-src 'none'"), (b"cache-control", b"private, max-age=600"))
+DELETED = "delete"
+
+
+def table(visit: Visit) -> Page:
+    """One page of a table: what its address says."""
+    if visit.id.is_root:
+        raise TableNotFoundError("The address names no table.")
+    name = visit.query.get("view", "overview")
+    view = VIEWS.get(name)
+    if view is None or name not in _names_of_views(visit):
+        raise InvalidInputError(f"There is no view {name[:40]!r} of a table: choose one of those that are shown.")
+    return view(visit, visit.id)
+
+
+def _page(visit: Visit, template: str, **values: Any) -> Page:
+    shared = {
+        "id": visit.id,
+        "title": visit.id.name,
+        "view": visit.query.get("view", "overview"),
+        "views": [(name, LABELS[name]) for name in _names_of_views(visit) if name in LABELS],
+        "may_drop": visit.may(Permission.DROP, visit.id),
+    }
+    return Page(template, {**shared, **values})
+
+
+def _names_of_views(visit: Visit) -> list[str]:
+    """What there is to see of this table, for this visitor, in this kind of catalog."""
+    found = ["overview"]
+    if visit.caller.may(Permission.SELECT, visit.id):
+        found.append("rows")
+    found += ["versions", "indices", "files"]
+    if visit.metastore is not None:
+        found += ["streams", "history"]
+        if stream_facts.is_stream(visit.metastore, visit.id):
+            found.append("lineage")
+    return [*found, "use", "drop"]
+
+
+def overview(visit: Visit, id: ObjectId) -> Page:
+    told = visit.ask("DescribeTable", id, check_declared=True)
+    values: dict[str, Any] = {"properties": told.get("properties") or {}, "columns": [], "facts": None}
+    if not told.get("is_only_declared"):
+        facts = visit.ask("DescribeTableExact", id)
+        schema = pa.ipc.read_schema(pa.py_buffer(bytes.fromhex(facts["arrow_schema"])))
+        values |= {"facts": facts, "columns": columns_of(schema, _indices(visit, id)), "tags": _tags(visit, id)}
+        values["comment"] = (schema.metadata or {}).get(b"comment", b"").decode(errors="replace")
+    values["unpublished"] = stream_facts.unpublished(visit.metastore, id)
+    values["may_select"] = visit.caller.may(Permission.SELECT, id)
+    return _page(visit, "table.html", **values)
+
+
+def columns_of(schema: pa.Schema, indices: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The columns, each with its comment and the indices on it."""
+    return [
+        {
+            "name": field.name,
+            "type": str(field.type).replace("fixed_size_list<item: ", "vector<"),
+            "nullable": field.nullable,
+            "comment": (field.metadata or {}).get(b"comment", b"").decode(errors="replace"),
+            "indices": [one for one in indices if field.name in one["columns"]],
+        }
+        for field in schema
+    ]
+
+
+def _indices(visit: Visit, id: ObjectId) -> list[dict[str, Any]]:
+    return list(visit.ask("ListTableIndices", id, limit=SHOWN).get("indexes") or ())
+
+
+def _tags(visit: Visit, id: ObjectId) -> dict[str, int]:
+    found: Mapping[str, Any] = visit.ask("ListTableTags", id, limit=SHOWN).get("tags") or {}
+    return {name: int(tag["version"]) for name, tag in found.items() if not tag.get("branch")}
+
+
+def rows(visit: Visit, id: ObjectId) -> Page:
+    """Rows of the table: the first, those a filter keeps, or those a search finds."""
+    query = read_query(visit)
+    error, found = "", None
+    try:
+        found = run(visit, id, query)
+    except LanceNamespaceError as refused:
+        if not query.is_asked or int(refused.code) not in (0, 12, 13):
+            raise
+        error = str(refused)
+    schema = lance_facts.schema_of(visit, id)
+    values = {
+        "query": query,
+        "found": found,
+        "error": error,
+        "vectors": [field.name for field in schema if is_vector(field.type)],
+        "texts": [
+            one["columns"][0] for one in _indices(visit, id) if one.get("index_type") in ("Inverted", "INVERTED", "FTS")
+        ],
+        "limit": MAX_ROWS,
+        "tags": _tags(visit, id),
+    }
+    return _page(visit, "part/rows.html" if visit.is_part else "rows.html", **values)
+
+
+def versions(visit: Visit, id: ObjectId) -> Page:
+    tags = _tags(visit, id)
+    by_version: dict[int, list[str]] = {}
+    for name, version in tags.items():
+        by_version.setdefault(version, []).append(name)
+    found = lance_facts.versions_of(visit, id, SHOWN)
+
+    def points(value: str) -> list[Point]:
+        return [
+            Point(
+                f"version {one.version}",
+                getattr(one, value),
+                ", ".join(by_version.get(one.version, ())),
+            )
+            for one in found.items
+        ]
+
+    return _page(
+        visit,
+        "versions.html",
+        versions=list(reversed(found.items)),
+        total=found.total,
+        tags=by_version,
+        rows_plot=plot("Rows", points("rows"), lambda value: f"{int(value):,}".replace(",", " ")),
+        bytes_plot=plot("Bytes", points("bytes"), size),
+        may_write=visit.may(Permission.WRITE, id),
+        may_select=visit.caller.may(Permission.SELECT, id),
+    )
+
+
+def indices(visit: Visit, id: ObjectId) -> Page:
+    return _page(visit, "indices.html", indices=_indices(visit, id))
+
+
+def files(visit: Visit, id: ObjectId) -> Page:
+    return _page(visit, "files.html", **lance_facts.fragments_of(visit, id, SHOWN))
+
+
+def streams(visit: Visit, id: ObjectId) -> Page:
+    assert visit.metastore is not None
+    visit.ask("TableExists", id)
+    return _page(
+        visit,
+        "streams.html",
+        streams=stream_facts.streams_of(visit.metastore, id, SHOWN),
+        unpublished=stream_facts.unpublished(visit.metastore, id),
+    )
+
+
+def history(visit: Visit, id: ObjectId) -> Page:
+    """Every transaction that touched the table, newest first: who made it, and what it changed."""
+    assert visit.metastore is not None
+    visit.ask("TableExists", id)
+    found = visit.metastore.history(id.names)
+    changed: dict[str, list[tuple[str, str | None, str | None]]] = {}
+    before: Mapping[str, Any] = {}
+    for one in visit.metastore.revisions(id.names):
+        changed[one.txn] = differences(before, one.properties)
+        before = one.properties
+    steps = [{"entry": one, "changes": changed.get(one.txn, [])} for one in reversed(found[-SHOWN:])]
+    return _page(visit, "history.html", steps=steps, total=len(found))
+
+
+def differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[tuple[str, str | None, str | None]]:
+    """The properties that differ: name, what it was, what it is; None where there was or is none."""
+    names = sorted({*before, *after})
+    return [
+        (name, _shown(before.get(name)), _shown(after.get(name)))
+        for name in names
+        if before.get(name) != after.get(name)
+    ]
+
+
+def _shown(value: Any) -> str | None:
+    return None if value is None else str(value)[:500]
+
+
+def authors_of(metastore: Metastore, slots: set[int]) -> dict[str, str]:
+    """Who made the transactions of some slots, as far as the log is kept."""
+    found: dict[str, str] = {}
+    for slot in sorted(slots):
+        if slot > metastore.boundary:
+            for entry in metastore.log(slot - 1):
+                if entry.slot > slot:
+                    break
+                found[entry.txn] = entry.author
+    return found
+
+
+def lineage(visit: Visit, id: ObjectId) -> Page:
+    assert visit.metastore is not None
+    visit.ask("TableExists", id)
+    graph = lineage_graph(visit, id)
+    told = {"sql": None, "functions": {}, **noted(visit.metastore.now(), id)}
+    return _page(visit, "lineage.html", drawing=draw(graph), complete=graph.complete, told=told)
+
+
+def use(visit: Visit, id: ObjectId) -> Page:
+    return _page(visit, "use.html", snippets=snippets(visit.site, id, visit.served.gate.is_closed()))
+
+
+def drop(visit: Visit, id: ObjectId) -> Page:
+    visit.ask("TableExists", id)
+    action = visit.links.to("do", "drop-table", *id.names)
+    return _page(visit, "confirm.html", kind="table", inside=0, action=action)
+
+
+def image(visit: Visit) -> Page:
+    """A cell as an image, if its first bytes say that it is one; from a place where nothing can run."""
+    column = visit.query.get("column", "")
+    query = Query(
+        filter=visit.query.get("filter", ""), version=visit.number("version"), offset=visit.number("offset") or 0
+    )
+    found = visit.rows(
+        visit.id,
+        k=1,
+        offset=query.offset,
+        version=query.version,
+        filter=query.filter or None,
+        columns={"column_names": [column]},
+    )
+    value = found.column(0)[0].as_py() if found.num_rows and found.num_columns else None
+    data = value if isinstance(value, bytes) else b""
+    kind = image_type(data)
+    if kind is None or len(data) > MAX_IMAGE:
+        raise InvalidTableStateError(
+            "The cell holds no image that is shown here: PNG, JPEG, GIF and WebP up to 8 MiB are."
+        )
+    return Page(body=data, headers=((b"content-type", kind.encode()), *PICTURE))
+
+
+VIEWS: dict[str, Callable[[Visit, ObjectId], Page]] = {
+    "overview": overview,
+    "rows": rows,
+    "versions": versions,
+    "indices": indices,
+    "files": files,
+    "streams": streams,
+    "history": history,
+    "lineage": lineage,
+    "use": use,
+    "drop": drop,
+}
+LABELS = {
+    "overview": "Overview",
+    "rows": "Rows and search",
+    "versions": "Versions",
+    "indices": "Indices",
+    "files": "Files",
+    "streams": "Streams",
+    "history": "History",
+    "lineage": "Lineage",
+    "use": "Use it",
+}

@@ -1,0 +1,212 @@
+"""The pages, by the first name in their address: the catalog, a namespace, a table and what is said about them all."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import headwater
+from headwater.errors import LanceNamespaceError, UnsupportedOperationError
+from headwater.metastore import LogEntry, Metastore
+from headwater.names import ROOT, ObjectId
+from headwater.rest.routes import Permission
+from headwater.web import table_views
+from headwater.web.children import NAMESPACES, TABLES, child_names, first_names
+from headwater.web.links import NAMESPACE, TABLE
+from headwater.web.searching import search
+from headwater.web.visit import Page, Visit
+
+LISTED = 200
+IN_TREE = 60
+LOG_SLOTS = 50
+METRICS_SHOWN = 40_000
+
+
+def catalog(visit: Visit) -> Page:
+    """The root namespace, or any other: what is in it."""
+    id = visit.id if visit.names else ROOT
+    if visit.query.get("view") == "drop":
+        return confirm_drop(visit, id)
+    wanted = visit.query.get("filter", "").strip()[:200]
+    namespaces = child_names(visit, id, NAMESPACES)
+    tables = child_names(visit, id, TABLES)
+    found = [*_matching(visit, id, "namespace", namespaces.names, wanted)]
+    found += _matching(visit, id, "table", tables.names, wanted)
+    start = (visit.number("page", 1) or 1) - 1
+    shown = found[start * LISTED : (start + 1) * LISTED]
+    values = {
+        "id": id,
+        "filter": wanted,
+        "items": shown,
+        "total": len(found),
+        "all": len(namespaces.names) + len(tables.names),
+        "cut": not (namespaces.complete and tables.complete),
+        "page": start + 1,
+        "pages": -(-len(found) // LISTED) or 1,
+        "properties": _properties(visit, id),
+        "may_drop": not id.is_root and visit.may(Permission.DROP, id),
+        "title": id.name or "Catalog",
+    }
+    return Page("part/children.html" if visit.is_part else "namespace.html", values)
+
+
+def _matching(visit: Visit, id: ObjectId, kind: str, names: Any, wanted: str) -> Iterator[dict[str, str]]:
+    low = wanted.casefold()
+    for name in names:
+        if not low or low in name.casefold():
+            yield {"name": name, "kind": kind, "href": visit.links.of(id.child(name), kind)}
+
+
+def _properties(visit: Visit, id: ObjectId) -> dict[str, str]:
+    if not visit.caller.may(Permission.DESCRIBE, id):
+        return {}
+    return dict(visit.ask("DescribeNamespace", id).get("properties") or {})
+
+
+def confirm_drop(visit: Visit, id: ObjectId) -> Page:
+    visit.ask("NamespaceExists", id)
+    inside = len(first_names(visit, id, NAMESPACES, 1)[0]) + len(first_names(visit, id, TABLES, 1)[0])
+    values = {"id": id, "kind": "namespace", "inside": inside, "title": f"Drop {id.name}?"}
+    return Page("confirm.html", {**values, "action": visit.links.to("do", "drop-namespace", *id.names)})
+
+
+# The tree
+
+
+@dataclass
+class Node:
+    """One line of the tree; `children` is None for what is closed."""
+
+    name: str
+    kind: str
+    href: str
+    current: bool = False
+    children: list[Node] | None = None
+    more: bool = field(default=False)
+
+
+def tree_of(visit: Visit) -> list[Node] | None:
+    """The tree as far as it is open: the way to what is looked at. None when even its root cannot be listed."""
+    at = visit.names[1:] if visit.names and visit.names[0] in (NAMESPACE, TABLE, "cell") else ()
+    try:
+        return _level(visit, ROOT, at)
+    except LanceNamespaceError:
+        return None
+
+
+def _level(visit: Visit, parent: ObjectId, onward: tuple[str, ...]) -> list[Node]:
+    found: list[Node] = []
+    following = onward[0] if onward else None
+    for kind, operation in (("namespace", NAMESPACES), ("table", TABLES)):
+        names, more = first_names(visit, parent, operation, IN_TREE)
+        is_here = kind == "table" if visit.names[:1] == (TABLE,) and len(onward) == 1 else kind == "namespace"
+        if following is not None and is_here and following not in names and more:
+            names = [*names, following]
+        for name in names:
+            id = parent.child(name)
+            node = Node(name, kind, visit.links.of(id, kind))
+            if name == following and is_here:
+                node.current = len(onward) == 1
+                if kind == "namespace":
+                    node.children = _level(visit, id, onward[1:])
+            found.append(node)
+        if more:
+            found.append(Node(f"more {operation}…", "more", visit.links.namespace(parent)))
+    return found
+
+
+# Search, time, server
+
+
+def search_page(visit: Visit) -> Page:
+    word = visit.query.get("q", "").strip()[:200]
+    found = search(visit, word) if word else None
+    values = {"word": word, "found": found, "title": "Search"}
+    return Page("part/found.html" if visit.is_part else "search.html", values)
+
+
+def log_page(visit: Visit) -> Page:
+    """The committed transactions, newest first, as far as the visitor may see what they changed."""
+    metastore = _metastore(visit)
+    now = metastore.now()
+    newest = now.slot
+    last = min(visit.number("until") or newest, newest)
+    oldest = metastore.boundary
+    first = max(oldest, last - LOG_SLOTS)
+    entries = [entry for entry in metastore.log(first) if entry.slot <= last and _sees(visit, entry)]
+    values = {
+        "entries": list(reversed(entries)),
+        "older": first if first > oldest else None,
+        "live": last == newest,
+        "title": "Changes",
+        "sees": lambda path: visit.caller.may(Permission.DESCRIBE, ObjectId(path)),
+        "to": lambda change: visit.links.of(ObjectId(change.path), change.kind) if now.exists(change.path) else "",
+    }
+    return Page("part/log.html" if visit.is_part else "log.html", values)
+
+
+def _sees(visit: Visit, entry: LogEntry) -> bool:
+    return any(visit.caller.may(Permission.DESCRIBE, ObjectId(change.path)) for change in entry.changes)
+
+
+def deleted_page(visit: Visit) -> Page:
+    metastore = _metastore(visit)
+    seen = [one for one in metastore.now().dropped() if visit.caller.may(Permission.DESCRIBE, ObjectId(one.path))]
+    authors = table_views.authors_of(metastore, {one.slot for one in seen[:LISTED]})
+    items = [
+        {
+            "dropped": one,
+            "id": ObjectId(one.path),
+            "author": authors.get(one.txn, ""),
+            "may": visit.may(Permission.WRITE, ObjectId(one.path)),
+        }
+        for one in seen[:LISTED]
+    ]
+    return Page("deleted.html", {"items": items, "total": len(seen), "title": "Deleted objects"})
+
+
+def server_page(visit: Visit) -> Page:
+    metastore = visit.metastore
+    try:
+        visit.served.namespace.list_namespaces(_one_name())
+        ready = True
+    except LanceNamespaceError:
+        ready = False
+    text = visit.served.metrics().decode()
+    lines = [line for line in text[:METRICS_SHOWN].splitlines() if line and not line.startswith("#")]
+    values = {
+        "ready": ready,
+        "version": headwater.__version__,
+        "slot": metastore.slot if metastore is not None else None,
+        "metrics": [
+            line.rpartition(" ")[::2] for line in lines if not line.startswith("headwater_request_seconds_bucket")
+        ],
+        "grants": visit.caller.grants,
+        "title": "Server",
+    }
+    return Page("server.html", values)
+
+
+def _one_name() -> Any:
+    from lance_namespace import ListNamespacesRequest
+
+    return ListNamespacesRequest(id=[], limit=1)
+
+
+def _metastore(visit: Visit) -> Metastore:
+    if visit.metastore is None:
+        raise UnsupportedOperationError("This kind of catalog keeps no history: a metastore catalog does.")
+    return visit.metastore
+
+
+VIEWS: dict[str, Callable[[Visit], Page]] = {
+    "": catalog,
+    NAMESPACE: catalog,
+    TABLE: table_views.table,
+    "cell": table_views.image,
+    "search": search_page,
+    "log": log_page,
+    "deleted": deleted_page,
+    "server": server_page,
+}

@@ -1,0 +1,162 @@
+"""What docstrings and pages claim of the whole package ("the only", "the one") is true of every module of it."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+PROJECT = Path(__file__).parents[2]
+PACKAGE = PROJECT / "headwater"
+MODULES = {path.relative_to(PACKAGE).as_posix(): ast.parse(path.read_text()) for path in PACKAGE.rglob("*.py")}
+
+WORLD = {"time", "secrets", "random"}
+"""Modules that only the clock imports."""
+ASKED = {"uuid.uuid1", "uuid.uuid4", "datetime.now", "datetime.utcnow", "date.today", "asyncio.sleep"}
+"""Functions that only the clock calls."""
+OWN_TIME = {
+    "rest/app.py": "an event loop waits by itself between two publications of metrics, and decides nothing by it",
+    "pipeline/jobs.py": "how long a job took, for its report",
+    "pipeline/running.py": "the same, of a run",
+}
+SYSTEM_CLOCKS = {
+    "namespace/directory.py": "a catalog that is opened, unless another clock is given",
+    "namespace/metastore.py": "the same",
+    "metastore/metastore.py": "the same, of a metastore on its own",
+    "rest/server.py": "a server that is started, unless another clock is given",
+    "rest/serve.py": "the parent of a server's processes",
+    "workers/pool.py": "real processes, unless another clock is given",
+    "cli/serving.py": "a command",
+    "moving/upgrade.py": "a command",
+    "spark/jobs.py": "a command in a Spark session",
+    "testing/store_suite.py": "the suite is run by hand",
+}
+DOLLARS = {"names.py": "the delimiter", "tables/sql.py": "a character of SQL, not of names"}
+LOOPS = {
+    "retry.py": "the one loop that looks again after a conflict",
+    "metastore/commit.py": "the leader of a group draws it up anew for the next slot; files are written again",
+    "metastore/log.py": "a store that did not answer is asked again",
+    "registries/manifest/registry.py": "the leader of a group draws it up anew on top of the commit that was first",
+    "tables/fill.py": "one column is added to the version there is now; nothing sleeps",
+}
+SAME_WORD = {
+    "Appended": "what was added: a delta in a transaction, fragments in a version",
+    "Batch": "changes of a person's block, and rows on their way into a log",
+    "Call": "one call to a server, and one to Spark's worker",
+    "Change": "an edit as each format writes it: of a slot, of ALTER TABLE, of Debezium; `model.Change` is ours",
+    "Definition": "what a table is made from: in CREATE TABLE of Spark, and of a stream table",
+    "Entry": "one line of a list: of a store's keys, of a ledger",
+    "Index": "what makes finding quick: slots in memory, an index of a published table's column",
+    "Node": "one object of a tree: of a metastore's names, of where tables come from",
+    "Origin": "where something comes from: a batch, a published version",
+    "Page": "one page of a server: as bytes, as a person sees it",
+    "Part": "what one task of a scan reads; Spark's source has its own, picklable",
+    "Plan": "what is decided before it is done: a run of a pipeline, a statement of Spark, an operation",
+    "Problem": "one finding of `verify`: of a metastore alone, of a catalog",
+    "Report": "what was done: by a job, by a landing call",
+    "Rows": "which rows: found by an index, said by a manifest",
+    "Run": "what follows one another: deltas in a segment, steps of a pipeline",
+    "Scan": "what to read; Spark's protocol has its wire form",
+    "Step": "one of what follows one another: to do with a table, done by a transaction",
+    "Table": "a table; Spark's protocol has its wire form",
+    "TooLargeError": "more than is taken or shown: of a body, of rows on a page",
+    "Version": "a version of a table: as a record, as the page shows it",
+    "View": "what can be asked at one state: of a metastore, of a stream table",
+}
+"""Class names that stand in two packages, each with one meaning that both are forms of."""
+
+
+def name_of(node: ast.expr) -> str:
+    """`module.function` of a call's target, its last two parts."""
+    if isinstance(node, ast.Attribute):
+        return f"{name_of(node.value).rsplit('.', 1)[-1]}.{node.attr}"
+    return node.id if isinstance(node, ast.Name) else ""
+
+
+def calls(tree: ast.AST) -> Iterator[str]:
+    return (name_of(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call))
+
+
+def imported(tree: ast.AST) -> Iterator[str]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            yield node.module or ""
+
+
+def texts(tree: ast.AST) -> Iterator[str]:
+    """Every text of a module that is no docstring."""
+    spoken = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in spoken:
+            yield node.value
+
+
+def asks_the_world(tree: ast.AST) -> bool:
+    return bool(WORLD.intersection(imported(tree)) or ASKED.intersection(calls(tree)))
+
+
+def retries(tree: ast.AST) -> bool:
+    """Whether the module pauses, or tries again in a loop what came second."""
+    if any(name.endswith(".pause") for name in calls(tree)):
+        return True
+    loops = (node for node in ast.walk(tree) if isinstance(node, (ast.For, ast.While)))
+    handled = (handler.type for loop in loops for node in loop.body for handler in getattr(node, "handlers", ()))
+    return any(kind is not None and name_of(kind) == "ConcurrentModificationError" for kind in handled)
+
+
+def test_only_the_clock_knows_time_ids_and_randomness() -> None:
+    assert {name for name, tree in MODULES.items() if asks_the_world(tree)} == {"clock.py", *OWN_TIME}
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["import time", "from secrets import token_hex", "uuid.uuid4()", "dt.datetime.now(dt.UTC)", "datetime.now(UTC)"],
+)
+def test_a_module_that_asks_the_world_itself_is_seen(text: str) -> None:
+    assert asks_the_world(ast.parse(text))
+
+
+def test_a_clock_is_made_only_where_something_is_started() -> None:
+    assert {name for name, tree in MODULES.items() if "SystemClock" in calls(tree)} == set(SYSTEM_CLOCKS)
+
+
+def test_the_own_folder_is_named_in_one_place() -> None:
+    own = re.compile(r"^\.headwater(/|$)")
+    found = {name for name, tree in MODULES.items() if any(own.match(text) for text in texts(tree))}
+    assert found == {"store/layout.py"}
+
+
+def test_only_names_know_the_delimiter() -> None:
+    assert {name for name, tree in MODULES.items() if "$" in set(texts(tree))} == set(DOLLARS)
+
+
+def test_there_is_one_loop_that_looks_again() -> None:
+    found = {name for name, tree in MODULES.items() if retries(tree) and name != "clock.py"}
+    assert found == set(LOOPS)
+
+
+def test_a_class_name_has_one_meaning_in_all_packages() -> None:
+    homes: dict[str, set[str]] = defaultdict(set)
+    for name, tree in MODULES.items():
+        for node in ast.iter_child_nodes(tree):
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                homes[node.name].add(name)
+    assert {word: sorted(found) for word, found in homes.items() if len(found) > 1 and word not in SAME_WORD} == {}
+    assert {word for word in SAME_WORD if len(homes[word]) < 2} == set()
+
+
+def test_design_notes_are_numbered_once_and_all_are_in_the_index() -> None:
+    folder = PROJECT / "docs" / "design"
+    notes = sorted(path.name for path in folder.glob("[0-9]*.md"))
+    numbers = [int(name[:3]) for name in notes]
+    assert len(set(numbers)) == len(numbers)
+    index = (folder / "README.md").read_text()
+    assert re.findall(r"\((\d{3}-[\w-]+\.md)\)", index) == notes
+    missing = set(range(1, max(numbers) + 1)) - set(numbers)
+    assert {int(number) for number in re.findall(r"^\| (\d{3}) \|", index, re.M)} == missing

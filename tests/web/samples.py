@@ -1,0 +1,104 @@
+"""A catalog with a little of everything that the page shows."""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from headwater.catalog import Catalog
+from headwater.namespace.metastore import MetastoreNamespace
+from headwater.streams import StreamTable, lake, publish_tables
+
+HOSTILE = (
+    "<img src=x onerror=alert(1)>",
+    "it's",
+    "%2F",
+    "a b&c=d#e?f",
+    "ab\u202ecd",
+    "日本",
+    "{{7*7}}",
+    'q"uote',
+    "..%2e",
+)
+"""Names that a catalog takes and a page must show as they are."""
+
+
+def png(width: int = 24, height: int = 16) -> bytes:
+    """A small picture."""
+
+    def chunk(kind: bytes, data: bytes) -> bytes:
+        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+    rows = b"".join(
+        b"\0" + bytes((x * 10 % 256, y * 15 % 256, 180)[c] for x in range(width) for c in range(3))
+        for y in range(height)
+    )
+    header = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
+    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b"")
+
+
+def photos(start: int, count: int) -> pa.Table:
+    """Rows with every kind of cell: text, numbers, vectors, an image, something nested, markup and NULL."""
+    random = np.random.default_rng(start)
+    vectors = pa.array(random.normal(size=(count, 64)).astype(np.float32).tolist(), pa.list_(pa.float32(), 64))
+    ids = list(range(start, start + count))
+    comment = {b"comment": b"what the picture shows, in words"}
+    fields: list[pa.Field[Any]] = [
+        pa.field("id", pa.int64()),
+        pa.field("caption", pa.string(), metadata=comment),
+        pa.field("picture", pa.binary()),
+        pa.field("embedding", pa.list_(pa.float32(), 64)),
+        pa.field("tags", pa.list_(pa.string())),
+        pa.field("camera", pa.struct([("make", pa.string()), ("iso", pa.int32())])),
+        pa.field("score", pa.float64()),
+    ]
+    return pa.table(
+        [
+            pa.array(ids),
+            pa.array([f"river {n} <b>bold</b>" if n % 3 else f"mountain {n}" for n in ids]),
+            pa.array([png() if n % 2 else b"\0\1\2 no picture" for n in ids]),
+            vectors,
+            pa.array([["water", "day"] for _ in ids]),
+            pa.array([{"make": "Leica", "iso": 100 * (n % 8)} for n in ids]),
+            pa.array([None if n % 5 == 0 else n / 7 for n in ids]),
+        ],
+        schema=pa.schema(fields),
+    )
+
+
+def fill(namespace: Any) -> Catalog:
+    """Namespaces, a table with versions, tags and indices, and odd names."""
+    catalog = Catalog(namespace)
+    catalog.create_namespace("prod", properties={"comment": "what customers see", "team": "vision"})
+    catalog.create_table("prod.photos", photos(0, 40), properties={"comment": "Pictures of rivers", "owner": "ada"})
+    table = catalog["prod.photos"]
+    table.append(photos(40, 25))
+    table.tags["good"] = 2
+    table.append(photos(65, 10))
+    table.create_index("caption", "FTS")
+    table.append(photos(75, 5))
+    catalog.create_table("prod.users", [{"id": n, "name": f"user {n}"} for n in range(12)])
+    for name in HOSTILE:
+        catalog.create_table(["odd", name], [{"id": 1, "text": name}])
+    return catalog
+
+
+def fill_metastore(namespace: MetastoreNamespace) -> Catalog:
+    """The same, with a stream table that is ahead of its serving copy, and something dropped."""
+    catalog = fill(namespace)
+    catalog.create_table("prod.old", [{"id": 1}])
+    catalog.drop_table("prod.old")
+    rows = pa.table({"id": [0], "what": ["event"]})
+    events = StreamTable.create(namespace.metastore, ("prod", "events"), rows.schema, keys="id")
+    events.upsert([{"id": n, "what": f"event {n}"} for n in range(20)])
+    events.publish()
+    events.upsert([{"id": n, "what": f"later {n}"} for n in range(15, 25)])
+    daily = StreamTable.create(namespace.metastore, ("prod", "daily"), rows.schema, keys="id")
+    daily.upsert([{"id": 1, "what": "sum"}], source="jobs")
+    made_of = {"inputs": {"prod.events": {"version": 1, "position": 1}}, "sql": "SELECT count(*) FROM prod.events"}
+    publish_tables(lake(namespace.metastore), [("prod", "daily")], {"prod.daily": made_of})
+    return catalog
