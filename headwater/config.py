@@ -29,6 +29,7 @@ from headwater.metastore import Metastore
 from headwater.metastore.layout import FORMAT_KEY, TXNS
 from headwater.references import check_foreign, followed
 from headwater.registries.layout import DIRECTORY_MARKER, MANIFEST, TABLE_SUFFIX
+from headwater.registries.openable import check_finished
 from headwater.store import is_file_uri, is_local, is_there, open_store
 from headwater.store.layout import OWN_FOLDER
 
@@ -124,16 +125,19 @@ class There(Enum):
 
 
 def look(resolved: Resolved) -> There:
-    """What is there: one listing of the root. A server's is its own affair."""
+    """What is there: one listing of the root; error 19 while it is being upgraded. A server's is its own affair."""
     root = _root(resolved)
     if root is None or not is_there(root, _storage(resolved)):
         return There.MISSING
     store = open_store(root, _storage(resolved))
     folders = set(store.children().folders)
+    if OWN_FOLDER in folders:
+        check_finished(store)
     if store.head(FORMAT_KEY) is not None or TXNS in folders:
         return There.METASTORE
     marked = OWN_FOLDER in folders and store.head(DIRECTORY_MARKER) is not None
-    if marked or MANIFEST in folders or any(name.endswith(TABLE_SUFFIX) for name in folders):
+    early = resolved.properties.get("layout") == "early" and folders - {OWN_FOLDER}
+    if marked or early or MANIFEST in folders or any(name.endswith(TABLE_SUFFIX) for name in folders):
         return There.DIRECTORY
     return There.EMPTY if not folders - {OWN_FOLDER} and not store.children().entries else There.OTHER
 
@@ -183,6 +187,7 @@ def repair(found: Resolved) -> list[str]:
         raise UnsupportedOperationError("A metastore is repaired where its files are, not through a server.")
     if not is_there(root, _storage(found)):
         raise _missing(found)
+    check_finished(open_store(root, _storage(found)))
     store = Metastore(root, _storage(found), damaged=True)
     written = store.repair()
     if not store.slot:

@@ -12,7 +12,7 @@ from headwater.cli.lookups import names_of
 from headwater.cli.output import cell, is_terminal, show_record, show_records
 from headwater.cli.reading import at
 from headwater.cli.target import format_name
-from headwater.errors import InvalidInputError
+from headwater.errors import InvalidInputError, TransactionNotFoundError
 from headwater.metastore import Diff, LogChange, LogEntry, Object
 
 SHOWN_CHANGES = 4
@@ -119,12 +119,29 @@ def _difference(path: Sequence[str], kind: str, change: str) -> dict[str, Any]:
 
 
 def undo(given: argparse.Namespace) -> int:
-    """Of a stream table: what came from a source or a file."""
+    """A transaction by its slot; or, of a stream table, what came from a source or a file."""
+    if given.what.isascii() and given.what.isdigit() and given.source is None and given.file is None:
+        return _undo_transactions(given, int(given.what))
     from headwater.cli import pipeline  # with the rest of the pipeline, which the look-ups of this module do without
 
     ask(given, f"What came into {given.what} from {given.source or given.file or 'it'} is taken out.")
     given.table = given.what
     return pipeline.undo(given)
+
+
+def _undo_transactions(given: argparse.Namespace, slot: int) -> int:
+    """All transactions of a slot, the last one first: grouped commits share one."""
+    metastore = given.target.with_history("log")
+    entries = [entry for entry in metastore.log(max(slot - 1, 0)) if entry.slot == slot] if slot else []
+    if not entries:
+        raise TransactionNotFoundError(f"There is no transaction at slot {slot}: `headwater log` lists them.")
+    shown = "; ".join(entry.message or entry.txn for entry in entries)
+    ask(given, f"The transaction at slot {slot} ({shown}) is taken back, by a new one.")
+    for entry in reversed(entries):
+        done = metastore.undo(entry)
+        steps = [f"{step.action} {step.kind} {format_name(step.path)}" for step in done.steps]
+        show_record({"undone": slot, "slot": done.slot, "steps": steps}, given.json)
+    return 0
 
 
 def restore(given: argparse.Namespace) -> int:

@@ -38,7 +38,7 @@ from headwater.metastore.objects import (
 )
 from headwater.metastore.parts import DELTA_FORMAT
 from headwater.metastore.reading import Snapshot, log_entries
-from headwater.metastore.rules import Header, conflict, refused
+from headwater.metastore.rules import Group, Header, compile_txn, conflict, refused
 from headwater.metastore.table_edits import Path
 from headwater.metastore.transaction import Transaction
 from headwater.metastore.views import IndexView
@@ -166,6 +166,10 @@ class Metastore:
         if tx.draft.empty:
             return tx.draft.base.at
         return self._committer.commit(tx.draft, tx.header)
+
+    def rehearse(self, tx: Transaction) -> None:
+        """Refuse now what a commit of the transaction would be refused for. Nothing is written anywhere."""
+        compile_txn(self._log.index, tx.draft, tx.header, Group(), self._committer.max_key)
 
     # Reading the present
 

@@ -10,6 +10,10 @@ RUN = (
         (arg("--impl", about="metastore (default) or dir"),), "one object: catalog, kind",
     ),
     Command(
+        "upgrade", "run", "make a directory catalog a metastore, in place; again if it was interrupted",
+        "moving:upgrade", (), "one object: what was moved",
+    ),
+    Command(
         "verify", "run", "check that a catalog is whole; exit 1 if not", "running:verify",
         (), "one object a line for each finding: key, reason",
     ),

@@ -7,7 +7,6 @@ import argparse
 from headwater.cli.grammar.words import (
     AT,
     BRANCH,
-    MESSAGE,
     NAME,
     TABLE,
     TAG,
@@ -55,9 +54,9 @@ TIME = (
         (
             arg("what", about="the slot of the transaction, as `log` shows it; or a stream table"),
             arg("--source", about="of a stream table: the name of the source"),
-            arg("--file", about="of a stream table: one of its files"), MESSAGE, YES,
+            arg("--file", about="of a stream table: one of its files"), YES,
         ),
-        "one object: undone, slot; of a stream table as its report", like=("what",),
+        "one object: undone, slot, steps; of a stream table its report", like=("what",),
     ),
     Command(
         "restore", "time", "make an old version of a table the current one", "moments:restore",

@@ -105,7 +105,6 @@ OUT = (
 )
 SET = arg("--set", about="a property, key=value (repeatable)", action="append", type=pair, default=[])
 MODE = arg("--mode", about="what to do when it exists: create, exist_ok or overwrite")
-MESSAGE = arg("-m", "--message", about="why, for the log", default="")
 
 
 def limit(count: int | None, about: str = "at most so many") -> Arg:
