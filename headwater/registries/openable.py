@@ -1,4 +1,4 @@
-"""What keeps a root from being opened: an upgrade that is not finished, or another kind of catalog. It needs no Lance: look-ups ask it."""
+"""What keeps a root from being opened: an unfinished upgrade, or another kind of catalog. Needs no Lance."""
 
 from __future__ import annotations
 
