@@ -21,6 +21,8 @@ from headwater.metastore.objects import (
     Problem,
     RevisionEntry,
     StreamDiff,
+    Undone,
+    UndoStep,
 )
 from headwater.metastore.reading import Snapshot
 from headwater.metastore.records import DataFile
@@ -44,4 +46,6 @@ __all__ = [
     "Snapshot",
     "StreamDiff",
     "Transaction",
+    "UndoStep",
+    "Undone",
 ]

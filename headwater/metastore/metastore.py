@@ -14,6 +14,7 @@ from headwater.errors import InvalidInputError
 from headwater.metastore import collect, verify
 from headwater.metastore.commit import Committer
 from headwater.metastore.diff import diff
+from headwater.metastore.history import find_transaction
 from headwater.metastore.index import NAMED
 from headwater.metastore.layout import MAX_LOCAL_KEY, MAX_REMOTE_KEY
 from headwater.metastore.locator import Locator
@@ -24,17 +25,20 @@ from headwater.metastore.objects import (
     Deltas,
     Diff,
     History,
+    HistoryEntry,
     Keys,
     LogEntry,
     Object,
     Objects,
     Problems,
     Revisions,
+    Undone,
+    UndoStep,
     moment_ms,
 )
 from headwater.metastore.parts import DELTA_FORMAT
 from headwater.metastore.reading import Snapshot, log_entries
-from headwater.metastore.rules import Header, conflict, refused
+from headwater.metastore.rules import Group, Header, compile_txn, conflict, refused
 from headwater.metastore.table_edits import Path
 from headwater.metastore.transaction import Transaction
 from headwater.metastore.views import IndexView
@@ -45,6 +49,8 @@ MAX_RUNS = 500
 DEFAULT_KEEP = timedelta(days=7)
 FIRST_MS = 10**11  # whole numbers from here on are times in milliseconds, those below are slots
 Answer = TypeVar("Answer")
+VoidIn = Callable[[Transaction, tuple[str, ...], str, str], object]
+"""Voids what a transaction landed in a stream table: in this transaction, its path, its version, whose rows."""
 Moment = int | float | datetime
 
 
@@ -137,10 +143,33 @@ class Metastore:
         assert slot is not None
         return self.at(slot).get(path)
 
+    def undo(self, txn: str | LogEntry | HistoryEntry, dry_run: bool = False, void: VoidIn | None = None) -> Undone:
+        """Undo a committed transaction by a new one: all that it touched is exactly as it was before.
+
+        InvalidTableState (19) with the reasons where later work stands on it, and nothing is changed. A dry run tells
+        what would be done. `void` does what the log of a stream table needs instead of losing a delta.
+        """
+        number, done = find_transaction(self._log, txn)
+        made: list[Transaction] = []
+
+        def work(tx: Transaction) -> list[UndoStep]:
+            made[:] = [tx]
+            steps = tx.undo(number, done, void and (lambda path, version: void(tx, path, version, done.id)))
+            if dry_run:
+                tx.rollback()
+            return steps
+
+        steps = self.run(work, f"undo {done.message or done.id}")
+        return Undone(done.id, done.message, None if dry_run else made[0].slot, tuple(steps))
+
     def _commit(self, tx: Transaction) -> int:
         if tx.draft.empty:
             return tx.draft.base.at
         return self._committer.commit(tx.draft, tx.header)
+
+    def rehearse(self, tx: Transaction) -> None:
+        """Refuse now what a commit of the transaction would be refused for. Nothing is written anywhere."""
+        compile_txn(self._log.index, tx.draft, tx.header, Group(), self._committer.max_key)
 
     # Reading the present
 

@@ -171,6 +171,24 @@ class Diff(msgspec.Struct, frozen=True):
     streams: tuple[StreamDiff, ...] = ()
 
 
+class UndoStep(msgspec.Struct, frozen=True):
+    """One thing that an undo does. `path` is where the object is afterwards; of one that goes, where it was."""
+
+    action: str
+    kind: str
+    path: tuple[str, ...]
+    detail: str = ""
+
+
+class Undone(msgspec.Struct, frozen=True):
+    """What undoing a transaction did, or would do: then there is no slot."""
+
+    txn: str
+    message: str
+    slot: int | None
+    steps: tuple[UndoStep, ...]
+
+
 class Problem(msgspec.Struct, frozen=True):
     """One finding of `verify`: the file, relative to the catalog root, and what is wrong with it."""
 
