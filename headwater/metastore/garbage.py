@@ -191,7 +191,7 @@ class Garbage:
         """What writers that died left in the folders of datasets: staged manifests, and files no manifest names."""
         by_location = self._by_location(kept)
         contents: list[Contents] = []
-        for location, entries in by_location.items():
+        for entries in by_location.values():
             leftovers = [entry for entry in entries if self._is_leftover(entry, kept)]
             for entry in leftovers:
                 yield Removal("staged", entry.key, "its writer died: no version is recorded by this name")

@@ -131,6 +131,12 @@ def is_dataset_folder(name: str) -> bool:
     return _DATASET.match(name) is not None
 
 
+def is_own_folder(name: str) -> bool:
+    """Whether a folder of the root is, or may become, one of the metastore's own."""
+    own = name in (TXNS, FORMAT_KEY.partition("/")[0])
+    return own or re.fullmatch(_UUID, name) is not None or _DIGEST.fullmatch(name) is not None
+
+
 def is_table_data(key: str) -> bool:
     """Whether a key is in a table's data folder. A Lance dataset has one of that name too, and knows its own files."""
     return _TABLE_DATA.fullmatch(key) is not None and ".lance/" not in key

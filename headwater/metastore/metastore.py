@@ -41,7 +41,7 @@ from headwater.metastore.objects import (
 )
 from headwater.metastore.parts import DELTA_FORMAT
 from headwater.metastore.reading import Snapshot, log_entries
-from headwater.metastore.rules import Header, conflict, refused
+from headwater.metastore.rules import Group, Header, compile_txn, conflict, refused
 from headwater.metastore.snapshots import Snapshots, alive
 from headwater.metastore.table_edits import Path
 from headwater.metastore.transaction import Transaction
@@ -198,6 +198,10 @@ class Metastore:
         if tx.draft.empty:
             return tx.draft.base.at
         return self._committer.commit(tx.draft, tx.header)
+
+    def rehearse(self, tx: Transaction) -> None:
+        """Refuse now what a commit of the transaction would be refused for. Nothing is written anywhere."""
+        compile_txn(self._log.index, tx.draft, tx.header, Group(), self._committer.max_key)
 
     # Reading the present
 

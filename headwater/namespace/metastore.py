@@ -20,6 +20,7 @@ from headwater.namespace.requests import parse_request
 from headwater.namespace.versions import Problem
 from headwater.registries.metastore import MetastoreRegistry
 from headwater.registries.metastore.sessions import Moment, Session, Within
+from headwater.registries.openable import check_finished
 from headwater.store import open_store
 from headwater.tables.fields import parse_path
 
@@ -30,6 +31,7 @@ class MetastoreNamespace(RegisteredNamespace):
     def __init__(self, clock: Clock | None = None, /, **properties: Any) -> None:
         known = parse_metastore_properties(properties)
         store, clock = open_store(known.root, dict(known.storage)), clock or SystemClock()
+        check_finished(store)
         self._stand(properties, known, Metastore(store, clock=clock), clock, None)
 
     def _stand(

@@ -33,6 +33,7 @@ LAYERS = (
     ("rest", "web"),
     ("config",),
     ("catalog",),
+    ("moving",),
     ("spark", "pipeline"),
     ("cli", "testing", "__init__", "__main__"),
 )

@@ -1,0 +1,14 @@
+"""The verbs that move catalogs and data (grammar/run.py)."""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import asdict
+
+from headwater import moving
+from headwater.cli.output import show
+
+
+def upgrade(given: argparse.Namespace) -> int:
+    show(asdict(moving.upgrade(given.catalog, given.target.properties)), given.json)
+    return 0
