@@ -1,12 +1,17 @@
-"""What keeps a root from being opened: an upgrade that is not finished, or another kind of catalog."""
+"""What keeps a root from being opened: an unfinished upgrade, or another kind of catalog. Needs no Lance."""
 
 from __future__ import annotations
 
-from headwater.errors import InvalidInputError
+from headwater.errors import InvalidInputError, InvalidTableStateError
 from headwater.metastore.layout import FORMAT_KEY
 from headwater.registries.layout import UPGRADE_MARKER
-from headwater.registries.manifest.settings import unfinished_upgrade
 from headwater.store import Store
+
+
+def unfinished_upgrade() -> InvalidTableStateError:
+    return InvalidTableStateError(
+        "This root is being upgraded to a metastore, or an upgrade was interrupted: run `headwater upgrade` again."
+    )
 
 
 def check_finished(store: Store) -> None:

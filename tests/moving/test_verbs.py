@@ -2,31 +2,38 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
 from headwater import Catalog
-from headwater.cli import main
+from headwater.registries.layout import UPGRADE_MARKER
+from tests.cli.running import Cli
 
 ROWS = pa.table({"n": [1, 2, 3]})
 
 
-def run(capsys: pytest.CaptureFixture[str], *words: object) -> object:
-    """What a verb prints as JSON; its exit status and message if it fails."""
-    status = main([*map(str, words), "--json"])
-    out, err = capsys.readouterr()
-    return json.loads(out) if status == 0 else (status, err)
+@pytest.fixture
+def cli(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Cli:
+    return Cli(str(tmp_path / "lake"), capsys)
 
 
-def test_a_directory_is_upgraded_and_mirrored(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    Catalog(str(tmp_path), impl="dir").create_table("a.t", ROWS)
-    assert run(capsys, "upgrade", tmp_path) == {"namespaces": 1, "tables": 1, "versions": 1, "slot": 1}
-    again = run(capsys, "upgrade", tmp_path)
-    assert isinstance(again, tuple)
-    assert (again[0], "metastore" in again[1]) == (5, True)
-    assert run(capsys, "mirror", tmp_path, "--show") == {"on": False, "newest": 1}
-    assert run(capsys, "mirror", tmp_path) == {"on": True, "slot": 1, "newest": 1}
-    assert run(capsys, "mirror", tmp_path, "--off") == {"on": False, "newest": 1}
+def test_a_directory_is_upgraded_and_mirrored(cli: Cli) -> None:
+    Catalog(cli.root, impl="dir").create_table("a.t", ROWS)
+    assert cli.json("upgrade") == {"namespaces": 1, "tables": 1, "versions": 1, "slot": 1}
+    status, _, complaint = cli("upgrade")
+    assert (status, "metastore" in complaint) == (5, True)
+    assert cli.json("mirror", "--show")["on"] is False
+    assert cli.json("mirror") == {"on": True, "slot": 1, "newest": 1}
+    assert cli.json("mirror", "--off")["on"] is False
+
+
+def test_every_verb_refuses_a_root_that_is_half_upgraded(cli: Cli) -> None:
+    catalog = Catalog(cli.root)
+    catalog.create_table("t", ROWS)
+    (Path(cli.root) / UPGRADE_MARKER).write_text("{}")
+    for verb in ("ls", "tree", "log", "verify", "repair", "init", "head t"):
+        word, *rest = verb.split()
+        status, _, complaint = cli(word, *rest)
+        assert (verb, status, "headwater upgrade" in complaint) == (verb, 4, True)

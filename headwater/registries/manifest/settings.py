@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from headwater.errors import CorruptFileError, InvalidInputError, InvalidTableStateError, UnsupportedOperationError
+from headwater.errors import CorruptFileError, InvalidInputError, UnsupportedOperationError
 from headwater.registries.layout import MANIFEST
+from headwater.registries.openable import unfinished_upgrade
 
 READER_FLAGS = "lance.namespace.manifest.reader_feature_flags"
 WRITER_FLAGS = "lance.namespace.manifest.writer_feature_flags"
@@ -62,12 +63,6 @@ class ManifestSettings:
             )
         if self.writer_flags & UPGRADING:
             raise unfinished_upgrade()
-
-
-def unfinished_upgrade() -> InvalidTableStateError:
-    return InvalidTableStateError(
-        "This root is being upgraded to a metastore, or an upgrade was interrupted: run `headwater upgrade` again."
-    )
 
 
 def parse_settings(metadata: Mapping[str, str]) -> ManifestSettings:
