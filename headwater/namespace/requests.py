@@ -85,6 +85,8 @@ class TimeRequest(BaseModel):
     limit: int = 1000
     before: int | None = None
     keep_seconds: float | None = None
+    txn: str | None = None
+    dry_run: bool = False
 
 
 def parse_request(kind: type[Request], request: Any) -> Request:

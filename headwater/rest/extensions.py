@@ -173,6 +173,8 @@ TIME: tuple[Extension, ...] = (
           "What is different at slot `after` from slot `before`."),
     _time("Undrop", "object/{id}/undrop", Target.NAMESPACE, Permission.WRITE, time.undrop,
           "Bring back what was dropped last under a name."),
+    _time("UndoTransaction", "undo", Target.NONE, NOTHING, time.undo,
+          "Undo a transaction by a new one; needs `write` on all that it touched."),
     _time("VerifyCatalog", "verify", Target.NONE, Permission.MANAGE, time.verify,
           "Everything on which the catalog and its storage disagree."),
     _time("CollectCatalog", "collect", Target.NONE, Permission.MANAGE, time.collect,

@@ -15,6 +15,7 @@ import pytest
 from headwater import Catalog, DirectoryNamespace
 from headwater.errors import (
     InvalidInputError,
+    InvalidTableStateError,
     TableAlreadyExistsError,
     TableNotFoundError,
     UnsupportedOperationError,
@@ -150,6 +151,33 @@ def test_the_past_is_told(either: Catalog) -> None:
     assert either.history("raw.log")[1].position == 1
     assert either.verify() == []
     assert either.collect(timedelta(days=1)).boundary >= 0
+
+
+def test_a_transaction_is_undone_with_what_it_landed(either: Catalog) -> None:
+    orders = either.create_stream_table("raw.orders", SCHEMA, keys="id")
+    orders.upsert([{"id": 1, "name": "Ada", "at": 1}])
+    start = either.slot
+    orders.upsert([{"id": 1, "name": "wrong", "at": 2}, {"id": 2, "name": "x", "at": 1}], token="t")
+    (entry,) = either.log(after=start)
+    told = either.undo(entry, dry_run=True)
+    assert (told.slot, names(orders.to_arrow())) == (None, {1: "wrong", 2: "x"})
+    assert either.undo(entry.txn).slot == either.slot
+    assert names(orders.to_arrow()) == {1: "Ada"}
+    assert not orders.upsert([{"id": 2, "name": "x", "at": 1}], token="t").duplicate, "its token is free again"
+    orders.publish()
+    publish = list(either.log(after=start))[-1]
+    with pytest.raises(InvalidTableStateError):
+        either.undo(publish)
+
+
+def test_a_stream_table_comes_back_with_its_quarantine(either: Catalog) -> None:
+    orders = either.create_stream_table("raw.orders", SCHEMA, keys="id")
+    orders.ingest([{"id": None, "name": "?", "at": 1}, {"id": 1, "name": "Ada", "at": 1}])
+    either.drop_table("raw.orders")
+    assert list(either) == []
+    either.undrop("raw.orders")
+    assert list(either) == ["raw.orders", "raw.orders__quarantine"]
+    assert (len(orders), len(orders.quarantine())) == (1, 1)
 
 
 def test_a_server_of_a_directory_has_no_stream_tables(tmp_path: Path) -> None:
