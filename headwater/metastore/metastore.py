@@ -77,6 +77,8 @@ class Metastore:
         self.store = open_store(os.fspath(root), storage_options) if isinstance(root, (str, os.PathLike)) else root
         self.clock = clock or SystemClock()
         self.author = author
+        self.committed: Callable[[], None] = lambda: None
+        """Called after each commit, by the thread that made it: it must not take long."""
         self._log = Log(self.store, self.clock)
         self._committer = Committer(self._log, MAX_LOCAL_KEY if self.store.abilities.path else MAX_REMOTE_KEY)
         self._snapshots = Snapshots(self._log)
@@ -197,7 +199,9 @@ class Metastore:
     def _commit(self, tx: Transaction) -> int:
         if tx.draft.empty:
             return tx.draft.base.at
-        return self._committer.commit(tx.draft, tx.header)
+        slot = self._committer.commit(tx.draft, tx.header)
+        self.committed()
+        return slot
 
     def rehearse(self, tx: Transaction) -> None:
         """Refuse now what a commit of the transaction would be refused for. Nothing is written anywhere."""
