@@ -1,41 +1,39 @@
-"""Headwater on Spark in two minutes: `python examples/demo.py [folder]`.
+"""Headwater in one minute: `python examples/demo.py [folder]`.
 
-Makes a lake in a folder of its own (never in one that is there, and nothing is removed), loads generated documents with
-a text and a vector column, merges updates in SQL, travels in time, builds indices on executors, searches, streams, and
-prints the tree and what to try next.
+A small shop in a folder of its own (never in one that is there, and nothing is removed): Debezium files of customers
+and orders, and products with texts, go through a pipeline file, twice: everything, then what is new. Then it shows
+what is there, where it comes from, searches, travels in time, and undoes a file. Neither Spark nor Java is needed.
 """
 
 from __future__ import annotations
 
+import importlib
 import itertools
+import json
+import random
+import shutil
 import sys
 import time
-import warnings
+from collections import Counter
+from collections.abc import Iterable
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
+import pyarrow as pa
 
-from headwater.spark import configure
+from headwater.catalog import Catalog
+from headwater.pipeline import Report, plan_pipeline, read_pipeline, run_pipeline, undo
+from headwater.pipeline.lineage import drawing, upstream
 
 FOLDER = "headwater-demo"
-ROWS = 300_000
-DIMENSION = 32
-WORDS = (
-    "river",
-    "delta",
-    "lake",
-    "stream",
-    "spring",
-    "source",
-    "flood",
-    "tide",
-    "rain",
-    "snow",
-    "ice",
-    "vapor",
-    "bank",
-)
+SHOP = Path(__file__).parent / "shop"
+CUSTOMERS, ORDERS, PRODUCTS = 2_000, 20_000, 600
+CITIES = ("Basel", "Graz", "Lyon", "Porto", "Turin", "Ghent")
+KINDS = ("lamp", "chair", "desk", "shelf", "rug", "clock", "vase", "mirror")
+LOOKS = ("oak", "brass", "linen", "glass", "walnut", "steel", "paper", "stone")
+WORDS = ("warm light for reading", "soft and quiet", "fits small rooms", "made to last", "easy to move")
+START = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 class Progress:
@@ -47,114 +45,107 @@ class Progress:
 
     def __call__(self, text: str) -> None:
         self._step += 1
-        print(f"[{time.perf_counter() - self._start:5.1f} s] {self._step:2d}. {text}", flush=True)
+        print(f"\n[{time.perf_counter() - self._start:5.1f} s] {self._step}. {text}", flush=True)
 
 
-def documents(spark: SparkSession, rows: int) -> DataFrame:
-    words = F.array(*[F.lit(word) for word in WORDS])
-    picked = [F.element_at(words, ((F.col("id") * prime) % len(WORDS) + 1).cast("int")) for prime in (1, 7, 11, 13)]
-    vector = F.array(*[F.sin(F.col("id") * (index + 1) / 1000).cast("float") for index in range(DIMENSION)])
-    return spark.range(rows).select(
-        "id",
-        F.concat_ws(" ", *picked).alias("body"),
-        (F.col("id") % 100).cast("int").alias("topic"),
-        vector.alias("embedding"),
-    )
+class Shop:
+    """The shop's database, as far as its change events tell."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.random = random.Random(7)
+        self.log = itertools.count(1)
+        self.orders: dict[int, dict[str, Any]] = {}
+
+    def write(self, name: str, lines: Iterable[dict[str, Any]]) -> Path:
+        path = self.folder / "landing" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+        return path
+
+    def event(self, op: str, before: dict[str, Any] | None, after: dict[str, Any] | None) -> dict[str, Any]:
+        return {"op": op, "before": before, "after": after, "source": {"lsn": next(self.log)}}
+
+    def customers(self) -> list[dict[str, Any]]:
+        rows = [{"id": n, "name": f"customer {n}", "city": self.random.choice(CITIES)} for n in range(CUSTOMERS)]
+        return [self.event("r", None, row) for row in rows]
+
+    def order(self, id: int, at: datetime, status: str = "new") -> dict[str, Any]:
+        return {
+            "id": id,
+            "customer": self.random.randrange(CUSTOMERS) if id % 5_000 else None,
+            "sku": f"P{self.random.randrange(PRODUCTS):04d}",
+            "total": f"{self.random.randrange(500, 50_000) / 100:.2f}",
+            "status": status,
+            "updated_at": at.isoformat(),
+        }
+
+    def first_orders(self) -> list[dict[str, Any]]:
+        self.orders = {n: self.order(n, START + timedelta(minutes=n)) for n in range(1, ORDERS + 1)}
+        return [self.event("c", None, row) for row in self.orders.values()]
+
+    def later_orders(self) -> list[dict[str, Any]]:
+        """Updates, deletes, new orders, an event that comes after a newer one, and one that is far too late."""
+        day = START + timedelta(days=20)
+        found = []
+        for id in self.random.sample(sorted(self.orders), 500):
+            new = {**self.orders[id], "status": "paid", "updated_at": (day + timedelta(seconds=id)).isoformat()}
+            found.append(self.event("u", self.orders[id], new))
+        for id in range(10, 60):
+            gone = {**self.orders[id], "updated_at": (day + timedelta(days=1)).isoformat()}
+            found.append(self.event("d", gone, None))
+        found += [self.event("c", None, self.order(ORDERS + n, day + timedelta(minutes=n))) for n in range(1, 201)]
+        old = {**self.orders[10], "status": "late", "updated_at": (day - timedelta(days=1)).isoformat()}
+        lost = {**self.orders[11], "status": "too late", "updated_at": START.isoformat()}
+        return [*found, self.event("u", None, old), self.event("u", None, lost)]
+
+    def products(self, first: int, last: int) -> list[dict[str, Any]]:
+        found = []
+        for n in range(first, last):
+            title = f"{LOOKS[n % len(LOOKS)]} {KINDS[n // len(LOOKS) % len(KINDS)]}"
+            text = f"{self.random.choice(WORDS)}, {self.random.choice(WORDS)}"
+            found.append({"sku": f"P{n:04d}", "title": title, "text": text})
+        return found
 
 
-def prepare(folder: Path) -> SparkSession:
-    builder = (
-        SparkSession.builder.master("local[2]")
-        .config("spark.ui.enabled", "false")
-        .config("spark.ui.showConsoleProgress", "false")
-        .config("spark.sql.shuffle.partitions", "4")
-    )
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        spark = configure(builder, "lake", root=str(folder)).getOrCreate()
-    spark.sparkContext.setLogLevel("ERROR")
-    return spark
+def show_reports(reports: Iterable[Report]) -> None:
+    for report in (part for each in reports for part in (each.parts or (each,))):
+        told = {name: getattr(report, name) for name in ("files", "quarantined", "late", "position", "version")}
+        counts = ", ".join(f"{name} {value:,}" for name, value in told.items() if value)
+        print(f"    {report.job:9}{report.table:15}{report.rows:>7,} rows  {counts}")
 
 
-def load(spark: SparkSession, say: Progress) -> None:
-    say(f"Creating lake.prod.docs and loading {ROWS:,} documents with text and {DIMENSION}-dim vectors")
-    spark.sql("CREATE NAMESPACE lake.prod")
-    spark.sql(
-        "CREATE TABLE lake.prod.docs (id BIGINT, body STRING, topic INT, embedding ARRAY<FLOAT>) "
-        f"TBLPROPERTIES ('vector.embedding' = '{DIMENSION}')"
-    )
-    documents(spark, ROWS).writeTo("lake.prod.docs").append()
-    say(f"   {spark.table('lake.prod.docs').count():,} rows, counted from the manifest")
+def run(folder: Path) -> None:
+    pipeline = read_pipeline(folder / "pipeline.toml")
+    _, plan = plan_pipeline(pipeline)
+    for step in plan.steps:
+        print(f"    will {step.do:9}{step.table:15}{step.why}")
+    done = run_pipeline(pipeline, plan_id=plan.id)
+    show_reports(done.reports)
+    print(f"    {'nothing was new' if not plan.steps else f'plan {plan.id} done'} in {done.seconds:.1f} s")
 
 
-def merge(spark: SparkSession, say: Progress) -> None:
-    say("Merging 20,000 updates and 10,000 new documents in SQL")
-    fresh = documents(spark, ROWS + 10_000).where(f"id >= {ROWS} OR id % 15 = 0")
-    fresh.withColumn("body", F.concat(F.lit("edited "), F.col("body"))).createOrReplaceTempView("updates")
-    spark.sql(
-        """MERGE INTO lake.prod.docs t USING updates s ON t.id = s.id
-           WHEN MATCHED THEN UPDATE SET body = s.body
-           WHEN NOT MATCHED THEN INSERT *"""
-    )
-    spark.sql("DELETE FROM lake.prod.docs WHERE topic = 99")
-    counted = {
-        version: spark.sql(f"SELECT count(*) FROM lake.prod.docs VERSION AS OF {version}").first()[0]
-        for version in (2, 3, 4)
-    }
-    say(f"   travelled in time: {', '.join(f'version {v}: {n:,} rows' for v, n in counted.items())}")
-    changes = spark.sql(
-        "SELECT _change_type, count(*) AS n FROM lake.prod.docs CHANGES FROM VERSION 3 TO VERSION 4 "
-        "GROUP BY 1 ORDER BY 1"
-    ).collect()
-    say(f"   what versions 3 and 4 changed: {', '.join(f'{row.n:,} {row._change_type}' for row in changes)}")
+def show_rows(rows: list[dict[str, Any]]) -> None:
+    for row in rows:
+        told = {name: f"{value:.3f}" if isinstance(value, float) else value for name, value in row.items()}
+        print("    " + "  ".join(f"{name}={value}" for name, value in told.items()))
 
 
-def search(spark: SparkSession, say: Progress) -> None:
-    say("Building a BTREE, a full-text and a vector index on executors")
-    spark.sql("CALL lake.system.create_index('prod.docs', 'id', 'BTREE')")
-    spark.sql("CALL lake.system.create_index('prod.docs', 'body', 'INVERTED')")
-    options = '{"num_partitions": 16}'
-    spark.sql(f"CALL lake.system.create_index('prod.docs', 'embedding', 'IVF_FLAT', NULL, '{options}')")
-    target = spark.sql("SELECT embedding FROM lake.prod.docs WHERE id = 4242").first()[0]
-    query = ", ".join(map(str, target))
-    say("Searching")
-    spark.sql(
-        f"SELECT id, body, topic, _distance FROM vector_search('lake.prod.docs', 'embedding', array({query}), 3)"
-    ).show(truncate=60)
-    spark.sql("SELECT id, body, _score FROM text_search('lake.prod.docs', 'body', 'flood vapor', 3)").show(truncate=60)
-
-
-def stream(spark: SparkSession, folder: Path, say: Progress) -> None:
-    say("Streaming the table into lake.prod.topics, exactly once")
-    spark.sql("CREATE TABLE lake.prod.topics (topic INT, documents BIGINT)")
-    counted = spark.readStream.table("lake.prod.docs").groupBy("topic").agg(F.count("*").alias("documents"))
-    writer = counted.writeStream.outputMode("complete").option("checkpointLocation", str(folder / ".demo-checkpoint"))
-    writer.trigger(availableNow=True).toTable("lake.prod.topics").awaitTermination()
-    say(f"   {spark.table('lake.prod.topics').count()} topics")
-
-
-def show_tree(spark: SparkSession) -> None:
-    print("\nlake")
-    for namespace in spark.sql("SHOW NAMESPACES IN lake").collect():
-        print(f"└── {namespace[0]}")
-        for table in spark.sql(f"SHOW TABLES IN lake.{namespace[0]}").collect():
-            name = f"lake.{table.namespace}.{table.tableName}"
-            version = dict(spark.sql(f"SHOW TBLPROPERTIES {name}").collect())["version"]
-            print(f"    └── {table.tableName}: {spark.table(name).count():,} rows, version {version}")
+def search(lake: Catalog) -> None:
+    products = lake["raw.products"]
+    embed = importlib.import_module("features").embed  # as the pipeline does
+    wanted = embed(pa.array(["oak desk"]), pa.array(["fits small rooms"]))[0]
+    columns = ["sku", "title", "text"]
+    show_rows(products.search(vector=wanted, column="embedding", k=3, columns=[*columns, "_distance"]).to_pylist())
+    show_rows(products.search(text="reading", column="text", k=3, columns=[*columns, "_score"]).to_pylist())
 
 
 NEXT = """
 Try next:
-    headwater --help                                   the same catalog from the command line
-    headwater serve {folder}                    and over REST, for pylance, LanceDB, lance-spark, curl
-    python - <<'END'
-    from pyspark.sql import SparkSession
-    from headwater.spark import configure
-    spark = configure(SparkSession.builder.master("local[2]"), "lake", root="{folder}").getOrCreate()
-    spark.sql("SELECT topic, count(*) FROM lake.prod.docs GROUP BY topic ORDER BY 2 DESC LIMIT 5").show()
-    spark.sql("UPDATE lake.prod.docs SET body = 'mine' WHERE id = 1")
-    spark.sql("SELECT * FROM lake.prod.docs CHANGES FROM VERSION 5").show()
-    END
+    headwater run {folder}/pipeline.toml --plan       add a file to {folder}/landing/orders, and look
+    headwater lineage {folder}/lake mart.spend --json
+    headwater head {folder}/lake mart.spend
+    headwater serve {folder}/lake                     over REST, for pylance, LanceDB, lance-spark, curl
 """
 
 
@@ -170,20 +161,57 @@ def own_folder(given: str | None) -> Path:
     sys.exit(f"{given} exists. The demo writes only to a folder of its own: give one that is not there yet.")
 
 
-def main() -> None:
-    folder = own_folder(sys.argv[1] if len(sys.argv) > 1 else None)
+def main(given: str | None = None) -> Catalog:
+    folder = own_folder(given)
     say = Progress()
-    say("Starting Spark and a catalog of its own on loopback")
-    spark = prepare(folder)
-    load(spark, say)
-    merge(spark, say)
-    search(spark, say)
-    stream(spark, folder, say)
-    show_tree(spark)
+    say(f"A shop in {folder}: a pipeline file, and Debezium files as a database's log would give them")
+    for name in ("pipeline.toml", "features.py"):
+        shutil.copy(SHOP / name, folder / name)
+    shop = Shop(folder)
+    shop.write("customers/0001.json", shop.customers())
+    shop.write("orders/0001.json", shop.first_orders())
+    shop.write("products/0001.json", shop.products(0, PRODUCTS))
+    say("The first run takes everything")
+    run(folder)
+    lake = Catalog(str(folder / "lake"))
+    first = lake.slot
+    say("Orders are paid, deleted and added, two events come late, a product gets another text: that is all it takes")
+    shop.write("orders/0002.json", shop.later_orders())
+    shop.write("products/0002.json", [{"sku": "P0001", "title": "brass lamp", "text": "reading light, made to last"}])
+    run(folder)
+    say("A third run finds nothing to do")
+    run(folder)
+    say("What is there, and its versions")
+    print("    " + lake.tree().replace("\n", "\n    "))
+    for name in ("raw.orders", "raw.products", "mart.spend"):
+        table = lake[name]
+        version = table.published.version
+        print(f"    {name}: {len(table):,} rows at position {table.position}, published as version {version}")
+    reasons = Counter(lake["raw.orders"].quarantine().column("reason").to_pylist())
+    print("    in the quarantine of raw.orders: " + ", ".join(f"{count} {name}" for name, count in reasons.items()))
+    say("Where mart.spend comes from, as its commit says")
+    print("    " + "\n    ".join(drawing(upstream(lake, "mart.spend"))))
+    say("The products nearest to an oak desk for small rooms, and the best for 'reading'")
+    sys.path.insert(0, str(folder))
+    search(lake)
+    say("The catalog as it was after the first run")
+    for when, then in (("then", lake.at(first)), ("now", lake)):
+        paid = then["raw.orders"].to_arrow(columns=["id"], filter="status = 'paid'").num_rows
+        print(f"    {when}: {len(then['raw.orders']):,} orders, {paid:,} of them paid")
+    say("A wrong file is taken, and undone: nothing of it is left")
+    rows = [{**row, "status": "wrong"} for row in itertools.islice(shop.orders.values(), 1_000, 3_000)]
+    late = (START + timedelta(days=22)).isoformat()
+    wrong = shop.write("orders/0003.json", [shop.event("u", None, {**row, "updated_at": late}) for row in rows])
+    run(folder)
+    show_reports([undo(None, lake, "raw.orders", "orders_cdc", str(wrong))])
+    wrong.rename(wrong.with_suffix(".wrong"))
+    run(folder)
+    wrong_rows = lake["raw.orders"].to_arrow(columns=["id"], filter="status = 'wrong'").num_rows
+    print(f"    orders of the wrong file now: {wrong_rows}")
     say("Done")
     print(NEXT.format(folder=folder))
-    spark.stop()
+    return lake
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1] if len(sys.argv) > 1 else None)

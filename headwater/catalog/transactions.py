@@ -6,8 +6,8 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Any, TypeVar
 
+from headwater.catalog.rebasing import commit, session_of
 from headwater.errors import UnsupportedOperationError
-from headwater.metastore import Transaction
 from headwater.namespace.metastore import MetastoreNamespace
 from headwater.retry import retry
 
@@ -21,29 +21,30 @@ class CatalogTransaction:
     """`with catalog.transaction("why") as tx:` gives a catalog whose changes are made when the block ends, all or none.
 
     What it reads stays as it was when it began, but for its own changes. If another writer changed what it read, the
-    end is ConcurrentModification (14), and nothing was changed: `catalog.run` begins anew by itself.
+    end is ConcurrentModification (14), and nothing was changed: `catalog.run` begins anew by itself. Rows that it only
+    appends conflict with nobody: they are staged again on top of what others have written.
     """
 
     def __init__(self, namespace: MetastoreNamespace, message: str, author: str | None, face: Face) -> None:
         self._namespace = namespace
         self._face = face
-        self._tx: Transaction = namespace.metastore.transaction(message, author)
+        self._inside = namespace.within(namespace.metastore.transaction(message, author))
 
     @property
     def slot(self) -> int | None:
         """The slot that holds the transaction, once it is committed."""
-        return self._tx.slot
+        return session_of(self._inside).tx.slot
 
     def __enter__(self) -> Any:
-        return self._face(self._namespace.within(self._tx))
+        return self._face(self._inside)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if kind is not None:
-            self._tx.rollback()
+            session_of(self._inside).tx.rollback()
         else:
-            self._tx.commit()
+            self._inside = commit(self._namespace, self._inside)
 
 
 def run(

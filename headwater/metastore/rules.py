@@ -86,8 +86,23 @@ def conflict(index: Index, draft: Draft) -> str | None:
     for read in draft.reads:
         slot = last_change(index, read)
         if slot > draft.base.at:
-            return f"slot {slot} changed {WORDS[read[0]]}"
+            return f"slot {slot} changed {WORDS[read[0]]}{_of(index, draft, read)}"
     return None
+
+
+def _of(index: Index, draft: Draft, read: str) -> str:
+    """Of which object that is, by the name it has for the transaction or has had since."""
+    kind, key = read[0], read[1:].partition("/")[0]
+    views = (draft.base, IndexView(index, index.slot))
+    names: list[str] = []
+    while key:
+        item = next((found for view in views if (found := view.item(key, dropped=True))), None)
+        if item is None:
+            break
+        names.insert(0, item.revision.name)
+        key = item.revision.parent
+    where = ".".join(names)
+    return (f" in {where}" if kind == "n" else f" ({where})") if where else ""
 
 
 def refused(reason: str) -> ConcurrentModificationError:

@@ -9,7 +9,15 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from headwater.errors import InvalidInputError, TableNotFoundError, TableVersionNotFoundError
 from headwater.metastore import parts
-from headwater.metastore.deltas import DeltaLog, Segments, find_delta, find_stored, newest_first, read_deltas
+from headwater.metastore.deltas import (
+    DeltaLog,
+    Segments,
+    find_delta,
+    find_stored,
+    last_position,
+    newest_first,
+    read_deltas,
+)
 from headwater.metastore.draft import Appended, Draft, DroppedDelta
 from headwater.metastore.log import Log
 from headwater.metastore.objects import Delta, Deltas, Object, Objects, check_type, data_files, delta_of
@@ -286,6 +294,14 @@ class TableEdits:
         _, item = self._stream(path, format, version, stream)
         self.draft.reads.add(f"d{item.node.key}")
         return last_delta(self._log.segments, self.draft.base, item.node.key)
+
+    @locked
+    def last_position(self, path: Path, *, format: str = DELTA_FORMAT, version: str | None = None) -> int:
+        """The last position that was given out in a stream before this transaction began; 0: there was none."""
+        _, item = self._stream(path, format, version, None)
+        self.draft.reads.add(f"d{item.node.key}")
+        log = self.draft.base.index.streams.get(item.node.key)
+        return 0 if log is None else last_position(self._log.segments, item.node.key, log, self.draft.base.at)
 
     @locked
     def positions(

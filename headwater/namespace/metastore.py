@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
 
-from lance_namespace import CreateTableRequest
+from lance_namespace import CreateTableRequest, InsertIntoTableRequest
 
 from headwater.clock import Clock, SystemClock
 from headwater.errors import UnsupportedOperationError
 from headwater.metastore import Metastore, Transaction
 from headwater.names import ObjectId
 from headwater.namespace.abilities import CatalogAbilities
+from headwater.namespace.mirror import Mirror
 from headwater.namespace.properties import MetastoreProperties, parse_metastore_properties
 from headwater.namespace.registered import RegisteredNamespace
 from headwater.namespace.requests import parse_request
 from headwater.namespace.versions import Problem
 from headwater.registries.metastore import MetastoreRegistry
 from headwater.registries.metastore.sessions import Moment, Session, Within
+from headwater.registries.openable import check_finished
 from headwater.store import open_store
 from headwater.tables.fields import parse_path
 
@@ -26,10 +29,13 @@ from headwater.tables.fields import parse_path
 class MetastoreNamespace(RegisteredNamespace):
     """A catalog in a metastore, in a local directory or on an object store (docs/design/016-metastore-catalog.md)."""
 
-    def __init__(self, **properties: Any) -> None:
+    def __init__(self, clock: Clock | None = None, /, **properties: Any) -> None:
         known = parse_metastore_properties(properties)
-        store, clock = open_store(known.root, dict(known.storage)), SystemClock()
+        store, clock = open_store(known.root, dict(known.storage)), clock or SystemClock()
+        check_finished(store)
         self._stand(properties, known, Metastore(store, clock=clock), clock, None)
+        self.mirror = Mirror(self.metastore, self.versions, known.root, dict(known.storage), clock)
+        self.mirror.follow()
 
     def _stand(
         self,
@@ -57,6 +63,7 @@ class MetastoreNamespace(RegisteredNamespace):
         """The same catalog, standing elsewhere."""
         other = MetastoreNamespace.__new__(MetastoreNamespace)
         other._stand(self._given, self.properties, self.metastore, self.clock, session)
+        other.mirror = self.mirror
         return other
 
     def namespace_id(self) -> str:
@@ -69,12 +76,17 @@ class MetastoreNamespace(RegisteredNamespace):
         return _reopened, (self._given,)
 
     def create_table_reader(self, request: Any, reader: Any) -> Any:
-        self.check_rows(self._id(parse_request(CreateTableRequest, request).id))
+        self.check_rows(self.id_of(parse_request(CreateTableRequest, request).id))
         if self.properties.root.startswith("memory://"):
             raise UnsupportedOperationError(
                 "Lance tables cannot be kept in memory:// by another library: names can, rows need a directory."
             )
         return super().create_table_reader(request, reader)
+
+    def insert_reader(self, request: Any, reader: Any) -> Any:
+        mode = parse_request(InsertIntoTableRequest, request).mode
+        with self.session.appending() if (mode or "append").lower() == "append" else nullcontext():
+            return super().insert_reader(request, reader)
 
     def check_rows(self, id: ObjectId) -> None:
         """The rows of a stream table come from its change log alone."""
@@ -102,10 +114,10 @@ class MetastoreNamespace(RegisteredNamespace):
 
     def alias(self, id: list[str], name: str) -> None:
         """Let a namespace or table be found under one more name beside its own. It is not listed, and moves with it."""
-        self._registry.alias(self._id(id), name)
+        self._registry.alias(self.id_of(id), name)
 
     def unalias(self, id: list[str], name: str) -> None:
-        self._registry.unalias(self._id(id), name)
+        self._registry.unalias(self.id_of(id), name)
 
     def verify(self) -> list[Problem]:
         """Everything on which the catalog, its storage and the published layout disagree. Nothing is changed.
@@ -118,7 +130,8 @@ class MetastoreNamespace(RegisteredNamespace):
         return [*found, *own]
 
     def close(self) -> None:
-        """Wait for housekeeping that goes on beside."""
+        """Wait for housekeeping that goes on beside, and for the mirror to show the newest slot."""
+        self.mirror.close()
         self.metastore.close()
 
 

@@ -40,16 +40,22 @@ class Operations:
     """The operations on names. Those on data are in `headwater.namespace.data`."""
 
     def __init__(
-        self, registry: Registry, store: Store, root_uri: str, clock: Clock, delimiter: str = DELIMITER
+        self,
+        registry: Registry,
+        store: Store,
+        root_uri: str,
+        clock: Clock,
+        delimiter: str = DELIMITER,
+        adopt: Callable[[Table], Sequence[Change]] = lambda table: (),
     ) -> None:
+        """`adopt`: what else to commit with a table that is registered, such as records of its versions."""
         self.registry = registry
         self.store = store
         self.root_uri = root_uri
         self.clock = clock
         self.delimiter = delimiter
         self.retries = 0  # how often a commit came second and was planned anew, for the server's metrics
-        self.adopt: Callable[[Table], Sequence[Change]] = lambda table: ()
-        """What else to commit with a table that is registered: records of its versions, in a catalog that has them."""
+        self._adopt = adopt
 
     def create_namespace(self, id: ObjectId, mode: CreateMode, properties: Mapping[str, str]) -> Namespace:
         self._require_namespaces(id)
@@ -292,7 +298,7 @@ class Operations:
         self, facts: Facts, id: ObjectId, place: str, mode: CreateMode, properties: Mapping[str, str]
     ) -> tuple[list[Change], Table]:
         changes, table = plans.plan_register_table(facts, id, self._existing(place), mode, properties)
-        return [*changes, *self.adopt(table)], table
+        return [*changes, *self._adopt(table)], table
 
     def discard(self, table: Table) -> None:
         """Delete the files of a table whose name is gone: what cannot be deleted now is only garbage.

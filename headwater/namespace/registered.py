@@ -2,22 +2,20 @@
 
     DirectoryNamespace, MetastoreNamespace
         RegisteredNamespace ── names ──> operations ── plans (pure) ──> registry (V1, V2, compat, metastore)
-                            └─ data ───> data ──> pylance
+          DataMethods, VersionMethods ─> data ──> pylance, versions
+            ComposedNamespace ── the parts, made once and given to one another
 
 This class only parses requests and builds answers. Thread-safe; opening it writes nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 from urllib.parse import quote
 
 import lance_namespace as api
 import pyarrow as pa
-from pydantic import BaseModel
 
-from headwater.clock import Clock
 from headwater.errors import (
     ConcurrentModificationError,
     InvalidInputError,
@@ -26,99 +24,20 @@ from headwater.errors import (
     UnsupportedOperationError,
 )
 from headwater.model import Table
-from headwater.names import ObjectId, object_id
 from headwater.namespace import data
 from headwater.namespace.abilities import CatalogAbilities
-from headwater.namespace.creation import Creation
-from headwater.namespace.operations import Operations
+from headwater.namespace.data.methods import DataMethods
 from headwater.namespace.plans import CreateMode, DropBehavior, DropMode, choose
 from headwater.namespace.requests import AlterNamespaceRequest, RenameNamespaceRequest, check_properties, parse_request
-from headwater.namespace.versions import Maintenance, TableVersions, VersionMethods
-from headwater.registry import Registry, VersionRecords
-from headwater.store import Store
+from headwater.namespace.versions.methods import VersionMethods
 from headwater.tables.arrow import Counted, read_stream
-from headwater.tables.handle import TableHandle
 from headwater.tables.refs import branch_of
 
-DATA_OPERATIONS: dict[str, tuple[type[BaseModel], Callable[..., Any]]] = {
-    "count_table_rows": (api.CountTableRowsRequest, data.count_table_rows),
-    "merge_insert_into_table": (api.MergeInsertIntoTableRequest, data.merge_insert_into_table),
-    "update_table": (api.UpdateTableRequest, data.update_table),
-    "delete_from_table": (api.DeleteFromTableRequest, data.delete_from_table),
-    "query_table": (api.QueryTableRequest, data.query_table),
-    "explain_table_query_plan": (api.ExplainTableQueryPlanRequest, data.explain_table_query_plan),
-    "analyze_table_query_plan": (api.AnalyzeTableQueryPlanRequest, data.analyze_table_query_plan),
-    "create_table_index": (api.CreateTableIndexRequest, data.create_table_index),
-    "create_table_scalar_index": (api.CreateTableIndexRequest, data.create_table_scalar_index),
-    "list_table_indices": (api.ListTableIndicesRequest, data.list_table_indices),
-    "describe_table_index_stats": (api.DescribeTableIndexStatsRequest, data.describe_table_index_stats),
-    "drop_table_index": (api.DropTableIndexRequest, data.drop_table_index),
-    "get_table_stats": (api.GetTableStatsRequest, data.get_table_stats),
-    "alter_table_add_columns": (api.AlterTableAddColumnsRequest, data.alter_table_add_columns),
-    "alter_table_alter_columns": (api.AlterTableAlterColumnsRequest, data.alter_table_alter_columns),
-    "alter_table_drop_columns": (api.AlterTableDropColumnsRequest, data.alter_table_drop_columns),
-    "alter_table_backfill_columns": (api.AlterTableBackfillColumnsRequest, data.alter_table_backfill_columns),
-    "list_table_tags": (api.ListTableTagsRequest, data.list_table_tags),
-    "get_table_tag_version": (api.GetTableTagVersionRequest, data.get_table_tag_version),
-    "create_table_tag": (api.CreateTableTagRequest, data.create_table_tag),
-    "update_table_tag": (api.UpdateTableTagRequest, data.update_table_tag),
-    "delete_table_tag": (api.DeleteTableTagRequest, data.delete_table_tag),
-    "list_table_branches": (api.ListTableBranchesRequest, data.list_table_branches),
-    "create_table_branch": (api.CreateTableBranchRequest, data.create_table_branch),
-    "delete_table_branch": (api.DeleteTableBranchRequest, data.delete_table_branch),
-    "restore_table": (api.RestoreTableRequest, data.restore_table),
-    "update_table_schema_metadata": (api.UpdateTableSchemaMetadataRequest, data.update_table_schema_metadata),
-    "update_field_metadata": (api.UpdateFieldMetadataRequest, data.update_field_metadata),
-    "merge_insert_reader": (api.MergeInsertIntoTableRequest, data.merge_insert_reader),
-    "query_batches": (api.QueryTableRequest, data.query_batches),
-}
-"""Operations on a table's data: the request's model, and the function that takes the table and the request."""
-READS = frozenset(
-    name
-    for name in DATA_OPERATIONS
-    if name.startswith(("count_", "query_", "explain_", "analyze_", "list_", "describe_", "get_"))
-)
-ROWS = frozenset(
-    (
-        "merge_insert_into_table",
-        "merge_insert_reader",
-        "update_table",
-        "delete_from_table",
-        "restore_table",
-    )
-)
-"""What changes rows."""
-COLUMNS: Mapping[str, Callable[[Any], list[str]]] = {
-    "alter_table_alter_columns": lambda request: [entry.path for entry in request.alterations],
-    "alter_table_drop_columns": lambda request: list(request.columns),
-}
-"""What changes columns that are there, and how a request names them."""
 NO_VIEWS = "Materialized views are not supported: their queries are opaque to this catalog."
 
 
-class RegisteredNamespace(VersionMethods):
-    """A catalog whose names live in a registry. `records` is where it can keep its tables' versions, if anywhere."""
-
-    def __init__(
-        self,
-        registry: Registry,
-        records: VersionRecords | None,
-        store: Store,
-        root: str,
-        clock: Clock,
-        delimiter: str,
-        storage_options: Mapping[str, str],
-    ) -> None:
-        self.storage_options = dict(storage_options)
-        self.store = store
-        self.clock = clock
-        self.delimiter = delimiter
-        self.registry = registry
-        self.operations = Operations(registry, store, root, clock, delimiter)
-        self.versions = TableVersions(registry, records, store, root, clock)
-        self.maintenance = Maintenance(self.versions)
-        self.operations.adopt = self.maintenance.adopt
-        self._creation = Creation(self.operations, self.storage_options, self.versions, self)
+class RegisteredNamespace(VersionMethods, DataMethods):
+    """A catalog whose names live in a registry."""
 
     def abilities(self) -> CatalogAbilities:
         """What a server can use of this catalog beyond the interface."""
@@ -129,8 +48,8 @@ class RegisteredNamespace(VersionMethods):
             storage_options=self.storage_options,
             create_table_rows=self.create_table_reader,
             insert_rows=self.insert_reader,
-            merge_rows=_data_rows(self, data.merge_insert_reader, writes=True),
-            query_rows=_data_rows(self, data.query_batches),
+            merge_rows=self.merge_insert_reader,
+            query_rows=self.query_batches,
             alter_namespace=self.alter_namespace_properties,
             rename_namespace=self.rename_namespace if self.registry.capabilities.rename_namespaces else None,
             clean_up=self.clean_up_table_versions,
@@ -148,22 +67,22 @@ class RegisteredNamespace(VersionMethods):
     def create_namespace(self, request: api.CreateNamespaceRequest) -> api.CreateNamespaceResponse:
         request = parse_request(api.CreateNamespaceRequest, request)
         mode = choose(CreateMode, request.mode, CreateMode.CREATE)
-        found = self.operations.create_namespace(self._id(request.id), mode, check_properties(request.properties))
+        found = self.operations.create_namespace(self.id_of(request.id), mode, check_properties(request.properties))
         return api.CreateNamespaceResponse(properties=dict(found.properties))
 
     def list_namespaces(self, request: api.ListNamespacesRequest) -> api.ListNamespacesResponse:
         request = parse_request(api.ListNamespacesRequest, request)
-        names, token = self.operations.list_namespaces(self._id(request.id), request.page_token, request.limit)
+        names, token = self.operations.list_namespaces(self.id_of(request.id), request.page_token, request.limit)
         return api.ListNamespacesResponse(namespaces=names, page_token=token)
 
     def describe_namespace(self, request: api.DescribeNamespaceRequest) -> api.DescribeNamespaceResponse:
         request = parse_request(api.DescribeNamespaceRequest, request)
-        found = self.operations.describe_namespace(self._id(request.id))
+        found = self.operations.describe_namespace(self.id_of(request.id))
         return api.DescribeNamespaceResponse(properties=dict(found.properties))
 
     def namespace_exists(self, request: api.NamespaceExistsRequest) -> api.NamespaceExistsResponse:
         request = parse_request(api.NamespaceExistsRequest, request)
-        self.operations.describe_namespace(self._id(request.id))
+        self.operations.describe_namespace(self.id_of(request.id))
         return api.NamespaceExistsResponse()
 
     def alter_namespace_properties(self, request: AlterNamespaceRequest) -> api.DescribeNamespaceResponse:
@@ -174,7 +93,7 @@ class RegisteredNamespace(VersionMethods):
         """
         request = parse_request(AlterNamespaceRequest, request)
         properties = check_properties(request.properties)
-        found = self.operations.alter_namespace(self._id(request.id), properties, request.removed)
+        found = self.operations.alter_namespace(self.id_of(request.id), properties, request.removed)
         return api.DescribeNamespaceResponse(properties=dict(found.properties))
 
     def rename_namespace(self, request: RenameNamespaceRequest) -> api.DescribeNamespaceResponse:
@@ -184,14 +103,14 @@ class RegisteredNamespace(VersionMethods):
         tables are named by their place.
         """
         request = parse_request(RenameNamespaceRequest, request)
-        found = self.operations.rename_namespace(self._id(request.id), self._id(request.new_id))
+        found = self.operations.rename_namespace(self.id_of(request.id), self.id_of(request.new_id))
         return api.DescribeNamespaceResponse(properties=dict(found.properties))
 
     def drop_namespace(self, request: api.DropNamespaceRequest) -> api.DropNamespaceResponse:
         request = parse_request(api.DropNamespaceRequest, request)
         mode = choose(DropMode, request.mode, DropMode.FAIL)
         behavior = choose(DropBehavior, request.behavior, DropBehavior.RESTRICT)
-        found = self.operations.drop_namespace(self._id(request.id), mode, behavior)
+        found = self.operations.drop_namespace(self.id_of(request.id), mode, behavior)
         return api.DropNamespaceResponse(properties=dict(found.properties) if found else None)
 
     # Tables
@@ -199,7 +118,7 @@ class RegisteredNamespace(VersionMethods):
     def list_tables(self, request: api.ListTablesRequest) -> api.ListTablesResponse:
         request = parse_request(api.ListTablesRequest, request)
         declared = request.include_declared is not False
-        names, token = self.operations.list_tables(self._id(request.id), request.page_token, request.limit, declared)
+        names, token = self.operations.list_tables(self.id_of(request.id), request.page_token, request.limit, declared)
         return api.ListTablesResponse(tables=names, page_token=token)
 
     def list_all_tables(self, request: api.ListTablesRequest) -> api.ListTablesResponse:
@@ -210,7 +129,7 @@ class RegisteredNamespace(VersionMethods):
 
     def describe_table(self, request: api.DescribeTableRequest) -> api.DescribeTableResponse:
         request = parse_request(api.DescribeTableRequest, request)
-        table = self.operations.find_table(self._id(request.id))
+        table = self.operations.find_table(self.id_of(request.id))
         uri = self.operations.uri_of(table)
         answer = api.DescribeTableResponse(
             table=table.id.name,
@@ -232,7 +151,7 @@ class RegisteredNamespace(VersionMethods):
 
     def table_exists(self, request: api.TableExistsRequest) -> api.TableExistsResponse:
         request = parse_request(api.TableExistsRequest, request)
-        table = self.operations.find_table(self._id(request.id))
+        table = self.operations.find_table(self.id_of(request.id))
         if request.version is not None:
             data.describe_data(self.handle(table), request.version, load_detailed_metadata=False)
         return api.TableExistsResponse()
@@ -240,7 +159,7 @@ class RegisteredNamespace(VersionMethods):
     def declare_table(self, request: api.DeclareTableRequest) -> api.DeclareTableResponse:
         request = parse_request(api.DeclareTableRequest, request)
         properties = check_properties(request.properties)
-        table = self.operations.declare_table(self._id(request.id), request.location, properties)
+        table = self.operations.declare_table(self.id_of(request.id), request.location, properties)
         return api.DeclareTableResponse(
             location=self.operations.uri_of(table),
             storage_options=self._vended(request.vend_credentials),
@@ -252,30 +171,30 @@ class RegisteredNamespace(VersionMethods):
         request = parse_request(api.RegisterTableRequest, request)
         mode = choose(CreateMode, request.mode, CreateMode.CREATE)
         properties = check_properties(request.properties)
-        table = self.operations.register_table(self._id(request.id), request.location, mode, properties)
+        table = self.operations.register_table(self.id_of(request.id), request.location, mode, properties)
         return api.RegisterTableResponse(location=table.location, properties=self._properties_of(table))
 
     def deregister_table(self, request: api.DeregisterTableRequest) -> api.DeregisterTableResponse:
         request = parse_request(api.DeregisterTableRequest, request)
-        self.settle(self._id(request.id))
-        table = self.operations.deregister_table(self._id(request.id))
+        self.settle(self.id_of(request.id))
+        table = self.operations.deregister_table(self.id_of(request.id))
         return api.DeregisterTableResponse(
             id=list(table.id.names), location=self.operations.uri_of(table), properties=self._properties_of(table)
         )
 
     def drop_table(self, request: api.DropTableRequest) -> api.DropTableResponse:
         request = parse_request(api.DropTableRequest, request)
-        table = self.operations.drop_table(self._id(request.id))
+        table = self.operations.drop_table(self.id_of(request.id))
         return api.DropTableResponse(
             id=list(table.id.names), location=self.operations.uri_of(table), properties=self._properties_of(table)
         )
 
     def rename_table(self, request: api.RenameTableRequest) -> api.RenameTableResponse:
         request = parse_request(api.RenameTableRequest, request)
-        old = self._id(request.id)
-        parent = self._id(request.new_namespace_id) if request.new_namespace_id is not None else None
+        old = self.id_of(request.id)
+        parent = self.id_of(request.new_namespace_id) if request.new_namespace_id is not None else None
         names = [*(old.parent if parent is None and not old.is_root else parent or old).names, request.new_table_name]
-        self.operations.rename_table(old, self._id(names))
+        self.operations.rename_table(old, self.id_of(names))
         return api.RenameTableResponse()
 
     def create_table(self, request: api.CreateTableRequest, request_data: bytes) -> api.CreateTableResponse:
@@ -286,7 +205,7 @@ class RegisteredNamespace(VersionMethods):
         request = parse_request(api.CreateTableRequest, request)
         mode = choose(CreateMode, request.mode, CreateMode.CREATE)
         properties, options = check_properties(request.properties), check_properties(request.storage_options)
-        table, version = self._creation.create_table(self._id(request.id), mode, properties, reader, options)
+        table, version = self._creation.create_table(self.id_of(request.id), mode, properties, reader, options)
         return api.CreateTableResponse(
             location=self.operations.uri_of(table),
             version=version,
@@ -310,7 +229,7 @@ class RegisteredNamespace(VersionMethods):
         request = parse_request(api.InsertIntoTableRequest, request)
         if not request.id:
             raise InvalidInputError("The request has no table id.")
-        table = self.operations.find_table(self._id(request.id))
+        table = self.operations.find_table(self.id_of(request.id))
         self.registry.check_writable()
         self.check_rows(table.id)
         try:
@@ -337,29 +256,11 @@ class RegisteredNamespace(VersionMethods):
 
     def describe_transaction(self, request: api.DescribeTransactionRequest) -> api.DescribeTransactionResponse:
         request = parse_request(api.DescribeTransactionRequest, request)
-        return data.describe_transaction(self._handle_of((request.id or [])[:-1]), request)
+        return data.describe_transaction(self.handle_of((request.id or [])[:-1]), request)
 
     def alter_transaction(self, request: api.AlterTransactionRequest) -> api.AlterTransactionResponse:
         request = parse_request(api.AlterTransactionRequest, request)
-        return data.alter_transaction(self._handle_of((request.id or [])[:-1]), request)
-
-    def handle(self, table: Table) -> TableHandle:
-        client = self if self.registry.manages(table.id) else None
-        return TableHandle(
-            table.id, self.operations.uri_of(table), self.storage_options, client, managed=client is not None
-        )
-
-    def check_rows(self, id: ObjectId) -> None:
-        """Error 13 for a table whose rows Lance operations cannot change, because they come from elsewhere."""
-
-    def check_columns(self, id: ObjectId, paths: Sequence[str]) -> None:
-        """Error 13 for columns that Lance operations cannot change, because they are filled from elsewhere."""
-
-    def _handle_of(self, id: list[str] | None) -> TableHandle:
-        return self.handle(self.operations.find_table(self._id(id)))
-
-    def _id(self, names: list[str] | None) -> ObjectId:
-        return object_id(names, self.delimiter)
+        return data.alter_transaction(self.handle_of((request.id or [])[:-1]), request)
 
     def _describe_data(
         self, answer: api.DescribeTableResponse, table: Table, request: api.DescribeTableRequest
@@ -383,37 +284,3 @@ class RegisteredNamespace(VersionMethods):
     @staticmethod
     def _full_uri(uri: str) -> str:
         return uri if "://" in uri else f"file://{quote(uri)}"
-
-
-def _data_rows(catalog: RegisteredNamespace, function: Callable[..., Any], writes: bool = False) -> Callable[..., Any]:
-    """A data operation on a request that is parsed already."""
-
-    def operation(request: Any, *rows: Any) -> Any:
-        if writes:
-            catalog.registry.check_writable()
-            catalog.check_rows(catalog._id(request.id))
-        return function(catalog._handle_of(request.id), request, *rows)
-
-    return operation
-
-
-def _data_method(name: str, kind: type[BaseModel], function: Callable[..., Any]) -> Callable[..., Any]:
-    def method(self: RegisteredNamespace, request: Any, *body: Any) -> Any:
-        parsed: Any = parse_request(kind, request)
-        if not parsed.id:
-            raise InvalidInputError("The request has no table id.")
-        if name not in READS:
-            self.registry.check_writable()
-        if name in ROWS:
-            self.check_rows(self._id(parsed.id))
-        if name in COLUMNS:
-            self.check_columns(self._id(parsed.id), COLUMNS[name](parsed))
-        return function(self._handle_of(parsed.id), parsed, *body)
-
-    method.__name__ = method.__qualname__ = name
-    method.__doc__ = function.__doc__
-    return method
-
-
-for _name, (_kind, _function) in DATA_OPERATIONS.items():
-    setattr(RegisteredNamespace, _name, _data_method(_name, _kind, _function))

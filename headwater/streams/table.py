@@ -149,7 +149,7 @@ class StreamTable:
         return self._land(taken.data, verb, origin, contract=None, strict=strict, bad=taken.bad, checks=checks)
 
     def _land(self, data: Given, verb: str, origin: Origin, **options: Any) -> Report:
-        landing = Landing(self._metastore, self.path, data, verb, origin=origin, **options)
+        landing = Landing(self._metastore, self.path, data, verb, origin=origin, before=self._snapshot(), **options)
         landed = self._run(landing, f"{verb} {'.'.join(self.path)}")
         return self._report(landed)
 
@@ -247,9 +247,13 @@ class StreamTable:
     def quarantine(self) -> pa.Table:
         """The rows that were not taken, with the reason for each; empty when there never was one."""
         path = sibling(self.path, QUARANTINE)
-        if not self._metastore.exists(path):
+        if not self._snapshot().exists(path):
             return QUARANTINE_SCHEMA.empty_table()
-        return StreamTable(self._metastore, path, self._uri, self._storage_options).to_arrow()
+        return self._beside(path).to_arrow()
+
+    def _beside(self, path: Path) -> StreamTable:
+        """Another stream table of the same catalog."""
+        return StreamTable(self._metastore, path, self._uri, self._storage_options)
 
     # Changing
 
@@ -263,7 +267,7 @@ class StreamTable:
         """Take out again what came from a source, a file, a batch or a transaction, as a delta of its own."""
 
         def work(tx: Transaction) -> Appended:
-            snapshot = self._metastore.now()
+            snapshot = self._snapshot()
             stream = open_in(tx, self.path)
             deltas = snapshot.deltas(stream.path, version=stream.version)
             txns = [txn] if txn is not None else txns_of(deltas, source=source, file=file, token=token)
@@ -376,8 +380,11 @@ class StreamTable:
         return lake(self._metastore, self._uri, self._storage_options)
 
     def _open(self) -> tuple[Stream, Snapshot]:
-        snapshot = self._metastore.now()
+        snapshot = self._snapshot()
         return open_stream(snapshot, self.path), snapshot
+
+    def _snapshot(self) -> Snapshot:
+        return self._metastore.now()
 
 
 def publish_tables(

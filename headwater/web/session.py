@@ -19,9 +19,10 @@ from headwater.errors import InvalidInputError, LanceNamespaceError, Unauthentic
 from headwater.rest.auth.access import OWNER, Caller
 from headwater.rest.auth.gate import FRESH_MS, Gate, Proof
 from headwater.store import KeyNotFoundError, Store, create
+from headwater.store.layout import OWN_FOLDER
 
 COOKIE = "headwater_session"
-SECRET_KEY = ".headwater/page/secret"
+SECRET_KEY = f"{OWN_FOLDER}/page/secret"
 MAX_MS = 12 * 3600 * 1000
 MAX_COOKIE = 3800
 DIGEST_CHARS = 64

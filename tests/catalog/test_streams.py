@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import lance
@@ -9,7 +11,12 @@ import pyarrow as pa
 import pytest
 
 from headwater import Catalog, MetastoreNamespace
-from headwater.errors import InvalidInputError, TableAlreadyExistsError, UnsupportedOperationError
+from headwater.errors import (
+    ConcurrentModificationError,
+    InvalidInputError,
+    TableAlreadyExistsError,
+    UnsupportedOperationError,
+)
 
 FIELDS: list[tuple[str, pa.DataType]] = [("id", pa.int64()), ("name", pa.string()), ("at", pa.int64())]
 SCHEMA = pa.schema(FIELDS)
@@ -63,12 +70,13 @@ def test_a_lance_client_cannot_change_the_rows_of_a_stream_table(catalog: Catalo
     orders = catalog.create_stream_table("orders", SCHEMA, keys="id")
     orders.upsert([{"id": 1, "name": "Ada", "at": 1}])
     orders.publish()
-    for change in (
+    changes: tuple[Callable[[], object], ...] = (
         lambda: orders.serving.append([{"id": 9, "name": "x", "at": 1}]),
         lambda: orders.serving.delete("id = 1"),
         lambda: orders.serving.update({"name": "x"}),
         lambda: orders.serving.drop_columns("name"),
-    ):
+    )
+    for change in changes:
         with pytest.raises(InvalidInputError, match="stream table"):
             change()
     assert names(orders.to_arrow()) == names(orders.serving.to_arrow()) == {1: "Ada"}
@@ -95,3 +103,67 @@ def test_a_name_is_taken_once_and_a_directory_catalog_has_no_stream_tables(catal
         catalog.create_stream_table("t", SCHEMA)
     with pytest.raises(UnsupportedOperationError, match="metastore"):
         Catalog(str(tmp_path / "dir"), impl="dir").create_stream_table("t", SCHEMA)
+
+
+def test_what_lands_in_a_transaction_joins_it_and_conflicts_with_nobody(catalog: Catalog) -> None:
+    orders = catalog.create_stream_table("raw.orders", SCHEMA, keys=["id"], sequence=["at"])
+    orders.upsert([{"id": 1, "name": "Ada", "at": 1}, {"id": 2, "name": "Grace", "at": 1}])
+    with catalog.transaction("a day's work") as tx:
+        inside = tx["raw.orders"]
+        report = inside.upsert([{"id": 3, "name": "Edsger", "at": 1}], token="t")
+        inside.delete([{"id": 1}])
+        assert inside.ingest([{"id": None, "name": "?", "at": 1}]).quarantined == 1
+        made = tx.create_stream_table("raw.new", SCHEMA)
+        made.append([{"id": 1, "name": "x", "at": 1}])
+        tx.create_table("plain", pa.table({"id": [1]}))
+        assert report.position == 2
+        orders.upsert([{"id": 2, "name": "Grace H.", "at": 2}])
+        assert orders.position == 2
+        assert list(catalog) == ["raw.orders"]
+    assert list(catalog) == ["plain", "raw.new", "raw.orders", "raw.orders__quarantine"]
+    assert names(orders.to_arrow()) == {2: "Grace H.", 3: "Edsger"}
+    assert orders.upsert([{"id": 3, "name": "Edsger", "at": 1}], token="t").duplicate
+    assert (orders.position, len(orders.quarantine()), catalog["raw.new"].count()) == (4, 1, 1)
+    assert orders.publish().position == 4
+    assert orders.verify() == []
+
+
+def test_a_transaction_reads_what_it_landed_and_relies_on_what_it_read(catalog: Catalog) -> None:
+    orders = catalog.create_stream_table("orders", SCHEMA, keys=["id"])
+    orders.upsert([{"id": 1, "name": "Ada", "at": 1}])
+    orders.publish()
+    begun = catalog.transaction()
+    tx = begun.__enter__()
+    tx["orders"].upsert([{"id": 2, "name": "Grace", "at": 1}])
+    assert names(tx["orders"].to_arrow()) == {1: "Ada", 2: "Grace"}
+    assert (len(tx["orders"]), tx["orders"].position) == (2, 2)
+    assert tx["orders"].changes(after=1).column("_change_type").to_pylist() == ["insert"]
+    orders.upsert([{"id": 9, "name": "other", "at": 1}])
+    with pytest.raises(ConcurrentModificationError, match="orders"):
+        begun.__exit__(None, None, None)
+    assert names(orders.to_arrow()) == {1: "Ada", 9: "other"}
+
+
+def test_a_transaction_that_raises_lands_nothing_and_publishing_waits_for_its_end(catalog: Catalog) -> None:
+    orders = catalog.create_stream_table("orders", SCHEMA, keys=["id"])
+    with suppress(ZeroDivisionError), catalog.transaction() as tx:
+        tx["orders"].upsert([{"id": 2, "name": "Grace", "at": 1}])
+        with pytest.raises(InvalidInputError, match="no positions yet"):
+            tx["orders"].publish()
+        with pytest.raises(InvalidInputError, match="no positions yet"):
+            tx.publish(["orders"])
+        with pytest.raises(InvalidInputError):
+            tx["orders"].upsert([{"id": 3, "nope": 1}])
+        assert len(tx["orders"]) == 1
+        raise ZeroDivisionError
+    assert (orders.position, len(orders)) == (0, 0)
+
+
+def test_a_quarantine_follows_its_table(catalog: Catalog) -> None:
+    orders = catalog.create_stream_table("raw.orders", SCHEMA, keys=["id"])
+    orders.ingest([{"id": None, "name": "?", "at": 1}])
+    catalog.rename_table("raw.orders", "raw.sales")
+    assert catalog.tables("raw") == ["sales", "sales__quarantine"]
+    assert len(catalog["raw.sales"].quarantine()) == 1
+    catalog.drop_namespace("raw", cascade=True)
+    assert list(catalog) == []

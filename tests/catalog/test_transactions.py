@@ -182,3 +182,45 @@ def test_a_transaction_leaves_no_manifest_where_clients_look_for_versions(catalo
         tx["a.t"].append([{"id": 4}])
         raise ZeroDivisionError
     assert set(os.listdir(f"{location}/_versions")) == before
+
+
+def test_rows_that_are_only_appended_are_staged_again_on_top_of_what_others_wrote(catalog: Catalog, root: str) -> None:
+    other = Catalog(MetastoreNamespace(root=root))
+    begun = catalog.transaction("a day's rows")
+    with begun as tx:
+        tx["a.t"].append([{"id": 4}])
+        tx["a.t"].append([{"id": 5}])
+        tx["a.u"].delete("id = 1")
+        other["a.t"].append([{"id": 100}])
+        other["a.t"].delete("id = 1")
+        files = set(Path(root).rglob("*.lance"))
+    assert begun.slot == catalog.slot
+    assert set(Path(root).rglob("*.lance")) == files, "no row is written again"
+    for found in (catalog, other):
+        assert ids(found, "a.t") == {2, 3, 4, 5, 100}
+        assert ids(found, "a.u") == {2, 3}
+    assert MetastoreNamespace(root=root).verify() == []
+
+
+def test_a_table_that_is_also_read_or_changed_otherwise_is_named_by_the_conflict(catalog: Catalog, root: str) -> None:
+    other = Catalog(MetastoreNamespace(root=root))
+    append: Callable[[Catalog], object] = lambda it: it["a.t"].append([{"id": 4}])  # noqa: E731
+    works: list[Callable[[Catalog], object]] = [lambda it: ids(it, "a.t"), lambda it: it["a.t"].delete("id = 3")]
+    for steps in [(append, work) for work in works] + [(work, append) for work in works]:
+        begun = catalog.transaction()
+        tx = begun.__enter__()
+        for step in steps:
+            step(tx)
+        other["a.t"].append([{"id": 100}])
+        with pytest.raises(ConcurrentModificationError, match=r"a\.t"):
+            begun.__exit__(None, None, None)
+    assert 4 not in ids(catalog, "a.t")
+
+
+def test_appended_rows_that_fit_no_more_are_a_conflict(catalog: Catalog, root: str) -> None:
+    begun = catalog.transaction()
+    begun.__enter__()["a.t"].append([{"id": 4}])
+    Catalog(MetastoreNamespace(root=root)).create_table("a.t", pa.table({"other": ["x"]}), mode="overwrite")
+    with pytest.raises(ConcurrentModificationError, match="a"):
+        begun.__exit__(None, None, None)
+    assert catalog["a.t"].to_arrow().to_pydict() == {"other": ["x"]}

@@ -31,6 +31,7 @@ SYSTEM_CLOCKS = {
     "rest/serve.py": "the parent of a server's processes",
     "workers/pool.py": "real processes, unless another clock is given",
     "cli/serving.py": "a command",
+    "moving/upgrade.py": "a command",
     "spark/jobs.py": "a command in a Spark session",
     "testing/store_suite.py": "the suite is run by hand",
 }
@@ -52,6 +53,7 @@ SAME_WORD = {
     "Index": "what makes finding quick: slots in memory, an index of a published table's column",
     "Node": "one object of a tree: of a metastore's names, of where tables come from",
     "Origin": "where something comes from: a batch, a published version",
+    "Page": "one page of a server: as bytes, as a person sees it",
     "Part": "what one task of a scan reads; Spark's source has its own, picklable",
     "Plan": "what is decided before it is done: a run of a pipeline, a statement of Spark, an operation",
     "Problem": "one finding of `verify`: of a metastore alone, of a catalog",
@@ -61,6 +63,8 @@ SAME_WORD = {
     "Scan": "what to read; Spark's protocol has its wire form",
     "Step": "one of what follows one another: to do with a table, done by a transaction",
     "Table": "a table; Spark's protocol has its wire form",
+    "TooLargeError": "more than is taken or shown: of a body, of rows on a page",
+    "Version": "a version of a table: as a record, as the page shows it",
     "View": "what can be asked at one state: of a metastore, of a stream table",
 }
 """Class names that stand in two packages, each with one meaning that both are forms of."""

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from examples.demo import own_folder
+from examples.demo import main, own_folder
 
 CHECKOUT = Path(__file__).parents[2]
 
@@ -39,3 +39,14 @@ def test_make_removes_no_lake() -> None:
     removed = [line for line in (CHECKOUT / "Makefile").read_text().splitlines() if "rm " in line]
     assert removed == ["\trm -rf $(VENV) dist build .mypy_cache .ruff_cache .pytest_cache"]
     assert "rmtree" not in (CHECKOUT / "examples" / "demo.py").read_text()
+
+
+def test_the_demo_runs_and_leaves_a_lake_that_holds_what_it_says(capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("duckdb")
+    lake = main("demo")
+    told = capsys.readouterr().out
+    assert "nothing was new" in told
+    assert "orders of the wrong file now: 0" in told
+    assert lake["raw.orders"].verify() == []
+    assert len(lake["mart.spend"]) == len(lake["mart.spend"].serving)
+    assert lake["raw.products"].coverage()["text_idx"] > 0.95

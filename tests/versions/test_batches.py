@@ -47,7 +47,7 @@ def test_a_batch_that_is_refused_leaves_nothing_of_its_first_operations(kind: st
     good_version = {"create_table_version": stage(catalog, "t", 3, source=2)}
     before = state(catalog, tmp_path / "lake")
     tag = {"id": ["t"], "tag": "keep", "version": 1}
-    catalog.create_table_tag(tag)  # type: ignore[arg-type]
+    catalog.create_table_tag(tag)
     refused: list[tuple[type[LanceNamespaceError], list[dict[str, Any]]]] = [
         (TableAlreadyExistsError, [declare("a"), declare("t")]),
         (TableAlreadyExistsError, [declare("a"), declare("b"), declare("a")]),

@@ -68,7 +68,7 @@ def test_a_shallow_clone_that_another_writer_put_into_a_root_is_not_read(tmp_pat
     outside_table.shallow_clone(str(tmp_path / "lake" / "clone.lance"), 1)
     catalog = open_kind("compat", tmp_path / "lake")
     with pytest.raises(InvalidTableStateError, match="shallow clone"):
-        catalog.count_table_rows({"id": ["clone"]})  # type: ignore[arg-type]
+        catalog.count_table_rows({"id": ["clone"]})
     with pytest.raises(InvalidTableStateError, match="shallow clone"):
         CatalogTable(catalog, ObjectId(("clone",))).dataset()
 
@@ -76,8 +76,8 @@ def test_a_shallow_clone_that_another_writer_put_into_a_root_is_not_read(tmp_pat
 def test_a_branch_has_its_table_as_base_and_is_read(tmp_path: Path) -> None:
     catalog = open_kind("compat", tmp_path / "a b#é")
     make(catalog)
-    catalog.create_table_branch({"id": ["t"], "name": "side"})  # type: ignore[arg-type]
-    count: Any = catalog.count_table_rows({"id": ["t"], "branch": "side"})  # type: ignore[arg-type]
+    catalog.create_table_branch({"id": ["t"], "name": "side"})
+    count: Any = catalog.count_table_rows({"id": ["t"], "branch": "side"})
     assert int(getattr(count, "count", count)) == 3
 
 
@@ -144,7 +144,7 @@ def test_a_record_that_points_at_the_catalog_or_outside_it_is_never_opened_nor_d
     assert (tmp_path / "victim" / "file").read_text() == "not yours"
     again = open_kind(kind, tmp_path / "lake")
     assert again.list_tables({"id": []}).tables == ["good"]  # type: ignore[arg-type]
-    count: Any = again.count_table_rows({"id": ["good"]})  # type: ignore[arg-type]
+    count: Any = again.count_table_rows({"id": ["good"]})
     assert int(getattr(count, "count", count)) == 3
 
 
@@ -185,7 +185,7 @@ def test_dropping_a_row_that_overlaps_another_table_keeps_its_files(kind: str, o
     else:
         catalog.drop_table({"id": ["evil"]})  # type: ignore[arg-type]
     assert files(folder) == before
-    assert catalog.count_table_rows({"id": ["mine"]}).count == 3  # type: ignore[arg-type]
+    assert catalog.count_table_rows({"id": ["mine"]}).count == 3
     reopened = open_kind(kind, tmp_path / "lake")
     assert reopened.list_tables({}).tables == ["mine"]  # type: ignore[arg-type]
     reopened.drop_table({"id": ["mine"]})  # type: ignore[arg-type]
@@ -227,6 +227,6 @@ def test_of_two_rows_at_one_place_the_last_to_be_dropped_takes_the_files(tmp_pat
     folder = make(catalog, "a")
     catalog.registry.commit([Add(Table(ObjectId(("b",)), Path(folder).name))])
     catalog.drop_table({"id": ["a"]})  # type: ignore[arg-type]
-    assert catalog.count_table_rows({"id": ["b"]}).count == 3  # type: ignore[arg-type]
+    assert catalog.count_table_rows({"id": ["b"]}).count == 3
     catalog.drop_table({"id": ["b"]})  # type: ignore[arg-type]
     assert not Path(folder).exists()

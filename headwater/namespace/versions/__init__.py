@@ -3,7 +3,6 @@
 from headwater.namespace.versions.batch import BatchCommit
 from headwater.namespace.versions.maintenance import Cleaned, Maintenance, Optimized, Problem
 from headwater.namespace.versions.managed import ManagedVersions
-from headwater.namespace.versions.methods import VersionMethods
 from headwater.namespace.versions.operations import NewVersion, TableVersions
 from headwater.namespace.versions.ranges import KeepPolicy
 
@@ -17,5 +16,4 @@ __all__ = [
     "Optimized",
     "Problem",
     "TableVersions",
-    "VersionMethods",
 ]

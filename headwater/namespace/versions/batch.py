@@ -14,7 +14,7 @@ from headwater.names import ObjectId
 from headwater.namespace import plans
 from headwater.namespace.operations import Operations
 from headwater.namespace.versions.managed import ManagedVersions, StagedVersion
-from headwater.namespace.versions.operations import Found, NewVersion, TableVersions
+from headwater.namespace.versions.operations import FoundVersion, NewVersion, TableVersions
 from headwater.namespace.versions.paths import VersionLine
 from headwater.namespace.versions.ranges import VersionRange
 from headwater.registries.layout import MARKER_BODY, RESERVED_MARKER
@@ -47,7 +47,7 @@ class Deregister:
 
 
 BatchOperation = Declare | Create | Delete | Deregister
-Result = Table | Found | int
+Result = Table | FoundVersion | int
 
 
 @dataclass
@@ -132,7 +132,7 @@ class BatchCommit:
         if isinstance(item, Table):
             return item
         if isinstance(item, StagedVersion):
-            return Found(item.line, next(created))  # type: ignore[call-overload]
+            return FoundVersion(item.line, next(created))  # type: ignore[call-overload]
         return len(item)
 
 

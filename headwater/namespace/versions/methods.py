@@ -6,13 +6,12 @@ from collections.abc import Sequence
 from typing import Any
 
 import lance_namespace as api
-from lance_namespace import LanceNamespace
 
 from headwater.errors import InvalidInputError
 from headwater.model import Table
 from headwater.names import ObjectId
+from headwater.namespace.composition import ComposedNamespace
 from headwater.namespace.locations import is_place
-from headwater.namespace.operations import Operations
 from headwater.namespace.requests import check_properties, parse_request
 from headwater.namespace.versions.batch import (
     BatchCommit,
@@ -26,45 +25,39 @@ from headwater.namespace.versions.batch import (
 )
 from headwater.namespace.versions.maintenance import (
     Cleaned,
-    Maintenance,
     Optimized,
     Problem,
     keep_policy,
 )
-from headwater.namespace.versions.operations import Found, NewVersion, TableVersions
+from headwater.namespace.versions.operations import FoundVersion, NewVersion
 from headwater.namespace.versions.ranges import parse_ranges
 from headwater.registries.folders import empty_trash
-from headwater.tables.handle import TableHandle
 from headwater.tables.optimize import optimize
 
 GRACE_SECONDS = 600.0
 KEEP_DAYS = 7.0
 
 
-class VersionMethods(LanceNamespace):
-    """What a directory catalog can do with versions. The catalog sets the three attributes."""
-
-    operations: Operations
-    versions: TableVersions
-    maintenance: Maintenance
+class VersionMethods(ComposedNamespace):
+    """What a catalog can do with versions."""
 
     def list_table_versions(self, request: api.ListTableVersionsRequest) -> api.ListTableVersionsResponse:
         request = parse_request(api.ListTableVersionsRequest, request)
-        table = self.operations.find_table(self._id(request.id))
+        table = self.operations.find_table(self.id_of(request.id))
         descending = request.descending is not False
         found, token = self.versions.page(table, request.branch, request.page_token, request.limit, descending)
         return api.ListTableVersionsResponse(versions=[_answer(item) for item in found], page_token=token)
 
     def describe_table_version(self, request: api.DescribeTableVersionRequest) -> api.DescribeTableVersionResponse:
         request = parse_request(api.DescribeTableVersionRequest, request)
-        table = self.operations.find_table(self._id(request.id))
+        table = self.operations.find_table(self.id_of(request.id))
         return api.DescribeTableVersionResponse(
             version=_answer(self.versions.describe(table, request.version, request.branch))
         )
 
     def create_table_version(self, request: api.CreateTableVersionRequest) -> api.CreateTableVersionResponse:
         request = parse_request(api.CreateTableVersionRequest, request)
-        table = self.operations.find_table(self._id(request.id))
+        table = self.operations.find_table(self.id_of(request.id))
         return api.CreateTableVersionResponse(
             version=_answer(self.versions.create(table, _asked(request), request.branch))
         )
@@ -76,7 +69,7 @@ class VersionMethods(LanceNamespace):
         request = parse_request(api.BatchCreateTableVersionsRequest, request)
         if not request.entries:
             raise InvalidInputError("entries must have at least one version to create.")
-        entries = [(self._id(entry.id), _asked(entry), entry.branch) for entry in request.entries]
+        entries = [(self.id_of(entry.id), _asked(entry), entry.branch) for entry in request.entries]
         tables = [self.operations.find_table(id) for id, _, _ in entries]
         branches = any(self.versions.line(table, entry[2]).branch for table, entry in zip(tables, entries, strict=True))
         batch = None if branches else self._batch(tables)
@@ -90,7 +83,7 @@ class VersionMethods(LanceNamespace):
                 for table, (_, asked, branch) in zip(tables, entries, strict=True)
             ]
         return api.BatchCreateTableVersionsResponse(
-            versions=[_answer(item) for item in results if isinstance(item, Found)]
+            versions=[_answer(item) for item in results if isinstance(item, FoundVersion)]
         )
 
     def batch_delete_table_versions(
@@ -98,7 +91,7 @@ class VersionMethods(LanceNamespace):
     ) -> api.BatchDeleteTableVersionsResponse:
         ignore_missing = _ignore_missing(request)
         request = parse_request(api.BatchDeleteTableVersionsRequest, request)
-        table = self.operations.find_table(self._id(request.id))
+        table = self.operations.find_table(self.id_of(request.id))
         count = self.versions.delete(table, parse_ranges(request.ranges), request.branch, ignore_missing)
         return api.BatchDeleteTableVersionsResponse(deleted_count=count)
 
@@ -158,7 +151,7 @@ class VersionMethods(LanceNamespace):
     ) -> Cleaned:
         """Remove old versions and free the disk that only they hold. The current version and tagged ones stay."""
         policy = keep_policy(keep_versions, keep_days, grace_seconds)
-        table = self.operations.find_table(self._id(id))
+        table = self.operations.find_table(self.id_of(id))
         if not self.operations.has_data(table):
             return Cleaned()
         return self.maintenance.clean_up(table, policy)
@@ -173,7 +166,7 @@ class VersionMethods(LanceNamespace):
         """Merge small fragments, bring the indices up to date, clean up (what is older than a week, if not told)."""
         said = keep_versions is not None or keep_days is not None
         policy = keep_policy(keep_versions, keep_days if said else KEEP_DAYS, grace_seconds)
-        table = self.operations.find_table(self._id(id))
+        table = self.operations.find_table(self.id_of(id))
         self.versions.registry.check_writable()
         removed, added = optimize(self.handle(table))
         return Optimized(removed, added, self.maintenance.clean_up(table, policy))
@@ -189,12 +182,6 @@ class VersionMethods(LanceNamespace):
             assert self.versions.managed is not None
             self.versions.managed.settle(self.versions.line(table), point)
 
-    def handle(self, table: Table) -> TableHandle:
-        raise NotImplementedError
-
-    def _id(self, names: list[str] | None) -> ObjectId:
-        raise NotImplementedError
-
     def _batch(self, tables: Sequence[Table]) -> BatchCommit | None:
         managed = self.versions.managed
         if managed is None or not all(self.versions.registry.manages(table.id) for table in tables):
@@ -204,13 +191,13 @@ class VersionMethods(LanceNamespace):
     def _operation(self, item: Any) -> BatchOperation:
         if item.declare_table is not None:
             asked = item.declare_table
-            id, properties = self._id(asked.id), check_properties(asked.properties)
+            id, properties = self.id_of(asked.id), check_properties(asked.properties)
             return Declare(id, self.operations.declared_place(id, asked.location, properties), properties)
         if item.create_table_version is not None:
-            return Create(self._id(item.create_table_version.id), _asked(item.create_table_version))
+            return Create(self.id_of(item.create_table_version.id), _asked(item.create_table_version))
         if item.delete_table_versions is not None:
-            return Delete(self._id(item.delete_table_versions.id), parse_ranges(item.delete_table_versions.ranges))
-        return Deregister(self._id(item.deregister_table.id))
+            return Delete(self.id_of(item.delete_table_versions.id), parse_ranges(item.delete_table_versions.ranges))
+        return Deregister(self.id_of(item.deregister_table.id))
 
     def _commit_one(self, item: Any) -> api.CommitTableResult:
         if item.declare_table is not None:
@@ -223,7 +210,7 @@ class VersionMethods(LanceNamespace):
         return api.CommitTableResult(deregister_table=self.deregister_table(item.deregister_table))
 
     def _answer_one(self, item: Any, result: Result) -> api.CommitTableResult:
-        if isinstance(result, Found):
+        if isinstance(result, FoundVersion):
             return api.CommitTableResult(create_table_version=api.CreateTableVersionResponse(version=_answer(result)))
         if isinstance(result, int):
             done = api.BatchDeleteTableVersionsResponse(deleted_count=result)
@@ -237,7 +224,7 @@ class VersionMethods(LanceNamespace):
         return api.CommitTableResult(deregister_table=gone)
 
 
-def _answer(found: Found) -> api.TableVersion:
+def _answer(found: FoundVersion) -> api.TableVersion:
     version = found.version
     e_tag = version.e_tag if version.e_tag is None or '"' in version.e_tag else f'"{version.e_tag}"'
     return api.TableVersion(

@@ -18,9 +18,9 @@ from headwater.errors import (
     TableVersionNotFoundError,
     UnsupportedOperationError,
 )
+from headwater.lance_manifest import committed_ms
 from headwater.model import Change, Remove, Table, Version
 from headwater.namespace.locations import require_place, table_uri
-from headwater.namespace.versions.contents import committed_ms
 from headwater.namespace.versions.managed import ManagedVersions, StagedVersion, taken
 from headwater.namespace.versions.paths import (
     VersionLine,
@@ -31,12 +31,12 @@ from headwater.namespace.versions.paths import (
     same_etag,
 )
 from headwater.namespace.versions.ranges import VersionRange, choose_deleted
-from headwater.namespace.versions.refs import Ref, held_versions, read_refs
 from headwater.namespace.versions.storage import StorageVersions
 from headwater.namespace.versions.turns import WriterTurns
 from headwater.paging import after, check_limit, token_after
 from headwater.registry import Registry, VersionRecords
 from headwater.store import Store
+from headwater.table_refs import Ref, held_versions, read_refs
 from headwater.tables.refs import MAIN, check_branch
 
 MAX_VERSION = 2**63 - 1
@@ -55,7 +55,7 @@ class NewVersion:
 
 
 @dataclass(frozen=True)
-class Found:
+class FoundVersion:
     """A version, and the line of versions it is on."""
 
     line: VersionLine
@@ -87,7 +87,7 @@ class TableVersions:
             return self.managed
         return self.storage
 
-    def describe(self, table: Table, version: int | None, branch: str | None) -> Found:
+    def describe(self, table: Table, version: int | None, branch: str | None) -> FoundVersion:
         """DescribeTableVersion: error 11. No version means the newest."""
         line = self.line(table, branch)
         keeper = self.keeper(line)
@@ -96,11 +96,11 @@ class TableVersions:
         if found is None:
             what = "versions" if version is None else f"version {number}"
             raise TableVersionNotFoundError(f"Table {table.id} has no {what}{_on(branch)}.")
-        return Found(line, found)
+        return FoundVersion(line, found)
 
     def page(
         self, table: Table, branch: str | None, token: str | None, limit: int | None, descending: bool
-    ) -> tuple[list[Found], str | None]:
+    ) -> tuple[list[FoundVersion], str | None]:
         """ListTableVersions: the newest first, a page at a time."""
         line, count = self.line(table, branch), check_limit(limit)
         keeper = self.keeper(line)
@@ -108,19 +108,19 @@ class TableVersions:
             self.turns.expect(table.location)
             keeper.set_aside(line)
         more = None if count is None else count + 1
-        found = [Found(line, item) for item in keeper.page(line, _parse_token(token), more, descending)]
+        found = [FoundVersion(line, item) for item in keeper.page(line, _parse_token(token), more, descending)]
         if count is None or len(found) <= count:
             return found, None
         return found[:count], token_after(str(found[count - 1].version.number))
 
-    def create(self, table: Table, asked: NewVersion, branch: str | None) -> Found:
+    def create(self, table: Table, asked: NewVersion, branch: str | None) -> FoundVersion:
         """CreateTableVersion: put if not exists. Errors 13 (the manifest), 14 (the version exists)."""
         self.registry.check_writable()
         line = self.line(table, branch)
         keeper = self.keeper(line)
         repeated = self._repeated(line, keeper, asked)
         if repeated is not None:
-            return Found(line, repeated)
+            return FoundVersion(line, repeated)
         staged = self._read(line, asked)
         if isinstance(keeper, ManagedVersions):
             if asked.version > keeper.newest(line) + 1:
@@ -128,8 +128,8 @@ class TableVersions:
             with self.turns.creating(table.location):
                 with keeper.keeping(staged):
                     self._commit(keeper, keeper.changes([staged]), line, asked.version)
-                return Found(line, keeper.finish([staged])[0])
-        return Found(line, self._put(keeper, staged))
+                return FoundVersion(line, keeper.finish([staged])[0])
+        return FoundVersion(line, self._put(keeper, staged))
 
     def check_create(self, table: Table, asked: NewVersion, newest: int | None) -> int:
         """Whether `create` would refuse the version after `newest` (that on the storage when not told): 13, 14."""

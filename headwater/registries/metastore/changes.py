@@ -37,6 +37,7 @@ from headwater.registries.metastore.objects import (
     version_of,
 )
 from headwater.registry import overlap
+from headwater.streams.opening import drop_stream, followers, rename_stream
 
 
 class TransactionChanges:
@@ -55,6 +56,7 @@ class TransactionChanges:
         self.new_stream_id = new_stream_id
         self._added: dict[ObjectId, list[Version]] = defaultdict(list)
         self._removed: dict[ObjectId, list[int]] = defaultdict(list)
+        self._followed: set[ObjectId] = set()
 
     def apply(self, change: Change) -> None:
         """Make one change, or raise ConcurrentModification (14)."""
@@ -76,7 +78,10 @@ class TransactionChanges:
             case Move(old, new):
                 self._require(find(self.tx, old.id) == old, old.id, "it changed")
                 self._require(find(self.tx, new.id) is None, new.id, "it exists now")
-                self.tx.rename(old.id.names, new.id.names)
+                if isinstance(old, Table) and self._has_stream(old.id, DELTA_FORMAT):
+                    rename_stream(self.tx, old.id.names, new.id.names)
+                else:
+                    self.tx.rename(old.id.names, new.id.names)
             case RequireLocation(location, table):
                 if not self.is_own(location):
                     holders = {item.id for item in tables_below(self.tx, ROOT) if overlap(item.location, location)}
@@ -109,12 +114,18 @@ class TransactionChanges:
             self.tx.update(old.id.names, {**others, **item.properties})
 
     def _remove(self, item: CatalogObject, keep_data: bool) -> None:
+        if item.id in self._followed:
+            return  # its stream table was dropped before it in this commit, and took it along
         self._require(find(self.tx, item.id) == item, item.id, "it changed")
         if isinstance(item, Table) and self._has_stream(item.id):
             stream = self.tx.get_stream(item.id.names, format=LANCE_FORMAT)
             if bool(stream.properties.get(KEEP_DATA)) != keep_data:
                 self.tx.update_stream(item.id.names, stream.id, {**stream.properties, KEEP_DATA: keep_data})
-        self.tx.drop(item.id.names)
+        if isinstance(item, Table) and self._has_stream(item.id, DELTA_FORMAT):
+            self._followed.update(ObjectId(path) for path in followers(self.tx, item.id.names))
+            drop_stream(self.tx, item.id.names)
+        else:
+            self.tx.drop(item.id.names)
 
     # Versions
 

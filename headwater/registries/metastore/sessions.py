@@ -5,14 +5,17 @@ Everything above is the same for the three. They differ in what is read, and in 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Any, Protocol, TypeVar
 
 from headwater.errors import InvalidInputError, TableVersionNotFoundError
 from headwater.metastore import Delta, Metastore, Snapshot, Transaction
 from headwater.metastore.draft import Appended
 from headwater.metastore.objects import Object
 from headwater.metastore.parts import DELTA_FORMAT
+
+Answer = TypeVar("Answer")
 
 
 class Session(Protocol):
@@ -34,6 +37,10 @@ class Session(Protocol):
         """Have `work` change a transaction, and commit it, all or nothing."""
         ...
 
+    def appending(self) -> AbstractContextManager[None]:
+        """Around an append of rows to a Lance table."""
+        ...
+
 
 class Present:
     """The catalog itself: each commit is a transaction of its own, which takes a slot."""
@@ -52,6 +59,9 @@ class Present:
         work(tx)
         tx.commit()
 
+    def appending(self) -> AbstractContextManager[None]:
+        return nullcontext()
+
 
 class Moment:
     """The catalog as it was: nothing can be changed."""
@@ -68,6 +78,9 @@ class Moment:
     def commit(self, message: str, work: Callable[[Any], None]) -> None:
         raise past_is_past(self._snapshot.slot)
 
+    def appending(self) -> AbstractContextManager[None]:
+        return nullcontext()
+
 
 class Within:
     """An open transaction: changes are laid over what it read, and nobody else sees them before it commits."""
@@ -77,6 +90,8 @@ class Within:
     def __init__(self, tx: Transaction) -> None:
         self._view = OwnView(tx)
         self.tx = tx
+        self.appended: set[str] = set()
+        """The streams of Lance versions that the transaction appends rows to, and does nothing else with."""
 
     @property
     def transaction_id(self) -> str | None:
@@ -86,12 +101,31 @@ class Within:
         return self._view
 
     def commit(self, message: str, work: Callable[[Any], None]) -> None:
+        self.join(lambda tx: work(self._view))
+
+    def join(self, work: Callable[[Transaction], Answer]) -> Answer:
+        """Let `work` add its changes to the transaction: all of them, or none if it raises."""
         before = self.tx.draft.copy()
         try:
-            work(self._view)
+            return work(self.tx)
         except BaseException:
             self.tx.draft = before
             raise
+
+    @contextmanager
+    def appending(self) -> Iterator[None]:
+        """Rows are appended to a Lance table here: what that reads of its versions is put to the side in `appended`.
+
+        If others take the version meanwhile, the rows can be staged again on top of theirs. A table that the
+        transaction also reads, or changes in another way, is not among them.
+        """
+        before, count = set(self.tx.draft.reads), len(self.tx.draft.appends)
+        yield
+        draft = self.tx.draft
+        made = {each.stream for each in draft.appends[count:] if each.wanted is not None}
+        new = {f"d{stream}" for stream in made} - before
+        draft.reads -= new
+        self.appended |= {read[1:] for read in new}
 
 
 class OwnView:

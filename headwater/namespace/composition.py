@@ -1,0 +1,59 @@
+"""Where a catalog is put together: store, clock and registry come in, and every part gets what it needs, once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from lance_namespace import LanceNamespace
+
+from headwater.clock import Clock
+from headwater.model import Table
+from headwater.names import ObjectId, object_id
+from headwater.namespace.creation import Creation
+from headwater.namespace.operations import Operations
+from headwater.namespace.versions import Maintenance, TableVersions
+from headwater.registry import Registry, VersionRecords
+from headwater.store import Store
+from headwater.tables.handle import TableHandle
+
+
+class ComposedNamespace(LanceNamespace):
+    """The parts of a catalog. `records` is where it can keep its tables' versions, if anywhere."""
+
+    def __init__(
+        self,
+        registry: Registry,
+        records: VersionRecords | None,
+        store: Store,
+        root: str,
+        clock: Clock,
+        delimiter: str,
+        storage_options: Mapping[str, str],
+    ) -> None:
+        self.storage_options = dict(storage_options)
+        self.store = store
+        self.clock = clock
+        self.delimiter = delimiter
+        self.registry = registry
+        self.versions = TableVersions(registry, records, store, root, clock)
+        self.maintenance = Maintenance(self.versions)
+        self.operations = Operations(registry, store, root, clock, delimiter, self.maintenance.adopt)
+        self._creation = Creation(self.operations, self.storage_options, self.versions, self)
+
+    def handle(self, table: Table) -> TableHandle:
+        client = self if self.registry.manages(table.id) else None
+        return TableHandle(
+            table.id, self.operations.uri_of(table), self.storage_options, client, managed=client is not None
+        )
+
+    def check_rows(self, id: ObjectId) -> None:
+        """Error 13 for a table whose rows Lance operations cannot change, because they come from elsewhere."""
+
+    def check_columns(self, id: ObjectId, paths: Sequence[str]) -> None:
+        """Error 13 for columns that Lance operations cannot change, because they are filled from elsewhere."""
+
+    def handle_of(self, id: list[str] | None) -> TableHandle:
+        return self.handle(self.operations.find_table(self.id_of(id)))
+
+    def id_of(self, names: list[str] | None) -> ObjectId:
+        return object_id(names, self.delimiter)
