@@ -14,7 +14,7 @@ from headwater.metastore import Delta, Metastore, Snapshot, Transaction
 from headwater.metastore.draft import Appended
 from headwater.streams.backfilling import ROWS, stage_backfill, stage_compaction, stage_index
 from headwater.streams.changes import changes
-from headwater.streams.checks import Check
+from headwater.streams.checks import Check, try_checks
 from headwater.streams.collecting import collectable
 from headwater.streams.definition import Definition, define, to_properties, with_properties
 from headwater.streams.definition import evolve as evolve_definition
@@ -23,6 +23,7 @@ from headwater.streams.derived import stale_rows
 from headwater.streams.given import Given, given
 from headwater.streams.landing import APPEND, UPSERT, Landed, Landing, Origin, Report
 from headwater.streams.layout import DELTA, LANCE, QUARANTINE, sibling
+from headwater.streams.lineage import noted
 from headwater.streams.opening import Stream, open_in, open_stream
 from headwater.streams.publishing import Publication, finish, stage
 from headwater.streams.quarantine import SCHEMA as QUARANTINE_SCHEMA
@@ -44,6 +45,7 @@ Answer = TypeVar("Answer")
 
 def create_stream_table(tx: Transaction, path: Path, definition: Definition) -> None:
     """A new stream table: both its streams are there, and nothing is in them."""
+    try_checks(definition.checks, definition.schema)
     tx.create_table(path, formats=(DELTA, LANCE))
     version = tx.get_table_version(path)
     tx.update_table_version(path, version.id, to_properties(definition))
@@ -286,9 +288,17 @@ class StreamTable:
 
     # Changing
 
-    def publish(self) -> Published:
-        """Make the serving copy equal to the newest state. Nothing new: no new version."""
-        return publish_tables(self._lake(), [self.path])[0]
+    def publish(self, lineage: Mapping[str, Any] | None = None) -> Published:
+        """Make the serving copy equal to the newest state. Nothing new: no new version.
+
+        `lineage` (a run, inputs, whatever JSON holds) is kept with the version, beside what the log knows itself.
+        """
+        return publish_tables(self._lake(), [self.path], {".".join(self.path): dict(lineage or {})})[0]
+
+    def lineage(self, version: int | None = None) -> dict[str, Any]:
+        """Where the rows of a published version come from, the newest unless told: see docs/streams.md."""
+        stream, snapshot = self._open()
+        return noted(snapshot, stream, version)
 
     def undo(
         self, source: str | None = None, file: str | None = None, token: str | None = None, txn: str | None = None
@@ -317,6 +327,7 @@ class StreamTable:
         def work(tx: Transaction) -> Definition:
             stream = open_in(tx, self.path)
             changed = evolve_definition(stream.definition, add, rename, widen, drop)
+            try_checks(changed.checks, changed.schema)
             if changed != stream.definition:
                 tx.update_table_version(stream.path, stream.version, to_properties(changed))
             return changed
@@ -329,6 +340,7 @@ class StreamTable:
         def work(tx: Transaction) -> Definition:
             stream = open_in(tx, self.path)
             changed = with_properties(stream.definition, properties)
+            try_checks(changed.checks, changed.schema)
             if changed != stream.definition:
                 tx.update_table_version(stream.path, stream.version, to_properties(changed))
             return changed
