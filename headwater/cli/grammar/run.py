@@ -14,6 +14,14 @@ RUN = (
         "moving:upgrade", (), "one object: what was moved",
     ),
     Command(
+        "mirror", "run", "keep a read-only __manifest beside a metastore that plain pylance can read", "moving:mirror",
+        (
+            arg("--off", about="no more", action="store_true"),
+            arg("--show", about="only show whether there is one, and which slot it shows", action="store_true"),
+        ),
+        "one object: on, slot (the one it shows), newest",
+    ),
+    Command(
         "verify", "run", "check that a catalog is whole; exit 1 if not", "running:verify",
         (), "one object a line for each finding: kind, name, id, key, message",
     ),
