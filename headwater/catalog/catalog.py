@@ -207,10 +207,18 @@ class Catalog(Past):
 
     def alias(self, name: Name, other: Name) -> None:
         """Let a namespace or table be found as `other` too, in the same namespace. An alias is not listed."""
-        metastore_of(self._there).alias(self._list(name), self._alias(name, other))
+        there, alias = self._there, self._alias(name, other)
+        if isinstance(there, Remote):
+            there.ask_time("alias", {"alias": alias}, self._id(name))
+        else:
+            metastore_of(there).alias(self._list(name), alias)
 
     def unalias(self, name: Name, other: Name) -> None:
-        metastore_of(self._there).unalias(self._list(name), self._alias(name, other))
+        there, alias = self._there, self._alias(name, other)
+        if isinstance(there, Remote):
+            there.ask_time("unalias", {"alias": alias}, self._id(name))
+        else:
+            metastore_of(there).unalias(self._list(name), alias)
 
     def _alias(self, name: Name, other: Name) -> str:
         """The alias as one name: given alone, or with the names of the namespace that the object is in."""

@@ -87,6 +87,7 @@ class TimeRequest(BaseModel):
     keep_seconds: float | None = None
     txn: str | None = None
     dry_run: bool = False
+    alias: str | None = None
 
 
 def parse_request(kind: type[Request], request: Any) -> Request:

@@ -82,6 +82,18 @@ def undrop(namespace: LanceNamespace, call: Call) -> dict[str, Any]:
     return {}
 
 
+def alias(namespace: LanceNamespace, call: Call) -> dict[str, Any]:
+    """AddAlias and RemoveAlias: one more name for a namespace or table, beside its own."""
+    metastore, name = metastore_of(namespace), call.request.alias
+    if name is None:
+        raise InvalidInputError("Say which name: `alias`.")
+    if call.operation == "AddAlias":
+        metastore.run(lambda tx: tx.alias(call.id.names, name), f"alias {name}")
+    else:
+        metastore.run(lambda tx: tx.unalias(call.id.names, name), f"unalias {name}")
+    return {}
+
+
 def undo(namespace: LanceNamespace, call: Call) -> Any:
     """Undo: needs `write` on all that the transaction touched. Who may not is not told what that was."""
     metastore, asked = metastore_of(namespace), call.request

@@ -44,7 +44,7 @@ RUN = (
     ),
     Command(
         "verify", "run", "check that a catalog is whole; exit 1 if not", "running:verify",
-        (), "one object a line for each finding: key, reason",
+        (), "one object a line for each finding: kind, name, id, key, message",
     ),
     Command(
         "repair", "run", "write anew what a metastore has lost and its other files still say", "running:repair",
