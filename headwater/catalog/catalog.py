@@ -20,6 +20,7 @@ from headwater.config import Opening
 from headwater.errors import InvalidInputError, LanceNamespaceError, NamespaceNotFoundError, UnsupportedOperationError
 from headwater.names import ObjectId, check_delimiter, object_id, parse
 from headwater.namespace.metastore import MetastoreNamespace
+from headwater.namespace.mirror import MirrorState
 from headwater.namespace.readers import write_rows
 from headwater.rest.remote_streams import create_remote
 from headwater.tables.fitting import fit
@@ -206,10 +207,18 @@ class Catalog(Past):
 
     def alias(self, name: Name, other: Name) -> None:
         """Let a namespace or table be found as `other` too, in the same namespace. An alias is not listed."""
-        metastore_of(self._there).alias(self._list(name), self._alias(name, other))
+        there, alias = self._there, self._alias(name, other)
+        if isinstance(there, Remote):
+            there.ask_time("alias", {"alias": alias}, self._id(name))
+        else:
+            metastore_of(there).alias(self._list(name), alias)
 
     def unalias(self, name: Name, other: Name) -> None:
-        metastore_of(self._there).unalias(self._list(name), self._alias(name, other))
+        there, alias = self._there, self._alias(name, other)
+        if isinstance(there, Remote):
+            there.ask_time("unalias", {"alias": alias}, self._id(name))
+        else:
+            metastore_of(there).unalias(self._list(name), alias)
 
     def _alias(self, name: Name, other: Name) -> str:
         """The alias as one name: given alone, or with the names of the namespace that the object is in."""
@@ -272,6 +281,22 @@ class Catalog(Past):
         It cannot be changed. Tags and branches, which Lance keeps in a table's folder, are those of now.
         """
         return self._beside(metastore_of(self._there).at(moment))
+
+    @property
+    def mirror(self) -> MirrorState:
+        """Whether a read-only `__manifest` follows this catalog for plain Lance clients, and which slot it shows."""
+        return metastore_of(self._there).mirror.state()
+
+    @mirror.setter
+    def mirror(self, on: bool) -> None:
+        mirror = metastore_of(self._made).mirror
+        mirror.turn_on() if on else mirror.turn_off()
+
+    def close(self) -> None:
+        """Wait for what goes on beside: housekeeping, and the mirror."""
+        close = getattr(self.namespace, "close", None)
+        if close is not None:
+            close()
 
     def _beside(self, namespace: LanceNamespace) -> Catalog:
         """The same catalog by another namespace."""

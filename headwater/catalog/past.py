@@ -9,11 +9,15 @@ from typing import Any, Protocol, runtime_checkable
 import msgspec
 from lance_namespace import LanceNamespace
 
+from headwater.catalog.streams import check_alone
 from headwater.catalog.transactions import metastore_of
 from headwater.errors import InvalidInputError, UnsupportedOperationError
 from headwater.metastore import LogEntry
-from headwater.metastore.objects import Collected, Diff, History, HistoryEntry
+from headwater.metastore.objects import Collected, Diff, History, HistoryEntry, Undone
 from headwater.names import ObjectId
+from headwater.registries.metastore.sessions import Within
+from headwater.streams.opening import undrop
+from headwater.streams.undoing import undo_transaction
 
 Name = str | Sequence[str]
 
@@ -54,7 +58,10 @@ class Past:
         there, id = self._there, self._id(name)
         if isinstance(there, Remote):
             return msgspec.convert(there.ask_time("history", {}, id)["entries"], list[HistoryEntry], strict=False)
-        return metastore_of(there).metastore.history(id.names)
+        near = metastore_of(there)
+        moment = near.session.state() if near.session.is_past else near.metastore
+        found: History = moment.history(id.names)
+        return found
 
     def log(self, after: int | None = None, wait: float = 0) -> Iterator[LogEntry]:
         """The transactions after a slot, in order, none left out. `wait` seconds for the first, behind a server."""
@@ -84,9 +91,26 @@ class Past:
         there, id = self._there, self._id(name)
         if isinstance(there, Remote):
             there.ask_time("undrop", {}, id)
+            return
+        near = metastore_of(there)
+        near.registry.check_writable()
+        if isinstance(near.session, Within):
+            near.session.join(lambda tx: undrop(tx, id.names))
         else:
-            metastore_of(there).registry.check_writable()
-            metastore_of(there).metastore.undrop(id.names)
+            near.metastore.run(lambda tx: undrop(tx, id.names), f"undrop {id.format('.')}")
+
+    def undo(self, transaction: str | LogEntry | HistoryEntry, dry_run: bool = False) -> Undone:
+        """Undo a transaction by a new one: all that it touched is as it was before. 19 with the reasons if it cannot.
+
+        A dry run tells what would be done. What it landed in stream tables is voided there, and its source taken back.
+        """
+        there = self._there
+        if isinstance(there, Remote):
+            txn = transaction if isinstance(transaction, str) else transaction.txn
+            return msgspec.convert(there.ask_time("undo", {"txn": txn, "dry_run": dry_run}), Undone, strict=False)
+        near = metastore_of(there)
+        check_alone(near, "undo")
+        return undo_transaction(near.metastore, transaction, dry_run)
 
     def verify(self) -> list[Any]:
         """Everything on which the catalog and its storage disagree. Nothing is changed."""
@@ -104,5 +128,5 @@ class Past:
         if isinstance(there, Remote):
             seconds = None if keep is None else keep.total_seconds()
             return msgspec.convert(there.ask_time("collect", {"keep_seconds": seconds}), Collected, strict=False)
-        metastore_of(there).registry.check_writable()
+        check_alone(metastore_of(there), "collect")
         return metastore_of(there).metastore.collect(keep)

@@ -18,6 +18,8 @@ FORMAT_KEY = f"{OWN_FOLDER}/metastore"
 CHECKPOINTS = f"{OWN_FOLDER}/checkpoints"
 SLOTS = f"{OWN_FOLDER}/slots"
 SEGMENTS = f"{OWN_FOLDER}/segments"
+SNAPSHOTS = f"{OWN_FOLDER}/snapshots"
+SNAPSHOT_RECORDS = "_snapshots"
 TXNS = "txn"
 SLOTS_PER_FOLDER = 1000
 OPERATIONS = ("create", "update", "delete")
@@ -90,6 +92,21 @@ def checkpoint_slot(key: str) -> int | None:
 
 def segment_key(number: int) -> str:
     return f"{SEGMENTS}/{number:020d}"
+
+
+def snapshot_key(id: str) -> str:
+    """The file of a named snapshot."""
+    return f"{SNAPSHOTS}/{id}"
+
+
+def snapshot_home(name: str) -> str:
+    """The directory of a named snapshot's record."""
+    return f"{SNAPSHOT_RECORDS}/{name}"
+
+
+def snapshot_node(name: str) -> str:
+    """The key of a named snapshot's record in the index: a part of the root, which no table's id is."""
+    return f"/{name}"
 
 
 def txn_key(start: int, txn: str) -> str:

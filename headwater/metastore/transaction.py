@@ -7,9 +7,16 @@ from types import TracebackType
 from typing import Any
 
 from headwater.clock import Clock
-from headwater.errors import InvalidInputError, LanceNamespaceError, NamespaceNotFoundError, TableNotFoundError
-from headwater.metastore import edits, parts
+from headwater.errors import (
+    InvalidInputError,
+    LanceNamespaceError,
+    NamespaceNotFoundError,
+    TableNotFoundError,
+    TableTagNotFoundError,
+)
+from headwater.metastore import edits, parts, snapshots
 from headwater.metastore.draft import Draft
+from headwater.metastore.layout import snapshot_node
 from headwater.metastore.locator import Locator
 from headwater.metastore.log import Log
 from headwater.metastore.lookup import look_up, look_up_id
@@ -105,6 +112,20 @@ class Transaction(TableEdits):
         except LanceNamespaceError:
             self.draft = before
             raise
+
+    # Named snapshots
+
+    @locked
+    def create_snapshot(self, name: str, file: str) -> None:
+        """The record of a snapshot of the state this transaction began with, whose file is written."""
+        snapshots.create(self._checked(), name, file)
+
+    @locked
+    def drop_snapshot(self, name: str) -> None:
+        item = self._checked().part(snapshot_node(name))
+        if item is None:
+            raise TableTagNotFoundError(f"There is no snapshot {name!r}.")
+        snapshots.drop(self.draft, item)
 
     # Reading
 

@@ -38,7 +38,7 @@ is not taken out of it; another one says that it does not count."""
 SHOWN = 10
 
 
-class Touched(NamedTuple):
+class Reverted(NamedTuple):
     """An object that the transaction touched: what it was before (None: not there), and what it is now."""
 
     node: Node
@@ -110,12 +110,12 @@ class Undo:
 
     # Objects
 
-    def _target(self, change: Change) -> Touched:
+    def _target(self, change: Change) -> Reverted:
         node = self.draft.base.index.node(change.key)
         assert node is not None
-        return Touched(node, version_at(node.versions, self.number - 1), node.versions[-1])
+        return Reverted(node, version_at(node.versions, self.number - 1), node.versions[-1])
 
-    def _check(self, target: Touched) -> None:
+    def _check(self, target: Reverted) -> None:
         """The object is still as the transaction left it, and nothing was done inside of what it created."""
         key, kind = target.node.key, target.node.kind
         self.draft.relied_on(key)
@@ -128,7 +128,7 @@ class Undo:
         if target.back and not target.now.alive:
             self._check_dropped(target)
 
-    def _is_as_left(self, target: Touched) -> bool:
+    def _is_as_left(self, target: Reverted) -> bool:
         """Whether it is as the transaction left it; what changed it since may have been undone as well."""
         left, now = version_at(target.node.versions, self.number), target.now
         if left.slot == now.slot:
@@ -147,7 +147,7 @@ class Undo:
                 self.reasons.append(f"{self._name(part)} was changed in slot {node.versions[-1].slot}")
             self._require_untouched(part)
 
-    def _check_dropped(self, target: Touched) -> None:
+    def _check_dropped(self, target: Reverted) -> None:
         kind, key = target.node.kind, target.node.key
         above = key.rpartition("/")[0]
         if kind == "stream" and target.now.parts[1] == LANCE_FORMAT:
@@ -155,7 +155,7 @@ class Undo:
         elif kind == "table_version" and self.draft.base.index.parts[above][-1] != key:
             self.reasons.append(f"{self._name(above)} has a newer table version")
 
-    def _restore(self, target: Touched) -> None:
+    def _restore(self, target: Reverted) -> None:
         node, before, now = target
         if target.back:
             assert before is not None
@@ -168,7 +168,7 @@ class Undo:
         self.draft.paths[node.key] = path
         self.steps.append(_step(target, path))
 
-    def _require_empty(self, target: Touched) -> None:
+    def _require_empty(self, target: Reverted) -> None:
         for child in self.draft.children(target.node.key):
             self.reasons.append(f"{self._name(target.node.key)} holds {self._name(child)} now")
 
@@ -192,7 +192,7 @@ class Undo:
         parent = place_at(self.draft, place.item.revision.parent) if len(place.path) > 1 else None
         self._each_name(parent.locator if parent else "", place, None)
 
-    def _map(self, target: Touched) -> None:
+    def _map(self, target: Reverted) -> None:
         place = place_at(self.draft, target.node.key)
         if place is None:
             self.reasons.append(f"the namespace that held {target.now.name!r} is gone, or inside of it now")
@@ -226,7 +226,7 @@ class Undo:
         items = {version: self.draft.item(version) for version in versions}
         return {key for key, item in items.items() if item is not None and STREAM_TABLE in item.revision.properties}
 
-    def _is_given_back(self, target: Touched, voided: set[str]) -> bool:
+    def _is_given_back(self, target: Reverted, voided: set[str]) -> bool:
         """Records of what a source gave are taken back by what voids its rows."""
         above = target.node.key.rpartition("/")[0]
         is_record = target.node.kind == "stream" and target.now.parts[1] == RECORD_FORMAT
@@ -369,7 +369,7 @@ def _copied(stream: Item, path: tuple[str, ...], delta: Delta) -> Appended:
     )
 
 
-def _step(target: Touched, path: tuple[str, ...]) -> UndoStep:
+def _step(target: Reverted, path: tuple[str, ...]) -> UndoStep:
     part = "" if target.node.kind in NAMED else target.node.id
     if not target.back:
         return UndoStep("drop", target.node.kind, path, part)

@@ -85,6 +85,9 @@ class TimeRequest(BaseModel):
     limit: int = 1000
     before: int | None = None
     keep_seconds: float | None = None
+    txn: str | None = None
+    dry_run: bool = False
+    alias: str | None = None
 
 
 def parse_request(kind: type[Request], request: Any) -> Request:

@@ -12,13 +12,20 @@ from typing import Any
 import msgspec
 from lance_namespace import LanceNamespace
 
-from headwater.errors import UnsupportedOperationError
+from headwater.errors import (
+    InvalidInputError,
+    LanceNamespaceError,
+    PermissionDeniedError,
+    UnsupportedOperationError,
+)
 from headwater.metastore import LogEntry, Metastore
 from headwater.names import ObjectId
 from headwater.namespace.abilities import abilities_of
 from headwater.rest.auth.access import Caller
 from headwater.rest.call import Call
 from headwater.rest.routes import Permission
+from headwater.streams.opening import undrop as undrop_in
+from headwater.streams.undoing import undo_transaction
 
 MAX_WAIT_MS = 30_000
 MAX_ENTRIES = 10_000
@@ -69,8 +76,45 @@ def diff(namespace: LanceNamespace, call: Call) -> Any:
     return metastore.diff(before, metastore.slot if asked.after is None else asked.after)
 
 
-def undrop(namespace: LanceNamespace, call: Call) -> Any:
-    return metastore_of(namespace).undrop(call.id.names)
+def undrop(namespace: LanceNamespace, call: Call) -> dict[str, Any]:
+    metastore = metastore_of(namespace)
+    metastore.run(lambda tx: undrop_in(tx, call.id.names), f"undrop {call.id}")
+    return {}
+
+
+def alias(namespace: LanceNamespace, call: Call) -> dict[str, Any]:
+    """AddAlias and RemoveAlias: one more name for a namespace or table, beside its own."""
+    metastore, name = metastore_of(namespace), call.request.alias
+    if name is None:
+        raise InvalidInputError("Say which name: `alias`.")
+    if call.operation == "AddAlias":
+        metastore.run(lambda tx: tx.alias(call.id.names, name), f"alias {name}")
+    else:
+        metastore.run(lambda tx: tx.unalias(call.id.names, name), f"unalias {name}")
+    return {}
+
+
+def undo(namespace: LanceNamespace, call: Call) -> Any:
+    """Undo: needs `write` on all that the transaction touched. Who may not is not told what that was."""
+    metastore, asked = metastore_of(namespace), call.request
+    if asked.txn is None:
+        raise InvalidInputError("Say which transaction: `txn`, as the log and histories name it.")
+    if not call.asker.may(Permission.WRITE, ObjectId()):
+        _check_undo(metastore, asked.txn, call.asker)
+    return undo_transaction(metastore, asked.txn, asked.dry_run)
+
+
+def _check_undo(metastore: Metastore, txn: str, caller: Caller) -> None:
+    try:
+        steps = undo_transaction(metastore, txn, dry_run=True).steps
+        allowed = all(caller.may(Permission.WRITE, ObjectId(tuple(step.path))) for step in steps)
+    except LanceNamespaceError:
+        allowed = False
+    if not allowed:
+        raise PermissionDeniedError(
+            f"{caller.name} may not undo this transaction, or it cannot be undone: that needs the permission write on "
+            "all that it touched."
+        )
 
 
 def verify(namespace: LanceNamespace, call: Call) -> dict[str, Any]:

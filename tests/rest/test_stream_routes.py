@@ -105,3 +105,23 @@ def test_a_function_is_not_set_from_afar(server: RunningServer) -> None:
         admin["a.t"].set_properties(derived)
     with pytest.raises(InvalidInputError, match="runs a function"):
         admin.create_stream_table("a.f", SCHEMA, keys="id", properties=derived)
+
+
+def test_undo_needs_write_on_all_that_a_transaction_touched(server: Any) -> None:
+    catalog, editor = Catalog(server.namespace), opened(server, "editor", "a")
+
+    def both(tx: Catalog) -> None:
+        tx["a.t"].upsert([{"id": 5, "name": "five"}])
+        tx["b.t"].upsert([{"id": 5, "name": "five"}])
+
+    start = catalog.slot
+    catalog.run(both)
+    editor["a.t"].upsert([{"id": 6, "name": "six"}])
+    shared, own = catalog.log(after=start)
+    for txn in (shared, "nobody"):
+        with pytest.raises(PermissionDeniedError):
+            editor.undo(txn)
+    with pytest.raises(PermissionDeniedError):
+        opened(server, "reader", "a").undo(own)
+    editor.undo(own)
+    assert 6 not in catalog["a.t"].to_arrow().column("id").to_pylist()

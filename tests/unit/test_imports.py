@@ -14,6 +14,8 @@ LAYERS = (
         "names",
         "paging",
         "protobuf",
+        "lance_manifest",
+        "table_refs",
         "model",
         "registry",
         "types",
