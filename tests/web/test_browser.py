@@ -208,3 +208,26 @@ def test_signing_in_dropping_and_undropping_by_hand(chromium: Any, tmp_path: Pat
         tab.page.wait_for_timeout(2_100)
         tab.go("/")
         assert "/signin" in tab.page.url
+
+
+def test_a_hundred_thousand_tables_are_filtered_paged_and_found(chromium: Any) -> None:
+    namespace = MetastoreNamespace(root="memory://many")
+    for first in range(0, 100_000, 10_000):
+        with namespace.metastore.transaction("many") as tx:
+            if not first:
+                tx.create_namespace(("big",))
+            for number in range(first, first + 10_000):
+                tx.create_table(("big", f"table_{number:06d}"))
+    with start_in_thread(namespace, face=page) as server:
+        tab = opened(chromium, server)
+        tab.go("/n/big")
+        assert tab.page.locator("#children li").count() == 200
+        assert len(tab.page.content()) < 300_000
+        tab.page.get_by_role("link", name="Next").click()
+        tab.page.get_by_text("Page 2 of 500").wait_for()
+        tab.page.locator("#filter").press_sequentially("99999")
+        tab.page.wait_for_url("**/n/big?filter=99999")
+        tab.page.get_by_text("1 of 100 000 object", exact=False).wait_for()
+        tab.go("/search?q=table_054321")
+        assert tab.page.locator("#found li").count() == 1
+        assert tab.wrong == []
