@@ -12,6 +12,7 @@ from headwater.errors import InvalidInputError, NamespaceNotFoundError, Unsuppor
 from headwater.names import ObjectId
 from headwater.namespace.abilities import CatalogAbilities
 from headwater.namespace.vending import FileAccess, Keep, Vendor, check_request, vend
+from headwater.rest.arrow import file_chunks
 from headwater.rest.auth.access import OWNER, check, check_route, is_filtered, storage_access
 from headwater.rest.body import BodySpool, too_large
 from headwater.rest.call import Call
@@ -20,6 +21,7 @@ from headwater.rest.listing import list_visible
 from headwater.rest.reply import Headers, Reply, context_headers, etag, is_known_to_client, refusal
 from headwater.rest.routes import BY_OPERATION, Answer, BodyKind
 from headwater.rest.settings import Limits
+from headwater.rest.time_handlers import has_news
 from headwater.rest.wire import ARROW_FILE, JSON, encode_json, read_call, read_ids, read_json, write_answer
 from headwater.rest.work import Work, is_data_work
 
@@ -96,6 +98,10 @@ class Dispatcher:
         finally:
             call.drop_body()
 
+    def has_news(self, call: Call) -> bool:
+        """Whether the log has something for a caller that would wait for it."""
+        return has_news(self._namespace, call)
+
     def _recall(self, call: Call) -> None:
         """A look-up that came before, to the letter, means what it meant then."""
         text = (call.route.operation, call.target, call.body_bytes)
@@ -152,7 +158,7 @@ class Dispatcher:
     def _call(self, call: Call) -> Any:
         operation = call.route.operation
         if call.route.extension:
-            return self._extensions[operation](self._namespace, call)
+            return self._extend(call)
         if is_filtered(call.asker, call.route):
             return self._with_delimiter(self._visible(call), call)
         if call.route.body is BodyKind.ARROW:
@@ -199,8 +205,12 @@ class Dispatcher:
         if call.holding is not None:
             call.holding.grow_to(size)
 
+    def _extend(self, call: Call) -> Any:
+        call.accept = lambda size: self._accept(call, size)
+        return self._extensions[call.route.operation](self._namespace, call)
+
     def _query(self, call: Call) -> Reply:
-        chunks = self._work.query(call)
+        chunks = file_chunks(self._extend(call)) if call.route.extension else self._work.query(call)
         first = next(chunks, b"")
         return Reply(200, first, ((b"content-type", ARROW_FILE),), stream=chunks)
 

@@ -19,7 +19,14 @@ from pydantic import BaseModel, ValidationError
 
 from headwater.errors import InvalidInputError
 from headwater.names import DELIMITER, ROOT, ObjectId, check_delimiter, parse
-from headwater.namespace.requests import AlterNamespaceRequest, CleanUpRequest, RenameNamespaceRequest
+from headwater.namespace.requests import (
+    AlterNamespaceRequest,
+    CleanUpRequest,
+    PublishRequest,
+    RenameNamespaceRequest,
+    StreamRequest,
+    TimeRequest,
+)
 from headwater.namespace.vending.options import without_headers
 from headwater.rest.call import Call
 from headwater.rest.routes import ROUTES, Answer, BodyKind, Param, ParameterKind, Route, Target
@@ -35,6 +42,9 @@ OWN_REQUESTS: dict[str, type[BaseModel]] = {
     "AlterNamespaceRequest": AlterNamespaceRequest,
     "CleanUpRequest": CleanUpRequest,
     "RenameNamespaceRequest": RenameNamespaceRequest,
+    "StreamRequest": StreamRequest,
+    "PublishRequest": PublishRequest,
+    "TimeRequest": TimeRequest,
 }
 """Requests of extensions that the Lance document has no model for."""
 

@@ -31,6 +31,7 @@ SYSTEM_CLOCKS = {
     "rest/serve.py": "the parent of a server's processes",
     "workers/pool.py": "real processes, unless another clock is given",
     "cli/serving.py": "a command",
+    "moving/upgrade.py": "a command",
     "spark/jobs.py": "a command in a Spark session",
     "testing/store_suite.py": "the suite is run by hand",
 }
