@@ -163,7 +163,7 @@ def test_keys_of_every_type_are_found_by_every_way_of_looking(metastore: Metasto
     schema = pa.schema([("k", type), ("j", pa.int64()), ("at", pa.int64()), ("v", pa.string())])
     table = StreamTable.create(metastore, ["t"], schema, ["k", "j"], "at")
 
-    def rows(at: int, some: pa.Array) -> pa.Table:
+    def rows(at: int, some: Any) -> pa.Table:
         return pa.table(
             [some, pa.nulls(len(some), pa.int64()).fill_null(1), [at] * len(some), ["x"] * len(some)], schema=schema
         )
