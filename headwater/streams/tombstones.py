@@ -60,7 +60,7 @@ def _read(store: Store, definition: Definition, marks: pa.Schema, file: DataFile
     try:
         opened = pq.ParquetFile(read_bytes(store, file))
         names = {field_id(field): field.name for field in opened.schema_arrow}
-        groups = range(opened.num_row_groups)
+        groups = list(range(opened.num_row_groups))
         if wanted is not None:
             groups = row_groups(opened.metadata, names[ids[definition.keys[0]]], wanted)
         table = opened.read_row_groups(groups)
