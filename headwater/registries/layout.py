@@ -11,7 +11,6 @@ from headwater.store.layout import OWN_FOLDER
 MANIFEST = "__manifest"
 DIRECTORY_MARKER = f"{OWN_FOLDER}/directory"
 """Written by `headwater init`: an empty folder that is to be a directory catalog."""
-TRASH = f"{OWN_FOLDER}/trash"
 COMMIT_LOCK = f"{OWN_FOLDER}/commit.lock"
 TURNS = f"{OWN_FOLDER}/turns"
 SPOOL = f"{OWN_FOLDER}/spool"

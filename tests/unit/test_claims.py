@@ -39,6 +39,7 @@ LOOPS = {
     "retry.py": "the one loop that looks again after a conflict",
     "metastore/commit.py": "the leader of a group draws it up anew for the next slot; files are written again",
     "metastore/log.py": "a store that did not answer is asked again",
+    "catalog/rebasing.py": "an open transaction is put on top of what came first; its work is not done anew",
     "registries/manifest/registry.py": "the leader of a group draws it up anew on top of the commit that was first",
     "tables/fill.py": "one column is added to the version there is now; nothing sleeps",
 }
@@ -159,3 +160,15 @@ def test_design_notes_are_numbered_once_and_all_are_in_the_index() -> None:
     assert re.findall(r"\((\d{3}-[\w-]+\.md)\)", index) == notes
     missing = set(range(1, max(numbers) + 1)) - set(numbers)
     assert {int(number) for number in re.findall(r"^\| (\d{3}) \|", index, re.M)} == missing
+
+
+def test_the_map_of_the_architecture_page_has_every_part_and_no_other() -> None:
+    parts = {name.split("/")[0].removesuffix(".py") for name in MODULES} - {"__init__", "__main__"}
+    page = (PROJECT / "docs" / "architecture.md").read_text().split("## The map\n")[1].split("\n## ")[0]
+    assert {name.strip("/") for name in re.findall(r"^\| `([\w/]+)` \|", page, re.M)} == parts
+
+
+def test_what_knows_lance_semantics_knows_no_marker_of_the_directory_layout() -> None:
+    markers = re.compile(r"\b(RESERVED_MARKER|DEREGISTERED_MARKER|MARKER_BODY|\.lance-(reserved|deregistered))\b")
+    sources = (PACKAGE / "namespace").rglob("*.py")
+    assert [path.name for path in sources if markers.search(path.read_text())] == []
