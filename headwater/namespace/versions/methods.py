@@ -45,6 +45,8 @@ class VersionMethods(ComposedNamespace):
         request = parse_request(api.ListTableVersionsRequest, request)
         table = self.operations.find_table(self.id_of(request.id))
         descending = request.descending is not False
+        if request.limit == 1 and not request.page_token:
+            self.versions.begin_append(table, request.branch)
         found, token = self.versions.page(table, request.branch, request.page_token, request.limit, descending)
         return api.ListTableVersionsResponse(versions=[_answer(item) for item in found], page_token=token)
 

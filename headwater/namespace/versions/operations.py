@@ -104,15 +104,24 @@ class TableVersions:
             raise TableVersionNotFoundError(f"Table {table.id} has no {what}{_on(branch)}.")
         return FoundVersion(line, found)
 
+    def begin_append(self, table: Table, branch: str | None) -> None:
+        """A client has asked for the newest version alone, which is how its append begins.
+
+        It gets its turn, and what was written behind the catalog's back is out of its way before it looks at the
+        storage: there is no later call in which that could be done (docs/design/004-table-versions.md).
+        """
+        line = self.line(table, branch)
+        keeper = self.keeper(line)
+        if isinstance(keeper, ManagedVersions) and keeper.records.is_newest:
+            self.turns.expect(table.location)
+            keeper.set_aside(line)
+
     def page(
         self, table: Table, branch: str | None, token: str | None, limit: int | None, descending: bool
     ) -> tuple[list[FoundVersion], str | None]:
-        """ListTableVersions: the newest first, a page at a time."""
+        """ListTableVersions: the newest first, a page at a time. Waits for nobody, and moves nothing."""
         line, count = self.line(table, branch), check_limit(limit)
         keeper = self.keeper(line)
-        if count == 1 and not token and isinstance(keeper, ManagedVersions) and keeper.records.is_newest:
-            self.turns.expect(table.location)
-            keeper.set_aside(line)
         more = None if count is None else count + 1
         found = [FoundVersion(line, item) for item in keeper.page(line, _parse_token(token), more, descending)]
         if count is None or len(found) <= count:
