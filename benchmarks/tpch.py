@@ -34,7 +34,7 @@ def generate(folder: Path, scale: str) -> None:
     if found is None:
         sys.exit("tpchgen-cli is missing: pip install tpchgen-cli")
     made = folder / "generated"
-    subprocess.run([found, "-s", scale, "--format", "parquet", "--output-dir", str(made)], check=True)
+    subprocess.run([found, "parquet", "-s", scale, f"--output-dir={made}"], check=True)
     for table in TABLES:
         (folder / "parquet" / table).mkdir(parents=True)
         (made / f"{table}.parquet").rename(folder / "parquet" / table / "part.parquet")

@@ -20,23 +20,25 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from lance_namespace import LanceNamespace
-
+import headwater
 from headwater.clock import Clock
 from headwater.errors import InvalidInputError, NamespaceNotFoundError, UnsupportedOperationError
 from headwater.metastore import Metastore
 from headwater.metastore.layout import FORMAT_KEY, TXNS
-from headwater.namespace.directory import DirectoryNamespace
-from headwater.namespace.metastore import MetastoreNamespace
 from headwater.references import check_foreign, followed
 from headwater.registries.layout import DIRECTORY_MARKER, MANIFEST, TABLE_SUFFIX
+from headwater.registries.openable import check_finished
 from headwater.store import is_file_uri, is_local, is_there, open_store
 from headwater.store.layout import OWN_FOLDER
 
+if TYPE_CHECKING:
+    from lance_namespace import LanceNamespace
+
 CONFIG_FILE = "headwater.toml"
 CONFIG_VARIABLE = "HEADWATER_CONFIG"
+CATALOG_VARIABLE = "HEADWATER_CATALOG"
 PROFILE_VARIABLE = "HEADWATER_CATALOG__"
 DEFAULT_PROFILE = "default"
 _LOG = logging.getLogger("headwater")
@@ -68,9 +70,9 @@ def connect(impl: str, properties: Mapping[str, Any] | None = None, clock: Clock
     """
     values = dict(properties or {})
     if impl in DIRECTORY:
-        return DirectoryNamespace(clock, **values)
+        return headwater.DirectoryNamespace(clock, **values)
     if impl in METASTORE:
-        return MetastoreNamespace(clock, **values)
+        return headwater.MetastoreNamespace(clock, **values)
     if impl in REST:
         return _connect_rest(values)
     raise InvalidInputError(f"{impl!r} is no kind of catalog: use 'metastore', 'dir' or 'rest'.")
@@ -95,6 +97,8 @@ def resolve(target: str | None = None, properties: Mapping[str, Any] | None = No
     `impl`, `root`, `uri`, and their early names `type`, `path`, `uri` (lance-catalog-early.md, "Configurations").
     """
     given = dict(properties or {})
+    if target is None and not given:
+        target = default_target()
     name = target or DEFAULT_PROFILE
     profile = load_profile(name, given)
     if target is None and profile is None and not given:
@@ -121,16 +125,19 @@ class There(Enum):
 
 
 def look(resolved: Resolved) -> There:
-    """What is there: one listing of the root. A server's is its own affair."""
+    """What is there: one listing of the root; error 19 while it is being upgraded. A server's is its own affair."""
     root = _root(resolved)
     if root is None or not is_there(root, _storage(resolved)):
         return There.MISSING
     store = open_store(root, _storage(resolved))
     folders = set(store.children().folders)
+    if OWN_FOLDER in folders:
+        check_finished(store)
     if store.head(FORMAT_KEY) is not None or TXNS in folders:
         return There.METASTORE
     marked = OWN_FOLDER in folders and store.head(DIRECTORY_MARKER) is not None
-    if marked or MANIFEST in folders or any(name.endswith(TABLE_SUFFIX) for name in folders):
+    early = resolved.properties.get("layout") == "early" and folders - {OWN_FOLDER}
+    if marked or early or MANIFEST in folders or any(name.endswith(TABLE_SUFFIX) for name in folders):
         return There.DIRECTORY
     return There.EMPTY if not folders - {OWN_FOLDER} and not store.children().entries else There.OTHER
 
@@ -153,11 +160,21 @@ def init(resolved: Resolved) -> str:
         raise InvalidInputError(f"At {resolved.shown} is {there.value} already.")
     kind = kind_of(resolved, there)
     namespace = connect(kind, resolved.properties)
-    if isinstance(namespace, MetastoreNamespace):
+    if isinstance(namespace, headwater.MetastoreNamespace):
         namespace.metastore.create()
-    elif isinstance(namespace, DirectoryNamespace):
+    elif isinstance(namespace, headwater.DirectoryNamespace):
         namespace.store.put(DIRECTORY_MARKER, b"")
     return kind
+
+
+def metastore_at(found: Resolved) -> Metastore | None:
+    """The metastore at a root, for look-ups that need no Lance; None where a catalog of another kind is."""
+    there, root = look(found), _root(found)
+    if root is None or kind_of(found, there) not in METASTORE:
+        return None
+    if there in (There.MISSING, There.OTHER):
+        raise _missing(found)
+    return Metastore(root, _storage(found))
 
 
 def repair(found: Resolved) -> list[str]:
@@ -170,6 +187,7 @@ def repair(found: Resolved) -> list[str]:
         raise UnsupportedOperationError("A metastore is repaired where its files are, not through a server.")
     if not is_there(root, _storage(found)):
         raise _missing(found)
+    check_finished(open_store(root, _storage(found)))
     store = Metastore(root, _storage(found), damaged=True)
     written = store.repair()
     if not store.slot:
@@ -272,6 +290,21 @@ def load_profile(name: str, given: Mapping[str, Any] | None = None) -> dict[str,
     return {**(file or {}), **(variables or {})}
 
 
+def default_target() -> str | None:
+    """The catalog that is meant when none is named: HEADWATER_CATALOG, `default = "profile"` in the file, the profile
+    `default`, or the only profile there is."""
+    named = os.environ.get(CATALOG_VARIABLE)
+    if named:
+        return named
+    known = profile_names()
+    chosen = _read_toml().get("default")
+    if chosen is None:
+        return DEFAULT_PROFILE if DEFAULT_PROFILE in known else known[0] if len(known) == 1 else None
+    if chosen not in known:
+        raise InvalidInputError(f"{CONFIG_FILE}: default = {chosen!r} is none of its profiles: {', '.join(known)}.")
+    return str(chosen)
+
+
 def profile_names() -> list[str]:
     return sorted({*_read_file(), *_read_environment()})
 
@@ -286,14 +319,21 @@ def _connect_rest(properties: dict[str, Any]) -> LanceNamespace:
     return connect_rest(properties)
 
 
-def _read_file() -> dict[str, dict[str, Any]]:
+def _read_toml() -> dict[str, Any]:
     path = _find_file()
     if path is None:
         return {}
     try:
-        catalogs = tomllib.loads(path.read_text()).get("catalog", {})
+        return tomllib.loads(path.read_text())
     except (OSError, tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise InvalidInputError(f"{path.name} cannot be read: {error}") from None
+
+
+def _read_file() -> dict[str, dict[str, Any]]:
+    path = _find_file()
+    if path is None:
+        return {}
+    catalogs = _read_toml().get("catalog", {})
     if not isinstance(catalogs, dict) or not all(isinstance(profile, dict) for profile in catalogs.values()):
         raise InvalidInputError(f"{path.name}: write each profile as a table [catalog.NAME].")
     return {name: _flat(profile, path.parent) for name, profile in catalogs.items()}

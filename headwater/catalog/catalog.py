@@ -11,6 +11,7 @@ import pyarrow as pa
 from lance_namespace import LanceNamespace
 
 from headwater.catalog.batch import Batch
+from headwater.catalog.past import Past, Remote
 from headwater.catalog.references import pages
 from headwater.catalog.streams import CatalogStream, create_stream, is_stream, publish
 from headwater.catalog.table import CatalogTable
@@ -19,8 +20,9 @@ from headwater.config import Opening
 from headwater.errors import InvalidInputError, LanceNamespaceError, NamespaceNotFoundError, UnsupportedOperationError
 from headwater.names import ObjectId, check_delimiter, object_id, parse
 from headwater.namespace.metastore import MetastoreNamespace
+from headwater.namespace.mirror import MirrorState
 from headwater.namespace.readers import write_rows
-from headwater.streams.views import Published
+from headwater.rest.remote_streams import create_remote
 from headwater.tables.fitting import fit
 from headwater.tables.rows import reader_of
 
@@ -29,7 +31,7 @@ Name = str | Sequence[str]
 Answer = TypeVar("Answer")
 
 
-class Catalog:
+class Catalog(Past):
     """A catalog by path, URI, profile name, or an open `LanceNamespace`.
 
     Names are joined by dots, or by the `delimiter` that is given; a name with a dot in it is given as a list.
@@ -73,6 +75,8 @@ class Catalog:
         table.describe()
         if isinstance(there, MetastoreNamespace) and is_stream(there, id):
             return CatalogStream(there, id)
+        if isinstance(there, Remote) and there.is_stream_table(id):
+            return there.stream_table(id, lambda: table)
         return table
 
     def __contains__(self, name: Name) -> bool:
@@ -234,17 +238,22 @@ class Catalog:
         sequence: Sequence[str] | str = (),
         partition_by: Sequence[Any] = (),
         properties: Mapping[str, str] | None = None,
-    ) -> CatalogStream:
+    ) -> Any:
         """A table whose rows come from a log of changes (docs/streams.md), and the namespaces above it.
 
         `keys` tell rows apart (none: an append-only log), `sequence` orders the changes of a key.
         """
-        id = self._with_namespace(name)
-        namespace = metastore_of(self._made)
-        return create_stream(namespace, id, schema, keys, sequence, partition_by, properties or {})
+        id, made = self._with_namespace(name), self._made
+        if isinstance(made, Remote):
+            remote = made.stream_table(id, lambda: CatalogTable(made, id))
+            return create_remote(remote, schema, keys, sequence, partition_by, properties or {})
+        return create_stream(metastore_of(made), id, schema, keys, sequence, partition_by, properties or {})
 
-    def publish(self, names: Sequence[Name]) -> list[Published]:
+    def publish(self, names: Sequence[Name]) -> list[Any]:
         """Make the serving copies of stream tables equal to their newest state, all at one slot."""
+        made = self._made
+        if isinstance(made, Remote):
+            return made.publish_tables([self._id(name) for name in names])
         return publish(metastore_of(self._made), [self._id(name) for name in names])
 
     # Time
@@ -266,9 +275,20 @@ class Catalog:
         return self._beside(metastore_of(self._there).at(moment))
 
     @property
-    def slot(self) -> int:
-        """The newest commit's number: what `at` takes, to come back to this moment."""
-        return metastore_of(self._there).metastore.slot
+    def mirror(self) -> MirrorState:
+        """Whether a read-only `__manifest` follows this catalog for plain Lance clients, and which slot it shows."""
+        return metastore_of(self._there).mirror.state()
+
+    @mirror.setter
+    def mirror(self, on: bool) -> None:
+        mirror = metastore_of(self._made).mirror
+        mirror.turn_on() if on else mirror.turn_off()
+
+    def close(self) -> None:
+        """Wait for what goes on beside: housekeeping, and the mirror."""
+        close = getattr(self.namespace, "close", None)
+        if close is not None:
+            close()
 
     def _beside(self, namespace: LanceNamespace) -> Catalog:
         """The same catalog by another namespace."""

@@ -1,4 +1,9 @@
-"""`headwater`: one verb per operation, for people and (with --json) for programs."""
+"""`headwater`: verbs for people and (with --json) for programs.
+
+grammar (what can be said) ── parsing ── main ── look, rows, change, parts, moments, running, serving (one each)
+                                           │                    │
+                                 errors as exits       target (which catalog; names) ── lookups (light) or Catalog
+"""
 
 from headwater.cli.main import main
 

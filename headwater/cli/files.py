@@ -1,32 +1,55 @@
-"""The rows of a file that a verb names: Parquet, CSV, Arrow IPC, or a stream on standard input."""
+"""Rows from the files that a verb names, and rows to a file or stdout."""
 
 from __future__ import annotations
 
+import io
 import sys
 from pathlib import Path
 from typing import Any
 
+import lance
+import msgspec
 import pyarrow as pa
 import pyarrow.csv
+import pyarrow.json
 import pyarrow.parquet
 
-from headwater.catalog import CatalogTable
+from headwater.cli.output import print_grid
 from headwater.errors import InvalidInputError
 from headwater.tables.arrow import read_stream
 
+JSON_LINES = (".jsonl", ".ndjson", ".json")
+SUFFIXES = {".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "jsonl", ".csv": "csv", ".parquet": "parquet"}
+SUFFIXES |= {".arrow": "arrow", ".ipc": "arrow", ".feather": "arrow"}
+SHOWN_ROWS = 10_000
 
-def read_rows(name: str, table: CatalogTable | None = None) -> pa.Table:
-    """The rows of a file. Those of a CSV file have the types of the table they are for, if there is one."""
+
+def read_rows(name: str, table: Any = None) -> pa.Table:
+    """The rows of a file. Those of CSV and JSON have the types of the table they are for, if there is one."""
     if name == "-":
-        return read_stream(sys.stdin.buffer.read()).read_all()
+        return _read_stdin(table)
     path = Path(name)
-    if not path.is_file():
+    if not path.is_file() and not (path.suffix == ".lance" and path.is_dir()):
         raise InvalidInputError(f"There is no file {name!r}.")
-    types = column_types(table.schema) if table is not None and path.suffix == ".csv" else {}
+    types = column_types(table.schema) if table is not None and path.suffix in (".csv", *JSON_LINES) else {}
     try:
         return _table(path, types)
-    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
+    except (pa.ArrowException, OSError, UnicodeDecodeError, ValueError) as error:
         raise InvalidInputError(f"{name!r} cannot be read: {str(error).splitlines()[0][:200]}") from None
+
+
+def _read_stdin(table: Any) -> pa.Table:
+    """An Arrow stream or file, or JSON lines: told by the first bytes."""
+    data = sys.stdin.buffer.read()
+    if data.lstrip()[:1] == b"{":
+        types = column_types(table.schema) if table is not None else {}
+        try:
+            return _json(io.BytesIO(data), types)
+        except pa.ArrowException as error:
+            raise InvalidInputError(f"stdin cannot be read: {str(error).splitlines()[0][:200]}") from None
+    if data[:6] == b"ARROW1":
+        return pa.ipc.open_file(pa.py_buffer(data)).read_all()
+    return read_stream(data).read_all()
 
 
 def column_types(schema: pa.Schema) -> dict[str, Any]:
@@ -41,11 +64,72 @@ def _is_plain(kind: Any) -> bool:
 
 
 def _table(path: Path, types: dict[str, Any]) -> pa.Table:
+    if path.suffix == ".lance":
+        return lance.dataset(str(path)).to_table()  # type: ignore[no-any-return]
     if path.suffix == ".parquet":
         return pyarrow.parquet.read_table(path)
     if path.suffix == ".csv":
         return pyarrow.csv.read_csv(path, convert_options=pyarrow.csv.ConvertOptions(column_types=types))
+    if path.suffix in JSON_LINES:
+        return _json(path, types)
     with pa.memory_map(str(path)) as source:
         is_file = bytes(source.read(6)) == b"ARROW1"
         source.seek(0)
         return (pa.ipc.open_file(source) if is_file else pa.ipc.open_stream(source)).read_all()
+
+
+def _json(source: Any, types: dict[str, Any]) -> pa.Table:
+    told = pa.schema(list(types.items())) if types else None
+    return pyarrow.json.read_json(source, parse_options=pyarrow.json.ParseOptions(explicit_schema=told))
+
+
+def write_rows(rows: pa.RecordBatchReader, out: str | None, format: str | None, as_json: bool) -> None:
+    """Rows as a line asks for them: to a file by its suffix, or printed."""
+    chosen = format or ("jsonl" if as_json else None)
+    if out is not None:
+        by_suffix = SUFFIXES.get(Path(out).suffix)
+        if chosen is None and by_suffix is None:
+            raise InvalidInputError(f"--out {out!r}: end it in {', '.join(sorted(SUFFIXES))}, or say --format.")
+        with open(out, "wb") as sink:
+            _write(rows, sink, chosen or by_suffix or "")
+    elif chosen in ("csv", "arrow", "parquet"):
+        _write(rows, sys.stdout.buffer, chosen)
+    elif chosen == "jsonl":
+        for batch in rows:
+            for row in batch.to_pylist():
+                print(msgspec.json.encode(row).decode())
+    else:
+        show_rows(rows.read_all())
+
+
+def show_rows(table: pa.Table) -> None:
+    """Rows as a table for people; a NULL is seen."""
+    if not table.num_rows:
+        print("(no rows)")
+        return
+    print_grid(table.to_pylist(), null="NULL")
+
+
+def _write(rows: pa.RecordBatchReader, sink: Any, format: str) -> None:
+    if format == "table":
+        raise InvalidInputError("A file is written as jsonl, csv, arrow or parquet.")
+    if format == "jsonl":
+        for batch in rows:
+            sink.writelines(msgspec.json.encode(row) + b"\n" for row in batch.to_pylist())
+        return
+    try:
+        with _writer(sink, rows.schema, format) as writer:
+            for batch in rows:
+                writer.write_batch(batch)
+    except pa.ArrowInvalid as error:
+        raise InvalidInputError(
+            f"These rows cannot be written as {format}: {str(error).splitlines()[0][:200]}"
+        ) from None
+
+
+def _writer(sink: Any, schema: pa.Schema, format: str) -> Any:
+    if format == "csv":
+        return pyarrow.csv.CSVWriter(sink, schema)
+    if format == "parquet":
+        return pyarrow.parquet.ParquetWriter(sink, schema)
+    return pa.ipc.new_stream(sink, schema)

@@ -1,17 +1,50 @@
-"""What a verb prints: for people by default, one JSON value with --json."""
+"""What a verb prints: fitted to a terminal for people, whole and plain in a pipe, JSON with --json.
+
+What comes from a catalog is text, whatever it holds: control characters, marks that turn the writing direction, and
+markup are shown as what they are, and do nothing.
+"""
 
 from __future__ import annotations
 
+import os
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+import unicodedata
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import is_dataclass
-from typing import Any, TextIO
+from datetime import UTC, datetime
+from typing import Any
 
 import msgspec
-import pyarrow as pa
-from pydantic import BaseModel
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
 
-MAX_CELL = 60
+HIDDEN = ("id",)
+"""What records hold for programs only: names as a list, beside the dotted ones."""
+MIN_WIDTH = 6
+SHORT_VECTOR = 3
+MAX_CELL = 200
+_JOINERS = "\u200c\u200d"
+_STEPS = ((60, "s", 1), (3600, "min", 60), (86_400, "h", 3600), (30 * 86_400, "days", 86_400))
+
+
+class Bytes(int):
+    """A size: a number for programs, in MB for people."""
+
+
+def is_terminal() -> bool:
+    return sys.stdout.isatty()
+
+
+def visible(text: str) -> str:
+    """A text in one line, in which nothing acts on a terminal."""
+    return text if text.isascii() and text.isprintable() else "".join(_seen(char) for char in text)
+
+
+def _seen(char: str) -> str:
+    acts = unicodedata.category(char) in ("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp")
+    return char.encode("unicode_escape").decode() if acts and char not in _JOINERS else char
 
 
 def plain(response: Any) -> Any:
@@ -19,10 +52,12 @@ def plain(response: Any) -> Any:
 
     Storage options can be credentials, and what is printed ends in logs: their names are shown, their values not.
     """
-    if isinstance(response, BaseModel):
+    if hasattr(response, "model_dump"):
         return plain(response.model_dump(by_alias=True, exclude_none=True, exclude={"context"}))
-    if isinstance(response, list):
+    if isinstance(response, (list, tuple)):
         return [plain(item) for item in response]
+    if isinstance(response, msgspec.Struct):
+        return plain(msgspec.to_builtins(response))
     if is_dataclass(response) and not isinstance(response, type):
         return {key: str(value) if is_dataclass(value) else value for key, value in vars(response).items()}
     if isinstance(response, Mapping):
@@ -36,19 +71,149 @@ def _hidden(key: str, value: Any) -> Any:
     return plain(value) if isinstance(value, (Mapping, list)) else value
 
 
-def show(response: Any, as_json: bool, out: TextIO | None = None) -> None:
-    """Print a response."""
-    out = out or sys.stdout
+def say_json(value: Any) -> None:
+    print(msgspec.json.encode(value, enc_hook=int).decode())
+
+
+def show(response: Any, as_json: bool) -> None:
+    """Print one response."""
     value = plain(response)
     if as_json:
-        print(msgspec.json.encode(value).decode(), file=out)
+        say_json(value)
         return
     for line in lines(value):
-        print(line, file=out)
+        print(line)
 
 
-def lines(value: Any, indent: str = "") -> Iterable[str]:
-    """A value for people: names one to a line, records as a table, the rest as `key: value`."""
+def show_records(records: Iterable[Mapping[str, Any]], as_json: bool, empty: str = "") -> None:
+    """Print a list: one JSON object a line, or a table. What `empty` says is no result."""
+    if as_json:
+        for record in records:
+            say_json(record)
+        return
+    found = [{key: value for key, value in record.items() if key not in HIDDEN} for record in records]
+    if found:
+        print_grid(found)
+    elif empty:
+        print(empty, file=sys.stderr)
+
+
+def show_record(record: Mapping[str, Any], as_json: bool) -> None:
+    """Print one thing: an object, or its fields one a line."""
+    if as_json:
+        say_json(record)
+        return
+    for key, value in record.items():
+        if key not in HIDDEN and value is not None:
+            print(f"{key}: {cell(value)}")
+
+
+def show_names(records: Iterable[tuple[str, Mapping[str, Any]]], as_json: bool) -> None:
+    """Print names, one a line, each with its record for programs."""
+    for shown, record in records:
+        if as_json:
+            say_json(record)
+        else:
+            print(visible(shown))
+
+
+def print_grid(records: Sequence[Mapping[str, Any]], null: str = "") -> None:
+    """Records as a table: fitted to a terminal, or aligned and whole in a pipe."""
+    if not is_terminal():
+        for line in grid(records, null):
+            print(line)
+        return
+    console = screen()
+    console.print(_table(records, console.width, null), soft_wrap=False)
+
+
+def screen() -> Console:
+    """The terminal, as wide as it is; COLUMNS wins."""
+    asked = os.environ.get("COLUMNS", "")
+    return Console(
+        highlight=False, markup=False, emoji=False, width=int(asked) if asked.isdigit() and asked != "0" else None
+    )
+
+
+def _table(records: Sequence[Mapping[str, Any]], width: int, null: str) -> Table:
+    heads = list(dict.fromkeys(key for record in records for key in record))
+    fitting = heads[: max(1, width // MIN_WIDTH)]
+    title = f"{len(heads) - len(fitting)} more columns are not shown: choose some with --column"
+    table = Table(box=SIMPLE_HEAD, caption=title if len(fitting) < len(heads) else None, pad_edge=False)
+    for head in fitting:
+        numeric = all(isinstance(record.get(head), (int, float)) for record in records)
+        table.add_column(Text(visible(head)), no_wrap=True, overflow="ellipsis", justify="right" if numeric else "left")
+    for record in records:
+        table.add_row(*(_text(record.get(head), null) for head in fitting))
+    return table
+
+
+def _text(value: Any, null: str) -> Text:
+    return Text(null, style="dim") if value is None else Text(cell(value, True)[:MAX_CELL])
+
+
+def grid(records: Sequence[Mapping[str, Any]], null: str = "") -> list[str]:
+    """Records as aligned columns, one record a line, nothing cut."""
+    heads = list(dict.fromkeys(key for record in records for key in record))
+    cells = [[null if record.get(head) is None else cell(record[head]) for head in heads] for record in records]
+    shown = [visible(head) for head in heads]
+    widths = [max(len(head), *(len(row[at]) for row in cells)) for at, head in enumerate(shown)]
+    table = [shown, *cells]
+    return ["  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip() for row in table]
+
+
+def cell(value: Any, terminal: bool | None = None) -> str:
+    """One value as text, in one line."""
+    short = is_terminal() if terminal is None else terminal
+    if isinstance(value, str):
+        return visible(value)
+    if isinstance(value, bool) or value is None:
+        return str(value)
+    if isinstance(value, datetime):
+        return local(value) if short and value.tzinfo is not None else stamp(value)
+    if isinstance(value, Bytes):
+        return size(value) if short else str(int(value))
+    if isinstance(value, bytes):
+        return f"<{len(value)} bytes>" if short else value.hex()
+    if isinstance(value, (list, tuple)) and short and _is_vector(value):
+        return f"[{', '.join(f'{item:.4g}' for item in value[:SHORT_VECTOR])}, … {len(value)} numbers]"
+    if isinstance(value, (list, tuple)) and value and all(isinstance(item, str) for item in value):
+        return visible(", ".join(value))
+    if isinstance(value, (Mapping, list, tuple)):
+        return visible(msgspec.json.encode(value, enc_hook=int).decode())
+    return visible(str(value))
+
+
+def _is_vector(value: Sequence[Any]) -> bool:
+    return len(value) > SHORT_VECTOR and all(isinstance(item, (int, float)) for item in value[:SHORT_VECTOR])
+
+
+def stamp(value: datetime) -> str:
+    """RFC 3339."""
+    return value.isoformat().replace("+00:00", "Z")
+
+
+def local(value: datetime) -> str:
+    return f"{value.astimezone():%Y-%m-%d %H:%M} ({ago(value)})"
+
+
+def ago(value: datetime, now: datetime | None = None) -> str:
+    """How long ago, in the largest unit that fits."""
+    seconds = ((now or datetime.now(UTC)) - value).total_seconds()
+    if seconds < 1:
+        return "now"
+    for below, unit, step in _STEPS:
+        if seconds < below:
+            return f"{int(seconds // step)} {unit} ago"
+    return f"{int(seconds // (30 * 86_400))} months ago"
+
+
+def size(count: int) -> str:
+    return f"{count / 1_000_000:,.1f} MB" if count >= 100_000 else f"{count:,} bytes"
+
+
+def lines(value: Any, indent: str = "") -> Iterator[str]:
+    """A response for people: names one to a line, records as a table, the rest as `key: value`."""
     if isinstance(value, Mapping):
         sole = [item for item in value.values() if isinstance(item, list)]
         if len(value) == 1 and sole:
@@ -59,42 +224,14 @@ def lines(value: Any, indent: str = "") -> Iterable[str]:
     elif isinstance(value, list) and value and all(isinstance(item, Mapping) for item in value):
         yield from (indent + line for line in grid(value))
     elif isinstance(value, list):
-        yield from (f"{indent}{item}" for item in value)
+        yield from (f"{indent}{cell(item)}" for item in value)
     elif value not in (None, ""):
-        yield f"{indent}{value}"
+        yield from (f"{indent}{visible(line)}" for line in str(value).split("\n"))
 
 
-def _entry(key: str, item: Any, indent: str) -> Iterable[str]:
+def _entry(key: str, item: Any, indent: str) -> Iterator[str]:
     if isinstance(item, (Mapping, list)) and item:
-        yield f"{indent}{key}:"
+        yield f"{indent}{visible(key)}:"
         yield from lines(item, indent + "  ")
     elif not isinstance(item, (Mapping, list)):
-        yield f"{indent}{key}: {item}"
-
-
-def grid(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Records as aligned columns."""
-    heads = list(dict.fromkeys(key for row in rows for key in row))
-    cells = [[_cell(row.get(head)) for head in heads] for row in rows]
-    widths = [max(len(head), *(len(row[at]) for row in cells)) for at, head in enumerate(heads)]
-    table = [heads, *cells]
-    return ["  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip() for row in table]
-
-
-def _cell(value: Any) -> str:
-    if value is None:
-        return ""
-    text = msgspec.json.encode(value).decode() if isinstance(value, (Mapping, list)) else str(value)
-    return text if len(text) <= MAX_CELL else text[: MAX_CELL - 3] + "..."
-
-
-def show_rows(table: pa.Table, as_json: bool, out: TextIO | None = None) -> None:
-    """Rows of a table: a grid for people, one JSON object a line for programs."""
-    out = out or sys.stdout
-    rows = table.to_pylist()
-    if as_json:
-        for row in rows:
-            print(msgspec.json.encode(row).decode(), file=out)
-        return
-    for line in grid(rows) if rows else ["(no rows)"]:
-        print(line, file=out)
+        yield f"{indent}{visible(key)}: {cell(item)}"

@@ -1,4 +1,4 @@
-"""The verbs of the pipeline: run, ingest, publish, backfill, maintain, undo, lineage."""
+"""The verbs of the pipeline: run, ingest, publish, backfill, maintain, undo, lineage (grammar/pipeline.py)."""
 
 from __future__ import annotations
 
@@ -7,68 +7,23 @@ import json
 import sys
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 from headwater.catalog import Catalog
 from headwater.cli.output import show
-from headwater.cli.serving import properties_of
 from headwater.errors import InvalidInputError
 from headwater.pipeline import jobs
 from headwater.pipeline.grammar import read_pipeline
 from headwater.pipeline.lineage import DOWNSTREAM, UPSTREAM, downstream, drawing, open_lineage, upstream
 from headwater.pipeline.planning import Plan
 from headwater.pipeline.running import plan_pipeline, run_pipeline
-from headwater.streams.sources.formats import FORMATS
-
-
-def add_pipeline(verbs: Any) -> None:
-    """The arguments of every verb of the pipeline."""
-    run = verbs.add_parser("run", help="run a pipeline file: take in, publish and compute what is new")
-    run.add_argument("file", help="a pipeline file, such as pipeline.toml")
-    run.add_argument("--plan", action="store_true", help="only show what it would do and why, and the plan's id")
-    run.add_argument("--plan-id", help="do exactly the plan of this id, or nothing")
-    run.add_argument("--select", action="append", default=[], metavar="TABLE", help="only this one (repeatable)")
-    run.add_argument("--full-refresh", action="append", default=[], metavar="TABLE", help="make it anew (repeatable)")
-    run.add_argument("--json", action="store_true", help="print JSON")
-    run.set_defaults(run=_run)
-    ingest = _catalog_verb(verbs, "ingest", "take change data from files into a stream table", _ingest)
-    ingest.add_argument("source", help="files, by path or glob")
-    ingest.add_argument("--format", choices=tuple(FORMATS), default="rows", help="what the files hold (rows)")
-    ingest.add_argument("--name", help="the name of the source")
-    ingest.add_argument("--strict", action="store_true", help="refuse everything when a row is bad")
-    publish = _catalog_verb(verbs, "publish", "publish stream tables at one slot", _publish, several=True)
-    publish.description = "Make the serving copies equal to the newest state, all in one commit."
-    backfill = _catalog_verb(verbs, "backfill", "compute stale derived values of a stream table again", _backfill)
-    backfill.add_argument("--rows", type=int, help="about so many, in one version (all)")
-    _catalog_verb(verbs, "maintain", "rewrite worn fragments, collect what is past retention", _maintain, several=True)
-    undo = _catalog_verb(verbs, "undo", "take out what came from a source or a file, and publish the difference", _undo)
-    undo.add_argument("--source", help="the name of the source")
-    undo.add_argument("--file", help="one of its files")
-    lineage = _catalog_verb(verbs, "lineage", "show what a table comes from, or what comes from it", _lineage)
-    way = lineage.add_mutually_exclusive_group()
-    way.add_argument("--upstream", action="store_true", help="what it comes from (as without this)")
-    way.add_argument("--downstream", action="store_true", help="what comes from it")
-    lineage.add_argument("--open-lineage", metavar="FILE", help="write OpenLineage events, one a line, to this file")
-
-
-def _catalog_verb(verbs: Any, name: str, about: str, run: Any, several: bool = False) -> argparse.ArgumentParser:
-    parser: argparse.ArgumentParser = verbs.add_parser(name, help=about)
-    parser.add_argument("catalog", help="a path, a URI, or the name of a profile")
-    if several:
-        parser.add_argument("tables", nargs="*", help="stream tables, such as raw.orders (all)")
-    else:
-        parser.add_argument("table", help="a stream table, such as raw.orders")
-    parser.add_argument("--property", action="append", default=[], metavar="KEY=VALUE", help="as `connect` takes them")
-    parser.add_argument("--json", action="store_true", help="print JSON")
-    parser.set_defaults(run=run)
-    return parser
 
 
 def _open(given: argparse.Namespace) -> Catalog:
-    return Catalog(given.catalog, **properties_of(given.property))
+    catalog: Catalog = given.target.catalog()
+    return catalog
 
 
-def _run(given: argparse.Namespace) -> int:
+def run(given: argparse.Namespace) -> int:
     pipeline = read_pipeline(given.file)
     if given.plan:
         _, plan = plan_pipeline(pipeline, given.select, given.full_refresh)
@@ -119,30 +74,32 @@ def _show(report: jobs.Report, given: argparse.Namespace) -> int:
     return 0
 
 
-def _ingest(given: argparse.Namespace) -> int:
+def ingest(given: argparse.Namespace) -> int:
     source = Path(given.source)
     return _show(jobs.ingest(None, _open(given), given.table, source, given.format, given.name, given.strict), given)
 
 
-def _publish(given: argparse.Namespace) -> int:
+def publish(given: argparse.Namespace) -> int:
     if not given.tables:
         raise InvalidInputError("Name the stream tables to publish.")
     return _show(jobs.publish(None, _open(given), *given.tables), given)
 
 
-def _backfill(given: argparse.Namespace) -> int:
+def backfill(given: argparse.Namespace) -> int:
     return _show(jobs.backfill(None, _open(given), given.table, given.rows), given)
 
 
-def _maintain(given: argparse.Namespace) -> int:
+def maintain(given: argparse.Namespace) -> int:
     return _show(jobs.maintain(None, _open(given), *given.tables), given)
 
 
-def _undo(given: argparse.Namespace) -> int:
+def undo(given: argparse.Namespace) -> int:
     return _show(jobs.undo(None, _open(given), given.table, given.source, given.file), given)
 
 
-def _lineage(given: argparse.Namespace) -> int:
+def lineage(given: argparse.Namespace) -> int:
+    if given.upstream and given.downstream:
+        raise InvalidInputError("Say one of --upstream and --downstream.")
     catalog = _open(given)
     way = DOWNSTREAM if given.downstream else UPSTREAM
     if given.open_lineage:

@@ -9,75 +9,25 @@ from typing import Any
 
 from lance_namespace import LanceNamespace
 
+from headwater.cli.asking import ask
 from headwater.cli.output import show
+from headwater.cli.target import properties_of, say
 from headwater.clock import Clock, SystemClock
 from headwater.config import Opening, load_profile
 from headwater.errors import InvalidInputError, UnsupportedOperationError
-from headwater.names import parse
+from headwater.metastore.objects import time_of
 from headwater.namespace.vending import ScopedSettings
-from headwater.references import is_bare_secret, read_secret
+from headwater.references import read_secret
 from headwater.rest.auth.keys import KeyRecord, change_key, create_key, list_keys, revoke_key
-from headwater.rest.auth.roles import PERMISSIONS, ROLES, define_role, defined_roles, names_of, remove_role
+from headwater.rest.auth.roles import ROLES, define_role, defined_roles, names_of, remove_role
 from headwater.rest.settings import MIB, JwtSettings, Limits, Settings
 from headwater.store import Store
 
 MIN_KEY_CHARS = 16
-DATA_WORKERS = 8
 MIN_DATA_MEMORY = 256
 _BASE_NAME = re.compile(r"[A-Za-z0-9._~-]+")
 _DURATION = re.compile(r"^(\d+)([smhd])$")
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
-
-
-def add_serving(verbs: Any) -> None:
-    """The arguments of `serve` and `token`."""
-    serve = verbs.add_parser("serve", help="serve a catalog over the Lance REST protocol")
-    serve.add_argument("catalog", nargs="?", help="a path, a URI, or the name of a profile")
-    serve.add_argument("--property", action="append", default=[], metavar="KEY=VALUE", help="as `connect` takes them")
-    serve.add_argument("--host", default="127.0.0.1", help="the address to listen on (127.0.0.1)")
-    serve.add_argument("--port", type=int, default=8080, help="the port to listen on (8080); 0 picks one")
-    serve.add_argument("--workers", type=int, default=1, help="so many processes (1)")
-    serve.add_argument(
-        "--data-workers", type=int, default=DATA_WORKERS, help="disposable processes for data work (8); 0: none"
-    )
-    serve.add_argument("--data-memory", type=int, default=4096, help="memory of each of them, in MiB (4096)")
-    serve.add_argument("--insecure", action="store_true", help="serve others without asking who they are")
-    serve.add_argument("--max-body", type=int, help="largest Arrow body, in bytes")
-    serve.add_argument("--max-spool", type=int, help="bytes of bodies held at a time, in all (and half for a caller)")
-    serve.add_argument("--max-connections", type=int, help="connections at a time (half of the descriptors)")
-    serve.add_argument("--max-concurrent", type=int, help="requests of one caller at a time")
-    serve.add_argument("--host-name", action="append", default=[], help="a name the server is served by (repeatable)")
-    serve.add_argument("--proxy", action="append", default=[], help="an address or network to believe (repeatable)")
-    serve.add_argument("--tls-cert", help="serve https with this certificate, a PEM file")
-    serve.add_argument("--tls-key", help="the certificate's key, a PEM file without a password")
-    serve.add_argument("--max-page", type=int, help="largest page of a list")
-    serve.add_argument("--rate-limit", type=float, default=0.0, help="requests a second and caller (no limit)")
-    serve.add_argument("--timeout", type=float, help="longest time for a request, in seconds")
-    serve.add_argument("--api-key-file", help="a file with one more key, which may do everything")
-    serve.add_argument("--vend-credentials", action="store_true", help="hand the storage options to clients")
-    _add_vending(serve)
-    serve.add_argument("--audit-log", help="a file for the audit log: who asked for what, and whether it was allowed")
-    serve.add_argument("--no-access-log", action="store_true", help="log only failures")
-    serve.add_argument("--no-page", action="store_true", help="serve the API without the web page")
-    serve.add_argument("--read-only", action="store_true", help="refuse every change")
-    serve.add_argument("--base-path", default="", help="where a proxy shows the server, such as /lake")
-    serve.add_argument("--jwt-issuer", action="append", help="a token issuer to believe (repeatable)")
-    serve.add_argument("--jwt-audience", help="the audience that tokens must be for")
-    serve.add_argument("--jwt-jwks", action="append", help="an issuer's key set: [ISSUER=] a file or an https URL")
-    serve.add_argument("--jwt-algorithms", help="accepted algorithms (RS256,ES256,EdDSA)")
-    serve.add_argument("--jwt-role-claim", help="the claim with the role (role)")
-    serve.add_argument("--jwt-scope-claim", help="the claim with the scopes (none: the whole catalog)")
-    serve.set_defaults(run=run_serve, json=False)
-    _add_token(verbs)
-    _add_role(verbs)
-
-
-def _add_vending(serve: argparse.ArgumentParser) -> None:
-    serve.add_argument("--vend-scoped", action="store_true", help="hand out short-lived credentials for one table each")
-    serve.add_argument("--vend-role-arn", help="on S3: the role that is narrowed to the table")
-    serve.add_argument("--vend-external-id", help="on S3: the external id that the role asks for")
-    serve.add_argument("--vend-seconds", type=int, default=3600, help="how long the credentials are valid (3600)")
-    serve.add_argument("--vend-endpoint", help="another token service than the storage's own")
 
 
 def scoped_of(given: argparse.Namespace) -> ScopedSettings | None:
@@ -86,68 +36,6 @@ def scoped_of(given: argparse.Namespace) -> ScopedSettings | None:
     if given.vend_credentials:
         raise InvalidInputError("--vend-credentials hands out everything, --vend-scoped one table: choose one.")
     return ScopedSettings(given.vend_role_arn, given.vend_external_id, given.vend_seconds, given.vend_endpoint)
-
-
-def _add_token(verbs: Any) -> None:
-    token = verbs.add_parser("token", help="API keys of a catalog").add_subparsers(dest="action", required=True)
-    actions = (
-        ("create", "make a key and print it, once"),
-        ("list", "list keys"),
-        ("change", "give a key another role, scope or end; servers that run take it up"),
-        ("revoke", "revoke a key"),
-    )
-    for name, about in actions:
-        action = token.add_parser(name, help=about)
-        action.add_argument("catalog", help="a path, a URI, or the name of a profile")
-        action.add_argument("--property", action="append", default=[], metavar="KEY=VALUE")
-        action.add_argument("--json", action="store_true", help="print JSON")
-        action.set_defaults(run=run_token)
-        if name in ("change", "revoke"):
-            action.add_argument("id", help="the id of the key, as `token list` shows it")
-        if name in ("create", "change"):
-            roles = f"{', '.join(ROLES)}, one of the catalog's own, or permissions ({', '.join(PERMISSIONS)})"
-            action.add_argument("--role", required=name == "create", help=roles)
-            action.add_argument("--scope", help="only this namespace and what is below it (everything)")
-            action.add_argument("--delimiter", default=".", help="between the names of the scope (.)")
-            action.add_argument("--expires", help="how long it is valid, such as 12h or 30d")
-        if name == "create":
-            action.add_argument("--name", default="", help="a note on what the key is for")
-
-
-def _add_role(verbs: Any) -> None:
-    role = verbs.add_parser("role", help="a catalog's own roles").add_subparsers(dest="action", required=True)
-    actions = (
-        ("set", "define a role, or define it anew; servers that run take it up"),
-        ("list", "list the built-in roles and the catalog's own"),
-        ("remove", "remove a role of the catalog's own"),
-    )
-    for name, about in actions:
-        action = role.add_parser(name, help=about)
-        action.add_argument("catalog", help="a path, a URI, or the name of a profile")
-        action.add_argument("--property", action="append", default=[], metavar="KEY=VALUE")
-        action.add_argument("--json", action="store_true", help="print JSON")
-        action.set_defaults(run=run_role)
-        if name != "list":
-            action.add_argument("name", help="the name of the role")
-        if name == "set":
-            action.add_argument("permissions", help=f"joined by commas: {', '.join(PERMISSIONS)}, or built-in roles")
-
-
-def properties_of(pairs: list[str]) -> dict[str, str]:
-    """`key=value` texts as properties."""
-    found: dict[str, str] = {}
-    for text in pairs:
-        key, equals, value = text.partition("=")
-        if not equals or not key:
-            raise InvalidInputError(f"--property {text!r} is not key=value.")
-        found[key] = value
-        if is_bare_secret(key, value):
-            say(f"--property {key}: others on this machine can see it; write {key}=env:VARIABLE or {key}=file:PATH.")
-    return found
-
-
-def say(text: str) -> None:
-    print(f"headwater: {text}", file=sys.stderr)
 
 
 def open_served(target: str | None, properties: dict[str, str]) -> LanceNamespace:
@@ -278,6 +166,7 @@ def run_token(given: argparse.Namespace) -> int:
         show(shown(changed, clock.now_ms()), given.json)
         return 0
     if given.action == "revoke":
+        ask(given, f"Key {given.id} is revoked for good.")
         show({"revoked": revoke_key(store, clock, given.id).id}, given.json)
         return 0
     records = [shown(record, clock.now_ms()) for record in list_keys(store)]
@@ -299,7 +188,7 @@ def _create(given: argparse.Namespace, store: Store, clock: Clock) -> int:
 
 def _scope(given: argparse.Namespace) -> list[str]:
     """The scope as names; everything is said by leaving --scope out, so that a slip does not mean it."""
-    scope = list(parse(given.scope, given.delimiter).names)
+    scope = list(given.name_of(given.scope))
     if not scope:
         raise InvalidInputError(f"--scope {given.scope!r} names nothing: leave --scope out for the whole catalog.")
     return scope
@@ -328,8 +217,8 @@ def shown(record: KeyRecord, now_ms: int) -> dict[str, Any]:
         "scope": ".".join(record.scope) or "(everything)",
         "state": state,
         "name": record.name,
-        "created_ms": record.created_ms,
-        "expires_ms": record.expires_ms,
+        "created": time_of(record.created_ms),
+        "expires": None if record.expires_ms is None else time_of(record.expires_ms),
     }
 
 
@@ -343,11 +232,12 @@ def _expiry(text: str | None, clock: Clock) -> int | None:
 
 
 def _store(given: argparse.Namespace) -> Store:
-    opening = Opening(given.catalog, properties_of(given.property), say)
+    opening = given.target.opening
     namespace = opening.writing() if given.action == "create" else opening.reading()
     store = getattr(namespace, "store", None)
     if store is None:
         raise UnsupportedOperationError(
-            f"{given.catalog} has no storage of its own for keys: create them where the catalog is, not through REST."
+            f"{given.target.shown} has no storage of its own for keys: create them where the catalog is, not through "
+            "REST."
         )
     return store  # type: ignore[no-any-return]

@@ -17,10 +17,15 @@ from headwater.metastore.objects import (
     LogChange,
     LogEntry,
     Moved,
+    NamedSnapshot,
     Object,
+    PinnedTable,
     Problem,
+    Removal,
     RevisionEntry,
     StreamDiff,
+    Undone,
+    UndoStep,
 )
 from headwater.metastore.reading import Snapshot
 from headwater.metastore.records import DataFile
@@ -38,10 +43,15 @@ __all__ = [
     "LogEntry",
     "Metastore",
     "Moved",
+    "NamedSnapshot",
     "Object",
+    "PinnedTable",
     "Problem",
+    "Removal",
     "RevisionEntry",
     "Snapshot",
     "StreamDiff",
     "Transaction",
+    "UndoStep",
+    "Undone",
 ]

@@ -2,133 +2,133 @@
 
 The slots below the boundary give up their bodies but not their numbers, so a writer that was stalled for a year still
 finds its slot taken. Files are listed before the index is read: whatever is listed belongs to a slot the index knows.
+A dry run forgets in a copy of the index, and tells what would go.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import timedelta
 
-from headwater.errors import InvalidInputError, LanceNamespaceError
+from headwater.errors import InvalidInputError
 from headwater.metastore.commit import Committer
-from headwater.metastore.deltas import read_deltas
 from headwater.metastore.draft import Draft
+from headwater.metastore.garbage import Garbage, doomed_files, doomed_locations, kept_by
 from headwater.metastore.index import Index
-from headwater.metastore.layout import (
-    CHECKPOINTS,
-    SEGMENTS,
-    TXNS,
-    checkpoint_key,
-    checkpoint_slot,
-    is_dataset_folder,
-    is_table_data,
-    parse_key,
-    segment_key,
-    slot_key,
-)
+from headwater.metastore.layout import CHECKPOINTS, checkpoint_key, checkpoint_slot, slot_key
 from headwater.metastore.log import Log
-from headwater.metastore.objects import Collected
-from headwater.metastore.records import COLLECTED, decode_delta, is_collected, seal
+from headwater.metastore.objects import Collected, Removal
+from headwater.metastore.records import COLLECTED, is_collected, seal
 from headwater.metastore.rules import Header
-from headwater.metastore.serving import dropped_locations, lance_streams, stream_location
-from headwater.metastore.verify import EVERYTHING, expected, kept_deltas
+from headwater.metastore.snapshots import Snapshots
+from headwater.metastore.verify import snapshot_records
 from headwater.metastore.views import IndexView
-from headwater.registry import overlap
-from headwater.store import Entry, KeyNotFoundError
-from headwater.store.layout import OWN_FOLDER
-from headwater.store.protocol import check_key
+from headwater.store import KeyNotFoundError
 
-ORPHAN_AGE = timedelta(days=7)
+GRACE = timedelta(days=7)
+Removals = list[Removal]
 
 
-def collect(log: Log, committer: Committer, keep: timedelta | int, author: str) -> Collected:
-    """Collect up to the boundary that `keep` asks for; safe beside writers, readers and other collections."""
-    age = keep if isinstance(keep, timedelta) else ORPHAN_AGE
-    index = log.refresh()
-    if not index.slot:
-        return Collected(0, 0, 0, 0, 0)
-    log.repair()
-    boundary = _boundary(log, index, keep)
-    listed = list(log.store.list())
-    doomed = set(_doomed_files(log, index, boundary))
-    with log.lock:
-        folders = set(dropped_locations(index, boundary))
-    if boundary > index.boundary:
-        header = Header(log.clock.uuid(), log.clock.now_ms(), f"collect up to slot {boundary}", author)
-        committer.commit(Draft(IndexView(index, index.slot)), header, boundary)
-    index = log.refresh()
-    _fresh_checkpoint(log, index)
-    before_ms = log.clock.now_ms() - int(age.total_seconds() * 1000)
-    folders |= set(_stillborn_folders(listed, before_ms))
-    data = _delete_folders(log, index, listed, folders)
-    data += _delete_data(log, index, listed, doomed, before_ms)
-    published = _delete_published(log, index, listed)
-    segments = _delete_segments(log, index, listed)
-    slots = _empty_slots(log, index.boundary)
-    if sweep := log.store.abilities.sweep:
-        sweep(before_ms)
-    return Collected(index.boundary, published, slots, segments, data)
+class Collection:
+    """One collection: how far back to stay readable, and how old what a dead writer left must be."""
+
+    def __init__(self, log: Log, snapshots: Snapshots, keep: timedelta | int, grace: timedelta) -> None:
+        self.log = log
+        self.snapshots = snapshots
+        self.keep = keep
+        self.before_ms = log.clock.now_ms() - _milliseconds(grace, "grace is how old a leftover must be")
+
+    def run(self, committer: Committer, author: str) -> Collected:
+        """Collect; safe beside writers, readers and other collections. A crash at any step leaves less to do."""
+        log = self.log
+        index = log.refresh()
+        if not index.slot:
+            return Collected(0)
+        log.repair()
+        boundary = self._boundary(index)
+        garbage = self._look(index, boundary)
+        if boundary > index.boundary:
+            header = Header(log.clock.uuid(), log.clock.now_ms(), f"collect up to slot {boundary}", author)
+            committer.commit(Draft(IndexView(index, index.slot)), header, boundary)
+        index = log.refresh()
+        _fresh_checkpoint(log, index)
+        removals = garbage.judge(index, kept_by(log, index, self.snapshots))
+        removals += self._slots(index.boundary)
+        self._delete(removals)
+        if sweep := log.store.abilities.sweep:
+            sweep(self.before_ms)
+        return _told(index.boundary, removals)
+
+    def dry_run(self) -> Collected:
+        """What `run` would remove now, and why. Nothing is changed."""
+        index = self.log.refresh()
+        if not index.slot:
+            return Collected(0)
+        boundary = self._boundary(index)
+        garbage = self._look(index, boundary)
+        with self.log.lock:
+            after = Index.load("a copy", index.dump())
+        after.forget(boundary)
+        removals = garbage.judge(after, kept_by(self.log, after, self.snapshots))
+        return _told(boundary, [*removals, *self._slots(boundary)])
+
+    def _look(self, index: Index, boundary: int) -> Garbage:
+        """What there is, and what the boundary dooms; looked at before the index forgets."""
+        listed = list(self.log.store.list())
+        with self.log.lock:
+            for revision in snapshot_records(index):
+                self.snapshots.read(revision)  # one that cannot be read stops us before the boundary moves
+            doomed = dict(doomed_files(self.log, index, boundary))
+            return Garbage(self.log, listed, doomed, doomed_locations(index, boundary), self.before_ms)
+
+    def _boundary(self, index: Index) -> int:
+        keep = self.keep
+        if isinstance(keep, timedelta):
+            age = _milliseconds(keep, "keep is how far back to stay readable")
+            wanted = index.slot_at(self.log.clock.now_ms() - age)
+        elif isinstance(keep, int) and not isinstance(keep, bool) and keep >= 0:
+            wanted = index.slot - keep
+        else:
+            raise InvalidInputError(f"keep is a timedelta or a number of slots, not {keep!r}.")
+        return min(max(wanted, index.boundary), index.slot)
+
+    def _slots(self, boundary: int) -> Iterator[Removal]:
+        """The slots up to the boundary that still have bodies, the oldest first; those before were taken earlier."""
+        first = boundary
+        while first > 0 and not self._is_empty(first):
+            first -= 1
+        for number in range(first + 1, boundary + 1):
+            yield Removal("slot", slot_key(number), "it is behind the boundary")
+
+    def _is_empty(self, number: int) -> bool:
+        try:
+            return is_collected(self.log.store.get(slot_key(number)))
+        except KeyNotFoundError:
+            return False
+
+    def _delete(self, removals: Removals) -> None:
+        """In this order: a deleting mapping goes after what it deletes, so no reader sees a name come back."""
+        store = self.log.store
+        actions: dict[str, Callable[[str], None]] = {
+            "folder": store.delete_tree,
+            "slot": lambda key: store.put(key, seal(COLLECTED, b""), durable=False),
+        }
+        for removal in removals:
+            actions.get(removal.kind, store.delete)(removal.key)
 
 
-def _boundary(log: Log, index: Index, keep: timedelta | int) -> int:
-    if isinstance(keep, timedelta):
-        if keep < timedelta(0):
-            raise InvalidInputError("keep is how far back to stay readable: it is not negative.")
-        wanted = index.slot_at(log.clock.now_ms() - int(keep.total_seconds() * 1000))
-    elif isinstance(keep, int) and not isinstance(keep, bool) and keep >= 0:
-        wanted = index.slot - keep
-    else:
-        raise InvalidInputError(f"keep is a timedelta or a number of slots, not {keep!r}.")
-    return min(max(wanted, index.boundary), index.slot)
+def _told(boundary: int, removals: Removals) -> Collected:
+    def count(*kinds: str) -> int:
+        return sum(removal.files for removal in removals if removal.kind in kinds)
+
+    data = count("folder", "data", "staged", "snapshot")
+    return Collected(boundary, count("published"), count("slot"), count("segment"), data, tuple(removals))
 
 
-def _doomed_files(log: Log, index: Index, boundary: int) -> Iterator[str]:
-    """The data files of deltas that no slot from the boundary on can show."""
-    with log.lock:
-        for key in list(index.old_nodes):
-            node = index.node(key)
-            if node is not None and not node.versions[-1].alive and node.versions[-1].slot <= boundary:
-                for stream in (stream for stream in index.streams if f"{stream}/".startswith(f"{key}/")):
-                    yield from _files(log, index, stream, None)
-        for stream, deltas in index.streams.items():
-            dropped = {position for position, slot in deltas.dropped.items() if slot <= boundary}
-            if dropped:
-                yield from _files(log, index, stream, dropped)
-
-
-def _stillborn_folders(listed: list[Entry], before_ms: int) -> Iterator[str]:
-    """Folders of datasets whose creator died: long untouched, and none of their manifests ever got its final name.
-
-    What a deregistered table leaves has final manifests, and stays.
-    """
-    files: dict[str, list[Entry]] = defaultdict(list)
-    for entry in listed:
-        folder, _, inside = entry.key.partition("/")
-        if inside and is_dataset_folder(folder):
-            files[folder].append(entry)
-    for folder, entries in files.items():
-        if all(e.modified_ms < before_ms and not e.key.endswith(".manifest") for e in entries):
-            yield folder
-
-
-def _delete_folders(log: Log, index: Index, listed: list[Entry], folders: set[str]) -> int:
-    """Delete datasets folder by folder. One that a stream still kept is at, around or inside stays."""
-    with log.lock:
-        kept = [stream_location(node) for node in lance_streams(index)]
-    doomed = sorted(one for one in folders if not any(overlap(one, other) for other in kept) and _is_data(f"{one}/x"))
-    for folder in doomed:
-        log.store.delete_tree(folder)
-    return sum(any(entry.key.startswith(f"{folder}/") for folder in doomed) for entry in listed) if doomed else 0
-
-
-def _files(log: Log, index: Index, stream: str, positions: set[int] | None) -> Iterator[str]:
-    deltas = index.streams[stream]
-    after = min(positions) - 1 if positions else 0
-    for stored in read_deltas(log.segments, stream, deltas, after, EVERYTHING, dropped=True):
-        if positions is None or stored.position in positions:
-            for file in decode_delta(stream, stored.body).files:
-                yield file.path
+def _milliseconds(age: timedelta, what: str) -> int:
+    if not isinstance(age, timedelta) or age < timedelta(0):
+        raise InvalidInputError(f"{what}: it is a timedelta that is not negative.")
+    return int(age.total_seconds() * 1000)
 
 
 def _fresh_checkpoint(log: Log, index: Index) -> None:
@@ -138,68 +138,3 @@ def _fresh_checkpoint(log: Log, index: Index) -> None:
         slot = checkpoint_slot(entry.key)
         if slot is not None and slot <= index.boundary and slot < log.checkpointed:
             log.store.delete(checkpoint_key(slot))
-
-
-def _delete_published(log: Log, index: Index, listed: list[Entry]) -> int:
-    """In the order of their keys: a deleting mapping goes after what it deletes, so no reader sees a name come back."""
-    candidates = [entry.key for entry in listed if parse_key(entry.key) is not None]
-    with log.lock:
-        kept = {key for key, _ in expected(log, index)}
-    garbage = [key for key in candidates if key not in kept]
-    for key in garbage:
-        log.store.delete(key)
-    return len(garbage)
-
-
-def _delete_segments(log: Log, index: Index, listed: list[Entry]) -> int:
-    used = {segment_key(run.segment) for deltas in index.streams.values() for run in deltas.runs}
-    garbage = [entry.key for entry in listed if entry.key.startswith(f"{SEGMENTS}/") and entry.key not in used]
-    for key in garbage:
-        log.store.delete(key)
-    return len(garbage)
-
-
-def _empty_slots(log: Log, boundary: int) -> int:
-    """Take the bodies of the slots up to the boundary, the oldest first; those before were taken earlier."""
-    first = boundary
-    while first > 0 and not _is_empty(log, first):
-        first -= 1
-    for number in range(first + 1, boundary + 1):
-        log.store.put(slot_key(number), seal(COLLECTED, b""), durable=False)
-    return boundary - first
-
-
-def _is_empty(log: Log, number: int) -> bool:
-    try:
-        return is_collected(log.store.get(slot_key(number)))
-    except KeyNotFoundError:
-        return False
-
-
-def _delete_data(log: Log, index: Index, listed: list[Entry], doomed: set[str], before_ms: int) -> int:
-    """Data files in the root that only collected deltas named, and old ones in a table's data folder that none does.
-
-    A path that is not a plain key inside the root, or is a file of the catalog itself, is never touched.
-    """
-    present = {entry.key for entry in listed}
-    orphans = {entry.key for entry in listed if entry.modified_ms < before_ms and is_table_data(entry.key)}
-    candidates = {key for key in (doomed & present) | orphans if _is_data(key)}
-    if not candidates:
-        return 0
-    with log.lock:
-        for stream, stored in kept_deltas(log, index):
-            for file in decode_delta(stream, stored.body).files:
-                candidates.discard(file.path)
-                if "://" in file.path or file.path.startswith("/"):
-                    candidates = {key for key in candidates if not file.path.endswith(f"/{key}")}
-    for key in sorted(candidates):
-        log.store.delete(key)
-    return len(candidates)
-
-
-def _is_data(key: str) -> bool:
-    try:
-        check_key(key)
-    except LanceNamespaceError:
-        return False
-    return not key.startswith((f"{OWN_FOLDER}/", f"{TXNS}/")) and parse_key(key) is None

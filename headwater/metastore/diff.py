@@ -8,11 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from headwater.metastore.deltas import DeltaLog, find_stored, last_position, read_deltas
-from headwater.metastore.index import NAMED
 from headwater.metastore.log import Log
 from headwater.metastore.objects import Changed, Diff, Moved, Object, StreamDiff
 from headwater.metastore.reading import Snapshot, log_entries
-from headwater.metastore.views import ROOT, IndexView, Item, Place, object_of, own_values, place_of
+from headwater.metastore.views import IndexView, Item, Place, object_of, own_values, place_at
 
 
 def diff(log: Log, a: Snapshot, b: Snapshot) -> Diff:
@@ -20,7 +19,7 @@ def diff(log: Log, a: Snapshot, b: Snapshot) -> Diff:
     before, after = a.view, b.view
     keys = _touched(log, before, after)
     with log.lock:
-        objects = [(_place(before, key), _place(after, key)) for key in keys]
+        objects = [(place_at(before, key), place_at(after, key)) for key in keys]
         streams = [found for key in keys for found in _streams(log, before, after, key)]
     return Diff(
         before.at,
@@ -49,15 +48,6 @@ def _walk(view: IndexView, key: str) -> Iterator[str]:
         yield from _walk(view, child)
 
 
-def _place(view: IndexView, key: str) -> Place | None:
-    """Where an object is, if it is there."""
-    item = view.item(key)
-    if item is None or item.node.kind not in NAMED:
-        return None
-    parent = _place(view, item.revision.parent) if item.revision.parent else ROOT
-    return None if parent is None else place_of(parent, item)
-
-
 def _moved(old: Place | None, new: Place | None) -> Moved | None:
     if old is None or new is None:
         return None
@@ -76,7 +66,7 @@ def _changed(old: Place | None, new: Place | None) -> Changed | None:
 
 
 def _streams(log: Log, before: IndexView, after: IndexView, table: str) -> Iterator[StreamDiff]:
-    place = _place(after, table) or _place(before, table)
+    place = place_at(after, table) or place_at(before, table)
     if place is None or place.item.node.kind != "table":
         return
     old, new = dict(_parts(before, table)), dict(_parts(after, table))

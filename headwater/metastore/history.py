@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
-from headwater.errors import CorruptFileError
+from headwater.errors import CorruptFileError, TransactionNotFoundError
 from headwater.metastore.deltas import DeltaLog, read_deltas, stream_of
 from headwater.metastore.index import Index
 from headwater.metastore.layout import slot_key, txn_key
 from headwater.metastore.log import Log
 from headwater.metastore.objects import HistoryEntry, LogChange, LogEntry, time_of
 from headwater.metastore.rebuild import key_of
-from headwater.metastore.records import Change, Slot, TxnBody, decode_delta, decode_slot, decode_txn, is_collected
+from headwater.metastore.records import Change, Slot, Txn, TxnBody, decode_delta, decode_slot, decode_txn, is_collected
 from headwater.metastore.serving import LANCE_FORMAT
 
 READ_AT_ONCE = 256
@@ -135,3 +135,23 @@ def _changes(changes: Iterable[Change]) -> tuple[LogChange, ...]:
 def _log_change(operation: str, kind: str, key: str, path: tuple[str, ...], revision: int) -> LogChange:
     position = stream_of(key)[2] if kind == "delta" else None
     return LogChange(operation, kind, key.rsplit("/", 1)[-1], path, revision, key, position)
+
+
+def find_transaction(log: Log, wanted: str | LogEntry | HistoryEntry) -> tuple[int, Txn]:
+    """A committed transaction and its slot. By its id alone it is looked for from the newest slot back."""
+    index = log.refresh()
+    id = wanted if isinstance(wanted, str) else wanted.txn
+    slots = range(index.slot, index.boundary, -1) if isinstance(wanted, str) else [wanted.slot]
+    for start in range(0, len(slots), READ_AT_ONCE):
+        some = slots[start : start + READ_AT_ONCE]
+        for number, data in zip(some, log.store.get_all([slot_key(number) for number in some]), strict=True):
+            transactions = (
+                () if data is None or is_collected(data) else decode_slot(slot_key(number), data).transactions
+            )
+            for txn in transactions:
+                if txn.id == id:
+                    return number, txn
+    raise TransactionNotFoundError(
+        f"No transaction {id[:80]!r} is in the log, which goes back to slot {index.boundary + 1}: it was collected, or "
+        "never committed."
+    )

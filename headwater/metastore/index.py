@@ -100,7 +100,7 @@ class Index:
                 self._map(number, txn.id, mapped)
             self.weight += len(txn.changes) + 1
         if slot.boundary > self.boundary:
-            self._prune(slot.boundary)
+            self.forget(slot.boundary)
         if self.weight < max(CHECKPOINT_CHANGES, len(self.nodes) // NODES_PER_CHANGE):
             return None
         self.weight = 0
@@ -169,7 +169,7 @@ class Index:
 
     # Forgetting
 
-    def _prune(self, boundary: int) -> None:
+    def forget(self, boundary: int) -> None:
         """Forget what cannot be seen at or after the boundary. Every process does the same at the same slot."""
         self.times = self.times[boundary - self.boundary :]
         self.boundary = boundary

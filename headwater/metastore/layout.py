@@ -18,6 +18,8 @@ FORMAT_KEY = f"{OWN_FOLDER}/metastore"
 CHECKPOINTS = f"{OWN_FOLDER}/checkpoints"
 SLOTS = f"{OWN_FOLDER}/slots"
 SEGMENTS = f"{OWN_FOLDER}/segments"
+SNAPSHOTS = f"{OWN_FOLDER}/snapshots"
+SNAPSHOT_RECORDS = "_snapshots"
 TXNS = "txn"
 SLOTS_PER_FOLDER = 1000
 OPERATIONS = ("create", "update", "delete")
@@ -92,6 +94,21 @@ def segment_key(number: int) -> str:
     return f"{SEGMENTS}/{number:020d}"
 
 
+def snapshot_key(id: str) -> str:
+    """The file of a named snapshot."""
+    return f"{SNAPSHOTS}/{id}"
+
+
+def snapshot_home(name: str) -> str:
+    """The directory of a named snapshot's record."""
+    return f"{SNAPSHOT_RECORDS}/{name}"
+
+
+def snapshot_node(name: str) -> str:
+    """The key of a named snapshot's record in the index: a part of the root, which no table's id is."""
+    return f"/{name}"
+
+
 def txn_key(start: int, txn: str) -> str:
     return f"{TXNS}/{start}_{txn}"
 
@@ -112,6 +129,12 @@ def below(home: str, name: str) -> str:
 def is_dataset_folder(name: str) -> bool:
     """Whether a folder of the root is named as those that a catalog over this metastore chooses for Lance datasets."""
     return _DATASET.match(name) is not None
+
+
+def is_own_folder(name: str) -> bool:
+    """Whether a folder of the root is, or may become, one of the metastore's own."""
+    own = name in (TXNS, FORMAT_KEY.partition("/")[0])
+    return own or re.fullmatch(_UUID, name) is not None or _DIGEST.fullmatch(name) is not None
 
 
 def is_table_data(key: str) -> bool:

@@ -11,9 +11,11 @@ from typing import Any, TypeVar
 
 from headwater.clock import Clock, SystemClock
 from headwater.errors import InvalidInputError
-from headwater.metastore import collect, verify
+from headwater.metastore import verify
+from headwater.metastore.collect import GRACE, Collection
 from headwater.metastore.commit import Committer
 from headwater.metastore.diff import diff
+from headwater.metastore.history import find_transaction
 from headwater.metastore.index import NAMED
 from headwater.metastore.layout import MAX_LOCAL_KEY, MAX_REMOTE_KEY
 from headwater.metastore.locator import Locator
@@ -24,17 +26,23 @@ from headwater.metastore.objects import (
     Deltas,
     Diff,
     History,
+    HistoryEntry,
     Keys,
     LogEntry,
+    NamedSnapshot,
+    NamedSnapshots,
     Object,
     Objects,
     Problems,
     Revisions,
+    Undone,
+    UndoStep,
     moment_ms,
 )
 from headwater.metastore.parts import DELTA_FORMAT
 from headwater.metastore.reading import Snapshot, log_entries
-from headwater.metastore.rules import Header, conflict, refused
+from headwater.metastore.rules import Group, Header, compile_txn, conflict, refused
+from headwater.metastore.snapshots import Snapshots, alive
 from headwater.metastore.table_edits import Path
 from headwater.metastore.transaction import Transaction
 from headwater.metastore.views import IndexView
@@ -45,7 +53,9 @@ MAX_RUNS = 500
 DEFAULT_KEEP = timedelta(days=7)
 FIRST_MS = 10**11  # whole numbers from here on are times in milliseconds, those below are slots
 Answer = TypeVar("Answer")
-Moment = int | float | datetime
+VoidIn = Callable[[Transaction, tuple[str, ...], str, str], object]
+"""Voids what a transaction landed in a stream table: in this transaction, its path, its version, whose rows."""
+Moment = int | float | datetime | str
 
 
 class Metastore:
@@ -67,8 +77,11 @@ class Metastore:
         self.store = open_store(os.fspath(root), storage_options) if isinstance(root, (str, os.PathLike)) else root
         self.clock = clock or SystemClock()
         self.author = author
+        self.committed: Callable[[], None] = lambda: None
+        """Called after each commit, by the thread that made it: it must not take long."""
         self._log = Log(self.store, self.clock)
         self._committer = Committer(self._log, MAX_LOCAL_KEY if self.store.abilities.path else MAX_REMOTE_KEY)
+        self._snapshots = Snapshots(self._log)
         self._collecting = threading.Lock()
         self._log.open()
         if self._log.lost is not None and not damaged:
@@ -137,10 +150,62 @@ class Metastore:
         assert slot is not None
         return self.at(slot).get(path)
 
+    def undo(self, txn: str | LogEntry | HistoryEntry, dry_run: bool = False, void: VoidIn | None = None) -> Undone:
+        """Undo a committed transaction by a new one: all that it touched is exactly as it was before.
+
+        InvalidTableState (19) with the reasons where later work stands on it, and nothing is changed. A dry run tells
+        what would be done. `void` does what the log of a stream table needs instead of losing a delta.
+        """
+        number, done = find_transaction(self._log, txn)
+        made: list[Transaction] = []
+
+        def work(tx: Transaction) -> list[UndoStep]:
+            made[:] = [tx]
+            steps = tx.undo(number, done, void and (lambda path, version: void(tx, path, version, done.id)))
+            if dry_run:
+                tx.rollback()
+            return steps
+
+        steps = self.run(work, f"undo {done.message or done.id}")
+        return Undone(done.id, done.message, None if dry_run else made[0].slot, tuple(steps))
+
+    # Named snapshots
+
+    def snapshot(self, name: str, tables: Iterable[Path] | None = None) -> NamedSnapshot:
+        """Pin the newest state of all tables, or of these, under a name: it stays readable past every collection."""
+        chosen = None if tables is None else [tuple(path) for path in tables]
+
+        def work(tx: Transaction) -> None:
+            file = self.clock.uuid()
+            tx.create_snapshot(name, file)
+            self._snapshots.write(file, tx.draft.base, chosen)
+
+        self.run(work, f"snapshot {name}")
+        with self._log.lock:
+            return self._snapshots.told(name, self._snapshots.find(name))
+
+    def snapshots(self) -> NamedSnapshots:
+        """The named snapshots, by name."""
+        index = self._log.refresh()
+        with self._log.lock:
+            records = [item.revision for item in alive(index)]
+        told = (self._snapshots.told(revision.name, revision) for revision in records)
+        return sorted(told, key=lambda found: found.name)
+
+    def drop_snapshot(self, name: str) -> None:
+        """Let a snapshot go. What only it needed goes with a collection once the drop is past its window."""
+        self.run(lambda tx: tx.drop_snapshot(name), f"drop snapshot {name}")
+
     def _commit(self, tx: Transaction) -> int:
         if tx.draft.empty:
             return tx.draft.base.at
-        return self._committer.commit(tx.draft, tx.header)
+        slot = self._committer.commit(tx.draft, tx.header)
+        self.committed()
+        return slot
+
+    def rehearse(self, tx: Transaction) -> None:
+        """Refuse now what a commit of the transaction would be refused for. Nothing is written anywhere."""
+        compile_txn(self._log.index, tx.draft, tx.header, Group(), self._committer.max_key)
 
     # Reading the present
 
@@ -213,8 +278,11 @@ class Metastore:
 
     def at(self, moment: Moment) -> Snapshot:
         """The state at a slot (a whole number) or at a time (a datetime with a zone, or seconds or milliseconds since
-        the epoch). Slots before the last collection's boundary are gone, slots to come are refused."""
+        the epoch), or of a named snapshot (text). Slots before the last collection's boundary are gone, slots to come
+        are refused."""
         log = self._log
+        if isinstance(moment, str):
+            return self._at_snapshot(moment)
         with log.lock:
             if isinstance(moment, int) and moment < FIRST_MS:
                 slot = moment
@@ -228,6 +296,12 @@ class Metastore:
                     f"The catalog can be read at slots {log.index.boundary} to {log.index.slot}, not at {moment}."
                 )
             return Snapshot(log, IndexView(log.index, slot))
+
+    def _at_snapshot(self, name: str) -> Snapshot:
+        with self._log.lock:
+            self._log.refresh()
+            _, index = self._snapshots.read(self._snapshots.find(name))
+            return Snapshot(self._log, IndexView(index, index.slot))
 
     def history(self, path: Path) -> History:
         """Every transaction that touched the object at this path, or the one dropped there last, or a part of it,
@@ -297,13 +371,19 @@ class Metastore:
         from the index. An empty list: the catalog is sound."""
         return verify.verify(self._log)
 
-    def collect(self, keep: timedelta | int | None = None) -> Collected:
-        """Forget what is past retention, and delete what nothing can show any more.
+    def collect(
+        self, keep: timedelta | int | None = None, grace: timedelta | None = None, dry_run: bool = False
+    ) -> Collected:
+        """Forget what is past retention, and delete what nothing needs any more.
 
-        `keep` is an age (a timedelta) or a number of slots; seven days unless given.
+        `keep` is an age (a timedelta) or a number of slots: so far back the past stays readable, and a drop can be
+        undone. What a writer that died has left goes once it is older than `grace`. Both are seven days unless given.
+        A dry run changes nothing, and tells what would go and why.
         """
         with self._collecting:
-            return collect.collect(self._log, self._committer, DEFAULT_KEEP if keep is None else keep, self.author)
+            kept = DEFAULT_KEEP if keep is None else keep
+            collection = Collection(self._log, self._snapshots, kept, GRACE if grace is None else grace)
+            return collection.dry_run() if dry_run else collection.run(self._committer, self.author)
 
     def close(self) -> None:
         """Wait for housekeeping. Nothing is held open: every acknowledged commit is durable and published."""

@@ -11,7 +11,7 @@ import msgspec
 from headwater.errors import InvalidInputError
 from headwater.metastore.records import DataFile, DeltaBody
 
-KINDS = ("namespace", "table", "table_version", "stream", "partition", "delta")
+KINDS = ("namespace", "table", "table_version", "stream", "partition", "delta", "snapshot")
 DELTA_TYPES = ("append", "upsert", "delete")
 
 
@@ -171,6 +171,42 @@ class Diff(msgspec.Struct, frozen=True):
     streams: tuple[StreamDiff, ...] = ()
 
 
+class UndoStep(msgspec.Struct, frozen=True):
+    """One thing that an undo does. `path` is where the object is afterwards; of one that goes, where it was."""
+
+    action: str
+    kind: str
+    path: tuple[str, ...]
+    detail: str = ""
+
+
+class Undone(msgspec.Struct, frozen=True):
+    """What undoing a transaction did, or would do: then there is no slot."""
+
+    txn: str
+    message: str
+    slot: int | None
+    steps: tuple[UndoStep, ...]
+
+
+class PinnedTable(msgspec.Struct, frozen=True):
+    """A table in a named snapshot: its Lance version, and the position of its change log."""
+
+    id: str
+    path: tuple[str, ...]
+    version: int | None
+    position: int | None
+
+
+class NamedSnapshot(msgspec.Struct, frozen=True):
+    """A state that stays readable under its name: the slot it is of, that slot's time, and its tables."""
+
+    name: str
+    slot: int
+    time: datetime
+    tables: tuple[PinnedTable, ...]
+
+
 class Problem(msgspec.Struct, frozen=True):
     """One finding of `verify`: the file, relative to the catalog root, and what is wrong with it."""
 
@@ -178,14 +214,27 @@ class Problem(msgspec.Struct, frozen=True):
     reason: str
 
 
+class Removal(msgspec.Struct, frozen=True):
+    """One thing that a collection removes, and why.
+
+    `kind` is `published`, `slot` (its body), `segment`, `snapshot`, `data`, `staged` or `folder` (of so many files).
+    """
+
+    kind: str
+    key: str
+    why: str
+    files: int = 1
+
+
 class Collected(msgspec.Struct, frozen=True):
-    """What a collection removed, by kind of file, and the oldest slot that can still be read."""
+    """What a collection removed or would remove, counted by kind, and the oldest slot that can be read after it."""
 
     boundary: int
-    published: int
-    slots: int
-    segments: int
-    data: int
+    published: int = 0
+    slots: int = 0
+    segments: int = 0
+    data: int = 0
+    removed: tuple[Removal, ...] = ()
 
 
 Objects = list[Object]
@@ -193,6 +242,7 @@ Deltas = list[Delta]
 History = list[HistoryEntry]
 Revisions = list[RevisionEntry]
 Problems = list[Problem]
+NamedSnapshots = list[NamedSnapshot]
 DroppedObjects = list[Dropped]
 Keys = list[str]
 

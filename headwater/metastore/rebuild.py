@@ -21,6 +21,7 @@ from headwater.metastore.layout import (
     slot_folder,
     slot_key,
     slot_number,
+    snapshot_node,
     txn_key,
 )
 from headwater.metastore.records import (
@@ -152,6 +153,8 @@ def _belongs(key: str, data: bytes, change: TxnChange, txn: str) -> bool:
 def key_of(change: TxnChange) -> str:
     """The key in the index of what a Transaction Log File says was changed."""
     steps = change.home.split("/")
+    if change.kind == "snapshot":
+        return snapshot_node(steps[-1])
     return steps[-1] if change.kind in NAMED else "/".join(steps[-DEPTH[change.kind] :])
 
 

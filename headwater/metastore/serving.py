@@ -14,6 +14,15 @@ LOCATION = "location"
 KEEP_DATA = "keep_data"
 """Set when a table was deregistered: collection leaves the folder."""
 
+PUBLISHED = "position"
+"""Set in a version that is a publish of a stream table: up to this position of its change log."""
+READER_FORMAT = "reader"
+"""The format of a stream whose properties are the positions of named readers."""
+RECORD_FORMAT = "record"
+"""The format of streams whose properties say what a source has given to a stream table."""
+STREAM_TABLE = "stream"
+"""The property of a table version that makes its table a stream table."""
+
 
 def location_of(properties: Mapping[str, Any], stream_home: str) -> str:
     """Of a stream that does not name one, beside its table version's directory: `<table home>/<version>.lance`."""

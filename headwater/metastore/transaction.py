@@ -7,17 +7,25 @@ from types import TracebackType
 from typing import Any
 
 from headwater.clock import Clock
-from headwater.errors import InvalidInputError, NamespaceNotFoundError, TableNotFoundError
-from headwater.metastore import edits, parts
+from headwater.errors import (
+    InvalidInputError,
+    LanceNamespaceError,
+    NamespaceNotFoundError,
+    TableNotFoundError,
+    TableTagNotFoundError,
+)
+from headwater.metastore import edits, parts, snapshots
 from headwater.metastore.draft import Draft
+from headwater.metastore.layout import snapshot_node
 from headwater.metastore.locator import Locator
 from headwater.metastore.log import Log
 from headwater.metastore.lookup import look_up, look_up_id
-from headwater.metastore.objects import Delta, Object, Objects
+from headwater.metastore.objects import Delta, Object, Objects, UndoStep
 from headwater.metastore.parts import DELTA_FORMAT, FIRST_VERSION
-from headwater.metastore.records import own_properties
+from headwater.metastore.records import Txn, own_properties
 from headwater.metastore.rules import Header, refused
 from headwater.metastore.table_edits import Path, TableEdits, locked
+from headwater.metastore.undo import Undo, Void
 from headwater.metastore.views import IndexView, Place, View, children_of, object_of, resolve, resolve_namespace
 from headwater.names import object_id
 
@@ -94,6 +102,30 @@ class Transaction(TableEdits):
     def undrop(self, path: Path) -> Object:
         """Bring back what was dropped last at this path."""
         return object_of(edits.undrop(self._checked(), object_id(path)))
+
+    @locked
+    def undo(self, number: int, txn: Txn, void: Void | None = None) -> list[UndoStep]:
+        """Undo a transaction of a slot: all it touched is as before, or InvalidTableState (19) with the reasons."""
+        before = self._checked().copy()
+        try:
+            return Undo(self.draft, self._log.segments, number, txn, self._clock.hex(8), void).run()
+        except LanceNamespaceError:
+            self.draft = before
+            raise
+
+    # Named snapshots
+
+    @locked
+    def create_snapshot(self, name: str, file: str) -> None:
+        """The record of a snapshot of the state this transaction began with, whose file is written."""
+        snapshots.create(self._checked(), name, file)
+
+    @locked
+    def drop_snapshot(self, name: str) -> None:
+        item = self._checked().part(snapshot_node(name))
+        if item is None:
+            raise TableTagNotFoundError(f"There is no snapshot {name!r}.")
+        snapshots.drop(self.draft, item)
 
     # Reading
 

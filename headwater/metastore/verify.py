@@ -19,6 +19,7 @@ from headwater.metastore.layout import (
     revision_key,
     segment_key,
     slot_key,
+    snapshot_key,
     txn_key,
 )
 from headwater.metastore.log import Log
@@ -29,13 +30,16 @@ from headwater.metastore.rebuild import strays
 from headwater.metastore.records import (
     CATALOG,
     CHECKPOINT,
+    PINNED,
     SEGMENT,
+    Revision,
     Slot,
     body_of,
     decode_delta,
     is_collected,
     unseal,
 )
+from headwater.metastore.snapshots import FILE
 from headwater.metastore.views import ROOT, IndexView, Place, children_of, resolve_namespace
 from headwater.names import ObjectId
 from headwater.store import KeyNotFoundError
@@ -169,9 +173,18 @@ def _private(log: Log) -> Iterator[Problem]:
             log.read_slot(number)
         except LanceNamespaceError as error:
             yield Problem(slot_key(number), str(error))
+    for file in sorted({str(revision.properties[FILE]) for revision in snapshot_records(index)}):
+        yield from _check(log, snapshot_key(file), PINNED)
     segments = {run.segment for deltas in index.streams.values() for run in deltas.runs}
     for segment in sorted(segments - set(log.segments.pending)):
         yield from _check(log, segment_key(segment), SEGMENT)
+
+
+def snapshot_records(index: Index) -> Iterator[Revision]:
+    """The records of every named snapshot that is there, or that an undo could bring back."""
+    for key in index.parts.get("", ()):
+        node = index.node(key)
+        yield from node.versions if node is not None else ()
 
 
 def _check(log: Log, key: str, kind: bytes) -> Iterator[Problem]:

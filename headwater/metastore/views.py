@@ -142,6 +142,21 @@ def place_of(parent: Place, item: Item) -> Place:
     return Place(item, (*parent.path, name), canonical(parent.locator, name), (*parent.keys, item.node.key))
 
 
+def place_at(view: View, key: str) -> Place | None:
+    """Where the namespace or table with this key is; None if it, or one above it, is not there (or above itself)."""
+    items: list[Item] = []
+    while key:
+        item = view.item(key)
+        if item is None or item in items:
+            return None
+        items.append(item)
+        key = item.revision.parent
+    place = ROOT
+    for item in reversed(items):
+        place = place_of(place, item)
+    return place
+
+
 def resolve_namespace(view: View, id: ObjectId) -> Place:
     place = resolve(view, id)
     if place.item.node.kind != "namespace":

@@ -12,6 +12,7 @@ from headwater.namespace.registered import RegisteredNamespace
 from headwater.registries.compat import CompatRegistry
 from headwater.registries.listing import ListingRegistry
 from headwater.registries.manifest import ManifestRegistry
+from headwater.registries.openable import check_directory
 from headwater.registry import Registry
 from headwater.store import Store, open_store
 
@@ -24,10 +25,12 @@ class DirectoryNamespace(RegisteredNamespace):
         self._given = properties
         self.properties = parse_properties(properties)
         store = open_store(self.properties.root, dict(self.properties.storage))
+        if store.abilities.path is not None:  # elsewhere the first look-up finds out: opening asks no server
+            check_directory(store)
         registry = open_registry(self.properties, store, clock)
         super().__init__(
             registry,
-            _records(registry),
+            records_of(registry),
             store,
             self.properties.root,
             clock,
@@ -58,7 +61,7 @@ def open_registry(properties: DirectoryProperties, store: Store, clock: Clock) -
     return CompatRegistry(manifest, ListingRegistry(store, clock))
 
 
-def _records(registry: Registry) -> ManifestRegistry | None:
+def records_of(registry: Registry) -> ManifestRegistry | None:
     """Where this catalog could keep the versions of its tables."""
     if isinstance(registry, CompatRegistry):
         return registry.manifest

@@ -14,12 +14,14 @@ from headwater.errors import UnsupportedOperationError
 from headwater.metastore import Metastore, Transaction
 from headwater.names import ObjectId
 from headwater.namespace.abilities import CatalogAbilities
+from headwater.namespace.mirror import Mirror
 from headwater.namespace.properties import MetastoreProperties, parse_metastore_properties
 from headwater.namespace.registered import RegisteredNamespace
 from headwater.namespace.requests import parse_request
 from headwater.namespace.versions import Problem
 from headwater.registries.metastore import MetastoreRegistry
 from headwater.registries.metastore.sessions import Moment, Session, Within
+from headwater.registries.openable import check_finished
 from headwater.store import open_store
 from headwater.tables.fields import parse_path
 
@@ -30,7 +32,10 @@ class MetastoreNamespace(RegisteredNamespace):
     def __init__(self, clock: Clock | None = None, /, **properties: Any) -> None:
         known = parse_metastore_properties(properties)
         store, clock = open_store(known.root, dict(known.storage)), clock or SystemClock()
+        check_finished(store)
         self._stand(properties, known, Metastore(store, clock=clock), clock, None)
+        self.mirror = Mirror(self.metastore, self.versions, known.root, dict(known.storage), clock)
+        self.mirror.follow()
 
     def _stand(
         self,
@@ -58,6 +63,7 @@ class MetastoreNamespace(RegisteredNamespace):
         """The same catalog, standing elsewhere."""
         other = MetastoreNamespace.__new__(MetastoreNamespace)
         other._stand(self._given, self.properties, self.metastore, self.clock, session)
+        other.mirror = self.mirror
         return other
 
     def namespace_id(self) -> str:
@@ -124,7 +130,8 @@ class MetastoreNamespace(RegisteredNamespace):
         return [*found, *own]
 
     def close(self) -> None:
-        """Wait for housekeeping that goes on beside."""
+        """Wait for housekeeping that goes on beside, and for the mirror to show the newest slot."""
+        self.mirror.close()
         self.metastore.close()
 
 

@@ -42,6 +42,53 @@ class RenameNamespaceRequest(BaseModel):
     new_id: list[str] | None = None
 
 
+class StreamRequest(BaseModel):
+    """The request of an operation on a stream table: each takes the fields that are its arguments (docs/streams.md)."""
+
+    id: list[str] | None = None
+    keys: list[str] = []
+    sequence: list[str] = []
+    partition_by: list[str] = []
+    properties: dict[str, str | None] = {}
+    token: str | None = None
+    source: str | None = None
+    format: str = "rows"
+    strict: bool = False
+    options: dict[str, Any] = {}
+    file: str | None = None
+    txn: str | None = None
+    columns: list[str] | None = None
+    filter: str | None = None
+    limit: int | None = None
+    position: int | None = None
+    after: int = 0
+    until: int | None = None
+    reader: str | None = None
+    add: dict[str, str] = {}
+    rename: dict[str, str] = {}
+    widen: dict[str, str] = {}
+    drop: list[str] = []
+
+
+class PublishRequest(BaseModel):
+    """The request of PublishStreamTables: the tables that are published at one slot."""
+
+    tables: list[list[str]]
+
+
+class TimeRequest(BaseModel):
+    """The request of an operation on the catalog's past: each takes the fields that are its arguments."""
+
+    id: list[str] | None = None
+    after: int | None = None
+    wait_seconds: float = 0
+    limit: int = 1000
+    before: int | None = None
+    keep_seconds: float | None = None
+    txn: str | None = None
+    dry_run: bool = False
+
+
 def parse_request(kind: type[Request], request: Any) -> Request:
     """The request as its model, or InvalidInput (13)."""
     if isinstance(request, kind):

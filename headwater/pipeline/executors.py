@@ -1,26 +1,144 @@
-"""Files taken in one after another in this process."""
+"""Files taken in: one after another in this process, or, when they are many bytes, prepared by executors.
+
+Executors read, parse, check and write the files of the log, a source file each; the driver commits them in order, each
+as a transaction of its own. A file that makes the table evolve is taken by the driver, and the rest prepared anew.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from headwater.catalog.streams import CatalogStream
+from headwater.clock import SystemClock
+from headwater.errors import InvalidInputError, LanceNamespaceError, error_for
+from headwater.store import is_local, open_store
 from headwater.streams.checks import Check
-from headwater.streams.landing import Report
-from headwater.streams.sources.files import SourceFile
+from headwater.streams.definition import Definition
+from headwater.streams.landing import APPEND, UPSERT, Origin, Report, rows_so_far
+from headwater.streams.opening import Stream
+from headwater.streams.preparing import EvolvedError, Json, PreparedLanding, prepare
+from headwater.streams.sources.debezium import take_debezium
+from headwater.streams.sources.files import SourceFile, read_rows, read_text
+from headwater.streams.sources.taken import Taken, take_op, take_rows
 
-LARGE_BYTES = 50_000 * 200
+LARGE_ROWS = 50_000
+LARGE_BYTES = LARGE_ROWS * 200
+"""Below about so many rows no Spark job is started: it would take longer than the work."""
+TASKS_PER_CORE = 4
 
 
-def ingest_files(
-    spark: Any,
-    stream: CatalogStream,
-    files: Sequence[SourceFile],
-    format: str,
-    name: str | None,
-    strict: bool,
-    checks: Sequence[Check],
-    options: Mapping[str, Any],
-) -> list[Report]:
-    return [stream.ingest_file(file, format, name, strict, checks, **options) for file in files]
+@dataclass(frozen=True)
+class Intake:
+    """Which files, of which format and source, judged by which checks."""
+
+    files: tuple[SourceFile, ...]
+    format: str
+    source: str | None
+    strict: bool
+    checks: tuple[Check, ...]
+    options: Mapping[str, Any]
+
+    def origin(self, file: SourceFile) -> Origin:
+        return Origin(self.source, None, file.path, file.digest)
+
+    @property
+    def needs_state(self) -> bool:
+        """Whether what a file means depends on the rows that are there: then one file goes after another."""
+        return self.format == "snapshot" or bool(self.options.get("apply_as_truncates"))
+
+
+def ingest_files(spark: Any, stream: CatalogStream, intake: Intake) -> list[Report]:
+    """Take files in their order, by executors if there is a session and they are large."""
+    size = sum(_size(file.path) for file in intake.files)
+    if spark is None or intake.needs_state or size < LARGE_BYTES:
+        return [_take(stream, intake, file) for file in intake.files]
+    reports: list[Report] = []
+    left = list(intake.files)
+    while left:
+        prepared = _prepared(spark, stream, intake, left)
+        fitting = 0
+        for file, each in zip(left, prepared, strict=True):
+            report = _commit(stream, intake, file, each)
+            fitting += 1
+            reports.append(report if report is not None else _take(stream, intake, file))
+            if report is None:
+                break
+        left = left[fitting:]
+    return reports
+
+
+def _take(stream: CatalogStream, intake: Intake, file: SourceFile) -> Report:
+    return stream.ingest_file(file, intake.format, intake.source, intake.strict, intake.checks, **intake.options)
+
+
+def _commit(stream: CatalogStream, intake: Intake, file: SourceFile, prepared: Json | None) -> Report | None:
+    """Commit one prepared file; None: the table must evolve for it, or has."""
+    if prepared is None:
+        return None
+    if "error" in prepared:
+        raise error_for(*prepared["error"])
+    verb = UPSERT if stream.definition.keys else APPEND
+    if verb == APPEND and prepared["deletes"]:
+        raise InvalidInputError(f"{stream.name} has no keys: it is an append-only log and takes no deletes.")
+    landing = PreparedLanding(
+        stream.namespace.metastore, stream.path, prepared, verb, intake.strict, intake.origin(file)
+    )
+    try:
+        return stream._report(stream._run(landing, f"{verb} {stream.name}"))
+    except EvolvedError:
+        return None
+
+
+def _prepared(spark: Any, stream: CatalogStream, intake: Intake, files: Sequence[SourceFile]) -> list[Json | None]:
+    """What executors made of files, in the order of the files."""
+    from headwater.spark.python_jobs import distribute
+
+    opened, snapshot = stream._open()
+    known = stream.namespace.properties
+    root = os.path.abspath(known.root) if is_local(known.root) and "://" not in known.root else known.root
+    run = preparer(root, dict(known.storage), opened, intake, rows_so_far(snapshot, opened))
+    groups = _groups(files, TASKS_PER_CORE * _cores(spark))
+    answers = distribute(spark, len(groups), lambda number: {"files": [run(file) for file in groups[number]]})
+    return [each for answer in answers for each in answer["files"]]
+
+
+def _cores(spark: Any) -> int:
+    context = getattr(spark, "_sc", None)  # a Connect session has none
+    return int(context.defaultParallelism) if context is not None else 8
+
+
+def _groups(files: Sequence[SourceFile], tasks: int) -> list[list[SourceFile]]:
+    """Files that stand beside each other, in about equally many groups as tasks."""
+    size = max(1, -(-len(files) // tasks))
+    return [list(files[start : start + size]) for start in range(0, len(files), size)]
+
+
+def preparer(
+    root: str, storage: Mapping[str, str], stream: Stream, intake: Intake, rows: int
+) -> Callable[[SourceFile], Json | None]:
+    """What a task does with a file; it travels to executors."""
+
+    def run(file: SourceFile) -> Json | None:
+        try:
+            taken = taken_from(stream.definition, intake, file.path)
+            store = open_store(root, dict(storage))
+            return prepare(store, SystemClock(), stream, taken, intake.origin(file), intake.checks, rows)
+        except LanceNamespaceError as error:
+            return {"error": [int(error.code), str(error)]}
+
+    return run
+
+
+def taken_from(definition: Definition, intake: Intake, path: str) -> Taken:
+    """The rows of a file in a format that needs no state."""
+    if intake.format == "debezium":
+        return take_debezium(definition, read_text(path))
+    rows, bad = read_rows(path, definition)
+    return take_op(rows, bad=bad, **intake.options) if intake.format == "op" else take_rows(rows, bad)
+
+
+def _size(path: str) -> int:
+    return os.path.getsize(path) if os.path.isfile(path) else LARGE_BYTES

@@ -17,7 +17,7 @@ from headwater.catalog.streams import CatalogStream
 from headwater.catalog.streams import publish as publish_streams
 from headwater.catalog.transactions import metastore_of
 from headwater.errors import InvalidInputError
-from headwater.pipeline.executors import ingest_files
+from headwater.pipeline.executors import Intake, ingest_files
 from headwater.pipeline.facts import is_taken, known_files
 from headwater.streams.checks import Check
 from headwater.streams.landing import Report as Landed
@@ -84,7 +84,8 @@ def ingest_found(
     """Take files whose digests are known, those that are new, in their order."""
     taken = known_files(stream, name or "")
     new = [file for file in files if not is_taken(taken, file)]
-    reports = ingest_files(spark, stream, new, format, name, strict, checks, options)
+    intake = Intake(tuple(new), format, name, strict, tuple(checks), options)
+    reports = ingest_files(spark, stream, intake)
     done = total(reports) if reports else Landed(stream.position)
     return _landed(stream, done, len(new), len(files) - len(new), began)
 

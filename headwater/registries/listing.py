@@ -38,6 +38,7 @@ from headwater.registries.manifest.format import parse_manifest
 from headwater.registries.manifest.freshness import freshness_of
 from headwater.registries.manifest.settings import parse_settings
 from headwater.registries.markers import FolderMarkers
+from headwater.registries.openable import check_directory
 from headwater.registry import Capabilities, Kind
 from headwater.store import KeyExistsError, KeyNotFoundError, PutMode, Store
 from headwater.tables.folders import discard_files, discard_folder, has_version
@@ -52,6 +53,8 @@ class ListingRegistry:
         self.clock = clock
         self.early = early
         self._suffix = "" if early else TABLE_SUFFIX
+        self.looked = False
+        """Whether it is known that the folders are a directory catalog's."""
 
     @property
     def capabilities(self) -> Capabilities:
@@ -122,11 +125,13 @@ class ListingRegistry:
 
     def commit(self, changes: Sequence[Change]) -> None:
         """One change of a folder. (A V1 catalog has nothing that could make several of them atomic.)"""
+        self._look()
         for change in changes:
             self._commit(change)
 
     def names_after(self, after: str, limit: int | None = None) -> Iterator[str]:
         """Names of folders that may be tables, sorted by bytes; with a limit the first come without sorting all."""
+        self._look()
         folders = folder_names(self.store)
         if self.early:
             found = [name for name in folders if not is_reserved(name)]
@@ -142,6 +147,7 @@ class ListingRegistry:
         yield from sorted(name for name in found if name > first[-1])
 
     def is_table(self, name: str) -> bool:
+        self._look()
         folder = name + self._suffix
         if not name or is_reserved(folder) or not _is_folder_name(folder):
             return False
@@ -166,6 +172,12 @@ class ListingRegistry:
 
     def unmark_deregistered(self, folder: str) -> None:
         self.store.delete(f"{folder}/{DEREGISTERED_MARKER}")
+
+    def _look(self) -> None:
+        """Once, before the folders are believed: a metastore's are no catalog of this kind, nor are half of them."""
+        if not self.looked:
+            check_directory(self.store)
+            self.looked = True
 
     def _table(self, name: str) -> Table:
         return Table(ObjectId((name,)), name + self._suffix, known=SEEN)

@@ -51,6 +51,8 @@ class Call:
     code: int | None = None
     streams: bool = False
     is_noted: bool = False
+    accept: Callable[[int], None] | None = None
+    """Told how many bytes the Arrow body unpacks to, and may refuse them."""
     stop: Callable[[], None] | None = None
     """Ends the work on the call, where somebody can: for a client that is gone."""
 

@@ -6,9 +6,10 @@ same protocol: batch versions, batch commit, field metadata, and the version ope
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, TypeVar
-from urllib.parse import quote
+from urllib.parse import quote, urlencode
 
 import lance_namespace as ln
 import msgspec
@@ -27,12 +28,17 @@ from headwater.errors import (
     UnsupportedOperationError,
     error_for,
 )
-from headwater.names import DELIMITER, check_delimiter, object_id
+from headwater.names import DELIMITER, ObjectId, check_delimiter, object_id
 from headwater.namespace.abilities import CatalogAbilities
 from headwater.namespace.requests import AlterNamespaceRequest, CleanUpRequest, RenameNamespaceRequest, parse_request
 from headwater.namespace.versions import Cleaned, Optimized
 from headwater.references import follow
+from headwater.rest.remote_streams import RemotePublished, RemoteStream, stream_body
+from headwater.tables.arrow import read_file
 
+NOT_FOUND = (1, 4, 6, 8, 10, 11, 12, 22)
+"""The codes of something that a server looked for and did not find."""
+ARROW_STREAM = "application/vnd.apache.arrow.stream"
 HEADER_PREFIXES = ("headers.", "header.")
 Answer = TypeVar("Answer")
 
@@ -47,6 +53,7 @@ class CompleteRestNamespace(RestNamespace):  # type: ignore[misc]
         client = ApiClient(Configuration(host=properties["uri"].rstrip("/"), retries=False))
         client.default_headers.update(headers)
         self._tables = TableApi(client)
+        self._extensions: set[str] | None = None
 
     def abilities(self) -> CatalogAbilities:
         """What a server that stands before this one can use beyond the interface."""
@@ -111,6 +118,73 @@ class CompleteRestNamespace(RestNamespace):  # type: ignore[misc]
         """An extension of Headwater's servers: merge fragments, bring indices up to date, clean up."""
         answer = self._clean_up(id, "optimize", policy)
         return Optimized(**{**answer, "cleaned": Cleaned(**answer["cleaned"])})
+
+    # Stream tables and the past: extensions of Headwater's servers
+
+    def stream_table(self, id: ObjectId, serving: Callable[[], Any]) -> RemoteStream:
+        """A stream table of the server, whether it is there or not."""
+        route = quote(self._route(list(id.names)), safe="")
+        return RemoteStream(partial(self._extension, f"table/{route}/stream/"), id, serving)
+
+    def is_stream_table(self, id: ObjectId) -> bool:
+        """Whether the server says so; one without the extension has none."""
+        if not self._has("DescribeStreamTable"):
+            return False
+        try:
+            self.stream_table(id, lambda: None).definition  # noqa: B018  # asks the server
+        except (InvalidInputError, UnsupportedOperationError):
+            return False
+        return True
+
+    def publish_tables(self, ids: Sequence[ObjectId]) -> list[RemotePublished]:
+        """Publish stream tables at one slot."""
+        told = self._extension("", "streams/publish", {"tables": [list(id.names) for id in ids]})
+        return [RemotePublished(**each) for each in told["published"]]
+
+    def ask_time(self, tail: str, fields: Mapping[str, Any], id: ObjectId | None = None) -> dict[str, Any]:
+        """A question about the catalog's past: `log`, `diff`, `verify`, `collect`, or of one object by its id."""
+        prefix = "" if id is None else f"object/{quote(self._route(list(id.names)), safe='')}/"
+        return dict(self._extension(prefix, tail, fields))
+
+    def _has(self, operation: str) -> bool:
+        """Whether the server has an extension; asked once."""
+        if self._extensions is None:
+            try:
+                told = self._call("GET", "/headwater/v1/capabilities", [], None, {"Accept": "application/json"})
+                self._extensions = {each["operation"] for each in msgspec.json.decode(told)["extensions"]}
+            except (LanceNamespaceError, msgspec.MsgspecError, KeyError, TypeError):
+                self._extensions = set()
+        return operation in self._extensions
+
+    def _extension(
+        self, prefix: str, tail: str, fields: Mapping[str, Any], rows: Any = None, arrow: bool = False
+    ) -> Any:
+        given = {name: value for name, value in fields.items() if value is not None}
+        query: list[tuple[str, str]] = [("delimiter", self._delimiter)]
+        if rows is None:
+            body, kind = msgspec.json.encode(given), "application/json"
+        else:
+            query += [(name, text) for name, value in given.items() for text in _query_texts(value)]
+            body, kind = stream_body(rows), ARROW_STREAM
+        accept = "application/vnd.apache.arrow.file" if arrow else "application/json"
+        answer = self._call(
+            "POST", f"/headwater/v1/{prefix}{tail}", query, body, {"Accept": accept, "Content-Type": kind}
+        )
+        return read_file(answer).read_all() if arrow else msgspec.json.decode(answer)
+
+    def _call(
+        self, verb: str, path: str, query: list[tuple[str, str]], body: bytes | None, headers: Mapping[str, str]
+    ) -> bytes:
+        client = self._tables.api_client
+        url = f"{client.configuration.host}{path}" + (f"?{urlencode(query)}" if query else "")
+        known = {**client.default_headers, **headers}
+        try:
+            response = client.rest_client.pool_manager.request(verb, url, body=body, headers=known, retries=False)
+        except HTTPError as error:
+            raise ServiceUnavailableError(f"The server cannot be reached: {type(error).__name__}.") from None
+        if response.status >= 300:
+            raise _refused_call(path, response.status, response.data)
+        return bytes(response.data)
 
     def _clean_up(self, id: list[str], tail: str, policy: dict[str, Any]) -> dict[str, Any]:
         asked = parse_request(CleanUpRequest, {"id": id, **policy})
@@ -179,6 +253,21 @@ def _refused_extension(status: int, body: bytes) -> Exception:
             "the server does not have Headwater's extension for it. Set them when the namespace is created."
         )
     return error
+
+
+def _refused_call(path: str, status: int, body: bytes) -> Exception:
+    error = refused(status, body)
+    if status in (404, 405, 501) and not (isinstance(error, LanceNamespaceError) and int(error.code) in NOT_FOUND):
+        return UnsupportedOperationError(f"This server has no {path.partition('?')[0]}: it is not a Headwater server.")
+    return error
+
+
+def _query_texts(value: Any) -> list[str]:
+    if isinstance(value, bool):
+        return [str(value).lower()]
+    if isinstance(value, Mapping):
+        return [msgspec.json.encode(value).decode()]
+    return [str(each) for each in value] if isinstance(value, list) else [str(value)]
 
 
 def _native(properties: Mapping[str, str], headers: Mapping[str, str]) -> dict[str, str]:

@@ -12,6 +12,7 @@ from headwater.errors import InvalidInputError, NamespaceNotFoundError, Unsuppor
 from headwater.names import ObjectId
 from headwater.namespace.abilities import CatalogAbilities
 from headwater.namespace.vending import FileAccess, Keep, Vendor, check_request, vend
+from headwater.rest.arrow import file_chunks
 from headwater.rest.auth.access import OWNER, check, check_route, is_filtered, storage_access
 from headwater.rest.body import BodySpool, too_large
 from headwater.rest.call import Call
@@ -152,7 +153,7 @@ class Dispatcher:
     def _call(self, call: Call) -> Any:
         operation = call.route.operation
         if call.route.extension:
-            return self._extensions[operation](self._namespace, call)
+            return self._extend(call)
         if is_filtered(call.asker, call.route):
             return self._with_delimiter(self._visible(call), call)
         if call.route.body is BodyKind.ARROW:
@@ -199,8 +200,12 @@ class Dispatcher:
         if call.holding is not None:
             call.holding.grow_to(size)
 
+    def _extend(self, call: Call) -> Any:
+        call.accept = lambda size: self._accept(call, size)
+        return self._extensions[call.route.operation](self._namespace, call)
+
     def _query(self, call: Call) -> Reply:
-        chunks = self._work.query(call)
+        chunks = file_chunks(self._extend(call)) if call.route.extension else self._work.query(call)
         first = next(chunks, b"")
         return Reply(200, first, ((b"content-type", ARROW_FILE),), stream=chunks)
 

@@ -14,9 +14,21 @@ from lance_namespace import LanceNamespace
 from headwater.errors import InvalidTableStateError, LanceNamespaceError, UnsupportedOperationError
 from headwater.namespace.abilities import abilities_of
 from headwater.namespace.description import describe_exact
+from headwater.rest import stream_handlers as streams
+from headwater.rest import time_handlers as time
 from headwater.rest.auth.roles import names_of, role_of
 from headwater.rest.call import Call
-from headwater.rest.routes import NOTHING, ROUTES, BodyKind, Permission, Route, Target
+from headwater.rest.routes import (
+    NOTHING,
+    ROUTES,
+    Answer,
+    BodyKind,
+    Param,
+    ParameterKind,
+    Permission,
+    Route,
+    RouteTarget,
+)
 from headwater.rest.wire import implements
 
 Handler = Callable[[LanceNamespace, Call], Any]
@@ -86,11 +98,94 @@ def _clean_up(namespace: LanceNamespace, call: Call) -> dict[str, Any]:
 
 
 def _own(
-    operation: str, verb: str, tail: str, target: Target = Target.NONE, needs: Permission = NOTHING, **more: Any
+    operation: str,
+    verb: str,
+    tail: str,
+    target: RouteTarget = RouteTarget.NONE,
+    needs: Permission = NOTHING,
+    **more: Any,
 ) -> Route:
-    body = BodyKind.NONE if verb == "GET" else BodyKind.JSON
-    return Route(operation, verb, f"/headwater/v1/{tail}", needs, target, body=body, extension=True, **more)
+    more.setdefault("body", BodyKind.NONE if verb == "GET" else BodyKind.JSON)
+    return Route(operation, verb, f"/headwater/v1/{tail}", needs, target, extension=True, **more)
 
+
+def _stream(
+    operation: str, tail: str, needs: Permission, handler: Handler, about: str, *params: Param, **more: Any
+) -> Extension:
+    """A route of stream tables."""
+    path = f"table/{{id}}/stream/{tail}"
+    route = _own(operation, "POST", path, RouteTarget.TABLE, needs, request="StreamRequest", query=params, **more)
+    return Extension(route, about, handler)
+
+
+def _time(operation: str, tail: str, target: RouteTarget, needs: Permission, handler: Handler, about: str) -> Extension:
+    """A route of the catalog's past. What an object is, a namespace or a table, is found by its name."""
+    return Extension(_own(operation, "POST", tail, target, needs, request="TimeRequest"), about, handler)
+
+
+_ARROW_IN = {"body": BodyKind.ARROW}
+_ARROW_OUT = {"answer": Answer.ARROW}
+_LANDING = (Param("token"), Param("source"))
+_LISTED = ParameterKind.LIST
+
+STREAMS: tuple[Extension, ...] = (
+    _stream("CreateStreamTable", "create", Permission.WRITE, streams.create,
+            "Make a stream table with the columns of the Arrow body.",
+            Param("keys", _LISTED), Param("sequence", _LISTED), Param("partition_by", _LISTED),
+            Param("properties", ParameterKind.MAP), **_ARROW_IN),
+    _stream("DescribeStreamTable", "describe", Permission.DESCRIBE, streams.describe,
+            "The definition of a stream table, its newest position, its last publish and its readers."),
+    _stream("AppendToStreamTable", "append", Permission.WRITE, streams.append,
+            "Add the rows of the Arrow body to a table without keys.", *_LANDING, **_ARROW_IN),
+    _stream("UpsertIntoStreamTable", "upsert", Permission.WRITE, streams.upsert,
+            "Insert the rows of the Arrow body, or change those of the same key.", *_LANDING, **_ARROW_IN),
+    _stream("DeleteFromStreamTable", "delete", Permission.WRITE, streams.delete,
+            "Delete by the keys or the predicate in the Arrow body.", *_LANDING, **_ARROW_IN),
+    _stream("IngestIntoStreamTable", "ingest", Permission.WRITE, streams.ingest,
+            "Take change data in one of the formats; bad rows go to the quarantine.", *_LANDING, Param("format"),
+            Param("strict", ParameterKind.BOOL), Param("options", ParameterKind.MAP), Param("file"), **_ARROW_IN),
+    _stream("QueryStreamTable", "query", Permission.SELECT, streams.query,
+            "The rows, fresh or at a position, as an Arrow file.", **_ARROW_OUT),
+    _stream("CountStreamTable", "count", Permission.SELECT, streams.count, "How many rows there are."),
+    _stream("ReadStreamChanges", "changes", Permission.SELECT, streams.changes,
+            "What changed after a position, as an Arrow file; with a reader from where that was.", **_ARROW_OUT),
+    _stream("ListStreamDeltas", "deltas", Permission.DESCRIBE, streams.deltas, "The deltas after a position."),
+    _stream("PublishStreamTable", "publish", Permission.WRITE, streams.publish,
+            "Make the serving copy equal to the newest state."),
+    Extension(
+        _own("PublishStreamTables", "POST", "streams/publish", needs=Permission.WRITE, request="PublishRequest"),
+        "The same for several tables, at one slot.",
+        streams.publish_all,
+    ),
+    _stream("EvolveStreamTable", "evolve", Permission.WRITE, streams.evolve,
+            "Add, rename, widen and drop columns."),
+    _stream("SetStreamProperties", "properties", Permission.WRITE, streams.set_properties,
+            "Set properties of a stream table; null takes one away."),
+    _stream("QueryStreamQuarantine", "quarantine", Permission.SELECT, streams.quarantine,
+            "The rows that were not taken, and why, as an Arrow file.", **_ARROW_OUT),
+    _stream("DropStreamReader", "drop_reader", Permission.WRITE, streams.drop_reader, "Forget a reader."),
+    _stream("UndoStreamIngest", "undo", Permission.WRITE, streams.undo,
+            "Take out again what came from a source, a file, a batch or a transaction."),
+)  # fmt: skip
+"""Stream tables, so that a client needs no access to the storage."""
+
+TIME: tuple[Extension, ...] = (
+    _time("ReadLog", "log", RouteTarget.NONE, NOTHING, time.log,
+          "The transactions after a slot; with `wait_seconds` the answer waits for the next one."),
+    _time("DescribeHistory", "object/{id}/history", RouteTarget.NAMESPACE, Permission.DESCRIBE, time.history,
+          "Every transaction that touched a namespace or table, through renames."),
+    _time("DescribeDifference", "diff", RouteTarget.NONE, Permission.DESCRIBE, time.diff,
+          "What is different at slot `after` from slot `before`."),
+    _time("Undrop", "object/{id}/undrop", RouteTarget.NAMESPACE, Permission.WRITE, time.undrop,
+          "Bring back what was dropped last under a name."),
+    _time("UndoTransaction", "undo", RouteTarget.NONE, NOTHING, time.undo,
+          "Undo a transaction by a new one; needs `write` on all that it touched."),
+    _time("VerifyCatalog", "verify", RouteTarget.NONE, Permission.MANAGE, time.verify,
+          "Everything on which the catalog and its storage disagree."),
+    _time("CollectCatalog", "collect", RouteTarget.NONE, Permission.MANAGE, time.collect,
+          "Forget what is older than `keep_seconds` (7 days), and free what nothing shows any more."),
+)  # fmt: skip
+"""The past of a catalog."""
 
 EXTENSIONS: tuple[Extension, ...] = (
     Extension(
@@ -108,7 +203,7 @@ EXTENSIONS: tuple[Extension, ...] = (
             "DescribeTableExact",
             "POST",
             "table/{id}/describe",
-            Target.TABLE,
+            RouteTarget.TABLE,
             Permission.DESCRIBE,
             request="DescribeTableRequest",
             tagged=True,
@@ -121,7 +216,7 @@ EXTENSIONS: tuple[Extension, ...] = (
             "AlterNamespaceProperties",
             "POST",
             "namespace/{id}/properties",
-            Target.NAMESPACE,
+            RouteTarget.NAMESPACE,
             Permission.WRITE,
             request="AlterNamespaceRequest",
         ),
@@ -133,7 +228,7 @@ EXTENSIONS: tuple[Extension, ...] = (
             "RenameNamespace",
             "POST",
             "namespace/{id}/rename",
-            Target.NAMESPACE,
+            RouteTarget.NAMESPACE,
             Permission.WRITE,
             request="RenameNamespaceRequest",
         ),
@@ -142,7 +237,7 @@ EXTENSIONS: tuple[Extension, ...] = (
     ),
     *(
         Extension(
-            _own(operation, "POST", f"table/{{id}}/{tail}", Target.TABLE, needs, request="CleanUpRequest"),
+            _own(operation, "POST", f"table/{{id}}/{tail}", RouteTarget.TABLE, needs, request="CleanUpRequest"),
             about,
             _clean_up,
         )
@@ -161,6 +256,8 @@ EXTENSIONS: tuple[Extension, ...] = (
             ),
         )
     ),
+    *STREAMS,
+    *TIME,
 )
 
 HANDLERS: dict[str, Handler] = {extension.route.operation: extension.handler for extension in EXTENSIONS}

@@ -9,16 +9,16 @@ from typing import Any
 
 import msgspec
 
-from headwater.errors import TableVersionNotFoundError
-from headwater.spark import protocol, stream
+from headwater.errors import TableVersionNotFoundError, UnsupportedOperationError
+from headwater.spark import fresh, protocol, stream
 from headwater.spark.catalog import Connection, connect
-from headwater.spark.jobs import JOBS
+from headwater.spark.jobs import JOBS, STREAM_JOBS
 from headwater.spark.sink import commit_batch
 from headwater.tables import changes
 from headwater.tables import scan as scans
 from headwater.tables.handle import TableHandle
 from headwater.tables.partition_list import list_partitions
-from headwater.tables.parts import AnyPart
+from headwater.tables.parts import AnyPart, Whole
 from headwater.tables.prune import may_match
 from headwater.tables.rowlevel import commit_delta, delete_where, overwrite, overwrite_partitions
 from headwater.tables.translate import NoDataError, translating
@@ -64,6 +64,27 @@ def _matching_rows(call: protocol.MatchingRows) -> int:
     return sum(fragment.num_rows for fragment in may_match(scan.table.open(), scan.prune))
 
 
+def _plan(call: protocol.Plan) -> Sequence[AnyPart]:
+    if call.scan.search is None and call.scan.table.is_folded:
+        fresh.check_readable(call.scan)
+        return [Whole()]
+    return scans.plan(call.scan.engine(), call.parallelism)
+
+
+def _count(call: protocol.Count) -> int:
+    return fresh.count_rows(call.scan) if call.scan.table.is_folded else scans.count(call.scan.engine())
+
+
+def _streamed(table: protocol.Table) -> TableHandle:
+    """A table whose versions a streaming query may follow."""
+    if table.fold is not None:
+        raise UnsupportedOperationError(
+            f"{'.'.join(table.id)} is a stream table: its changes are read with changes(after, reader=...) of "
+            "headwater.Catalog, and Spark cannot follow them yet."
+        )
+    return table.handle()
+
+
 def _check_search(call: protocol.CheckSearch) -> None:
     scans.check_search(call.table.handle(), msgspec.to_builtins(call.search))
 
@@ -72,56 +93,56 @@ def _check_search(call: protocol.CheckSearch) -> None:
 
 
 def _append(call: protocol.Append) -> int:
-    return connection(call).committer.append(call.table.handle(), call.fragments, {})
+    return connection(call).committer.append(call.table.writable(), call.fragments, {})
 
 
 def _commit_staged(call: protocol.CommitStaged) -> int:
-    return connection(call).commit_staged(call.table.handle(), call.arrow, call.fragments)
+    return connection(call).commit_staged(call.table.writable(), call.arrow, call.fragments)
 
 
 def _commit_delta(call: protocol.CommitDelta) -> int:
-    return commit_delta(connection(call).committer, call.table.handle(), call.deleted, call.added)
+    return commit_delta(connection(call).committer, call.table.writable(), call.deleted, call.added)
 
 
 def _commit_batch(call: protocol.CommitBatch) -> int:
-    table = call.table.handle()
+    table = call.table.writable()
     return commit_batch(connection(call), table, call.stream, call.batch, call.fragments, call.truncate)
 
 
 def _overwrite(call: protocol.Overwrite) -> int:
     committer = connection(call).committer
-    return overwrite(committer, call.table.handle(), call.filter, call.fragments, prune=call.prune)
+    return overwrite(committer, call.table.writable(), call.filter, call.fragments, prune=call.prune)
 
 
 def _overwrite_partitions(call: protocol.OverwritePartitions) -> int:
-    return overwrite_partitions(connection(call).committer, call.table.handle(), call.fragments)
+    return overwrite_partitions(connection(call).committer, call.table.writable(), call.fragments)
 
 
 def _delete_where(call: protocol.DeleteWhere) -> int:
-    return delete_where(connection(call).committer, call.table.handle(), call.filter, call.prune)
+    return delete_where(connection(call).committer, call.table.writable(), call.filter, call.prune)
 
 
 # Streams -------------------------------------------------------------------------------------------------------------
 
 
 def _stream_initial(call: protocol.StreamInitial) -> stream.Offset:
-    start = stream.initial(_newest(call, call.table.handle()).open(), call.options)
+    start = stream.initial(_newest(call, _streamed(call.table)).open(), call.options)
     _protect(call, start)
     return start
 
 
 def _stream_newest(call: protocol.StreamCall) -> int:
-    return int(connection(call).open(call.table.handle()).version)
+    return int(connection(call).open(_streamed(call.table)).version)
 
 
 def _stream_latest(call: protocol.StreamLatest) -> stream.Offset:
     newest = call.last or _stream_newest(call)
     limits = (call.max_versions, call.max_rows)
-    return stream.latest(call.table.handle(), newest, call.start, call.options, *limits, changes=call.changes)
+    return stream.latest(_streamed(call.table), newest, call.start, call.options, *limits, changes=call.changes)
 
 
 def _stream_plan(call: protocol.StreamPlan) -> Sequence[AnyPart]:
-    start, end, table = call.start, call.end, call.table.handle()
+    start, end, table = call.start, call.end, _streamed(call.table)
     if call.scan.changes:
         return changes.plan(table.at(end["version"]), start["version"] + 1, end["version"], call.parallelism)
     skip = stream.option(call.options, "skipChangeCommits") == "true"
@@ -148,13 +169,14 @@ def _protect(call: protocol.StreamCall, offset: stream.Offset) -> None:
 
 
 def _changes_plan(call: protocol.ChangesPlan) -> Sequence[AnyPart]:
-    table = call.table.handle()
+    table = _streamed(call.table)
     first, last = changes.bounds(table, msgspec.to_builtins(call.range))
     return changes.plan(table, first, last, call.parallelism)
 
 
 def _job_plan(call: protocol.JobPlan) -> Json:
-    table = _newest(call, connection(call).find(call.id))
+    found = connection(call).find(call.id)
+    table = found if call.job in STREAM_JOBS else _newest(call, found)
     with translating(table, f"plan to {call.job}"):
         tasks = JOBS[call.job].plan(table, call.arguments, call.parallelism)
     return {"table": table.to_json(), "tasks": tasks}
@@ -187,9 +209,9 @@ CALLS: dict[type[protocol.Call], Callable[[Any], Any]] = {
     protocol.DropTable: lambda call: connection(call).drop_table(call.id),
     protocol.RenameTable: lambda call: connection(call).rename_table(call.id, call.new_id),
     protocol.AlterTable: lambda call: connection(call).alter_table(call.id, call.changes),
-    protocol.Plan: lambda call: scans.plan(call.scan.engine(), call.parallelism),
+    protocol.Plan: _plan,
     protocol.MatchingRows: _matching_rows,
-    protocol.Count: lambda call: scans.count(call.scan.engine()),
+    protocol.Count: _count,
     protocol.Partitions: lambda call: list_partitions(call.table.handle()),
     protocol.CheckSearch: _check_search,
     protocol.Append: _append,

@@ -12,6 +12,7 @@ from typing import Any
 
 import lance
 import lance.namespace
+import msgspec
 import pyarrow as pa
 from lance_namespace import (
     CreateNamespaceRequest,
@@ -37,7 +38,9 @@ from headwater.names import ObjectId
 from headwater.rest.client import HEADER_PREFIXES, connect_rest, headers_of
 from headwater.spark.access import options_of
 from headwater.spark.columns import alter
-from headwater.spark.protocol import AnyChange, table_of
+from headwater.spark.fresh import LAKE, Streams, schema_of
+from headwater.spark.protocol import AnyChange, Fold, table_of
+from headwater.streams.opening import Stream
 from headwater.tables.commit import TableCommitter
 from headwater.tables.handle import SESSION, TableHandle
 from headwater.tables.partitions import partitioned, partitioning
@@ -52,8 +55,12 @@ SPARKS_OPTIONS = "option."
 class Connection:
     """A catalog as the driver sees it."""
 
-    def __init__(self, client: LanceNamespace, extensions: Callable[[], Any] | None = None) -> None:
+    def __init__(
+        self, client: LanceNamespace, extensions: Callable[[], Any] | None = None, lake: str | None = None
+    ) -> None:
         self.client = client
+        self.lake = lake
+        self._streams = Streams(lake) if lake is not None else None
         self._extensions = extensions
         self.committer = TableCommitter(client)
 
@@ -117,6 +124,9 @@ class Connection:
 
     def load_table(self, id: list[str], version: str | None = None, micros: int | None = None) -> dict[str, Any]:
         """What Spark needs to know of a table: pinned reference, exact schema, statistics, properties."""
+        stream = self._streams.load(id, version, micros) if self._streams is not None else None
+        if stream is not None:
+            return self._load_stream(id, *stream)
         found = self.find(id)
         dataset = self.open(found)
         if version is not None:
@@ -124,6 +134,27 @@ class Connection:
         elif micros is not None:
             dataset = _travel_to(found, dataset, micros)
         return describe(found.at(dataset.version), dataset)
+
+    def _load_stream(self, id: list[str], stream: Stream, fold: Fold) -> dict[str, Any]:
+        """A stream table: as its serving copy if that is all of it, else as it will be folded."""
+        found = self.find(id)
+        if not fold.fresh:
+            dataset = self.open(found)
+            loaded = describe(found.at(dataset.version), dataset)
+        else:
+            schema = schema_of(stream)
+            loaded = {
+                "table": found.to_json(),
+                "schema": spark_schema(schema),
+                "rows": fold.rows,
+                "bytes": fold.rows * 64,
+                "properties": {"location": found.uri, "provider": "headwater", "version": str(fold.position)},
+                "filterable": filterable(schema),
+                "stable_row_ids": False,
+                "indexed": False,
+                "partitioning": [],
+            }
+        return {**loaded, "table": {**loaded["table"], "fold": msgspec.to_builtins(fold)}}
 
     def create_table(
         self, id: list[str], schema: dict[str, Any], properties: dict[str, str], partitions: list[dict[str, Any]]
@@ -177,6 +208,7 @@ class Connection:
 def connect(given: Mapping[str, str]) -> Connection:
     """By `uri`, `token` (sent as x-api-key and as a bearer token) and what `connect_rest` takes, or an access file."""
     options = options_of(given)
+    lake = options.pop(LAKE, None)
     if "uri" not in options:
         raise InvalidInputError("The catalog has no 'uri': prepare the session with headwater.spark.configure().")
     token = options.pop("token", None)
@@ -185,7 +217,7 @@ def connect(given: Mapping[str, str]) -> Connection:
         headers |= {"header.x-api-key": token, "header.Authorization": f"Bearer {token}"}
     kept = {key: value for key, value in options.items() if not key.startswith(HEADER_PREFIXES)}
     reached = {**kept, "uri": options["uri"].rstrip("/"), **headers}
-    return Connection(lance.namespace.RestNamespace(**reached), lambda: connect_rest(reached))
+    return Connection(lance.namespace.RestNamespace(**reached), lambda: connect_rest(reached), lake)
 
 
 def _handle(id: list[str], uri: str, answer: Any) -> TableHandle:

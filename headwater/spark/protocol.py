@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from headwater.errors import InvalidInputError
 from headwater.names import ObjectId
 from headwater.tables.handle import SESSION, TableHandle
 from headwater.tables.parts import AnyPart
@@ -25,6 +26,16 @@ class Message(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fi
     """A value inside a call."""
 
 
+class Fold(Message, frozen=True):
+    """A stream table at a slot of its catalog and a position of its log. `fresh`: the log after the base counts."""
+
+    lake: str
+    slot: int
+    position: int
+    rows: int
+    fresh: bool
+
+
 class Table(Message, frozen=True):
     """A table at one version, as `TableHandle.to_json` writes it: an executor can read and write its files by it."""
 
@@ -33,6 +44,25 @@ class Table(Message, frozen=True):
     managed: bool
     storage_options: dict[str, str]
     version: int | None = None
+    fold: Fold | None = None
+
+    @property
+    def is_folded(self) -> bool:
+        """Whether its rows come from a fold, and not from the Lance dataset alone."""
+        return self.fold is not None and self.fold.fresh
+
+    def refused(self) -> InvalidInputError:
+        return InvalidInputError(
+            f"{'.'.join(self.id)} is a stream table: its rows come from its change log, and SQL cannot change them. "
+            "Land rows, updates and deletes with headwater.pipeline.ingest(spark, catalog, table, rows, format), or "
+            "upsert and delete of headwater.Catalog; then publish."
+        )
+
+    def writable(self) -> TableHandle:
+        """The handle of a table whose rows a statement may change: error 13 for a stream table."""
+        if self.fold is not None:
+            raise self.refused()
+        return self.handle()
 
     def handle(self) -> TableHandle:
         options = dict(self.storage_options)
@@ -336,7 +366,9 @@ class ChangesPlan(CatalogCall, frozen=True, tag="changes_plan"):
     parallelism: int
 
 
-JobName = Literal["compact", "create_index", "backfill", "cleanup", "rollback", "drop_index"]
+JobName = Literal[
+    "compact", "create_index", "backfill", "cleanup", "rollback", "drop_index", "publish", "ingest", "undo"
+]
 
 
 class JobPlan(CatalogCall, frozen=True, tag="job_plan"):
@@ -397,8 +429,8 @@ def encode(value: Any) -> bytes:
 
 
 def table_of(value: Mapping[str, Any]) -> TableHandle:
-    """A table as an answer told it."""
-    return msgspec.convert(value, Table).handle()
+    """A table as an answer told it, to write to."""
+    return msgspec.convert(value, Table).writable()
 
 
 def scan_of(value: Mapping[str, Any]) -> TableScan:

@@ -54,7 +54,7 @@ def backfill(
     planned = ask("job_plan", **call, id=table.split(".")[1:], arguments=arguments, parallelism=1)
     function = function_of(value) if field is not None else None
     run = _runner(planned, function, _columns(function, columns), field, rows)
-    results = _distribute(spark, len(planned["tasks"]), run)
+    results = distribute(spark, len(planned["tasks"]), run)
     done: Json = ask("job_commit", **call, table=planned["table"], arguments=arguments, results=results)
     return done
 
@@ -119,7 +119,7 @@ def _runner(
     return run
 
 
-def _distribute(spark: SparkSession, tasks: int, run: Callable[[int], Json]) -> list[Json]:
+def distribute(spark: SparkSession, tasks: int, run: Callable[[int], Json]) -> list[Json]:
     """Run tasks on executors, one partition each; a task that is tried twice leaves a file that nothing refers to.
 
     The function travels to executors pickled, as every function of Spark's does; what comes back is JSON in Arrow.

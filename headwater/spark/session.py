@@ -14,6 +14,7 @@ import msgspec
 from headwater.clock import unique_hex
 from headwater.config import REST, Resolved, open_resolved, resolve
 from headwater.errors import InvalidInputError, UnsupportedOperationError
+from headwater.namespace.metastore import MetastoreNamespace
 from headwater.spark.access import ACCESS_FILE, ENVIRONMENT, write_access
 from headwater.spark.build import NO_COMPILER, JarNotBuiltError, ensure_jar
 
@@ -113,7 +114,18 @@ def _reach(catalog: Resolved, token: str | None) -> dict[str, str]:
     if token is not None:
         raise InvalidInputError("token= is for a server (uri=): a catalog on storage is served to this session alone.")
     url, own = _serve(catalog)
-    return {"uri": url, "token": own}
+    return {"uri": url, "token": own, **_lake(catalog)}
+
+
+def _lake(catalog: Resolved) -> dict[str, str]:
+    """Where the metastore is, if it is one: stream tables are folded where its files are."""
+    opened = open_resolved(catalog)
+    if not isinstance(opened, MetastoreNamespace):
+        return {}
+    from headwater.spark.fresh import LAKE, lake_option
+
+    root = opened.properties.root
+    return {LAKE: lake_option(root if "://" in root else os.path.abspath(root), opened.properties.storage)}
 
 
 def _require_java() -> None:

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 from pyspark.sql.datasource import (
     DataSource,
     DataSourceArrowWriter,
@@ -161,12 +162,16 @@ class TableReader(DataSourceReader):
 
 
 def _read(scan: Json, part: Json, schema: StructType) -> Iterator[pa.RecordBatch]:
-    from headwater.spark.protocol import part_of, scan_of
+    from headwater.spark.fresh import read_rows
+    from headwater.spark.protocol import Scan, part_of, scan_of
     from headwater.tables.parts import Appended, Rewritten
     from headwater.tables.scan import read
 
     found = part_of(part)
-    if part.get("fragments") != [] and not isinstance(found, Appended | Rewritten):
+    asked = msgspec.convert(scan, Scan)
+    if asked.table.is_folded:
+        yield from read_rows(asked, to_arrow_schema(schema, timezone="UTC"))
+    elif part.get("fragments") != [] and not isinstance(found, Appended | Rewritten):
         yield from read(scan_of(scan), found, to_arrow_schema(schema, timezone="UTC"))
 
 

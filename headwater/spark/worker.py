@@ -20,7 +20,7 @@ from typing import Any
 import msgspec
 
 from headwater.errors import ErrorCode, LanceNamespaceError, UnsupportedOperationError
-from headwater.spark import protocol
+from headwater.spark import fresh, protocol
 from headwater.spark.calls import answer
 from headwater.spark.wire import Wire
 from headwater.tables import changes
@@ -62,7 +62,8 @@ def _serve_one(wire: Wire, call: protocol.AnyCall) -> None:
 def _read(wire: Wire, call: protocol.Read) -> None:
     """Answer, then the data, then one more frame that says whether the data is complete."""
     scan, part = call.scan.engine(), call.part
-    opened = _guarded(lambda: scans.output_schema(scan))
+    folded = call.scan.search is None and call.scan.table.is_folded
+    opened = _guarded(lambda: fresh.output_schema(call.scan) if folded else scans.output_schema(scan))
     if "error" in opened:
         wire.send(opened)
         return
@@ -73,7 +74,9 @@ def _read(wire: Wire, call: protocol.Read) -> None:
     def batches() -> Any:
         nonlocal failure
         try:
-            if isinstance(part, Appended | Rewritten):
+            if folded:
+                yield from fresh.read_rows(call.scan, schema)
+            elif isinstance(part, Appended | Rewritten):
                 yield from changes.read(scan, part, schema)
             else:
                 yield from scans.read(scan, part, schema)
@@ -86,12 +89,11 @@ def _read(wire: Wire, call: protocol.Read) -> None:
 
 def _write(wire: Wire, call: protocol.Write) -> None:
     """The data first, then the answer; what is left of the data after an error is read and thrown away."""
-    table = call.table.handle()
     reader = wire.receive_batches()
     if call.row_ids:
-        done = _guarded(lambda: rewrite(table, reader))
+        done = _guarded(lambda: rewrite(call.table.writable(), reader))
     else:
-        done = _guarded(lambda: write(table, reader, call.arrow))
+        done = _guarded(lambda: write(call.table.writable(), reader, call.arrow))
     if "error" in done:
         for _ in reader:
             pass

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from headwater.metastore import Snapshot
+from headwater.metastore.retention import expired
 from headwater.streams.layout import LANCE
 from headwater.streams.opening import Stream
 from headwater.streams.readers import readers
@@ -22,13 +23,5 @@ def collectable(snapshot: Snapshot, stream: Stream, now_ms: int, pins: Sequence[
         if "position" in delta.properties
     ]
     kept_ms = int(stream.definition.log_retention.total_seconds() * 1000)
-    bound = covered(publishes, now_ms - kept_ms)
-    for position in (*readers(snapshot, stream).values(), *pins):
-        bound = min(bound, max((found for found, _ in publishes if found <= position), default=0))
-    deltas = snapshot.deltas(stream.path, version=stream.version)
-    return [delta.position for delta in deltas if delta.position <= bound]
-
-
-def covered(publishes: Sequence[tuple[int, int]], before_ms: int) -> int:
-    """Up to which position everything was covered by a publish made before a moment."""
-    return max((position for position, time_ms in publishes if time_ms < before_ms), default=0)
+    positions = [delta.position for delta in snapshot.deltas(stream.path, version=stream.version)]
+    return expired(publishes, positions, now_ms - kept_ms, (*readers(snapshot, stream).values(), *pins))

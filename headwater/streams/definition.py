@@ -17,9 +17,10 @@ from typing import Any
 import pyarrow as pa
 
 from headwater.errors import InvalidInputError, TableColumnNotFoundError
+from headwater.metastore.retention import log_retention
 from headwater.streams.columns import can_be_key, can_be_sequence, parse_type, widens
 from headwater.streams.fold import Rules
-from headwater.streams.watermark import parse_duration, parse_lateness
+from headwater.streams.watermark import parse_lateness
 from headwater.tables.partitions import PartitionField, partitioned, partitioning
 
 STREAM = "stream"
@@ -28,7 +29,6 @@ STREAM = "stream"
 FIELD_ID = b"PARQUET:field_id"
 RESERVED = ("_change_type", "_position", "_commit_time", "_rowid", "_rowaddr")
 RESERVED_PREFIX = "__hw_"
-LOG_RETENTION = "30 days"
 CHOICES = {"late": ("ignore", "quarantine"), "contract": ("evolve", "freeze", "discard"), "history": ("scd2",)}
 DERIVED = "column."
 
@@ -100,7 +100,7 @@ class Definition:
 
     @property
     def log_retention(self) -> timedelta:
-        return parse_duration(self.properties.get("log_retention", LOG_RETENTION))
+        return log_retention(self.properties)
 
     @property
     def keeps_history(self) -> bool:

@@ -25,7 +25,7 @@ def deletion(lake: Lake, view: View, what: Any) -> Given:
     marks = list(dict.fromkeys((*definition.keys, *definition.sequence)))
     if isinstance(what, str):
         return _deletes(from_table(read(lake, view, marks, what)))
-    rows = given(_as_rows(definition, what))
+    rows = given(as_rows(definition, what))
     if all(name in rows.columns for name in definition.sequence):
         return _deletes(Given({name: rows.columns[name] for name in marks if name in rows.columns}, rows.length))
     keys = _keys(definition, rows)
@@ -45,9 +45,9 @@ def _keys(definition: Definition, rows: Given) -> pa.Table:
     return shape(define(pa.schema(fields), definition.keys), only).events.rows
 
 
-def _as_rows(definition: Definition, what: Any) -> Any:
+def as_rows(definition: Definition, what: Any) -> Any:
     """Plain keys as rows: a value, a list of values, or of tuples where the key has several columns."""
-    if isinstance(what, (Mapping, pa.Table, pa.RecordBatch)) or hasattr(what, "__arrow_c_stream__"):
+    if isinstance(what, (Given, Mapping, pa.Table, pa.RecordBatch)) or hasattr(what, "__arrow_c_stream__"):
         return what
     keys = what if isinstance(what, Sequence | set | frozenset) and not isinstance(what, (bytes, tuple)) else [what]
     if any(isinstance(key, (Mapping, pa.RecordBatch)) for key in keys):

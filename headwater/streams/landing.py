@@ -13,9 +13,11 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from headwater.clock import Clock
 from headwater.errors import InvalidInputError
-from headwater.metastore import DataFile, Metastore, Transaction
+from headwater.metastore import DataFile, Metastore, Snapshot, Transaction
 from headwater.metastore.draft import Appended
+from headwater.store import Store
 from headwater.streams.batches import REFUSE, Bad, Batch, shape
 from headwater.streams.checks import DROP, Check, judge
 from headwater.streams.definition import Definition, to_properties
@@ -31,6 +33,8 @@ from headwater.streams.quarantine import Quarantined, quarantine
 from headwater.tables.partitions import transformed
 
 UPSERT, APPEND = "upsert", "append"
+Written = tuple[tuple[Any, ...] | None, DataFile, LogFile]
+"""A file of the log: the partition it is of, where it is, and what its delta says of it."""
 
 
 @dataclass(frozen=True)
@@ -103,7 +107,7 @@ class Landing:
         self._checks = checks
         self._failed: dict[str, int] = {}
         self._shaped: tuple[Definition, Batch] | None = None
-        self._written: dict[int, list[tuple[tuple[Any, ...] | None, DataFile, LogFile]]] = {}
+        self._written: dict[int, list[Written]] = {}
 
     def __call__(self, tx: Transaction) -> Landed:
         stream = open_in(tx, self._path)
@@ -164,29 +168,12 @@ class Landing:
     def _shape(self, stream: Stream) -> Batch:
         if self._shaped is None or self._shaped[0] != stream.definition:
             contract = self._contract if self._contract is not None else stream.definition.contract
-            shaped = shape(stream.definition, self._data, contract)
-            self._shaped = stream.definition, self._checked(shaped)
+            shaped, self._failed = checked(shape(stream.definition, self._data, contract), self._checks)
+            self._shaped = stream.definition, shaped
         return self._shaped[1]
 
-    def _checked(self, batch: Batch) -> Batch:
-        """The batch without the rows that checks drop."""
-        judged = judge(self._checks, batch.events)
-        self._failed = {each.check.name: int(each.failed.sum()) for each in judged if each.failed.any()}
-        dropped: dict[int, Bad] = {}
-        for each in judged:
-            if each.check.action == DROP:
-                for place in np.flatnonzero(each.failed).tolist():
-                    dropped.setdefault(place, Bad(int(batch.numbers[place]), f"check:{each.check.name}"))
-        if not dropped:
-            return batch
-        kept = np.setdiff1d(np.arange(len(batch.events)), list(dropped))
-        bad = tuple(sorted((*batch.bad, *dropped.values()), key=lambda each: each.index))
-        return replace(batch, events=batch.events.take(kept), numbers=batch.numbers[kept], bad=bad)
-
     def _quarantined(self, batch: Batch) -> Iterator[Quarantined]:
-        for bad in batch.bad:
-            row = as_json(self._data.row(bad.index))
-            yield Quarantined(row, bad.reason, bad.column, self._origin.file or self._origin.source)
+        return rejected(batch, self._data, self._origin)
 
     def _append(self, tx: Transaction, stream: Stream, batch: Batch) -> list[Appended]:
         if not len(batch.events):
@@ -213,20 +200,49 @@ class Landing:
         found = {"source": self._origin.source, "file": self._origin.file, "token": self._origin.token}
         return {name: text for name, text in found.items() if text is not None}
 
-    def _write(self, stream: Stream, batch: Batch) -> Iterator[tuple[tuple[Any, ...] | None, DataFile, LogFile]]:
-        buckets = bucket_count(self._rows_so_far(stream) + len(batch.events)) if stream.definition.keys else 1
-        for values, indices in partitions_of(batch.definition, batch.events):
-            events = batch.events if indices is None else batch.events.take(indices)
-            numbers = batch.numbers if indices is None else batch.numbers[indices]
-            log = encode_events(batch.definition, events, numbers, buckets)
-            key = log_file(stream.home, self._clock.uuid())
-            self._store.put(key, log.data)
-            yield values, DataFile(key, log.rows, len(log.data)), log
+    def _write(self, stream: Stream, batch: Batch) -> Iterator[Written]:
+        return write_batch(self._store, self._clock, stream, batch, rows_so_far(self._before, stream))
 
-    def _rows_so_far(self, stream: Stream) -> int:
-        """As of the last publish: a guess that only chooses a number of buckets."""
-        newest = self._before.newest_delta(stream.path, format=LANCE, version=stream.version)
-        return int(newest.properties.get("rows", 0)) if newest is not None else 0
+
+def write_batch(store: Store, clock: Clock, stream: Stream, batch: Batch, rows: int) -> Iterator[Written]:
+    """Write a batch as files of the log, one for each partition. Nothing refers to them before a commit does."""
+    buckets = bucket_count(rows + len(batch.events)) if stream.definition.keys else 1
+    for values, indices in partitions_of(batch.definition, batch.events):
+        events = batch.events if indices is None else batch.events.take(indices)
+        numbers = batch.numbers if indices is None else batch.numbers[indices]
+        log = encode_events(batch.definition, events, numbers, buckets)
+        key = log_file(stream.home, clock.uuid())
+        store.put(key, log.data)
+        yield values, DataFile(key, log.rows, len(log.data)), log
+
+
+def rows_so_far(snapshot: Snapshot, stream: Stream) -> int:
+    """As of the last publish: a guess that only chooses a number of buckets."""
+    newest = snapshot.newest_delta(stream.path, format=LANCE, version=stream.version)
+    return int(newest.properties.get("rows", 0)) if newest is not None else 0
+
+
+def checked(batch: Batch, checks: Sequence[Check]) -> tuple[Batch, dict[str, int]]:
+    """The batch without the rows that checks drop, and how many rows failed each."""
+    judged = judge(checks, batch.events)
+    failed = {each.check.name: int(each.failed.sum()) for each in judged if each.failed.any()}
+    dropped: dict[int, Bad] = {}
+    for each in judged:
+        if each.check.action == DROP:
+            for place in np.flatnonzero(each.failed).tolist():
+                dropped.setdefault(place, Bad(int(batch.numbers[place]), f"check:{each.check.name}"))
+    if not dropped:
+        return batch, failed
+    kept = np.setdiff1d(np.arange(len(batch.events)), list(dropped))
+    bad = tuple(sorted((*batch.bad, *dropped.values()), key=lambda each: each.index))
+    return replace(batch, events=batch.events.take(kept), numbers=batch.numbers[kept], bad=bad), failed
+
+
+def rejected(batch: Batch, data: Given, origin: Origin) -> Iterator[Quarantined]:
+    """The bad rows of a batch as the quarantine keeps them."""
+    for bad in batch.bad:
+        row = as_json(data.row(bad.index))
+        yield Quarantined(row, bad.reason, bad.column, origin.file or origin.source)
 
 
 def digest_of_batch(batch: Batch, bad: Sequence[Quarantined]) -> str:

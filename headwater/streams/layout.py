@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 
-from headwater.metastore.serving import LANCE_FORMAT, location_of
+from headwater.metastore.serving import LANCE_FORMAT, READER_FORMAT, RECORD_FORMAT, location_of
 
 KIND = "__hw_kind"
 ROW = "__hw_row"
@@ -18,10 +18,10 @@ LANCE = LANCE_FORMAT
 DELTA = "delta"
 """Format and id of the change log."""
 
-RECORD = "record"
+RECORD = RECORD_FORMAT
 """Format of streams without deltas, whose properties are a small record: what a source has given."""
 
-READER = "reader"
+READER = READER_FORMAT
 """Format of the stream without deltas whose properties are the positions of readers, by name."""
 READERS = "readers"
 

@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Protocol
 
-from headwater.errors import InvalidInputError
+from headwater.errors import (
+    InvalidInputError,
+    NamespaceNotFoundError,
+    TableAlreadyExistsError,
+    TableNotFoundError,
+)
 from headwater.metastore import Delta, Object, Snapshot, Transaction
 from headwater.names import object_id
 from headwater.streams.definition import Definition, from_properties
@@ -85,3 +91,13 @@ def drop_stream(tx: Transaction, path: Sequence[str]) -> None:
     for follower in followers(tx, path):
         tx.drop(follower)
     tx.drop(path)
+
+
+def undrop(tx: Transaction, path: Sequence[str]) -> None:
+    """Bring back what was dropped last under a name, and with a stream table all that followed it."""
+    tx.undrop(path)
+    if tx.get(path).kind != "table" or not is_stream_table(tx, path):
+        return
+    for follower in (sibling(path, suffix) for suffix in (QUARANTINE, HISTORY)):
+        with suppress(NamespaceNotFoundError, TableNotFoundError, TableAlreadyExistsError):
+            tx.undrop(follower)

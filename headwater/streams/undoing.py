@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from headwater.errors import InvalidInputError, InvalidTableStateError
-from headwater.metastore import Delta, Snapshot, Transaction
+from headwater.metastore import Delta, Metastore, Snapshot, Transaction
 from headwater.metastore.draft import Appended
+from headwater.metastore.objects import Undone
 from headwater.streams.ledger import Ledger
-from headwater.streams.opening import Stream
+from headwater.streams.opening import Stream, open_in
 from headwater.streams.views import all_published
 
 
@@ -42,6 +44,15 @@ def _check(stream: Stream, deltas: Sequence[Delta], chosen: Sequence[Delta], sna
         raise InvalidTableStateError(
             f"{stream.name} cannot be folded without position {first}: deltas after position {base} were collected."
         )
+
+
+def undo_transaction(metastore: Metastore, txn: Any, dry_run: bool = False) -> Undone:
+    """Undo a committed transaction by a new one; what it landed in stream tables is voided. 19 with the reasons."""
+
+    def void_in(tx: Transaction, path: tuple[str, ...], version: str, whose: str) -> Appended:
+        return void(tx, metastore.now(), open_in(tx, path, version), [whose])
+
+    return metastore.undo(txn, dry_run, void_in)
 
 
 def txns_of(deltas: Sequence[Delta], *, source: str | None, file: str | None, token: str | None) -> list[str]:

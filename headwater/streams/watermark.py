@@ -5,7 +5,6 @@ A first sequence column is measured by plain numbers: times in their own unit, d
 
 from __future__ import annotations
 
-import re
 from datetime import timedelta
 from decimal import Decimal, InvalidOperation
 from typing import TYPE_CHECKING, Any
@@ -15,23 +14,14 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from headwater.errors import InvalidInputError
+from headwater.metastore.retention import parse_duration
 
 if TYPE_CHECKING:
     from headwater.streams.fold import Rules
 
 Watermark = int | float | Decimal | None
-UNITS = {"week": 604_800, "day": 86_400, "hour": 3_600, "minute": 60, "second": 1}
 TICKS = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 SAFE = 1 << 61
-_DURATION = re.compile(r"(\d+(?:\.\d+)?) *(week|day|hour|minute|second)s?")
-
-
-def parse_duration(text: str) -> timedelta:
-    """`7 days`, `90 minutes`."""
-    match = _DURATION.fullmatch(text.strip().lower())
-    if match is None:
-        raise InvalidInputError(f"{text!r} is not a duration: write it like '7 days', '12 hours' or '90 minutes'.")
-    return timedelta(seconds=float(match[1]) * UNITS[match[2]])
 
 
 def parse_lateness(text: str, kind: Any) -> Any:

@@ -40,8 +40,8 @@ class Cell:
     is_number: bool = False
 
 
-def cell(value: Any, kind: pa.DataType, image: str | None = None) -> Cell:
-    """A value of a column; `image` is the address that shows it if it is an image."""
+def cell(value: Any, kind: pa.DataType, image: str | None = None, near: str | None = None) -> Cell:
+    """A value of a column; `image` is the address that shows it if it is an image, `near` of rows with such vectors."""
     if value is None:
         return Cell(Markup('<span class="null">NULL</span>'))
     if isinstance(value, bool):
@@ -51,7 +51,7 @@ def cell(value: Any, kind: pa.DataType, image: str | None = None) -> Cell:
     if isinstance(value, (bytes, bytearray)):
         return Cell(_bytes(bytes(value), image))
     if is_vector(kind):
-        return Cell(_vector(value))
+        return Cell(_vector(value, near))
     if isinstance(value, (list, dict, tuple)):
         return Cell(_nested(value))
     if isinstance(value, (dt.datetime, dt.date, dt.time)):
@@ -84,12 +84,13 @@ def sparkline(values: Sequence[float | None]) -> Markup:
     ).format(SPARK_WIDTH, SPARK_HEIGHT, SPARK_WIDTH, SPARK_HEIGHT, line)
 
 
-def _vector(values: Sequence[Any]) -> Markup:
+def _vector(values: Sequence[Any], near: str | None) -> Markup:
     shown = ", ".join(_number(value) if value is not None else "NULL" for value in values[:MAX_ITEMS])
     more = ", …" if len(values) > MAX_ITEMS else ""
-    return Markup(
-        '<details class="vector"><summary>{}<span class="dim">{}</span></summary><code>[{}{}]</code></details>'
-    ).format(sparkline(values), f"{len(values)} values", shown, more)
+    folded = Markup(
+        '<details class="vector"><summary>{}<span class="dim">{} values</span></summary><code>[{}{}]</code></details>'
+    ).format(sparkline(values), len(values), shown, more)
+    return folded + Markup('<a class="near" href="{}">similar rows</a>').format(near) if near else folded
 
 
 def _bytes(value: bytes, image: str | None) -> Markup:
@@ -100,7 +101,7 @@ def _bytes(value: bytes, image: str | None) -> Markup:
             image, image, label
         )
     head = value[:12].hex(" ")
-    return Markup('<span class="dim">{}</span> <code>{}{}</code>').format(
+    return Markup('<span class="dim">{}</span> <code class="hex">{}{}</code>').format(
         size(len(value)), head, " …" if len(value) > 12 else ""
     )
 

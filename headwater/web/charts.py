@@ -13,16 +13,15 @@ LEFT, RIGHT, TOP, BOTTOM = 64, 12, 12, 22
 
 @dataclass(frozen=True)
 class Point:
-    """One version in a plot: where it leads, and what it says to whoever asks."""
+    """One version in a plot, and what it is marked with."""
 
     label: str
     value: float
-    href: str = ""
     mark: str = ""
 
 
 def plot(title: str, points: Sequence[Point], text: Callable[[float], str]) -> Markup:
-    """Values over versions as a stepped line, with a dot and a link for each one and a flag for what is marked."""
+    """Values over versions as a line, with a dot for each one and a flag for what is marked."""
     if not points:
         return Markup("")
     top = max((point.value for point in points), default=0) or 1.0
@@ -68,7 +67,6 @@ def _place(at: int, value: float, count: int, top: float) -> tuple[float, float]
 def _dot(point: Point, place: tuple[float, float], text: Callable[[float], str]) -> Markup:
     x, y = place
     flag = Markup('<text class="flag" x="{:.1f}" y="{:.1f}">{}</text>').format(x, max(y - 7, 10), point.mark)
-    return Markup(
-        '<a href="{}" tabindex="-1" aria-hidden="true"><title>{}</title>'
-        '<circle class="dot" cx="{:.1f}" cy="{:.1f}" r="3.5"/>{}</a>'
-    ).format(point.href, f"{point.label}: {text(point.value)}", x, y, flag if point.mark else "")
+    return Markup('<g><title>{}</title><circle class="dot" cx="{:.1f}" cy="{:.1f}" r="3.5"/>{}</g>').format(
+        f"{point.label}: {text(point.value)}", x, y, flag if point.mark else ""
+    )

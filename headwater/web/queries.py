@@ -143,10 +143,15 @@ def _shown(visit: Visit, id: ObjectId, query: Query, version: int, found: pa.Tab
         cells = []
         for field, values in zip(table.schema, columns, strict=True):
             picture = None if query.is_search else _picture(visit, id, query, version, number, field.name)
-            cells.append(cell(values[position], field.type, picture))
+            near = None if query.is_asked else _near(visit, id, number, field.name)
+            cells.append(cell(values[position], field.type, picture, near))
         rows.append((number, cells))
     left_out = [*left_out, *found.schema.names[MAX_COLUMNS:]]
     return Rows(table.schema.names, [str(field.type) for field in table.schema], rows, has_more, left_out, version)
+
+
+def _near(visit: Visit, id: ObjectId, number: int, column: str) -> str:
+    return visit.links.table(id, view="rows", like=str(number), by=column)
 
 
 def _picture(visit: Visit, id: ObjectId, query: Query, version: int, number: int, column: str) -> str:

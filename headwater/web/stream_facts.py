@@ -66,6 +66,13 @@ def _values(partition: Object) -> str:
     return str(values) if values else ""
 
 
+def is_stream(metastore: Metastore, id: ObjectId) -> bool:
+    try:
+        return is_stream_table(metastore.now(), id.names)
+    except LanceNamespaceError:
+        return False
+
+
 def unpublished(metastore: Metastore | None, id: ObjectId) -> Unpublished | None:
     """None for a table that is no stream table."""
     if metastore is None:

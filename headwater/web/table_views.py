@@ -14,6 +14,7 @@ from headwater.rest.routes import Permission
 from headwater.web import lance_facts, stream_facts
 from headwater.web.cells import image_type, is_vector, size
 from headwater.web.charts import Point, plot
+from headwater.web.lineage import draw, lineage_graph, noted
 from headwater.web.queries import MAX_ROWS, Query, read_query, run
 from headwater.web.snippets import snippets
 from headwater.web.visit import Page, Visit
@@ -54,6 +55,8 @@ def _names_of_views(visit: Visit) -> list[str]:
     found += ["versions", "indices", "files"]
     if visit.metastore is not None:
         found += ["streams", "history"]
+        if stream_facts.is_stream(visit.metastore, visit.id):
+            found.append("lineage")
     return [*found, "use", "drop"]
 
 
@@ -130,7 +133,6 @@ def versions(visit: Visit, id: ObjectId) -> Page:
             Point(
                 f"version {one.version}",
                 getattr(one, value),
-                visit.links.table(id, view="rows", version=one.version),
                 ", ".join(by_version.get(one.version, ())),
             )
             for one in found.items
@@ -208,6 +210,14 @@ def authors_of(metastore: Metastore, slots: set[int]) -> dict[str, str]:
     return found
 
 
+def lineage(visit: Visit, id: ObjectId) -> Page:
+    assert visit.metastore is not None
+    visit.ask("TableExists", id)
+    graph = lineage_graph(visit, id)
+    told = {"sql": None, "functions": {}, **noted(visit.metastore.now(), id)}
+    return _page(visit, "lineage.html", drawing=draw(graph), complete=graph.complete, told=told)
+
+
 def use(visit: Visit, id: ObjectId) -> Page:
     return _page(visit, "use.html", snippets=snippets(visit.site, id, visit.served.gate.is_closed()))
 
@@ -250,6 +260,7 @@ VIEWS: dict[str, Callable[[Visit, ObjectId], Page]] = {
     "files": files,
     "streams": streams,
     "history": history,
+    "lineage": lineage,
     "use": use,
     "drop": drop,
 }
@@ -261,5 +272,6 @@ LABELS = {
     "files": "Files",
     "streams": "Streams",
     "history": "History",
+    "lineage": "Lineage",
     "use": "Use it",
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
@@ -69,12 +70,13 @@ def test_a_lance_client_cannot_change_the_rows_of_a_stream_table(catalog: Catalo
     orders = catalog.create_stream_table("orders", SCHEMA, keys="id")
     orders.upsert([{"id": 1, "name": "Ada", "at": 1}])
     orders.publish()
-    for change in (
+    changes: tuple[Callable[[], object], ...] = (
         lambda: orders.serving.append([{"id": 9, "name": "x", "at": 1}]),
         lambda: orders.serving.delete("id = 1"),
         lambda: orders.serving.update({"name": "x"}),
         lambda: orders.serving.drop_columns("name"),
-    ):
+    )
+    for change in changes:
         with pytest.raises(InvalidInputError, match="stream table"):
             change()
     assert names(orders.to_arrow()) == names(orders.serving.to_arrow()) == {1: "Ada"}

@@ -272,7 +272,7 @@ def test_data_past_retention_goes_and_reachable_data_stays(tmp_path: Path) -> No
     assert root.head(f"{kept.home}/data/orphan") is not None, "too young to be called an orphan"
     assert victim.read_bytes() == b"not ours"
     assert store.verify() == Metastore(tmp_path / "root").verify() == []
-    store.collect(keep=timedelta(0))
+    store.collect(keep=timedelta(0), grace=timedelta(0))
     assert root.head(f"{kept.home}/data/orphan") is None
     with pytest.raises(TableNotFoundError):
         store.undrop(["gone"])

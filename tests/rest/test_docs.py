@@ -1,15 +1,12 @@
-"""The pages on the server and the command line name what there is, and nothing else."""
+"""The page on the server names what there is, and nothing else."""
 
 from __future__ import annotations
 
-import argparse
 import re
 import shlex
 from pathlib import Path
 
-from headwater.cli.main import build_parser
-from headwater.cli.verbs import VERBS
-from headwater.errors import ERRORS
+from headwater.cli.grammar import COMMANDS
 from headwater.rest.auth.roles import PERMISSIONS, ROLES, names_of
 from headwater.rest.extensions import EXTENSIONS
 from headwater.rest.metrics import HELP
@@ -17,20 +14,18 @@ from headwater.rest.routes import ROUTES, Match, RouteTable
 from headwater.rest.settings import Limits
 
 DOCS = Path(__file__).parents[2] / "docs"
-REST, CLI = (DOCS / "rest.md").read_text(), (DOCS / "cli.md").read_text()
+REST = (DOCS / "rest.md").read_text()
 
 
 def options(verb: str) -> set[str]:
     """The options a verb takes, without those that every verb has."""
-    verbs = next(a for a in build_parser()._actions if isinstance(a, argparse._SubParsersAction))
-    found = {name for action in verbs.choices[verb]._actions for name in action.option_strings}
-    return {name for name in found if name.startswith("--")} - {"--help"}
+    return {name for arg in COMMANDS[verb].args for name in arg.names if name.startswith("--")}
 
 
 def test_every_option_of_serve_is_on_the_page_and_no_other() -> None:
     table = REST[REST.index("| option |") : REST.index("Several servers")]
     assert set(re.findall(r"`(--[a-z-]+)`", table)) - {"--help"} >= options("serve")
-    assert set(re.findall(r"--[a-z][a-z-]+", table)) <= options("serve")
+    assert set(re.findall(r"--[a-z][a-z-]+", table)) <= options("serve") | {"--property"}
 
 
 def test_extensions_metrics_and_roles_are_on_the_page() -> None:
@@ -70,24 +65,3 @@ def test_limits_on_the_page_are_the_defaults() -> None:
     assert limits.spooled_per_caller * 2 == limits.spooled
     assert f"| {limits.running_per_caller} |" in REST
     assert f"| {limits.bad_keys_burst}, then one each {1 / limits.bad_keys_per_second:g} s " in REST
-
-
-def test_every_verb_is_on_the_page_with_its_operation_and_arguments() -> None:
-    rows = dict(re.findall(r"^\| `([a-z-]+)` \| [A-Z]\w+ \| `([^`]*)` \|", CLI, re.MULTILINE))
-    assert set(rows) == {verb.name for verb in VERBS}
-    for verb in VERBS:
-        assert f"| `{verb.name}` | {verb.operation} |" in CLI
-        own = options(verb.name) - {"--property", "--delimiter", "--json"}
-        assert set(re.findall(r"--[a-z-]+", rows[verb.name])) == own, verb.name
-
-
-def test_verbs_that_are_no_operation_are_on_the_page() -> None:
-    verbs = next(a for a in build_parser()._actions if isinstance(a, argparse._SubParsersAction))
-    for name in set(verbs.choices) - {verb.name for verb in VERBS}:
-        assert f"| `{name}" in CLI
-
-
-def test_exits_on_the_page_are_those_of_the_error_table() -> None:
-    for exit in {row.exit for row in ERRORS.values()}:
-        codes = ", ".join(str(code) for code, row in sorted(ERRORS.items()) if row.exit == exit)
-        assert re.search(rf"^\| {exit} \| .* \| {codes} \|$", CLI, re.MULTILINE), (exit, codes)

@@ -73,14 +73,14 @@ def meanwhile(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], object]
     """Do something between the tasks of a job and its commit."""
 
     def plan(action: Callable[[], object]) -> None:
-        distribute = python_jobs._distribute
+        distribute = python_jobs.distribute
 
         def then(*arguments: Any) -> Any:
             results = distribute(*arguments)
             action()
             return results
 
-        monkeypatch.setattr(python_jobs, "_distribute", then)
+        monkeypatch.setattr(python_jobs, "distribute", then)
 
     return plan
 

@@ -11,8 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headwater.errors import InvalidInputError
+from headwater.metastore.retention import parse_duration
 from headwater.streams.fold import Events, Rules, State, apply, concat, empty, fold
-from headwater.streams.watermark import parse_duration, parse_lateness
+from headwater.streams.watermark import parse_lateness
 from tests.streams.histories import History, arrow_events, histories, python_rows
 from tests.streams.oracle import Event, Oracle, sorted_rows
 

@@ -19,32 +19,39 @@ WORLD = {"time", "secrets", "random"}
 ASKED = {"uuid.uuid1", "uuid.uuid4", "datetime.now", "datetime.utcnow", "date.today", "asyncio.sleep"}
 """Functions that only the clock calls."""
 OWN_TIME = {
-    "rest/app.py": "an event loop waits by itself between two publications of metrics, and decides nothing by it",
+    "cli/output.py": "how long ago something was, unless it is told the time",
+    "cli/when.py": "what a person means by an hour ago, unless it is told the time",
     "pipeline/jobs.py": "how long a job took, for its report",
     "pipeline/running.py": "the same, of a run",
+    "rest/app.py": "an event loop waits by itself between two publications of metrics, and decides nothing by it",
 }
 SYSTEM_CLOCKS = {
+    "cli/doctor.py": "a command",
+    "cli/serving.py": "a command",
+    "metastore/metastore.py": "the same, of a metastore on its own",
+    "moving/upgrade.py": "a command",
     "namespace/directory.py": "a catalog that is opened, unless another clock is given",
     "namespace/metastore.py": "the same",
-    "metastore/metastore.py": "the same, of a metastore on its own",
-    "rest/server.py": "a server that is started, unless another clock is given",
+    "pipeline/executors.py": "a task on an executor",
     "rest/serve.py": "the parent of a server's processes",
-    "workers/pool.py": "real processes, unless another clock is given",
-    "cli/serving.py": "a command",
+    "rest/server.py": "a server that is started, unless another clock is given",
     "spark/jobs.py": "a command in a Spark session",
     "testing/store_suite.py": "the suite is run by hand",
+    "workers/pool.py": "real processes, unless another clock is given",
 }
 DOLLARS = {"names.py": "the delimiter", "tables/sql.py": "a character of SQL, not of names"}
 LOOPS = {
-    "retry.py": "the one loop that looks again after a conflict",
+    "catalog/rebasing.py": "an open transaction is put on top of what came first; its work is not done anew",
     "metastore/commit.py": "the leader of a group draws it up anew for the next slot; files are written again",
     "metastore/log.py": "a store that did not answer is asked again",
-    "catalog/rebasing.py": "an open transaction is put on top of what came first; its work is not done anew",
     "registries/manifest/registry.py": "the leader of a group draws it up anew on top of the commit that was first",
+    "rest/time_handlers.py": "a request that waits for the next commit looks whether there is one",
+    "retry.py": "the one loop that looks again after a conflict",
     "tables/fill.py": "one column is added to the version there is now; nothing sleeps",
 }
 SAME_WORD = {
     "Appended": "what was added: a delta in a transaction, fragments in a version",
+    "Arg": "one argument of a verb: of every operation, of the words of the command line",
     "Batch": "changes of a person's block, and rows on their way into a log",
     "Call": "one call to a server, and one to Spark's worker",
     "Change": "an edit as each format writes it: of a slot, of ALTER TABLE, of Debezium; `model.Change` is ours",

@@ -14,6 +14,8 @@ LAYERS = (
         "names",
         "paging",
         "protobuf",
+        "lance_manifest",
+        "table_refs",
         "model",
         "registry",
         "types",
@@ -31,6 +33,7 @@ LAYERS = (
     ("rest", "web"),
     ("config",),
     ("catalog",),
+    ("moving",),
     ("spark", "pipeline"),
     ("cli", "testing", "__init__", "__main__"),
 )

@@ -12,8 +12,8 @@ import pytest
 import headwater
 from headwater import Catalog
 from headwater.cli import main
+from headwater.cli.grammar.operations import VERBS
 from headwater.cli.serving import open_served
-from headwater.cli.verbs import VERBS
 from headwater.errors import NamespaceNotFoundError
 
 ROWS = pa.table({"id": [1, 2]})
@@ -82,10 +82,12 @@ def test_an_object_store_without_an_object_is_not_there(s3_root: str, s3_options
     assert Catalog(s3_root, **properties).namespaces() == ["a"]
 
 
-@pytest.mark.parametrize("line", ["tree", "ls", "verify", "count a.b", "drop a.b", "rename a.b a.c", "exists a.b"])
+@pytest.mark.parametrize(
+    "line", ["tree", "ls", "verify", "count a.b", "drop a.b --yes", "rename a.b a.c", "exists a.b"]
+)
 def test_a_verb_that_reads_names_what_was_meant(line: str, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     verb, *arguments = line.split()
-    assert main([verb, "prdo", *arguments]) == 3
+    assert main(["-c", "prdo", verb, *arguments]) == 3
     assert "Did you mean prod?" in capsys.readouterr().err
     assert not (tmp_path / "prdo").exists()
 
@@ -101,6 +103,10 @@ def test_a_verb_that_creates_says_that_it_makes_a_catalog(capsys: pytest.Capture
 def test_serve_and_keys_of_a_misspelt_catalog_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(NamespaceNotFoundError, match="Did you mean prod"):
         open_served("prdo", {})
-    for line in (["serve", "prdo", "--port", "0"], ["token", "list", "prdo"], ["token", "revoke", "prdo", "x"]):
+    for line in (
+        ["serve", "prdo", "--port", "0"],
+        ["token", "list", "prdo"],
+        ["token", "revoke", "prdo", "x", "--yes"],
+    ):
         assert main(line) == 3
         assert "no catalog at prdo" in capsys.readouterr().err

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from headwater.catalog import Catalog
 from headwater.namespace.metastore import MetastoreNamespace
-from headwater.streams import StreamTable
+from headwater.streams import StreamTable, lake, publish_tables
 
 HOSTILE = (
     "<img src=x onerror=alert(1)>",
@@ -97,4 +97,8 @@ def fill_metastore(namespace: MetastoreNamespace) -> Catalog:
     events.upsert([{"id": n, "what": f"event {n}"} for n in range(20)])
     events.publish()
     events.upsert([{"id": n, "what": f"later {n}"} for n in range(15, 25)])
+    daily = StreamTable.create(namespace.metastore, ("prod", "daily"), rows.schema, keys="id")
+    daily.upsert([{"id": 1, "what": "sum"}], source="jobs")
+    made_of = {"inputs": {"prod.events": {"version": 1, "position": 1}}, "sql": "SELECT count(*) FROM prod.events"}
+    publish_tables(lake(namespace.metastore), [("prod", "daily")], {"prod.daily": made_of})
     return catalog

@@ -34,6 +34,8 @@ PAGES = {
     f"{TABLE}?view=drop": "Write its name",
     "/t/prod/events": "not published yet",
     "/t/prod/events?view=streams": "the log is at position 2, the serving copy at 1",
+    "/t/prod/daily?view=lineage": "SELECT count(*) FROM prod.events",
+    "/t/prod/events?view=lineage": "prod.daily",
     "/search?q=PHOTO": "photos",
     "/search?q=vision": "by its properties",
     "/log": "slot",
@@ -88,7 +90,7 @@ def test_odd_names_are_text_and_lead_where_they_say(browser: httpx.Client) -> No
 
 def test_a_filter_has_an_address_and_a_script_gets_only_the_list(browser: httpx.Client) -> None:
     whole = browser.get("/n/prod", params={"filter": "PHO"})
-    assert "1 of 3" in whole.text
+    assert "1 of 4" in whole.text
     part = browser.get("/n/prod", params={"filter": "PHO"}, headers={"hx-request": "true"})
     assert "<html" not in part.text
     assert "photos" in part.text

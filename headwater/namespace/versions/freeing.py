@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from headwater.namespace.versions.contents import read_contents
+from headwater.lance_manifest import read_contents
 from headwater.namespace.versions.paths import VersionLine, staged_version
-from headwater.namespace.versions.refs import branch_names
 from headwater.store import Store
+from headwater.table_refs import branch_names
 from headwater.tables.layout import VERSIONS, manifest_version
 
 

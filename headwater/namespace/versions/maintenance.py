@@ -17,9 +17,9 @@ from headwater.namespace.versions.managed import ManagedVersions
 from headwater.namespace.versions.operations import TableVersions, require_managed
 from headwater.namespace.versions.paths import VersionLine, is_staged, staged_version
 from headwater.namespace.versions.ranges import KeepPolicy, check_policy, choose_outdated
-from headwater.namespace.versions.refs import read_refs
 from headwater.registries.folders import folder_status
 from headwater.registries.layout import is_reserved
+from headwater.table_refs import read_refs
 from headwater.tables.layout import TRASH, UNRECORDED, VERSIONS
 
 MAX_ROWS_PER_COMMIT = 100_000

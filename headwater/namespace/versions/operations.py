@@ -17,9 +17,9 @@ from headwater.errors import (
     TableVersionNotFoundError,
     UnsupportedOperationError,
 )
+from headwater.lance_manifest import committed_ms
 from headwater.model import Change, Table, Version
 from headwater.namespace.locations import require_place, table_uri
-from headwater.namespace.versions.contents import committed_ms
 from headwater.namespace.versions.managed import ManagedVersions, StagedVersion
 from headwater.namespace.versions.paths import (
     VersionLine,
@@ -31,13 +31,13 @@ from headwater.namespace.versions.paths import (
 )
 from headwater.namespace.versions.plans import plan_forget_versions, same_table, taken
 from headwater.namespace.versions.ranges import VersionRange, choose_deleted
-from headwater.namespace.versions.refs import Ref, held_versions, read_refs
 from headwater.namespace.versions.storage import StorageVersions
 from headwater.namespace.versions.turns import WriterTurns
 from headwater.paging import after, check_limit, token_after
 from headwater.registry import Registry, VersionRecords
 from headwater.retry import ATTEMPTS, retry
 from headwater.store import Store
+from headwater.table_refs import Ref, held_versions, read_refs
 from headwater.tables.refs import MAIN, check_branch
 
 MAX_VERSION = 2**63 - 1

@@ -14,9 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from headwater.namespace.versions.contents import DELETION_SUFFIXES
+from headwater.lance_manifest import DELETION_SUFFIXES, FRAGMENT, MAX_FRAGMENT, SCHEMA, manifest_message
 from headwater.protobuf import Value, as_bytes, as_number, numbers, parse
-from headwater.registries.manifest.format import FRAGMENT, MAX_FRAGMENT, SCHEMA, live_rows, manifest_message
+from headwater.registries.manifest.format import live_rows
 from headwater.tables.row_ids import Ids, deleted_places, row_ids, row_versions
 
 NEXT_ROW_ID, STABLE_ROW_IDS = 14, 2

@@ -13,8 +13,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from headwater.errors import LanceNamespaceError
+from headwater.lance_manifest import committed_ms
 from headwater.model import Version
-from headwater.namespace.versions.contents import committed_ms
 from headwater.namespace.versions.paths import SCHEMES, VersionLine
 from headwater.store import Entry, KeyNotFoundError, Store, create
 from headwater.tables.layout import VERSION_HINT, manifest_version

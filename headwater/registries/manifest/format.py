@@ -11,10 +11,26 @@ other base paths, a branch, or any field that is not named here. Such a table is
 from __future__ import annotations
 
 import hashlib
-import struct
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
+from headwater.lance_manifest import (
+    FOOTER,
+    FRAGMENT,
+    LENGTH,
+    MAGIC,
+    MAX_FRAGMENT,
+    READER_FLAGS,
+    SCHEMA,
+    SCHEMA_METADATA,
+    TIMESTAMP,
+    TRANSACTION_FILE,
+    VERSION,
+    WRITER,
+    WRITER_FLAGS,
+    footer,
+    section,
+)
 from headwater.protobuf import (
     Value,
     as_bytes,
@@ -28,12 +44,6 @@ from headwater.protobuf import (
     text,
 )
 
-FOOTER = struct.Struct("<QHH4s")
-LENGTH = struct.Struct("<I")
-MAGIC = b"LANC"
-
-SCHEMA, FRAGMENT, VERSION, SCHEMA_METADATA, INDEX_SECTION, TIMESTAMP = 1, 2, 3, 5, 6, 7
-READER_FLAGS, WRITER_FLAGS, MAX_FRAGMENT, TRANSACTION_FILE, WRITER = 9, 10, 11, 12, 13
 DATA_FORMAT, CONFIG, TABLE_METADATA, TRANSACTION = 15, 16, 19, 23
 KEPT = frozenset({SCHEMA, SCHEMA_METADATA, READER_FLAGS, WRITER_FLAGS, WRITER, DATA_FORMAT, CONFIG, TABLE_METADATA})
 """What the next version inherits as it is."""
@@ -136,7 +146,7 @@ class Manifest:
 
 def parse_manifest(data: bytes) -> Manifest:
     """The manifest in the bytes of a manifest file. ValueError: there is none."""
-    position, minor = _footer(data)
+    position, minor = footer(data)
     found: dict[int, list[Value]] = {}
     inherited: list[bytes] = []
     schema: list[bytes] = []
@@ -171,30 +181,6 @@ def live_rows(fragment: bytes) -> int:
         elif field == 3:
             rows -= sum(as_number(dead) for inner, dead, _ in parse(as_bytes(value)) if inner == 4)
     return rows
-
-
-def manifest_message(data: bytes) -> bytes:
-    """The manifest proper, of the bytes of a manifest file. ValueError: there is none."""
-    return section(data, _footer(data)[0])
-
-
-def section(data: bytes, position: int) -> bytes:
-    """The section of a manifest file that begins at a position, without its length."""
-    (length,) = LENGTH.unpack_from(data, min(position, len(data) - LENGTH.size))
-    begin = position + LENGTH.size
-    if begin + length > len(data) - FOOTER.size:
-        raise ValueError("the manifest file is cut")
-    return data[begin : begin + length]
-
-
-def _footer(data: bytes) -> tuple[int, int]:
-    """Where the manifest proper is, and the minor version of the format."""
-    if len(data) < FOOTER.size:
-        raise ValueError("the manifest file is too short")
-    position, _, minor, magic = FOOTER.unpack(data[-FOOTER.size :])
-    if magic != MAGIC:
-        raise ValueError("the manifest file does not end as one does")
-    return position, minor
 
 
 def _fragment(raw: bytes) -> tuple[int, bytes]:

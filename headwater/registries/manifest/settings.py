@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from headwater.errors import CorruptFileError, UnsupportedOperationError
+from headwater.errors import CorruptFileError, InvalidInputError, UnsupportedOperationError
 from headwater.registries.layout import MANIFEST
+from headwater.registries.openable import unfinished_upgrade
 
 READER_FLAGS = "lance.namespace.manifest.reader_feature_flags"
 WRITER_FLAGS = "lance.namespace.manifest.writer_feature_flags"
@@ -20,6 +21,13 @@ ROOT_PROPERTY = "headwater.root."
 
 VERSION_ROWS = 1 << 32
 """Writer flag: the table holds `table_version` rows. Lance counts its own flags from bit 0."""
+
+UPGRADING = 1 << 33
+"""Writer flag: the root is becoming a metastore, or has become one. Nothing is written here any more."""
+MIRROR = 1 << 34
+"""Writer flag: a metastore writes this table, for others to read."""
+UPGRADED = 1 << 32
+"""Reader flag: the names are in a metastore now, and these are old."""
 
 KNOWN_READER_FLAGS = 0
 KNOWN_WRITER_FLAGS = VERSION_ROWS
@@ -37,11 +45,24 @@ class ManifestSettings:
     writer_flags: int = 0
     root_properties: Mapping[str, str] = field(default_factory=dict)
 
-    def check_readable(self) -> None:
-        _check(self.reader_flags & ~KNOWN_READER_FLAGS, "read")
+    def check_readable(self, passes: int = 0) -> None:
+        """Error 0 for flags that are not known here; 19 and 13 for a table that a metastore has taken over, unless the
+        caller `passes` these writer flags, because it is the one that sets them."""
+        if not passes & (UPGRADING | MIRROR):
+            self._check_is_catalog()
+        known = KNOWN_READER_FLAGS | (UPGRADED if passes else 0)
+        _check(self.reader_flags & ~known, "read")
 
-    def check_writable(self) -> None:
-        _check(self.writer_flags & ~KNOWN_WRITER_FLAGS, "write")
+    def check_writable(self, passes: int = 0) -> None:
+        _check(self.writer_flags & ~(KNOWN_WRITER_FLAGS | passes), "write")
+
+    def _check_is_catalog(self) -> None:
+        if self.reader_flags & UPGRADED or self.writer_flags & MIRROR:
+            raise InvalidInputError(
+                "This root is a metastore catalog, and its __manifest is not the catalog: open it without impl=dir."
+            )
+        if self.writer_flags & UPGRADING:
+            raise unfinished_upgrade()
 
 
 def parse_settings(metadata: Mapping[str, str]) -> ManifestSettings:

@@ -59,6 +59,8 @@ class ManifestTable:
         self.storage_options = storage_options
         self.clock = clock
         self._handle = TableHandle(ObjectId((MANIFEST,)), uri, storage_options)
+        self.passes = 0
+        """Writer flags that keep others out, and not the one that sets them."""
         self._layouts: dict[bytes, FragmentFile] = {}
 
     @on_own_thread
@@ -97,7 +99,7 @@ class ManifestTable:
         """Set keys of the table's metadata, and remove those that are None."""
         try:
             dataset = lance.dataset(self.uri, storage_options=self.storage_options or None)
-            parse_settings(dataset.metadata).check_writable()
+            parse_settings(dataset.metadata).check_writable(self.passes)
             dataset.update_metadata(dict(changes))
         except (OSError, ValueError, RuntimeError) as error:
             raise _damaged(error) from None
@@ -125,14 +127,14 @@ class ManifestTable:
             if step is None:
                 return None
             snapshot, changed = step[0], join(changed, step[1])
-        snapshot.settings.check_readable()
+        snapshot.settings.check_readable(self.passes)
         return snapshot, changed
 
     @on_own_thread
     def _load(self, newest: tuple[int, str], before: ManifestSnapshot | None) -> tuple[ManifestSnapshot, RowDifference]:
         manifest = self._manifest(*newest)
         settings = parse_settings(manifest.metadata)
-        settings.check_readable()
+        settings.check_readable(self.passes)
         dataset = self._at(manifest.version)
         codec = Codec(dataset.schema)
         known = before.fragments if before and before.manifest.schema == manifest.schema else {}
@@ -154,7 +156,7 @@ class ManifestTable:
 
         The note is kept with the commit, for `find_note`.
         """
-        base.settings.check_writable()
+        base.settings.check_writable(self.passes)
         gone = frozenset(removed)
         plan = plan_commit(base.fragments, gone, len(added))
         rows = plan.rows(base, gone, added)

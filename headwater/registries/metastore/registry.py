@@ -121,7 +121,7 @@ class MetastoreRegistry:
         return names[start:] if limit is None else names[start : start + limit]
 
     def descendants(self, parent: ObjectId) -> Sequence[CatalogObject]:
-        return list(_below(self.session.state(), parent))
+        return list(below(self.session.state(), parent))
 
     def tables(self) -> Sequence[Table]:
         return [item for item in self.descendants(ROOT) if isinstance(item, Table)]
@@ -252,14 +252,15 @@ class MetastoreRegistry:
             return location in self._given
 
 
-def _below(now: Snapshot, parent: ObjectId) -> Iterator[CatalogObject]:
+def below(now: Snapshot, parent: ObjectId) -> Iterator[CatalogObject]:
+    """Every namespace and table below `parent`, deepest first."""
     try:
         children = now.list(parent.names)
     except NOT_FOUND:
         return
     for child in children:
         if child.kind == "namespace":
-            yield from _below(now, ObjectId(child.path))
+            yield from below(now, ObjectId(child.path))
         yield catalog_object(now, child)
 
 

@@ -17,8 +17,8 @@ from headwater.rest.call import Call
 from headwater.rest.routes import BY_OPERATION, NOTHING, READS, Permission, Route
 
 LISTS = frozenset({"ListNamespaces", "ListTables", "NamespaceExists"})
-BATCHES = frozenset({"BatchCreateTableVersions", "BatchCommitTables"})
-NAMING = frozenset({"id", "new_id", "new_namespace_id", "entries", "operations"})
+BATCHES = frozenset({"BatchCreateTableVersions", "BatchCommitTables", "PublishStreamTables"})
+NAMING = frozenset({"id", "new_id", "new_namespace_id", "entries", "operations", "tables"})
 """The fields of requests that name objects: `needs` looks at each of them."""
 
 
@@ -112,8 +112,12 @@ def needs(call: Call) -> Iterator[Need]:
             yield Need("CreateTableVersion", Permission.WRITE, object_id(entry.id))
     elif route.operation == "BatchCommitTables":
         yield from _batch(call.request.operations or ())
+    elif route.operation == "PublishStreamTables":
+        yield from (Need(route.operation, route.needs, object_id(names)) for names in call.request.tables)
     else:
         yield Need(route.operation, route.needs, call.id)
+    if getattr(call.request, "reader", None) is not None:  # the catalog keeps its position, and deltas for it
+        yield Need(f"{route.operation} as a reader", Permission.WRITE, call.id)
     if getattr(call.request, "location", None) is not None:  # any folder of the root: another's table, perhaps
         yield Need(f"{route.operation} with a location", route.needs, ROOT)
     if route.operation == "RenameTable":

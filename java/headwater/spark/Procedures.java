@@ -37,7 +37,15 @@ final class Procedures {
           List.of(text("table"), whole("older_than_hours"), flag("leftovers")),
           "bytes_removed old_versions kept_from_version"),
       "rollback", new Definition(List.of(text("table"), whole("version")), "version"),
-      "drop_index", new Definition(List.of(text("table"), text("name")), "version"));
+      "drop_index", new Definition(List.of(text("table"), text("name")), "version"),
+      "publish", new Definition(
+          List.of(text("table"), optional("table2"), optional("table3"), optional("table4"), optional("table5"),
+              optional("table6"), optional("table7"), optional("table8")),
+          "rows late position version"),
+      "ingest", new Definition(
+          List.of(text("table"), text("source"), optional("format"), optional("name")),
+          "rows files quarantined skipped position"),
+      "undo", new Definition(List.of(text("table"), optional("source"), optional("file")), "position version"));
 
   private Procedures() {}
 

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from headwater.cli.grammar.words import number, pair
 from headwater.errors import InvalidInputError
-from headwater.names import parse
 from headwater.rest.routes import BY_OPERATION
 
 Fields = dict[str, Any]
@@ -48,7 +48,7 @@ class Verb:
         """The fields of the request, from the command line."""
         fields: Fields = dict(self.fixed)
         if not self.without_id:
-            fields["id"] = list(parse(given.id or "", given.delimiter).names)
+            fields["id"] = list(given.name_of(given.id or ""))
         for arg in self.args:
             value = getattr(given, arg.key)
             if value is not None and value is not False and arg.field is not None:
@@ -65,22 +65,8 @@ class Verb:
         return BY_OPERATION[self.operation].method
 
 
-def pair(text: str) -> tuple[str, str]:
-    """`key=value`."""
-    key, equals, value = text.partition("=")
-    if not equals or not key:
-        raise argparse.ArgumentTypeError(f"{text!r} is not key=value")
-    return key, value
-
-
 def _pairs(values: list[tuple[str, str]]) -> dict[str, str]:
     return dict(values)
-
-
-def number(text: str) -> int:
-    if not text.isdigit():
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number")
-    return int(text)
 
 
 def ranges(text: str) -> list[dict[str, int]]:
@@ -289,8 +275,8 @@ def request_fields(verb: Verb, given: argparse.Namespace) -> Fields:
     elif verb.operation == "AlterTableAlterColumns":
         fields["alterations"] = [{"path": given.column, "rename": given.name}]
     elif verb.operation == "RenameTable":
-        new = parse(given.new_id, given.delimiter)
-        fields |= {"new_table_name": new.name, "new_namespace_id": list(new.parent.names)}
+        *above, name = given.name_of(given.new_id)
+        fields |= {"new_table_name": name, "new_namespace_id": above}
     elif verb.operation == "ExplainTableQueryPlan":
         fields["query"] = {"k": 10, "vector": {}, "filter": fields.pop("filter", None)}
     elif not verb.without_id and not fields["id"] and not BY_OPERATION[verb.operation].path.startswith("/v1/namespace"):

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
+import struct
 import uuid
 from dataclasses import dataclass
 
 from headwater.protobuf import Value, as_bytes, as_number, parse
-from headwater.registries.manifest.format import (
-    FRAGMENT,
-    INDEX_SECTION,
-    TIMESTAMP,
-    TRANSACTION_FILE,
-    manifest_message,
-    section,
-)
+
+FOOTER = struct.Struct("<QHH4s")
+LENGTH = struct.Struct("<I")
+MAGIC = b"LANC"
+
+SCHEMA, FRAGMENT, VERSION, SCHEMA_METADATA, INDEX_SECTION, TIMESTAMP = 1, 2, 3, 5, 6, 7
+READER_FLAGS, WRITER_FLAGS, MAX_FRAGMENT, TRANSACTION_FILE, WRITER = 9, 10, 11, 12, 13
 
 MAX_MS = 253_402_300_799_999
 """The last millisecond of the year 9999: what a manifest says is not trusted to be a time."""
@@ -27,6 +27,30 @@ class Contents:
     committed_ms: int | None
     files: frozenset[str]
     folders: frozenset[str]
+
+
+def manifest_message(data: bytes) -> bytes:
+    """The manifest proper, of the bytes of a manifest file. ValueError: there is none."""
+    return section(data, footer(data)[0])
+
+
+def section(data: bytes, position: int) -> bytes:
+    """The section of a manifest file that begins at a position, without its length."""
+    (length,) = LENGTH.unpack_from(data, min(position, len(data) - LENGTH.size))
+    begin = position + LENGTH.size
+    if begin + length > len(data) - FOOTER.size:
+        raise ValueError("the manifest file is cut")
+    return data[begin : begin + length]
+
+
+def footer(data: bytes) -> tuple[int, int]:
+    """Where the manifest proper is, and the minor version of the format."""
+    if len(data) < FOOTER.size:
+        raise ValueError("the manifest file is too short")
+    position, _, minor, magic = FOOTER.unpack(data[-FOOTER.size :])
+    if magic != MAGIC:
+        raise ValueError("the manifest file does not end as one does")
+    return position, minor
 
 
 def committed_ms(data: bytes) -> int | None:

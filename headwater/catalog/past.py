@@ -1,0 +1,132 @@
+"""The past of a catalog, near or behind a server: log, histories, differences, what comes back, what is forgotten."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any, Protocol, runtime_checkable
+
+import msgspec
+from lance_namespace import LanceNamespace
+
+from headwater.catalog.streams import check_alone
+from headwater.catalog.transactions import metastore_of
+from headwater.errors import InvalidInputError, UnsupportedOperationError
+from headwater.metastore import LogEntry
+from headwater.metastore.objects import Collected, Diff, History, HistoryEntry, Undone
+from headwater.names import ObjectId
+from headwater.registries.metastore.sessions import Within
+from headwater.streams.opening import undrop
+from headwater.streams.undoing import undo_transaction
+
+Name = str | Sequence[str]
+
+
+@runtime_checkable
+class Remote(Protocol):
+    """A catalog behind a server that has stream tables and a past."""
+
+    def stream_table(self, id: ObjectId, serving: Any) -> Any: ...
+
+    def is_stream_table(self, id: ObjectId) -> bool: ...
+
+    def publish_tables(self, ids: Sequence[ObjectId]) -> list[Any]: ...
+
+    def ask_time(self, tail: str, fields: Mapping[str, Any], id: ObjectId | None = None) -> dict[str, Any]: ...
+
+
+class Past:
+    """What a catalog with a log can be asked of its past; the part of `Catalog` that is about time."""
+
+    @property
+    def _there(self) -> LanceNamespace:
+        raise NotImplementedError
+
+    def _id(self, name: Name) -> ObjectId:
+        raise NotImplementedError
+
+    @property
+    def slot(self) -> int:
+        """The newest commit's number: what `at` takes, to come back to this moment."""
+        there = self._there
+        if isinstance(there, Remote):
+            return int(there.ask_time("log", {"limit": 1})["slot"])
+        return metastore_of(there).metastore.slot
+
+    def history(self, name: Name) -> History:
+        """Every transaction that touched a namespace or table or a part of it, oldest first, through renames."""
+        there, id = self._there, self._id(name)
+        if isinstance(there, Remote):
+            return msgspec.convert(there.ask_time("history", {}, id)["entries"], list[HistoryEntry], strict=False)
+        near = metastore_of(there)
+        moment = near.session.state() if near.session.is_past else near.metastore
+        found: History = moment.history(id.names)
+        return found
+
+    def log(self, after: int | None = None, wait: float = 0) -> Iterator[LogEntry]:
+        """The transactions after a slot, in order, none left out. `wait` seconds for the first, behind a server."""
+        there = self._there
+        if not isinstance(there, Remote):
+            yield from metastore_of(there).metastore.log(after)
+            return
+        while True:
+            told = there.ask_time("log", {"after": after, "wait_seconds": wait})
+            entries = msgspec.convert(told["entries"], list[LogEntry], strict=False)
+            yield from entries
+            if not entries or entries[-1].slot >= told["slot"]:
+                return
+            after = entries[-1].slot
+
+    def diff(self, a: int | datetime, b: int | datetime) -> Diff:
+        """What is different at one slot (or time) from another."""
+        there = self._there
+        if not isinstance(there, Remote):
+            return metastore_of(there).metastore.diff(a, b)
+        if not (isinstance(a, int) and isinstance(b, int)):
+            raise InvalidInputError("Behind a server, moments are slots.")
+        return msgspec.convert(there.ask_time("diff", {"before": a, "after": b}), Diff, strict=False)
+
+    def undrop(self, name: Name) -> None:
+        """Bring back what was dropped last under a name, with all that was dropped with it."""
+        there, id = self._there, self._id(name)
+        if isinstance(there, Remote):
+            there.ask_time("undrop", {}, id)
+            return
+        near = metastore_of(there)
+        near.registry.check_writable()
+        if isinstance(near.session, Within):
+            near.session.join(lambda tx: undrop(tx, id.names))
+        else:
+            near.metastore.run(lambda tx: undrop(tx, id.names), f"undrop {id.format('.')}")
+
+    def undo(self, transaction: str | LogEntry | HistoryEntry, dry_run: bool = False) -> Undone:
+        """Undo a transaction by a new one: all that it touched is as it was before. 19 with the reasons if it cannot.
+
+        A dry run tells what would be done. What it landed in stream tables is voided there, and its source taken back.
+        """
+        there = self._there
+        if isinstance(there, Remote):
+            txn = transaction if isinstance(transaction, str) else transaction.txn
+            return msgspec.convert(there.ask_time("undo", {"txn": txn, "dry_run": dry_run}), Undone, strict=False)
+        near = metastore_of(there)
+        check_alone(near, "undo")
+        return undo_transaction(near.metastore, transaction, dry_run)
+
+    def verify(self) -> list[Any]:
+        """Everything on which the catalog and its storage disagree. Nothing is changed."""
+        there = self._there
+        if isinstance(there, Remote):
+            return list(there.ask_time("verify", {})["problems"])
+        check = getattr(there, "verify", None)
+        if check is None:
+            raise UnsupportedOperationError("This kind of catalog cannot be verified.")
+        return list(check())
+
+    def collect(self, keep: timedelta | None = None) -> Collected:
+        """Forget what is older than `keep` (7 days), and delete what nothing can show any more."""
+        there = self._there
+        if isinstance(there, Remote):
+            seconds = None if keep is None else keep.total_seconds()
+            return msgspec.convert(there.ask_time("collect", {"keep_seconds": seconds}), Collected, strict=False)
+        check_alone(metastore_of(there), "collect")
+        return metastore_of(there).metastore.collect(keep)

@@ -1,0 +1,128 @@
+"""The verbs that change tables and names."""
+
+from __future__ import annotations
+
+from headwater.cli.grammar.words import (
+    BRANCH,
+    FILE,
+    MODE,
+    NAME,
+    SET,
+    TABLE,
+    WHERE,
+    YES,
+    Command,
+    arg,
+    limit,
+    number,
+    pair,
+)
+
+_ACTION = {"nargs": "?", "default": "list"}
+CHANGE = (
+    Command(
+        "create", "change", "create a table from a file or by its columns", "change:create",
+        (
+            TABLE, arg("file", about=FILE.options["help"], nargs="?"),
+            arg("--schema", about="columns of an empty table, such as 'id int, v vector(4)'"),
+            arg("--namespace", about="an empty namespace instead of a table", action="store_true"), MODE, SET,
+        ),
+        "one object: name, id, version, rows",
+    ),
+    Command(
+        "insert", "change", "add the rows of a file", "change:insert",
+        (TABLE, FILE, arg("--mode", about="append (default) or overwrite"), BRANCH),
+        "one object: num_inserted_rows, version where the catalog says so",
+    ),
+    Command(
+        "upsert", "change", "update the rows of a file whose key is there, insert the others", "change:upsert",
+        (TABLE, FILE, arg("--on", about="a column to match by (repeatable)", action="append"), BRANCH),
+        "one object: num_inserted_rows, num_updated_rows, version",
+    ),
+    Command(
+        "update", "change", "change values of rows", "change:update",
+        (
+            TABLE,
+            arg("--set", about="column=SQL expression (repeatable)", action="append", type=pair, required=True), WHERE,
+        ),
+        "one object: updated_rows, version",
+    ),
+    Command(
+        "delete", "change", "delete rows", "change:delete",
+        (TABLE, arg("--where", about="the rows to delete, as SQL (all of them)"), BRANCH, YES), "one object: version",
+    ),
+    Command(
+        "rename", "change", "give a table or namespace another full name", "change:rename",
+        (NAME, arg("new", about="its new full name")), "one object: name, id, was",
+    ),
+    Command(
+        "move", "change", "move a table or namespace to another namespace", "change:move",
+        (NAME, arg("namespace", about='the namespace to move it to ("" is the root)')), "one object: name, id, was",
+    ),
+    Command(
+        "drop", "change", "drop a table, or a namespace with --cascade what is in it too", "change:drop",
+        (NAME, arg("--cascade", about="drop what is in the namespace too", action="store_true"), YES),
+        "one object: dropped, id",
+    ),
+    Command(
+        "undrop", "change", "bring back what was dropped last under a name (metastore catalogs)", "change:undrop",
+        (NAME,), "one object: name, id, kind",
+    ),
+    Command(
+        "properties", "change", "show, set and remove properties", "change:properties",
+        (
+            arg("name", about="a table or namespace (the root)", nargs="?", default=""),
+            arg("set", about="key=value (repeatable)", nargs="*", type=pair),
+            arg("--unset", about="a key to remove (repeatable)", action="append", default=[]),
+        ),
+        "one object: the properties",
+    ),
+    Command(
+        "columns", "change", "list, add, drop, rename and cast columns", "parts:columns",
+        (
+            TABLE, arg("action", about="list, add, drop, rename or cast", **_ACTION),
+            arg("words", about="add NAME=SQL|NAME:TYPE..., drop NAME..., rename OLD NEW, cast NAME TYPE", nargs="*"),
+            BRANCH, YES,
+        ),
+        "one object a line: column, type, nullable, comment",
+    ),
+    Command(
+        "tags", "change", "list, add, move and drop names for versions", "parts:tags",
+        (
+            TABLE, arg("action", about="list, add, move or drop", **_ACTION),
+            arg("tag", about="the name of the tag", nargs="?"),
+            arg("version", about="the version it names (the newest)", nargs="?", type=number), BRANCH, limit(None),
+        ),
+        "one object a line: tag, version, branch",
+    ),
+    Command(
+        "branches", "change", "list, add and drop branches", "parts:branches",
+        (
+            TABLE, arg("action", about="list, add or drop", **_ACTION),
+            arg("branch", about="the name of the branch", nargs="?"),
+            arg("version", about="the version it starts from (the newest)", nargs="?", type=number),
+            arg("--from", about="the branch it starts from", dest="source"), limit(None),
+        ),
+        "one object a line: branch, from_branch, from_version",
+    ),
+    Command(
+        "index", "change", "list, add and drop indices", "parts:index",
+        (
+            TABLE, arg("action", about="list, add, drop or stats", **_ACTION),
+            arg("column", about="the column to index, or the index to drop", nargs="?"),
+            arg("--type", about="IVF_PQ, BTREE, BITMAP, FTS, ... (what fits the column)"),
+            arg("--name", about="its name"), arg("--distance", about="l2, cosine or dot"), BRANCH, limit(None),
+        ),
+        "one object a line: index, columns, type, indexed_rows, unindexed_rows",
+    ),
+    Command(
+        "optimize", "change", "merge small files, bring indices up to date, clean up old versions", "change:optimize",
+        (
+            TABLE,
+            arg("--keep-versions", about="the newest so many stay", type=number),
+            arg("--keep-days", about="those of so many days stay", type=float),
+            arg("--grace-seconds", about="those replaced so recently stay (600)", type=float),
+        ),
+        "one object: what was merged and freed",
+    ),
+)  # fmt: skip

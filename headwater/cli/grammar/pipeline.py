@@ -1,0 +1,54 @@
+"""The verbs of the pipeline, as headwater/cli/pipeline.py runs them."""
+
+from __future__ import annotations
+
+from headwater.cli.grammar.words import TABLE, Command, arg, number
+
+FORMATS = ("rows", "op", "debezium", "snapshot")
+"""What files hold; a test compares it with the sources' own list."""
+TABLES = arg("tables", about="stream tables, such as raw.orders (all)", nargs="*")
+JSON = arg("--json", about="print JSON", action="store_true")
+_REPORT = "one object: what the job did, as the Python API reports it"
+
+PIPELINE = (
+    Command(
+        "run", "pipeline", "run a pipeline file: take in, publish and compute what is new", "pipeline:run",
+        (
+            arg("file", about="a pipeline file, such as pipeline.toml"),
+            arg("--plan", about="only show what it would do and why, and the plan's id", action="store_true"),
+            arg("--plan-id", about="do exactly the plan of this id, or nothing"),
+            arg("--select", about="only this one (repeatable)", action="append", default=[], metavar="TABLE"),
+            arg("--full-refresh", about="make it anew (repeatable)", action="append", default=[], metavar="TABLE"),
+            JSON,
+        ),
+        "one object: run, plan, reports; with --plan the plan", catalog=False,
+    ),
+    Command(
+        "ingest", "pipeline", "take change data from files into a stream table", "pipeline:ingest",
+        (
+            TABLE, arg("source", about="files, by path or glob"),
+            arg("--format", about="what the files hold (rows)", choices=FORMATS, default="rows"),
+            arg("--name", about="the name of the source"),
+            arg("--strict", about="refuse everything when a row is bad", action="store_true"),
+        ),
+        _REPORT,
+    ),
+    Command("publish", "pipeline", "publish stream tables at one slot", "pipeline:publish", (TABLES,), _REPORT),
+    Command(
+        "backfill", "pipeline", "compute stale derived values of a stream table again", "pipeline:backfill",
+        (TABLE, arg("--rows", about="about so many, in one version (all)", type=number)), _REPORT,
+    ),
+    Command(
+        "maintain", "pipeline", "rewrite worn fragments, collect what is past retention", "pipeline:maintain",
+        (TABLES,), _REPORT,
+    ),
+    Command(
+        "lineage", "pipeline", "show what a table comes from, or what comes from it", "pipeline:lineage",
+        (
+            TABLE, arg("--upstream", about="what it comes from (as without this)", action="store_true"),
+            arg("--downstream", about="what comes from it", action="store_true"),
+            arg("--open-lineage", about="write OpenLineage events, one a line, to this file", metavar="FILE"),
+        ),
+        "one object: the table and, nested, what it comes from",
+    ),
+)  # fmt: skip

@@ -1,0 +1,62 @@
+"""The verbs that set up and keep house."""
+
+from __future__ import annotations
+
+from headwater.cli.grammar.words import TABLE, YES, Command, arg, number
+
+RUN = (
+    Command(
+        "init", "run", "make an empty catalog, also in a folder with other things", "running:init",
+        (arg("--impl", about="metastore (default) or dir"),), "one object: catalog, kind",
+    ),
+    Command(
+        "upgrade", "run", "make a directory catalog a metastore, in place; again if it was interrupted",
+        "moving:upgrade", (), "one object: what was moved",
+    ),
+    Command(
+        "mirror", "run", "keep a read-only __manifest beside a metastore that plain pylance can read", "moving:mirror",
+        (
+            arg("--off", about="no more", action="store_true"),
+            arg("--show", about="only show whether there is one, and which slot it shows", action="store_true"),
+        ),
+        "one object: on, slot (the one it shows), newest",
+    ),
+    Command(
+        "verify", "run", "check that a catalog is whole; exit 1 if not", "running:verify",
+        (), "one object a line for each finding: key, reason",
+    ),
+    Command(
+        "repair", "run", "write anew what a metastore has lost and its other files still say", "running:repair",
+        (), "a list of the files written",
+    ),
+    Command(
+        "collect", "run", "forget what is past retention and free its disk (metastore catalogs)", "running:collect",
+        (
+            arg("--keep-days", about="history of so many days stays (7)", type=float),
+            arg("--keep-slots", about="the newest so many slots stay", type=number), YES,
+        ),
+        "one object: boundary, and how many files of each kind were deleted",
+    ),
+    Command(
+        "doctor", "run", "check this machine and the storage: what works, what is missing, what to do", "doctor:doctor",
+        (), "one object a line: check, state, what, todo",
+    ),
+    Command(
+        "completion", "run", "print the completion script of a shell: bash, zsh or fish", "completion:script",
+        (arg("shell", about="bash, zsh or fish", choices=("bash", "zsh", "fish")),), catalog=False,
+    ),
+)  # fmt: skip
+
+HOUSE = (
+    Command(
+        "clean-up", "", "remove old versions and free their disk", "change:clean_up",
+        (
+            TABLE,
+            arg("--keep-versions", about="the newest so many stay", type=number),
+            arg("--keep-days", about="those of so many days stay", type=float),
+            arg("--grace-seconds", about="those replaced so recently stay (600)", type=float),
+        ),
+    ),
+    Command("migrate", "", "give each table that is only a folder a row in __manifest (V1 to V2)", "running:migrate"),
+)  # fmt: skip
+"""Old spellings that are no operation of the protocol."""

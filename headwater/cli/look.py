@@ -1,0 +1,239 @@
+"""The verbs that look: tree, ls, show, schema, stats, find."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
+from typing import Any
+
+from headwater.cli.lookups import COMMENT, Child, Lookups, names_of, walk
+from headwater.cli.output import Bytes, ago, cell, is_terminal, say_json, show, show_names, show_records, size, visible
+from headwater.cli.reading import moment_of, open_table
+from headwater.cli.target import format_name
+from headwater.errors import LanceNamespaceError, NamespaceNotFoundError, UnsupportedOperationError
+
+SHOWN_LINES = 24
+SHOWN_COLUMNS = 10
+SHOWN_NAMES = 15
+
+
+def _record(child: Child, id: Sequence[str]) -> dict[str, Any]:
+    return {"name": format_name(id), "id": list(id), "kind": "table" if child.is_table else "namespace"}
+
+
+def ls(given: argparse.Namespace) -> int:
+    parent = given.name_of(given.namespace)
+    found = names_of(given.target, moment_of(given))
+    children = islice(found.children(parent), given.limit)
+    lines = ((_shown(child), _record(child, (*parent, child.name))) for child in children)
+    show_names(lines, given.json)
+    return 0
+
+
+def _shown(child: Child) -> str:
+    name = format_name([child.name])
+    return name if child.is_table else f"{name}/"
+
+
+def tree(given: argparse.Namespace) -> int:
+    parent = given.name_of(given.namespace)
+    found = names_of(given.target, moment_of(given))
+    if given.json:
+        for child, id in walk(found, parent):
+            say_json(_record(child, id))
+        return 0
+    print(format_name(parent) or ".")
+    for line in branches(found, parent, ""):
+        print(line)
+    return 0
+
+
+def branches(found: Lookups, parent: Sequence[str], indent: str) -> Iterator[str]:
+    """The drawing of what is below a namespace."""
+    children = found.children(parent)
+    for position, child in enumerate(children, start=1):
+        last = position == len(children)
+        yield f"{indent}{'└── ' if last else '├── '}{visible(_shown(child))}"
+        if not child.is_table:
+            yield from branches(found, (*parent, child.name), indent + ("    " if last else "│   "))
+
+
+def find(given: argparse.Namespace) -> int:
+    found = names_of(given.target, moment_of(given))
+    word = given.word.casefold()
+    hits = (
+        {**_record(child, id), "where": where, "found": text}
+        for child, id in walk(found)
+        for where, text in _hits(found, child, id, word)
+    )
+    show_records(islice(hits, given.limit), given.json, f"headwater: nothing has {given.word!r} in it.")
+    return 0
+
+
+def _hits(found: Lookups, child: Child, id: Sequence[str], word: str) -> Iterator[tuple[str, str]]:
+    """Where in an object a word stands, and what stands there."""
+    if word in child.name.casefold():
+        yield "name", child.name
+    words = found.words(child, id)
+    for column, comment in words.columns.items():
+        if word in column.casefold():
+            yield "column", column
+        if word in comment.casefold():
+            yield f"comment of {column}", comment
+    for key, value in words.properties.items():
+        if word in key.casefold() or word in value.casefold():
+            yield ("comment", value) if key == COMMENT else ("property", f"{key}={value}")
+
+
+def schema(given: argparse.Namespace) -> int:
+    show_records(columns_of(open_table(given).schema), given.json)
+    return 0
+
+
+def columns_of(schema: Any) -> list[dict[str, Any]]:
+    return [
+        {
+            "column": field.name,
+            "type": str(field.type),
+            "nullable": field.nullable,
+            "comment": (field.metadata or {}).get(COMMENT.encode(), b"").decode(errors="replace") or None,
+        }
+        for field in schema
+    ]
+
+
+def stats(given: argparse.Namespace) -> int:
+    table = open_table(given)
+    show(table.serving.stats() if hasattr(table, "serving") else table.stats(), given.json)
+    return 0
+
+
+def show_verb(given: argparse.Namespace) -> int:
+    """A table or namespace in at most 24 lines."""
+    id = given.name_of(given.name)
+    try:
+        record = _table_record(given) if id else _namespace_record(given, id)
+    except LanceNamespaceError as error:
+        if int(error.code) not in (1, 4) or not id:
+            raise
+        try:
+            record = _namespace_record(given, id)
+        except NamespaceNotFoundError:
+            raise error from None
+    if given.json:
+        say_json(record)
+        return 0
+    for line in _lines(record)[:SHOWN_LINES]:
+        print(line)
+    return 0
+
+
+def _namespace_record(given: argparse.Namespace, id: Sequence[str]) -> dict[str, Any]:
+    found = names_of(given.target, moment_of(given))
+    children = found.children(id)
+    properties = dict(found.words(Child("", False), id).properties) if id else {}
+    return {
+        "name": format_name(id),
+        "id": list(id),
+        "kind": "namespace",
+        "comment": properties.pop(COMMENT, None),
+        "namespaces": [child.name for child in children if not child.is_table],
+        "tables": [child.name for child in children if child.is_table],
+        "properties": properties,
+    }
+
+
+def _table_record(given: argparse.Namespace) -> dict[str, Any]:
+    table = open_table(given, name=given.name)
+    serving = getattr(table, "serving", table)
+    is_stream = serving is not table
+    properties = dict(serving.properties)
+    versions = _asked(serving.versions) or []
+    version = table.version if not is_stream and table.version else versions[-1].version if versions else None
+    seen = next((item.time for item in versions if item.version == version), None)
+    sizes = _asked(serving.stats)
+    record = {
+        "name": format_name(serving.id.names),
+        "id": list(serving.id.names),
+        "kind": "stream table" if is_stream else "table",
+        "comment": properties.pop(COMMENT, None),
+        "rows": _asked(table.count),
+        "bytes": Bytes(sizes.total_bytes) if sizes is not None and sizes.total_bytes is not None else None,
+        "version": version,
+        "changed": seen,
+        "columns": columns_of(table.schema) if versions or is_stream else [],
+        "indices": _indices(serving),
+        "tags": _asked(lambda: dict(serving.tags)) or {},
+        "branches": _asked(lambda: list(serving.branches)) or [],
+        "properties": properties,
+    }
+    if is_stream:
+        published = table.published
+        record["unpublished"] = table.position - (published.position if published is not None else 0)
+    return record
+
+
+def _asked(question: Any) -> Any:
+    """An answer, or None where the catalog or a table that is only declared has none."""
+    try:
+        return question()
+    except LanceNamespaceError as error:
+        if isinstance(error, UnsupportedOperationError) or int(error.code) in (4, 11, 18, 19):
+            return None
+        raise
+
+
+def _indices(table: Any) -> list[dict[str, Any]]:
+    found = _asked(lambda: dict(table.indices)) or {}
+    return [{"index": name, "columns": list(item.columns), "type": index_type(item)} for name, item in found.items()]
+
+
+def index_type(item: Any) -> str | None:
+    return getattr(item, "index_type", None)
+
+
+def _lines(record: Mapping[str, Any]) -> list[str]:
+    lines = [f"{record['kind']} {visible(record['name'] or 'the root')}"]
+    if record.get("comment"):
+        lines.append(visible(record["comment"])[:200])
+    if record["kind"] == "namespace":
+        for key in ("namespaces", "tables"):
+            names = record[key]
+            lines.append(f"{key} ({len(names)}): {visible(', '.join(names[:SHOWN_NAMES]))}{_more(names, SHOWN_NAMES)}")
+    else:
+        lines += _table_lines(record)
+    properties = list(record["properties"].items())
+    lines += [f"{visible(key)} = {visible(value)[:200]}" for key, value in properties[:3]]
+    return [*lines, f"... {len(properties) - 3} more properties"] if len(properties) > 3 else lines
+
+
+def _table_lines(record: Mapping[str, Any]) -> list[str]:
+    rows = "no rows yet (declared)" if record["rows"] is None else f"{record['rows']:,} rows"
+    bytes = "" if record["bytes"] is None else f", {size(record['bytes'])}"
+    changed = record["changed"]
+    when = "" if changed is None else f", {ago(changed) if is_terminal() else cell(changed)}"
+    lines = [f"{rows}{bytes}", f"version {record['version']}{when}"]
+    if record.get("unpublished"):
+        lines.append(f"{record['unpublished']} deltas are not published yet: headwater publish {record['name']}")
+    columns = record["columns"]
+    width = max((len(visible(item["column"])) for item in columns[:SHOWN_COLUMNS]), default=0)
+    lines += [_column(item, min(width, 30)) for item in columns[:SHOWN_COLUMNS]]
+    if len(columns) > SHOWN_COLUMNS:
+        lines.append(f"  ... {len(columns) - SHOWN_COLUMNS} more columns: headwater schema {visible(record['name'])}")
+    indices = [f"{item['index']} ({', '.join(item['columns'])})" for item in record["indices"]]
+    tags = [f"{name} (version {version})" for name, version in record["tags"].items()]
+    for key, names in (("indices", indices), ("tags", tags), ("branches", record["branches"])):
+        if names:
+            lines.append(f"{key}: {visible(', '.join(names[:5]))}{_more(names, 5)}")
+    return lines
+
+
+def _column(item: Mapping[str, Any], width: int) -> str:
+    comment = f"  {visible(item['comment'])[:60]}" if item["comment"] else ""
+    null = "" if item["nullable"] else "  not null"
+    return f"  {visible(item['column']):<{width}}  {visible(item['type'])[:60]}{null}{comment}"
+
+
+def _more(names: Sequence[Any], shown: int) -> str:
+    return f" and {len(names) - shown} more" if len(names) > shown else ""

@@ -1,0 +1,285 @@
+"""Names, versions and words of a catalog, looked up without Lance where the catalog allows it.
+
+a metastore       read directly: its names and versions are records
+a server          asked by plain HTTP
+anything else     through `Catalog`, which is what it costs
+"""
+
+from __future__ import annotations
+
+import json
+import urllib.error
+import urllib.request
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Protocol
+from urllib.parse import quote, urlencode
+
+from headwater.cli.target import Target
+from headwater.errors import (
+    LanceNamespaceError,
+    NamespaceNotFoundError,
+    ServiceUnavailableError,
+    TableNotFoundError,
+    TableVersionNotFoundError,
+    UnsupportedOperationError,
+    error_for,
+)
+from headwater.metastore import Delta, Metastore, Object, Snapshot
+from headwater.metastore.objects import time_of
+from headwater.metastore.serving import LANCE_FORMAT
+from headwater.names import DELIMITER, ObjectId
+from headwater.protobuf import as_bytes, pair, parse
+from headwater.references import follow
+from headwater.store import KeyNotFoundError, Store
+from headwater.tables.bases import message_of
+
+if TYPE_CHECKING:
+    from headwater.catalog import Catalog
+
+Names = Sequence[str]
+COMMENT = "comment"
+PAGE = 1000
+TIMEOUT = 60
+_FIELD, _FIELD_NAME, _FIELD_METADATA, _PARENT = 1, 2, 10, 4
+"""Fields of a Lance manifest: the columns of its schema; in each the name, the metadata, and the column it is in."""
+_HEADERS = ("headers.", "header.")
+
+
+@dataclass(frozen=True)
+class Child:
+    """One name in a namespace."""
+
+    name: str
+    is_table: bool
+
+
+@dataclass(frozen=True)
+class Seen:
+    """A version of a table and when it was committed."""
+
+    version: int
+    time: datetime | None
+
+
+@dataclass(frozen=True)
+class Words:
+    """What can be found of an object beside its name: columns with their comments, and properties."""
+
+    columns: Mapping[str, str]
+    properties: Mapping[str, str]
+
+
+class Lookups(Protocol):
+    """What a look-up asks a catalog."""
+
+    def children(self, parent: Names) -> list[Child]:
+        """The namespaces, then the tables of a namespace, each sorted."""
+        ...
+
+    def versions(self, table: Names, branch: str | None) -> list[Seen]:
+        """The versions of a table, oldest first."""
+        ...
+
+    def words(self, child: Child, id: Names) -> Words: ...
+
+
+def names_of(target: Target, at: int | datetime | None = None) -> Lookups:
+    """The lightest way to look names up, now or at a moment that a metastore remembers."""
+    if target.server is not None and at is None:
+        return ServerLookups(*target.server)
+    if target.server is None and target.metastore is not None:
+        return MetastoreLookups(target.metastore, at)
+    if at is not None:
+        target.with_history("history")
+    return CatalogLookups(target.catalog())
+
+
+def walk(found: Lookups, parent: Names = ()) -> Iterator[tuple[Child, tuple[str, ...]]]:
+    """Everything below a namespace, what is in a namespace right after it."""
+    for child in found.children(parent):
+        id = (*parent, child.name)
+        yield child, id
+        if not child.is_table:
+            yield from walk(found, id)
+
+
+class MetastoreLookups:
+    """A metastore, now or at a moment."""
+
+    def __init__(self, metastore: Metastore, at: int | datetime | None = None) -> None:
+        self._store: Store = metastore.store
+        self._state: Snapshot = metastore.now() if at is None else metastore.at(at)
+
+    def children(self, parent: Names) -> list[Child]:
+        found = [Child(item.name, item.kind == "table") for item in self._state.list(list(parent))]
+        return sorted(found, key=lambda child: (child.is_table, child.name))
+
+    def versions(self, table: Names, branch: str | None) -> list[Seen]:
+        if branch is not None:
+            raise UnsupportedOperationError(
+                "The versions of a branch are Lance's: `headwater branches` lists branches."
+            )
+        found = self._state.get(list(table))
+        if found.kind != "table":
+            raise TableNotFoundError(f"{'.'.join(table)} is a namespace, not a table.")
+        return [Seen(delta.position, _committed(delta)) for delta in self._deltas(table)]
+
+    def _deltas(self, table: Names) -> list[Delta]:
+        try:
+            return self._state.deltas(list(table), format=LANCE_FORMAT)
+        except (TableNotFoundError, TableVersionNotFoundError):
+            return []
+
+    def words(self, child: Child, id: Names) -> Words:
+        found: Object = self._state.get(list(id))
+        texts = {key: value for key, value in found.properties.items() if isinstance(value, str)}
+        return Words(self._columns(id) if child.is_table else {}, texts)
+
+    def _columns(self, id: Names) -> Mapping[str, str]:
+        """The columns that the newest manifest names; none where it cannot be read."""
+        try:
+            newest = self._state.newest_delta(list(id), format=LANCE_FORMAT)
+        except (NamespaceNotFoundError, TableNotFoundError, TableVersionNotFoundError):
+            return {}
+        if newest is None or not newest.files:
+            return {}
+        path = newest.files[0].path
+        staged = newest.properties.get("staged")
+        keys = [path, f"{path.rsplit('/_versions/', 1)[0]}/{staged}"] if staged else [path]
+        for key in keys:
+            try:
+                return columns_of(self._store.get(key))
+            except (KeyNotFoundError, LanceNamespaceError, ValueError):
+                continue
+        return {}
+
+
+def _committed(delta: Delta) -> datetime:
+    return time_of(int(delta.properties.get("time", delta.time_ms)))
+
+
+def columns_of(manifest: bytes) -> dict[str, str]:
+    """The columns of a Lance manifest file and their comments. ValueError: this is no manifest."""
+    found: dict[str, str] = {}
+    for number, value, _ in parse(message_of(manifest)):
+        if number == _FIELD:
+            name, comment = _column(as_bytes(value))
+            found[name] = comment
+    return found
+
+
+def _column(message: bytes) -> tuple[str, str]:
+    name, comment = "", ""
+    for number, value, _ in parse(message):
+        if number == _FIELD_NAME:
+            name = as_bytes(value).decode()
+        elif number == _FIELD_METADATA:
+            key, text = pair(as_bytes(value))
+            comment = text if key == COMMENT else comment
+    return name, comment
+
+
+class ServerLookups:
+    """A Lance REST server, asked by plain HTTP."""
+
+    def __init__(self, uri: str, properties: Mapping[str, Any]) -> None:
+        self._uri = uri.rstrip("/")
+        self._delimiter = str(properties.get("delimiter", DELIMITER))
+        self._headers = {
+            key.partition(".")[2]: follow(str(value), key)
+            for key, value in properties.items()
+            if key.startswith(_HEADERS)
+        }
+
+    def children(self, parent: Names) -> list[Child]:
+        folders = self._pages(f"/v1/namespace/{self._route(parent)}/list", "namespaces")
+        tables = self._pages(f"/v1/namespace/{self._route(parent)}/table/list", "tables")
+        return [*(Child(name, False) for name in folders), *(Child(name, True) for name in tables)]
+
+    def versions(self, table: Names, branch: str | None) -> list[Seen]:
+        asked = {"branch": branch} if branch else {}
+        found = self._pages(f"/v1/table/{self._route(table)}/version/list", "versions", "POST", **asked)
+        seen = [Seen(int(item["version"]), _moment(item.get("timestamp_millis"))) for item in found]
+        return sorted(seen, key=lambda item: item.version)
+
+    def words(self, child: Child, id: Names) -> Words:
+        if not child.is_table:
+            answer = self._ask(f"/v1/namespace/{self._route(id)}/describe", "POST")
+            return Words({}, answer.get("properties") or {})
+        try:
+            answer = self._ask(f"/v1/table/{self._route(id)}/describe", "POST", load_detailed_metadata="true")
+        except LanceNamespaceError:
+            return Words({}, {})
+        fields = (answer.get("schema") or {}).get("fields") or ()
+        columns = {field["name"]: (field.get("metadata") or {}).get(COMMENT, "") for field in fields}
+        return Words(columns, answer.get("properties") or {})
+
+    def _pages(self, path: str, field: str, method: str = "GET", **asked: str) -> list[Any]:
+        found, token = list[Any](), None
+        while True:
+            page = {"limit": str(PAGE), **asked, **({"page_token": token} if token else {})}
+            answer = self._ask(path, method, **page)
+            found += answer.get(field) or ()
+            token = answer.get("page_token")
+            if not token:
+                return found
+
+    def _ask(self, path: str, method: str = "GET", **asked: str) -> Any:
+        url = f"{self._uri}{path}?{urlencode({**asked, 'delimiter': self._delimiter})}"
+        body = b"{}" if method == "POST" else None
+        headers = {"Accept": "application/json", "Content-Type": "application/json", **self._headers}
+        request = urllib.request.Request(url, data=body, headers=headers, method=method)
+        try:
+            with urllib.request.urlopen(request, timeout=TIMEOUT) as answer:
+                return json.load(answer)
+        except urllib.error.HTTPError as error:
+            raise _refused(error) from None
+        except (OSError, ValueError) as error:
+            raise ServiceUnavailableError(f"The server at {self._uri} cannot be reached: {error}.") from None
+
+    def _route(self, names: Names) -> str:
+        return quote(ObjectId(tuple(names)).format_route(self._delimiter), safe="")
+
+
+def _refused(error: urllib.error.HTTPError) -> LanceNamespaceError:
+    try:
+        answer = json.load(error)
+        return error_for(int(answer["code"]), str(answer.get("error", "")))
+    except (OSError, ValueError, KeyError, TypeError):
+        return error_for(17 if error.code in (429, 502, 503, 504) else 18, f"The server answered HTTP {error.code}.")
+
+
+def _moment(millis: int | None) -> datetime | None:
+    return None if millis is None else datetime.fromtimestamp(millis / 1000, UTC)
+
+
+class CatalogLookups:
+    """Any catalog, through its own interface."""
+
+    def __init__(self, catalog: Catalog) -> None:
+        self._catalog = catalog
+
+    def children(self, parent: Names) -> list[Child]:
+        folders = [Child(name, False) for name in self._catalog.namespaces(parent)]
+        return [*folders, *(Child(name, True) for name in self._catalog.tables(parent))]
+
+    def versions(self, table: Names, branch: str | None) -> list[Seen]:
+        found = self._catalog[table]
+        chosen = found.at(branch=branch) if branch else found
+        return [Seen(item.version, item.time) for item in chosen.versions()]
+
+    def words(self, child: Child, id: Names) -> Words:
+        if not child.is_table:
+            return Words({}, self._catalog.namespace_properties(id))
+        table = self._catalog[id]
+        try:
+            columns = {field.name: _comment(field.metadata) for field in table.schema}
+        except LanceNamespaceError:  # only declared
+            columns = {}
+        return Words(columns, table.properties)
+
+
+def _comment(metadata: Mapping[bytes, bytes] | None) -> str:
+    return (metadata or {}).get(COMMENT.encode(), b"").decode(errors="replace")

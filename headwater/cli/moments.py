@@ -1,0 +1,175 @@
+"""The verbs about time: versions, history, log, diff, undo, restore."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from headwater.cli.asking import ask
+from headwater.cli.lookups import names_of
+from headwater.cli.output import cell, is_terminal, show_record, show_records
+from headwater.cli.reading import at
+from headwater.cli.target import format_name
+from headwater.errors import InvalidInputError, TransactionNotFoundError
+from headwater.metastore import Diff, LogChange, LogEntry, Object
+
+SHOWN_CHANGES = 4
+
+
+def versions(given: argparse.Namespace) -> int:
+    if given.page_token is not None:
+        raise InvalidInputError("--page-token is not needed any more: every version is listed.")
+    if given.limit == 0:
+        raise InvalidInputError("--limit is at least 1.")
+    found = names_of(given.target).versions(given.name_of(given.table), given.branch)
+    newest = found[-given.limit :] if given.limit else found
+    listed = reversed(newest) if given.descending else newest
+    show_records(({"version": item.version, "time": item.time} for item in listed), given.json)
+    return 0
+
+
+def history(given: argparse.Namespace) -> int:
+    metastore = given.target.with_history("history")
+    found = metastore.history(list(given.name_of(given.name)))
+    records = (
+        {
+            "slot": entry.slot,
+            "time": entry.time,
+            "operation": f"{entry.operation} {entry.kind}",
+            "name": format_name(entry.path),
+            "id": list(entry.path),
+            "version": entry.version,
+            "author": entry.author,
+            "message": entry.message,
+        }
+        for entry in _newest(found, given.limit)
+    )
+    show_records(records, given.json)
+    return 0
+
+
+def _newest(found: Sequence[Any], limit: int | None) -> Sequence[Any]:
+    return found if limit is None else found[len(found) - min(limit, len(found)) :]
+
+
+def log(given: argparse.Namespace) -> int:
+    metastore = given.target.with_history("log")
+    entries = list(metastore.log(given.after))
+    show_records((_entry(entry, given.json) for entry in _newest(entries, given.limit)), given.json)
+    return 0
+
+
+def _entry(entry: LogEntry, as_json: bool) -> dict[str, Any]:
+    changes = [_change(change) for change in entry.changes]
+    texts = [f"{change['operation']} {change['kind']} {change['name']}" for change in changes]
+    shown = texts if not is_terminal() else [*texts[:SHOWN_CHANGES], *(["..."] if len(texts) > SHOWN_CHANGES else [])]
+    return {
+        "slot": entry.slot,
+        "time": entry.time,
+        "author": entry.author,
+        "message": entry.message,
+        "changes": changes if as_json else "; ".join(shown),
+    }
+
+
+def _change(change: LogChange) -> dict[str, Any]:
+    return {
+        "operation": change.operation,
+        "kind": change.kind,
+        "name": format_name(change.path),
+        "id": list(change.path),
+    }
+
+
+def diff(given: argparse.Namespace) -> int:
+    metastore = given.target.with_history("history")
+    since = at(given.target, given.since)
+    until = at(given.target, given.until) if given.until is not None else metastore.slot
+    show_records(differences(metastore.diff(since, until)), given.json, "headwater: nothing changed.")
+    return 0
+
+
+def differences(found: Diff) -> Iterator[dict[str, Any]]:
+    """What became of one state at another, one thing a line."""
+    for change, objects in (("added", found.added), ("dropped", found.removed)):
+        yield from (_difference(item.path, item.kind, change) for item in _named(objects))
+    for moved in found.moved:
+        yield {**_difference(moved.path, moved.kind, "moved"), "was": format_name(moved.old_path)}
+    for changed in found.changed:
+        old, new = changed.old_properties, changed.properties
+        keys = sorted(key for key in {*old, *new} if old.get(key) != new.get(key))
+        yield {**_difference(changed.path, changed.kind, "properties"), "was": _texts({k: old.get(k) for k in keys})}
+    for stream in found.streams:
+        rows = f"{len(stream.added)} new {stream.format} versions or deltas"
+        yield {**_difference(stream.path, "table", "rows"), "was": rows}
+
+
+def _texts(values: dict[str, Any]) -> str:
+    return ", ".join(f"{key}={'(none)' if value is None else cell(value)}" for key, value in values.items())
+
+
+def _named(objects: Sequence[Object]) -> Iterator[Object]:
+    return (item for item in objects if item.kind in ("namespace", "table"))
+
+
+def _difference(path: Sequence[str], kind: str, change: str) -> dict[str, Any]:
+    return {"name": format_name(path), "id": list(path), "kind": kind, "change": change, "was": None}
+
+
+def undo(given: argparse.Namespace) -> int:
+    """A transaction by its slot; or, of a stream table, what came from a source or a file."""
+    if given.what.isascii() and given.what.isdigit() and given.source is None and given.file is None:
+        return _undo_transactions(given, int(given.what))
+    from headwater.cli import pipeline  # with the rest of the pipeline, which the look-ups of this module do without
+
+    ask(given, f"What came into {given.what} from {given.source or given.file or 'it'} is taken out.")
+    given.table = given.what
+    return pipeline.undo(given)
+
+
+def _undo_transactions(given: argparse.Namespace, slot: int) -> int:
+    """All transactions of a slot, the last one first: grouped commits share one."""
+    metastore = given.target.with_history("log")
+    entries = [entry for entry in metastore.log(max(slot - 1, 0)) if entry.slot == slot] if slot else []
+    if not entries:
+        raise TransactionNotFoundError(f"There is no transaction at slot {slot}: `headwater log` lists them.")
+    shown = "; ".join(entry.message or entry.txn for entry in entries)
+    ask(given, f"The transaction at slot {slot} ({shown}) is taken back, by a new one.")
+    for entry in reversed(entries):
+        done = metastore.undo(entry)
+        steps = [f"{step.action} {step.kind} {format_name(step.path)}" for step in done.steps]
+        show_record({"undone": slot, "slot": done.slot, "steps": steps}, given.json)
+    return 0
+
+
+def restore(given: argparse.Namespace) -> int:
+    catalog = given.target.catalog()
+    name = given.name_of(given.table)
+    table = getattr(catalog[name], "serving", catalog[name])
+    version = _version(given, table)
+    ask(given, f"The rows of {format_name(name)} become those of version {version}; the newer ones stay as versions.")
+    chosen = table if given.branch is None else table.at(branch=given.branch)
+    chosen.restore(version)
+    newest = chosen.versions()[-1].version
+    show_record({"name": format_name(name), "id": list(name), "restored": version, "version": newest}, given.json)
+    return 0
+
+
+def _version(given: argparse.Namespace, table: Any) -> int:
+    """The version that a line means, said in one way."""
+    said = [given.number, given.version, given.tag, given.at]
+    if sum(item is not None for item in said) != 1:
+        raise InvalidInputError("Say which version to restore: its number, --tag or --at.")
+    if given.tag is not None:
+        return int(table.tags[given.tag])
+    if given.at is not None:
+        return int(table.at(time=_time(at(given.target, given.at)), branch=given.branch).version)
+    return int(given.number if given.number is not None else given.version)
+
+
+def _time(said: int | datetime) -> datetime:
+    if isinstance(said, int):
+        raise InvalidInputError("--at of a restore is a time: a slot is the whole catalog's.")
+    return said.astimezone(UTC)

@@ -1,0 +1,121 @@
+"""The verbs that read rows: head, query, search, count."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+import pyarrow as pa
+
+from headwater.cli import sql
+from headwater.cli.files import write_rows
+from headwater.cli.output import show
+from headwater.cli.reading import moment_of, open_table
+from headwater.errors import InvalidInputError, TableNotFoundError
+
+MAX_KEY_ROWS = 1
+
+
+def head(given: argparse.Namespace) -> int:
+    rows = _search(given, open_table(given), vector=_vector(given)) if given.vector else _rows(given, open_table(given))
+    _write(given, rows)
+    return 0
+
+
+def _rows(given: argparse.Namespace, table: Any) -> pa.RecordBatchReader:
+    if hasattr(table, "to_batches"):
+        found: pa.RecordBatchReader = table.to_batches(given.column, given.where, given.limit)
+        return found
+    rows: pa.Table = table.to_arrow(given.column, given.where, given.limit)
+    return rows.to_reader()
+
+
+def _write(given: argparse.Namespace, rows: pa.RecordBatchReader) -> None:
+    write_rows(rows, given.out, given.format, given.json)
+
+
+def query(given: argparse.Namespace) -> int:
+    """One SELECT; or, as in early versions, the rows of one table."""
+    if not sql.is_select(given.sql):
+        given.table, given.limit = given.sql, 100 if given.limit is None else given.limit
+        return head(given)
+    for option in ("version", "tag", "branch", "where", "column", "vector"):
+        if getattr(given, option) is not None:
+            raise InvalidInputError(f"--{option} is for one table: say it in the SELECT.")
+    catalog = given.target.catalog()
+    moment = moment_of(given)
+    catalog = catalog if moment is None else catalog.at(moment)
+    is_near = given.target.server is None and moment is None
+    answer = sql.run(given.sql, lambda names: _readable(catalog[names], is_near))
+    _write(given, (answer if given.limit is None else answer.slice(0, given.limit)).to_reader())
+    return 0
+
+
+def _readable(table: Any, is_near: bool) -> Any:
+    """What DuckDB reads: the dataset itself, so that it takes only the columns and rows it needs; else the rows."""
+    return table.dataset() if is_near and hasattr(table, "dataset") else table.to_arrow()
+
+
+def search(given: argparse.Namespace) -> int:
+    said = [name for name in ("text", "vector", "like_row") if getattr(given, name) is not None]
+    if not said or ("like_row" in said and len(said) > 1):
+        raise InvalidInputError("Say what to search for: --text, --vector (or both), or --like-row KEY.")
+    table = open_table(given)
+    serving = getattr(table, "serving", table)
+    vector = _like_row(given, serving) if given.like_row is not None else _vector(given)
+    _write(given, _search(given, serving, vector=vector, text=given.text, column=given.on))
+    return 0
+
+
+def _search(given: argparse.Namespace, table: Any, **what: Any) -> pa.RecordBatchReader:
+    found: pa.Table = table.search(k=max(given.limit or 0, 1), filter=given.where, columns=given.column, **what)
+    return found.slice(0, given.limit).to_reader()
+
+
+def _vector(given: argparse.Namespace) -> list[float] | None:
+    if given.vector is None:
+        return None
+    try:
+        return [float(part) for part in given.vector.split(",")]
+    except ValueError:
+        raise InvalidInputError("--vector takes numbers with commas between, such as 0.1,0.2.") from None
+
+
+def _like_row(given: argparse.Namespace, table: Any) -> list[float]:
+    """The vector of the row with a key."""
+    schema: pa.Schema = table.schema
+    key = given.key or schema.names[0]
+    vectors = [field.name for field in schema if pa.types.is_fixed_size_list(field.type)]
+    column = given.on or (vectors[0] if len(vectors) == 1 else None)
+    if key not in schema.names or column not in schema.names:
+        raise InvalidInputError(
+            f"--like-row needs a key and a vector column: say --key and --on of {', '.join(schema.names)[:300]}."
+        )
+    value = given.like_row
+    is_text = pa.types.is_string(schema.field(key).type) or pa.types.is_large_string(schema.field(key).type)
+    quoted = "'" + value.replace("'", "''") + "'"
+    found = table.to_arrow(columns=[column], filter=f"`{key}` = {quoted if is_text else _number(value)}", limit=1)
+    if not found.num_rows or found[column][0].as_py() is None:
+        raise TableNotFoundError(f"No row has {key} = {value[:200]!r} and a vector.")
+    vector: list[float] = found[column][0].as_py()
+    return vector
+
+
+def _number(text: str) -> str:
+    try:
+        return repr(int(text)) if text.lstrip("-").isdigit() else repr(float(text))
+    except ValueError:
+        raise InvalidInputError(f"--like-row {text[:200]!r}: the key column holds numbers.") from None
+
+
+def count(given: argparse.Namespace) -> int:
+    table = open_table(given)
+    if given.where is not None and not hasattr(table, "to_batches"):
+        total = table.to_arrow(None, given.where, None).num_rows
+    else:
+        total = table.count(given.where) if given.where is not None else table.count()
+    if given.json:
+        show({"count": total}, True)
+    else:
+        print(total)
+    return 0

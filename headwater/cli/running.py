@@ -1,0 +1,63 @@
+"""The verbs that set up and keep house: init, verify, repair, collect, migrate."""
+
+from __future__ import annotations
+
+import argparse
+from datetime import timedelta
+
+from headwater.cli.asking import ask
+from headwater.cli.output import plain, show, show_record, show_records
+from headwater.config import init as make
+from headwater.config import repair as mend
+from headwater.config import resolve
+from headwater.errors import InvalidInputError, UnsupportedOperationError
+
+BROKEN_EXIT = 1
+
+
+def init(given: argparse.Namespace) -> int:
+    told = {"impl": given.impl} if given.impl is not None else {}
+    found = resolve(given.catalog, {**given.target.properties, **told})
+    kind = make(found)
+    show_record({"catalog": found.shown, "kind": kind}, given.json)
+    return 0
+
+
+def verify(given: argparse.Namespace) -> int:
+    """A catalog that can check itself does so; its findings are printed, and any of them is exit 1."""
+    check = getattr(given.target.namespace(), "verify", None)
+    if check is None:
+        raise UnsupportedOperationError(f"{given.target.shown} has no check of its own: verify it where its files are.")
+    findings = plain(check())
+    if findings or given.json:
+        show_records(findings, given.json)
+    else:
+        show("The catalog is whole.", False)
+    return BROKEN_EXIT if findings else 0
+
+
+def repair(given: argparse.Namespace) -> int:
+    """The files that were written; InvalidTableState (19), saying what is missing, if that is not enough."""
+    written = mend(given.target.resolved)
+    show(written if written or given.json else "Nothing was missing.", given.json)
+    return 0
+
+
+def migrate(given: argparse.Namespace) -> int:
+    move = getattr(given.target.namespace(), "migrate", None)
+    if move is None:
+        raise UnsupportedOperationError(f"The catalog {given.target.shown} has no folders to migrate.")
+    show(move(), given.json)
+    return 0
+
+
+def collect(given: argparse.Namespace) -> int:
+    if given.keep_days is not None and given.keep_slots is not None:
+        raise InvalidInputError("Say one of --keep-days and --keep-slots.")
+    metastore = given.target.with_history("history to collect")
+    kept = "7 days" if given.keep_days is None else f"{given.keep_days:g} days"
+    kept = kept if given.keep_slots is None else f"{given.keep_slots} slots"
+    ask(given, f"History older than {kept} of {given.target.shown}, and what was dropped in it, is deleted for good.")
+    keep = timedelta(days=given.keep_days) if given.keep_days is not None else given.keep_slots
+    show(metastore.collect(keep), given.json)
+    return 0

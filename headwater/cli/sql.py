@@ -1,0 +1,126 @@
+"""One SELECT over tables of a catalog, run by DuckDB in this process. It reaches the tables it names, nothing else."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import pyarrow as pa
+
+from headwater.cli.target import format_name, parse_name
+from headwater.errors import InvalidInputError, UnsupportedOperationError
+
+MAX_NAMES = 3
+"""DuckDB names a table by a database, a schema and itself."""
+SELECTS = re.compile(r"\s*(?:(?:select|with|from|values)\b(?!\.|\Z)|\()", re.IGNORECASE)
+_WORD = re.compile(
+    r"""'(?:[^']|'')*+' | "(?P<quoted>(?:[^"]|"")*+)"\s*(?P<call>\()? | --[^\n]*+ | /\*.*?\*/
+    | \$(?P<tag>\w*)\$.*?\$(?P=tag)\$ | (?P<name>[A-Za-z_]\w*+)\s*(?P<called>\()?""",
+    re.VERBOSE | re.DOTALL,
+)
+_PART = re.compile(r'"(?:[^"]|"")*"|[^."\s]+')
+_SPELLED = re.compile(rf"(?:{_PART.pattern})(?:\.(?:{_PART.pattern}))*|")
+"""A table as DuckDB spells it, which an alias may follow."""
+_REFUSED = re.compile(
+    r"(read|scan|sniff|parquet|duckdb|pragma|pg|sqlite|postgres|mysql|iceberg|delta|arrow|pandas|python|st_read)_\w*"
+    r"|glob|query|query_table|getenv|getvariable|current_setting|set_config|which_secret|load_\w*|\w*_settings?"
+    r"|in_search_path|write_log|parse_duckdb_log_message|repeat_row|test_\w*|checkpoint|force_checkpoint|seq_scan"
+    r"|arrow_scan\w*|storage_info|summary|nextval|currval|to_arrow_ipc|version|current_(user|database|schemas?)",
+    re.IGNORECASE,
+)
+
+
+def is_select(text: str) -> bool:
+    """Whether this is SQL and not, as in early versions, the name of a table."""
+    return SELECTS.match(text) is not None
+
+
+def check(sql: str) -> None:
+    """InvalidInput (13) for a function that reads files, URLs, settings or the environment, by its name."""
+    for word in _WORD.finditer(sql):
+        called = word["name"] if word["called"] else word["quoted"] if word["call"] else None
+        if called and _REFUSED.fullmatch(called):
+            raise InvalidInputError(f"A query does not call {called}(): it reads tables of the catalog, nothing else.")
+
+
+def run(sql: str, open_table: Callable[[tuple[str, ...]], Any]) -> pa.Table:
+    """The answer of one SELECT. `open_table` gives what DuckDB can read of the table of a name."""
+    try:
+        import duckdb
+    except ModuleNotFoundError:
+        raise UnsupportedOperationError("`headwater query` needs duckdb: pip install 'headwater[sql]'.") from None
+    check(sql)
+    with _said(duckdb.Error):
+        names = _tables(duckdb, sql)
+    connection = _connect(duckdb)
+    for number, name in enumerate(sorted(names)):
+        found = _found(name, open_table)
+        with _said(duckdb.Error):
+            connection.register(f"__headwater_{number}", found)
+            _view(connection, _names(name), f"__headwater_{number}")
+    with _said(duckdb.Error):
+        _lock(connection)
+        answer: pa.Table = connection.sql(sql).to_arrow_table()
+        return answer
+
+
+def _connect(duckdb: Any) -> Any:
+    settings = {"autoinstall_known_extensions": "false", "autoload_known_extensions": "false"}
+    connection = duckdb.connect(":memory:", config=settings)
+    connection.execute("SET python_enable_replacements = false")
+    return connection
+
+
+def _lock(connection: Any) -> None:
+    connection.execute("SET enable_external_access = false")
+    connection.execute("SET lock_configuration = true")
+
+
+def _tables(duckdb: Any, sql: str) -> set[str]:
+    """The tables that a query names. InvalidInput (13) unless it is one SELECT."""
+    connection = _connect(duckdb)
+    _lock(connection)
+    statements = connection.extract_statements(sql)
+    if len(statements) != 1 or statements[0].type != duckdb.StatementType.SELECT or not is_select(sql):
+        raise InvalidInputError("A query is one SELECT: other statements, and several at once, are refused.")
+    found: set[str] = connection.get_table_names(sql, qualified=True)
+    return found
+
+
+def _names(text: str) -> tuple[str, ...]:
+    """The names of a table as DuckDB spells them; a quoted one that is the only one may hold the whole name."""
+    spelled = _SPELLED.match(text)
+    parts = _PART.findall(spelled[0] if spelled else "")
+    names = tuple(part[1:-1].replace('""', '"') if part.startswith('"') else part for part in parts)
+    if len(names) > MAX_NAMES:
+        raise UnsupportedOperationError(
+            f"SQL has room for {MAX_NAMES} names of a table, not {len(names)}: write it in quotes, as "
+            f'"{format_name(names)}".'
+        )
+    return names
+
+
+def _found(text: str, open_table: Callable[[tuple[str, ...]], Any]) -> Any:
+    names = _names(text)
+    return open_table(parse_name(names[0]) if len(names) == 1 else names)
+
+
+def _view(connection: Any, names: Sequence[str], source: str) -> None:
+    *above, name = (f'"{part.replace(chr(34), chr(34) * 2)}"' for part in names)
+    if len(above) == 2:
+        connection.execute(f"ATTACH IF NOT EXISTS ':memory:' AS {above[0]}")
+    if above:
+        connection.execute(f"CREATE SCHEMA IF NOT EXISTS {'.'.join(above)}")
+    connection.execute(f"CREATE TEMP VIEW {name} AS SELECT * FROM {source}" if not above else
+                       f"CREATE VIEW {'.'.join((*above, name))} AS SELECT * FROM temp.main.{source}")  # fmt: skip
+
+
+@contextmanager
+def _said(errors: type[Exception]) -> Iterator[None]:
+    """DuckDB's refusals as InvalidInput (13), in its own first words."""
+    try:
+        yield
+    except errors as error:
+        raise InvalidInputError(f"The query cannot be run: {str(error).splitlines()[0][:300]}") from None

@@ -1,0 +1,265 @@
+"""What of the files that are there nothing needs any more, and why. It looks and judges; it deletes nothing.
+
+Needed is what a slot from the boundary on can show, what a named snapshot pins, and what a manifest names that is left:
+so a tag, a branch, a published version with its tombstones, and an unpublished tail keep their files.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+from headwater.errors import LanceNamespaceError
+from headwater.lance_manifest import Contents, read_contents
+from headwater.metastore.deltas import read_deltas
+from headwater.metastore.index import Index
+from headwater.metastore.layout import (
+    SEGMENTS,
+    SNAPSHOTS,
+    TXNS,
+    is_dataset_folder,
+    is_table_data,
+    parse_key,
+    segment_key,
+    snapshot_key,
+)
+from headwater.metastore.log import Log
+from headwater.metastore.objects import Removal
+from headwater.metastore.records import DeltaBody, Node, decode_delta
+from headwater.metastore.serving import KEEP_DATA, dropped_locations, lance_streams, stream_location
+from headwater.metastore.snapshots import FILE, Snapshots
+from headwater.metastore.verify import EVERYTHING, expected, kept_deltas, snapshot_records
+from headwater.registry import overlap
+from headwater.store import Entry
+from headwater.store.layout import OWN_FOLDER
+from headwater.store.protocol import check_key
+from headwater.table_refs import read_refs
+
+Doomed = dict[str, tuple[str, int]]
+"""The data files of deltas that are forgotten: each with the folder of its Lance dataset ("" if it is of none) and the
+position, which is the version then."""
+
+OWN_FOLDERS = ("data/", "_deletions/", "_indices/", "_transactions/")
+"""Where the files are that the versions of a Lance dataset name."""
+
+
+@dataclass
+class Kept:
+    """What the index and the named snapshots need."""
+
+    files: set[str] = field(default_factory=set)
+    locations: dict[str, bool] = field(default_factory=dict)
+    """The folders of Lance datasets; whether it is ours to tidy up."""
+    snapshots: set[str] = field(default_factory=set)
+
+
+def kept_by(log: Log, index: Index, snapshots: Snapshots) -> Kept:
+    """Gathers what must stay. A named snapshot that cannot be read is an error: it may need anything."""
+    kept = Kept()
+    with log.lock:
+        _keep(kept, index, ((stream, stored.body) for stream, stored in kept_deltas(log, index)))
+        for revision in list(snapshot_records(index)):
+            _, pinned = snapshots.read(revision)
+            kept.snapshots.add(snapshot_key(str(revision.properties[FILE])))
+            deltas = ((stream, one.body) for stream, found in pinned.streams.items() for one in found.tail)
+            _keep(kept, pinned, deltas)
+    return kept
+
+
+def _keep(kept: Kept, index: Index, deltas: Iterable[tuple[str, bytes]]) -> None:
+    places = {node.key: node for node in lance_streams(index)}
+    for node in places.values():
+        ours = not node.versions[-1].properties.get(KEEP_DATA)
+        location = stream_location(node)
+        kept.locations[location] = ours and kept.locations.get(location, True)
+    for stream, data in deltas:
+        kept.files.update(_files_of(decode_delta(stream, data), places.get(stream)))
+
+
+def _files_of(body: DeltaBody, stream: Node | None) -> Iterator[str]:
+    """The files of a delta, the tombstones of a publish, and the name its manifest was staged under."""
+    yield from (file.path for file in body.files)
+    yield from (str(file[0]) for file in body.properties.get("tombstones", ()) if file)
+    if stream is not None and body.properties.get("staged"):
+        yield f"{stream_location(stream)}/{body.properties['staged']}"
+
+
+def doomed_files(log: Log, index: Index, boundary: int) -> Iterator[tuple[str, tuple[str, int]]]:
+    """The data files of deltas that no slot from the boundary on can show."""
+    for key in list(index.old_nodes):
+        node = index.node(key)
+        if node is not None and not node.versions[-1].alive and node.versions[-1].slot <= boundary:
+            for stream in (stream for stream in index.streams if f"{stream}/".startswith(f"{key}/")):
+                yield from _doomed(log, index, stream, None)
+    for stream, deltas in index.streams.items():
+        dropped = {position for position, slot in deltas.dropped.items() if slot <= boundary}
+        if dropped:
+            yield from _doomed(log, index, stream, dropped)
+
+
+def _doomed(log: Log, index: Index, stream: str, positions: set[int] | None) -> Iterator[tuple[str, tuple[str, int]]]:
+    after = min(positions) - 1 if positions else 0
+    node = index.node(stream)
+    lance = node if node is not None and node.versions[-1].parts[1] == "lance" else None
+    for stored in read_deltas(log.segments, stream, index.streams[stream], after, EVERYTHING, dropped=True):
+        if positions is None or stored.position in positions:
+            for path in _files_of(decode_delta(stream, stored.body), lance):
+                yield path, (stream_location(lance) if lance is not None else "", stored.position)
+
+
+def doomed_locations(index: Index, boundary: int) -> set[str]:
+    return set(dropped_locations(index, boundary))
+
+
+@dataclass
+class Garbage:
+    """What is there, what a boundary dooms, and before when a file that nothing needs is no writer's any more."""
+
+    log: Log
+    listed: list[Entry]
+    doomed: Doomed
+    locations: set[str]
+    before_ms: int
+
+    def judge(self, index: Index, kept: Kept) -> list[Removal]:
+        """All that can go, in the order in which it must."""
+        folders = list(self._folders(kept))
+        gone = {removal.key for removal in folders}
+        found = [*folders]
+        found += (r for r in self._data(kept) if not any(r.key.startswith(f"{folder}/") for folder in gone))
+        taken = {removal.key for removal in found}
+        found += (r for r in self._datasets(kept, taken) if r.key not in taken)
+        found += self._published(index)
+        found += self._segments(index)
+        found += self._snapshots(kept)
+        return found
+
+    def _folders(self, kept: Kept) -> Iterator[Removal]:
+        """Datasets as a whole. One that a stream still kept is at, around or inside stays."""
+        reasons = dict.fromkeys(self._stillborn(), "its creator died: it has no version, and was not touched since")
+        reasons |= dict.fromkeys(self.locations, "its table was dropped, and the drop is behind the boundary")
+        for folder in sorted(reasons):
+            if not any(overlap(folder, other) for other in kept.locations) and _is_data(f"{folder}/x"):
+                files = sum(entry.key.startswith(f"{folder}/") for entry in self.listed)
+                if files:
+                    yield Removal("folder", folder, reasons[folder], files)
+
+    def _stillborn(self) -> Iterator[str]:
+        """Folders of datasets whose creator died: long untouched, and none of their manifests ever got its final name.
+
+        What a deregistered table leaves has final manifests, and stays.
+        """
+        files: dict[str, list[Entry]] = defaultdict(list)
+        for entry in self.listed:
+            folder, _, inside = entry.key.partition("/")
+            if inside and is_dataset_folder(folder):
+                files[folder].append(entry)
+        for folder, entries in files.items():
+            if all(self._is_old(entry) and not entry.key.endswith(".manifest") for entry in entries):
+                yield folder
+
+    def _data(self, kept: Kept) -> Iterator[Removal]:
+        """Data files that only forgotten deltas named, and old ones in a table's data folder that none does.
+
+        A path that is not a plain key inside the root, or is a file of the catalog itself, is never touched.
+        """
+        elsewhere = [path for path in kept.files if "://" in path or path.startswith("/")]
+        tagged: dict[str, set[int]] = {}
+        for entry in self.listed:
+            key = entry.key
+            is_doomed = key in self.doomed
+            is_orphan = self._is_old(entry) and is_table_data(key)
+            if not (is_doomed or is_orphan) or key in kept.files or not _is_data(key):
+                continue
+            if any(path.endswith(f"/{key}") for path in elsewhere):
+                continue
+            if is_doomed and not self._is_tagged(*self.doomed[key], tagged):
+                yield Removal("data", key, "only deltas behind the boundary named it")
+            elif not is_doomed:
+                yield Removal("data", key, "no delta names it: its writer died before the commit")
+
+    def _is_tagged(self, location: str, version: int, known: dict[str, set[int]]) -> bool:
+        """Whether a tag or a branch of the dataset stands on the version."""
+        if not location:
+            return False
+        if location not in known:
+            known[location] = {ref.version for ref in read_refs(self.log.store, location) if not ref.branch}
+        return version in known[location]
+
+    def _datasets(self, kept: Kept, taken: set[str]) -> Iterator[Removal]:
+        """What writers that died left in the folders of datasets: staged manifests, and files no manifest names."""
+        by_location = self._by_location(kept)
+        contents: list[Contents] = []
+        for entries in by_location.values():
+            leftovers = [entry for entry in entries if self._is_leftover(entry, kept)]
+            for entry in leftovers:
+                yield Removal("staged", entry.key, "its writer died: no version is recorded by this name")
+            gone = taken | {entry.key for entry in leftovers}
+            manifests = [entry.key for entry in entries if _is_manifest(entry.key) and entry.key not in gone]
+            try:
+                contents += [read_contents(data) for data in self.log.store.get_all(manifests) if data is not None]
+            except ValueError:
+                return  # a manifest that is not understood may name anything, also in the folders of others
+        files = frozenset[str]().union(*(one.files for one in contents))
+        folders = frozenset[str]().union(*(one.folders for one in contents))
+        for location, entries in by_location.items():
+            for entry in entries:
+                inside = entry.key.removeprefix(f"{location}/")
+                if inside.startswith(OWN_FOLDERS) and self._is_old(entry) and not _is_named(inside, files, folders):
+                    yield Removal("data", entry.key, "no version of its table names it: its writer died")
+
+    def _by_location(self, kept: Kept) -> dict[str, list[Entry]]:
+        ours = [location for location, is_ours in kept.locations.items() if is_ours and _is_data(f"{location}/x")]
+        nested = {one for one in ours for other in kept.locations if one != other and overlap(one, other)}
+        found: dict[str, list[Entry]] = {location: [] for location in ours if location not in nested}
+        for entry in self.listed:
+            steps = entry.key.split("/")
+            for end in range(1, len(steps)):
+                if (location := "/".join(steps[:end])) in found:
+                    found[location].append(entry)
+        return found
+
+    def _is_leftover(self, entry: Entry, kept: Kept) -> bool:
+        staged = "/_staged/" in entry.key or ".manifest-" in entry.key.rsplit("/", 1)[-1]
+        return staged and "/tree/" not in entry.key and entry.key not in kept.files and self._is_old(entry)
+
+    def _published(self, index: Index) -> Iterator[Removal]:
+        """In the order of their keys, so that of one name the oldest mapping goes first."""
+        candidates = [entry.key for entry in self.listed if parse_key(entry.key) is not None]
+        with self.log.lock:
+            needed = {key for key, _ in expected(self.log, index)}
+        for key in candidates:
+            if key not in needed:
+                yield Removal("published", key, "no slot from the boundary on shows it")
+
+    def _segments(self, index: Index) -> Iterator[Removal]:
+        used = {segment_key(run.segment) for deltas in index.streams.values() for run in deltas.runs}
+        for entry in self.listed:
+            if entry.key.startswith(f"{SEGMENTS}/") and entry.key not in used:
+                yield Removal("segment", entry.key, "all its deltas are forgotten")
+
+    def _snapshots(self, kept: Kept) -> Iterator[Removal]:
+        for entry in self.listed:
+            if entry.key.startswith(f"{SNAPSHOTS}/") and entry.key not in kept.snapshots and self._is_old(entry):
+                yield Removal("snapshot", entry.key, "no named snapshot is read from it")
+
+    def _is_old(self, entry: Entry) -> bool:
+        return entry.modified_ms < self.before_ms
+
+
+def _is_manifest(key: str) -> bool:
+    return ".manifest" in key.rsplit("/", 1)[-1]
+
+
+def _is_named(inside: str, files: frozenset[str], folders: frozenset[str]) -> bool:
+    """Whether a version names the file, or the folder it is in."""
+    return inside in files or "/".join(inside.split("/")[:2]) in folders
+
+
+def _is_data(key: str) -> bool:
+    try:
+        check_key(key)
+    except LanceNamespaceError:
+        return False
+    return not key.startswith((f"{OWN_FOLDER}/", f"{TXNS}/")) and parse_key(key) is None

@@ -1,0 +1,384 @@
+"""The exact inverse of a committed transaction, as rules over a draft: every object it touched is as it was before.
+
+Exact or not at all: where later work stands on it, the reasons are gathered and the undo is refused (19). A transaction
+that was itself an undo is one like any other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+import msgspec
+
+from headwater.errors import InvalidTableStateError
+from headwater.metastore.deltas import DeltaLog, Segments, read_deltas, stream_of
+from headwater.metastore.draft import Appended, Draft, DroppedDelta
+from headwater.metastore.edits import PENDING
+from headwater.metastore.index import NAMED
+from headwater.metastore.layout import canonical, digest
+from headwater.metastore.objects import Delta, UndoStep, delta_of
+from headwater.metastore.parts import create_part
+from headwater.metastore.records import Change, Node, Revision, Txn, decode_delta
+from headwater.metastore.serving import (
+    LANCE_FORMAT,
+    LOCATION,
+    PUBLISHED,
+    READER_FORMAT,
+    RECORD_FORMAT,
+    STREAM_TABLE,
+    location_of,
+)
+from headwater.metastore.views import Item, Place, place_at, version_at
+
+Void = Callable[[tuple[str, ...], str], object]
+"""Voids what the transaction landed in a stream table: its path and version. The log of one has no gaps, so a delta
+is not taken out of it; another one says that it does not count."""
+
+SHOWN = 10
+
+
+class Reverted(NamedTuple):
+    """An object that the transaction touched: what it was before (None: not there), and what it is now."""
+
+    node: Node
+    before: Revision | None
+    now: Revision
+
+    @property
+    def back(self) -> bool:
+        """Whether it is there once the transaction is undone."""
+        return self.before is not None and self.before.alive
+
+    @property
+    def moves(self) -> bool:
+        """Whether a name of it is to be mapped anew."""
+        if self.before is None or self.back != self.now.alive:
+            return True
+        was, now = self.before, self.now
+        return (was.parent, was.parts, was.aliases) != (now.parent, now.parts, now.aliases)
+
+
+class Undo:
+    """Undoes one transaction in a draft. `reasons` says why it cannot be; then the draft is of no use any more."""
+
+    def __init__(self, draft: Draft, segments: Segments, number: int, txn: Txn, fresh: str, void: Void | None) -> None:
+        self.draft = draft
+        self.segments = segments
+        self.number = number
+        self.txn = txn
+        self.fresh = fresh
+        self.void = void
+        self.reasons: list[str] = []
+        self.steps: list[UndoStep] = []
+        self.targets = {c.key: self._target(c) for c in txn.changes if c.kind != "delta"}
+        self.gone = {key for key, target in self.targets.items() if not target.back}
+
+    def run(self) -> list[UndoStep]:
+        """All of it, or InvalidTableState (19) with every reason why not."""
+        if not self.txn.changes:
+            self.reasons.append("it changed nothing that can be undone, as a collection does")
+        for target in self.targets.values():
+            self._check(target)
+        if not self.reasons:
+            self._undo()
+        if self.reasons:
+            raise self._refused()
+        return self.steps
+
+    def _undo(self) -> None:
+        named = [target for target in self.targets.values() if target.node.kind in NAMED]
+        for target in named:
+            place = place_at(self.draft, target.node.key) if target.moves and target.now.alive else None
+            if place is not None:
+                self._unmap(place)
+        deltas = [change for change in self.txn.changes if change.kind == "delta"]
+        voided = self._voided(deltas)
+        for target in named:
+            self._restore(target)
+        for target in self.targets.values():
+            below = self._is_below_gone(target.node.key) or self._is_given_back(target, voided)
+            if target.node.kind not in NAMED and not below and self._require_there(target.node.key):
+                self._restore(target)
+        for target in named:
+            if target.moves and target.back:
+                self._map(target)
+        for target in named:
+            if not target.back and target.node.kind == "namespace":
+                self._require_empty(target)
+        self._undo_deltas(deltas, voided)
+
+    # Objects
+
+    def _target(self, change: Change) -> Reverted:
+        node = self.draft.base.index.node(change.key)
+        assert node is not None
+        return Reverted(node, version_at(node.versions, self.number - 1), node.versions[-1])
+
+    def _check(self, target: Reverted) -> None:
+        """The object is still as the transaction left it, and nothing was done inside of what it created."""
+        key, kind = target.node.key, target.node.kind
+        self.draft.relied_on(key)
+        if key in self.draft.items:
+            self.reasons.append(f"this transaction changes {self._name(key)} as well")
+        elif not self._is_as_left(target):
+            self.reasons.append(f"{self._name(key)} was changed again in slot {target.now.slot}")
+        elif not target.back and kind not in ("namespace", "snapshot"):
+            self._require_untouched(key)
+        if target.back and not target.now.alive:
+            self._check_dropped(target)
+
+    def _is_as_left(self, target: Reverted) -> bool:
+        """Whether it is as the transaction left it; what changed it since may have been undone as well."""
+        left, now = version_at(target.node.versions, self.number), target.now
+        if left.slot == now.slot:
+            return True
+        return left.alive == now.alive and _content(left) == _content(now)
+
+    def _require_untouched(self, key: str) -> None:
+        index = self.draft.base.index
+        self.draft.reads.update((f"c{key}", f"d{key}"))
+        deltas = index.streams.get(key)
+        if deltas is not None and deltas.changed > self.number:
+            self.reasons.append(f"{self._name(key)} was written to in slot {deltas.changed}")
+        for part in index.parts.get(key, ()):
+            node = index.node(part)
+            if node is not None and node.versions[-1].slot > self.number:
+                self.reasons.append(f"{self._name(part)} was changed in slot {node.versions[-1].slot}")
+            self._require_untouched(part)
+
+    def _check_dropped(self, target: Reverted) -> None:
+        kind, key = target.node.kind, target.node.key
+        above = key.rpartition("/")[0]
+        if kind == "stream" and target.now.parts[1] == LANCE_FORMAT:
+            self.reasons.append(f"{self._name(key)} lost Lance versions, whose files may be gone")
+        elif kind == "table_version" and self.draft.base.index.parts[above][-1] != key:
+            self.reasons.append(f"{self._name(above)} has a newer table version")
+
+    def _restore(self, target: Reverted) -> None:
+        node, before, now = target
+        if target.back:
+            assert before is not None
+            revision = msgspec.structs.replace(before, operation="update" if now.alive else "create")
+        else:
+            revision = msgspec.structs.replace(now, operation="delete", txn="", slot=PENDING)
+        was = self._path(node.key)
+        self.draft.change(Item(node, revision), was)
+        path = self._path(node.key) or was
+        self.draft.paths[node.key] = path
+        self.steps.append(_step(target, path))
+
+    def _require_empty(self, target: Reverted) -> None:
+        for child in self.draft.children(target.node.key):
+            self.reasons.append(f"{self._name(target.node.key)} holds {self._name(child)} now")
+
+    def _require_there(self, key: str) -> bool:
+        """Whether all above a part is there, once what the transaction dropped is back."""
+        steps = key.split("/")
+        above = ["/".join(steps[:end]) for end in range(1, len(steps))]
+        lost = [one for one in above if one and self.draft.item(one) is None]
+        for one in lost:
+            self.draft.relied_on(one)
+            self.reasons.append(f"{self._name(one)} was dropped since")
+        return not lost
+
+    def _is_below_gone(self, key: str) -> bool:
+        steps = key.split("/")
+        return any("/".join(steps[:end]) in self.gone for end in range(1, len(steps)))
+
+    # Names
+
+    def _unmap(self, place: Place) -> None:
+        parent = place_at(self.draft, place.item.revision.parent) if len(place.path) > 1 else None
+        self._each_name(parent.locator if parent else "", place, None)
+
+    def _map(self, target: Reverted) -> None:
+        place = place_at(self.draft, target.node.key)
+        if place is None:
+            self.reasons.append(f"the namespace that held {target.now.name!r} is gone, or inside of it now")
+            return
+        above = place_at(self.draft, place.item.revision.parent)
+        assert above is not None
+        for name in (place.item.revision.name, *place.item.revision.aliases):
+            taken = self.draft.mapped(above.key, digest(canonical(above.locator, name)))
+            if taken not in (None, place.key):
+                self.reasons.append(f"the name {'.'.join((*above.path, name))} is taken by another object")
+                return
+        self._each_name(above.locator, place, place.key)
+
+    def _each_name(self, above: str, place: Place, key: str | None) -> None:
+        """Map or unmap the names of an object and of all below it."""
+        revision = place.item.revision
+        for name in (revision.name, *revision.aliases):
+            self.draft.name(revision.parent, digest(canonical(above, name)), key)
+        if place.item.node.kind == "namespace":
+            for child in list(self.draft.children(place.key)):
+                below = place_at(self.draft, child)
+                if below is not None:
+                    self._each_name(place.locator, below, None if key is None else child)
+
+    # Deltas
+
+    def _voided(self, deltas: list[Change]) -> set[str]:
+        """The table versions of stream tables into which the transaction landed rows."""
+        streams = {stream_of(change.key)[0] for change in deltas if self._format(change) != LANCE_FORMAT}
+        versions = {stream.rpartition("/")[0] for stream in streams if not self._is_below_gone(f"{stream}/x")}
+        items = {version: self.draft.item(version) for version in versions}
+        return {key for key, item in items.items() if item is not None and STREAM_TABLE in item.revision.properties}
+
+    def _is_given_back(self, target: Reverted, voided: set[str]) -> bool:
+        """Records of what a source gave are taken back by what voids its rows."""
+        above = target.node.key.rpartition("/")[0]
+        is_record = target.node.kind == "stream" and target.now.parts[1] == RECORD_FORMAT
+        is_partition = target.node.kind == "partition" and above.rpartition("/")[0] in voided
+        return self.void is not None and ((is_record and above in voided) or is_partition)
+
+    def _undo_deltas(self, deltas: list[Change], voided: set[str]) -> None:
+        by_stream: dict[str, list[Change]] = {}
+        for change in deltas:
+            if not self._is_below_gone(f"{stream_of(change.key)[0]}/x"):
+                by_stream.setdefault(stream_of(change.key)[0], []).append(change)
+        for stream, changes in by_stream.items():
+            if not self._require_there(f"{stream}/x"):
+                continue
+            if any(change.operation == "delete" for change in changes):
+                self.reasons.append(f"{self._name(stream)} lost deltas, and a dropped delta does not come back")
+            elif self._format(changes[0]) == LANCE_FORMAT:
+                self._undo_versions(stream, changes)
+            elif stream.rpartition("/")[0] in voided:
+                self._void(stream.rpartition("/")[0])
+            else:
+                self._drop_newest(stream, changes)
+
+    def _void(self, version: str) -> None:
+        table = self._path(version)
+        if self.void is None:
+            self.reasons.append(f"it landed rows in the stream table {'.'.join(table)}: undo them through the catalog")
+            return
+        self.void(table, version.rsplit("/", 1)[-1])
+        self.steps.append(UndoStep("void", "delta", table))
+
+    def _drop_newest(self, stream: str, changes: list[Change]) -> None:
+        if not self._are_newest(stream, changes):
+            return
+        first = min(stream_of(change.key)[2] for change in changes)
+        for reader, position in self._readers(stream):
+            if position >= first:
+                self.reasons.append(f"the reader {reader!r} has read {self._name(stream)} up to position {position}")
+        for change in changes:
+            self._drop(change)
+
+    def _undo_versions(self, stream: str, changes: list[Change]) -> None:
+        """A Lance version goes if it is the newest. Its number is used again and a position is not, so what is left
+        moves into a new stream."""
+        if any(PUBLISHED in decode_delta(stream, change.body).properties for change in changes):
+            self.reasons.append(f"it published {self._name(stream)}: undo the ingest instead")
+            return
+        if not self._are_newest(stream, changes):
+            return
+        item, table = self.draft.item(stream), place_at(self.draft, stream.split("/")[0])
+        above = self.draft.item(stream.rpartition("/")[0])
+        assert item is not None
+        assert above is not None
+        assert table is not None
+        own = {stream_of(change.key)[2] for change in changes}
+        kept = [delta for delta in self._visible(stream) if delta.position not in own]
+        properties = {**item.revision.properties, LOCATION: location_of(item.revision.properties, item.node.home)}
+        self.draft.change(Item(item.node, msgspec.structs.replace(item.revision, operation="delete")), table.path)
+        new = create_part(
+            self.draft, table, above, "stream", (f"{LANCE_FORMAT}-{self.fresh}", LANCE_FORMAT), properties
+        )
+        for delta in kept:
+            self.draft.appends.append(_copied(new, table.path, delta))
+        for position in sorted(own):
+            self.steps.append(UndoStep("drop", "delta", table.path, f"version {position}"))
+
+    def _are_newest(self, stream: str, changes: list[Change]) -> bool:
+        self.draft.reads.add(f"d{stream}")
+        own = {stream_of(change.key)[2] for change in changes}
+        there = [delta.position for delta in self._visible(stream, min(own) - 1)]
+        if not own <= set(there):
+            self.reasons.append(f"{self._name(stream)} has lost a delta of it since")
+        later = [position for position in there if position not in own]
+        if later:
+            what = "version" if self._format(changes[0]) == LANCE_FORMAT else "position"
+            self.reasons.append(f"{self._name(stream)} has {what} {later[0]} after it")
+        return own == set(there)
+
+    def _drop(self, change: Change) -> None:
+        stream, partition, position = stream_of(change.key)
+        item, path = self.draft.item(stream), self._path(stream)
+        assert item is not None
+        self.draft.dropped_deltas.append(DroppedDelta(stream, item.node.home, path, partition, position))
+        self.steps.append(UndoStep("drop", "delta", path, f"position {position}"))
+
+    def _visible(self, stream: str, after: int = 0) -> Iterator[Delta]:
+        base = self.draft.base
+        for stored in read_deltas(self.segments, stream, base.index.streams.get(stream, DeltaLog()), after, base.at):
+            yield delta_of(decode_delta(stream, stored.body), stored.slot)
+
+    def _readers(self, stream: str) -> Iterator[tuple[str, int]]:
+        for key in self.draft.parts(stream.rpartition("/")[0]):
+            item = self.draft.item(key)
+            if item is not None and item.revision.parts[1] == READER_FORMAT:
+                self.draft.relied_on(key)
+                yield from ((name, int(position)) for name, position in item.revision.properties.items())
+
+    # Telling
+
+    def _format(self, change: Change) -> str:
+        item = self.draft.item(stream_of(change.key)[0], dropped=True)
+        return str(item.revision.parts[1]) if item is not None else ""
+
+    def _path(self, key: str) -> tuple[str, ...]:
+        table = key.split("/")[0]
+        place = place_at(self.draft, table) or place_at(self.draft.base, table)
+        return place.path if place is not None else self.draft.paths.get(table, ())
+
+    def _name(self, key: str) -> str:
+        change = next((change for change in self.txn.changes if f"{change.key}/".startswith(f"{key}/")), None)
+        path = ".".join(self._path(key) or (change.path if change is not None else ()))
+        below = "/".join(key.split("/")[1:])
+        return f"{path} ({below})" if below else path or key
+
+    def _refused(self) -> InvalidTableStateError:
+        reasons = list(dict.fromkeys(self.reasons))
+        more = f"; and {len(reasons) - SHOWN} more reasons" if len(reasons) > SHOWN else ""
+        said = f" ({self.txn.message})" if self.txn.message else ""
+        return InvalidTableStateError(
+            f"Transaction {self.txn.id}{said} of slot {self.number} cannot be undone: "
+            f"{'; '.join(reasons[:SHOWN])}{more}. Nothing was changed."
+        )
+
+
+def _content(revision: Revision) -> tuple[object, ...]:
+    return revision.parent, revision.parts, revision.properties, revision.aliases
+
+
+def _copied(stream: Item, path: tuple[str, ...], delta: Delta) -> Appended:
+    return Appended(
+        stream.node.key,
+        stream.node.home,
+        path,
+        delta.partition,
+        None,
+        delta.type,
+        delta.files,
+        delta.properties,
+        delta.position,
+    )
+
+
+def _step(target: Reverted, path: tuple[str, ...]) -> UndoStep:
+    part = "" if target.node.kind in NAMED else target.node.id
+    if not target.back:
+        return UndoStep("drop", target.node.kind, path, part)
+    assert target.before is not None
+    if not target.now.alive:
+        return UndoStep("undrop", target.node.kind, path, part)
+    was, now = target.before, target.now
+    if (was.parent, was.parts) != (now.parent, now.parts):
+        return UndoStep("rename", target.node.kind, path, f"was {now.name}")
+    if was.aliases != now.aliases:
+        return UndoStep("alias", target.node.kind, path, ", ".join(was.aliases))
+    return UndoStep("update", target.node.kind, path, part)

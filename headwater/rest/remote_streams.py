@@ -1,0 +1,228 @@
+"""A stream table behind a REST server, held as one that is opened directly: rows travel as Arrow."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import msgspec
+import pyarrow as pa
+
+from headwater.errors import InvalidInputError
+from headwater.metastore import Delta
+from headwater.names import ObjectId
+from headwater.streams.definition import Definition, define, from_properties
+from headwater.streams.deleting import as_rows
+from headwater.streams.landing import Report
+from headwater.streams.sources.files import find_files, is_files
+from headwater.streams.sources.formats import total
+from headwater.streams.wire import pack, pack_types
+from headwater.tables.arrow import to_stream
+
+
+class Sender(Protocol):
+    """How a call of an extension reaches the server: the tail of its path, its fields, and its Arrow body."""
+
+    def __call__(
+        self, tail: str, fields: Mapping[str, Any], rows: pa.Table | None = None, arrow: bool = False
+    ) -> Any: ...
+
+
+@dataclass(frozen=True)
+class RemotePublished:
+    """The last publish of a table, as the server tells it."""
+
+    version: int
+    position: int
+    rows: int = 0
+    late: int = 0
+    too_late: int = 0
+
+
+class RemoteStream:
+    """A stream table of a server. The same calls as `CatalogStream`; what it cannot is not there."""
+
+    def __init__(self, send: Sender, id: ObjectId, serving: Callable[[], Any]) -> None:
+        self._sender = send
+        self._serving = serving
+        self.id = id
+
+    @property
+    def name(self) -> str:
+        return self.id.format(".")
+
+    def __repr__(self) -> str:
+        return f"RemoteStream({self.name!r})"
+
+    def __len__(self) -> int:
+        return self.count()
+
+    def __bool__(self) -> bool:
+        """A table is there, however many rows it has."""
+        return True
+
+    @property
+    def serving(self) -> Any:
+        """The Lance table as last published."""
+        return self._serving()
+
+    # Landing
+
+    def append(self, rows: Any, token: str | None = None, source: str | None = None) -> Report:
+        return self._land("append", pack(rows), token=token, source=source)
+
+    def upsert(self, rows: Any, token: str | None = None, source: str | None = None) -> Report:
+        return self._land("upsert", pack(rows), token=token, source=source)
+
+    def delete(self, what: Any, token: str | None = None, source: str | None = None) -> Report:
+        rows = what if isinstance(what, str) else as_rows(self.definition, what)
+        return self._land("delete", pack(rows), token=token, source=source)
+
+    def ingest(
+        self,
+        data: Any,
+        format: str = "rows",
+        source: str | None = None,
+        token: str | None = None,
+        strict: bool = False,
+        **options: Any,
+    ) -> Report:
+        """As `StreamTable.ingest`. Files are those of this machine: they are read here and sent."""
+        known = {"format": format, "source": source, "strict": strict, "options": options or None}
+        if not is_files(data):
+            return self._land("ingest", _change_data(data, format), token=token, **known)
+        reports = []
+        for file in find_files(data):
+            if os.path.isdir(file.path):
+                raise InvalidInputError(f"{file.path} is a folder: only single files are sent to a server.")
+            with open(file.path, "rb") as content:
+                columns = {"content": pa.array([content.read()], pa.large_binary()), "digest": [file.digest]}
+            reports.append(self._land("ingest", pa.table(columns), file=file.path, **known))
+        return total(reports)
+
+    def _land(self, tail: str, rows: pa.Table, **fields: Any) -> Report:
+        told = self._send(tail, fields, rows)
+        names = {name: tuple(told[name]) for name in ("added", "widened")}
+        return Report(**{**told, **names})
+
+    # Reading
+
+    def to_arrow(
+        self,
+        columns: Sequence[str] | None = None,
+        filter: str | None = None,
+        limit: int | None = None,
+        position: int | None = None,
+    ) -> pa.Table:
+        fields = {"columns": list(columns) if columns is not None else None, "filter": filter, "limit": limit}
+        return self._rows("query", {**fields, "position": position})
+
+    def count(self, position: int | None = None) -> int:
+        return int(self._send("count", {"position": position})["count"])
+
+    def changes(self, after: int = 0, until: int | None = None, reader: str | None = None) -> pa.Table:
+        return self._rows("changes", {"after": after, "until": until, "reader": reader})
+
+    def quarantine(self) -> pa.Table:
+        return self._rows("quarantine", {})
+
+    def deltas(self, after: int = 0) -> list[Delta]:
+        return msgspec.convert(self._send("deltas", {"after": after})["deltas"], list[Delta])
+
+    @property
+    def schema(self) -> pa.Schema:
+        return self.definition.schema
+
+    @property
+    def definition(self) -> Definition:
+        return _definition(self._told())
+
+    @property
+    def position(self) -> int:
+        return int(self._told()["position"])
+
+    @property
+    def published(self) -> RemotePublished | None:
+        found = self._told()["published"]
+        return None if found is None else RemotePublished(**found)
+
+    def readers(self) -> dict[str, int]:
+        return dict(self._told()["readers"])
+
+    # Changing
+
+    def publish(self) -> RemotePublished:
+        return RemotePublished(**self._send("publish", {})["published"])
+
+    def evolve(
+        self,
+        add: Mapping[str, Any] | None = None,
+        rename: Mapping[str, str] | None = None,
+        widen: Mapping[str, Any] | None = None,
+        drop: Sequence[str] = (),
+    ) -> Definition:
+        types = {"add": pack_types(dict(add or {})), "widen": pack_types(dict(widen or {}))}
+        return _definition(self._send("evolve", {**types, "rename": dict(rename or {}), "drop": list(drop)}))
+
+    def set_properties(self, properties: Mapping[str, str | None]) -> Definition:
+        return _definition(self._send("properties", {"properties": dict(properties)}))
+
+    def drop_reader(self, name: str) -> None:
+        self._send("drop_reader", {"reader": name})
+
+    def undo(
+        self, source: str | None = None, file: str | None = None, token: str | None = None, txn: str | None = None
+    ) -> Report:
+        told = self._send("undo", {"source": source, "file": file, "token": token, "txn": txn})
+        return Report(told["position"], told["rows"])
+
+    def _told(self) -> dict[str, Any]:
+        return dict(self._send("describe", {}))
+
+    def _send(self, tail: str, fields: Mapping[str, Any], rows: pa.Table | None = None) -> Any:
+        return self._sender(tail, fields, rows)
+
+    def _rows(self, tail: str, fields: Mapping[str, Any]) -> pa.Table:
+        found: pa.Table = self._sender(tail, fields, arrow=True)
+        return found
+
+
+def create_remote(
+    stream: RemoteStream,
+    schema: Any,
+    keys: Sequence[str] | str,
+    sequence: Sequence[str] | str,
+    partition_by: Sequence[Any],
+    properties: Mapping[str, str],
+) -> RemoteStream:
+    """Make a stream table at the server; what cannot be defined is refused here already."""
+    made = define(schema, keys, sequence, partition_by, properties)
+    fields = {
+        "keys": list(made.keys),
+        "sequence": list(made.sequence),
+        "partition_by": [json.dumps([each.column, each.transform, each.width]) for each in made.partition_by],
+        "properties": dict(made.properties) or None,
+    }
+    stream._send("create", fields, made.schema.empty_table())
+    return stream
+
+
+def stream_body(rows: pa.Table) -> bytes:
+    return to_stream(rows.to_reader())
+
+
+def _change_data(data: Any, format: str) -> pa.Table:
+    if format != "debezium" or isinstance(data, (str, bytes)):
+        return pack(data)
+    messages = [data] if isinstance(data, Mapping) else list(data)
+    texts = (m if isinstance(m, str) else m.decode() if isinstance(m, bytes) else json.dumps(m) for m in messages)
+    return pack("\n".join(texts))
+
+
+def _definition(told: Mapping[str, Any]) -> Definition:
+    found = from_properties(told["definition"])
+    assert found is not None
+    return found

@@ -1,0 +1,207 @@
+"""What answers the routes of stream tables: the library's own calls, on the server's side of the wire.
+
+A body is Arrow, as `streams/wire.py` packs it. A text in it is a predicate or change data, never the name of a file
+here. Derived columns run a function where the table is published, so they are not set from afar.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import tempfile
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+from lance_namespace import LanceNamespace
+
+from headwater.errors import InvalidInputError, LanceNamespaceError, UnsupportedOperationError
+from headwater.namespace.abilities import abilities_of
+from headwater.rest.body import BodySpool
+from headwater.rest.call import Call
+from headwater.streams.definition import DERIVED, to_properties
+from headwater.streams.landing import Origin, Report
+from headwater.streams.serving import lake
+from headwater.streams.sources.formats import check_format
+from headwater.streams.table import StreamTable, publish_tables
+from headwater.streams.views import Published
+from headwater.streams.wire import unpack, unpack_types
+from headwater.tables.arrow import read_stream
+
+
+def stream_of(namespace: LanceNamespace, call: Call) -> StreamTable:
+    """The stream table that a call names; Unsupported (0) where the catalog has none."""
+    can = abilities_of(namespace)
+    if can.metastore is None:
+        raise UnsupportedOperationError("This server's catalog has no stream tables: a metastore catalog has.")
+    return StreamTable(can.metastore, call.id.names, can.root or None, dict(can.storage_options))
+
+
+def rows_of(call: Call) -> pa.Table:
+    """The Arrow body, checked."""
+    body = call.body.buffer if isinstance(call.body, BodySpool) else pa.py_buffer(call.body)
+    return read_stream(body, call.accept).read_all()
+
+
+def create(namespace: LanceNamespace, call: Call) -> dict[str, Any]:
+    asked, table = call.request, stream_of(namespace, call)
+    properties = _settings(asked.properties)
+    StreamTable.create(
+        abilities_of(namespace).metastore,  # type: ignore[arg-type]  # stream_of has looked
+        call.id.names,
+        rows_of(call).schema,
+        asked.keys,
+        asked.sequence,
+        [_partition(text) for text in asked.partition_by],
+        {name: text for name, text in properties.items() if text is not None},
+    )
+    return {"definition": to_properties(table.definition)}
+
+
+def describe(namespace: LanceNamespace, call: Call) -> dict[str, Any]:
+    table = stream_of(namespace, call)
+    return {
+        "definition": to_properties(table.definition),
+        "position": table.position,
+        "published": _published(table.published),
+        "readers": table.readers(),
+    }
+
+
+def append(namespace: LanceNamespace, call: Call) -> dict[str, Any]:
+    return _report(stream_of(namespace, call).append(unpack(rows_of(call)), call.request.token, call.request.source))
+
+
+def upsert(namespace: LanceNamespace, call: Call) -> dict[str, Any]:
+    return _report(stream_of(namespace, call).upsert(unpack(rows_of(call)), call.request.token, call.request.source))
+
+
+def delete(namespace: LanceNamespace, call: Call) -> dict[str, Any]:
+    what = unpack(rows_of(call))
+    return _report(stream_of(namespace, call).delete(what, call.request.token, call.request.source))
+
+
+def ingest(namespace: LanceNamespace, call: Call) -> dict[str, Any]:
+    """IngestIntoStreamTable: rows or JSON text, or the bytes of one file, which is known by its name and content."""
+    asked, table = call.request, stream_of(namespace, call)
+    check_format(asked.format, asked.options)
+    body = rows_of(call)
+    if asked.file is None:
+        origin = Origin(asked.source, asked.token)
+        return _report(table._ingest(unpack(body), asked.format, origin, asked.strict, asked.options))
+    with _file(body, asked.file) as (path, digest):
+        origin = Origin(asked.source, None, asked.file, digest)
+        try:
+            return _report(table._ingest(None, asked.format, origin, asked.strict, asked.options, path))
+        except LanceNamespaceError as error:
+            raise type(error)(str(error).replace(path, asked.file)) from None
+
+
+@contextlib.contextmanager
+def _file(body: pa.Table, name: str) -> Iterator[tuple[str, str]]:
+    """The bytes of a file that was sent, in a file of our own, and their digest as the sender told it."""
+    if body.schema.names != ["content", "digest"] or body.num_rows != 1:
+        raise InvalidInputError("The body is not a file: one row of `content` and `digest`.")
+    content, digest = body.column(0)[0].as_py(), body.column(1)[0].as_py()
+    ending = os.path.splitext(name)[1]
+    if not isinstance(content, bytes) or not isinstance(digest, str) or not ending.isprintable() or "/" in ending:
+        raise InvalidInputError("The body is not a file: one row of `content` and `digest`.")
+    with tempfile.NamedTemporaryFile(suffix=ending[:20]) as file:
+        file.write(content)
+        file.flush()
+        yield file.name, digest
+
+
+def query(namespace: LanceNamespace, call: Call) -> pa.RecordBatchReader:
+    asked = call.request
+    return _reader(stream_of(namespace, call).to_arrow(asked.columns, asked.filter, asked.limit, asked.position))
+
+
+def count(namespace: LanceNamespace, call: Call) -> dict[str, Any]:
+    return {"count": stream_of(namespace, call).count(call.request.position)}
+
+
+def changes(namespace: LanceNamespace, call: Call) -> pa.RecordBatchReader:
+    asked = call.request
+    return _reader(stream_of(namespace, call).changes(asked.after, asked.until, asked.reader))
+
+
+def deltas(namespace: LanceNamespace, call: Call) -> dict[str, Any]:
+    return {"deltas": stream_of(namespace, call).deltas(call.request.after)}
+
+
+def publish(namespace: LanceNamespace, call: Call) -> dict[str, Any]:
+    return {"published": _published(stream_of(namespace, call).publish())}
+
+
+def publish_all(namespace: LanceNamespace, call: Call) -> dict[str, Any]:
+    """PublishStreamTables: all at one slot."""
+    can = abilities_of(namespace)
+    stream_of(namespace, call)
+    assert can.metastore is not None
+    found = publish_tables(lake(can.metastore, can.root or None, dict(can.storage_options)), call.request.tables)
+    return {"published": [_published(each) for each in found]}
+
+
+def evolve(namespace: LanceNamespace, call: Call) -> dict[str, Any]:
+    asked = call.request
+    table = stream_of(namespace, call)
+    changed = table.evolve(unpack_types(asked.add), asked.rename, unpack_types(asked.widen), asked.drop)
+    return {"definition": to_properties(changed)}
+
+
+def set_properties(namespace: LanceNamespace, call: Call) -> dict[str, Any]:
+    return {"definition": to_properties(stream_of(namespace, call).set_properties(_settings(call.request.properties)))}
+
+
+def quarantine(namespace: LanceNamespace, call: Call) -> pa.RecordBatchReader:
+    return _reader(stream_of(namespace, call).quarantine())
+
+
+def drop_reader(namespace: LanceNamespace, call: Call) -> dict[str, Any]:
+    if call.request.reader is None:
+        raise InvalidInputError("Say which reader.")
+    stream_of(namespace, call).drop_reader(call.request.reader)
+    return {}
+
+
+def undo(namespace: LanceNamespace, call: Call) -> dict[str, Any]:
+    asked = call.request
+    return _report(stream_of(namespace, call).undo(asked.source, asked.file, asked.token, asked.txn))
+
+
+def _settings(properties: Mapping[str, str | None]) -> Mapping[str, str | None]:
+    for name in properties:
+        if name.startswith(DERIVED):
+            raise InvalidInputError(
+                f"{name} runs a function where the table is published: set it where the catalog's root is opened."
+            )
+    return properties
+
+
+def _partition(text: str) -> Any:
+    """A column, or a JSON list of column, transform and width."""
+    if not text.startswith("["):
+        return text
+    try:
+        found = msgspec.json.decode(text, type=tuple[str, str, int])
+    except msgspec.MsgspecError:
+        raise InvalidInputError(f"partition_by {text[:80]!r} is no column, nor column, transform and width.") from None
+    return found
+
+
+def _report(report: Report) -> dict[str, Any]:
+    return asdict(report)
+
+
+def _published(found: Published | None) -> dict[str, Any] | None:
+    if found is None:
+        return None
+    return {"version": found.version, "position": found.position, "rows": found.rows, "late": found.late,
+            "too_late": found.too_late}  # fmt: skip
+
+
+def _reader(table: pa.Table) -> pa.RecordBatchReader:
+    return table.to_reader()

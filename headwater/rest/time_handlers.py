@@ -1,0 +1,117 @@
+"""What answers the routes of the catalog's past: its log, the history of an object, what is different, what comes back.
+
+A caller with a scope gets the number of every slot, so that it knows it has missed none, and of each the changes that
+it may see; who made the others, and why, is not told.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import msgspec
+from lance_namespace import LanceNamespace
+
+from headwater.errors import (
+    InvalidInputError,
+    LanceNamespaceError,
+    PermissionDeniedError,
+    UnsupportedOperationError,
+)
+from headwater.metastore import LogEntry, Metastore
+from headwater.names import ObjectId
+from headwater.namespace.abilities import abilities_of
+from headwater.rest.auth.access import Caller
+from headwater.rest.call import Call
+from headwater.rest.routes import Permission
+from headwater.streams.opening import undrop as undrop_in
+from headwater.streams.undoing import undo_transaction
+
+MAX_WAIT_MS = 30_000
+MAX_ENTRIES = 10_000
+
+
+def metastore_of(namespace: LanceNamespace) -> Metastore:
+    found = abilities_of(namespace).metastore
+    if found is None:
+        raise UnsupportedOperationError("This server's catalog keeps no history: a metastore catalog does.")
+    return found
+
+
+def log(namespace: LanceNamespace, call: Call) -> dict[str, Any]:
+    """The transactions after a slot, in order; with `wait_seconds` the answer waits so long for the first one."""
+    metastore, asked = metastore_of(namespace), call.request
+    after = metastore.boundary if asked.after is None else asked.after
+    clock = metastore.clock
+    end = clock.now_ms() + min(max(asked.wait_seconds, 0) * 1000, MAX_WAIT_MS)
+    newest, attempt = metastore.slot, 0
+    while newest <= after and clock.now_ms() < end:
+        clock.pause(min(attempt, 3))
+        newest, attempt = metastore.slot, attempt + 1
+    found: list[Any] = []
+    for entry in metastore.log(after) if newest > after else ():
+        if len(found) >= min(max(asked.limit, 1), MAX_ENTRIES) and entry.slot != found[-1].slot:
+            break  # a slot is told whole, so that its number is where to go on
+        found.append(visible(entry, call.asker))
+    return {"slot": newest, "entries": found}
+
+
+def visible(entry: LogEntry, caller: Caller) -> LogEntry:
+    """An entry with the changes of what a caller may describe."""
+    if caller.may(Permission.DESCRIBE, ObjectId()):
+        return entry
+    changes = tuple(each for each in entry.changes if caller.may(Permission.DESCRIBE, ObjectId(tuple(each.path))))
+    if changes:
+        return msgspec.structs.replace(entry, changes=changes)
+    return msgspec.structs.replace(entry, changes=(), message="", author="")
+
+
+def history(namespace: LanceNamespace, call: Call) -> dict[str, Any]:
+    return {"entries": metastore_of(namespace).history(call.id.names)}
+
+
+def diff(namespace: LanceNamespace, call: Call) -> Any:
+    metastore, asked = metastore_of(namespace), call.request
+    before = metastore.boundary if asked.before is None else asked.before
+    return metastore.diff(before, metastore.slot if asked.after is None else asked.after)
+
+
+def undrop(namespace: LanceNamespace, call: Call) -> dict[str, Any]:
+    metastore = metastore_of(namespace)
+    metastore.run(lambda tx: undrop_in(tx, call.id.names), f"undrop {call.id}")
+    return {}
+
+
+def undo(namespace: LanceNamespace, call: Call) -> Any:
+    """Undo: needs `write` on all that the transaction touched. Who may not is not told what that was."""
+    metastore, asked = metastore_of(namespace), call.request
+    if asked.txn is None:
+        raise InvalidInputError("Say which transaction: `txn`, as the log and histories name it.")
+    if not call.asker.may(Permission.WRITE, ObjectId()):
+        _check_undo(metastore, asked.txn, call.asker)
+    return undo_transaction(metastore, asked.txn, asked.dry_run)
+
+
+def _check_undo(metastore: Metastore, txn: str, caller: Caller) -> None:
+    try:
+        steps = undo_transaction(metastore, txn, dry_run=True).steps
+        allowed = all(caller.may(Permission.WRITE, ObjectId(tuple(step.path))) for step in steps)
+    except LanceNamespaceError:
+        allowed = False
+    if not allowed:
+        raise PermissionDeniedError(
+            f"{caller.name} may not undo this transaction, or it cannot be undone: that needs the permission write on "
+            "all that it touched."
+        )
+
+
+def verify(namespace: LanceNamespace, call: Call) -> dict[str, Any]:
+    metastore_of(namespace)
+    problems: list[Any] = getattr(namespace, "verify", list)()
+    found = [{"kind": item.kind, "key": item.key, "reason": item.reason} for item in problems]
+    return {"problems": found}
+
+
+def collect(namespace: LanceNamespace, call: Call) -> Any:
+    seconds = call.request.keep_seconds
+    return metastore_of(namespace).collect(None if seconds is None else timedelta(seconds=seconds))

@@ -1,0 +1,86 @@
+"""Landing in two halves: files of the log are written where the data is, and committed by somebody else.
+
+An executor prepares: it reads, shapes, checks and writes, and needs the store but no catalog. The driver commits what
+comes back, which is small. A table that evolved in between takes nothing that was prepared before.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from headwater.clock import Clock
+from headwater.metastore import DataFile, Metastore
+from headwater.store import Store
+from headwater.streams.batches import Batch, shape
+from headwater.streams.checks import Check
+from headwater.streams.files import LogFile
+from headwater.streams.fold import Events
+from headwater.streams.given import Given
+from headwater.streams.landing import Landing, Origin, checked, rejected, write_batch
+from headwater.streams.opening import Stream
+from headwater.streams.quarantine import Quarantined
+from headwater.streams.sources.taken import Taken
+
+Json = dict[str, Any]
+
+
+class EvolvedError(Exception):
+    """The table is not what the files were written for: prepare them again."""
+
+
+def prepare(
+    store: Store, clock: Clock, stream: Stream, taken: Taken, origin: Origin, checks: Sequence[Check], rows: int
+) -> Json | None:
+    """Write what was taken as files of the log; what the commit needs, as JSON. None: the table must evolve first."""
+    batch, failed = checked(shape(stream.definition, taken.data, stream.definition.contract), checks)
+    if batch.definition != stream.definition:
+        return None
+    bad = [*taken.bad, *rejected(batch, taken.data, origin)]
+    written = write_batch(store, clock, stream, batch, rows) if len(batch.events) else iter(())
+    return {
+        "schema": stream.definition.schema_id,
+        "rows": len(batch.events),
+        "deletes": int(taken.data.delete_mask.sum()),
+        "bad": [dataclasses.asdict(each) for each in bad],
+        "files": [
+            [values, [file.path, file.rows, file.bytes], [log.rows, log.properties]] for values, file, log in written
+        ],
+        "checks": failed,
+        "discarded": batch.discarded,
+    }
+
+
+class PreparedLanding(Landing):
+    """The commit of what was prepared. Raises `EvolvedError` where the table is another one now."""
+
+    def __init__(
+        self,
+        metastore: Metastore,
+        path: Sequence[str],
+        prepared: Mapping[str, Any],
+        verb: str,
+        strict: bool,
+        origin: Origin,
+    ) -> None:
+        bad = [Quarantined(**each) for each in prepared["bad"]]
+        super().__init__(metastore, path, Given({}, 0), verb, None, strict, origin, bad)
+        self._prepared = prepared
+        self._failed = dict(prepared["checks"])
+        self._written = {prepared["schema"]: [_written(each) for each in prepared["files"]]}
+
+    def _shape(self, stream: Stream) -> Batch:
+        if stream.definition.schema_id != self._prepared["schema"]:
+            raise EvolvedError
+        count = self._prepared["rows"]
+        rows = Events(pa.table({"": pa.nulls(count)}), np.zeros(count, bool))  # they are in the files already
+        return Batch(stream.definition, rows, np.arange(count), discarded=self._prepared["discarded"])
+
+
+def _written(entry: Any) -> tuple[tuple[Any, ...] | None, DataFile, LogFile]:
+    values, file, (rows, properties) = entry
+    return (None if values is None else tuple(values)), DataFile(*file), LogFile(b"", rows, properties)

@@ -1,0 +1,194 @@
+"""Stream tables and the past of a catalog, used alike on disk and through a server."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from headwater import Catalog, DirectoryNamespace
+from headwater.errors import (
+    InvalidInputError,
+    InvalidTableStateError,
+    TableAlreadyExistsError,
+    TableNotFoundError,
+    UnsupportedOperationError,
+)
+from headwater.rest.server import start_in_thread
+
+FIELDS: list[tuple[str, pa.DataType]] = [("id", pa.int64()), ("name", pa.string()), ("at", pa.int64())]
+SCHEMA = pa.schema(FIELDS)
+
+
+def names(rows: pa.Table) -> dict[object, object]:
+    return dict(zip(rows.column("id").to_pylist(), rows.column("name").to_pylist(), strict=True))
+
+
+def test_changes_land_are_read_fresh_and_published(either: Catalog) -> None:
+    orders = either.create_stream_table("raw.orders", SCHEMA, keys=["id"], sequence=["at"])
+    report = orders.upsert([{"id": 1, "name": "Ada", "at": 1}, {"id": 2, "name": "Grace", "at": 1}], token="a")
+    assert (report.position, report.rows, report.duplicate) == (1, 2, False)
+    again = orders.upsert([{"id": 1, "name": "Ada", "at": 1}, {"id": 2, "name": "Grace", "at": 1}], token="a")
+    assert (again.position, again.duplicate) == (1, True)
+    with pytest.raises(InvalidInputError, match="token"):
+        orders.upsert([{"id": 1, "name": "other", "at": 1}], token="a")
+    assert names(either["raw.orders"].to_arrow()) == {1: "Ada", 2: "Grace"}
+    assert orders.published is None
+    published = either["raw.orders"].publish()
+    assert (published.version >= 1, published.position) == (True, 1)
+    orders.upsert(pa.table({"id": [2], "name": ["Grace H."], "at": [2]}))
+    orders.delete([1])
+    assert names(orders.to_arrow()) == {2: "Grace H."}
+    assert names(orders.to_arrow(position=1)) == {1: "Ada", 2: "Grace"}
+    assert orders.to_arrow(columns=["name"], filter="id = 2", limit=1).to_pydict() == {"name": ["Grace H."]}
+    assert names(orders.serving.to_arrow()) == {1: "Ada", 2: "Grace"}, "as published"
+    assert [each.position for each in either.publish(["raw.orders"])] == [3]
+    assert (len(orders), orders.serving.count(), orders.position) == (1, 1, 3)
+    assert getattr(orders.published, "position", None) == 3
+    assert [delta.position for delta in orders.deltas(after=1)] == [2, 3]
+
+
+def test_missing_is_not_null_and_values_that_do_not_fit_are_judged_as_on_disk(either: Catalog) -> None:
+    orders = either.create_stream_table("orders", SCHEMA, keys="id")
+    orders.upsert([{"id": 1, "name": "Ada", "at": 1}, {"id": 2, "name": "Grace", "at": 1}])
+    orders.upsert([{"id": 1, "name": None}, {"id": 2, "at": 5}])
+    assert sorted(map(str, orders.to_arrow().to_pylist())) == [
+        "{'id': 1, 'name': None, 'at': 1}",
+        "{'id': 2, 'name': 'Grace', 'at': 5}",
+    ]
+    report = orders.ingest(
+        [{"id": 3, "name": "x", "at": "five"}, {"id": None, "name": "y", "at": 1}, {"id": 4, "at": 2}]
+    )
+    assert (report.rows, report.quarantined) == (1, 2)
+    assert sorted(orders.quarantine().column("reason").to_pylist()) == ["bad_value", "null_key"]
+    with pytest.raises(InvalidInputError, match="nope"):
+        orders.upsert([{"id": 3, "nope": 1}])
+    with pytest.raises(InvalidInputError, match="append"):
+        orders.append([{"id": 3}])
+    orders.delete("at >= 2")
+    assert len(orders) == 1
+
+
+def test_every_kind_of_python_value_arrives(either: Catalog) -> None:
+    fields: list[tuple[str, pa.DataType]] = [
+        ("id", pa.int64()),
+        ("price", pa.decimal128(10, 2)),
+        ("when", pa.timestamp("us", "UTC")),
+        ("data", pa.binary()),
+        ("tags", pa.list_(pa.string())),
+    ]
+    table = either.create_stream_table("things", pa.schema(fields), keys="id")
+    row = {
+        "id": 1,
+        "price": Decimal("12.50"),
+        "when": datetime(2026, 1, 2, tzinfo=UTC),
+        "data": b"\x00\xff",
+        "tags": ["a", None],
+    }
+    table.upsert([row])
+    assert table.to_arrow().to_pylist() == [row]
+
+
+def test_formats_and_files_are_taken_once(either: Catalog, tmp_path: Path) -> None:
+    orders = either.create_stream_table("orders", SCHEMA, keys=["id"], sequence=["at"])
+    pq.write_table(pa.table({"id": [1], "name": ["Ada"], "at": [1]}), tmp_path / "a.parquet")
+    (tmp_path / "b.jsonl").write_text('{"id": 2, "name": "Grace", "at": 1}\nbroken\n')
+    assert orders.ingest(str(tmp_path / "a.parquet"), source="files").rows == 1
+    assert orders.ingest(str(tmp_path / "a.parquet"), source="files").duplicate
+    assert orders.ingest(tmp_path / "b.jsonl", source="files").quarantined == 1
+    with pytest.raises(InvalidInputError, match="no file"):
+        orders.ingest(str(tmp_path / "missing.parquet"))
+    orders.ingest([{"op": "D", "id": 1, "at": 5}, {"op": "u", "id": 3, "name": "Edsger", "at": 1}], format="op")
+    message = {"op": "c", "after": {"id": 4, "name": "Barbara", "at": 1}, "source": {"lsn": 1}}
+    orders.ingest([message], format="debezium")
+    orders.ingest(json.dumps({**message, "after": {"id": 5, "name": "Tony", "at": 1}}), format="debezium")
+    assert names(orders.to_arrow()) == {2: "Grace", 3: "Edsger", 4: "Barbara", 5: "Tony"}
+    with pytest.raises(InvalidInputError, match="format"):
+        orders.ingest([], format="nope")
+
+
+def test_changes_readers_evolution_properties_and_undo(either: Catalog) -> None:
+    orders = either.create_stream_table(
+        "orders", SCHEMA, keys=["id"], partition_by=["name"], properties={"late": "ignore"}
+    )
+    orders.upsert([{"id": 1, "name": "Ada", "at": 1}])
+    assert orders.changes(reader="mail").column("_change_type").to_pylist() == ["insert"]
+    orders.upsert([{"id": 1, "name": "Ada L.", "at": 2}], source="s")
+    kinds = orders.changes(reader="mail").column("_change_type").to_pylist()
+    assert sorted(kinds) == ["update_postimage", "update_preimage"]
+    assert orders.readers() == {"mail": orders.position}
+    orders.drop_reader("mail")
+    assert orders.readers() == {}
+    orders.evolve(add={"tags": pa.list_(pa.string()), "note": "string"}, rename={"at": "moment"})
+    assert orders.schema.names == ["id", "name", "moment", "tags", "note"]
+    assert orders.set_properties({"contract": "freeze"}).contract == "freeze"
+    orders.undo(source="s")
+    assert names(orders.to_arrow()) == {1: "Ada"}
+    with pytest.raises(TableAlreadyExistsError):
+        either.create_stream_table("orders", SCHEMA)
+
+
+def test_the_past_is_told(either: Catalog) -> None:
+    log = either.create_stream_table("raw.log", pa.schema([pa.field("line", pa.string())]))
+    start = either.slot
+    log.append([{"line": "one"}])
+    either.drop_table("raw.log")
+    with pytest.raises(TableNotFoundError):
+        either["raw.log"]
+    assert [item.path for item in either.diff(start, either.slot).removed] == [("raw", "log")]
+    either.undrop("raw.log")
+    assert either["raw.log"].count() == 1
+    entries = list(either.log(after=start))
+    assert [entry.slot for entry in entries] == list(range(start + 1, either.slot + 1))
+    assert {change.operation for entry in entries for change in entry.changes} >= {"create", "delete"}
+    assert [entry.operation for entry in either.history("raw.log")][-1] == "create"
+    assert either.history("raw.log")[1].position == 1
+    assert either.verify() == []
+    assert either.collect(timedelta(days=1)).boundary >= 0
+
+
+def test_a_transaction_is_undone_with_what_it_landed(either: Catalog) -> None:
+    orders = either.create_stream_table("raw.orders", SCHEMA, keys="id")
+    orders.upsert([{"id": 1, "name": "Ada", "at": 1}])
+    start = either.slot
+    orders.upsert([{"id": 1, "name": "wrong", "at": 2}, {"id": 2, "name": "x", "at": 1}], token="t")
+    (entry,) = either.log(after=start)
+    told = either.undo(entry, dry_run=True)
+    assert (told.slot, names(orders.to_arrow())) == (None, {1: "wrong", 2: "x"})
+    assert either.undo(entry.txn).slot == either.slot
+    assert names(orders.to_arrow()) == {1: "Ada"}
+    assert not orders.upsert([{"id": 2, "name": "x", "at": 1}], token="t").duplicate, "its token is free again"
+    orders.publish()
+    publish = list(either.log(after=start))[-1]
+    with pytest.raises(InvalidTableStateError):
+        either.undo(publish)
+
+
+def test_a_stream_table_comes_back_with_its_quarantine(either: Catalog) -> None:
+    orders = either.create_stream_table("raw.orders", SCHEMA, keys="id")
+    orders.ingest([{"id": None, "name": "?", "at": 1}, {"id": 1, "name": "Ada", "at": 1}])
+    either.drop_table("raw.orders")
+    assert list(either) == []
+    either.undrop("raw.orders")
+    assert list(either) == ["raw.orders", "raw.orders__quarantine"]
+    assert (len(orders), len(orders.quarantine())) == (1, 1)
+
+
+def test_a_server_of_a_directory_has_no_stream_tables(tmp_path: Path) -> None:
+    server = start_in_thread(DirectoryNamespace(root=str(tmp_path)))
+    try:
+        catalog = Catalog(server.url)
+        catalog.create_table("t", pa.table({"id": [1]}))
+        assert catalog["t"].count() == 1
+        calls: list[Any] = [lambda: catalog.create_stream_table("s", SCHEMA), lambda: catalog.history("t")]
+        for call in calls:
+            with pytest.raises(UnsupportedOperationError, match="metastore"):
+                call()
+    finally:
+        server.stop()

@@ -1,0 +1,127 @@
+"""Who may do what with stream tables and the log through a server, and what a hostile caller cannot."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pyarrow as pa
+import pytest
+
+from headwater import Catalog, MetastoreNamespace
+from headwater.clock import SystemClock
+from headwater.errors import InvalidInputError, PermissionDeniedError
+from headwater.rest.auth.keys import create_key
+from headwater.rest.server import RunningServer, start_in_thread
+from headwater.streams.wire import TEXT
+from headwater.tables.arrow import to_stream
+
+FIELDS: list[tuple[str, pa.DataType]] = [("id", pa.int64()), ("name", pa.string())]
+SCHEMA = pa.schema(FIELDS)
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
+    namespace = MetastoreNamespace(root=str(tmp_path_factory.mktemp("lake") / "root"))
+    catalog = Catalog(namespace)
+    for name in ("a.t", "b.t"):
+        catalog.create_stream_table(name, SCHEMA, keys="id").upsert([{"id": 1, "name": name}])
+    create_key(namespace.store, SystemClock(), "admin", [])
+    running = start_in_thread(namespace)
+    running.namespace = namespace  # type: ignore[attr-defined]
+    yield running
+    running.stop()
+
+
+def opened(server: Any, role: str, *scope: str) -> Catalog:
+    key = create_key(server.namespace.store, SystemClock(), role, list(scope))[1]
+    return Catalog(server.url, **{"headers.x-api-key": key})
+
+
+def test_each_route_needs_its_permission(server: RunningServer) -> None:
+    viewer, reader, editor = (opened(server, role, "a") for role in ("viewer", "reader", "editor"))
+    assert viewer["a.t"].position >= 1
+    with pytest.raises(PermissionDeniedError):
+        viewer["a.t"].to_arrow()
+    assert reader["a.t"].count() >= 1
+    assert len(reader["a.t"].changes()) >= 1
+    refused: list[Any] = [
+        lambda: reader["a.t"].upsert([{"id": 2, "name": "x"}]),
+        lambda: reader["a.t"].changes(reader="me"),
+        lambda: reader["a.t"].publish(),
+        lambda: reader.undrop("a.x"),
+        lambda: reader.publish(["a.t"]),
+        lambda: editor.publish(["a.t", "b.t"]),
+        lambda: editor["b.t"],
+        lambda: editor.diff(1, 2),
+        lambda: editor.verify(),
+        lambda: editor.collect(),
+        lambda: editor.history("b.t"),
+    ]
+    for call in refused:
+        with pytest.raises(PermissionDeniedError):
+            call()
+    editor["a.t"].upsert([{"id": 2, "name": "x"}])
+    assert editor.publish(["a.t"])[0].rows == 2
+
+
+def test_a_caller_with_a_scope_gets_every_slot_and_the_changes_it_may_see(server: RunningServer) -> None:
+    Catalog(server.namespace).run(lambda tx: tx["b.t"].upsert([{"id": 9, "name": "y"}]), "a secret")  # type: ignore[attr-defined]
+    mine, all = list(opened(server, "viewer", "a").log(after=0)), list(opened(server, "admin").log(after=0))
+    assert [entry.slot for entry in mine] == [entry.slot for entry in all]
+    assert {change.path[:1] for entry in mine for change in entry.changes} == {("a",)}
+    assert "a secret" in {entry.message for entry in all} - {entry.message for entry in mine}
+
+
+def test_the_log_waits_for_the_next_slot(server: RunningServer) -> None:
+    admin = opened(server, "admin")
+    now = admin.slot
+    assert list(admin.log(after=now, wait=0.01)) == []
+    admin["b.t"].upsert([{"id": 3, "name": "z"}])
+    assert [entry.slot for entry in admin.log(after=now, wait=20)] == [now + 1]
+
+
+def test_a_text_in_a_body_is_never_the_name_of_a_file_of_the_server(server: Any, tmp_path: Path) -> None:
+    secret = tmp_path / "secret.jsonl"
+    secret.write_text('{"id": 77, "name": "secret"}')
+    key = create_key(server.namespace.store, SystemClock(), "admin", [])[1]
+    body = to_stream(pa.table({TEXT: pa.array([str(secret).encode()], pa.large_binary())}).to_reader())
+    with httpx.Client(base_url=server.url, headers={"x-api-key": key}, timeout=60) as http:
+        for query in ("", "?format=snapshot", "?format=op", f"?file={secret}"):
+            answer = http.post(f"/headwater/v1/table/a$t/stream/ingest{query}", content=body)
+            assert (answer.status_code, answer.json()["code"]) == (400, 13), answer.text
+        for data in (b"", b"no arrow", to_stream(pa.table({"__hw_has_x": [True]}).to_reader())):
+            answer = http.post("/headwater/v1/table/a$t/stream/upsert", content=data)
+            assert (answer.status_code, answer.json()["code"]) == (400, 13)
+    assert 77 not in opened(server, "admin")["a.t"].to_arrow().column("id").to_pylist()
+
+
+def test_a_function_is_not_set_from_afar(server: RunningServer) -> None:
+    admin = opened(server, "admin")
+    derived = {"column.x": '{"function": "os:system", "inputs": ["name"], "type": "int64", "version": "1"}'}
+    with pytest.raises(InvalidInputError, match="runs a function"):
+        admin["a.t"].set_properties(derived)
+    with pytest.raises(InvalidInputError, match="runs a function"):
+        admin.create_stream_table("a.f", SCHEMA, keys="id", properties=derived)
+
+
+def test_undo_needs_write_on_all_that_a_transaction_touched(server: Any) -> None:
+    catalog, editor = Catalog(server.namespace), opened(server, "editor", "a")
+
+    def both(tx: Catalog) -> None:
+        tx["a.t"].upsert([{"id": 5, "name": "five"}])
+        tx["b.t"].upsert([{"id": 5, "name": "five"}])
+
+    start = catalog.slot
+    catalog.run(both)
+    editor["a.t"].upsert([{"id": 6, "name": "six"}])
+    shared, own = catalog.log(after=start)
+    for txn in (shared, "nobody"):
+        with pytest.raises(PermissionDeniedError):
+            editor.undo(txn)
+    with pytest.raises(PermissionDeniedError):
+        opened(server, "reader", "a").undo(own)
+    editor.undo(own)
+    assert 6 not in catalog["a.t"].to_arrow().column("id").to_pylist()

@@ -1,0 +1,128 @@
+"""Stream tables in SQL: reads are fresh, positions are versions, and statements that change rows are refused."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import SparkSession
+
+from headwater.catalog import Catalog
+from headwater.errors import InvalidInputError
+from headwater.spark.session import settings
+from headwater.spark.source import HeadwaterSource
+
+
+@pytest.fixture(scope="module")
+def catalog(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Catalog:
+    """A metastore catalog that the session knows as `streams`."""
+    root: Path = tmp_path_factory.mktemp("streams") / "lake"
+    made = Catalog(str(root), impl="metastore")
+    made.create_namespace("raw")
+    for key, value in settings("streams", root=str(root), impl="metastore").items():
+        if key.startswith("spark.sql.catalog.streams"):
+            spark.conf.set(key, value)
+    return made
+
+
+@pytest.fixture
+def orders(catalog: Catalog, request: pytest.FixtureRequest) -> Any:
+    place: Any = pa.struct([("city", pa.string()), ("zip", pa.int32())])
+    schema = {"id": "bigint", "at": "timestamp", "name": "string", "where": place}
+    name = f"raw.orders_{abs(hash(request.node.name)) % 10**8}"
+    return catalog.create_stream_table(name, schema, keys=["id"], sequence=["at"])
+
+
+def rows(first: int, last: int, minute: int) -> list[dict[str, Any]]:
+    at = datetime(2024, 1, 1, 0, minute, tzinfo=UTC)
+    found = {"at": at, "where": {"city": f"c{minute}", "zip": minute}}
+    return [{"id": n, "name": f"{minute}-{n}", **found} for n in range(first, last)]
+
+
+def test_sql_reads_a_stream_table_fresh_before_and_after_its_publishes_and_at_every_position(
+    spark: SparkSession, orders: Any
+) -> None:
+    table = f"streams.{orders.name}"
+    assert spark.table(table).count() == 0
+    orders.upsert(rows(0, 10, 1))
+    assert spark.table(table).count() == 10
+    orders.publish()
+    orders.upsert(rows(5, 15, 2))
+    orders.delete([0, 1])
+    found = spark.sql(f"SELECT name, where.city AS city FROM {table} WHERE id >= 4 ORDER BY id LIMIT 3").collect()
+    assert [tuple(row) for row in found] == [("1-4", "c1"), ("2-5", "c2"), ("2-6", "c2")]
+    grouped = spark.sql(f"SELECT where.zip, count(*) FROM {table} GROUP BY 1 ORDER BY 1").collect()
+    assert [tuple(row) for row in grouped] == [(1, 3), (2, 10)]
+    counts = [
+        spark.sql(f"SELECT count(*) FROM {table} VERSION AS OF {position}").first()[0] for position in (0, 1, 2, 3)
+    ]
+    assert counts == [0, 10, 15, 13]
+    before = spark.table(table).orderBy("id").collect()
+    orders.publish()
+    assert spark.table(table).orderBy("id").collect() == before
+    assert spark.sql(f"SELECT id FROM {table} WHERE id = 7").collect()[0][0] == 7
+
+
+@pytest.mark.parametrize("is_published", [False, True])
+def test_statements_that_would_change_rows_are_refused_and_say_what_to_do(
+    spark: SparkSession, orders: Any, is_published: bool
+) -> None:
+    table = f"streams.{orders.name}"
+    orders.upsert(rows(0, 3, 1))
+    if is_published:
+        orders.publish()
+    spark.sql("SELECT 9L AS id, current_timestamp() AS at, 'x' AS name").createOrReplaceTempView("given")
+    for statement in (
+        f"INSERT INTO {table} SELECT 9L, current_timestamp(), 'x', NULL",
+        f"INSERT OVERWRITE {table} SELECT 9L, current_timestamp(), 'x', NULL",
+        f"TRUNCATE TABLE {table}",
+        f"DELETE FROM {table} WHERE id = 1",
+        f"UPDATE {table} SET name = 'x' WHERE id = 1",
+        f"MERGE INTO {table} t USING given g ON t.id = g.id WHEN MATCHED THEN UPDATE SET name = g.name",
+    ):
+        with pytest.raises(Exception, match="is a stream table"):
+            spark.sql(statement)
+    assert sorted(row.name for row in spark.table(table).collect()) == ["1-0", "1-1", "1-2"]
+
+
+def test_a_position_that_is_not_there_and_a_tag_are_refused(spark: SparkSession, orders: Any) -> None:
+    table = f"streams.{orders.name}"
+    orders.upsert(rows(0, 3, 1))
+    with pytest.raises(Exception, match="positions 0 to 1"):
+        spark.sql(f"SELECT * FROM {table} VERSION AS OF 7").collect()
+    with pytest.raises(Exception, match="takes a position"):
+        spark.sql(f"SELECT * FROM {table} VERSION AS OF 'gold'").collect()
+
+
+def test_procedures_take_files_publish_several_tables_at_one_slot_and_undo(
+    spark: SparkSession, catalog: Catalog, orders: Any, tmp_path: Path
+) -> None:
+    other = catalog.create_stream_table(f"{orders.name}_too", {"id": "bigint"}, keys=["id"])
+    other.upsert([{"id": 1}])
+    (tmp_path / "1.json").write_text('{"id": 1, "at": "2024-01-01T00:00:00Z", "name": "a"}\n')
+    (tmp_path / "2.json").write_text('{"id": 2, "at": "2024-01-01T00:00:00Z", "name": "b"}\n')
+    call = f"CALL streams.system.ingest('{orders.name}', '{tmp_path}/*.json', 'rows', 'files')"
+    assert [tuple(row) for row in spark.sql(call).collect()] == [(2, 2, 0, 0, 2)]
+    assert [tuple(row) for row in spark.sql(call).collect()] == [(0, 0, 0, 2, 2)]
+    slot = catalog.slot
+    published = spark.sql(f"CALL streams.system.publish('{orders.name}', '{other.name}')").collect()
+    assert (published[0].rows, published[0].position) == (3, 2)
+    assert catalog.slot == slot + 1
+    spark.sql(f"CALL streams.system.undo('{orders.name}', 'files', '{tmp_path}/2.json')")
+    assert [row.name for row in spark.table(f"streams.{orders.name}").collect()] == ["a"]
+    assert [row["name"] for row in orders.serving.to_arrow().to_pylist()] == ["a"]
+
+
+def test_the_python_source_reads_fresh_too_and_does_not_write(orders: Any) -> None:
+    orders.upsert(rows(0, 3, 1))
+    orders.publish()
+    orders.upsert(rows(2, 5, 2))
+    source = HeadwaterSource({"catalog": "streams", "path": orders.name})
+    reader = source.reader(source.schema())
+    found = [row for part in reader.partitions() for batch in reader.read(part) for row in batch.to_pylist()]
+    assert sorted(row["name"] for row in found) == ["1-0", "1-1", "2-2", "2-3", "2-4"]
+    with pytest.raises(InvalidInputError, match="is a stream table"):
+        source.writer(source.schema(), overwrite=False).write(iter(()))

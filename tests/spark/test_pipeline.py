@@ -1,0 +1,102 @@
+"""The pipeline with a session: executors write the log of large files, and the result is that of one process."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql import SparkSession
+
+from headwater.catalog import Catalog
+from headwater.errors import InvalidInputError
+from headwater.pipeline import executors, ingest, jobs, publish, read_pipeline, run_pipeline
+from headwater.streams.checks import Check
+from tests.pipeline.shop import Shop
+
+
+@pytest.fixture(autouse=True)
+def by_executors(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Every file counts as large; the files that the driver takes itself are noted."""
+    taken: list[str] = []
+    take = executors._take
+
+    def noted(stream: Any, intake: Any, file: Any) -> Any:
+        taken.append(Path(file.path).name)
+        return take(stream, intake, file)
+
+    monkeypatch.setattr(executors, "LARGE_BYTES", 0)
+    monkeypatch.setattr(executors, "_take", noted)
+    return taken
+
+
+def orders(tmp_path: Path, **properties: str) -> Catalog:
+    catalog = Catalog(str(tmp_path / "lake"))
+    schema = {"id": "bigint", "at": "bigint", "name": "string"}
+    catalog.create_stream_table("raw.orders", schema, keys=["id"], sequence=["at"], properties=properties)
+    return catalog
+
+
+def test_executors_take_files_in_and_a_file_that_evolves_the_table_goes_by_the_driver(
+    spark: SparkSession, tmp_path: Path, by_executors: list[str]
+) -> None:
+    catalog = orders(tmp_path)
+    for number in range(6):
+        rows = [{"id": n, "at": number, "name": f"{number}-{n}"} for n in range(number, 40)]
+        extra = [{**row, "size": 1} for row in rows] if number == 3 else rows
+        (tmp_path / f"{number}.json").write_text(
+            "".join(json.dumps(row) + "\n" for row in extra) + ("{oops\n" * (number == 1))
+        )
+    report = ingest(spark, catalog, "raw.orders", str(tmp_path / "*.json"), name="s")
+    assert by_executors == ["3.json"]
+    assert (report.files, report.rows, report.quarantined, report.position) == (6, 225, 1, 6)
+    found = {row["id"]: row["name"] for row in catalog["raw.orders"].to_arrow().to_pylist()}
+    assert found == {n: f"{min(n, 5)}-{n}" for n in range(40)}
+    again = ingest(spark, catalog, "raw.orders", str(tmp_path / "*.json"), name="s")
+    assert (again.files, again.skipped, again.rows) == (0, 6, 0)
+    assert publish(spark, catalog, "raw.orders").position == 6
+    assert catalog["raw.orders"].verify() == []
+
+
+def test_a_bad_file_is_the_same_clear_error_and_files_before_it_are_taken(spark: SparkSession, tmp_path: Path) -> None:
+    catalog = orders(tmp_path)
+    pq.write_table(pa.table({"id": [1], "at": [1], "name": ["a"]}), tmp_path / "0.parquet")
+    (tmp_path / "1.parquet").write_bytes(b"PAR1 no more")
+    with pytest.raises(InvalidInputError, match=r"1\.parquet' cannot be read"):
+        ingest(spark, catalog, "raw.orders", str(tmp_path / "*.parquet"))
+    assert catalog["raw.orders"].position == 1
+    check = Check("named", "name <> 'a'", "fail")
+    with pytest.raises(InvalidInputError, match="'named'"):
+        ingest(spark, catalog, "raw.orders", str(tmp_path / "0.parquet"), name="other", checks=[check])
+
+
+def test_a_pipeline_with_a_session_gives_what_the_source_holds(
+    spark: SparkSession, tmp_path: Path, by_executors: list[str]
+) -> None:
+    shop = Shop(tmp_path, seed=3)
+    for _ in range(2):
+        shop.deliver(shop.change(40))
+        shop.deliver(shop.change(40))
+        run_pipeline(read_pipeline(shop.file), spark)
+    assert by_executors == []
+    table = Catalog(str(tmp_path / "lake"))["raw.orders"]
+    found = sorted(table.serving.to_arrow().to_pylist(), key=lambda row: int(row["id"]))
+    assert [{**row, "total": f"{row['total']:.2f}"} for row in found] == shop.orders()
+    assert table.verify() == []
+    sys.modules.pop("shop_features", None)
+
+
+def test_a_data_frame_is_taken_and_a_catalog_is_found_by_its_name_in_the_session(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    catalog = orders(tmp_path)
+    frame = spark.range(5).selectExpr("id", "id AS at", "concat('n', id) AS name")
+    assert ingest(spark, catalog, "raw.orders", frame).rows == 5
+    assert catalog["raw.orders"].count() == 5
+    assert jobs.open_lake(spark, "lake").is_there
+    with pytest.raises(InvalidInputError, match="configured no catalog 'other'"):
+        jobs.open_lake(spark, "other")

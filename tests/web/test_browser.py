@@ -1,0 +1,208 @@
+"""The page in a real Chromium: nothing fails, nothing is asked of another host, nothing is out of reach.
+
+Screenshots are left in build/screenshots. Without Playwright or a Chromium every test here is skipped, and says so.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote, urlsplit
+
+import pytest
+
+from headwater.catalog import Catalog
+from headwater.clock import SystemClock
+from headwater.namespace.metastore import MetastoreNamespace
+from headwater.rest.auth.keys import create_key, revoke_key
+from headwater.rest.server import RunningServer, start_in_thread
+from headwater.web import page
+from tests.web.samples import HOSTILE, fill_metastore
+from tests.web.test_page import PAGES
+
+playwright = pytest.importorskip("playwright.sync_api", reason="Playwright is not installed")
+CHROMIUM = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("chromium-browser")
+pytestmark = [
+    pytest.mark.long,
+    pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium here: apt-get install chromium"),
+    pytest.mark.xdist_group("browser"),
+]
+SHOTS = Path(__file__).parents[2] / "build" / "screenshots"
+AXE = (Path(__file__).parent / "vendor" / "axe.min.js").read_text()
+RULES = ["wcag2a", "wcag2aa", "wcag21aa"]
+
+
+@dataclass
+class Tab:
+    """A page of the browser, and whatever went wrong in it."""
+
+    page: Any
+    site: str
+    wrong: list[str] = field(default_factory=list)
+
+    def go(self, address: str) -> None:
+        self.page.goto(self.site + address)
+        self.page.wait_for_load_state("networkidle")
+
+    def shoot(self, name: str) -> None:
+        SHOTS.mkdir(parents=True, exist_ok=True)
+        self.page.screenshot(path=SHOTS / f"{name}.png")
+
+
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[Any]:
+    with playwright.sync_playwright() as running:
+        browser = running.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield browser
+        browser.close()
+
+
+def opened(chromium: Any, server: RunningServer, **options: Any) -> Tab:
+    context = chromium.new_context(**{"viewport": {"width": 1280, "height": 820}, **options})
+    context.set_default_timeout(15_000)
+    tab = Tab(context.new_page(), server.url)
+    own = urlsplit(server.url).netloc
+    tab.page.on("console", lambda said: tab.wrong.append(said.text) if said.type in ("error", "warning") else None)
+    tab.page.on("pageerror", lambda error: tab.wrong.append(str(error)))
+    tab.page.on("dialog", lambda dialog: tab.wrong.append(f"a dialog: {dialog.message}"))
+    tab.page.on("request", lambda sent: tab.wrong.append(sent.url) if urlsplit(sent.url).netloc != own else None)
+    return tab
+
+
+@pytest.fixture
+def tab(chromium: Any, site: RunningServer) -> Iterator[Tab]:
+    made = opened(chromium, site)
+    yield made
+    made.page.context.close()
+    assert made.wrong == []
+
+
+def name_of(address: str) -> str:
+    return re.sub(r"[^a-z0-9]+", "-", address.lower()).strip("-") or "catalog"
+
+
+@pytest.mark.parametrize(("scheme", "width"), [("light", 1280), ("dark", 1280), ("light", 390)])
+def test_every_page_is_accessible_fits_and_fails_nowhere(
+    chromium: Any, site: RunningServer, scheme: str, width: int
+) -> None:
+    tab = opened(chromium, site, color_scheme=scheme, viewport={"width": width, "height": 844})
+    for address in [*PAGES, "/signin", "/n/odd", "/search?q=nothing-is-called-so"]:
+        tab.go(address)
+        tab.shoot(f"{scheme}-{width}-{name_of(address)}")
+        tab.page.evaluate(AXE)
+        found = tab.page.evaluate("rules => axe.run(document, {runOnly: rules})", RULES)
+        problems = [
+            (one["id"], node["html"][:200], node["failureSummary"][:300])
+            for one in found["violations"]
+            for node in one["nodes"]
+        ]
+        assert problems == [], address
+        assert tab.page.evaluate("document.documentElement.scrollWidth <= innerWidth"), f"{address} is too wide"
+    assert tab.wrong == []
+
+
+def test_a_filter_narrows_the_list_and_the_address_while_typing(tab: Tab) -> None:
+    tab.go("/n/prod")
+    tab.page.locator("#filter").press_sequentially("phot")
+    tab.page.wait_for_url("**/n/prod?filter=phot")
+    assert tab.page.locator("#children li").count() == 1
+    tab.page.reload()
+    assert tab.page.locator("#filter").input_value() == "phot"
+    tab.page.get_by_role("link", name="photos table").click()
+    tab.page.locator("#preview + div table").wait_for()
+    assert tab.page.locator("img.cell").first.evaluate("image => image.complete || image.loading === 'lazy'")
+
+
+def test_search_query_and_similar_rows(tab: Tab) -> None:
+    tab.go("/")
+    tab.page.keyboard.press("/")
+    assert tab.page.evaluate("document.activeElement.id") == "q"
+    tab.page.keyboard.type("photos")
+    tab.page.keyboard.press("Enter")
+    tab.page.locator("#found a").first.click()
+    tab.page.get_by_role("link", name="Rows and search").click()
+    tab.page.get_by_label("Filter (SQL condition)").fill("id < 3")
+    tab.page.get_by_role("button", name="Look").click()
+    tab.page.wait_for_url("**filter=id*")
+    assert tab.page.locator("table.rows tbody tr").count() == 3
+    tab.go("/t/prod/photos?view=rows")
+    tab.page.get_by_role("link", name="similar rows").nth(2).click()
+    tab.page.get_by_text("_distance").wait_for()
+
+
+def test_keyboard_alone_gets_to_the_content_and_through_the_tree(tab: Tab) -> None:
+    tab.go("/n/prod")
+    tab.page.keyboard.press("Tab")
+    assert tab.page.evaluate("document.activeElement.className") == "skip"
+    tab.page.keyboard.press("Enter")
+    assert tab.page.evaluate("document.activeElement.id") == "main"
+    tab.page.locator(".treebox a").first.focus()
+    tab.page.keyboard.press("Enter")
+    tab.page.wait_for_url("**/n/odd")
+
+
+def test_hostile_names_are_text_wherever_they_are_shown(tab: Tab) -> None:
+    for name in HOSTILE:
+        tab.go("/n/odd")
+        tab.page.locator("#children a", has=tab.page.get_by_text(name, exact=True)).click()
+        tab.page.wait_for_url(f"**/t/odd/{quote(name, safe='')}")
+        assert tab.page.locator("h1").inner_text().strip() == name
+        for view in ("rows", "versions", "files", "streams", "history", "use", "drop"):
+            tab.go(f"/t/odd/{quote(name, safe='')}?view={view}")
+    tab.go("/log")
+    tab.go(f"/search?q={quote(HOSTILE[0], safe='')}")
+    assert tab.page.locator("#found li").count() == 1
+
+
+def test_a_snippet_is_copied_with_the_address_the_browser_used(chromium: Any, site: RunningServer) -> None:
+    tab = opened(chromium, site, permissions=["clipboard-read", "clipboard-write"])
+    tab.go("/t/prod/photos?view=use")
+    tab.page.get_by_role("button", name="Copy the Python snippet").click()
+    tab.page.get_by_text("Copied").wait_for()
+    code = tab.page.evaluate("navigator.clipboard.readText()")
+    assert site.url in code
+    ran: dict[str, Any] = {}
+    exec(code, ran)
+    assert ran["table"].count() == 80
+    assert tab.wrong == []
+
+
+def test_the_change_log_shows_what_is_committed_while_it_is_open(tab: Tab, lake: MetastoreNamespace) -> None:
+    tab.go("/log")
+    Catalog(lake).create_namespace("just_made")
+    tab.page.locator("#log").get_by_role("link", name="just_made", exact=True).wait_for()
+
+
+def test_signing_in_dropping_and_undropping_by_hand(chromium: Any, tmp_path: Path) -> None:
+    namespace = MetastoreNamespace(root=str(tmp_path / "lake"))
+    fill_metastore(namespace)
+    record, secret = create_key(namespace.store, SystemClock(), "admin", [])
+    with start_in_thread(namespace, face=page) as server:
+        tab = opened(chromium, server)
+        tab.go("/t/prod/users")
+        tab.page.get_by_label("API key or token").fill("hw_not_right")
+        tab.page.get_by_role("button", name="Sign in").click()
+        tab.page.get_by_role("alert").wait_for()
+        assert any("401" in line for line in tab.wrong)
+        tab.wrong.clear()
+        tab.page.get_by_label("API key or token").fill(secret)
+        tab.page.get_by_role("button", name="Sign in").click()
+        tab.page.wait_for_url("**/t/prod/users")
+        assert tab.page.evaluate("document.cookie") == ""
+        tab.page.get_by_role("link", name="Drop…").click()
+        tab.page.locator("#name").fill("users")
+        tab.page.get_by_role("button", name="Drop users").click()
+        tab.page.wait_for_url("**/n/prod")
+        tab.page.get_by_role("link", name="Deleted").click()
+        tab.page.get_by_role("button", name="Undrop users").click()
+        tab.page.wait_for_url("**/t/prod/users")
+        assert tab.wrong == []
+        revoke_key(namespace.store, SystemClock(), record.id)
+        tab.page.wait_for_timeout(2_100)
+        tab.go("/")
+        assert "/signin" in tab.page.url
