@@ -178,12 +178,22 @@ TIME: tuple[Extension, ...] = (
           "What is different at slot `after` from slot `before`."),
     _time("Undrop", "object/{id}/undrop", RouteTarget.NAMESPACE, Permission.WRITE, time.undrop,
           "Bring back what was dropped last under a name."),
+    _time("AddAlias", "object/{id}/alias", RouteTarget.NAMESPACE, Permission.WRITE, time.alias,
+          "Let a namespace or table be found under one more name beside its own."),
+    _time("RemoveAlias", "object/{id}/unalias", RouteTarget.NAMESPACE, Permission.WRITE, time.alias,
+          "Take such a name away."),
     _time("UndoTransaction", "undo", RouteTarget.NONE, NOTHING, time.undo,
           "Undo a transaction by a new one; needs `write` on all that it touched."),
+    _time("TakeSnapshot", "snapshot", RouteTarget.NONE, Permission.MANAGE, time.snapshot,
+          "Pin the newest state of all tables, or of these, under a name."),
+    _time("ListSnapshots", "snapshots", RouteTarget.NONE, Permission.DESCRIBE, time.snapshots,
+          "The named snapshots, with the version and position of every table."),
+    _time("DropSnapshot", "drop_snapshot", RouteTarget.NONE, Permission.MANAGE, time.drop_snapshot,
+          "Let a snapshot go."),
     _time("VerifyCatalog", "verify", RouteTarget.NONE, Permission.MANAGE, time.verify,
           "Everything on which the catalog and its storage disagree."),
     _time("CollectCatalog", "collect", RouteTarget.NONE, Permission.MANAGE, time.collect,
-          "Forget what is older than `keep_seconds` (7 days), and free what nothing shows any more."),
+          "Forget what is older than `keep_seconds`, and free what nothing shows any more; or tell what would go."),
 )  # fmt: skip
 """The past of a catalog."""
 

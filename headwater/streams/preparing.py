@@ -34,10 +34,17 @@ class EvolvedError(Exception):
 
 
 def prepare(
-    store: Store, clock: Clock, stream: Stream, taken: Taken, origin: Origin, checks: Sequence[Check], rows: int
+    store: Store,
+    clock: Clock,
+    stream: Stream,
+    taken: Taken,
+    origin: Origin,
+    checks: Sequence[Check],
+    rows: int,
+    contract: str | None = None,
 ) -> Json | None:
     """Write what was taken as files of the log; what the commit needs, as JSON. None: the table must evolve first."""
-    batch, failed = checked(shape(stream.definition, taken.data, stream.definition.contract), checks)
+    batch, failed = checked(shape(stream.definition, taken.data, contract or stream.definition.contract), checks)
     if batch.definition != stream.definition:
         return None
     bad = [*taken.bad, *rejected(batch, taken.data, origin)]

@@ -27,6 +27,11 @@ def manifest_name(version: int, scheme: str = "V2") -> str:
     return f"{_LAST_VERSION - version:020d}.manifest" if scheme == "V2" else f"{version}.manifest"
 
 
+def hidden_manifest(transaction: str, version: int, scheme: str = "V2") -> str:
+    """Where an open transaction keeps the manifest of a version, below the table's folder."""
+    return f"{STAGED}/{transaction}/{manifest_name(version, scheme)}"
+
+
 def manifest_version(name: str) -> tuple[int, str] | None:
     """The version and naming scheme that a manifest's file name says, or None if it is no such name."""
     match = _MANIFEST_NAME.match(name)

@@ -126,3 +126,19 @@ def test_the_python_source_reads_fresh_too_and_does_not_write(orders: Any) -> No
     assert sorted(row["name"] for row in found) == ["1-0", "1-1", "2-2", "2-3", "2-4"]
     with pytest.raises(InvalidInputError, match="is a stream table"):
         source.writer(source.schema(), overwrite=False).write(iter(()))
+
+
+def test_insert_appends_to_a_table_without_keys_in_one_transaction(spark: SparkSession, catalog: Catalog) -> None:
+    log = catalog.create_stream_table("raw.clicks", {"id": "bigint", "page": "string"})
+    table = "streams.raw.clicks"
+    spark.sql(f"INSERT INTO {table} SELECT id, concat('p', id) FROM range(0, 50, 1, 4)")
+    slot = catalog.slot
+    spark.sql(f"INSERT INTO {table} VALUES (50, NULL)")
+    assert catalog.slot == slot + 1
+    assert spark.table(table).count() == 51
+    log.publish()
+    spark.range(100, 110).selectExpr("id", "'x' AS page").writeTo(table).append()
+    assert spark.table(table).where("page = 'x'").count() == 10
+    assert (log.count(), log.verify()) == (61, [])
+    with pytest.raises(Exception, match="is a stream table"):
+        spark.sql(f"INSERT OVERWRITE {table} VALUES (1, NULL)")

@@ -334,7 +334,7 @@ def test_the_serving_copy_is_proved_from_the_log(metastore: Metastore) -> None:
 
 
 def test_small_fragments_are_joined_and_indices_follow(metastore: Metastore, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("headwater.streams.tidying.tidy.__defaults__", (3,))
+    monkeypatch.setattr("headwater.streams.tidying.due.__defaults__", (-1, 3))
     table = orders(metastore)
     table.upsert([{"id": n, "at": 1} for n in range(20)])
     table.publish()
@@ -348,7 +348,6 @@ def test_small_fragments_are_joined_and_indices_follow(metastore: Metastore, mon
     before = _row_ids(table)
     table.delete(list(range(10)))
     table.publish()
-    assert table.compact()
     assert not table.compact()
     assert sum(fragment.num_deletions for fragment in _dataset(table).get_fragments()) == 0
     assert _row_ids(table) == {key: id for key, id in before.items() if key >= 10}
@@ -357,6 +356,46 @@ def test_small_fragments_are_joined_and_indices_follow(metastore: Metastore, mon
     table.publish()
     assert table.to_arrow(filter="note = 'after'").num_rows == 1
     assert table.count() == 16
+
+
+@pytest.mark.parametrize("keyed", [True, False])
+def test_a_serving_copy_is_proven_after_its_columns_changed(metastore: Metastore, keyed: bool) -> None:
+    table = orders(metastore, **({} if keyed else {"keys": (), "sequence": ()}))
+    land = table.upsert if keyed else table.append
+    for change in ({}, {"add": {"more": "string"}}, {"drop": ["note"]}, {"rename": {"more": "text"}}):
+        table.evolve(**change)
+        table.publish()
+        assert table.verify() == []
+        land([{"id": 1, "at": 2}, {"id": 2, "at": 2}])
+        table.publish()
+        assert table.verify() == []
+
+
+def test_a_publish_writes_a_fragment_anew_that_lost_a_fifth_of_its_rows_and_no_other(metastore: Metastore) -> None:
+    table = orders(metastore)
+    for start in (0, 100):
+        table.upsert([{"id": n, "at": 1} for n in range(start, start + 100)])
+        table.publish()
+    first, second = _dataset(table).get_fragments()
+    ids, changed = _row_ids(table), _updated(table)
+    table.delete(list(range(20)))
+    table.publish()
+    assert [each.fragment_id for each in _dataset(table).get_fragments()] == [first.fragment_id, second.fragment_id]
+    table.delete([20])
+    published = table.publish()
+    fragments = _dataset(table).get_fragments()
+    assert [each.num_deletions for each in fragments] == [0, 0]
+    assert fragments[0].data_files()[0].path == second.data_files()[0].path
+    assert first.fragment_id not in [each.fragment_id for each in fragments]
+    assert _row_ids(table) == {key: id for key, id in ids.items() if key > 20}
+    assert _updated(table) == {key: version for key, version in changed.items() if key > 20}
+    assert table.to_arrow(filter="id = 50").num_rows == _dataset(table).count_rows("id = 50") == 1
+    assert (published.rows, table.verify(), metastore.verify()) == (179, [], [])
+
+
+def _updated(table: StreamTable) -> dict[int, int]:
+    found = _dataset(table).scanner(columns=["id", "_row_last_updated_at_version"]).to_table()
+    return dict(zip(*(column.to_pylist() for column in found.columns), strict=True))
 
 
 def _dataset(table: StreamTable) -> Any:

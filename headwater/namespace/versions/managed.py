@@ -29,7 +29,8 @@ from headwater.namespace.versions.same_rows import changed_rows
 from headwater.registries.metastore.objects import fed_by_its_log
 from headwater.registry import VersionRecords
 from headwater.store import KeyNotFoundError, Store, claim, is_same_file
-from headwater.tables.layout import STAGED, UNRECORDED, manifest_name
+from headwater.tables.exact import hide
+from headwater.tables.layout import STAGED, UNRECORDED, hidden_manifest
 
 POINT_EVERY = 64
 """So many finalized versions of this process are pointed at their final names by one commit."""
@@ -165,18 +166,13 @@ class ManagedVersions:
             raise
 
     def hidden(self, staged: StagedVersion) -> StagedVersion:
-        """In an open transaction: the manifest under a name that only the transaction knows, until it commits.
-
-        Whoever opens a manifest that is named as staged gives it its final name, and everybody would see it.
-        """
+        """In an open transaction: the manifest under a name that only the transaction knows, until it commits."""
         open_in = self.records.transaction_id
         if open_in is None:
             return staged
         line, version = staged.line, staged.version
-        path = f"{STAGED}/{open_in}/{manifest_name(version.number, version.naming_scheme)}"
-        if not claim(self.store, line.key(version.manifest_path), line.key(path), staged.data, durable=False):
-            self.store.put(line.key(path), staged.data)
-        self.store.delete(line.key(version.manifest_path))
+        path = hidden_manifest(open_in, version.number, version.naming_scheme)
+        hide(self.store, line.key(version.manifest_path), line.key(path), staged.data)
         return replace(staged, version=replace(version, manifest_path=path, e_tag=None))
 
     def _is_hidden(self, version: Version) -> bool:
