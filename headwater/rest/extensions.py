@@ -163,6 +163,8 @@ STREAMS: tuple[Extension, ...] = (
             "Set properties of a stream table; null takes one away."),
     _stream("QueryStreamQuarantine", "quarantine", Permission.SELECT, streams.quarantine,
             "The rows that were not taken, and why, as an Arrow file.", **_ARROW_OUT),
+    _stream("CommitStreamReader", "commit_reader", Permission.WRITE, streams.commit_reader,
+            "Say up to which position a reader has read."),
     _stream("DropStreamReader", "drop_reader", Permission.WRITE, streams.drop_reader, "Forget a reader."),
     _stream("UndoStreamIngest", "undo", Permission.WRITE, streams.undo,
             "Take out again what came from a source, a file, a batch or a transaction."),
