@@ -147,8 +147,8 @@ def test_insert_appends_to_a_table_without_keys_in_one_transaction(spark: SparkS
 def test_a_stream_table_is_created_altered_and_dropped_in_sql(spark: SparkSession, catalog: Catalog) -> None:
     table = "streams.raw.made"
     spark.sql(
-        f"CREATE TABLE {table} (id BIGINT NOT NULL, at TIMESTAMP, name STRING, n INT) USING stream PARTITIONED BY (name) "
-        "TBLPROPERTIES ('keys' = 'id', 'sequence' = 'at', 'lateness' = '7 days')"
+        f"CREATE TABLE {table} (id BIGINT NOT NULL, at TIMESTAMP, name STRING, n INT) USING stream "
+        "PARTITIONED BY (name) TBLPROPERTIES ('keys' = 'id', 'sequence' = 'at', 'lateness' = '7 days')"
     )
     made = catalog["raw.made"]
     assert (made.definition.keys, made.definition.sequence) == (("id",), ("at",))
