@@ -30,9 +30,9 @@ def catalog(tmp_path: Path) -> Any:
     return headwater.connect("metastore", {"root": str(tmp_path / "lake")})
 
 
-def later(catalog: Any) -> Metastore:
-    """The metastore of a catalog, at a time when every file in it is old."""
-    return Metastore(catalog.properties.root, clock=SeededClock(start_ms=YEARS_LATER))
+def later(catalog: Any, hours: int = 0) -> Metastore:
+    """The metastore of a catalog, at a time when every file in it is old, and so many hours after that."""
+    return lake(catalog.properties.root, after=hours)
 
 
 def files_in(root: Any) -> set[str]:
@@ -108,12 +108,12 @@ def test_a_snapshot_of_lance_tables_is_read_after_drop_and_collection_and_holds_
     assert count(past, "t") == 4
     assert code_of(lambda: count(catalog, "t")) in (1, 4)
     catalog.metastore.drop_snapshot("s")
-    later(catalog).collect(keep=NOW, grace=NOW)
+    later(catalog, hours=1).collect(keep=NOW, grace=NOW)
     assert not any(name.endswith(".lance") for name in files_in(catalog.properties.root))
     assert catalog.metastore.verify() == []
 
 
-def lake(root: Path | Store, clock: SeededClock | None = None, after: int = 0) -> Metastore:
+def lake(root: str | Path | Store, clock: SeededClock | None = None, after: int = 0) -> Metastore:
     """A metastore years later, and so many hours after that."""
     return Metastore(root, clock=clock or SeededClock(after, start_ms=YEARS_LATER + after * 3_600_000))
 
