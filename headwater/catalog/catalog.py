@@ -207,10 +207,18 @@ class Catalog(Past):
 
     def alias(self, name: Name, other: Name) -> None:
         """Let a namespace or table be found as `other` too, in the same namespace. An alias is not listed."""
-        metastore_of(self._there).alias(self._list(name), self._alias(name, other))
+        there, alias = self._there, self._alias(name, other)
+        if isinstance(there, Remote):
+            there.ask_time("alias", {"alias": alias}, self._id(name))
+        else:
+            metastore_of(there).alias(self._list(name), alias)
 
     def unalias(self, name: Name, other: Name) -> None:
-        metastore_of(self._there).unalias(self._list(name), self._alias(name, other))
+        there, alias = self._there, self._alias(name, other)
+        if isinstance(there, Remote):
+            there.ask_time("unalias", {"alias": alias}, self._id(name))
+        else:
+            metastore_of(there).unalias(self._list(name), alias)
 
     def _alias(self, name: Name, other: Name) -> str:
         """The alias as one name: given alone, or with the names of the namespace that the object is in."""
@@ -267,8 +275,8 @@ class Catalog(Past):
         namespace = metastore_of(self._made)
         return run(namespace, work, message, attempts, self._beside)
 
-    def at(self, moment: int | datetime) -> Catalog:
-        """The catalog as it was at a slot or a time with a zone: every name, property, schema and row.
+    def at(self, moment: int | datetime | str) -> Catalog:
+        """The catalog as it was at a slot, a time with a zone or a named snapshot: names, properties, schemas and rows.
 
         It cannot be changed. Tags and branches, which Lance keeps in a table's folder, are those of now.
         """

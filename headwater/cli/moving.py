@@ -7,6 +7,7 @@ from dataclasses import asdict
 
 from headwater import moving
 from headwater.cli.output import show
+from headwater.cli.target import Target
 
 
 def upgrade(given: argparse.Namespace) -> int:
@@ -21,4 +22,18 @@ def mirror(given: argparse.Namespace) -> int:
         catalog.mirror = not given.off
         shown = catalog.mirror
     show(asdict(shown), given.json)
+    return 0
+
+
+def export(given: argparse.Namespace) -> int:
+    properties = Target(given.to, given.to_property).properties
+    show(asdict(moving.export(given.target.catalog(), given.to, given.all_versions, properties)), given.json)
+    return 0
+
+
+def import_files(given: argparse.Namespace) -> int:
+    names = given.name_of(given.table)
+    table = moving.import_parquet(given.target.catalog(), names, given.source, given.mode, not given.no_hive)
+    answer = {"name": given.table, "id": list(names), "version": table.versions()[-1].version, "rows": table.count()}
+    show(answer, given.json)
     return 0

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import argparse
 from datetime import timedelta
+from typing import Any
 
 from headwater.cli.asking import ask
-from headwater.cli.output import plain, show, show_record, show_records
+from headwater.cli.output import show, show_record, show_records
+from headwater.cli.target import format_name
 from headwater.config import init as make
 from headwater.config import repair as mend
 from headwater.config import resolve
@@ -28,12 +30,20 @@ def verify(given: argparse.Namespace) -> int:
     check = getattr(given.target.namespace(), "verify", None)
     if check is None:
         raise UnsupportedOperationError(f"{given.target.shown} has no check of its own: verify it where its files are.")
-    findings = plain(check())
+    findings = [_finding(problem) for problem in check()]
     if findings or given.json:
         show_records(findings, given.json)
     else:
         show("The catalog is whole.", False)
     return BROKEN_EXIT if findings else 0
+
+
+def _finding(problem: Any) -> dict[str, Any]:
+    names = [] if problem.id is None else list(problem.id.names)
+    return {
+        "kind": problem.kind, "name": format_name(names) or None, "id": names, "key": problem.key,
+        "message": problem.message,
+    }  # fmt: skip
 
 
 def repair(given: argparse.Namespace) -> int:

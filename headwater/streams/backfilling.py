@@ -22,7 +22,6 @@ from headwater.streams.publishing import Publication
 from headwater.streams.serving import (
     ROW_ADDRESS,
     ROW_ID,
-    ROWS_PER_FILE,
     Lake,
     Staging,
     on_top,
@@ -30,9 +29,9 @@ from headwater.streams.serving import (
     open_version,
     set_aside,
 )
-from headwater.streams.tidying import rewrite, worn
+from headwater.streams.tidying import due
 from headwater.streams.views import Computed, Published, newest_published
-from headwater.streams.writing import Changes, head_of, record, write_changes
+from headwater.streams.writing import Changes, head_of, record, tidied, write_changes
 from headwater.tables.handle import TableHandle
 from headwater.tables.indices import build, index_type, new_index
 
@@ -69,12 +68,12 @@ def stage_compaction(lake: Lake, tx: Transaction, path: Sequence[str]) -> Public
     stream = open_stream(snapshot, path)
     open_in(tx, path)
     before, head = newest_published(snapshot, stream), head_of(snapshot, stream)
-    if before is None or head is None or not worn(open_version(lake, stream, *head)):
+    if before is None or head is None or not due(open_version(lake, stream, *head), before.stale_to):
         return None
     staging = Staging(lake, stream, head[0])
     set_aside(lake, stream, head[0])
     with on_top(staging, stream):
-        rewrite(open_staging(lake, stream, staging), ROWS_PER_FILE)
+        tidied(lake, stream, staging, open_staging(lake, stream, staging), before.stale_to)
     published = record(lake, tx, stream, staging, replace(before, late=0, too_late=0))
     return Publication(published, True, tuple(staging.staged))
 

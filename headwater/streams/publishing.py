@@ -27,12 +27,11 @@ from headwater.streams.history import History, publish_history
 from headwater.streams.lineage import lineage_of
 from headwater.streams.opening import Stream, open_in, open_stream
 from headwater.streams.quarantine import Quarantined, quarantine
-from headwater.streams.reading import rows_of_keys, same_rows, touched_state
+from headwater.streams.reading import base_rows, rows_of_keys, same_rows, touched_state
 from headwater.streams.serving import Lake, Staged, Staging, finalize, on_top, open_version, set_aside
-from headwater.streams.tidying import tidy
 from headwater.streams.tombstones import add_tombstones, read_tombstones, write_tombstones
 from headwater.streams.views import Published, View, newest_published, view_at
-from headwater.streams.writing import Changes, head_of, index_keys, record, rows_digest, write_changes
+from headwater.streams.writing import Changes, head_of, index_keys, record, rows_digest, tidied, write_changes
 
 
 @dataclass(frozen=True)
@@ -101,6 +100,7 @@ def _staged(
     dataset = open_version(lake, stream, *head) if head else None
     if dataset is not None and before is not None and before.schema_id != stream.definition.schema_id:
         dataset = evolve_copy(lake, stream, staging, before)
+        before = replace(before, digest=digest_now(lake, view, before))
     rules = narrowed(stream.definition, None)
     refolded = view.start != (before.position if before is not None else 0)
     log = read_log(stream.definition, lake.store, view.tail)
@@ -129,11 +129,20 @@ def _staged(
         changes = replace(changes, rows=rows)
     written = write_changes(lake, stream, staging, dataset, changes, made.position)
     index_keys(stream, written, changes.count)
-    tidy(written)
+    tidied(lake, stream, staging, written, made.stale_to)
     _quarantine_late(lake, tx, stream, log, folded, counted, view)
     published = record(lake, tx, stream, staging, made, {**lineage_of(view, before, made), **lineage})
     history = publish_history(lake, tx, stream, view, before) if stream.definition.keeps_history else None
     return Publication(published, True, tuple(staging.staged), history)
+
+
+def digest_now(lake: Lake, view: View, published: Published) -> int:
+    """The digest of published rows under the present columns: an added or dropped one is part of every row."""
+    definition = view.stream.definition
+    if tuple(column.id for column in definition.columns) == tuple(id for id, _ in published.columns):
+        return published.digest
+    rows = base_rows(lake, View(view.stream, published.position, published, (), ()), narrowed(definition, None))
+    return rows_digest(rows)
 
 
 def _appended(lake: Lake, view: View, rules: Rules, log: Logged, before: Published | None) -> tuple[Changes, Folded]:
@@ -142,7 +151,7 @@ def _appended(lake: Lake, view: View, rules: Rules, log: Logged, before: Publish
     state = State(rules.schema.empty_table(), rules.marks.empty_table(), base.watermark if base is not None else None)
     folded = fold(rules, state, log.events)
     nothing = np.empty(0, np.int64)
-    digest = (base.digest if base is not None else 0) + rows_digest(folded.rows)
+    digest = (digest_now(lake, view, base) if base is not None else 0) + rows_digest(folded.rows)
     count = (base.rows if base is not None else 0) + folded.rows.num_rows
     addresses = nothing if before is None or view.start == before.position else _after_base(lake, view, before)
     new = np.full(folded.rows.num_rows, -1)

@@ -33,7 +33,8 @@ from headwater.store import KeyNotFoundError, Store, claim
 from headwater.streams.grouping import Codes, KeyIndex
 from headwater.streams.layout import LANCE
 from headwater.streams.opening import Stream
-from headwater.tables.layout import UNRECORDED, VERSIONS, manifest_name
+from headwater.tables.exact import hide, staged_key, told
+from headwater.tables.layout import UNRECORDED, VERSIONS, hidden_manifest, manifest_name
 from headwater.tables.translate import kind_of
 from headwater.types import aligned
 
@@ -77,18 +78,28 @@ class Staged:
     version: int
     key: str
     size: int
-    e_tag: str | None
 
 
 class Staging(LanceNamespace):
-    """The catalog as a commit of Lance sees it while versions are staged: it takes note of each, and says yes."""
+    """The catalog as a commit of Lance sees it while versions are staged: it takes note of each, and says yes.
+
+    Each manifest gets a hidden name at once, which Lance opens and nobody finds: a publish that is lost shows nothing.
+    """
 
     def __init__(self, lake: Lake, stream: Stream, version: int) -> None:
+        self._store = lake.store
+        self._id = lake.metastore.clock.uuid()
         self._stream = stream
         self.version = version
         self._uri = f"{lake.uri}/{stream.serving}"
         self.overtaken = False
+        self.failure: BaseException | None = None
         self.staged: list[Staged] = []
+
+    @property
+    def newest(self) -> str:
+        """The manifest of the newest version, staged or committed."""
+        return self.staged[-1].key if self.staged else final_key(self._stream, self.version)
 
     def namespace_id(self) -> str:
         return f"staging {self._stream.serving}"
@@ -106,21 +117,23 @@ class Staging(LanceNamespace):
     def _version(self, number: int) -> TableVersion:
         staged = next((each for each in self.staged if each.version == number), None)
         key = staged.key if staged is not None else final_key(self._stream, number)
-        path = f"{_object_path(self._uri)}/{VERSIONS}/{key.rsplit('/', 1)[-1]}"
-        size, e_tag = (staged.size, staged.e_tag) if staged is not None else (None, None)
-        return TableVersion(version=number, manifest_path=path, manifest_size=size, e_tag=e_tag)
+        path = f"{_object_path(self._uri)}/{key.removeprefix(f'{self._stream.serving}/')}"
+        return TableVersion(version=number, manifest_path=path, manifest_size=staged.size if staged else None)
 
     def create_table_version(self, request: Any) -> Any:
-        asked = dict(request)
+        asked = told(request)
         expected = (self.staged[-1].version if self.staged else self.version) + 1
         if int(asked["version"]) != expected:  # below: Lance goes on from what was staged; above: from another's
             self.overtaken |= int(asked["version"]) > expected
             raise ConcurrentModificationError(f"Version {expected} of {self._stream.name} is the next.")
-        name = str(asked["manifest_path"]).rsplit("/", 1)[-1]
-        key = f"{self._stream.serving}/{VERSIONS}/{name}"
-        self.staged.append(Staged(int(asked["version"]), key, int(asked["manifest_size"]), asked.get("e_tag")))
-        made = TableVersion(version=asked["version"], manifest_path=asked["manifest_path"])
-        return CreateTableVersionResponse(version=made)
+        key = f"{self._stream.serving}/{hidden_manifest(self._id, expected)}"
+        try:
+            hide(self._store, staged_key(self._stream.serving, asked), key)
+        except BaseException as error:
+            self.failure = error  # what Lance would make of it says nothing
+            raise
+        self.staged.append(Staged(expected, key, int(asked["manifest_size"])))
+        return CreateTableVersionResponse(version=self._version(expected))
 
 
 @contextmanager
@@ -129,6 +142,8 @@ def on_top(staging: Staging, stream: Stream) -> Iterator[None]:
     try:
         yield
     except (OSError, ValueError, RuntimeError) as error:
+        if staging.failure is not None:
+            raise staging.failure from None
         if staging.overtaken or kind_of(error) is ConcurrentModificationError:
             raise ConcurrentModificationError(
                 f"{stream.name} was published by another writer meanwhile. Nothing was changed: look again."
@@ -172,7 +187,6 @@ def version_record(stream: Stream, staged: Staged, settled: int, time_ms: int) -
     """The file and the properties of the delta that is a version, as every catalog-managed version has them."""
     properties = {
         "staged": staged.key.removeprefix(f"{stream.serving}/"),
-        "e_tag": staged.e_tag,
         "time": time_ms,
         "settled": settled,
     }

@@ -1,46 +1,76 @@
-"""Keeping a serving copy fast: few small fragments, few deleted rows in large ones, rows covered by their indices.
+"""Keeping a serving copy fast: few small fragments, few deleted rows, rows covered by their indices.
 
-A publish joins small fragments when there are many, and brings the indices up to date when they lag; both cost no more
-than what was published lately. Large fragments with many deleted rows are written anew by `compact`, which is a call of
-its own: it costs as much as the fragment. Row ids stay, so indices do.
+A publish joins small fragments when there are many, writes a fragment anew that has lost a fifth of its rows, and
+brings the indices up to date when they lag. Each is paid for by the rows that were published since: a fragment is
+written anew once in so many changes. Lance writes the files, so that row ids stay and no row is seen as changed.
+Fragments with stale derived values are left to the backfill, which knows them by their numbers.
 """
 
 from __future__ import annotations
 
+import json
+from collections.abc import Sequence
+from itertools import count
 from typing import Any
 
+import lance
+from lance.fragment import FragmentMetadata
+from lance.optimize import Compaction
+
+from headwater.protobuf import as_number, parse
+from headwater.tables.bases import message_of
+
 SMALL_ROWS = 1 << 16
+ROWS_PER_FRAGMENT = 1 << 20
 MANY = 64
 """So many small fragments are joined by the next publish."""
 LAGGING = 0.25
 """The part of the rows that an index may lack before a publish adds them."""
 WORN = 0.2
 """The part of a fragment's rows that may be deleted before it is written anew."""
+MAX_FRAGMENT = 11
+"""The field of a manifest with the highest number that a fragment ever had."""
 
 
-def tidy(dataset: Any, many: int = MANY) -> None:
-    """Join small fragments and add rows to indices, if it is time. Each is a staged version on top."""
-    small = sum(1 for fragment in dataset.get_fragments() if fragment.physical_rows < SMALL_ROWS)
-    if small > many:
-        dataset.optimize.compact_files(target_rows_per_fragment=SMALL_ROWS, materialize_deletions=False)
+def due(dataset: Any, stale_to: int = -1, many: int = MANY) -> list[int]:
+    """The fragments to write anew: the small ones when there are many, and those that have lost too many rows.
+
+    Fragments up to the number `stale_to` stay as they are.
+    """
+    found = [each.metadata for each in dataset.get_fragments() if each.fragment_id > stale_to]
+    small = {each.id for each in found if each.physical_rows < SMALL_ROWS}
+    worn = {each.id for each in found if each.num_deletions > WORN * each.physical_rows}
+    return sorted(worn | small if len(small) > many else worn)
+
+
+def rewritten(dataset: Any, manifest: bytes, fragments: Sequence[int]) -> lance.LanceOperation.Rewrite | None:
+    """These fragments written anew without their deleted rows, those side by side together. No other is touched.
+
+    The new ones get their numbers here: Lance would reserve them by a version of its own, which nobody needs.
+    """
+    others = {each.fragment_id for each in dataset.get_fragments()} - set(fragments)
+    options: Any = {"target_rows_per_fragment": ROWS_PER_FRAGMENT, "materialize_deletions_threshold": WORN}
+    plan = Compaction.plan(dataset, {**options, "excluded_fragment_ids": sorted(others)} if others else options)
+    numbers = count(_last_number(manifest, others | set(fragments)) + 1)
+    groups = []
+    for task in plan.tasks:
+        done = json.loads(task.execute(dataset).json())
+        old = [FragmentMetadata.from_json(json.dumps(each)) for each in done["original_fragments"]]
+        new = [FragmentMetadata.from_json(json.dumps({**each, "id": next(numbers)})) for each in done["new_fragments"]]
+        groups.append(lance.LanceOperation.RewriteGroup(old, new))
+    return lance.LanceOperation.Rewrite(groups, []) if groups else None
+
+
+def _last_number(manifest: bytes, fragments: set[int]) -> int:
+    """The highest number that a fragment ever had: one that is used again would seem to be indexed."""
+    told = (as_number(value) for field, value, _ in parse(message_of(manifest)) if field == MAX_FRAGMENT)
+    return max((*told, *fragments), default=-1)
+
+
+def lagging(dataset: Any) -> bool:
+    """Whether an index lacks too many rows."""
     rows = dataset.count_rows()
-    if any(index.num_rows_indexed < rows * (1 - LAGGING) for index in dataset.describe_indices()):
-        dataset.optimize.optimize_indices()
-
-
-def worn(dataset: Any) -> int:
-    """How many fragments have lost more rows than is good for reading."""
-    found = (fragment.metadata for fragment in dataset.get_fragments())
-    return sum(1 for fragment in found if fragment.num_deletions > WORN * fragment.physical_rows)
-
-
-def rewrite(dataset: Any, rows_per_fragment: int) -> None:
-    """Write worn fragments anew without their deleted rows, and join small ones."""
-    dataset.optimize.compact_files(
-        target_rows_per_fragment=rows_per_fragment, materialize_deletions=True, materialize_deletions_threshold=WORN
-    )
-    if dataset.describe_indices():
-        dataset.optimize.optimize_indices()
+    return any(index.num_rows_indexed < rows * (1 - LAGGING) for index in dataset.describe_indices())
 
 
 def coverage(dataset: Any) -> dict[str, float]:

@@ -46,6 +46,11 @@ class Published:
     too_late: int = 0
     derived: tuple[Computed, ...] = ()
 
+    @property
+    def stale_to(self) -> int:
+        """Up to which fragment a derived column has values of an older function; -1: none has."""
+        return max((each.stale_to for each in self.derived), default=-1)
+
     def to_properties(self) -> dict[str, Any]:
         """As the properties of its delta in the `lance` stream."""
         mark = self.watermark

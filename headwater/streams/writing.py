@@ -25,6 +25,7 @@ from headwater.streams.serving import (
     version_record,
     write_rows,
 )
+from headwater.streams.tidying import due, lagging, rewritten
 from headwater.streams.views import Published
 
 
@@ -87,6 +88,17 @@ def index_keys(stream: Stream, dataset: Any, rows: int) -> None:
     for name in stream.definition.keys:
         if (name,) not in known:
             dataset.create_scalar_index(name, "BTREE")
+
+
+def tidied(lake: Lake, stream: Stream, staging: Staging, dataset: Any, stale_to: int) -> None:
+    """Tidy the staged copy: worn and small fragments in one version on top, rows for the indices in another."""
+    fragments = due(dataset, stale_to)
+    operation = rewritten(dataset, lake.store.get(staging.newest), fragments) if fragments else None
+    if operation is not None:
+        lake.store.sync([key for group in operation.groups for key in files_of(stream, list(group.new_fragments))])
+        dataset = commit(lake, stream, staging, operation, dataset.version, {})
+    if lagging(dataset):
+        dataset.optimize.optimize_indices()
 
 
 def record(

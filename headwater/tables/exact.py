@@ -158,6 +158,16 @@ def claiming(store: Store, table: TableHandle, folder: str, files: Sequence[str]
     return recording(store, folder, files, record)
 
 
+def hide(store: Store, staged: str, hidden: str, data: bytes | None = None) -> None:
+    """Give a staged manifest a name that only its transaction knows, until that commits.
+
+    Whoever opens a manifest that is named as staged gives it its final name, and everybody would see it.
+    """
+    if not claim(store, staged, hidden, data, durable=False):
+        store.put(hidden, store.get(staged) if data is None else data)
+    store.delete(staged)
+
+
 def staged_key(folder: str, asked: dict[str, Any]) -> str:
     return f"{folder}/{VERSIONS}/{asked['manifest_path'].rsplit('/', 1)[-1]}"
 

@@ -11,6 +11,8 @@ VERSION_HINT = "latest_version_hint.json"
 DATA = "data"
 STAGED = "_staged"
 """Manifests of transactions that are open: `_staged/<transaction>/<final name>`, where no client looks for versions."""
+TRASH = f"{OWN_FOLDER}/trash"
+"""Dropped folders on their way out."""
 UNRECORDED = f"{OWN_FOLDER}/unrecorded"
 """Where manifests go that were written behind the back of a catalog that manages versions."""
 TABLE_FOLDERS = frozenset({VERSIONS, DATA, STAGED, "_transactions", "_deletions", "_indices", "_refs", "tree"})
@@ -23,6 +25,11 @@ _MANIFEST_NAME = re.compile(r"^(\d+)\.manifest$")
 def manifest_name(version: int, scheme: str = "V2") -> str:
     """The file name of a Lance manifest: V2 counts down from 2^64-1, so that the newest is listed first."""
     return f"{_LAST_VERSION - version:020d}.manifest" if scheme == "V2" else f"{version}.manifest"
+
+
+def hidden_manifest(transaction: str, version: int, scheme: str = "V2") -> str:
+    """Where an open transaction keeps the manifest of a version, below the table's folder."""
+    return f"{STAGED}/{transaction}/{manifest_name(version, scheme)}"
 
 
 def manifest_version(name: str) -> tuple[int, str] | None:

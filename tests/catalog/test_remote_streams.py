@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
@@ -11,8 +12,10 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
-from headwater import Catalog, DirectoryNamespace
+from headwater import Catalog, DirectoryNamespace, MetastoreNamespace
 from headwater.errors import (
     InvalidInputError,
     InvalidTableStateError,
@@ -21,6 +24,8 @@ from headwater.errors import (
     UnsupportedOperationError,
 )
 from headwater.rest.server import start_in_thread
+from tests.streams.histories import History, histories, python_rows
+from tests.streams.oracle import Oracle, sorted_rows
 
 FIELDS: list[tuple[str, pa.DataType]] = [("id", pa.int64()), ("name", pa.string()), ("at", pa.int64())]
 SCHEMA = pa.schema(FIELDS)
@@ -150,7 +155,28 @@ def test_the_past_is_told(either: Catalog) -> None:
     assert [entry.operation for entry in either.history("raw.log")][-1] == "create"
     assert either.history("raw.log")[1].position == 1
     assert either.verify() == []
-    assert either.collect(timedelta(days=1)).boundary >= 0
+    told = either.collect(timedelta(0), timedelta(0), dry_run=True)
+    assert (told.boundary, told.removed != ()) == (either.slot, True)
+    assert either.history("raw.log")[0].slot <= start, "a dry run forgets nothing"
+
+
+def test_a_snapshot_is_read_after_a_collection(either: Catalog, tmp_path: Path) -> None:
+    orders = either.create_stream_table("raw.orders", SCHEMA, keys="id")
+    either.create_table("plain", pa.table({"id": [1]}))
+    orders.upsert([{"id": 1, "name": "Ada", "at": 1}])
+    orders.publish()
+    taken = either.snapshot("monday")
+    assert {table.path: table.position for table in taken.tables}[("raw", "orders")] == 1
+    orders.upsert([{"id": 1, "name": "later", "at": 2}])
+    either["plain"].delete("id = 1")
+    either.drop_table("plain")
+    either.collect(timedelta(0), timedelta(0))
+    assert either.snapshots() == [taken]
+    near = Catalog(MetastoreNamespace(root=str(tmp_path / "lake"))).at("monday")
+    assert names(near["raw.orders"].to_arrow()) == {1: "Ada"}
+    assert near["plain"].to_arrow().to_pydict() == {"id": [1]}
+    either.drop_snapshot("monday")
+    assert either.snapshots() == []
 
 
 def test_a_transaction_is_undone_with_what_it_landed(either: Catalog) -> None:
@@ -178,6 +204,49 @@ def test_a_stream_table_comes_back_with_its_quarantine(either: Catalog) -> None:
     either.undrop("raw.orders")
     assert list(either) == ["raw.orders", "raw.orders__quarantine"]
     assert (len(orders), len(orders.quarantine())) == (1, 1)
+
+
+def test_an_alias_is_found_and_not_listed(either: Catalog) -> None:
+    either.create_stream_table("raw.orders", SCHEMA, keys="id").upsert([{"id": 1, "name": "Ada", "at": 1}])
+    either.alias("raw.orders", "sales")
+    assert (either["raw.sales"].count(), either.tables("raw")) == (1, ["orders"])
+    either["raw.sales"].upsert([{"id": 2, "name": "Grace", "at": 1}])
+    assert either["raw.orders"].publish().rows == 2
+    either.rename_namespace("raw", "cooked")
+    assert len(either["cooked.sales"]) == 2
+    either.unalias("cooked.orders", "sales")
+    assert "cooked.sales" not in either
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Catalog]:
+    server = start_in_thread(MetastoreNamespace(root=str(tmp_path_factory.mktemp("served") / "lake")))
+    yield Catalog(server.url)
+    server.stop()
+
+
+@settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(histories(max_batches=4), st.data())
+def test_random_histories_through_a_server_agree_with_the_oracle(
+    served: Catalog, history: History, data: st.DataObject
+) -> None:
+    rules = history.rules
+    options = {} if rules.lateness is None else {"lateness": str(rules.lateness)}
+    name = f"t{len(served)}"
+    table = served.create_stream_table(name, rules.schema, rules.keys, rules.sequence, (), options)
+    expected = Oracle(rules.schema.names, rules.keys, rules.sequence, rules.lateness)
+    states = [sorted_rows([])]
+    for batch in history.batches:
+        events = python_rows(rules, batch)
+        rows = [{**event.row, "op": "delete" if event.delete else "upsert"} for event in events]
+        assert table.ingest(rows, format="op").position == len(states)
+        states.append(sorted_rows(expected.take(events).state()))
+        if data.draw(st.booleans()):
+            table.publish()
+    for position, state in enumerate(states):
+        assert sorted_rows(table.to_arrow(position=position).to_pylist()) == state
+    table.publish()
+    assert sorted_rows(table.serving.to_arrow().to_pylist()) == states[-1]
 
 
 def test_a_server_of_a_directory_has_no_stream_tables(tmp_path: Path) -> None:

@@ -224,3 +224,30 @@ def test_appended_rows_that_fit_no_more_are_a_conflict(catalog: Catalog, root: s
     with pytest.raises(ConcurrentModificationError, match="a"):
         begun.__exit__(None, None, None)
     assert catalog["a.t"].to_arrow().to_pydict() == {"other": ["x"]}
+
+
+def test_appends_of_many_transactions_at_once_are_all_kept_and_never_half(catalog: Catalog, root: str) -> None:
+    """Each transaction appends to two tables: others' rows are in both or in none whenever somebody looks."""
+    failed: list[BaseException] = []
+
+    def work(number: int) -> None:
+        own = Catalog(MetastoreNamespace(root=root))
+        try:
+            for step in range(3):
+                with own.transaction() as tx:
+                    for name in ("a.t", "a.u"):
+                        tx[name].append([{"id": 100 * number + step}])
+                now = own.at(own.slot)
+                assert ids(now, "a.t") == ids(now, "a.u")
+        except BaseException as error:
+            failed.append(error)
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in (1, 2, 3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(120)
+    assert failed == []
+    expected = {1, 2, 3, *(100 * number + step for number in (1, 2, 3) for step in range(3))}
+    assert ids(catalog, "a.t") == ids(catalog, "a.u") == expected
+    assert len(catalog["a.t"]) == len(expected), "nothing twice"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from headwater import Catalog
@@ -37,3 +38,13 @@ def test_every_verb_refuses_a_root_that_is_half_upgraded(cli: Cli) -> None:
         word, *rest = verb.split()
         status, _, complaint = cli(word, *rest)
         assert (verb, status, "headwater upgrade" in complaint) == (verb, 4, True)
+
+
+def test_a_catalog_is_exported_and_files_are_imported(cli: Cli, tmp_path: Path) -> None:
+    pq.write_table(ROWS, tmp_path / "rows.parquet")
+    Catalog(cli.root).create_namespace("raw")
+    made = cli.json("import", "raw.t", str(tmp_path / "rows.parquet"))
+    assert (made["version"], made["rows"]) == (1, 3)
+    done = cli.json("export", "--to", str(tmp_path / "out"), "--all-versions")
+    assert (done["namespaces"], done["tables"], done["declared"]) == (1, 1, 0)
+    assert Catalog(str(tmp_path / "out"))["raw.t"].count() == 3

@@ -84,3 +84,17 @@ def test_a_derived_column_cannot_be_given_and_its_function_must_answer_for_every
     with pytest.raises(InvalidInputError, match="missing"):
         table.publish()
     assert table.published is None
+
+
+def test_rows_with_stale_values_are_not_rewritten_before_the_backfill(metastore: Metastore) -> None:
+    table = products(metastore, **{"column.vector": column()})
+    table.upsert([{"sku": str(n), "at": 1, "text": "xx"} for n in range(10)])
+    table.publish()
+    table.set_properties({"column.vector": column(version="2")})
+    table.delete([str(n) for n in range(5)])
+    table.publish()
+    assert table.stale() == {"vector": 5}
+    assert not table.compact()
+    assert table.stale() == {"vector": 5}
+    table.backfill()
+    assert (table.stale(), table.verify()) == ({"vector": 0}, [])

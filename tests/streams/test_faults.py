@@ -9,6 +9,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import lance
+import pyarrow as pa
 import pytest
 
 from headwater.errors import LanceNamespaceError
@@ -136,9 +138,6 @@ def test_a_missing_file_of_the_log_is_named(tmp_path: Path) -> None:
 
 
 def test_a_version_written_behind_the_catalogs_back_is_not_shown_and_blocks_nothing(tmp_path: Path) -> None:
-    import lance
-    import pyarrow as pa
-
     prepared(tmp_path)
     with Metastore(tmp_path) as metastore:
         table = StreamTable(metastore, ["t"])
@@ -183,6 +182,30 @@ def test_a_publisher_that_dies_before_it_finalizes_blocks_nobody(
         table.upsert([{"id": 1, "at": 2, "note": "new"}, {"id": 3, "at": 1}])
         table.publish()
         assert (state(table), table.verify()) == (AFTER, [])
+
+
+def test_a_lost_publish_of_several_versions_shows_nothing_to_plain_pylance(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prepared(tmp_path)
+    with Metastore(tmp_path) as metastore, monkeypatch.context() as patched:
+        table = StreamTable(metastore, ["t"])
+        table.evolve(add={"more": "string"}, rename={"note": "text"})
+        table.delete([1])
+        folder = tmp_path / table._open()[0].serving
+        before = lance.dataset(str(folder))
+        shown = set((folder / "_versions").iterdir())
+        patched.setattr("headwater.streams.publishing.record", _dies)
+        with pytest.raises(Crash):
+            table.publish()
+        assert len(list((folder / "_staged").rglob("*.manifest"))) > 4  # two of them were there before
+        assert set((folder / "_versions").iterdir()) == shown
+        assert lance.dataset(str(folder)).version == before.version
+    with Metastore(tmp_path) as metastore:
+        table = StreamTable(metastore, ["t"])
+        table.publish()
+        assert lance.dataset(str(folder)).to_table().to_pylist() == [{"id": 2, "at": 1, "text": "old", "more": None}]
+        assert (table.verify(), metastore.verify()) == ([], [])
 
 
 def _dies(*_: Any) -> None:

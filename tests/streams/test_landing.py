@@ -270,11 +270,49 @@ def test_readers_go_on_where_they_stopped(metastore: Metastore) -> None:
     assert table.changes(reader="etl").num_rows == 0
     table.upsert([{"id": 1, "at": 2}])
     assert table.changes(reader="etl")["_change_type"].to_pylist() == ["update_preimage", "update_postimage"]
+    assert table.readers() == {"etl": 1}
+    assert table.commit_reader("etl") == 2
     assert table.readers() == {"etl": 2}
     table.drop_reader("etl")
     assert table.readers() == {}
     with pytest.raises(InvalidInputError, match="'etl'"):
         table.drop_reader("etl")
+    with pytest.raises(InvalidInputError, match="'etl'"):
+        table.commit_reader("etl")
+
+
+def test_a_reader_that_dies_with_changes_in_hand_gets_them_again(metastore: Metastore, tmp_path: Path) -> None:
+    table = orders(metastore)
+    table.upsert([{"id": 1, "at": 1}])
+    assert table.changes(reader="etl").num_rows == 1
+    for _ in range(2):
+        with Metastore(tmp_path / "lake") as next_process:
+            again = StreamTable(next_process, table.path)
+            assert again.changes(reader="etl").num_rows == 1
+    with Metastore(tmp_path / "lake") as next_process:
+        again = StreamTable(next_process, table.path)
+        again.commit_reader("etl", 1)
+        assert again.changes(reader="etl").num_rows == 0
+        again.commit_reader("etl", 0)
+        assert again.changes(reader="etl").num_rows == 1
+        with pytest.raises(InvalidInputError, match="0 to 1"):
+            again.commit_reader("etl", 7)
+
+
+def test_a_row_rejected_while_landing_has_the_position_of_its_batch(metastore: Metastore) -> None:
+    table = orders(metastore, properties={"late": "quarantine"})
+    table.ingest([{"id": None, "at": 1}], source="s")  # nothing of it was taken, so it has no position
+    for at in (5, 4):
+        table.ingest([{"id": 1, "at": at}, {"id": None, "at": at}], source="s")
+    table.publish()
+    found = table.quarantine().to_pylist()
+    assert sorted((row["reason"], row["position"] or 0) for row in found) == [
+        ("late", 2),
+        ("null_key", 0),
+        ("null_key", 1),
+        ("null_key", 2),
+    ]
+    assert table.quarantine().column_names == ["row", "reason", "column", "source", "time", "position"]
 
 
 def test_what_is_no_stream_table_says_so(metastore: Metastore) -> None:
@@ -334,7 +372,7 @@ def test_the_serving_copy_is_proved_from_the_log(metastore: Metastore) -> None:
 
 
 def test_small_fragments_are_joined_and_indices_follow(metastore: Metastore, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("headwater.streams.tidying.tidy.__defaults__", (3,))
+    monkeypatch.setattr("headwater.streams.tidying.due.__defaults__", (-1, 3))
     table = orders(metastore)
     table.upsert([{"id": n, "at": 1} for n in range(20)])
     table.publish()
@@ -348,7 +386,6 @@ def test_small_fragments_are_joined_and_indices_follow(metastore: Metastore, mon
     before = _row_ids(table)
     table.delete(list(range(10)))
     table.publish()
-    assert table.compact()
     assert not table.compact()
     assert sum(fragment.num_deletions for fragment in _dataset(table).get_fragments()) == 0
     assert _row_ids(table) == {key: id for key, id in before.items() if key >= 10}
@@ -357,6 +394,46 @@ def test_small_fragments_are_joined_and_indices_follow(metastore: Metastore, mon
     table.publish()
     assert table.to_arrow(filter="note = 'after'").num_rows == 1
     assert table.count() == 16
+
+
+@pytest.mark.parametrize("keyed", [True, False])
+def test_a_serving_copy_is_proven_after_its_columns_changed(metastore: Metastore, keyed: bool) -> None:
+    table = orders(metastore, **({} if keyed else {"keys": (), "sequence": ()}))
+    land = table.upsert if keyed else table.append
+    for change in ({}, {"add": {"more": "string"}}, {"drop": ["note"]}, {"rename": {"more": "text"}}):
+        table.evolve(**change)
+        table.publish()
+        assert table.verify() == []
+        land([{"id": 1, "at": 2}, {"id": 2, "at": 2}])
+        table.publish()
+        assert table.verify() == []
+
+
+def test_a_publish_writes_a_fragment_anew_that_lost_a_fifth_of_its_rows_and_no_other(metastore: Metastore) -> None:
+    table = orders(metastore)
+    for start in (0, 100):
+        table.upsert([{"id": n, "at": 1} for n in range(start, start + 100)])
+        table.publish()
+    first, second = _dataset(table).get_fragments()
+    ids, changed = _row_ids(table), _updated(table)
+    table.delete(list(range(20)))
+    table.publish()
+    assert [each.fragment_id for each in _dataset(table).get_fragments()] == [first.fragment_id, second.fragment_id]
+    table.delete([20])
+    published = table.publish()
+    fragments = _dataset(table).get_fragments()
+    assert [each.num_deletions for each in fragments] == [0, 0]
+    assert fragments[0].data_files()[0].path == second.data_files()[0].path
+    assert first.fragment_id not in [each.fragment_id for each in fragments]
+    assert _row_ids(table) == {key: id for key, id in ids.items() if key > 20}
+    assert _updated(table) == {key: version for key, version in changed.items() if key > 20}
+    assert table.to_arrow(filter="id = 50").num_rows == _dataset(table).count_rows("id = 50") == 1
+    assert (published.rows, table.verify(), metastore.verify()) == (179, [], [])
+
+
+def _updated(table: StreamTable) -> dict[int, int]:
+    found = _dataset(table).scanner(columns=["id", "_row_last_updated_at_version"]).to_table()
+    return dict(zip(*(column.to_pylist() for column in found.columns), strict=True))
 
 
 def _dataset(table: StreamTable) -> Any:
@@ -376,6 +453,8 @@ def test_deltas_are_kept_as_long_as_something_needs_them(metastore: Metastore) -
     assert table.collect(now_ms=now) == []
     assert table.collect(now_ms=now + 2 * day, dry_run=True) == [1, 2, 3]
     table.changes(until=1, reader="slow")
+    assert table.collect(now_ms=now + 2 * day, dry_run=True) == []
+    table.commit_reader("slow")
     assert table.collect(now_ms=now + 2 * day, dry_run=True) == [1]
     assert table.collect(now_ms=now + 2 * day, pins=[0], dry_run=True) == []
     table.drop_reader("slow")

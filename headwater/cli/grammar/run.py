@@ -22,8 +22,29 @@ RUN = (
         "one object: on, slot (the one it shows), newest",
     ),
     Command(
+        "export", "run", "make a plain directory catalog elsewhere: current rows, stream tables as published",
+        "moving:export",
+        (
+            arg("--to", about="a new folder or URI", required=True),
+            arg("--all-versions", about="with every version, tag, branch and index", action="store_true"),
+            arg("--to-property", about="as `connect` takes them, of the new catalog", action="append", default=[],
+                metavar="KEY=VALUE"),
+        ),
+        "one object: namespaces, tables, declared, slot",
+    ),
+    Command(
+        "import", "run", "make a table of the Parquet files in a folder, in one commit", "moving:import_files",
+        (
+            TABLE,
+            arg("source", about="a folder, or a file"),
+            arg("--mode", about="what to do when the table exists: create, exist_ok or overwrite", default="create"),
+            arg("--no-hive", about="folders such as day=7 are not columns", action="store_true"),
+        ),
+        "one object: name, id, version, rows",
+    ),
+    Command(
         "verify", "run", "check that a catalog is whole; exit 1 if not", "running:verify",
-        (), "one object a line for each finding: key, reason",
+        (), "one object a line for each finding: kind, name, id, key, message",
     ),
     Command(
         "repair", "run", "write anew what a metastore has lost and its other files still say", "running:repair",

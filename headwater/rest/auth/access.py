@@ -116,6 +116,8 @@ def needs(call: Call) -> Iterator[Need]:
         yield from (Need(route.operation, route.needs, object_id(names)) for names in call.request.tables)
     else:
         yield Need(route.operation, route.needs, call.id)
+    if getattr(call.request, "alias", None) is not None and not call.id.is_root:
+        yield Need(route.operation, route.needs, call.id.parent.child(call.request.alias))
     if getattr(call.request, "reader", None) is not None:  # the catalog keeps its position, and deltas for it
         yield Need(f"{route.operation} as a reader", Permission.WRITE, call.id)
     if getattr(call.request, "location", None) is not None:  # any folder of the root: another's table, perhaps

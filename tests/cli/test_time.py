@@ -1,0 +1,117 @@
+"""Time: versions of every table, and the history of a metastore catalog; other kinds say that they have none."""
+
+from __future__ import annotations
+
+import time
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from headwater.cli.when import moment
+from headwater.errors import InvalidInputError
+from tests.cli.running import Cli
+
+NOW = datetime(2026, 5, 1, 12, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("said", "meant"),
+    [
+        ("7", 7),
+        ("2h ago", NOW - timedelta(hours=2)),
+        ("90 min ago", NOW - timedelta(minutes=90)),
+        ("3 days ago", NOW - timedelta(days=3)),
+        ("2026-04-30T10:00:00+02:00", datetime(2026, 4, 30, 8, tzinfo=UTC)),
+        ("2026-04-30T10:00:00Z", datetime(2026, 4, 30, 10, tzinfo=UTC)),
+        ("now", NOW),
+    ],
+)
+def test_a_moment_is_a_slot_a_time_or_so_long_ago(said: str, meant: object) -> None:
+    assert moment(said, NOW) == meant
+
+
+@pytest.mark.parametrize("said", ["", "yesterday", "2h", "-1", "ago", "2026-13-01", "1e3"])
+def test_what_is_no_moment_is_refused(said: str) -> None:
+    with pytest.raises(InvalidInputError):
+        moment(said)
+
+
+def test_a_time_without_a_zone_is_local(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TZ", "Asia/Tokyo")
+    time.tzset()
+    try:
+        assert moment("2026-05-01T12:00") == datetime(2026, 5, 1, 3, tzinfo=UTC)
+    finally:
+        monkeypatch.undo()
+        time.tzset()
+
+
+def test_the_past_is_read_by_slot_time_version_and_tag(lake: Cli, people: str) -> None:
+    slot = lake.records("log")[-1]["slot"]
+    moment = lake.records("versions", "prod.users")[-1]["time"]
+    lake.ok("insert", "prod.users", people)
+    lake.ok("create", "prod.new", people)
+    assert lake.ok("count", "prod.users") == "6\n"
+    for option in (("--at", str(slot)), ("--version", "1")):
+        assert lake.ok("count", "prod.users", *option) == "3\n"
+    assert lake("count", "prod.users", "--at", "2000-01-01T00:00Z")[0] in (3, 5)
+    assert moment.endswith("Z")
+    assert lake.ok("ls", "prod", "--at", str(slot)) == "users\n"
+    assert lake.ok("tree", "--at", str(slot)) == ".\n└── prod/\n    └── users\n"
+    assert lake.records("query", "SELECT count(*) AS n FROM prod.users", "--at", str(slot)) == [{"n": 3}]
+    assert lake("ls", "--at", "999")[0] == 5
+
+
+def test_the_log_the_history_and_the_difference_are_told(lake: Cli, people: str) -> None:
+    before = lake.records("log")[-1]["slot"]
+    lake.ok("insert", "prod.users", people)
+    lake.ok("rename", "prod.users", "prod.people")
+    lake.ok("create", "new", people)
+    entries = lake.records("log", "--after", str(before))
+    assert [entry["slot"] for entry in entries] == sorted({entry["slot"] for entry in entries})
+    assert entries[-1]["changes"][0]["name"] == "new"
+    assert [entry["slot"] for entry in lake.records("log", "--limit", "1")] == [entries[-1]["slot"]]
+    history = lake.records("history", "prod.people")
+    assert history[0]["operation"].startswith("create")
+    assert history[-1]["name"] == "prod.people"
+    changes = {(item["name"], item["change"]) for item in lake.records("diff", str(before))}
+    assert {("new", "added"), ("prod.people", "moved"), ("prod.people", "rows")} <= changes
+    moved = next(item for item in lake.records("diff", str(before)) if item["change"] == "moved")
+    assert moved["was"] == "prod.users"
+    assert lake("diff", str(entries[-1]["slot"]))[:2] == (0, "")
+
+
+def test_a_transaction_is_taken_back(lake: Cli, people: str) -> None:
+    lake.ok("create", "other", people)
+    slot = lake.records("log")[-1]["slot"]
+    done = lake.json("undo", str(slot), "--yes")
+    assert (done["undone"], done["slot"] > slot) == (slot, True)
+    assert lake.ok("ls") == "prod/\n"
+    assert lake("undo", "999", "--yes")[0] == 3
+
+
+def test_an_old_version_becomes_the_current_one(lake: Cli, filled: Cli, people: str) -> None:
+    for cli in (lake, filled):
+        cli.ok("tags", "prod.users", "add", "best", "1")
+        cli.ok("insert", "prod.users", people)
+        assert cli.json("restore", "prod.users", "--tag", "best", "--yes")["restored"] == 1
+        assert cli.ok("count", "prod.users") == "3\n"
+        assert cli.json("restore", "prod.users", "2", "--yes")["version"] == 4
+        assert cli("restore", "prod.users", "--yes")[0] == 5
+        assert cli("restore", "prod.users", "2", "--tag", "best", "--yes")[0] == 5
+
+
+@pytest.mark.parametrize(
+    "line", ["log", "history prod.users", "diff 1", "undrop prod.users", "collect --yes", "undo 1 --yes", "ls --at 1"]
+)
+def test_a_directory_catalog_says_in_one_sentence_that_it_has_no_history(filled: Cli, line: str) -> None:
+    verb, *words = line.split()
+    status, out, err = filled(verb, *words)
+    assert (status, out) == (5, "")
+    assert err.count("\n") == 1
+    assert "metastore" in err
+
+
+def test_a_directory_catalog_is_read_at_a_time(filled: Cli) -> None:
+    assert filled.ok("count", "prod.users", "--at", "now") == "3\n"
+    assert filled("count", "prod.users", "--at", "3")[0] == 5
