@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -31,19 +31,21 @@ def catalog(visit: Visit) -> Page:
     wanted = visit.query.get("filter", "").strip()[:200]
     namespaces = child_names(visit, id, NAMESPACES)
     tables = child_names(visit, id, TABLES)
-    found = [*_matching(visit, id, "namespace", namespaces.names, wanted)]
-    found += _matching(visit, id, "table", tables.names, wanted)
-    start = (visit.number("page", 1) or 1) - 1
-    shown = found[start * LISTED : (start + 1) * LISTED]
+    found = [_matching(namespaces.names, wanted), _matching(tables.names, wanted)]
+    start = ((visit.number("page", 1) or 1) - 1) * LISTED
+    folders = found[0][start : start + LISTED]
+    after = max(0, start - len(found[0]))
+    leaves = found[1][after : after + LISTED - len(folders)]
+    total = len(found[0]) + len(found[1])
     values = {
         "id": id,
         "filter": wanted,
-        "items": shown,
-        "total": len(found),
+        "items": [*_items(visit, id, "namespace", folders), *_items(visit, id, "table", leaves)],
+        "total": total,
         "all": len(namespaces.names) + len(tables.names),
         "cut": not (namespaces.complete and tables.complete),
-        "page": start + 1,
-        "pages": -(-len(found) // LISTED) or 1,
+        "page": start // LISTED + 1,
+        "pages": -(-total // LISTED) or 1,
         "properties": _properties(visit, id),
         "may_drop": not id.is_root and visit.may(Permission.DROP, id),
         "title": id.name or "Catalog",
@@ -51,11 +53,14 @@ def catalog(visit: Visit) -> Page:
     return Page("part/children.html" if visit.is_part else "namespace.html", values)
 
 
-def _matching(visit: Visit, id: ObjectId, kind: str, names: Any, wanted: str) -> Iterator[dict[str, str]]:
+def _matching(names: Sequence[str], wanted: str) -> Sequence[str]:
     low = wanted.casefold()
+    return [name for name in names if low in name.casefold()] if low else names
+
+
+def _items(visit: Visit, id: ObjectId, kind: str, names: Sequence[str]) -> Iterator[dict[str, str]]:
     for name in names:
-        if not low or low in name.casefold():
-            yield {"name": name, "kind": kind, "href": visit.links.of(id.child(name), kind)}
+        yield {"name": name, "kind": kind, "href": visit.links.of(id.child(name), kind)}
 
 
 def _properties(visit: Visit, id: ObjectId) -> dict[str, str]:
