@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 
-BENCHMARKS = ("directory", "versions", "rest", "metastore", "spark")
+BENCHMARKS = ("directory", "versions", "rest", "metastore", "pipeline", "spark")
 
 
 def main() -> int:

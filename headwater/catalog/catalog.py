@@ -275,8 +275,8 @@ class Catalog(Past):
         namespace = metastore_of(self._made)
         return run(namespace, work, message, attempts, self._beside)
 
-    def at(self, moment: int | datetime) -> Catalog:
-        """The catalog as it was at a slot or a time with a zone: every name, property, schema and row.
+    def at(self, moment: int | datetime | str) -> Catalog:
+        """The catalog as it was at a slot, a time with a zone or a named snapshot: names, properties, schemas and rows.
 
         It cannot be changed. Tags and branches, which Lance keeps in a table's folder, are those of now.
         """

@@ -13,7 +13,7 @@ from headwater.catalog.streams import check_alone
 from headwater.catalog.transactions import metastore_of
 from headwater.errors import InvalidInputError, UnsupportedOperationError
 from headwater.metastore import LogEntry
-from headwater.metastore.objects import Collected, Diff, History, HistoryEntry, Undone
+from headwater.metastore.objects import Collected, Diff, History, HistoryEntry, NamedSnapshot, Undone
 from headwater.names import ObjectId
 from headwater.registries.metastore.sessions import Within
 from headwater.streams.opening import undrop
@@ -77,13 +77,13 @@ class Past:
                 return
             after = entries[-1].slot
 
-    def diff(self, a: int | datetime, b: int | datetime) -> Diff:
-        """What is different at one slot (or time) from another."""
+    def diff(self, a: int | datetime | str, b: int | datetime | str) -> Diff:
+        """What is different at one slot, time or named snapshot from another."""
         there = self._there
         if not isinstance(there, Remote):
             return metastore_of(there).metastore.diff(a, b)
         if not (isinstance(a, int) and isinstance(b, int)):
-            raise InvalidInputError("Behind a server, moments are slots.")
+            raise InvalidInputError("Behind a server, moments are slots: snapshots() tells those of snapshots.")
         return msgspec.convert(there.ask_time("diff", {"before": a, "after": b}), Diff, strict=False)
 
     def undrop(self, name: Name) -> None:
@@ -122,11 +122,43 @@ class Past:
             raise UnsupportedOperationError("This kind of catalog cannot be verified.")
         return list(check())
 
-    def collect(self, keep: timedelta | None = None) -> Collected:
-        """Forget what is older than `keep` (7 days), and delete what nothing can show any more."""
+    def snapshot(self, name: str, tables: Sequence[Name] | None = None) -> NamedSnapshot:
+        """Pin the newest state of all tables, or of these, under a name: `at(name)` reads it past every collection."""
+        there, chosen = self._there, None if tables is None else [list(self._id(each).names) for each in tables]
+        if isinstance(there, Remote):
+            told = there.ask_time("snapshot", {"name": name, "tables": chosen})
+            return msgspec.convert(told, NamedSnapshot, strict=False)
+        check_alone(metastore_of(there), "take a snapshot")
+        return metastore_of(there).metastore.snapshot(name, chosen)
+
+    def snapshots(self) -> list[NamedSnapshot]:
+        """The named snapshots, by name, each with the version and position of every table."""
         there = self._there
         if isinstance(there, Remote):
-            seconds = None if keep is None else keep.total_seconds()
-            return msgspec.convert(there.ask_time("collect", {"keep_seconds": seconds}), Collected, strict=False)
+            return msgspec.convert(there.ask_time("snapshots", {})["snapshots"], list[NamedSnapshot], strict=False)
+        return list(metastore_of(there).metastore.snapshots())
+
+    def drop_snapshot(self, name: str) -> None:
+        """Let a snapshot go, and with a collection what only it needed."""
+        there = self._there
+        if isinstance(there, Remote):
+            there.ask_time("drop_snapshot", {"name": name})
+            return
+        check_alone(metastore_of(there), "drop a snapshot")
+        metastore_of(there).metastore.drop_snapshot(name)
+
+    def collect(
+        self, keep: timedelta | None = None, grace: timedelta | None = None, dry_run: bool = False
+    ) -> Collected:
+        """Forget what is older than `keep`, and delete what nothing can show any more, and what writers that died left
+        longer than `grace` ago; both are 7 days. A dry run tells what would go, and why."""
+        there = self._there
+        if isinstance(there, Remote):
+            fields = {"keep_seconds": _seconds(keep), "grace_seconds": _seconds(grace), "dry_run": dry_run}
+            return msgspec.convert(there.ask_time("collect", fields), Collected, strict=False)
         check_alone(metastore_of(there), "collect")
-        return metastore_of(there).metastore.collect(keep)
+        return metastore_of(there).metastore.collect(keep, grace, dry_run)
+
+
+def _seconds(age: timedelta | None) -> float | None:
+    return None if age is None else age.total_seconds()

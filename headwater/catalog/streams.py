@@ -72,10 +72,10 @@ class CatalogStream(StreamTable):
         with self._landing():
             return super().ingest(*args, **options)
 
-    def publish(self) -> Published:
+    def publish(self, lineage: Mapping[str, Any] | None = None) -> Published:
         """Make the serving copy equal to the newest state. Nothing new: no new version."""
         self._alone("publish")
-        return super().publish()
+        return super().publish(lineage)
 
     def backfill(self, rows: int | None = None) -> int:
         self._alone("backfill")

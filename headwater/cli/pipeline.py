@@ -7,10 +7,11 @@ import json
 import sys
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 from headwater.catalog import Catalog
 from headwater.cli.output import show
-from headwater.errors import InvalidInputError
+from headwater.errors import InvalidInputError, UnsupportedOperationError
 from headwater.pipeline import jobs
 from headwater.pipeline.grammar import read_pipeline
 from headwater.pipeline.lineage import DOWNSTREAM, UPSTREAM, downstream, drawing, open_lineage, upstream
@@ -29,8 +30,9 @@ def run(given: argparse.Namespace) -> int:
         _, plan = plan_pipeline(pipeline, given.select, given.full_refresh)
         show({**asdict(plan), "id": plan.id} if given.json else shown_plan(plan), given.json)
         return 0
+    spark = _session(given.spark)
     done = run_pipeline(
-        pipeline, None, given.select, given.full_refresh, given.plan_id, lambda text: print(text, file=sys.stderr)
+        pipeline, spark, given.select, given.full_refresh, given.plan_id, lambda text: print(text, file=sys.stderr)
     )
     if given.json:
         show({"run": done.id, "plan": done.plan.id, "reports": [asdict(each) for each in done.reports]}, True)
@@ -76,7 +78,20 @@ def _show(report: jobs.Report, given: argparse.Namespace) -> int:
 
 def ingest(given: argparse.Namespace) -> int:
     source = Path(given.source)
-    return _show(jobs.ingest(None, _open(given), given.table, source, given.format, given.name, given.strict), given)
+    spark = _session(given.spark)
+    return _show(jobs.ingest(spark, _open(given), given.table, source, given.format, given.name, given.strict), given)
+
+
+def _session(master: str | None) -> Any:
+    """A Spark session of this process, if one was asked for."""
+    if master is None:
+        return None
+    try:
+        from pyspark.sql import SparkSession
+    except ModuleNotFoundError:
+        raise UnsupportedOperationError("--spark needs PySpark: pip install 'headwater[spark]'.") from None
+    builder: Any = SparkSession.builder
+    return builder.master(master).config("spark.ui.showConsoleProgress", "false").getOrCreate()
 
 
 def publish(given: argparse.Namespace) -> int:

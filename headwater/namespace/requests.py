@@ -88,6 +88,9 @@ class TimeRequest(BaseModel):
     txn: str | None = None
     dry_run: bool = False
     alias: str | None = None
+    grace_seconds: float | None = None
+    name: str | None = None
+    tables: list[list[str]] | None = None
 
 
 def parse_request(kind: type[Request], request: Any) -> Request:

@@ -17,13 +17,12 @@ import pyarrow as pa
 
 from headwater.errors import InvalidInputError
 from headwater.pipeline.columns import parse_columns
-from headwater.streams.checks import DROP, FAIL, WARN, Check
+from headwater.streams.checks import EXPECT, Check
 from headwater.streams.columns import parse_type
 from headwater.streams.definition import DERIVED
 from headwater.streams.sources.formats import FORMATS, check_format
 from headwater.tables.sql import check_sql
 
-EXPECT = {"expect": WARN, "expect_or_drop": DROP, "expect_or_fail": FAIL}
 SECTIONS = ("pipeline", "source", "table", "view", "publish")
 PIPELINE = ("name", "catalog")
 SOURCE = ("name", "path", "format", "into")

@@ -21,6 +21,7 @@ from headwater.rest.listing import list_visible
 from headwater.rest.reply import Headers, Reply, context_headers, etag, is_known_to_client, refusal
 from headwater.rest.routes import BY_OPERATION, Answer, BodyKind
 from headwater.rest.settings import Limits
+from headwater.rest.time_handlers import has_news
 from headwater.rest.wire import ARROW_FILE, JSON, encode_json, read_call, read_ids, read_json, write_answer
 from headwater.rest.work import Work, is_data_work
 
@@ -96,6 +97,10 @@ class Dispatcher:
             return self._apply(call)
         finally:
             call.drop_body()
+
+    def has_news(self, call: Call) -> bool:
+        """Whether the log has something for a caller that would wait for it."""
+        return has_news(self._namespace, call)
 
     def _recall(self, call: Call) -> None:
         """A look-up that came before, to the letter, means what it meant then."""

@@ -13,20 +13,24 @@ from headwater.errors import CommitStateUnknownError, LanceNamespaceError, Servi
 from headwater.rest.body import DisconnectedError, read_body
 from headwater.rest.call import KEY, Call
 from headwater.rest.dispatch import Dispatcher
-from headwater.rest.lookups import Lookups
+from headwater.rest.lookups import NameLookups
 from headwater.rest.pressure import Holding, Quota
 from headwater.rest.reply import Reply
 from headwater.rest.routes import BodyKind
 from headwater.rest.sending import send_reply, unless_gone, until_gone
 from headwater.rest.settings import Limits
+from headwater.rest.time_handlers import MAX_WAIT_SECONDS
 from headwater.rest.work import is_data_work
+
+LOOK_EVERY = 0.2
+"""Seconds between two looks for the next slot, while somebody waits for it."""
 
 
 class Endpoint:
     """Answers calls. Blocking work happens in threads: a pool for names, one for data, so that neither starves."""
 
     def __init__(
-        self, dispatcher: Dispatcher, lookups: Lookups, limits: Limits, catalog_pool: Executor, data_pool: Executor
+        self, dispatcher: Dispatcher, lookups: NameLookups, limits: Limits, catalog_pool: Executor, data_pool: Executor
     ) -> None:
         self._dispatcher = dispatcher
         self._lookups = lookups
@@ -41,10 +45,21 @@ class Endpoint:
         if call.has_body:
             await self._take_body(call, receive)
         self._dispatcher.understand(call)
+        if call.route.operation == "ReadLog":
+            await self._wait_for_news(call)
         reply = self._from_memory(call)
         if reply is None:
             reply = await self._work(call, receive)
         await send_reply(call, reply, receive, send, self._in_data_pool)
+
+    async def _wait_for_news(self, call: Call) -> None:
+        """A long poll: it holds no thread, and looks now and then."""
+        loop = asyncio.get_running_loop()
+        end = loop.time() + min(max(call.request.wait_seconds, 0), MAX_WAIT_SECONDS)
+        while loop.time() < end:
+            if await loop.run_in_executor(self._catalog_pool, self._dispatcher.has_news, call):
+                return
+            await asyncio.sleep(min(LOOK_EVERY, max(end - loop.time(), 0)))
 
     async def _take_body(self, call: Call, receive: Receive) -> None:
         limits = self._limits

@@ -20,7 +20,7 @@ OVERHEAD = 512
 Key = tuple[object, ...]
 
 
-class Lookups:
+class NameLookups:
     """The answers to look-ups in one state of the catalog."""
 
     def __init__(self, abilities: CatalogAbilities, vends: bool = False) -> None:

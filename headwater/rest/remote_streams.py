@@ -170,6 +170,9 @@ class RemoteStream:
     def set_properties(self, properties: Mapping[str, str | None]) -> Definition:
         return _definition(self._send("properties", {"properties": dict(properties)}))
 
+    def commit_reader(self, name: str, position: int | None = None) -> int:
+        return int(self._send("commit_reader", {"reader": name, "position": position})["position"])
+
     def drop_reader(self, name: str) -> None:
         self._send("drop_reader", {"reader": name})
 

@@ -160,6 +160,12 @@ def quarantine(namespace: LanceNamespace, call: Call) -> pa.RecordBatchReader:
     return _reader(stream_of(namespace, call).quarantine())
 
 
+def commit_reader(namespace: LanceNamespace, call: Call) -> dict[str, Any]:
+    if call.request.reader is None:
+        raise InvalidInputError("Say which reader.")
+    return {"position": stream_of(namespace, call).commit_reader(call.request.reader, call.request.position)}
+
+
 def drop_reader(namespace: LanceNamespace, call: Call) -> dict[str, Any]:
     if call.request.reader is None:
         raise InvalidInputError("Say which reader.")

@@ -27,7 +27,7 @@ from headwater.rest.routes import Permission
 from headwater.streams.opening import undrop as undrop_in
 from headwater.streams.undoing import undo_transaction
 
-MAX_WAIT_MS = 30_000
+MAX_WAIT_SECONDS = 30.0
 MAX_ENTRIES = 10_000
 
 
@@ -38,16 +38,17 @@ def metastore_of(namespace: LanceNamespace) -> Metastore:
     return found
 
 
+def has_news(namespace: LanceNamespace, call: Call) -> bool:
+    """Whether there is a transaction after the slot that a caller of the log has."""
+    metastore, after = metastore_of(namespace), call.request.after
+    return metastore.slot > (metastore.boundary if after is None else after)
+
+
 def log(namespace: LanceNamespace, call: Call) -> dict[str, Any]:
-    """The transactions after a slot, in order; with `wait_seconds` the answer waits so long for the first one."""
+    """The transactions after a slot, in order. Whoever waits for the next one waits before this (rest/endpoint.py)."""
     metastore, asked = metastore_of(namespace), call.request
     after = metastore.boundary if asked.after is None else asked.after
-    clock = metastore.clock
-    end = clock.now_ms() + min(max(asked.wait_seconds, 0) * 1000, MAX_WAIT_MS)
-    newest, attempt = metastore.slot, 0
-    while newest <= after and clock.now_ms() < end:
-        clock.pause(min(attempt, 3))
-        newest, attempt = metastore.slot, attempt + 1
+    newest = metastore.slot
     found: list[Any] = []
     for entry in metastore.log(after) if newest > after else ():
         if len(found) >= min(max(asked.limit, 1), MAX_ENTRIES) and entry.slot != found[-1].slot:
@@ -125,5 +126,26 @@ def verify(namespace: LanceNamespace, call: Call) -> dict[str, Any]:
 
 
 def collect(namespace: LanceNamespace, call: Call) -> Any:
-    seconds = call.request.keep_seconds
-    return metastore_of(namespace).collect(None if seconds is None else timedelta(seconds=seconds))
+    asked = call.request
+    keep, grace = (None if age is None else timedelta(seconds=age) for age in (asked.keep_seconds, asked.grace_seconds))
+    return metastore_of(namespace).collect(keep, grace, asked.dry_run)
+
+
+def snapshot(namespace: LanceNamespace, call: Call) -> Any:
+    """TakeSnapshot: needs `manage`, for what it pins stays until it is dropped."""
+    return metastore_of(namespace).snapshot(_name(call), call.request.tables)
+
+
+def snapshots(namespace: LanceNamespace, call: Call) -> dict[str, Any]:
+    return {"snapshots": metastore_of(namespace).snapshots()}
+
+
+def drop_snapshot(namespace: LanceNamespace, call: Call) -> dict[str, Any]:
+    metastore_of(namespace).drop_snapshot(_name(call))
+    return {}
+
+
+def _name(call: Call) -> str:
+    if not call.request.name:
+        raise InvalidInputError("Say which snapshot: `name`.")
+    return str(call.request.name)

@@ -14,12 +14,17 @@ from typing import Any
 
 import pyarrow as pa
 
-from headwater.errors import InvalidInputError, LanceNamespaceError
-from headwater.metastore import Metastore, Snapshot
-from headwater.spark.protocol import Fold, Scan
+from headwater.errors import ConcurrentModificationError, InvalidInputError, LanceNamespaceError
+from headwater.metastore import Metastore, Snapshot, Transaction
+from headwater.spark.protocol import Fold, Scan, Table
+from headwater.streams.batches import REFUSE
+from headwater.streams.given import from_table
+from headwater.streams.landing import APPEND, Origin, rows_so_far
 from headwater.streams.opening import Stream, is_stream_table, open_stream
+from headwater.streams.preparing import EvolvedError, PreparedLanding, prepare
 from headwater.streams.reading import count, read
 from headwater.streams.serving import Lake, lake
+from headwater.streams.sources.taken import Taken
 from headwater.streams.views import View, newest_published, view_at
 from headwater.tables.nested import pruned
 from headwater.tables.scan import ROW_ADDRESS, ROW_ID, batch_rows
@@ -61,7 +66,8 @@ class Streams:
         is_published = published is not None and not view.tail and version is None and micros is None
         rows = sum(file.rows or 0 for delta in view.tail for file in delta.files)
         rows += view.base.rows if view.base is not None else 0
-        return stream, Fold(self._option, now.slot, view.position, rows, not is_published)
+        keyed = bool(stream.definition.keys)
+        return stream, Fold(self._option, now.slot, view.position, rows, not is_published, keyed)
 
 
 def _is_stream(snapshot: Snapshot, id: list[str]) -> bool:
@@ -123,3 +129,40 @@ def read_rows(scan: Scan, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     table = read(found, view, list(scan.columns), scan.filter, scan.limit)
     for batch in table.to_batches(max_chunksize=batch_rows(schema)):
         yield convert_batch(batch, schema)
+
+
+# INSERT into a table without keys -----------------------------------------------------------------------------------
+
+
+def _stream(table: Table) -> tuple[Lake, Snapshot, Stream]:
+    fold = table.fold
+    assert fold is not None
+    found = _opened(fold.lake)
+    snapshot = found.metastore.at(fold.slot)
+    return found, snapshot, open_stream(snapshot, table.id)
+
+
+def write_rows(table: Table, reader: pa.RecordBatchReader) -> list[Json]:
+    """On an executor: the rows of a task as files of the log, and what their commit needs. A bad row is an error."""
+    found, snapshot, stream = _stream(table)
+    rows = Taken(from_table(pa.Table.from_batches(reader, reader.schema)))
+    store, clock = found.metastore.store, found.metastore.clock
+    made = prepare(store, clock, stream, rows, Origin(), (), rows_so_far(snapshot, stream), REFUSE)
+    return [made] if made is not None else []
+
+
+def append_rows(table: Table, prepared: list[Json]) -> int:
+    """On the driver: all that the tasks of a statement wrote, in one transaction; the newest position."""
+    found, _, stream = _stream(table)
+    metastore = found.metastore
+    landings = [PreparedLanding(metastore, stream.path, each, APPEND, True, Origin()) for each in prepared]
+
+    def work(tx: Transaction) -> None:
+        for landing in landings:
+            landing(tx)
+
+    try:
+        metastore.run(work, f"insert into {stream.name}")
+    except EvolvedError:
+        raise ConcurrentModificationError(f"{stream.name} evolved while the statement ran: run it again.") from None
+    return metastore.now().last_position(stream.path, version=stream.version)

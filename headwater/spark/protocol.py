@@ -34,6 +34,7 @@ class Fold(Message, frozen=True):
     position: int
     rows: int
     fresh: bool
+    keyed: bool
 
 
 class Table(Message, frozen=True):
@@ -57,6 +58,11 @@ class Table(Message, frozen=True):
             "Land rows, updates and deletes with headwater.pipeline.ingest(spark, catalog, table, rows, format), or "
             "upsert and delete of headwater.Catalog; then publish."
         )
+
+    @property
+    def is_log(self) -> bool:
+        """Whether it is a stream table without keys, which INSERT appends to."""
+        return self.fold is not None and not self.fold.keyed
 
     def writable(self) -> TableHandle:
         """The handle of a table whose rows a statement may change: error 13 for a stream table."""

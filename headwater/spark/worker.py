@@ -92,6 +92,8 @@ def _write(wire: Wire, call: protocol.Write) -> None:
     reader = wire.receive_batches()
     if call.row_ids:
         done = _guarded(lambda: rewrite(call.table.writable(), reader))
+    elif call.table.is_log:
+        done = _guarded(lambda: fresh.write_rows(call.table, reader))
     else:
         done = _guarded(lambda: write(call.table.writable(), reader, call.arrow))
     if "error" in done:

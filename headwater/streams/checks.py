@@ -6,7 +6,7 @@ Deletes are not judged, nor is a row by a check that names a column which the ro
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import lance
@@ -38,6 +38,36 @@ class Judged:
 
     check: Check
     failed: Mask
+
+
+EXPECT = {"expect": WARN, "expect_or_drop": DROP, "expect_or_fail": FAIL}
+"""The properties of a table that are checks of its own, `<kind>.<name>`, and what each kind does."""
+
+
+def checks_of(properties: Mapping[str, str]) -> tuple[Check, ...]:
+    """The checks that a table has of its own; 13 if SQL cannot be one, or two have one name."""
+    found: dict[str, Check] = {}
+    for property, text in sorted(properties.items()):
+        kind, _, name = property.partition(".")
+        if kind not in EXPECT:
+            continue
+        if not name or name in found:
+            raise InvalidInputError(f"The property {property!r} must name a check, and each check once.")
+        check_sql(property, text)
+        found[name] = Check(name, text, EXPECT[kind])
+    return tuple(found.values())
+
+
+def with_own(own: Sequence[Check], given: Sequence[Check]) -> list[Check]:
+    """A table's own checks and those given with a call, which go first where both have one name."""
+    names = {check.name for check in given}
+    return [*given, *(check for check in own if check.name not in names)]
+
+
+def try_checks(checks: Sequence[Check], schema: pa.Schema) -> None:
+    """13 for a check that cannot be run on rows of a schema."""
+    if checks:
+        _answers(checks, schema.empty_table())
 
 
 def judge(checks: Sequence[Check], events: Events) -> list[Judged]:

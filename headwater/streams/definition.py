@@ -18,6 +18,7 @@ import pyarrow as pa
 
 from headwater.errors import InvalidInputError, TableColumnNotFoundError
 from headwater.metastore.retention import log_retention
+from headwater.streams.checks import Check, checks_of
 from headwater.streams.columns import can_be_key, can_be_sequence, parse_type, widens
 from headwater.streams.fold import Rules
 from headwater.streams.watermark import parse_lateness
@@ -114,6 +115,11 @@ class Definition:
             if name.startswith(DERIVED)
         )
 
+    @cached_property
+    def checks(self) -> tuple[Check, ...]:
+        """What `ingest` expects of rows."""
+        return checks_of(self.properties)
+
 
 def define(
     schema: Any,
@@ -157,7 +163,7 @@ def check(definition: Definition) -> Definition:
         raise InvalidInputError("lateness needs a sequence: name the columns that order the events.")
     if definition.keeps_history and not definition.keys:
         raise InvalidInputError("history = scd2 needs keys: an append-only log is its own history.")
-    _ = definition.log_retention, definition.rules
+    _ = definition.log_retention, definition.rules, definition.checks
     for derived in definition.derived:
         _check_derived(definition, derived)
     return definition

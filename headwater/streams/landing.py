@@ -19,7 +19,7 @@ from headwater.metastore import DataFile, Metastore, Snapshot, Transaction
 from headwater.metastore.draft import Appended
 from headwater.store import Store
 from headwater.streams.batches import REFUSE, Bad, Batch, shape
-from headwater.streams.checks import DROP, Check, judge
+from headwater.streams.checks import DROP, Check, judge, with_own
 from headwater.streams.definition import Definition, to_properties
 from headwater.streams.files import LogFile, bucket_count, encode_events
 from headwater.streams.fold import Events
@@ -167,8 +167,10 @@ class Landing:
 
     def _shape(self, stream: Stream) -> Batch:
         if self._shaped is None or self._shaped[0] != stream.definition:
+            ingests = self._contract is None
             contract = self._contract if self._contract is not None else stream.definition.contract
-            shaped, self._failed = checked(shape(stream.definition, self._data, contract), self._checks)
+            checks = with_own(stream.definition.checks, self._checks) if ingests else self._checks
+            shaped, self._failed = checked(shape(stream.definition, self._data, contract), checks)
             self._shaped = stream.definition, shaped
         return self._shaped[1]
 

@@ -1,4 +1,4 @@
-"""Where the rows of a published version come from, as its own commit says. Pure.
+"""Where the rows of a published version come from, as its own commit says.
 
 `positions` are the deltas it took in (first exclusive, last inclusive), `sources` what those were landed from, and
 `functions` what its derived columns were computed by. A caller adds `inputs` (tables) and `run`.
@@ -8,6 +8,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from headwater.errors import TableVersionNotFoundError
+from headwater.metastore import Snapshot
+from headwater.streams.layout import LANCE, LINEAGE
+from headwater.streams.opening import Stream
 from headwater.streams.views import Published, View
 
 MAX_FILES = 1_000
@@ -35,6 +39,21 @@ def lineage_of(view: View, before: Published | None, made: Published) -> dict[st
             if computed.name == derived.name
         },
     }
+
+
+def noted(snapshot: Snapshot, stream: Stream, version: int | None) -> dict[str, Any]:
+    """What the commit of a version says; of one that changed no rows (an index, a rewrite), the publish before it.
+
+    11: there is no such version, or nothing was published yet.
+    """
+    last = snapshot.last_position(stream.path, format=LANCE, version=stream.version)
+    found = snapshot.deltas(stream.path, format=LANCE, version=stream.version)
+    known = {delta.position: delta.properties.get(LINEAGE) for delta in found}
+    wanted = last if version is None else version
+    if wanted not in known:
+        raise TableVersionNotFoundError(f"{stream.name} has no published version {wanted}; its newest is {last}.")
+    later = (known[number] for number in sorted(known, reverse=True) if number <= wanted)
+    return dict(next((lineage for lineage in later if lineage is not None), {}))
 
 
 def _source(name: str, entry: dict[str, Any]) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from headwater.clock import Clock
 from headwater.metastore import DataFile, Metastore
 from headwater.store import Store
 from headwater.streams.batches import Batch, shape
-from headwater.streams.checks import Check
+from headwater.streams.checks import Check, with_own
 from headwater.streams.files import LogFile
 from headwater.streams.fold import Events
 from headwater.streams.given import Given
@@ -34,10 +34,19 @@ class EvolvedError(Exception):
 
 
 def prepare(
-    store: Store, clock: Clock, stream: Stream, taken: Taken, origin: Origin, checks: Sequence[Check], rows: int
+    store: Store,
+    clock: Clock,
+    stream: Stream,
+    taken: Taken,
+    origin: Origin,
+    checks: Sequence[Check],
+    rows: int,
+    contract: str | None = None,
 ) -> Json | None:
     """Write what was taken as files of the log; what the commit needs, as JSON. None: the table must evolve first."""
-    batch, failed = checked(shape(stream.definition, taken.data, stream.definition.contract), checks)
+    shaped = shape(stream.definition, taken.data, contract or stream.definition.contract)
+    own = stream.definition.checks if contract is None else ()  # a table's own checks are of what is ingested
+    batch, failed = checked(shaped, with_own(own, checks))
     if batch.definition != stream.definition:
         return None
     bad = [*taken.bad, *rejected(batch, taken.data, origin)]

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from headwater.clock import Clock
-from headwater.metastore import DataFile, Transaction
+from headwater.metastore import DataFile, Delta, Transaction
 from headwater.store import Store
 from headwater.streams.definition import define, to_properties
 from headwater.streams.files import encode_events
@@ -31,7 +31,10 @@ SCHEMA = pa.schema(TYPES)
 
 @dataclass(frozen=True)
 class Quarantined:
-    """One row that was not taken. `position` is that of its delta, for rows found late by a publish."""
+    """One row that was not taken. `position` is that of its delta, for rows found late by a publish.
+
+    That of a row rejected while it landed is given by the commit: `with_positions` finds it by the transaction.
+    """
 
     row: str
     reason: str
@@ -62,6 +65,22 @@ def quarantine(tx: Transaction, store: Store, clock: Clock, stream: Stream, rows
     file = DataFile(key, log.rows, len(log.data))
     properties = {**log.properties, "call": len(tx.draft.appends)}
     tx.append_delta(path, [file], "append", version=kept.version, properties=properties)
+
+
+def with_positions(changes: pa.Table, own: Sequence[Delta], log: Sequence[Delta]) -> pa.Table:
+    """Quarantined rows, from the changes of their table, each with the position of the batch it came with.
+
+    It is NULL where nothing of the batch was taken: then there is none. `own` are the deltas of the quarantine, `log`
+    those of its table.
+    """
+    txns = {delta.position: delta.txn for delta in own}
+    positions = {delta.txn: delta.position for delta in log}
+    filled = [
+        known if known is not None else positions.get(txns[int(at or 0)])
+        for known, at in zip(changes["position"].to_pylist(), changes["_position"].to_pylist(), strict=True)
+    ]
+    place = SCHEMA.get_field_index("position")
+    return changes.select(SCHEMA.names).set_column(place, SCHEMA.field(place), pa.array(filled, pa.int64()))
 
 
 def create(tx: Transaction, path: Sequence[str]) -> None:

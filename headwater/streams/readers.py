@@ -1,11 +1,33 @@
-"""Named readers: how far each has read a table's changes, kept in the catalog."""
+"""Named readers: how far each has read a table's changes, kept in the catalog.
+
+A reader gets every change at least once: its position moves over what it was handed only when the same process comes
+back for more, or says so. What is handed out is remembered in the process, so one that dies gets it again.
+"""
 
 from __future__ import annotations
 
+from weakref import WeakKeyDictionary
+
 from headwater.errors import InvalidInputError, TableNotFoundError
-from headwater.metastore import Snapshot, Transaction
+from headwater.metastore import Metastore, Snapshot, Transaction
 from headwater.streams.layout import READER, READERS
 from headwater.streams.opening import Stream
+
+HANDED: WeakKeyDictionary[Metastore, dict[tuple[str, str], int]] = WeakKeyDictionary()
+"""By opened catalog: up to where a reader (table version, name) was handed changes by this process."""
+
+
+def hand_out(metastore: Metastore, stream: Stream, name: str, position: int) -> None:
+    HANDED.setdefault(metastore, {})[stream.version, name] = position
+
+
+def handed(metastore: Metastore, stream: Stream, name: str) -> int | None:
+    """Up to where this process handed out changes that are not yet known to be read."""
+    return HANDED.get(metastore, {}).get((stream.version, name))
+
+
+def forget(metastore: Metastore, stream: Stream, name: str) -> None:
+    HANDED.get(metastore, {}).pop((stream.version, name), None)
 
 
 def readers(snapshot: Snapshot | Transaction, stream: Stream) -> dict[str, int]:
@@ -17,15 +39,10 @@ def readers(snapshot: Snapshot | Transaction, stream: Stream) -> dict[str, int]:
     return {name: int(position) for name, position in found.items()}
 
 
-def set_reader(tx: Transaction, stream: Stream, name: str, position: int, before: int) -> None:
-    """Move a reader on. It must still be where it was: two processes that read as one reader do not both get rows."""
+def set_reader(tx: Transaction, stream: Stream, name: str, position: int) -> None:
     known = readers(tx, stream)
-    if known.get(name, before) != before:
-        raise InvalidInputError(
-            f"The reader {name!r} of {stream.name} was moved to {known[name]} by another process while it read. "
-            "Read again."
-        )
-    _write(tx, stream, {**known, name: position})
+    if known.get(name) != position:
+        _write(tx, stream, {**known, name: position})
 
 
 def drop_reader(tx: Transaction, stream: Stream, name: str) -> None:

@@ -9,12 +9,12 @@ from typing import Any, TypeVar
 
 import pyarrow as pa
 
-from headwater.errors import InvalidInputError
+from headwater.errors import InvalidInputError, TableVersionNotFoundError
 from headwater.metastore import Delta, Metastore, Snapshot, Transaction
 from headwater.metastore.draft import Appended
 from headwater.streams.backfilling import ROWS, stage_backfill, stage_compaction, stage_index
 from headwater.streams.changes import changes
-from headwater.streams.checks import Check
+from headwater.streams.checks import Check, try_checks
 from headwater.streams.collecting import collectable
 from headwater.streams.definition import Definition, define, to_properties, with_properties
 from headwater.streams.definition import evolve as evolve_definition
@@ -23,10 +23,12 @@ from headwater.streams.derived import stale_rows
 from headwater.streams.given import Given, given
 from headwater.streams.landing import APPEND, UPSERT, Landed, Landing, Origin, Report
 from headwater.streams.layout import DELTA, LANCE, QUARANTINE, sibling
+from headwater.streams.lineage import noted
 from headwater.streams.opening import Stream, open_in, open_stream
 from headwater.streams.publishing import Publication, finish, stage
 from headwater.streams.quarantine import SCHEMA as QUARANTINE_SCHEMA
-from headwater.streams.readers import drop_reader, readers, set_reader
+from headwater.streams.quarantine import with_positions
+from headwater.streams.readers import drop_reader, forget, hand_out, handed, readers, set_reader
 from headwater.streams.reading import count, read
 from headwater.streams.serving import Lake, lake, open_version
 from headwater.streams.sources.files import SourceFile, find_files, is_files
@@ -43,6 +45,7 @@ Answer = TypeVar("Answer")
 
 def create_stream_table(tx: Transaction, path: Path, definition: Definition) -> None:
     """A new stream table: both its streams are there, and nothing is in them."""
+    try_checks(definition.checks, definition.schema)
     tx.create_table(path, formats=(DELTA, LANCE))
     version = tx.get_table_version(path)
     tx.update_table_version(path, version.id, to_properties(definition))
@@ -221,20 +224,41 @@ class StreamTable:
     def changes(self, after: int = 0, until: int | None = None, reader: str | None = None) -> pa.Table:
         """What changed after a position, net per position: whole rows with `_change_type`, `_position`, `_commit_time`.
 
-        With `reader` the catalog keeps the position: each call goes on where the one before ended.
+        With `reader` the catalog keeps the position, and every change comes at least once: coming back for more says
+        that what this process was handed before has been read, and so does `commit_reader`. `until` may be lower.
+        """
+        if reader is not None:
+            return self._changes_of(reader, after, until)
+        stream, snapshot = self._open()
+        return changes(self._lake(), snapshot, stream, after, until)
+
+    def _changes_of(self, reader: str, after: int, until: int | None) -> pa.Table:
+        stream, snapshot = self._open()
+        known = readers(snapshot, stream)
+        start = max(known.get(reader, after), handed(self._metastore, stream, reader) or 0)
+        if known.get(reader) != start:
+            self._run(lambda tx: set_reader(tx, open_in(tx, self.path), reader, start), self._reader_message(reader))
+        end = snapshot.last_position(stream.path, version=stream.version) if until is None else max(until, start)
+        found = changes(self._lake(), snapshot, stream, start, end)
+        hand_out(self._metastore, stream, reader, end)
+        return found
+
+    def commit_reader(self, name: str, position: int | None = None) -> int:
+        """Say that a reader has read up to a position: what this process was handed last, if not told. The position.
+
+        A lower one than now lets it read again from there.
         """
         stream, snapshot = self._open()
-        end = snapshot.last_position(stream.path, version=stream.version) if until is None else until
-        if reader is None:
-            return changes(self._lake(), snapshot, stream, after, end)
-        start = readers(snapshot, stream).get(reader, after)
-        found = changes(self._lake(), snapshot, stream, start, max(start, end))
-        if end > start or reader not in readers(snapshot, stream):
-            self._run(
-                lambda tx: set_reader(tx, open_in(tx, self.path), reader, max(start, end), start),
-                f"reader {reader} of {'.'.join(self.path)}",
-            )
-        return found
+        wanted = handed(self._metastore, stream, name) if position is None else position
+        if wanted is None:
+            raise InvalidInputError(f"The reader {name!r} of {stream.name} was handed nothing: name the position.")
+        view_at(snapshot, stream, wanted)
+        self._run(lambda tx: set_reader(tx, open_in(tx, self.path), name, wanted), self._reader_message(name))
+        forget(self._metastore, stream, name)
+        return wanted
+
+    def _reader_message(self, name: str) -> str:
+        return f"reader {name} of {'.'.join(self.path)}"
 
     def readers(self) -> dict[str, int]:
         """The named readers, and up to which position each has read."""
@@ -242,6 +266,7 @@ class StreamTable:
         return readers(snapshot, stream)
 
     def drop_reader(self, name: str) -> None:
+        forget(self._metastore, self._open()[0], name)
         self._run(lambda tx: drop_reader(tx, open_in(tx, self.path), name), f"drop reader {name}")
 
     def quarantine(self) -> pa.Table:
@@ -249,7 +274,13 @@ class StreamTable:
         path = sibling(self.path, QUARANTINE)
         if not self._snapshot().exists(path):
             return QUARANTINE_SCHEMA.empty_table()
-        return self._beside(path).to_arrow()
+        kept = self._beside(path)
+        rows = kept.to_arrow()
+        try:
+            found = kept.changes() if rows["position"].null_count else None
+        except TableVersionNotFoundError:  # collected: what the rows do not say is not known any more
+            found = None
+        return rows if found is None else with_positions(found, kept.deltas(), self.deltas())
 
     def _beside(self, path: Path) -> StreamTable:
         """Another stream table of the same catalog."""
@@ -257,9 +288,17 @@ class StreamTable:
 
     # Changing
 
-    def publish(self) -> Published:
-        """Make the serving copy equal to the newest state. Nothing new: no new version."""
-        return publish_tables(self._lake(), [self.path])[0]
+    def publish(self, lineage: Mapping[str, Any] | None = None) -> Published:
+        """Make the serving copy equal to the newest state. Nothing new: no new version.
+
+        `lineage` (a run, inputs, whatever JSON holds) is kept with the version, beside what the log knows itself.
+        """
+        return publish_tables(self._lake(), [self.path], {".".join(self.path): dict(lineage or {})})[0]
+
+    def lineage(self, version: int | None = None) -> dict[str, Any]:
+        """Where the rows of a published version come from, the newest unless told: see docs/streams.md."""
+        stream, snapshot = self._open()
+        return noted(snapshot, stream, version)
 
     def undo(
         self, source: str | None = None, file: str | None = None, token: str | None = None, txn: str | None = None
@@ -288,6 +327,7 @@ class StreamTable:
         def work(tx: Transaction) -> Definition:
             stream = open_in(tx, self.path)
             changed = evolve_definition(stream.definition, add, rename, widen, drop)
+            try_checks(changed.checks, changed.schema)
             if changed != stream.definition:
                 tx.update_table_version(stream.path, stream.version, to_properties(changed))
             return changed
@@ -300,6 +340,7 @@ class StreamTable:
         def work(tx: Transaction) -> Definition:
             stream = open_in(tx, self.path)
             changed = with_properties(stream.definition, properties)
+            try_checks(changed.checks, changed.schema)
             if changed != stream.definition:
                 tx.update_table_version(stream.path, stream.version, to_properties(changed))
             return changed

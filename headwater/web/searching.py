@@ -93,9 +93,10 @@ def _in_metastore(visit: Visit, metastore: Metastore, low: str) -> Found:
     texts = _KEPT.setdefault(metastore, _Texts())
     with texts.lock:
         texts.bring_up(metastore)
-        keys = [(key, low in name) for key, (name, more) in texts.texts.items() if low in name or low in more]
+        named = [key for key, (name, _) in texts.texts.items() if low in name]
+        others = [key for key, (name, more) in texts.texts.items() if low in more and low not in name]
     found = Found()
-    for key, in_name in sorted(keys, key=lambda one: not one[1]):
+    for key, in_name in ((key, keys is named) for keys in (named, others) for key in keys):
         try:
             there = metastore.by_id(key)
         except LanceNamespaceError:

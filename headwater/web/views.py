@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import headwater
 from headwater.errors import LanceNamespaceError, UnsupportedOperationError
 from headwater.metastore import LogEntry, Metastore
+from headwater.metastore.objects import PinnedTable
 from headwater.names import ROOT, ObjectId
 from headwater.rest.routes import Permission
 from headwater.web import table_views
@@ -31,19 +32,21 @@ def catalog(visit: Visit) -> Page:
     wanted = visit.query.get("filter", "").strip()[:200]
     namespaces = child_names(visit, id, NAMESPACES)
     tables = child_names(visit, id, TABLES)
-    found = [*_matching(visit, id, "namespace", namespaces.names, wanted)]
-    found += _matching(visit, id, "table", tables.names, wanted)
-    start = (visit.number("page", 1) or 1) - 1
-    shown = found[start * LISTED : (start + 1) * LISTED]
+    found = [_matching(namespaces.names, wanted), _matching(tables.names, wanted)]
+    start = ((visit.number("page", 1) or 1) - 1) * LISTED
+    folders = found[0][start : start + LISTED]
+    after = max(0, start - len(found[0]))
+    leaves = found[1][after : after + LISTED - len(folders)]
+    total = len(found[0]) + len(found[1])
     values = {
         "id": id,
         "filter": wanted,
-        "items": shown,
-        "total": len(found),
+        "items": [*_items(visit, id, "namespace", folders), *_items(visit, id, "table", leaves)],
+        "total": total,
         "all": len(namespaces.names) + len(tables.names),
         "cut": not (namespaces.complete and tables.complete),
-        "page": start + 1,
-        "pages": -(-len(found) // LISTED) or 1,
+        "page": start // LISTED + 1,
+        "pages": -(-total // LISTED) or 1,
         "properties": _properties(visit, id),
         "may_drop": not id.is_root and visit.may(Permission.DROP, id),
         "title": id.name or "Catalog",
@@ -51,11 +54,14 @@ def catalog(visit: Visit) -> Page:
     return Page("part/children.html" if visit.is_part else "namespace.html", values)
 
 
-def _matching(visit: Visit, id: ObjectId, kind: str, names: Any, wanted: str) -> Iterator[dict[str, str]]:
+def _matching(names: Sequence[str], wanted: str) -> Sequence[str]:
     low = wanted.casefold()
+    return [name for name in names if low in name.casefold()] if low else names
+
+
+def _items(visit: Visit, id: ObjectId, kind: str, names: Sequence[str]) -> Iterator[dict[str, str]]:
     for name in names:
-        if not low or low in name.casefold():
-            yield {"name": name, "kind": kind, "href": visit.links.of(id.child(name), kind)}
+        yield {"name": name, "kind": kind, "href": visit.links.of(id.child(name), kind)}
 
 
 def _properties(visit: Visit, id: ObjectId) -> dict[str, str]:
@@ -166,6 +172,26 @@ def deleted_page(visit: Visit) -> Page:
     return Page("deleted.html", {"items": items, "total": len(seen), "title": "Deleted objects"})
 
 
+def snapshots_page(visit: Visit) -> Page:
+    """The states of the catalog that stay readable under a name, with the tables that the visitor may see."""
+    items = []
+    for one in _metastore(visit).snapshots():
+        seen = [table for table in one.tables if visit.caller.may(Permission.DESCRIBE, ObjectId(table.path))]
+        if seen or visit.caller.sees_everything:
+            items.append({"snapshot": one, "tables": [_pinned(visit, table) for table in seen[:LISTED]]})
+    return Page("snapshots.html", {"items": items, "title": "Snapshots"})
+
+
+def _pinned(visit: Visit, table: PinnedTable) -> dict[str, Any]:
+    """A table of a snapshot: it leads to the rows it had, if it is still called so and they may be seen."""
+    assert visit.metastore is not None
+    id, href = ObjectId(table.path), ""
+    if visit.metastore.now().exists(table.path):
+        shows = table.version is not None and visit.caller.may(Permission.SELECT, id)
+        href = visit.links.table(id, view="rows", version=table.version) if shows else visit.links.table(id)
+    return {"id": id, "version": table.version, "position": table.position, "href": href}
+
+
 def server_page(visit: Visit) -> Page:
     metastore = visit.metastore
     try:
@@ -208,5 +234,6 @@ VIEWS: dict[str, Callable[[Visit], Page]] = {
     "search": search_page,
     "log": log_page,
     "deleted": deleted_page,
+    "snapshots": snapshots_page,
     "server": server_page,
 }

@@ -155,7 +155,28 @@ def test_the_past_is_told(either: Catalog) -> None:
     assert [entry.operation for entry in either.history("raw.log")][-1] == "create"
     assert either.history("raw.log")[1].position == 1
     assert either.verify() == []
-    assert either.collect(timedelta(days=1)).boundary >= 0
+    told = either.collect(timedelta(0), timedelta(0), dry_run=True)
+    assert (told.boundary, told.removed != ()) == (either.slot, True)
+    assert either.history("raw.log")[0].slot <= start, "a dry run forgets nothing"
+
+
+def test_a_snapshot_is_read_after_a_collection(either: Catalog, tmp_path: Path) -> None:
+    orders = either.create_stream_table("raw.orders", SCHEMA, keys="id")
+    either.create_table("plain", pa.table({"id": [1]}))
+    orders.upsert([{"id": 1, "name": "Ada", "at": 1}])
+    orders.publish()
+    taken = either.snapshot("monday")
+    assert {table.path: table.position for table in taken.tables}[("raw", "orders")] == 1
+    orders.upsert([{"id": 1, "name": "later", "at": 2}])
+    either["plain"].delete("id = 1")
+    either.drop_table("plain")
+    either.collect(timedelta(0), timedelta(0))
+    assert either.snapshots() == [taken]
+    near = Catalog(MetastoreNamespace(root=str(tmp_path / "lake"))).at("monday")
+    assert names(near["raw.orders"].to_arrow()) == {1: "Ada"}
+    assert near["plain"].to_arrow().to_pydict() == {"id": [1]}
+    either.drop_snapshot("monday")
+    assert either.snapshots() == []
 
 
 def test_a_transaction_is_undone_with_what_it_landed(either: Catalog) -> None:

@@ -270,11 +270,49 @@ def test_readers_go_on_where_they_stopped(metastore: Metastore) -> None:
     assert table.changes(reader="etl").num_rows == 0
     table.upsert([{"id": 1, "at": 2}])
     assert table.changes(reader="etl")["_change_type"].to_pylist() == ["update_preimage", "update_postimage"]
+    assert table.readers() == {"etl": 1}
+    assert table.commit_reader("etl") == 2
     assert table.readers() == {"etl": 2}
     table.drop_reader("etl")
     assert table.readers() == {}
     with pytest.raises(InvalidInputError, match="'etl'"):
         table.drop_reader("etl")
+    with pytest.raises(InvalidInputError, match="'etl'"):
+        table.commit_reader("etl")
+
+
+def test_a_reader_that_dies_with_changes_in_hand_gets_them_again(metastore: Metastore, tmp_path: Path) -> None:
+    table = orders(metastore)
+    table.upsert([{"id": 1, "at": 1}])
+    assert table.changes(reader="etl").num_rows == 1
+    for _ in range(2):
+        with Metastore(tmp_path / "lake") as next_process:
+            again = StreamTable(next_process, table.path)
+            assert again.changes(reader="etl").num_rows == 1
+    with Metastore(tmp_path / "lake") as next_process:
+        again = StreamTable(next_process, table.path)
+        again.commit_reader("etl", 1)
+        assert again.changes(reader="etl").num_rows == 0
+        again.commit_reader("etl", 0)
+        assert again.changes(reader="etl").num_rows == 1
+        with pytest.raises(InvalidInputError, match="0 to 1"):
+            again.commit_reader("etl", 7)
+
+
+def test_a_row_rejected_while_landing_has_the_position_of_its_batch(metastore: Metastore) -> None:
+    table = orders(metastore, properties={"late": "quarantine"})
+    table.ingest([{"id": None, "at": 1}], source="s")  # nothing of it was taken, so it has no position
+    for at in (5, 4):
+        table.ingest([{"id": 1, "at": at}, {"id": None, "at": at}], source="s")
+    table.publish()
+    found = table.quarantine().to_pylist()
+    assert sorted((row["reason"], row["position"] or 0) for row in found) == [
+        ("late", 2),
+        ("null_key", 0),
+        ("null_key", 1),
+        ("null_key", 2),
+    ]
+    assert table.quarantine().column_names == ["row", "reason", "column", "source", "time", "position"]
 
 
 def test_what_is_no_stream_table_says_so(metastore: Metastore) -> None:
@@ -415,6 +453,8 @@ def test_deltas_are_kept_as_long_as_something_needs_them(metastore: Metastore) -
     assert table.collect(now_ms=now) == []
     assert table.collect(now_ms=now + 2 * day, dry_run=True) == [1, 2, 3]
     table.changes(until=1, reader="slow")
+    assert table.collect(now_ms=now + 2 * day, dry_run=True) == []
+    table.commit_reader("slow")
     assert table.collect(now_ms=now + 2 * day, dry_run=True) == [1]
     assert table.collect(now_ms=now + 2 * day, pins=[0], dry_run=True) == []
     table.drop_reader("slow")

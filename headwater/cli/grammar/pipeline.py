@@ -8,6 +8,7 @@ FORMATS = ("rows", "op", "debezium", "snapshot")
 """What files hold; a test compares it with the sources' own list."""
 TABLES = arg("tables", about="stream tables, such as raw.orders (all)", nargs="*")
 JSON = arg("--json", about="print JSON", action="store_true")
+SPARK = arg("--spark", about="with a Spark session, such as local[*], for large files", metavar="MASTER")
 _REPORT = "one object: what the job did, as the Python API reports it"
 
 PIPELINE = (
@@ -19,7 +20,7 @@ PIPELINE = (
             arg("--plan-id", about="do exactly the plan of this id, or nothing"),
             arg("--select", about="only this one (repeatable)", action="append", default=[], metavar="TABLE"),
             arg("--full-refresh", about="make it anew (repeatable)", action="append", default=[], metavar="TABLE"),
-            JSON,
+            SPARK, JSON,
         ),
         "one object: run, plan, reports; with --plan the plan", catalog=False,
     ),
@@ -30,6 +31,7 @@ PIPELINE = (
             arg("--format", about="what the files hold (rows)", choices=FORMATS, default="rows"),
             arg("--name", about="the name of the source"),
             arg("--strict", about="refuse everything when a row is bad", action="store_true"),
+            SPARK,
         ),
         _REPORT,
     ),

@@ -1,0 +1,70 @@
+"""The verbs of the pipeline on the command line."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headwater.cli import main
+from tests.pipeline.shop import Shop
+
+pytest.importorskip("duckdb")
+
+
+@pytest.fixture
+def shop(tmp_path: Path) -> Iterator[Shop]:
+    made = Shop(tmp_path)
+    made.deliver(made.change(10))
+    made.products([{"sku": "a", "title": "Lamp", "text": "bright"}])
+    yield made
+    sys.modules.pop("shop_features", None)
+
+
+def test_a_plan_is_shown_run_by_its_id_followed_and_undone(shop: Shop, capsys: pytest.CaptureFixture[str]) -> None:
+    def call(*arguments: str) -> Any:
+        assert main(list(arguments)) == 0
+        return json.loads(capsys.readouterr().out)
+
+    file, lake = str(shop.file), str(shop.folder / "lake")
+    plan = call("run", file, "--plan", "--json")
+    assert main(["run", file, "--plan"]) == 0
+    assert f"plan {plan['id']}" in capsys.readouterr().out
+    done = call("run", file, "--plan-id", plan["id"], "--json")
+    assert {report["job"] for report in done["reports"]} == {"ingest", "publish", "view"}
+    assert main(["run", file, "--plan-id", plan["id"]]) == 4
+    capsys.readouterr()
+    assert main(["run", file]) == 0
+    assert "Nothing was new" in capsys.readouterr().out
+    found = call("lineage", lake, "mart.spend", "--json", "--open-lineage", str(shop.folder / "events.json"))
+    assert found["related"][0]["table"] == "raw.orders"
+    assert json.loads((shop.folder / "events.json").read_text().splitlines()[0])["eventType"] == "COMPLETE"
+    assert main(["lineage", lake, "raw.orders", "--downstream"]) == 0
+    assert "mart.spend" in capsys.readouterr().out
+    undone = call("undo", lake, "raw.orders", "--source", "orders_cdc", "--yes", "--json")
+    assert (undone["position"], undone["job"]) == (2, "undo")
+
+
+def test_files_are_taken_published_and_kept_house_by_verbs_of_their_own(
+    shop: Shop, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lake, file = str(shop.folder / "lake"), str(shop.file)
+    assert main(["run", file]) == 0
+    more = shop.folder / "more.json"
+    more.write_text('{"sku": "b", "title": "Bed", "text": "soft"}\n')
+    for arguments, told in (
+        (["ingest", lake, "raw.products", str(more), "--name", "more"], "1 rows, 1 files"),
+        (["ingest", lake, "raw.products", str(more), "--name", "more"], "1 skipped"),
+        (["publish", lake, "raw.products", "raw.orders"], "raw.products: 1 rows"),
+        (["backfill", lake, "raw.products"], "0 rows"),
+        (["maintain", lake, "raw.products", "raw.orders"], "raw.orders"),
+    ):
+        capsys.readouterr()
+        assert main(arguments) == 0
+        assert told in capsys.readouterr().out
+    assert main(["publish", lake]) == 5
+    assert main(["run", str(shop.folder / "missing.toml")]) == 5
