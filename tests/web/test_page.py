@@ -40,6 +40,7 @@ PAGES = {
     "/search?q=vision": "by its properties",
     "/log": "slot",
     "/deleted": "old",
+    "/snapshots": "before",
     "/server": "answers",
 }
 

@@ -218,7 +218,7 @@ def test_an_editor_may_tag_and_not_drop(closed: MetastoreNamespace, visitor: htt
 
 def test_a_key_of_one_namespace_sees_nothing_of_another(closed: MetastoreNamespace, visitor: httpx.Client) -> None:
     sign_in(visitor, key(closed, "admin", ["odd"]))
-    for address in ("/", "/log", "/deleted", "/search?q=o"):
+    for address in ("/", "/log", "/deleted", "/snapshots", "/search?q=o"):
         text = Document(visitor.get(address).text).text
         assert not any(word in text for word in ("prod", "photos", "users", "old")), address
     assert visitor.get("/n/prod").status_code == 403
