@@ -21,12 +21,29 @@ class Namespace:
 
 
 @dataclass(frozen=True, slots=True)
+class Known:
+    """What a registry saw of a table when it found it: what a plan may rely on, and no part of what the table is."""
+
+    managed: bool = False
+    """Its versions are records of the catalog."""
+    newest: int = 0
+    """The newest recorded version of a managed table, 0 when there is none or nobody asked for it."""
+    recorded: bool = True
+    """False: it is only seen as a folder."""
+
+
+NEW = Known()
+SEEN = Known(recorded=False)
+
+
+@dataclass(frozen=True, slots=True)
 class Table:
     """A Lance table at a location relative to the catalog's root."""
 
     id: ObjectId
     location: str
     properties: Mapping[str, str] = field(default_factory=dict)
+    known: Known = field(default=NEW, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -50,12 +50,38 @@ class Capabilities:
     rename: bool
     register_anywhere: bool
     managed_versions: bool = False
-    markers: bool = True
+    markers: Markers | None = None
     keeps_dropped: bool = False
     rename_namespaces: bool = False
     current_state: Callable[[ObjectId], object | None] | None = None
+    pinned: Callable[[str], Mapping[int, str]] | None = None
+    """(location): the versions of a dataset that named snapshots need, each with the name of one."""
     folders_are_tables: bool = False
     """A table exists if its folder does, whatever is in it (lance-catalog-early.md, "Table Existence")."""
+
+
+class Markers(Protocol):
+    """The files in a table's folder by which a directory catalog tells other readers of the storage what it is."""
+
+    def declare(self, table: Table) -> None:
+        """Say that the table is declared."""
+        ...
+
+    def withdraw(self, table: Table) -> None:
+        """Take back that it is declared."""
+        ...
+
+    def is_declared(self, location: str) -> bool:
+        """Whether a folder without a version is that of a declared table, or of a creator at work; junk is not."""
+        ...
+
+    def hidden(self, id: ObjectId) -> Table | None:
+        """The deregistered table under this name, which a listing would show without its marker."""
+        ...
+
+    def reveal(self, location: str) -> None:
+        """Take away what hides the table there."""
+        ...
 
 
 class Registry(Protocol):
@@ -64,12 +90,14 @@ class Registry(Protocol):
     @property
     def capabilities(self) -> Capabilities: ...
 
-    def find(self, ids: Iterable[ObjectId]) -> Mapping[ObjectId, CatalogObject]:
-        """The objects that exist, of those asked for, as one consistent state, not older than the call."""
-        ...
+    def find(
+        self, ids: Iterable[ObjectId], seen: bool = True, newest: bool = False
+    ) -> Mapping[ObjectId, CatalogObject]:
+        """The objects that exist, of those asked for, as one consistent state, not older than the call.
 
-    def recorded(self, ids: Iterable[ObjectId]) -> Mapping[ObjectId, CatalogObject]:
-        """As `find`, without the tables that are only seen as folders."""
+        A table comes with what is known of it, its newest version only if that is asked for. `seen`: also the tables
+        that are only seen as folders.
+        """
         ...
 
     def children(self, parent: ObjectId, kind: Kind, after: str, limit: int | None) -> Sequence[str]:
@@ -80,20 +108,8 @@ class Registry(Protocol):
         """Every namespace and table below `parent`, deepest first."""
         ...
 
-    def deregistered(self, id: ObjectId) -> Table | None:
-        """The table that a marker hides under this name, if this kind of catalog hides tables by markers."""
-        ...
-
     def location_holders(self, location: str) -> set[ObjectId]:
         """The recorded tables at this location, inside it and around it."""
-        ...
-
-    def manages(self, id: ObjectId) -> bool:
-        """Whether the versions of this table, as it was last found, are records of the catalog."""
-        ...
-
-    def newest_version(self, table: ObjectId) -> int:
-        """The newest recorded version of a managed table, 0 when there is none."""
         ...
 
     def place(self, id: ObjectId, hash: str) -> str:
@@ -121,11 +137,18 @@ class VersionRecords(Protocol):
         """Whether this catalog keeps them, not older than the call."""
         ...
 
+    @property
+    def manages_new(self) -> bool:
+        """Whether it keeps those of a table that was just recorded: as last seen, without another look."""
+        ...
+
     def manage_versions(self) -> None:
         """From now on, and for good, this catalog keeps the versions of its tables."""
         ...
 
-    def find(self, ids: Iterable[ObjectId]) -> Mapping[ObjectId, CatalogObject]: ...
+    def find(
+        self, ids: Iterable[ObjectId], seen: bool = True, newest: bool = False
+    ) -> Mapping[ObjectId, CatalogObject]: ...
 
     def versions(self, table: ObjectId) -> Sequence[int]:
         """The numbers of the recorded versions, ascending."""

@@ -10,6 +10,8 @@ from headwater.errors import ConcurrentModificationError
 
 Looked = TypeVar("Looked")
 Answer = TypeVar("Answer")
+ATTEMPTS = 20
+"""How often the catalog's own operations look again."""
 LONGEST = 8
 """From this attempt on, pauses grow no longer."""
 

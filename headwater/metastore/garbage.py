@@ -10,6 +10,8 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
+import msgspec
+
 from headwater.errors import LanceNamespaceError
 from headwater.lance_manifest import Contents, read_contents
 from headwater.metastore.deltas import read_deltas
@@ -36,12 +38,26 @@ from headwater.store.layout import OWN_FOLDER
 from headwater.store.protocol import check_key
 from headwater.table_refs import read_refs
 
-Doomed = dict[str, tuple[str, int]]
+Files = dict[str, tuple[str, int]]
 """The data files of deltas that are forgotten: each with the folder of its Lance dataset ("" if it is of none) and the
 position, which is the version then."""
 
 OWN_FOLDERS = ("data/", "_deletions/", "_indices/", "_transactions/")
 """Where the files are that the versions of a Lance dataset name."""
+
+
+class Doomed(msgspec.Struct, array_like=True):
+    """What a boundary dooms, in the words of the index that then forgets it: files, and folders of Lance datasets.
+
+    It is written down before the boundary is committed, and again with what a snapshot or a tag has saved: so a
+    collection that died, or came too early, is ended by the next one.
+    """
+
+    files: Files
+    locations: list[str]
+
+    def __bool__(self) -> bool:
+        return bool(self.files or self.locations)
 
 
 @dataclass
@@ -54,11 +70,16 @@ class Kept:
     snapshots: set[str] = field(default_factory=set)
 
 
-def kept_by(log: Log, index: Index, snapshots: Snapshots) -> Kept:
-    """Gathers what must stay. A named snapshot that cannot be read is an error: it may need anything."""
+def kept_by(log: Log, index: Index, snapshots: Snapshots | None) -> Kept:
+    """Gathers what must stay: for the index, and for the named snapshots unless there is to be none of that.
+
+    A snapshot that cannot be read is an error: it may need anything.
+    """
     kept = Kept()
     with log.lock:
         _keep(kept, index, ((stream, stored.body) for stream, stored in kept_deltas(log, index)))
+        if snapshots is None:
+            return kept
         for revision in list(snapshot_records(index)):
             _, pinned = snapshots.read(revision)
             kept.snapshots.add(snapshot_key(str(revision.properties[FILE])))
@@ -85,7 +106,7 @@ def _files_of(body: DeltaBody, stream: Node | None) -> Iterator[str]:
         yield f"{stream_location(stream)}/{body.properties['staged']}"
 
 
-def doomed_files(log: Log, index: Index, boundary: int) -> Iterator[tuple[str, tuple[str, int]]]:
+def _doomed_files(log: Log, index: Index, boundary: int) -> Iterator[tuple[str, tuple[str, int]]]:
     """The data files of deltas that no slot from the boundary on can show."""
     for key in list(index.old_nodes):
         node = index.node(key)
@@ -108,8 +129,15 @@ def _doomed(log: Log, index: Index, stream: str, positions: set[int] | None) -> 
                 yield path, (stream_location(lance) if lance is not None else "", stored.position)
 
 
-def doomed_locations(index: Index, boundary: int) -> set[str]:
-    return set(dropped_locations(index, boundary))
+def doomed_by(log: Log, index: Index, boundary: int, before: Iterable[Doomed]) -> Doomed:
+    """What the boundary dooms, and what earlier ones doomed that is still there."""
+    with log.lock:
+        files = dict(_doomed_files(log, index, boundary))
+        locations = dict.fromkeys(dropped_locations(index, boundary))
+    for earlier in before:
+        files.update(earlier.files)
+        locations.update(dict.fromkeys(earlier.locations))
+    return Doomed(files, sorted(locations))
 
 
 @dataclass
@@ -119,7 +147,6 @@ class Garbage:
     log: Log
     listed: list[Entry]
     doomed: Doomed
-    locations: set[str]
     before_ms: int
 
     def judge(self, index: Index, kept: Kept) -> list[Removal]:
@@ -135,15 +162,25 @@ class Garbage:
         found += self._snapshots(kept)
         return found
 
+    def saved(self, live: Kept, removals: Iterable[Removal]) -> Doomed:
+        """What is doomed and stayed, though the index does not need it: a snapshot or a tag does, as long as it is."""
+        gone = {removal.key for removal in removals}
+        there = {entry.key for entry in self.listed} - gone - live.files
+        files = {key: value for key, value in self.doomed.files.items() if key in there}
+        stayed = [one for one in self.doomed.locations if one not in gone and self._count(one)]
+        return Doomed(files, [one for one in stayed if not any(overlap(one, other) for other in live.locations)])
+
+    def _count(self, folder: str) -> int:
+        return sum(entry.key.startswith(f"{folder}/") for entry in self.listed)
+
     def _folders(self, kept: Kept) -> Iterator[Removal]:
         """Datasets as a whole. One that a stream still kept is at, around or inside stays."""
         reasons = dict.fromkeys(self._stillborn(), "its creator died: it has no version, and was not touched since")
-        reasons |= dict.fromkeys(self.locations, "its table was dropped, and the drop is behind the boundary")
+        reasons |= dict.fromkeys(self.doomed.locations, "its table was dropped, and the drop is behind the boundary")
         for folder in sorted(reasons):
-            if not any(overlap(folder, other) for other in kept.locations) and _is_data(f"{folder}/x"):
-                files = sum(entry.key.startswith(f"{folder}/") for entry in self.listed)
-                if files:
-                    yield Removal("folder", folder, reasons[folder], files)
+            needed = any(overlap(folder, other) for other in kept.locations) or not _is_data(f"{folder}/x")
+            if not needed and (files := self._count(folder)):
+                yield Removal("folder", folder, reasons[folder], files)
 
     def _stillborn(self) -> Iterator[str]:
         """Folders of datasets whose creator died: long untouched, and none of their manifests ever got its final name.
@@ -168,13 +205,13 @@ class Garbage:
         tagged: dict[str, set[int]] = {}
         for entry in self.listed:
             key = entry.key
-            is_doomed = key in self.doomed
+            is_doomed = key in self.doomed.files
             is_orphan = self._is_old(entry) and is_table_data(key)
             if not (is_doomed or is_orphan) or key in kept.files or not _is_data(key):
                 continue
             if any(path.endswith(f"/{key}") for path in elsewhere):
                 continue
-            if is_doomed and not self._is_tagged(*self.doomed[key], tagged):
+            if is_doomed and not self._is_tagged(*self.doomed.files[key], tagged):
                 yield Removal("data", key, "only deltas behind the boundary named it")
             elif not is_doomed:
                 yield Removal("data", key, "no delta names it: its writer died before the commit")

@@ -70,7 +70,7 @@ class DirectoryRoot:
         `settle`: those that were recorded and not finished get their final manifests first.
         """
         line = self.versions.line(table)
-        if not self.registry.manages(table.id) or self.records is None:
+        if not table.known.managed or self.records is None:
             return self.versions.storage.dated(line, self.versions.storage.all(line))
         if settle and self.versions.managed is not None:
             self.versions.managed.settle(line, point=False)

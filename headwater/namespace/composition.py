@@ -41,7 +41,7 @@ class ComposedNamespace(LanceNamespace):
         self._creation = Creation(self.operations, self.storage_options, self.versions, self)
 
     def handle(self, table: Table) -> TableHandle:
-        client = self if self.registry.manages(table.id) else None
+        client = self if table.known.managed else None
         return TableHandle(
             table.id, self.operations.uri_of(table), self.storage_options, client, managed=client is not None
         )

@@ -15,17 +15,17 @@ from lance.fragment import write_fragments
 from lance_namespace import LanceNamespace
 
 from headwater.errors import CommitStateUnknownError, ConcurrentModificationError, LanceNamespaceError
-from headwater.model import Change, Table
+from headwater.model import NEW, Change, Table
 from headwater.names import ObjectId
 from headwater.namespace import plans
 from headwater.namespace.operations import Operations
 from headwater.namespace.plans import CreateMode, Facts, Ownership
-from headwater.namespace.versions.first import NameLostError, plan_first_version
 from headwater.namespace.versions.operations import NewVersion, TableVersions, require_managed
-from headwater.registries.folders import discard_files, has_version
+from headwater.namespace.versions.plans import NameLostError, plan_first_version
 from headwater.tables.arrow import Counted, check_schema, with_metadata
 from headwater.tables.exact import OneCommit, Take, claiming, commit_exactly, data_keys, recording
 from headwater.tables.fitting import fit_new
+from headwater.tables.folders import discard_files, has_version
 from headwater.tables.handle import TableHandle
 from headwater.tables.translate import HoldsDataError, translating
 
@@ -61,7 +61,7 @@ class Creation:
         has_data = found is not None and self.operations.has_data(found)
         created = has_data or (found is not None and self.operations.is_taken(found))
         declared = found.properties if found is not None and not has_data else {}
-        table = Table(id, place, dict(properties or declared))
+        table = Table(id, place, dict(properties or declared), found.known if found is not None else NEW)
         _, owned = plans.own_name(found, table, mode, created)
         if owned.table is found:
             return found, None
@@ -147,11 +147,11 @@ class Creation:
             )
             staged = self.versions.read_all([(table, new)])[0]
             store.sync([staged.line.key(staged.version.manifest_path)])
-            plan = plan_first_version(table, staged.version, mode, self.versions.registry.newest_version)
+            plan = plan_first_version(table, staged.version, mode)
             ids = [table.id, table.id.parent]
             managed = require_managed(self.versions)
             with managed.keeping(staged):
-                kept.append(self.operations.run(ids, plan, self.operations.registry.recorded))
+                kept.append(self.operations.run(ids, plan, seen=False, newest=True))
             if kept[-1].replaced is not None:
                 self.operations.discard(kept[-1].replaced)
             final = managed.finish([staged])[0]
@@ -209,7 +209,7 @@ class Creation:
             return plans.own_name(found, table, mode, created=elsewhere)
 
         try:
-            owned = operations.run([table.id, table.id.parent], plan, operations.registry.recorded)
+            owned = operations.run([table.id, table.id.parent], plan, seen=False)
         except CommitStateUnknownError:
             raise
         except LanceNamespaceError:
@@ -266,7 +266,7 @@ class Creation:
         return int(dataset.version)
 
     def _handle(self, table: Table, options: Mapping[str, str]) -> TableHandle:
-        client = self.client if self.operations.registry.manages(table.id) else None
+        client = self.client if table.known.managed else None
         return TableHandle(
             table.id,
             self.operations.uri_of(table),

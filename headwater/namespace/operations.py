@@ -24,16 +24,13 @@ from headwater.namespace import plans
 from headwater.namespace.locations import check_location, check_place, is_place, require_place, table_uri
 from headwater.namespace.plans import CreateMode, DropBehavior, DropMode, Facts, Plan
 from headwater.paging import after, check_limit, token_after
-from headwater.registries.folders import discard_files, discard_folder, folder_status, has_version
-from headwater.registries.layout import DEREGISTERED_MARKER, MARKER_BODY, RESERVED_MARKER
-from headwater.registry import Kind, Registry
-from headwater.retry import retry
+from headwater.registry import Kind, Markers, Registry
+from headwater.retry import ATTEMPTS, retry
 from headwater.store import Store
+from headwater.tables.folders import discard_folder, has_version, is_occupied
 
-ATTEMPTS = 20
 Answer = TypeVar("Answer")
 Names = tuple[list[str], str | None]
-Look = Callable[[Iterable[ObjectId]], Facts]
 
 
 class Operations:
@@ -141,7 +138,7 @@ class Operations:
         self._require_new(id)
         place = self.declared_place(id, location, properties)
         table = self.run(_with_parent(id), lambda facts: plans.plan_declare_table(facts, id, place, properties))
-        if self.registry.capabilities.register_anywhere and self.registry.capabilities.markers:
+        if self.registry.capabilities.register_anywhere:
             self._mark_declared(table)
         return table
 
@@ -151,7 +148,7 @@ class Operations:
         place = self._choose_place(id, location)
         self._require_not_hidden(id, place)
         anywhere = self.registry.capabilities.register_anywhere
-        if location is not None and anywhere and folder_status(self.store, place).exists:
+        if location is not None and anywhere and is_occupied(self.store, place):
             raise InvalidInputError(f"The location {place[:200]!r} cannot be declared: it is not empty. Register it.")
         return place
 
@@ -190,7 +187,8 @@ class Operations:
             _with_parent(id),
             lambda facts: self._plan_register(facts, id, place, mode, properties),
         )
-        self.store.delete(f"{place}/{DEREGISTERED_MARKER}")
+        if self._markers is not None:
+            self._markers.reveal(place)
         return table
 
     def deregister_table(self, id: ObjectId) -> Table:
@@ -217,18 +215,16 @@ class Operations:
 
     def has_data(self, table: Table) -> bool:
         """Whether the table has a version: one that the catalog records, if it manages the table's versions."""
-        if self.registry.manages(table.id):
-            return self.registry.newest_version(table.id) > 0
-        return has_version(self.store, table.location)
+        if not table.known.managed:
+            return has_version(self.store, table.location)
+        found = self.registry.find([table.id], newest=True).get(table.id)
+        return isinstance(found, Table) and found.known.newest > 0
 
     def is_only_declared(self, table: Table) -> bool:
         """Whether the name is reserved, or a creator is at work, and there is no version. A folder of junk is not."""
         if self.has_data(table):
             return False
-        if not self.registry.capabilities.markers:
-            return True
-        status = folder_status(self.store, table.location)
-        return status.reserved if self.registry.capabilities.folders_are_tables else not status.foreign
+        return self._markers is None or self._markers.is_declared(table.location)
 
     def is_taken(self, table: Table) -> bool:
         """Whether the mere folder is the table, as in the early document, and nobody declared it to be filled later."""
@@ -241,8 +237,11 @@ class Operations:
                 f"The folder {table.location!r} exists, but it holds no Lance table: create the table, or drop it."
             )
 
-    def run(self, ids: Iterable[ObjectId], plan: Plan[Answer], look: Look | None = None) -> Answer:
-        """Facts, plan, commit. A conflict means that the facts have changed: look again, a bounded number of times."""
+    def run(self, ids: Iterable[ObjectId], plan: Plan[Answer], seen: bool = True, newest: bool = False) -> Answer:
+        """Facts, plan, commit. A conflict means that the facts have changed: look again, a bounded number of times.
+
+        `seen` and `newest` are what the plan needs of the facts (`Registry.find`).
+        """
         asked = list(ids)
 
         def commit(planned: tuple[list[Change], Answer]) -> Answer:
@@ -252,7 +251,7 @@ class Operations:
                 self._commit(changes)
             return answer
 
-        return retry(self.clock, ATTEMPTS, lambda: plan((look or self.registry.find)(asked)), commit)
+        return retry(self.clock, ATTEMPTS, lambda: plan(self.registry.find(asked, seen, newest)), commit)
 
     def _commit(self, changes: Sequence[Change]) -> None:
         """All of the changes or none; one that came second is counted."""
@@ -281,12 +280,11 @@ class Operations:
         With the table comes whether its folder is left to be deleted. That of a table which is only a folder goes in
         the commit itself, and may be another table's right after it.
         """
-        hidden = None if id in facts else self.registry.deregistered(id)
+        hidden = None if id in facts else self._hidden(id)
         if hidden is not None:
             return [], (hidden, True)
         changes, table = plans.plan_remove_table(facts, id, keep_data=False)
-        require_place(table)
-        return changes, (table, id in self.registry.recorded([id]))
+        return changes, (table, require_place(table).known.recorded)
 
     def _plan_rename(self, facts: Facts, id: ObjectId, new: ObjectId) -> tuple[list[Change], Table]:
         changes, table = plans.plan_rename_table(facts, id, new)
@@ -339,21 +337,30 @@ class Operations:
         return place
 
     def _require_not_hidden(self, id: ObjectId, place: str) -> None:
-        hidden = self.registry.deregistered(id)
+        hidden = self._hidden(id)
         if hidden is not None and hidden.location == place:
             raise TableAlreadyExistsError(
                 f"The folder of {id} holds a deregistered table: register it again, or drop it, first."
             )
 
+    @property
+    def _markers(self) -> Markers | None:
+        return self.registry.capabilities.markers
+
+    def _hidden(self, id: ObjectId) -> Table | None:
+        return None if self._markers is None else self._markers.hidden(id)
+
     def _mark_declared(self, table: Table) -> None:
-        """The marker that tells other readers; without it the declaration is taken back."""
+        """The marker that tells other readers, where there are any; without it the declaration is taken back."""
+        if self._markers is None:
+            return
         try:
-            self.store.put(f"{table.location}/{RESERVED_MARKER}", MARKER_BODY)
+            self._markers.declare(table)
         except LanceNamespaceError:
             self.registry.commit([Remove(table)])
             raise
         if not self.registry.location_holders(table.location):  # It was dropped before the marker was written.
-            discard_files(self.store, table.location, [f"{table.location}/{RESERVED_MARKER}"])
+            self._markers.withdraw(table)
 
     def _page(self, id: ObjectId, kind: Kind, token: str | None, limit: int | None) -> Names:
         count = check_limit(limit)

@@ -164,7 +164,7 @@ class RegisteredNamespace(VersionMethods, DataMethods):
             location=self.operations.uri_of(table),
             storage_options=self._vended(request.vend_credentials),
             properties=self._properties_of(table),
-            managed_versioning=self._managed(table),
+            managed_versioning=self.versions.manages_new or None,
         )
 
     def register_table(self, request: api.RegisterTableRequest) -> api.RegisterTableResponse:
@@ -276,7 +276,7 @@ class RegisteredNamespace(VersionMethods, DataMethods):
 
     def _managed(self, table: Table) -> bool | None:
         """Told to clients: True makes them commit through the catalog. A table of the storage is not mentioned."""
-        return self.registry.manages(table.id) or None
+        return table.known.managed or None
 
     def _vended(self, asked: bool | None) -> dict[str, str] | None:
         return None if asked is False else self.storage_options or None

@@ -10,11 +10,12 @@ from dataclasses import replace
 from heapq import merge
 
 from headwater.errors import ConcurrentModificationError, LanceNamespaceError
-from headwater.model import Add, CatalogObject, Change, Move, Remove, Replace, Table
+from headwater.model import SEEN, Add, CatalogObject, Change, Move, Remove, Replace, Table
 from headwater.names import ObjectId
 from headwater.registries.layout import MAX_FOLDER_BYTES, TABLE_SUFFIX, table_folder
 from headwater.registries.listing import ListingRegistry
 from headwater.registries.manifest import ManifestRegistry
+from headwater.registries.markers import FolderMarkers
 from headwater.registry import Capabilities, Kind
 
 
@@ -24,7 +25,11 @@ class CompatRegistry:
     def __init__(self, manifest: ManifestRegistry, listing: ListingRegistry) -> None:
         self.manifest = manifest
         self.listing = listing
-        self._capabilities = replace(manifest.capabilities, current_state=self.current_state)
+        self._capabilities = replace(
+            manifest.capabilities,
+            current_state=self.current_state,
+            markers=FolderMarkers(listing.store, self.deregistered),
+        )
 
     @property
     def capabilities(self) -> Capabilities:
@@ -34,16 +39,16 @@ class CompatRegistry:
         """As the manifest's, for what has a row there: of anything else, the folders of the root must be asked."""
         return self.manifest.current_state(id) if self.manifest.recalls(id) else None
 
-    def find(self, ids: Iterable[ObjectId]) -> Mapping[ObjectId, CatalogObject]:
+    def find(
+        self, ids: Iterable[ObjectId], seen: bool = True, newest: bool = False
+    ) -> Mapping[ObjectId, CatalogObject]:
+        """A table that is only seen as a folder is managed by its storage, whatever the catalog does with the rest."""
         asked = list(ids)
-        found = dict(self.manifest.find(asked))
-        for id in asked:
+        found = dict(self.manifest.find(asked, newest=newest))
+        for id in asked if seen else ():
             if id not in found and id.level == 1 and self._is_listed(id.name):
-                found[id] = Table(id, table_folder(id.name))
+                found[id] = Table(id, table_folder(id.name), known=SEEN)
         return found
-
-    def recorded(self, ids: Iterable[ObjectId]) -> Mapping[ObjectId, CatalogObject]:
-        return self.manifest.find(ids)
 
     def children(self, parent: ObjectId, kind: Kind, after: str, limit: int | None) -> Sequence[str]:
         rows = self.manifest.children(parent, kind, after, limit)
@@ -69,13 +74,6 @@ class CompatRegistry:
             *(item for item in self.listing.descendants(parent) if item.id not in known and self._is_free(item)),
         ]
 
-    def manages(self, id: ObjectId) -> bool:
-        """A table that is only seen as a folder is managed by its storage, whatever the catalog does with the rest."""
-        return self.manifest.manages(id)
-
-    def newest_version(self, table: ObjectId) -> int:
-        return self.manifest.newest_version(table)
-
     def location_holders(self, location: str) -> set[ObjectId]:
         """The rows', and the table that is only a folder if the location is inside it."""
         holders = self.manifest.location_holders(location)
@@ -86,6 +84,7 @@ class CompatRegistry:
         return holders
 
     def deregistered(self, id: ObjectId) -> Table | None:
+        """The table that a marker hides under this name, unless a row has its folder."""
         hidden = self.listing.deregistered(id)
         return hidden if hidden is not None and self._is_free(hidden) else None
 

@@ -17,15 +17,12 @@ from headwater.errors import (
     PermissionDeniedError,
     UnsupportedOperationError,
 )
-from headwater.model import Add, CatalogObject, Change, Move, Remove, RequireLocation, Table
+from headwater.model import SEEN, Add, CatalogObject, Change, Move, Remove, RequireLocation, Table
 from headwater.names import ObjectId
 from headwater.registries.folders import (
-    discard_files,
-    discard_folder,
     folder_exists,
     folder_names,
     folder_status,
-    has_version,
     is_table_folder,
 )
 from headwater.registries.layout import (
@@ -40,9 +37,11 @@ from headwater.registries.layout import (
 from headwater.registries.manifest.format import parse_manifest
 from headwater.registries.manifest.freshness import freshness_of
 from headwater.registries.manifest.settings import parse_settings
+from headwater.registries.markers import FolderMarkers
 from headwater.registries.openable import check_directory
 from headwater.registry import Capabilities, Kind
 from headwater.store import KeyExistsError, KeyNotFoundError, PutMode, Store
+from headwater.tables.folders import discard_files, discard_folder, has_version
 from headwater.tables.layout import VERSIONS, manifest_name
 
 
@@ -66,13 +65,14 @@ class ListingRegistry:
             rename=movable,
             register_anywhere=False,
             folders_are_tables=self.early,
+            markers=FolderMarkers(self.store, self.deregistered, strict=self.early),
         )
 
-    def find(self, ids: Iterable[ObjectId]) -> Mapping[ObjectId, CatalogObject]:
-        return {id: self._table(id.name) for id in ids if id.level == 1 and self.is_table(id.name)}
-
-    def recorded(self, ids: Iterable[ObjectId]) -> Mapping[ObjectId, CatalogObject]:
-        return {}
+    def find(
+        self, ids: Iterable[ObjectId], seen: bool = True, newest: bool = False
+    ) -> Mapping[ObjectId, CatalogObject]:
+        """Every table is only seen: nothing is on record."""
+        return {id: self._table(id.name) for id in ids if seen and id.level == 1 and self.is_table(id.name)}
 
     def children(self, parent: ObjectId, kind: Kind, after: str, limit: int | None) -> Sequence[str]:
         if kind is not Kind.TABLE or not parent.is_root:
@@ -89,17 +89,12 @@ class ListingRegistry:
         return [self._table(name) for name in self.children(parent, Kind.TABLE, "", None)]
 
     def deregistered(self, id: ObjectId) -> Table | None:
+        """The table that a marker hides under this name."""
         hidden = id.level == 1 and folder_status(self.store, id.name + self._suffix).deregistered
         return self._table(id.name) if hidden else None
 
     def location_holders(self, location: str) -> set[ObjectId]:
         return set()
-
-    def manages(self, id: ObjectId) -> bool:
-        return False
-
-    def newest_version(self, table: ObjectId) -> int:
-        return 0
 
     def place(self, id: ObjectId, hash: str) -> str:
         folder = id.name + self._suffix
@@ -115,6 +110,7 @@ class ListingRegistry:
 
     def check_writable(self) -> None:
         """A table whose versions are records of a manifest is not written without it: that would be discarded."""
+        check_directory(self.store)
         newest = freshness_of(self.store).newest()
         if newest is None:
             return
@@ -129,10 +125,14 @@ class ListingRegistry:
             )
 
     def commit(self, changes: Sequence[Change]) -> None:
-        """One change of a folder. (A V1 catalog has nothing that could make several of them atomic.)"""
+        """One change of a folder. (A V1 catalog has nothing that could make several of them atomic.)
+
+        What was changed while an upgrade may have looked already is not acknowledged.
+        """
         self._look()
         for change in changes:
             self._commit(change)
+        check_directory(self.store)
 
     def names_after(self, after: str, limit: int | None = None) -> Iterator[str]:
         """Names of folders that may be tables, sorted by bytes; with a limit the first come without sorting all."""
@@ -185,7 +185,7 @@ class ListingRegistry:
             self.looked = True
 
     def _table(self, name: str) -> Table:
-        return Table(ObjectId((name,)), name + self._suffix)
+        return Table(ObjectId((name,)), name + self._suffix, known=SEEN)
 
     def _commit(self, change: Change) -> None:
         match change:

@@ -24,7 +24,7 @@ from headwater.rest.dispatch import Dispatcher
 from headwater.rest.endpoint import Endpoint
 from headwater.rest.extensions import ALL_ROUTES, HANDLERS
 from headwater.rest.idempotency import Repeats
-from headwater.rest.lookups import Lookups
+from headwater.rest.lookups import NameLookups
 from headwater.rest.metrics import Metrics
 from headwater.rest.middleware import Admitted, Based, Faced, Limited, OwnSite, Paths, Recorded, Routed, StatusNoted
 from headwater.rest.openapi import openapi_json
@@ -100,7 +100,7 @@ class CatalogApp:
             work,
             settings.read_only,
         )
-        lookups = Lookups(self._abilities, vends=not vendor.is_silent)
+        lookups = NameLookups(self._abilities, vends=not vendor.is_silent)
         endpoint = Endpoint(dispatcher, lookups, settings.limits, catalog_pool, data_pool)
         catalog = Routed(Admitted(Limited(endpoint, settings), settings, gate, clock, catalog_pool), _ROUTES)
         metrics = Admitted(MetricsPage(lane, self._metrics_text), settings, gate, clock, catalog_pool)

@@ -13,7 +13,7 @@ from headwater.errors import CommitStateUnknownError, LanceNamespaceError, Servi
 from headwater.rest.body import DisconnectedError, read_body
 from headwater.rest.call import KEY, Call
 from headwater.rest.dispatch import Dispatcher
-from headwater.rest.lookups import Lookups
+from headwater.rest.lookups import NameLookups
 from headwater.rest.pressure import Holding, Quota
 from headwater.rest.reply import Reply
 from headwater.rest.routes import BodyKind
@@ -30,7 +30,7 @@ class Endpoint:
     """Answers calls. Blocking work happens in threads: a pool for names, one for data, so that neither starves."""
 
     def __init__(
-        self, dispatcher: Dispatcher, lookups: Lookups, limits: Limits, catalog_pool: Executor, data_pool: Executor
+        self, dispatcher: Dispatcher, lookups: NameLookups, limits: Limits, catalog_pool: Executor, data_pool: Executor
     ) -> None:
         self._dispatcher = dispatcher
         self._lookups = lookups

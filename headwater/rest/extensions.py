@@ -27,7 +27,7 @@ from headwater.rest.routes import (
     ParameterKind,
     Permission,
     Route,
-    Target,
+    RouteTarget,
 )
 from headwater.rest.wire import implements
 
@@ -98,7 +98,12 @@ def _clean_up(namespace: LanceNamespace, call: Call) -> dict[str, Any]:
 
 
 def _own(
-    operation: str, verb: str, tail: str, target: Target = Target.NONE, needs: Permission = NOTHING, **more: Any
+    operation: str,
+    verb: str,
+    tail: str,
+    target: RouteTarget = RouteTarget.NONE,
+    needs: Permission = NOTHING,
+    **more: Any,
 ) -> Route:
     more.setdefault("body", BodyKind.NONE if verb == "GET" else BodyKind.JSON)
     return Route(operation, verb, f"/headwater/v1/{tail}", needs, target, extension=True, **more)
@@ -109,11 +114,11 @@ def _stream(
 ) -> Extension:
     """A route of stream tables."""
     path = f"table/{{id}}/stream/{tail}"
-    route = _own(operation, "POST", path, Target.TABLE, needs, request="StreamRequest", query=params, **more)
+    route = _own(operation, "POST", path, RouteTarget.TABLE, needs, request="StreamRequest", query=params, **more)
     return Extension(route, about, handler)
 
 
-def _time(operation: str, tail: str, target: Target, needs: Permission, handler: Handler, about: str) -> Extension:
+def _time(operation: str, tail: str, target: RouteTarget, needs: Permission, handler: Handler, about: str) -> Extension:
     """A route of the catalog's past. What an object is, a namespace or a table, is found by its name."""
     return Extension(_own(operation, "POST", tail, target, needs, request="TimeRequest"), about, handler)
 
@@ -148,7 +153,7 @@ STREAMS: tuple[Extension, ...] = (
     _stream("PublishStreamTable", "publish", Permission.WRITE, streams.publish,
             "Make the serving copy equal to the newest state."),
     Extension(
-        _own("PublishStreamTables", "POST", "streams/publish", Target.NONE, Permission.WRITE, request="PublishRequest"),
+        _own("PublishStreamTables", "POST", "streams/publish", needs=Permission.WRITE, request="PublishRequest"),
         "The same for several tables, at one slot.",
         streams.publish_all,
     ),
@@ -167,29 +172,29 @@ STREAMS: tuple[Extension, ...] = (
 """Stream tables, so that a client needs no access to the storage."""
 
 TIME: tuple[Extension, ...] = (
-    _time("ReadLog", "log", Target.NONE, NOTHING, time.log,
+    _time("ReadLog", "log", RouteTarget.NONE, NOTHING, time.log,
           "The transactions after a slot; with `wait_seconds` the answer waits for the next one."),
-    _time("DescribeHistory", "object/{id}/history", Target.NAMESPACE, Permission.DESCRIBE, time.history,
+    _time("DescribeHistory", "object/{id}/history", RouteTarget.NAMESPACE, Permission.DESCRIBE, time.history,
           "Every transaction that touched a namespace or table, through renames."),
-    _time("DescribeDifference", "diff", Target.NONE, Permission.DESCRIBE, time.diff,
+    _time("DescribeDifference", "diff", RouteTarget.NONE, Permission.DESCRIBE, time.diff,
           "What is different at slot `after` from slot `before`."),
-    _time("Undrop", "object/{id}/undrop", Target.NAMESPACE, Permission.WRITE, time.undrop,
+    _time("Undrop", "object/{id}/undrop", RouteTarget.NAMESPACE, Permission.WRITE, time.undrop,
           "Bring back what was dropped last under a name."),
-    _time("AddAlias", "object/{id}/alias", Target.NAMESPACE, Permission.WRITE, time.alias,
+    _time("AddAlias", "object/{id}/alias", RouteTarget.NAMESPACE, Permission.WRITE, time.alias,
           "Let a namespace or table be found under one more name beside its own."),
-    _time("RemoveAlias", "object/{id}/unalias", Target.NAMESPACE, Permission.WRITE, time.alias,
+    _time("RemoveAlias", "object/{id}/unalias", RouteTarget.NAMESPACE, Permission.WRITE, time.alias,
           "Take such a name away."),
-    _time("UndoTransaction", "undo", Target.NONE, NOTHING, time.undo,
+    _time("UndoTransaction", "undo", RouteTarget.NONE, Permission.WRITE, time.undo,
           "Undo a transaction by a new one; needs `write` on all that it touched."),
-    _time("TakeSnapshot", "snapshot", Target.NONE, Permission.MANAGE, time.snapshot,
+    _time("TakeSnapshot", "snapshot", RouteTarget.NONE, Permission.MANAGE, time.snapshot,
           "Pin the newest state of all tables, or of these, under a name."),
-    _time("ListSnapshots", "snapshots", Target.NONE, Permission.DESCRIBE, time.snapshots,
+    _time("ListSnapshots", "snapshots", RouteTarget.NONE, Permission.DESCRIBE, time.snapshots,
           "The named snapshots, with the version and position of every table."),
-    _time("DropSnapshot", "drop_snapshot", Target.NONE, Permission.MANAGE, time.drop_snapshot,
+    _time("DropSnapshot", "drop_snapshot", RouteTarget.NONE, Permission.MANAGE, time.drop_snapshot,
           "Let a snapshot go."),
-    _time("VerifyCatalog", "verify", Target.NONE, Permission.MANAGE, time.verify,
+    _time("VerifyCatalog", "verify", RouteTarget.NONE, Permission.MANAGE, time.verify,
           "Everything on which the catalog and its storage disagree."),
-    _time("CollectCatalog", "collect", Target.NONE, Permission.MANAGE, time.collect,
+    _time("CollectCatalog", "collect", RouteTarget.NONE, Permission.MANAGE, time.collect,
           "Forget what is older than `keep_seconds`, and free what nothing shows any more; or tell what would go."),
 )  # fmt: skip
 """The past of a catalog."""
@@ -210,7 +215,7 @@ EXTENSIONS: tuple[Extension, ...] = (
             "DescribeTableExact",
             "POST",
             "table/{id}/describe",
-            Target.TABLE,
+            RouteTarget.TABLE,
             Permission.DESCRIBE,
             request="DescribeTableRequest",
             tagged=True,
@@ -223,7 +228,7 @@ EXTENSIONS: tuple[Extension, ...] = (
             "AlterNamespaceProperties",
             "POST",
             "namespace/{id}/properties",
-            Target.NAMESPACE,
+            RouteTarget.NAMESPACE,
             Permission.WRITE,
             request="AlterNamespaceRequest",
         ),
@@ -235,7 +240,7 @@ EXTENSIONS: tuple[Extension, ...] = (
             "RenameNamespace",
             "POST",
             "namespace/{id}/rename",
-            Target.NAMESPACE,
+            RouteTarget.NAMESPACE,
             Permission.WRITE,
             request="RenameNamespaceRequest",
         ),
@@ -244,7 +249,7 @@ EXTENSIONS: tuple[Extension, ...] = (
     ),
     *(
         Extension(
-            _own(operation, "POST", f"table/{{id}}/{tail}", Target.TABLE, needs, request="CleanUpRequest"),
+            _own(operation, "POST", f"table/{{id}}/{tail}", RouteTarget.TABLE, needs, request="CleanUpRequest"),
             about,
             _clean_up,
         )

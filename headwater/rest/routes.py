@@ -29,7 +29,7 @@ NOTHING = Permission(0)
 READS = Permission.DESCRIBE | Permission.SELECT
 
 
-class Target(Enum):
+class RouteTarget(Enum):
     """What the `{id}` of a route names."""
 
     NONE = "none"
@@ -86,7 +86,7 @@ class Route:
     verb: str
     path: str
     needs: Permission
-    target: Target
+    target: RouteTarget
     query: tuple[Param, ...] = ()
     body: BodyKind = BodyKind.JSON
     answer: Answer = Answer.MODEL
@@ -119,12 +119,17 @@ class Route:
         return tuple(self.path.split("/")[1:])
 
 
-NO_ROUTE = Route("other", "", "", NOTHING, Target.NONE)
+NO_ROUTE = Route("other", "", "", NOTHING, RouteTarget.NONE)
 """What a request is before its route is known, and stays when it has none."""
 
 _LOOK, _SELECT, _WRITE = Permission.DESCRIBE, Permission.SELECT, Permission.WRITE
 _DROP, _MANAGE = Permission.DROP, Permission.MANAGE
-_NAMESPACE, _TABLE, _VIEW, _TRANSACTION = Target.NAMESPACE, Target.TABLE, Target.VIEW, Target.TRANSACTION
+_NAMESPACE, _TABLE, _VIEW, _TRANSACTION = (
+    RouteTarget.NAMESPACE,
+    RouteTarget.TABLE,
+    RouteTarget.VIEW,
+    RouteTarget.TRANSACTION,
+)
 _BRANCH = Param("branch")
 _PAGE = (Param("page_token"), Param("limit", ParameterKind.INT))
 _DECLARED = Param("include_declared", ParameterKind.BOOL)
@@ -165,7 +170,7 @@ ROUTES: tuple[Route, ...] = (
         "GET",
         "/v1/table",
         _LOOK,
-        Target.NONE,
+        RouteTarget.NONE,
         (*_PAGE, _DECLARED),
         body=BodyKind.NONE,
         request="ListTablesRequest",
@@ -196,8 +201,8 @@ ROUTES: tuple[Route, ...] = (
     _table("CreateTableVersion", "version/create", _WRITE),
     _table("DescribeTableVersion", "version/describe", _LOOK, tagged=True),
     _table("BatchDeleteTableVersions", "version/delete", _DROP),
-    Route("BatchCreateTableVersions", "POST", "/v1/table/version/batch-create", _WRITE, Target.NONE),
-    Route("BatchCommitTables", "POST", "/v1/table/batch-commit", _WRITE, Target.NONE),
+    Route("BatchCreateTableVersions", "POST", "/v1/table/version/batch-create", _WRITE, RouteTarget.NONE),
+    Route("BatchCommitTables", "POST", "/v1/table/batch-commit", _WRITE, RouteTarget.NONE),
     _table("AlterTableAlterColumns", "alter_columns", _WRITE),
     _table("UpdateFieldMetadata", "update_field_metadata", _WRITE),
     _table("AlterTableDropColumns", "drop_columns", _WRITE),

@@ -29,7 +29,7 @@ from headwater.namespace.requests import (
 )
 from headwater.namespace.vending.options import without_headers
 from headwater.rest.call import Call
-from headwater.rest.routes import ROUTES, Answer, BodyKind, Param, ParameterKind, Route, Target
+from headwater.rest.routes import ROUTES, Answer, BodyKind, Param, ParameterKind, Route, RouteTarget
 
 JSON = b"application/json"
 ARROW_STREAM = "application/vnd.apache.arrow.stream"
@@ -129,7 +129,7 @@ def _parse_encoded(decode: Any, raw: str, delimiter: str) -> ObjectId:
 
 def read_ids(call: Call) -> tuple[ObjectId, ...]:
     """The ways to read a route's id before its body is there: two, when it has a `+` (see `read_id`)."""
-    if call.route.target is Target.NONE:
+    if call.route.target is RouteTarget.NONE:
         return (ROOT,)
     delimiter = read_delimiter(read_query(call.query))
     found = read_id(call.raw_id, delimiter)
@@ -143,9 +143,9 @@ def read_call(call: Call, body: dict[str, Any], max_page: int) -> None:
     fields: dict[str, Any] = {"metadata": body} if route.body is BodyKind.MAP else dict(body)
     fields.pop("identity", None)
     call.id = ROOT
-    if route.target is not Target.NONE:
+    if route.target is not RouteTarget.NONE:
         call.id = read_id(call.raw_id, call.delimiter, fields.get("id") if route.body is not BodyKind.MAP else None)
-        if call.id.is_root and route.target is not Target.NAMESPACE:
+        if call.id.is_root and route.target is not RouteTarget.NAMESPACE:
             raise InvalidInputError(f"{route.operation} needs the id of a {route.target.value}, not the root.")
         fields["id"] = list(call.id.names)
     if call.raw_index is not None:

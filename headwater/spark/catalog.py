@@ -40,6 +40,7 @@ from headwater.spark.access import options_of
 from headwater.spark.columns import alter
 from headwater.spark.fresh import LAKE, Streams, schema_of
 from headwater.spark.protocol import AnyChange, Fold, table_of
+from headwater.spark.stream_ddl import alter_stream, check_provider, create_stream
 from headwater.streams.opening import Stream
 from headwater.tables.commit import TableCommitter
 from headwater.tables.handle import SESSION, TableHandle
@@ -159,7 +160,11 @@ class Connection:
     def create_table(
         self, id: list[str], schema: dict[str, Any], properties: dict[str, str], partitions: list[dict[str, Any]]
     ) -> dict[str, Any]:
-        """Reserve the name and location, then commit version 1 with the schema and no rows."""
+        """Reserve the name and location, then commit version 1 with the schema and no rows. USING stream: a log."""
+        if check_provider(properties):
+            kept = table_properties(properties)
+            create_stream(self.lake, id, lance_schema(schema, kept), kept, partitions)
+            return self.load_table(id)
         staged = self.stage_create(id, schema, properties, partitions)
         self.committer.create(table_of(staged["table"]), schema_from(staged["arrow"]), [])
         return self.load_table(id)
@@ -168,6 +173,10 @@ class Connection:
         self, id: list[str], schema: dict[str, Any], properties: dict[str, str], partitions: list[dict[str, Any]]
     ) -> dict[str, Any]:
         """A declared table to write data files into; it has no version until the one commit that fills it."""
+        if check_provider(properties):
+            raise UnsupportedOperationError(
+                "CREATE TABLE ... USING stream AS SELECT is not there: create the table, then ingest the rows."
+            )
         kept = table_properties(properties)
         arrow = partitioned(lance_schema(schema, kept), partitions).with_metadata(kept)
         answer = self.client.declare_table(DeclareTableRequest(id=id, location=None, properties=kept or None))
@@ -179,6 +188,10 @@ class Connection:
         self, id: list[str], schema: dict[str, Any], properties: dict[str, str], partitions: list[dict[str, Any]]
     ) -> dict[str, Any]:
         """An existing table whose next version will have this schema and these rows; older versions stay readable."""
+        if check_provider(properties) or (self._streams is not None and self._streams.load(id, None, None) is not None):
+            raise UnsupportedOperationError(
+                f"{'.'.join(id)} is a stream table: REPLACE would lose its log. Drop it and create it anew."
+            )
         kept = table_properties(properties)
         arrow = partitioned(lance_schema(schema, kept), partitions).with_metadata(kept)
         found = self.find(id)
@@ -198,6 +211,9 @@ class Connection:
 
     def alter_table(self, id: list[str], changes: Sequence[AnyChange]) -> dict[str, Any]:
         """Each change is one commit of the table, in the order given."""
+        if self._streams is not None and self._streams.load(id, None, None) is not None:
+            alter_stream(self.lake, id, changes)
+            return self.load_table(id)
         found = self.find(id)
         for change in changes:
             with translating(found, "alter"):

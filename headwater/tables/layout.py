@@ -11,6 +11,8 @@ VERSION_HINT = "latest_version_hint.json"
 DATA = "data"
 STAGED = "_staged"
 """Manifests of transactions that are open: `_staged/<transaction>/<final name>`, where no client looks for versions."""
+TRASH = f"{OWN_FOLDER}/trash"
+"""Dropped folders on their way out."""
 UNRECORDED = f"{OWN_FOLDER}/unrecorded"
 """Where manifests go that were written behind the back of a catalog that manages versions."""
 TABLE_FOLDERS = frozenset({VERSIONS, DATA, STAGED, "_transactions", "_deletions", "_indices", "_refs", "tree"})

@@ -25,7 +25,7 @@ from headwater.errors import LanceNamespaceError
 from headwater.names import object_id
 from headwater.rest.auth.keys import create_key
 from headwater.rest.extensions import ALL_ROUTES
-from headwater.rest.routes import BodyKind, Route, Target
+from headwater.rest.routes import BodyKind, Route, RouteTarget
 from headwater.rest.server import start_in_thread
 from headwater.rest.settings import Settings
 from headwater.tables.handle import TableHandle
@@ -126,11 +126,11 @@ def ask(client: httpx.Client, route: Route, id: str, body: Any) -> httpx.Respons
 
 
 def name_for(route: Route, flat: bool) -> str:
-    if route.target is Target.NAMESPACE:
+    if route.target is RouteTarget.NAMESPACE:
         return "%24" if flat else "made" if route.operation == "CreateNamespace" else "prod"
     if route.operation in FRESH:
         return f"made-by-{route.operation.lower()}"
-    return "t" if route.target is not Target.TRANSACTION else "t%241"
+    return "t" if route.target is not RouteTarget.TRANSACTION else "t%241"
 
 
 def routes() -> list[Route]:

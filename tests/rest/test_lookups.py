@@ -10,7 +10,7 @@ from headwater import DirectoryNamespace
 from headwater.names import ObjectId
 from headwater.rest import lookups
 from headwater.rest.call import Call
-from headwater.rest.lookups import Lookups
+from headwater.rest.lookups import NameLookups
 from headwater.rest.reply import Reply
 from headwater.rest.routes import BY_OPERATION
 from tests.rest.samples import PEOPLE, ipc
@@ -54,7 +54,7 @@ def test_parameters_that_mean_nothing_change_nothing(http: httpx.Client) -> None
 
 def test_what_is_kept_is_bounded_in_bytes(catalog: DirectoryNamespace, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lookups, "MAX_BYTES", 10_000)
-    kept = Lookups(catalog.abilities())
+    kept = NameLookups(catalog.abilities())
     calls = [
         Call(BY_OPERATION["TableExists"], request=api.TableExistsRequest(id=[str(n)], context={"n": str(n)}))
         for n in range(100)

@@ -142,3 +142,33 @@ def test_insert_appends_to_a_table_without_keys_in_one_transaction(spark: SparkS
     assert (log.count(), log.verify()) == (61, [])
     with pytest.raises(Exception, match="is a stream table"):
         spark.sql(f"INSERT OVERWRITE {table} VALUES (1, NULL)")
+
+
+def test_a_stream_table_is_created_altered_and_dropped_in_sql(spark: SparkSession, catalog: Catalog) -> None:
+    table = "streams.raw.made"
+    spark.sql(
+        f"CREATE TABLE {table} (id BIGINT NOT NULL, at TIMESTAMP, name STRING, n INT) USING stream "
+        "PARTITIONED BY (name) TBLPROPERTIES ('keys' = 'id', 'sequence' = 'at', 'lateness' = '7 days')"
+    )
+    made = catalog["raw.made"]
+    assert (made.definition.keys, made.definition.sequence) == (("id",), ("at",))
+    assert made.definition.properties["lateness"] == "7 days"
+    assert made.definition.partition_by[0].column == "name"
+    spark.sql(f"ALTER TABLE {table} ADD COLUMN size INT")
+    spark.sql(f"ALTER TABLE {table} RENAME COLUMN size TO width")
+    spark.sql(f"ALTER TABLE {table} ALTER COLUMN n TYPE BIGINT")
+    spark.sql(f"ALTER TABLE {table} SET TBLPROPERTIES ('late' = 'quarantine')")
+    made.upsert([{"id": 1, "at": datetime(2024, 1, 1, tzinfo=UTC), "name": "a", "n": 1 << 40, "width": 3}])
+    assert spark.table(table).select("id", "n", "width").collect() == [(1, 1 << 40, 3)]
+    assert made.definition.properties["late"] == "quarantine"
+    for statement, told in (
+        (f"CREATE OR REPLACE TABLE {table} (id BIGINT)", "is a stream table"),
+        (f"CREATE TABLE {table}2 USING stream AS SELECT 1L AS id", "create the table, then ingest"),
+        (f"CREATE TABLE {table}3 (id BIGINT) USING teapot", "teapot is not known"),
+        (f"ALTER TABLE {table} DROP COLUMN id", "keys or the sequence"),
+    ):
+        with pytest.raises(Exception, match=told):
+            spark.sql(statement)
+    assert made.count() == 1
+    spark.sql(f"DROP TABLE {table}")
+    assert "raw.made" not in catalog

@@ -18,6 +18,7 @@ from headwater.errors import (
     TableVersionNotFoundError,
     UnsupportedOperationError,
 )
+from headwater.names import ObjectId
 from headwater.namespace.directory import DirectoryNamespace
 from headwater.registries.manifest.settings import READER_FLAGS, WRITER_FLAGS
 from headwater.tables.layout import manifest_name
@@ -149,6 +150,16 @@ def test_a_version_written_behind_the_catalog_does_not_stop_its_writers(catalog:
     assert sorted(opened(again(catalog)).to_table()["a"].to_pylist()) == [1, 2, 3, 4]
     assert sorted(lance.dataset(folder).to_table()["a"].to_pylist()) == [1, 2, 3, 4]
     assert {item.kind for item in catalog.verify()} == {"unrecorded_version"}
+
+
+def test_listing_versions_waits_for_nobody_and_moves_nothing(catalog: DirectoryNamespace) -> None:
+    folder = make(catalog)
+    lance.write_dataset(rows(99), folder, mode="append")
+    before = sorted(Path(catalog.properties.root).rglob("*"))
+    table = catalog.operations.find_table(ObjectId(("t",)))
+    assert [found.version.number for found in catalog.versions.page(table, None, None, 1, descending=True)[0]] == [1]
+    assert call(catalog, "list_table_versions", id=["t"], limit=2).versions[0].version == 1
+    assert sorted(Path(catalog.properties.root).rglob("*")) == before
 
 
 def test_a_declared_table_filled_behind_the_catalog_stays_declared(catalog: DirectoryNamespace) -> None:

@@ -17,7 +17,6 @@ from headwater.namespace.versions.managed import ManagedVersions, StagedVersion
 from headwater.namespace.versions.operations import FoundVersion, NewVersion, TableVersions
 from headwater.namespace.versions.paths import VersionLine
 from headwater.namespace.versions.ranges import VersionRange
-from headwater.registries.layout import MARKER_BODY, RESERVED_MARKER
 
 MAX_OPERATIONS = 1000
 
@@ -73,7 +72,7 @@ class BatchCommit:
         if not batch or len(batch) > MAX_OPERATIONS:
             raise InvalidInputError(f"A batch has at least one operation and at most {MAX_OPERATIONS}.")
         ids = {part for item in batch for part in (item.id, item.id.parent)}
-        plan = self.operations.run(sorted(ids), lambda facts: self._plan(facts, batch))
+        plan = self.operations.run(sorted(ids), lambda facts: self._plan(facts, batch), newest=True)
         self._after(batch, plan)
         created = iter(self.managed.finish([item for item in plan.results if isinstance(item, StagedVersion)]))
         return [self._result(item, created) for item in plan.results]
@@ -104,28 +103,27 @@ class BatchCommit:
     def _create(self, plan: _Plan, item: Create) -> None:
         table = plans.table_of(plan.facts, item.id)
         staged = self.versions.read_all([(table, item.asked)])[0]
-        plan.changes += self.managed.changes([staged], plan.newest)
+        self.managed.secure(staged)
+        plan.changes += self.managed.plan(staged, plan.newest.get(table.id, table.known.newest))
+        plan.newest[table.id] = staged.version.number
         plan.results.append(staged)
 
     def _delete(self, plan: _Plan, item: Delete) -> None:
         table = plans.table_of(plan.facts, item.id)
         gone = self.versions.records_of(self.versions.line(table), item.ranges)
-        newest = self.managed.newest(self.versions.line(table))
         if not any(isinstance(done, StagedVersion) and done.line.table.id == item.id for done in plan.results):
-            plan.changes.append(RequireTable(table, newest))
+            plan.changes.append(RequireTable(table, table.known.newest))
         plan.changes += [Remove(version) for version in gone]
         plan.results.append(gone)
 
     def _after(self, batch: Sequence[BatchOperation], plan: _Plan) -> None:
+        markers = self.operations.registry.capabilities.markers
         for item, result in zip(batch, plan.results, strict=True):
-            if isinstance(item, Declare) and isinstance(result, Table) and self._marks():
-                self.versions.store.put(f"{result.location}/{RESERVED_MARKER}", MARKER_BODY)
+            if isinstance(item, Declare) and isinstance(result, Table) and markers is not None:
+                markers.declare(result)
             elif isinstance(item, Delete) and isinstance(result, list) and result:
                 line = VersionLine(plans.table_of(plan.facts, item.id), self.versions.root_uri)
                 self.versions.delete_manifests(line, result)
-
-    def _marks(self) -> bool:
-        return self.operations.registry.capabilities.markers
 
     @staticmethod
     def _result(item: Table | StagedVersion | list[Version], created: object) -> Result:

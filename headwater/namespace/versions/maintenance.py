@@ -18,9 +18,9 @@ from headwater.namespace.versions.operations import TableVersions, require_manag
 from headwater.namespace.versions.paths import VersionLine, is_staged, staged_version
 from headwater.namespace.versions.ranges import KeepPolicy, check_policy, choose_outdated
 from headwater.registries.folders import folder_status
-from headwater.registries.layout import TRASH, is_reserved
+from headwater.registries.layout import is_reserved
 from headwater.table_refs import read_refs
-from headwater.tables.layout import UNRECORDED, VERSIONS
+from headwater.tables.layout import TRASH, UNRECORDED, VERSIONS
 
 MAX_ROWS_PER_COMMIT = 100_000
 
@@ -85,7 +85,7 @@ class Maintenance:
         """Give every table that is only a folder its row in the manifest, all in one commit; those that got one."""
         require_managed(self.versions)
         registry = self.versions.registry
-        known = registry.recorded([table.id for table in self._listed()])
+        known = registry.find([table.id for table in self._listed()], seen=False)
         listed = [table for table in self._listed() if table.id not in known and self._is_table(table)]
         changes = [change for table in listed for change in (Add(table), *self.adopt(table))]
         if changes:
@@ -108,15 +108,19 @@ class Maintenance:
         manifests = self.store.get_all([line.key(item.manifest_path) for item in gone])
         records = 0
         if isinstance(keeper, ManagedVersions):
-            current = keeper.records.find(item.id for item in gone)
-            recorded = [item for item in current.values() if isinstance(item, Version)]
-            self.versions.forget(recorded)
+            recorded = self.versions.forget(lambda: self._recorded(keeper, gone))
             self.versions.delete_manifests(line, recorded)
             records = len(recorded)
         else:
             self.versions.storage.delete(line, [item.number for item in gone])
         files, size = free_files(self.store, line, [data for data in manifests if data is not None])
         return Cleaned(records, len(gone), files, size)
+
+    @staticmethod
+    def _recorded(keeper: ManagedVersions, versions: Sequence[Version]) -> list[Version]:
+        """The records of these versions that there are now."""
+        current = keeper.records.find(item.id for item in versions)
+        return [item for item in current.values() if isinstance(item, Version)]
 
     def verify(self) -> list[Problem]:
         """Everything on which the catalog and its storage disagree."""
@@ -172,11 +176,11 @@ class Maintenance:
             yield Problem("unusable_location", table.id, table.location, text)
             return
         if not folder_status(self.store, table.location).exists:
-            if not registry.capabilities.markers and not registry.newest_version(table.id):
+            if registry.capabilities.markers is None and not self._known(table.id):
                 return  # only declared: nothing has been written yet
             yield Problem("missing_folder", table.id, table.location, f"Table {table.id} has no folder: drop it.")
             return
-        if self.versions.registry.manages(table.id):
+        if table.known.managed:
             yield from self._verify_versions(self.versions.line(table))
 
     @property

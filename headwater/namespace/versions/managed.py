@@ -21,9 +21,10 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 
 from headwater.errors import CommitStateUnknownError, ConcurrentModificationError, CorruptFileError, LanceNamespaceError
-from headwater.model import Add, Change, Remove, Replace, RequireTable, Version
+from headwater.model import Change, Remove, Replace, Version
 from headwater.names import ObjectId
 from headwater.namespace.versions.paths import SCHEMES, VersionLine, is_staged
+from headwater.namespace.versions.plans import plan_next_version
 from headwater.namespace.versions.same_rows import changed_rows
 from headwater.registries.metastore.objects import fed_by_its_log
 from headwater.registry import VersionRecords
@@ -119,27 +120,18 @@ class ManagedVersions:
                 return key if number > self.newest(line) else None
         return None
 
-    def changes(self, staged: Sequence[StagedVersion], known: dict[ObjectId, int] | None = None) -> list[Change]:
-        """Commit step: each version follows the newest one of its table, or nothing of the batch is done.
-
-        No record may survive a power cut that its manifest does not survive, so the manifests are synced first.
-        `known` is the newest version of each table after what a batch does before; it is brought up to date.
-        """
+    def secure(self, staged: StagedVersion) -> None:
+        """Before the commit: no record may survive a power cut that its manifest does not survive."""
         with self._lock:
             named = set(self._finalized)
-        self.store.sync([item.line.key(item.version.manifest_path) for item in staged])
+        self.store.sync([staged.line.key(staged.version.manifest_path)])
         with self._lock:
             self._durable |= named
-        newest = known if known is not None else {}
-        changes: list[Change] = []
-        for item in staged:
-            id, number = item.line.table.id, item.version.number
-            before = newest.setdefault(id, self.newest(item.line))
-            if before and number != before + 1:
-                raise taken(item.line, number, before)
-            self._judge(item, before)
-            changes += [RequireTable(item.line.table, before), Add(item.version)]
-            newest[id] = number
+
+    def plan(self, staged: StagedVersion, newest: int) -> list[Change]:
+        """The record of a version that follows the newest one: errors 13 (rows of a log), 14."""
+        changes = plan_next_version(staged.line.table, staged.version, newest)
+        self._judge(staged, newest)
         return changes
 
     def _judge(self, staged: StagedVersion, before: int) -> None:
@@ -325,11 +317,3 @@ class ManagedVersions:
     def _waiting(self) -> list[Finalized]:
         with self._lock:
             return list(self._finalized.values())
-
-
-def taken(line: VersionLine, number: int, newest: int) -> ConcurrentModificationError:
-    """Code 14: in every released client the document's code 12 means TableColumnNotFound (architecture, decisions)."""
-    what = "already exists" if number <= newest else f"does not follow the newest one, {newest}"
-    return ConcurrentModificationError(
-        f"Version {number} of table {line.table.id} {what}: read version {newest} and commit on top of it."
-    )

@@ -31,7 +31,7 @@ from headwater.namespace.versions.maintenance import (
 )
 from headwater.namespace.versions.operations import FoundVersion, NewVersion
 from headwater.namespace.versions.ranges import parse_ranges
-from headwater.registries.folders import empty_trash
+from headwater.tables.folders import empty_trash
 from headwater.tables.optimize import optimize
 
 GRACE_SECONDS = 600.0
@@ -45,6 +45,8 @@ class VersionMethods(ComposedNamespace):
         request = parse_request(api.ListTableVersionsRequest, request)
         table = self.operations.find_table(self.id_of(request.id))
         descending = request.descending is not False
+        if request.limit == 1 and not request.page_token:
+            self.versions.begin_append(table, request.branch)
         found, token = self.versions.page(table, request.branch, request.page_token, request.limit, descending)
         return api.ListTableVersionsResponse(versions=[_answer(item) for item in found], page_token=token)
 
@@ -177,14 +179,14 @@ class VersionMethods(ComposedNamespace):
         `point`: and let the records say so, which is a commit.
         """
         table = self.versions.registry.find([id]).get(id)
-        managed = self.versions.managed is not None and self.versions.registry.manages(id)
+        managed = isinstance(table, Table) and table.known.managed
         if managed and isinstance(table, Table) and is_place(table.location):
             assert self.versions.managed is not None
             self.versions.managed.settle(self.versions.line(table), point)
 
     def _batch(self, tables: Sequence[Table]) -> BatchCommit | None:
         managed = self.versions.managed
-        if managed is None or not all(self.versions.registry.manages(table.id) for table in tables):
+        if managed is None or not all(table.known.managed for table in tables):
             return None
         return BatchCommit(self.operations, self.versions, managed)
 
@@ -217,7 +219,7 @@ class VersionMethods(ComposedNamespace):
             return api.CommitTableResult(delete_table_versions=done)
         location, properties = self.operations.uri_of(result), dict(result.properties)
         if item.declare_table is not None:
-            managed = self.versions.registry.manages(result.id) or None
+            managed = self.versions.manages_new or None
             declared = api.DeclareTableResponse(location=location, properties=properties, managed_versioning=managed)
             return api.CommitTableResult(declare_table=declared)
         gone = api.DeregisterTableResponse(id=list(result.id.names), location=location, properties=properties)

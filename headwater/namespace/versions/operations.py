@@ -8,20 +8,19 @@ A branch is always kept by the storage: the documents give the records of a cata
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from headwater.clock import Clock
 from headwater.errors import (
-    ConcurrentModificationError,
     InvalidInputError,
     TableVersionNotFoundError,
     UnsupportedOperationError,
 )
 from headwater.lance_manifest import committed_ms
-from headwater.model import Change, Remove, Table, Version
+from headwater.model import Change, Table, Version
 from headwater.namespace.locations import require_place, table_uri
-from headwater.namespace.versions.managed import ManagedVersions, StagedVersion, taken
+from headwater.namespace.versions.managed import ManagedVersions, StagedVersion
 from headwater.namespace.versions.paths import (
     VersionLine,
     check_inside,
@@ -30,13 +29,15 @@ from headwater.namespace.versions.paths import (
     is_staged,
     same_etag,
 )
+from headwater.namespace.versions.plans import plan_forget_versions, same_table, taken
 from headwater.namespace.versions.ranges import VersionRange, choose_deleted
 from headwater.namespace.versions.storage import StorageVersions
 from headwater.namespace.versions.turns import WriterTurns
 from headwater.paging import after, check_limit, token_after
 from headwater.registry import Registry, VersionRecords
+from headwater.retry import ATTEMPTS, retry
 from headwater.store import Store
-from headwater.table_refs import Ref, held_versions, read_refs
+from headwater.table_refs import Ref, held_versions, read_refs, snapshot_refs
 from headwater.tables.refs import MAIN, check_branch
 
 MAX_VERSION = 2**63 - 1
@@ -77,13 +78,18 @@ class TableVersions:
         self.records = records
         self.managed = ManagedVersions(records, store) if records is not None else None
 
+    @property
+    def manages_new(self) -> bool:
+        """Whether the catalog keeps the versions of a table that was just recorded."""
+        return self.records is not None and self.records.manages_new
+
     def line(self, table: Table, branch: str | None = None) -> VersionLine:
         require_place(table)
         return VersionLine(table, self.root_uri, None if branch in (None, "", MAIN) else check_branch(branch))
 
     def keeper(self, line: VersionLine) -> ManagedVersions | StorageVersions:
         """Who keeps the versions of this line."""
-        if self.managed is not None and line.branch is None and self.registry.manages(line.table.id):
+        if self.managed is not None and line.branch is None and line.table.known.managed:
             return self.managed
         return self.storage
 
@@ -98,15 +104,24 @@ class TableVersions:
             raise TableVersionNotFoundError(f"Table {table.id} has no {what}{_on(branch)}.")
         return FoundVersion(line, found)
 
+    def begin_append(self, table: Table, branch: str | None) -> None:
+        """A client has asked for the newest version alone, which is how its append begins.
+
+        It gets its turn, and what was written behind the catalog's back is out of its way before it looks at the
+        storage: there is no later call in which that could be done (docs/design/004-table-versions.md).
+        """
+        line = self.line(table, branch)
+        keeper = self.keeper(line)
+        if isinstance(keeper, ManagedVersions) and keeper.records.is_newest:
+            self.turns.expect(table.location)
+            keeper.set_aside(line)
+
     def page(
         self, table: Table, branch: str | None, token: str | None, limit: int | None, descending: bool
     ) -> tuple[list[FoundVersion], str | None]:
-        """ListTableVersions: the newest first, a page at a time."""
+        """ListTableVersions: the newest first, a page at a time. Waits for nobody, and moves nothing."""
         line, count = self.line(table, branch), check_limit(limit)
         keeper = self.keeper(line)
-        if count == 1 and not token and isinstance(keeper, ManagedVersions) and keeper.records.is_newest:
-            self.turns.expect(table.location)
-            keeper.set_aside(line)
         more = None if count is None else count + 1
         found = [FoundVersion(line, item) for item in keeper.page(line, _parse_token(token), more, descending)]
         if count is None or len(found) <= count:
@@ -127,7 +142,7 @@ class TableVersions:
                 keeper.set_aside(line)
             with self.turns.creating(table.location):
                 with keeper.keeping(staged):
-                    self._commit(keeper, keeper.changes([staged]), line, asked.version)
+                    self._record(keeper, staged)
                 return FoundVersion(line, keeper.finish([staged])[0])
         return FoundVersion(line, self._put(keeper, staged))
 
@@ -140,7 +155,7 @@ class TableVersions:
         self._read(line, asked)
         before = keeper.newest(line) if newest is None else newest
         if before and asked.version != before + 1:
-            raise taken(line, asked.version, before)
+            raise taken(line.table.id, asked.version, before)
         return asked.version
 
     def check_delete(self, table: Table, ranges: Sequence[VersionRange]) -> None:
@@ -158,8 +173,7 @@ class TableVersions:
         self.registry.check_writable()
         line = self.line(table, branch)
         if isinstance(self.keeper(line), ManagedVersions):
-            gone = self.records_of(line, ranges, ignore_missing)
-            self.forget(gone)
+            gone = self.forget(lambda: self.records_of(line, ranges, ignore_missing))
             self.delete_manifests(line, gone)
             return len(gone)
         numbers = [item.number for item in self.storage.all(line)]
@@ -178,14 +192,21 @@ class TableVersions:
         return [item for item in found.values() if isinstance(item, Version)]
 
     def held(self, line: VersionLine) -> Mapping[int, Ref]:
-        """The versions of a line that a tag, a stream's tag or a branch stands on."""
-        return held_versions(read_refs(self.store, line.table.location), line.branch)
+        """The versions of a line that a tag, a stream's tag, a branch or a named snapshot stands on."""
+        pinned = self.registry.capabilities.pinned
+        pins = snapshot_refs(pinned(line.table.location)) if pinned is not None else ()
+        return held_versions((*pins, *read_refs(self.store, line.table.location)), line.branch)
 
-    def forget(self, versions: Sequence[Version]) -> None:
-        """Take the records away, all in one commit."""
-        assert self.records is not None
-        if versions:
-            self.records.commit([Remove(item) for item in versions])
+    def forget(self, look: Callable[[], list[Version]]) -> list[Version]:
+        """Take away the records that are found, all in one commit; those that went."""
+
+        def commit(found: list[Version]) -> list[Version]:
+            if found:
+                assert self.records is not None
+                self.records.commit(plan_forget_versions(found))
+            return found
+
+        return retry(self.clock, ATTEMPTS, look, commit)
 
     def delete_manifests(self, line: VersionLine, versions: Sequence[Version]) -> None:
         """The manifests of versions whose records are gone."""
@@ -206,7 +227,7 @@ class TableVersions:
             return None
         same = bool(asked.e_tag) and same_etag(found.e_tag, asked.e_tag) and found.manifest_size == asked.manifest_size
         if not same and not self._same_bytes(line, found, asked):
-            raise taken(line, number, max(keeper.newest(line), number))
+            raise taken(line.table.id, number, max(keeper.newest(line), number))
         return found
 
     def _same_bytes(self, line: VersionLine, found: Version, asked: NewVersion) -> bool:
@@ -234,24 +255,26 @@ class TableVersions:
         staged = StagedVersion(line, version, data)
         return self.managed.hidden(staged) if self.managed is not None and line.branch is None else staged
 
-    def _commit(self, keeper: ManagedVersions, changes: Sequence[Change], line: VersionLine, number: int) -> None:
-        try:
-            keeper.records.commit(changes)
-        except ConcurrentModificationError:
-            newest = keeper.newest(line)
-            if newest >= number:
-                raise taken(line, number, newest) from None
-            raise
+    def _record(self, keeper: ManagedVersions, staged: StagedVersion) -> None:
+        """Facts, plan, commit. A conflict that is not about this version is looked into again."""
+        table = staged.line.table
+        keeper.secure(staged)
+
+        def look() -> list[Change]:
+            found = same_table(keeper.records.find([table.id], newest=True), table)
+            return keeper.plan(staged, found.known.newest)
+
+        retry(self.clock, ATTEMPTS, look, keeper.records.commit)
 
     def _put(self, keeper: StorageVersions, staged: StagedVersion) -> Version:
         """Not managed: copy to the final name if nothing is there, then delete the staged manifest."""
         line, version = staged.line, staged.version
         if not is_staged(version.manifest_path):
-            raise taken(line, version.number, version.number)
+            raise taken(line.table.id, version.number, version.number)
         if version.number > 1 and not keeper.look(line, version.number - 1) and (newest := keeper.newest(line)):
-            raise taken(line, version.number, newest)
+            raise taken(line.table.id, version.number, newest)
         if not keeper.create(line, version, staged.data):
-            raise taken(line, version.number, version.number)
+            raise taken(line.table.id, version.number, version.number)
         self.store.delete(line.key(version.manifest_path))
         return keeper.find(line, version.number) or version
 

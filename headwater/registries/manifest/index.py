@@ -6,7 +6,7 @@ from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterator, Sequence
 from typing import TypeVar
 
-from headwater.model import CatalogObject, Namespace, Table, Version
+from headwater.model import NEW, CatalogObject, Namespace, Table, Version
 from headwater.names import ObjectId
 from headwater.registry import Kind
 
@@ -33,6 +33,8 @@ class RowIndex:
     def put(self, item: CatalogObject) -> None:
         """Add the object, or let it take the place of the one with its id."""
         self.remove(item.id)
+        if isinstance(item, Table) and item.known is not NEW:
+            item = Table(item.id, item.location, item.properties)  # what was known of it was known before
         self._objects[item.id] = item
         if isinstance(item, Version):
             insort(self._versions.setdefault(item.table, []), item.number)

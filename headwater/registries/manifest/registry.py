@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 from headwater.clock import Clock
 from headwater.errors import ConcurrentModificationError, InvalidInputError
-from headwater.model import CatalogObject, Change, Namespace, Table
+from headwater.model import CatalogObject, Change, Known, Namespace, Table
 from headwater.names import DELIMITER, ROOT, ObjectId
 from headwater.registries.layout import hashed_folder
 from headwater.registries.manifest.freshness import LocalFreshness, freshness_of
@@ -17,6 +17,7 @@ from headwater.registries.manifest.queue import GroupCommit, Request, Ticket, Tu
 from headwater.registries.manifest.settings import ROOT_PROPERTY
 from headwater.registries.manifest.snapshot import ManifestSnapshot, RowDifference
 from headwater.registries.manifest.table import ManifestTable
+from headwater.registries.markers import FolderMarkers
 from headwater.registry import Capabilities, Kind, Proposal
 from headwater.store import Store
 
@@ -48,16 +49,27 @@ class ManifestRegistry:
             register_anywhere=True,
             managed_versions=True,
             current_state=self.current_state,
+            markers=FolderMarkers(store),
         )
 
     @property
     def capabilities(self) -> Capabilities:
         return self._capabilities
 
-    def find(self, ids: Iterable[ObjectId]) -> Mapping[ObjectId, CatalogObject]:
+    def find(
+        self, ids: Iterable[ObjectId], seen: bool = True, newest: bool = False
+    ) -> Mapping[ObjectId, CatalogObject]:
         with self._lock:
             index = self._fresh()
-            return {id: item for id in ids if (item := index.get(id) or self._root(id)) is not None}
+            found = {id: item for id in ids if (item := index.get(id) or self._root(id)) is not None}
+            return {id: self._with_known(item) for id, item in found.items()} if self._is_managed() else found
+
+    def _with_known(self, item: CatalogObject) -> CatalogObject:
+        """Of a managed catalog: a table with what is known of it."""
+        if not isinstance(item, Table):
+            return item
+        known = Known(managed=True, newest=self._index.newest_version(item.id))
+        return Table(item.id, item.location, item.properties, known)
 
     def _root(self, id: ObjectId) -> Namespace | None:
         """The root namespace, if it has properties: they are no row, but metadata of the table."""
@@ -82,16 +94,14 @@ class ManifestRegistry:
         """Whether the state in memory has a row of this id; `current_state` says whether that is the current one."""
         return self._index.get(id) is not None
 
-    def recorded(self, ids: Iterable[ObjectId]) -> Mapping[ObjectId, CatalogObject]:
-        return self.find(ids)
-
     def children(self, parent: ObjectId, kind: Kind, after: str, limit: int | None) -> Sequence[str]:
         with self._lock:
             return self._fresh().children(parent, kind, after, limit)
 
     def descendants(self, parent: ObjectId) -> Sequence[CatalogObject]:
         with self._lock:
-            return list(self._fresh().descendants(parent))
+            found = list(self._fresh().descendants(parent))
+            return [self._with_known(item) for item in found] if self._is_managed() else found
 
     def versions(self, table: ObjectId) -> Sequence[int]:
         with self._lock:
@@ -115,9 +125,9 @@ class ManifestRegistry:
             self._fresh()
             return self._is_managed() or (self.managed and not self._index.has_tables)
 
-    def manages(self, id: ObjectId) -> bool:
-        """Without looking at the storage again: of the state that the table was found in."""
-        return self._is_managed() and isinstance(self._index.get(id), Table)
+    @property
+    def manages_new(self) -> bool:
+        return self._is_managed()
 
     def manage_versions(self) -> None:
         with self._alone():
@@ -148,9 +158,6 @@ class ManifestRegistry:
     def location_holders(self, location: str) -> set[ObjectId]:
         with self._lock:
             return self._fresh().location_holders(location)
-
-    def deregistered(self, id: ObjectId) -> Table | None:
-        return None
 
     def place(self, id: ObjectId, hash: str) -> str:
         return hashed_folder(id, hash)

@@ -20,7 +20,6 @@ from lance.fragment import FragmentMetadata, LanceFragment, write_fragments
 from headwater.clock import Clock
 from headwater.errors import ConcurrentModificationError, CorruptFileError, InternalError
 from headwater.names import ObjectId
-from headwater.registries.folders import has_version
 from headwater.registries.layout import MANIFEST
 from headwater.registries.manifest.format import FragmentFile, Manifest, parse_manifest
 from headwater.registries.manifest.rows import SCHEMA, Codec, Row
@@ -40,6 +39,7 @@ from headwater.registries.manifest.snapshot import (
 from headwater.registries.manifest.threads import on_own_thread
 from headwater.store import KeyNotFoundError, Store, create, probe, write_with
 from headwater.tables.exact import OneCommit, claiming, commit_exactly, data_keys
+from headwater.tables.folders import has_version
 from headwater.tables.handle import TableHandle
 from headwater.tables.layout import VERSIONS, manifest_name
 from headwater.tables.translate import first_line

@@ -7,6 +7,7 @@ it was staged under. `settled` in the newest record says up to which version the
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple, Protocol
 
 from headwater.errors import InvalidInputError, NamespaceNotFoundError, TableNotFoundError, TableVersionNotFoundError
@@ -14,12 +15,13 @@ from headwater.metastore import DataFile, Delta, Object
 from headwater.metastore.objects import Objects
 from headwater.metastore.parts import Record
 from headwater.metastore.serving import LANCE_FORMAT, location_of
-from headwater.model import CatalogObject, Namespace, Table, Version
+from headwater.model import CatalogObject, Known, Namespace, Table, Version
 from headwater.names import ObjectId
 from headwater.streams.definition import from_properties
 from headwater.tables.layout import VERSIONS, manifest_name
 
 SETTLED = "settled"
+MANAGED = Known(managed=True)
 NOT_FOUND = (NamespaceNotFoundError, TableNotFoundError, TableVersionNotFoundError)
 
 
@@ -94,7 +96,7 @@ def _named(found: Object, stream: Record | None) -> Namespace | Table:
     if found.kind == "namespace":
         return Namespace(id, properties)
     home, known = stream if stream is not None else (f"{found.home}/1/{LANCE_FORMAT}", {})
-    return Table(id, location_of(known, home), properties)
+    return Table(id, location_of(known, home), properties, MANAGED)
 
 
 def catalog_object(reader: Reader, found: Object) -> Namespace | Table:
@@ -144,6 +146,13 @@ def fed_by_its_log(table: ObjectId, reason: str | None = None) -> InvalidInputEr
 def texts(properties: Mapping[str, Any]) -> dict[str, str]:
     """Properties as the Lance protocol has them; what the storage model's own users keep in others is left out."""
     return {key: value for key, value in properties.items() if isinstance(value, str)}
+
+
+def with_newest(reader: Reader, item: CatalogObject) -> CatalogObject:
+    """A table with what is known of its versions."""
+    if not isinstance(item, Table):
+        return item
+    return replace(item, known=replace(MANAGED, newest=newest_version(reader, item.id)))
 
 
 def newest_version(reader: Reader, table: ObjectId) -> int:

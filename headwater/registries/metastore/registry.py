@@ -34,15 +34,15 @@ from headwater.registries.metastore.objects import (
     NOT_FOUND,
     catalog_object,
     fed_by_its_log,
-    find,
     find_all,
     has_stream,
     kept_columns,
     newest_version,
+    with_newest,
 )
 from headwater.registries.metastore.sessions import Present, Session, past_is_past
 from headwater.registry import Capabilities, Kind, overlap
-from headwater.retry import retry
+from headwater.retry import ATTEMPTS, retry
 
 CHANGED = (
     NamespaceAlreadyExistsError,
@@ -55,7 +55,6 @@ CHANGED = (
 """What a change is refused with that was planned from facts which do not hold any more."""
 REMEMBERED = 10_000
 EVERY = 1 << 62
-ATTEMPTS = 20
 
 
 class MetastoreRegistry:
@@ -76,16 +75,20 @@ class MetastoreRegistry:
             rename=True,
             register_anywhere=True,
             managed_versions=True,
-            markers=False,
             keeps_dropped=True,
             rename_namespaces=True,
             current_state=(lambda id: metastore.slot) if fast else None,
+            pinned=metastore.pinned_versions,
         )
 
     # Names
 
-    def find(self, ids: Iterable[ObjectId]) -> Mapping[ObjectId, CatalogObject]:
+    def find(
+        self, ids: Iterable[ObjectId], seen: bool = True, newest: bool = False
+    ) -> Mapping[ObjectId, CatalogObject]:
         now = self.session.state()
+        if newest:
+            return {id: with_newest(now, item) for id, item in find_all(now, ids).items()}
         if self.session.transaction_id is not None:
             return find_all(now, ids)
         known = self._remembered(now.slot)
@@ -110,9 +113,6 @@ class MetastoreRegistry:
                 self._known = slot, {}
             return self._known[1]
 
-    def recorded(self, ids: Iterable[ObjectId]) -> Mapping[ObjectId, CatalogObject]:
-        return self.find(ids)
-
     def children(self, parent: ObjectId, kind: Kind, after: str, limit: int | None) -> Sequence[str]:
         try:
             names: Sequence[str] = self.session.state().names(parent.names, kind.value)
@@ -126,9 +126,6 @@ class MetastoreRegistry:
 
     def tables(self) -> Sequence[Table]:
         return [item for item in self.descendants(ROOT) if isinstance(item, Table)]
-
-    def deregistered(self, id: ObjectId) -> Table | None:
-        return None
 
     def location_holders(self, location: str) -> set[ObjectId]:
         return {table.id for table in self.tables() if overlap(table.location, location)}
@@ -174,10 +171,9 @@ class MetastoreRegistry:
     def manage_versions(self) -> None:
         """Nothing to do: a metastore keeps the versions of all of its tables from the beginning."""
 
-    def manages(self, id: ObjectId) -> bool:
-        now = self.session.state(refresh=False)
-        known = None if self.session.transaction_id is not None else self._remembered(now.slot).get(id)
-        return isinstance(known or find(now, id), Table)
+    @property
+    def manages_new(self) -> bool:
+        return True
 
     def versions(self, table: ObjectId) -> Sequence[int]:
         try:
