@@ -38,6 +38,7 @@ def test_a_metastore_is_verified_repaired_and_collected(lake: Cli) -> None:
     lake.ok("drop", "prod.users", "--yes")
     for name in ("a", "b", "c"):
         lake.ok("create", name, "--namespace")
+    assert "boundary" in lake.json("collect", "--keep-days", "0", "--dry-run")
     assert lake.json("collect", "--keep-slots", "1", "--yes")["boundary"] > 0
     assert lake("undrop", "prod.users")[0] == 3
     assert lake("collect", "--keep-slots", "1", "--keep-days", "1", "--yes")[0] == 5
