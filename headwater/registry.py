@@ -54,6 +54,8 @@ class Capabilities:
     keeps_dropped: bool = False
     rename_namespaces: bool = False
     current_state: Callable[[ObjectId], object | None] | None = None
+    pinned: Callable[[str], Mapping[int, str]] | None = None
+    """(location): the versions of a dataset that named snapshots need, each with the name of one."""
     folders_are_tables: bool = False
     """A table exists if its folder does, whatever is in it (lance-catalog-early.md, "Table Existence")."""
 

@@ -28,7 +28,7 @@ class _Contents(msgspec.Struct, rename="camel"):
 
 @dataclass(frozen=True)
 class Ref:
-    """A tag or a branch, the version it stands on, and the branch that version is on (None: the main one)."""
+    """A tag, a branch or a named snapshot, the version it stands on, and that one's branch (None: the main one)."""
 
     kind: str
     name: str
@@ -57,6 +57,12 @@ def branch_names(store: Store, location: str) -> list[str]:
 def held_versions(refs: Iterable[Ref], branch: str | None) -> Mapping[int, Ref]:
     """The versions of one line that something stands on."""
     return {ref.version: ref for ref in refs if (ref.branch or None) == branch}
+
+
+def snapshot_refs(pinned: Mapping[int, str]) -> Iterator[Ref]:
+    """Named snapshots of the catalog, by the versions of a table that they need."""
+    for version, name in pinned.items():
+        yield Ref("snapshot", name, version, None, "")
 
 
 def _parse(kind: str, key: str, data: bytes) -> Ref | None:

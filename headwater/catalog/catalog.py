@@ -280,7 +280,8 @@ class Catalog(Past):
 
         It cannot be changed. Tags and branches, which Lance keeps in a table's folder, are those of now.
         """
-        return self._beside(metastore_of(self._there).at(moment))
+        there = self._there
+        return self._beside((there if isinstance(there, Remote) else metastore_of(there)).at(moment))
 
     @property
     def mirror(self) -> MirrorState:

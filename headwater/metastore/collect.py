@@ -10,15 +10,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 
+import msgspec
+
 from headwater.errors import InvalidInputError
 from headwater.metastore.commit import Committer
 from headwater.metastore.draft import Draft
-from headwater.metastore.garbage import Garbage, doomed_files, doomed_locations, kept_by
+from headwater.metastore.garbage import Doomed, Garbage, doomed_by, kept_by
 from headwater.metastore.index import Index
-from headwater.metastore.layout import CHECKPOINTS, checkpoint_key, checkpoint_slot, slot_key
+from headwater.metastore.layout import CHECKPOINTS, DOOMED, checkpoint_key, checkpoint_slot, doomed_key, slot_key
 from headwater.metastore.log import Log
 from headwater.metastore.objects import Collected, Removal
-from headwater.metastore.records import COLLECTED, is_collected, seal
+from headwater.metastore.records import COLLECTED, DOOM, decode, encode, is_collected, seal, unseal
 from headwater.metastore.rules import Header
 from headwater.metastore.snapshots import Snapshots
 from headwater.metastore.verify import snapshot_records
@@ -27,6 +29,7 @@ from headwater.store import KeyNotFoundError
 
 GRACE = timedelta(days=7)
 Removals = list[Removal]
+_doomed = msgspec.msgpack.Decoder(Doomed)
 
 
 class Collection:
@@ -36,6 +39,7 @@ class Collection:
         self.log = log
         self.snapshots = snapshots
         self.keep = keep
+        self._own: list[str] = []
         self.before_ms = log.clock.now_ms() - _milliseconds(grace, "grace is how old a leftover must be")
 
     def run(self, committer: Committer, author: str) -> Collected:
@@ -46,7 +50,9 @@ class Collection:
             return Collected(0)
         log.repair()
         boundary = self._boundary(index)
-        garbage = self._look(index, boundary)
+        garbage, earlier = self._look(index, boundary)
+        if garbage.doomed:
+            self._own.append(self._write(garbage.doomed, log.clock.uuid()))
         if boundary > index.boundary:
             header = Header(log.clock.uuid(), log.clock.now_ms(), f"collect up to slot {boundary}", author)
             committer.commit(Draft(IndexView(index, index.slot)), header, boundary)
@@ -55,6 +61,7 @@ class Collection:
         removals = garbage.judge(index, kept_by(log, index, self.snapshots))
         removals += self._slots(index.boundary)
         self._delete(removals)
+        self._settle(garbage.saved(kept_by(log, index, None), removals), earlier)
         if sweep := log.store.abilities.sweep:
             sweep(self.before_ms)
         return _told(index.boundary, removals)
@@ -65,21 +72,41 @@ class Collection:
         if not index.slot:
             return Collected(0)
         boundary = self._boundary(index)
-        garbage = self._look(index, boundary)
+        garbage, _ = self._look(index, boundary)
         with self.log.lock:
             after = Index.load("a copy", index.dump())
         after.forget(boundary)
         removals = garbage.judge(after, kept_by(self.log, after, self.snapshots))
         return _told(boundary, [*removals, *self._slots(boundary)])
 
-    def _look(self, index: Index, boundary: int) -> Garbage:
-        """What there is, and what the boundary dooms; looked at before the index forgets."""
+    def _look(self, index: Index, boundary: int) -> tuple[Garbage, list[str]]:
+        """What there is, and what the boundary dooms; looked at before the index forgets. And what doomed before."""
         listed = list(self.log.store.list())
         with self.log.lock:
             for revision in snapshot_records(index):
                 self.snapshots.read(revision)  # one that cannot be read stops us before the boundary moves
-            doomed = dict(doomed_files(self.log, index, boundary))
-            return Garbage(self.log, listed, doomed, doomed_locations(index, boundary), self.before_ms)
+        earlier = dict(self._doomed_before())
+        doomed = doomed_by(self.log, index, boundary, earlier.values())
+        return Garbage(self.log, listed, doomed, self.before_ms), list(earlier)
+
+    def _doomed_before(self) -> Iterator[tuple[str, Doomed]]:
+        """The lists that earlier collections left: because they died, or because something was saved."""
+        store = self.log.store
+        keys = [entry.key for entry in store.children(DOOMED).entries]
+        for key, data in zip(keys, store.get_all(keys), strict=True):
+            if data is not None:
+                yield key, decode(_doomed, key, unseal(key, data, DOOM))
+
+    def _write(self, doomed: Doomed, id: str) -> str:
+        self.log.store.put(doomed_key(id), seal(DOOM, encode(doomed)))
+        return doomed_key(id)
+
+    def _settle(self, saved: Doomed, before: list[str]) -> None:
+        """Write down what is still doomed, then take the lists away that led to it."""
+        own = {self._write(saved, self.log.clock.uuid())} if saved else set()
+        for key in (*before, *self._own):
+            if key not in own:
+                self.log.store.delete(key)
 
     def _boundary(self, index: Index) -> int:
         keep = self.keep

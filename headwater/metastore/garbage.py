@@ -6,9 +6,11 @@ so a tag, a branch, a published version with its tombstones, and an unpublished 
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+
+import msgspec
 
 from headwater.errors import LanceNamespaceError
 from headwater.lance_manifest import Contents, read_contents
@@ -30,18 +32,31 @@ from headwater.metastore.records import DeltaBody, Node, decode_delta
 from headwater.metastore.serving import KEEP_DATA, dropped_locations, lance_streams, stream_location
 from headwater.metastore.snapshots import FILE, Snapshots
 from headwater.metastore.verify import EVERYTHING, expected, kept_deltas, snapshot_records
-from headwater.registry import overlap
 from headwater.store import Entry
 from headwater.store.layout import OWN_FOLDER
 from headwater.store.protocol import check_key
 from headwater.table_refs import read_refs
 
-Doomed = dict[str, tuple[str, int]]
+Files = dict[str, tuple[str, int]]
 """The data files of deltas that are forgotten: each with the folder of its Lance dataset ("" if it is of none) and the
 position, which is the version then."""
 
 OWN_FOLDERS = ("data/", "_deletions/", "_indices/", "_transactions/")
 """Where the files are that the versions of a Lance dataset name."""
+
+
+class Doomed(msgspec.Struct, array_like=True):
+    """What a boundary dooms, in the words of the index that then forgets it: files, and folders of Lance datasets.
+
+    It is written down before the boundary is committed, and again with what a snapshot or a tag has saved: so a
+    collection that died, or came too early, is ended by the next one.
+    """
+
+    files: Files
+    locations: list[str]
+
+    def __bool__(self) -> bool:
+        return bool(self.files or self.locations)
 
 
 @dataclass
@@ -54,11 +69,16 @@ class Kept:
     snapshots: set[str] = field(default_factory=set)
 
 
-def kept_by(log: Log, index: Index, snapshots: Snapshots) -> Kept:
-    """Gathers what must stay. A named snapshot that cannot be read is an error: it may need anything."""
+def kept_by(log: Log, index: Index, snapshots: Snapshots | None) -> Kept:
+    """Gathers what must stay: for the index, and for the named snapshots unless there is to be none of that.
+
+    A snapshot that cannot be read is an error: it may need anything.
+    """
     kept = Kept()
     with log.lock:
         _keep(kept, index, ((stream, stored.body) for stream, stored in kept_deltas(log, index)))
+        if snapshots is None:
+            return kept
         for revision in list(snapshot_records(index)):
             _, pinned = snapshots.read(revision)
             kept.snapshots.add(snapshot_key(str(revision.properties[FILE])))
@@ -85,17 +105,24 @@ def _files_of(body: DeltaBody, stream: Node | None) -> Iterator[str]:
         yield f"{stream_location(stream)}/{body.properties['staged']}"
 
 
-def doomed_files(log: Log, index: Index, boundary: int) -> Iterator[tuple[str, tuple[str, int]]]:
+def _doomed_files(log: Log, index: Index, boundary: int) -> Iterator[tuple[str, tuple[str, int]]]:
     """The data files of deltas that no slot from the boundary on can show."""
     for key in list(index.old_nodes):
         node = index.node(key)
         if node is not None and not node.versions[-1].alive and node.versions[-1].slot <= boundary:
-            for stream in (stream for stream in index.streams if f"{stream}/".startswith(f"{key}/")):
+            for stream in _streams_in(index, key):
                 yield from _doomed(log, index, stream, None)
     for stream, deltas in index.streams.items():
         dropped = {position for position, slot in deltas.dropped.items() if slot <= boundary}
         if dropped:
             yield from _doomed(log, index, stream, dropped)
+
+
+def _streams_in(index: Index, key: str) -> Iterator[str]:
+    if key in index.streams:
+        yield key
+    for part in index.parts.get(key, ()):
+        yield from _streams_in(index, part)
 
 
 def _doomed(log: Log, index: Index, stream: str, positions: set[int] | None) -> Iterator[tuple[str, tuple[str, int]]]:
@@ -108,8 +135,40 @@ def _doomed(log: Log, index: Index, stream: str, positions: set[int] | None) -> 
                 yield path, (stream_location(lance) if lance is not None else "", stored.position)
 
 
-def doomed_locations(index: Index, boundary: int) -> set[str]:
-    return set(dropped_locations(index, boundary))
+def doomed_by(log: Log, index: Index, boundary: int, before: Iterable[Doomed]) -> Doomed:
+    """What the boundary dooms, and what earlier ones doomed that is still there."""
+    with log.lock:
+        files = dict(_doomed_files(log, index, boundary))
+        locations = dict.fromkeys(dropped_locations(index, boundary))
+    for earlier in before:
+        files.update(earlier.files)
+        locations.update(dict.fromkeys(earlier.locations))
+    return Doomed(files, sorted(locations))
+
+
+class Folders:
+    """Folders, to be asked what is in or around one of them, at a cost that does not grow with their number."""
+
+    def __init__(self, folders: Iterable[str]) -> None:
+        self.all = {folder.strip("/") for folder in folders}
+        self.above = {above for folder in self.all for above in ancestors(folder)}
+
+    def around(self, key: str) -> bool:
+        """Whether one of the folders holds the key."""
+        return any(above in self.all for above in ancestors(key))
+
+    def overlap(self, folder: str) -> bool:
+        """Whether one of the folders is this one, in it or around it."""
+        inner = folder.strip("/")
+        return inner in self.all or inner in self.above or self.around(inner)
+
+
+def ancestors(key: str) -> Iterator[str]:
+    """The folders that a key is in, outermost first."""
+    end = key.find("/")
+    while end >= 0:
+        yield key[:end]
+        end = key.find("/", end + 1)
 
 
 @dataclass
@@ -119,15 +178,13 @@ class Garbage:
     log: Log
     listed: list[Entry]
     doomed: Doomed
-    locations: set[str]
     before_ms: int
 
     def judge(self, index: Index, kept: Kept) -> list[Removal]:
         """All that can go, in the order in which it must."""
-        folders = list(self._folders(kept))
-        gone = {removal.key for removal in folders}
-        found = [*folders]
-        found += (r for r in self._data(kept) if not any(r.key.startswith(f"{folder}/") for folder in gone))
+        found = list(self._folders(kept))
+        gone = Folders(removal.key for removal in found)
+        found += (removal for removal in self._data(kept) if not gone.around(removal.key))
         taken = {removal.key for removal in found}
         found += (r for r in self._datasets(kept, taken) if r.key not in taken)
         found += self._published(index)
@@ -135,15 +192,28 @@ class Garbage:
         found += self._snapshots(kept)
         return found
 
+    def saved(self, live: Kept, removals: Iterable[Removal]) -> Doomed:
+        """What is doomed and stayed, though the index does not need it: a snapshot or a tag does, as long as it is."""
+        gone = {removal.key for removal in removals}
+        there = {entry.key for entry in self.listed} - gone - live.files
+        files = {key: value for key, value in self.doomed.files.items() if key in there}
+        needed, counts = Folders(live.locations), self._counts(self.doomed.locations)
+        stayed = [one for one in self.doomed.locations if one not in gone and counts[one]]
+        return Doomed(files, [one for one in stayed if not needed.overlap(one)])
+
+    def _counts(self, folders: Iterable[str]) -> Counter[str]:
+        """How many files are in each of these folders."""
+        wanted = set(folders)
+        return Counter(above for entry in self.listed for above in ancestors(entry.key) if above in wanted)
+
     def _folders(self, kept: Kept) -> Iterator[Removal]:
         """Datasets as a whole. One that a stream still kept is at, around or inside stays."""
         reasons = dict.fromkeys(self._stillborn(), "its creator died: it has no version, and was not touched since")
-        reasons |= dict.fromkeys(self.locations, "its table was dropped, and the drop is behind the boundary")
+        reasons |= dict.fromkeys(self.doomed.locations, "its table was dropped, and the drop is behind the boundary")
+        needed, counts = Folders(kept.locations), self._counts(reasons)
         for folder in sorted(reasons):
-            if not any(overlap(folder, other) for other in kept.locations) and _is_data(f"{folder}/x"):
-                files = sum(entry.key.startswith(f"{folder}/") for entry in self.listed)
-                if files:
-                    yield Removal("folder", folder, reasons[folder], files)
+            if counts[folder] and not needed.overlap(folder) and _is_data(f"{folder}/x"):
+                yield Removal("folder", folder, reasons[folder], counts[folder])
 
     def _stillborn(self) -> Iterator[str]:
         """Folders of datasets whose creator died: long untouched, and none of their manifests ever got its final name.
@@ -168,13 +238,13 @@ class Garbage:
         tagged: dict[str, set[int]] = {}
         for entry in self.listed:
             key = entry.key
-            is_doomed = key in self.doomed
+            is_doomed = key in self.doomed.files
             is_orphan = self._is_old(entry) and is_table_data(key)
             if not (is_doomed or is_orphan) or key in kept.files or not _is_data(key):
                 continue
             if any(path.endswith(f"/{key}") for path in elsewhere):
                 continue
-            if is_doomed and not self._is_tagged(*self.doomed[key], tagged):
+            if is_doomed and not self._is_tagged(*self.doomed.files[key], tagged):
                 yield Removal("data", key, "only deltas behind the boundary named it")
             elif not is_doomed:
                 yield Removal("data", key, "no delta names it: its writer died before the commit")
@@ -207,17 +277,16 @@ class Garbage:
             for entry in entries:
                 inside = entry.key.removeprefix(f"{location}/")
                 if inside.startswith(OWN_FOLDERS) and self._is_old(entry) and not _is_named(inside, files, folders):
-                    yield Removal("data", entry.key, "no version of its table names it: its writer died")
+                    yield Removal("data", entry.key, "no version left names it: its writer died, or they went")
 
     def _by_location(self, kept: Kept) -> dict[str, list[Entry]]:
         ours = [location for location, is_ours in kept.locations.items() if is_ours and _is_data(f"{location}/x")]
-        nested = {one for one in ours for other in kept.locations if one != other and overlap(one, other)}
-        found: dict[str, list[Entry]] = {location: [] for location in ours if location not in nested}
+        known = Folders(kept.locations)
+        found: dict[str, list[Entry]] = {one: [] for one in ours if one not in known.above and not known.around(one)}
         for entry in self.listed:
-            steps = entry.key.split("/")
-            for end in range(1, len(steps)):
-                if (location := "/".join(steps[:end])) in found:
-                    found[location].append(entry)
+            for above in ancestors(entry.key):
+                if above in found:
+                    found[above].append(entry)
         return found
 
     def _is_leftover(self, entry: Entry, kept: Kept) -> bool:

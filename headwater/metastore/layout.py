@@ -19,6 +19,7 @@ CHECKPOINTS = f"{OWN_FOLDER}/checkpoints"
 SLOTS = f"{OWN_FOLDER}/slots"
 SEGMENTS = f"{OWN_FOLDER}/segments"
 SNAPSHOTS = f"{OWN_FOLDER}/snapshots"
+DOOMED = f"{OWN_FOLDER}/doomed"
 SNAPSHOT_RECORDS = "_snapshots"
 TXNS = "txn"
 SLOTS_PER_FOLDER = 1000
@@ -97,6 +98,11 @@ def segment_key(number: int) -> str:
 def snapshot_key(id: str) -> str:
     """The file of a named snapshot."""
     return f"{SNAPSHOTS}/{id}"
+
+
+def doomed_key(id: str) -> str:
+    """The list of what a collection has doomed."""
+    return f"{DOOMED}/{id}"
 
 
 def snapshot_home(name: str) -> str:

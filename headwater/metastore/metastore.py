@@ -9,12 +9,15 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
+import msgspec
+
 from headwater.clock import Clock, SystemClock
 from headwater.errors import InvalidInputError
 from headwater.metastore import verify
 from headwater.metastore.collect import GRACE, Collection
 from headwater.metastore.commit import Committer
 from headwater.metastore.diff import diff
+from headwater.metastore.expiry import expire
 from headwater.metastore.history import find_transaction
 from headwater.metastore.index import NAMED
 from headwater.metastore.layout import MAX_LOCAL_KEY, MAX_REMOTE_KEY
@@ -42,6 +45,7 @@ from headwater.metastore.objects import (
 from headwater.metastore.parts import DELTA_FORMAT
 from headwater.metastore.reading import Snapshot, log_entries
 from headwater.metastore.rules import Group, Header, compile_txn, conflict, refused
+from headwater.metastore.serving import lance_streams, stream_location
 from headwater.metastore.snapshots import Snapshots, alive
 from headwater.metastore.table_edits import Path
 from headwater.metastore.transaction import Transaction
@@ -191,6 +195,17 @@ class Metastore:
             records = [item.revision for item in alive(index)]
         told = (self._snapshots.told(revision.name, revision) for revision in records)
         return sorted(told, key=lambda found: found.name)
+
+    def pinned_versions(self, location: str) -> dict[int, str]:
+        """The versions of the Lance dataset in a folder that named snapshots need, each with a snapshot's name."""
+        found: dict[int, str] = {}
+        with self._log.lock:
+            for item in alive(self._log.refresh()):
+                _, index = self._snapshots.read(item.revision)
+                streams = [node.key for node in lance_streams(index) if stream_location(node) == location]
+                for stored in (one for key in streams if key in index.streams for one in index.streams[key].tail):
+                    found[stored.position] = item.revision.name
+        return found
 
     def drop_snapshot(self, name: str) -> None:
         """Let a snapshot go. What only it needed goes with a collection once the drop is past its window."""
@@ -383,7 +398,9 @@ class Metastore:
         with self._collecting:
             kept = DEFAULT_KEEP if keep is None else keep
             collection = Collection(self._log, self._snapshots, kept, GRACE if grace is None else grace)
-            return collection.dry_run() if dry_run else collection.run(self._committer, self.author)
+            dropped = expire(self.run, self.now, self.clock.now_ms(), dry_run)
+            done = collection.dry_run() if dry_run else collection.run(self._committer, self.author)
+            return msgspec.structs.replace(done, removed=(*dropped, *done.removed))
 
     def close(self) -> None:
         """Wait for housekeeping. Nothing is held open: every acknowledged commit is durable and published."""

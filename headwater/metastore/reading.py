@@ -10,6 +10,7 @@ from headwater.metastore.deltas import last_position
 from headwater.metastore.draft import Draft
 from headwater.metastore.edits import last_dropped
 from headwater.metastore.history import entries_of, history
+from headwater.metastore.index import NAMED
 from headwater.metastore.locator import Locator
 from headwater.metastore.log import Log
 from headwater.metastore.lookup import look_up, look_up_id
@@ -176,6 +177,8 @@ class Snapshot:
                 for key in keys if place is not None else ():
                     item = view.item(key, dropped=True)
                     if place is None or item is None or item.revision.alive or item.revision.parent != parent:
+                        continue
+                    if item.node.kind not in NAMED:
                         continue
                     path, revision = (*place, item.revision.name), item.revision
                     known = found.get(path)

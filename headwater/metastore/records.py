@@ -12,7 +12,7 @@ from headwater.errors import CorruptFileError, InvalidInputError, UnsupportedOpe
 from headwater.metastore.layout import FORMAT
 
 MAGIC = b"HWMS"
-SLOT, COLLECTED, CHECKPOINT, SEGMENT, CATALOG, PINNED = b"s", b"x", b"c", b"g", b"f", b"p"
+SLOT, COLLECTED, CHECKPOINT, SEGMENT, CATALOG, PINNED, DOOM = b"s", b"x", b"c", b"g", b"f", b"p", b"d"
 HEADER = len(MAGIC) + 2 + 16
 Value = TypeVar("Value")
 encode = msgspec.msgpack.Encoder().encode

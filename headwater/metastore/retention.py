@@ -8,10 +8,15 @@ from datetime import timedelta
 from typing import Any
 
 from headwater.errors import InvalidInputError
+from headwater.metastore.objects import Delta
+from headwater.metastore.records import DeltaBody
+from headwater.metastore.serving import PUBLISHED
 
 LOG_RETENTION = "30 days"
 RETENTION_PROPERTY = "log_retention"
 UNITS = {"week": 604_800, "day": 86_400, "hour": 3_600, "minute": 60, "second": 1}
+VOIDS = "voids"
+Landed = Delta | DeltaBody
 _DURATION = re.compile(r"(\d+(?:\.\d+)?) *(week|day|hour|minute|second)s?")
 
 
@@ -29,13 +34,45 @@ def log_retention(properties: Mapping[str, Any]) -> timedelta:
 
 
 def expired(
-    publishes: Sequence[tuple[int, int]], positions: Iterable[int], before_ms: int, needed: Iterable[int]
+    versions: Sequence[Landed], changes: Sequence[Landed], before_ms: int, needed: Iterable[int] = ()
 ) -> list[int]:
-    """The positions of the deltas that may go: always all up to some publish (position and time of each are given).
+    """The positions of the deltas that may go: always all up to some publish.
 
-    Whoever stands at a needed position (a reader, a pin) is served from the publish before it and every delta after.
+    Whoever stands at a needed position (a reader, a pin) is served from the publish before it and every delta after,
+    and so is the newest state: from the last publish that holds nothing that was taken back since.
     """
+    publishes = [(position, _time(version)) for version in versions if (position := _published(version)) is not None]
     bound = max((position for position, time_ms in publishes if time_ms < before_ms), default=0)
-    for stands in needed:
+    for stands in (base_of(versions, changes)[0], *needed):
         bound = min(bound, max((position for position, _ in publishes if position <= stands), default=0))
-    return [position for position in positions if position <= bound]
+    return [change.position for change in changes if change.position <= bound]
+
+
+def _time(version: Landed) -> int:
+    return version.time_ms if isinstance(version, Delta) else version.time
+
+
+def base_of(versions: Sequence[Landed], changes: Sequence[Landed]) -> tuple[int, int]:
+    """From which publish the newest state of a table is read: its position, and the first Lance version to keep.
+
+    What a later change voids must not be in it. Without a publish all changes are needed, and the newest version.
+    """
+    for version in reversed(versions):
+        position = _published(version)
+        if position is not None and not any(_voids(change, position) for change in changes):
+            return position, version.position
+    return 0, versions[-1].position if versions and not _any_published(versions) else 1
+
+
+def _published(version: Landed) -> int | None:
+    found: Any = version.properties.get(PUBLISHED)
+    return found if isinstance(found, int) else None
+
+
+def _any_published(versions: Sequence[Landed]) -> bool:
+    return any(_published(version) is not None for version in versions)
+
+
+def _voids(change: Landed, base: int) -> bool:
+    """Whether a change after a publish takes back something that is in it."""
+    return change.position > base and any(voided <= base for voided in change.properties.get(VOIDS, ()))

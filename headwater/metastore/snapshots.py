@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 import msgspec
 
@@ -39,14 +38,14 @@ from headwater.metastore.records import (
     seal,
     unseal,
 )
+from headwater.metastore.retention import base_of
 from headwater.metastore.rules import refused
-from headwater.metastore.serving import LANCE_FORMAT, PUBLISHED
+from headwater.metastore.serving import LANCE_FORMAT
 from headwater.metastore.views import ROOT, IndexView, Item, Place, place_of, resolve_table, version_at
 from headwater.names import object_id
 from headwater.store import KeyNotFoundError
 
 FILE, SLOT = "file", "slot"
-VOIDS = "voids"
 DELTA_FORMAT = "delta"
 CACHED = 16
 
@@ -224,29 +223,3 @@ class Pinning:
         known = self.view.index.streams.get(stream, DeltaLog())
         for stored in read_deltas(self.log.segments, stream, known, 0, self.view.at):
             yield stored, decode_delta(stream, stored.body)
-
-
-def base_of(versions: Sequence[DeltaBody], changes: Sequence[DeltaBody]) -> tuple[int, int]:
-    """From which publish the newest state of a table is read: its position, and the first Lance version to keep.
-
-    What a later change voids must not be in it. Without a publish all changes are needed, and the newest version.
-    """
-    for version in reversed(versions):
-        position = _published(version)
-        if position is not None and not any(_voids(change, position) for change in changes):
-            return position, version.position
-    return 0, versions[-1].position if versions and not _any_published(versions) else 1
-
-
-def _published(version: DeltaBody) -> int | None:
-    found: Any = version.properties.get(PUBLISHED)
-    return found if isinstance(found, int) else None
-
-
-def _any_published(versions: Sequence[DeltaBody]) -> bool:
-    return any(_published(version) is not None for version in versions)
-
-
-def _voids(change: DeltaBody, base: int) -> bool:
-    """Whether a change after a publish takes back something that is in it."""
-    return change.position > base and any(voided <= base for voided in change.properties.get(VOIDS, ()))

@@ -28,6 +28,7 @@ from headwater.metastore.table_edits import Path, TableEdits, locked
 from headwater.metastore.undo import Undo, Void
 from headwater.metastore.views import IndexView, Place, View, children_of, object_of, resolve, resolve_namespace
 from headwater.names import object_id
+from headwater.table_refs import Ref, held_versions, read_refs
 
 
 class Transaction(TableEdits):
@@ -108,10 +109,13 @@ class Transaction(TableEdits):
         """Undo a transaction of a slot: all it touched is as before, or InvalidTableState (19) with the reasons."""
         before = self._checked().copy()
         try:
-            return Undo(self.draft, self._log.segments, number, txn, self._clock.hex(8), void).run()
+            return Undo(self.draft, self._log.segments, number, txn, self._clock.hex(8), void, self._held).run()
         except LanceNamespaceError:
             self.draft = before
             raise
+
+    def _held(self, location: str) -> Mapping[int, Ref]:
+        return held_versions(read_refs(self._log.store, location), None)
 
     # Named snapshots
 

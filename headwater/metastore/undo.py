@@ -6,7 +6,7 @@ that was itself an undo is one like any other.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 
 import msgspec
@@ -35,6 +35,9 @@ Void = Callable[[tuple[str, ...], str], object]
 """Voids what the transaction landed in a stream table: its path and version. The log of one has no gaps, so a delta
 is not taken out of it; another one says that it does not count."""
 
+Held = Callable[[str], Mapping[int, object]]
+"""What stands on the versions of the Lance dataset in a folder: its tags and branches."""
+
 SHOWN = 10
 
 
@@ -62,13 +65,16 @@ class Reverted(NamedTuple):
 class Undo:
     """Undoes one transaction in a draft. `reasons` says why it cannot be; then the draft is of no use any more."""
 
-    def __init__(self, draft: Draft, segments: Segments, number: int, txn: Txn, fresh: str, void: Void | None) -> None:
+    def __init__(
+        self, draft: Draft, segments: Segments, number: int, txn: Txn, fresh: str, void: Void | None, held: Held
+    ) -> None:
         self.draft = draft
         self.segments = segments
         self.number = number
         self.txn = txn
         self.fresh = fresh
         self.void = void
+        self.held = held
         self.reasons: list[str] = []
         self.steps: list[UndoStep] = []
         self.targets = {c.key: self._target(c) for c in txn.changes if c.kind != "delta"}
@@ -282,6 +288,9 @@ class Undo:
         assert above is not None
         assert table is not None
         own = {stream_of(change.key)[2] for change in changes}
+        held = self.held(location_of(item.revision.properties, item.node.home))
+        for position in sorted(own & held.keys()):
+            self.reasons.append(f"{held[position]} stands on version {position} of {'.'.join(table.path)}")
         kept = [delta for delta in self._visible(stream) if delta.position not in own]
         properties = {**item.revision.properties, LOCATION: location_of(item.revision.properties, item.node.home)}
         self.draft.change(Item(item.node, msgspec.structs.replace(item.revision, operation="delete")), table.path)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any, Protocol, runtime_checkable
 
 import pyarrow as pa
 from lance_namespace import LanceNamespace, QueryTableRequest
 
-from headwater.metastore import Metastore
+from headwater.metastore import Metastore, Snapshot
 from headwater.names import DELIMITER, ObjectId
 from headwater.store import Store
 
@@ -24,7 +25,8 @@ class CatalogAbilities:
     `current_state` answers, without waiting for anybody, with the state that a look-up of an id is answered from;
     None when that takes more than memory. Equal states give equal answers. `root` and `storage_options` say where its
     tables are and how it reaches them: for the one decision on credentials (`vending`), and nothing else. `metastore`
-    is what keeps history, log and dropped objects: other kinds of catalog have none of these.
+    is what keeps history, log and dropped objects: other kinds of catalog have none of these. `at` is the catalog as it
+    was at a slot, a time or a named snapshot; `moment` says that this one is such.
     """
 
     delimiter: str = DELIMITER
@@ -42,6 +44,8 @@ class CatalogAbilities:
     current_state: Callable[[ObjectId], object | None] | None = None
     retries: Callable[[], int] | None = None
     metastore: Metastore | None = None
+    at: Callable[[int | datetime | str], LanceNamespace] | None = None
+    moment: Snapshot | None = None
 
 
 @runtime_checkable

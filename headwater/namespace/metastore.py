@@ -110,7 +110,8 @@ class MetastoreNamespace(RegisteredNamespace):
         return self._over(Moment(self.metastore.at(moment)))
 
     def abilities(self) -> CatalogAbilities:
-        return replace(super().abilities(), metastore=self.metastore)
+        moment = self.session.state() if self.session.is_past else None
+        return replace(super().abilities(), metastore=self.metastore, at=self.at, moment=moment)
 
     def alias(self, id: list[str], name: str) -> None:
         """Let a namespace or table be found under one more name beside its own. It is not listed, and moves with it."""

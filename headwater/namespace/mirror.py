@@ -33,6 +33,8 @@ from headwater.retry import retry
 SLOT = "headwater.mirror.slot"
 """In the note of each commit to the mirror: the slot whose names it holds."""
 EVERY_SECONDS = 1.0
+SHARE = 10
+"""Following takes at most one part in so many of the time."""
 ATTEMPTS = 20
 FLAGS: dict[str, str | None] = {WRITER_FLAGS: str(MIRROR), READER_FLAGS: None, MANAGEMENT: None}
 """The metadata of a mirror: pylance reads it and refuses to write, and we do not take it for a catalog."""
@@ -117,9 +119,11 @@ class Mirror:
                     self._thread = None
                     return
                 self._nudged = False
+            begun = self.clock.now_ms()
             with contextlib.suppress(LanceNamespaceError):  # a reader without rights, or the next one does it
                 self.update()
-            self._ending.wait(EVERY_SECONDS)
+            took = (self.clock.now_ms() - begun) / 1000
+            self._ending.wait(max(EVERY_SECONDS, SHARE * took))
 
     def close(self) -> None:
         """Bring it up to date, and wait for that."""

@@ -110,6 +110,7 @@ class ListingRegistry:
 
     def check_writable(self) -> None:
         """A table whose versions are records of a manifest is not written without it: that would be discarded."""
+        check_directory(self.store)
         newest = freshness_of(self.store).newest()
         if newest is None:
             return
@@ -124,10 +125,14 @@ class ListingRegistry:
             )
 
     def commit(self, changes: Sequence[Change]) -> None:
-        """One change of a folder. (A V1 catalog has nothing that could make several of them atomic.)"""
+        """One change of a folder. (A V1 catalog has nothing that could make several of them atomic.)
+
+        What was changed while an upgrade may have looked already is not acknowledged.
+        """
         self._look()
         for change in changes:
             self._commit(change)
+        check_directory(self.store)
 
     def names_after(self, after: str, limit: int | None = None) -> Iterator[str]:
         """Names of folders that may be tables, sorted by bytes; with a limit the first come without sorting all."""

@@ -7,6 +7,7 @@ same protocol: batch versions, batch commit, field metadata, and the version ope
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
 from functools import partial
 from typing import Any, TypeVar
 from urllib.parse import quote, urlencode
@@ -54,6 +55,7 @@ class CompleteRestNamespace(RestNamespace):  # type: ignore[misc]
         client.default_headers.update(headers)
         self._tables = TableApi(client)
         self._extensions: set[str] | None = None
+        self._properties = dict(properties)
 
     def abilities(self) -> CatalogAbilities:
         """What a server that stands before this one can use beyond the interface."""
@@ -125,6 +127,15 @@ class CompleteRestNamespace(RestNamespace):  # type: ignore[misc]
         """A stream table of the server, whether it is there or not."""
         route = quote(self._route(list(id.names)), safe="")
         return RemoteStream(partial(self._extension, f"table/{route}/stream/"), id, serving)
+
+    def at(self, moment: int | datetime | str) -> CompleteRestNamespace:
+        """The server's catalog as it was at a slot, a time with a zone or a named snapshot: every call says so."""
+        if isinstance(moment, datetime) and moment.tzinfo is None:
+            raise InvalidInputError("A time to read at needs a time zone: use datetime.now(UTC) or the like.")
+        if not self._has("ReadLog"):
+            raise UnsupportedOperationError("This server keeps no past: it is not a Headwater server, or an older one.")
+        text = moment.isoformat() if isinstance(moment, datetime) else str(moment)
+        return CompleteRestNamespace(**{**self._properties, "headers.x-headwater-at": quote(text, safe="")})
 
     def is_stream_table(self, id: ObjectId) -> bool:
         """Whether the server says so; one without the extension has none."""

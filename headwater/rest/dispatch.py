@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from datetime import datetime
 from typing import Any
+from urllib.parse import unquote
 
 from lance_namespace import LanceNamespace
 
 from headwater.errors import InvalidInputError, NamespaceNotFoundError, UnsupportedOperationError
 from headwater.names import ObjectId
-from headwater.namespace.abilities import CatalogAbilities
+from headwater.namespace.abilities import CatalogAbilities, abilities_of
 from headwater.namespace.vending import FileAccess, Keep, Vendor, check_request, vend
 from headwater.rest.arrow import file_chunks
 from headwater.rest.auth.access import OWNER, check, check_route, is_filtered, storage_access
@@ -23,9 +26,17 @@ from headwater.rest.routes import BY_OPERATION, Answer, BodyKind
 from headwater.rest.settings import Limits
 from headwater.rest.time_handlers import has_news
 from headwater.rest.wire import ARROW_FILE, JSON, encode_json, read_call, read_ids, read_json, write_answer
-from headwater.rest.work import Work, is_data_work
+from headwater.rest.work import Here, Work, is_data_work
 
 JSON_HEADERS: Headers = ((b"content-type", JSON),)
+AT = "x-headwater-at"
+"""The header that asks for the catalog as it was: a slot, a time with a zone, or the name of a snapshot."""
+PAST = frozenset(
+    {"Capabilities", "DescribeCaller", "DescribeTableExact", "DescribeStreamTable", "QueryStreamTable"}
+    | {"CountStreamTable", "ReadStreamChanges", "ListStreamDeltas", "QueryStreamQuarantine"}
+)
+"""The extensions that can be asked of the past."""
+MAX_PAST = 16
 LOOKUPS = frozenset({"DescribeTable", "TableExists", "DescribeNamespace", "NamespaceExists"})
 MAX_RECALLED = 8192
 MAX_RECALLED_CHARS = 512
@@ -54,11 +65,15 @@ class Dispatcher:
         self._work = work
         self._repeats = repeats
         self._extensions = extensions
+        self._lock = threading.Lock()
+        self._past: dict[int, Dispatcher] = {}
         self._understood: dict[tuple[str, str, bytes], tuple[ObjectId, str, Any]] = {}
 
     def authorize(self, call: Call) -> None:
         """Decide, before the first byte of a body is taken in, all that the route, the query and the caller decide."""
         self._check_change(call)
+        if AT in call.headers:
+            self._check_past(call)
         if call.route.body is BodyKind.ARROW:
             self._understand(call, {})
             check(call.asker, call)
@@ -73,6 +88,8 @@ class Dispatcher:
             self._recall(call)
         else:
             self._understand(call, read_json(call.body_bytes))
+        if (self._read_only or AT in call.headers) and getattr(call.request, "reader", None) is not None:
+            raise InvalidInputError("A reader's position is not kept here: read without `reader`.")
         check(call.asker, call)
 
     def ask(self, call: Call) -> Reply:
@@ -91,12 +108,48 @@ class Dispatcher:
     def answer(self, call: Call) -> Reply:
         """The answer to a call that was authorized and understood."""
         try:
+            if AT in call.headers:
+                return self._at(call.headers[AT])._apply(call)
             key = call.headers.get("idempotency-key")
             if key is not None and call.route.changes:
                 return self._once(call, key)
             return self._apply(call)
         finally:
             call.drop_body()
+
+    def _check_past(self, call: Call) -> None:
+        """Error 13 for what the past cannot be asked, before anything is read."""
+        if self._abilities.at is None:
+            raise UnsupportedOperationError("This server's catalog keeps no past: a metastore catalog does.")
+        if call.route.changes or (call.route.extension and call.operation not in PAST):
+            raise InvalidInputError(f"{call.operation} is not for the catalog as it was: leave {AT} out.")
+
+    def _at(self, text: str) -> Dispatcher:
+        """What answers calls at a moment of the past. Those of a few slots are kept: what they say never changes."""
+        moment = parse_moment(text)
+        with self._lock:
+            known = self._past.get(moment) if isinstance(moment, int) else None
+        if known is not None:
+            return known
+        assert self._abilities.at is not None
+        namespace = self._abilities.at(moment)
+        can = abilities_of(namespace)
+        made = Dispatcher(
+            namespace,
+            can,
+            self._limits,
+            self._repeats,
+            self._extensions,
+            self._vendor,
+            Here(namespace, can),
+            read_only=True,
+        )
+        with self._lock:
+            if isinstance(moment, int):
+                self._past[moment] = made
+            while len(self._past) > MAX_PAST:
+                del self._past[next(iter(self._past))]
+        return made
 
     def has_news(self, call: Call) -> bool:
         """Whether the log has something for a caller that would wait for it."""
@@ -213,6 +266,18 @@ class Dispatcher:
         chunks = file_chunks(self._extend(call)) if call.route.extension else self._work.query(call)
         first = next(chunks, b"")
         return Reply(200, first, ((b"content-type", ARROW_FILE),), stream=chunks)
+
+
+def parse_moment(text: str) -> int | datetime | str:
+    """A slot, a time with a zone, or the name of a snapshot, percent-encoded."""
+    name = unquote(text)
+    if name.isascii() and name.isdigit() and len(name) < 19:
+        return int(name)
+    try:
+        time = datetime.fromisoformat(name)
+    except ValueError:
+        return name
+    return time if time.tzinfo is not None else name
 
 
 def without_options(body: bytes) -> bytes:

@@ -184,7 +184,7 @@ TIME: tuple[Extension, ...] = (
           "Let a namespace or table be found under one more name beside its own."),
     _time("RemoveAlias", "object/{id}/unalias", RouteTarget.NAMESPACE, Permission.WRITE, time.alias,
           "Take such a name away."),
-    _time("UndoTransaction", "undo", RouteTarget.NONE, NOTHING, time.undo,
+    _time("UndoTransaction", "undo", RouteTarget.NONE, Permission.WRITE, time.undo,
           "Undo a transaction by a new one; needs `write` on all that it touched."),
     _time("TakeSnapshot", "snapshot", RouteTarget.NONE, Permission.MANAGE, time.snapshot,
           "Pin the newest state of all tables, or of these, under a name."),

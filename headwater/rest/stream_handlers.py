@@ -9,8 +9,9 @@ from __future__ import annotations
 import contextlib
 import os
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -18,6 +19,7 @@ import pyarrow as pa
 from lance_namespace import LanceNamespace
 
 from headwater.errors import InvalidInputError, LanceNamespaceError, UnsupportedOperationError
+from headwater.metastore import Snapshot
 from headwater.namespace.abilities import abilities_of
 from headwater.rest.body import BodySpool
 from headwater.rest.call import Call
@@ -36,7 +38,22 @@ def stream_of(namespace: LanceNamespace, call: Call) -> StreamTable:
     can = abilities_of(namespace)
     if can.metastore is None:
         raise UnsupportedOperationError("This server's catalog has no stream tables: a metastore catalog has.")
-    return StreamTable(can.metastore, call.id.names, can.root or None, dict(can.storage_options))
+    kind = StreamTable if can.moment is None else partial(StreamAt, can.moment)
+    return kind(can.metastore, call.id.names, can.root or None, dict(can.storage_options))
+
+
+class StreamAt(StreamTable):
+    """A stream table as it was. What changes something does not come here."""
+
+    def __init__(self, moment: Snapshot, *args: Any) -> None:
+        super().__init__(*args)
+        self._moment = moment
+
+    def _snapshot(self) -> Snapshot:
+        return self._moment
+
+    def _beside(self, path: Sequence[str]) -> StreamTable:
+        return StreamAt(self._moment, self._metastore, path, self._uri, self._storage_options)
 
 
 def rows_of(call: Call) -> pa.Table:

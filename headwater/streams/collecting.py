@@ -17,11 +17,7 @@ from headwater.streams.readers import readers
 
 def collectable(snapshot: Snapshot, stream: Stream, now_ms: int, pins: Sequence[int] = ()) -> list[int]:
     """The positions of deltas that may be dropped: always all up to some publish."""
-    publishes = [
-        (delta.properties["position"], delta.time_ms)
-        for delta in snapshot.deltas(stream.path, format=LANCE, version=stream.version)
-        if "position" in delta.properties
-    ]
+    versions = snapshot.deltas(stream.path, format=LANCE, version=stream.version)
+    deltas = snapshot.deltas(stream.path, version=stream.version)
     kept_ms = int(stream.definition.log_retention.total_seconds() * 1000)
-    positions = [delta.position for delta in snapshot.deltas(stream.path, version=stream.version)]
-    return expired(publishes, positions, now_ms - kept_ms, (*readers(snapshot, stream).values(), *pins))
+    return expired(versions, deltas, now_ms - kept_ms, (*readers(snapshot, stream).values(), *pins))

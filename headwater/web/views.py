@@ -9,6 +9,7 @@ from typing import Any
 import headwater
 from headwater.errors import LanceNamespaceError, UnsupportedOperationError
 from headwater.metastore import LogEntry, Metastore
+from headwater.metastore.objects import PinnedTable
 from headwater.names import ROOT, ObjectId
 from headwater.rest.routes import Permission
 from headwater.web import table_views
@@ -145,6 +146,7 @@ def log_page(visit: Visit) -> Page:
         "older": first if first > oldest else None,
         "live": last == newest,
         "title": "Changes",
+        "tells": lambda entry: all(visit.caller.may(Permission.DESCRIBE, ObjectId(one.path)) for one in entry.changes),
         "sees": lambda path: visit.caller.may(Permission.DESCRIBE, ObjectId(path)),
         "to": lambda change: visit.links.of(ObjectId(change.path), change.kind) if now.exists(change.path) else "",
     }
@@ -169,6 +171,26 @@ def deleted_page(visit: Visit) -> Page:
         for one in seen[:LISTED]
     ]
     return Page("deleted.html", {"items": items, "total": len(seen), "title": "Deleted objects"})
+
+
+def snapshots_page(visit: Visit) -> Page:
+    """The states of the catalog that stay readable under a name, with the tables that the visitor may see."""
+    items = []
+    for one in _metastore(visit).snapshots():
+        seen = [table for table in one.tables if visit.caller.may(Permission.DESCRIBE, ObjectId(table.path))]
+        if seen or visit.caller.sees_everything:
+            items.append({"snapshot": one, "tables": [_pinned(visit, table) for table in seen[:LISTED]]})
+    return Page("snapshots.html", {"items": items, "title": "Snapshots"})
+
+
+def _pinned(visit: Visit, table: PinnedTable) -> dict[str, Any]:
+    """A table of a snapshot: it leads to the rows it had, if it is still called so and they may be seen."""
+    assert visit.metastore is not None
+    id, href = ObjectId(table.path), ""
+    if visit.metastore.now().exists(table.path):
+        shows = table.version is not None and visit.caller.may(Permission.SELECT, id)
+        href = visit.links.table(id, view="rows", version=table.version) if shows else visit.links.table(id)
+    return {"id": id, "version": table.version, "position": table.position, "href": href}
 
 
 def server_page(visit: Visit) -> Page:
@@ -213,5 +235,6 @@ VIEWS: dict[str, Callable[[Visit], Page]] = {
     "search": search_page,
     "log": log_page,
     "deleted": deleted_page,
+    "snapshots": snapshots_page,
     "server": server_page,
 }

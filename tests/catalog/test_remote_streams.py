@@ -160,6 +160,39 @@ def test_the_past_is_told(either: Catalog) -> None:
     assert either.history("raw.log")[0].slot <= start, "a dry run forgets nothing"
 
 
+def test_every_name_and_row_is_read_as_it_was(either: Catalog) -> None:
+    orders = either.create_stream_table("raw.orders", SCHEMA, keys="id")
+    either.create_table("plain", pa.table({"id": [1, 2]}), properties={"a": "1"})
+    orders.upsert([{"id": 1, "name": "Ada", "at": 1}])
+    slot = either.slot
+    either.snapshot("then")
+    orders.publish()
+    orders.upsert([{"id": 1, "name": "later", "at": 2}])
+    either["plain"].delete("id = 1")
+    either.rename_table("plain", "moved")
+    either.rename_namespace("raw", "cooked")
+    for moment in (slot, "then"):
+        past = either.at(moment)
+        assert list(past) == ["plain", "raw.orders"]
+        assert sorted(past["plain"].to_arrow().column("id").to_pylist()) == [1, 2]
+        assert past["plain"].properties["a"] == "1"
+        assert names(past["raw.orders"].to_arrow()) == {1: "Ada"}
+        assert (past["raw.orders"].position, past["raw.orders"].published) == (1, None)
+        changes: list[Any] = [
+            lambda it: it["raw.orders"].upsert([{"id": 2, "name": "x", "at": 1}]),
+            lambda it: it["raw.orders"].publish(),
+            lambda it: it["plain"].append([{"id": 3}]),
+            lambda it: it.create_table("new", pa.table({"id": [1]})),
+            lambda it: it.drop_table("plain"),
+        ]
+        for change in changes:
+            with pytest.raises(InvalidInputError, match="as it was"):
+                change(past)
+    assert list(either) == ["cooked.orders", "moved"]
+    with pytest.raises(InvalidInputError):
+        list(either.at(slot + 1000))
+
+
 def test_a_snapshot_is_read_after_a_collection(either: Catalog, tmp_path: Path) -> None:
     orders = either.create_stream_table("raw.orders", SCHEMA, keys="id")
     either.create_table("plain", pa.table({"id": [1]}))

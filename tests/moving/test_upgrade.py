@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +15,20 @@ from lance.namespace import DirectoryNamespace as PylanceNamespace
 import headwater
 from headwater import Catalog, DirectoryNamespace, MetastoreNamespace
 from headwater.clock import SystemClock
-from headwater.errors import InvalidInputError, InvalidTableStateError, LanceNamespaceError, NamespaceNotFoundError
+from headwater.errors import (
+    InvalidInputError,
+    InvalidTableStateError,
+    LanceNamespaceError,
+    NamespaceNotFoundError,
+    ServiceUnavailableError,
+)
 from headwater.metastore import Metastore
 from headwater.moving import upgrade
 from headwater.moving.upgrade import Upgrade
 from headwater.namespace.properties import parse_properties
 from headwater.registries.layout import UPGRADE_MARKER
-from headwater.store import Crash, CrashesAtStore, LocalStore
+from headwater.store import Crash, CrashesAtStore, LocalStore, LosesAnswerStore
+from tests.interop.roots import create
 
 ROWS = pa.table({"n": [1, 2, 3]})
 OWN = "0123abcd-0000-4000-8000-000000000000"
@@ -231,3 +239,77 @@ def test_an_upgrade_on_an_object_store_is_the_same(s3_root: str, s3_options: dic
     assert Catalog(s3_root, **storage)["a.t"].at(1).count() == 3
     with pytest.raises(LanceNamespaceError, match="metastore"):
         headwater.connect("dir", {"root": s3_root, **storage}).list_tables(api.ListTablesRequest(id=[]))
+
+
+def test_what_a_writer_was_told_to_be_done_during_an_upgrade_is_there_afterwards(tmp_path: Path) -> None:
+    root = str(tmp_path)
+    DirectoryNamespace(root=root).create_namespace(api.CreateNamespaceRequest(id=["first"]))
+    done: list[str] = []
+    refused: list[BaseException] = []
+    begun = threading.Event()
+
+    def write() -> None:
+        namespace = DirectoryNamespace(root=root)
+        for number in range(10_000):
+            try:
+                namespace.create_namespace(api.CreateNamespaceRequest(id=[f"n{number}"]))
+            except LanceNamespaceError as error:
+                refused.append(error)
+                return
+            done.append(f"n{number}")
+            begun.set()
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    begun.wait(60)
+    upgrade(root)
+    writer.join(60)
+    assert refused
+    assert set(Catalog(root).namespaces()) == {"first", *done}
+
+
+def test_a_handle_that_was_open_before_writes_nothing_into_a_half_upgraded_root(tmp_path: Path) -> None:
+    make(tmp_path, "V1")
+    catalog = Catalog(str(tmp_path), impl="dir", manifest_enabled="false")
+    assert catalog["t"].count() == 9
+    (tmp_path / UPGRADE_MARKER).parent.mkdir(exist_ok=True)
+    (tmp_path / UPGRADE_MARKER).write_text("{}")
+    for change in (
+        lambda: catalog.create_table("late", ROWS),
+        lambda: catalog.declare_table("later"),
+        lambda: catalog["t"].append(ROWS),
+    ):
+        with pytest.raises(InvalidTableStateError, match="headwater upgrade"):
+            change()
+
+
+def test_lost_answers_of_the_store_change_nothing(tmp_path: Path) -> None:
+    make(tmp_path, "managed")
+    lost: set[str] = set()
+
+    def loses(key: str) -> bool:
+        """Each write is not answered the first time."""
+        first = key not in lost
+        lost.add(key)
+        return first
+
+    for _ in range(50):
+        try:
+            assert upgrader(tmp_path, LosesAnswerStore(LocalStore(tmp_path), loses)).run().versions == 4
+            break
+        except ServiceUnavailableError:
+            continue
+    assert Catalog(str(tmp_path))["t"].count() == 9
+    assert Metastore(str(tmp_path)).verify() == []
+
+
+def test_a_root_that_plain_pylance_has_made_is_upgraded(tmp_path: Path) -> None:
+    theirs = PylanceNamespace(root=str(tmp_path), dir_listing_enabled="false")
+    theirs.create_namespace(api.CreateNamespaceRequest(id=["deep"], properties={"owner": "me"}))
+    create(theirs, "deep", "t")
+    create(theirs, "u")
+    done = upgrade(str(tmp_path))
+    assert (done.namespaces, done.tables, done.versions) == (1, 2, 2)
+    catalog = Catalog(str(tmp_path))
+    assert catalog.namespace_properties("deep") == {"owner": "me"}
+    assert (catalog["deep.t"].count(), catalog["u"].count()) == (3, 3)

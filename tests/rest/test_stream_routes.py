@@ -12,9 +12,10 @@ import pytest
 
 from headwater import Catalog, MetastoreNamespace
 from headwater.clock import SystemClock
-from headwater.errors import InvalidInputError, PermissionDeniedError
+from headwater.errors import InvalidInputError, PermissionDeniedError, UnsupportedOperationError
 from headwater.rest.auth.keys import create_key
 from headwater.rest.server import RunningServer, start_in_thread
+from headwater.rest.settings import Settings
 from headwater.streams.wire import TEXT
 from headwater.tables.arrow import to_stream
 
@@ -125,3 +126,16 @@ def test_undo_needs_write_on_all_that_a_transaction_touched(server: Any) -> None
         opened(server, "reader", "a").undo(own)
     editor.undo(own)
     assert 6 not in catalog["a.t"].to_arrow().column("id").to_pylist()
+
+
+def test_a_server_that_is_read_only_undoes_nothing_and_keeps_no_reader(server: Any) -> None:
+    entry = list(Catalog(server.namespace).log(after=0))[-1]
+    with start_in_thread(server.namespace, settings=Settings(read_only=True)) as reading:
+        key = create_key(server.namespace.store, SystemClock(), "admin", [])[1]
+        catalog = Catalog(reading.url, **{"headers.x-api-key": key})
+        assert len(catalog["a.t"]) >= 1
+        for call in (lambda: catalog.undo(entry), lambda: catalog["a.t"].publish()):
+            with pytest.raises(UnsupportedOperationError, match="read-only"):
+                call()
+        with pytest.raises(InvalidInputError, match="reader"):
+            catalog["a.t"].changes(reader="me")

@@ -90,6 +90,7 @@ def fill(namespace: Any) -> Catalog:
 def fill_metastore(namespace: MetastoreNamespace) -> Catalog:
     """The same, with a stream table that is ahead of its serving copy, and something dropped."""
     catalog = fill(namespace)
+    namespace.metastore.snapshot("before", [("prod", "photos")])
     catalog.create_table("prod.old", [{"id": 1}])
     catalog.drop_table("prod.old")
     rows = pa.table({"id": [0], "what": ["event"]})

@@ -37,7 +37,7 @@ from headwater.paging import after, check_limit, token_after
 from headwater.registry import Registry, VersionRecords
 from headwater.retry import ATTEMPTS, retry
 from headwater.store import Store
-from headwater.table_refs import Ref, held_versions, read_refs
+from headwater.table_refs import Ref, held_versions, read_refs, snapshot_refs
 from headwater.tables.refs import MAIN, check_branch
 
 MAX_VERSION = 2**63 - 1
@@ -192,8 +192,10 @@ class TableVersions:
         return [item for item in found.values() if isinstance(item, Version)]
 
     def held(self, line: VersionLine) -> Mapping[int, Ref]:
-        """The versions of a line that a tag, a stream's tag or a branch stands on."""
-        return held_versions(read_refs(self.store, line.table.location), line.branch)
+        """The versions of a line that a tag, a stream's tag, a branch or a named snapshot stands on."""
+        pinned = self.registry.capabilities.pinned
+        pins = snapshot_refs(pinned(line.table.location)) if pinned is not None else ()
+        return held_versions((*pins, *read_refs(self.store, line.table.location)), line.branch)
 
     def forget(self, look: Callable[[], list[Version]]) -> list[Version]:
         """Take away the records that are found, all in one commit; those that went."""

@@ -78,6 +78,7 @@ class MetastoreRegistry:
             keeps_dropped=True,
             rename_namespaces=True,
             current_state=(lambda id: metastore.slot) if fast else None,
+            pinned=metastore.pinned_versions,
         )
 
     # Names

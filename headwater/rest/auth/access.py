@@ -17,7 +17,7 @@ from headwater.rest.call import Call
 from headwater.rest.routes import BY_OPERATION, NOTHING, READS, Permission, Route
 
 LISTS = frozenset({"ListNamespaces", "ListTables", "NamespaceExists"})
-BATCHES = frozenset({"BatchCreateTableVersions", "BatchCommitTables", "PublishStreamTables"})
+BATCHES = frozenset({"BatchCreateTableVersions", "BatchCommitTables", "PublishStreamTables", "UndoTransaction"})
 NAMING = frozenset({"id", "new_id", "new_namespace_id", "entries", "operations", "tables"})
 """The fields of requests that name objects: `needs` looks at each of them."""
 
@@ -112,6 +112,8 @@ def needs(call: Call) -> Iterator[Need]:
             yield Need("CreateTableVersion", Permission.WRITE, object_id(entry.id))
     elif route.operation == "BatchCommitTables":
         yield from _batch(call.request.operations or ())
+    elif route.operation == "UndoTransaction":
+        pass  # which objects it touches is known where the transaction is (rest/time_handlers.py)
     elif route.operation == "PublishStreamTables":
         yield from (Need(route.operation, route.needs, object_id(names)) for names in call.request.tables)
     else:
