@@ -189,8 +189,11 @@ def drop(given: argparse.Namespace) -> int:
 
 
 def undrop(given: argparse.Namespace) -> int:
-    found = given.target.with_history("memory of what was dropped").undrop(list(_named(given, given.name)))
-    show_record({"name": format_name(found.path), "id": list(found.path), "kind": found.kind}, given.json)
+    name = _named(given, given.name)
+    catalog = given.target.with_past("memory of what was dropped")
+    catalog.undrop(name)
+    kind = "namespace" if _is_namespace(catalog, name) else "table"
+    show_record({"name": format_name(name), "id": list(name), "kind": kind}, given.json)
     return 0
 
 

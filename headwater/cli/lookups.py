@@ -85,7 +85,7 @@ class Lookups(Protocol):
     def words(self, child: Child, id: Names) -> Words: ...
 
 
-def names_of(target: Target, at: int | datetime | None = None) -> Lookups:
+def names_of(target: Target, at: int | datetime | str | None = None) -> Lookups:
     """The lightest way to look names up, now or at a moment that a metastore remembers."""
     if target.server is not None and at is None:
         return ServerLookups(*target.server)
@@ -108,7 +108,7 @@ def walk(found: Lookups, parent: Names = ()) -> Iterator[tuple[Child, tuple[str,
 class MetastoreLookups:
     """A metastore, now or at a moment."""
 
-    def __init__(self, metastore: Metastore, at: int | datetime | None = None) -> None:
+    def __init__(self, metastore: Metastore, at: int | datetime | str | None = None) -> None:
         self._store: Store = metastore.store
         self._state: Snapshot = metastore.now() if at is None else metastore.at(at)
 

@@ -1,4 +1,4 @@
-"""The verbs about time: versions, history, log, diff, undo, restore."""
+"""The verbs about time: versions, history, log, diff, undo, restore, snapshot."""
 
 from __future__ import annotations
 
@@ -31,8 +31,7 @@ def versions(given: argparse.Namespace) -> int:
 
 
 def history(given: argparse.Namespace) -> int:
-    metastore = given.target.with_history("history")
-    found = metastore.history(list(given.name_of(given.name)))
+    found = given.target.past("history").history(list(given.name_of(given.name)))
     records = (
         {
             "slot": entry.slot,
@@ -55,8 +54,7 @@ def _newest(found: Sequence[Any], limit: int | None) -> Sequence[Any]:
 
 
 def log(given: argparse.Namespace) -> int:
-    metastore = given.target.with_history("log")
-    entries = list(metastore.log(given.after))
+    entries = list(given.target.past("log").log(given.after))
     show_records((_entry(entry, given.json) for entry in _newest(entries, given.limit)), given.json)
     return 0
 
@@ -84,10 +82,10 @@ def _change(change: LogChange) -> dict[str, Any]:
 
 
 def diff(given: argparse.Namespace) -> int:
-    metastore = given.target.with_history("history")
+    past = given.target.past("history")
     since = at(given.target, given.since)
-    until = at(given.target, given.until) if given.until is not None else metastore.slot
-    show_records(differences(metastore.diff(since, until)), given.json, "headwater: nothing changed.")
+    until = at(given.target, given.until) if given.until is not None else past.slot
+    show_records(differences(past.diff(since, until)), given.json, "headwater: nothing changed.")
     return 0
 
 
@@ -131,14 +129,14 @@ def undo(given: argparse.Namespace) -> int:
 
 def _undo_transactions(given: argparse.Namespace, slot: int) -> int:
     """All transactions of a slot, the last one first: grouped commits share one."""
-    metastore = given.target.with_history("log")
-    entries = [entry for entry in metastore.log(max(slot - 1, 0)) if entry.slot == slot] if slot else []
+    catalog = given.target.with_past("log")
+    entries = [entry for entry in catalog.log(slot - 1) if entry.slot == slot] if slot else []
     if not entries:
         raise TransactionNotFoundError(f"There is no transaction at slot {slot}: `headwater log` lists them.")
     shown = "; ".join(entry.message or entry.txn for entry in entries)
     ask(given, f"The transaction at slot {slot} ({shown}) is taken back, by a new one.")
     for entry in reversed(entries):
-        done = metastore.undo(entry)
+        done = catalog.undo(entry)
         steps = [f"{step.action} {step.kind} {format_name(step.path)}" for step in done.steps]
         show_record({"undone": slot, "slot": done.slot, "steps": steps}, given.json)
     return 0
@@ -169,7 +167,28 @@ def _version(given: argparse.Namespace, table: Any) -> int:
     return int(given.number if given.number is not None else given.version)
 
 
-def _time(said: int | datetime) -> datetime:
-    if isinstance(said, int):
+def snapshot(given: argparse.Namespace) -> int:
+    """List, add and drop named moments of the whole catalog."""
+    if given.action not in ("list", "add", "drop"):
+        raise InvalidInputError("`headwater snapshot` is followed by one of list, add NAME and drop NAME.")
+    if given.action != "list":
+        if given.name is None:
+            raise InvalidInputError(f"`headwater snapshot {given.action}` needs a name.")
+        catalog = given.target.with_past("snapshots")
+        if given.action == "drop":
+            ask(given, f"The snapshot {given.name} is dropped.")
+            catalog.drop_snapshot(given.name)
+        else:
+            catalog.snapshot(given.name)
+    found = given.target.past("snapshots").snapshots()
+    show_records(
+        ({"snapshot": item.name, "slot": item.slot, "time": item.time, "tables": len(item.tables)} for item in found),
+        given.json,
+    )
+    return 0
+
+
+def _time(said: int | datetime | str) -> datetime:
+    if isinstance(said, (int, str)):
         raise InvalidInputError("--at of a restore is a time: a slot is the whole catalog's.")
     return said.astimezone(UTC)

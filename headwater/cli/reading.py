@@ -11,14 +11,21 @@ from headwater.cli.when import check_one, moment
 from headwater.errors import InvalidInputError
 
 
-def moment_of(given: argparse.Namespace) -> int | datetime | None:
+def moment_of(given: argparse.Namespace) -> int | datetime | str | None:
     """What --at says; None when it was not given."""
     return None if given.at is None else at(given.target, given.at)
 
 
-def at(target: Target, text: str) -> int | datetime:
+def at(target: Target, text: str) -> int | datetime | str:
     """A moment of a catalog: a slot, a time, or one of its snapshots."""
-    return moment(text)
+    try:
+        return moment(text)
+    except InvalidInputError as none:
+        if target.server is not None or target.metastore is None:
+            raise
+        if all(found.name != text for found in target.metastore.snapshots()):
+            raise InvalidInputError(f"{none} `headwater snapshot` lists the snapshots.") from None
+        return text
 
 
 def open_table(given: argparse.Namespace, name: str | None = None) -> Any:
@@ -40,8 +47,8 @@ def open_table(given: argparse.Namespace, name: str | None = None) -> Any:
     return serving.at(version, tag=tag, time=_time(said), branch=branch)
 
 
-def _time(said: int | datetime | None) -> datetime | None:
+def _time(said: int | datetime | str | None) -> datetime | None:
     """A moment of a catalog without slots is a time."""
-    if isinstance(said, int):
+    if isinstance(said, (int, str)):
         raise InvalidInputError(f"This catalog has no slots, so it cannot be read at {said}: give a time.")
     return None if said is None else said.astimezone(UTC)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any
 
@@ -27,10 +28,7 @@ def init(given: argparse.Namespace) -> int:
 
 def verify(given: argparse.Namespace) -> int:
     """A catalog that can check itself does so; its findings are printed, and any of them is exit 1."""
-    check = getattr(given.target.namespace(), "verify", None)
-    if check is None:
-        raise UnsupportedOperationError(f"{given.target.shown} has no check of its own: verify it where its files are.")
-    findings = [_finding(problem) for problem in check()]
+    findings = [_finding(problem) for problem in given.target.catalog().verify()]
     if findings or given.json:
         show_records(findings, given.json)
     else:
@@ -39,6 +37,8 @@ def verify(given: argparse.Namespace) -> int:
 
 
 def _finding(problem: Any) -> dict[str, Any]:
+    if isinstance(problem, Mapping):
+        return dict(problem)  # from a server, as it tells them
     names = [] if problem.id is None else list(problem.id.names)
     return {
         "kind": problem.kind, "name": format_name(names) or None, "id": names, "key": problem.key,
@@ -64,10 +64,18 @@ def migrate(given: argparse.Namespace) -> int:
 def collect(given: argparse.Namespace) -> int:
     if given.keep_days is not None and given.keep_slots is not None:
         raise InvalidInputError("Say one of --keep-days and --keep-slots.")
-    metastore = given.target.with_history("history to collect")
+    catalog = given.target.with_past("history to collect")
     kept = "7 days" if given.keep_days is None else f"{given.keep_days:g} days"
     kept = kept if given.keep_slots is None else f"{given.keep_slots} slots"
-    ask(given, f"History older than {kept} of {given.target.shown}, and what was dropped in it, is deleted for good.")
-    keep = timedelta(days=given.keep_days) if given.keep_days is not None else given.keep_slots
-    show(metastore.collect(keep), given.json)
+    if not given.dry_run:
+        ask(
+            given,
+            f"History older than {kept} of {given.target.shown}, and what was dropped in it, is deleted for good.",
+        )
+    age = timedelta(days=given.keep_days) if given.keep_days is not None else None
+    if given.keep_slots is not None:
+        done = given.target.with_history("slots to keep").collect(given.keep_slots, dry_run=given.dry_run)
+    else:
+        done = catalog.collect(age, dry_run=given.dry_run)
+    show(done, given.json)
     return 0

@@ -115,6 +115,16 @@ class Target:
             )
         return self.metastore
 
+    def past(self, what: str) -> Any:
+        """What answers about the past: the metastore itself, without Lance; behind a server, the catalog."""
+        return self.catalog() if self.server is not None else self.with_history(what)
+
+    def with_past(self, what: str) -> Catalog:
+        """The catalog, for a change that only one with a past can make."""
+        if self.server is None:
+            self.with_history(what)
+        return self.catalog()
+
     @cached_property
     def opening(self) -> Opening:
         return Opening(self.named, self.properties, say)

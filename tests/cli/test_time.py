@@ -90,6 +90,20 @@ def test_a_transaction_is_taken_back(lake: Cli, people: str) -> None:
     assert lake("undo", "999", "--yes")[0] == 3
 
 
+def test_a_moment_of_the_catalog_has_a_name(lake: Cli, people: str) -> None:
+    assert lake.records("snapshot", "add", "monday")[0]["snapshot"] == "monday"
+    lake.ok("insert", "prod.users", people)
+    lake.ok("create", "new", people)
+    assert lake.ok("count", "prod.users", "--at", "monday") == "3\n"
+    assert lake.ok("ls", "--at", "monday") == "prod/\n"
+    assert ("new", "added") in {(item["name"], item["change"]) for item in lake.records("diff", "monday")}
+    assert lake("count", "prod.users", "--at", "tuesday")[0] == 5
+    assert lake("snapshot", "drop", "monday")[0] == 2
+    assert lake.ok("snapshot", "drop", "monday", "--yes") == ""
+    for words in (("add",), ("sideways",)):
+        assert lake("snapshot", *words)[0] == 5
+
+
 def test_an_old_version_becomes_the_current_one(lake: Cli, filled: Cli, people: str) -> None:
     for cli in (lake, filled):
         cli.ok("tags", "prod.users", "add", "best", "1")
@@ -102,7 +116,17 @@ def test_an_old_version_becomes_the_current_one(lake: Cli, filled: Cli, people: 
 
 
 @pytest.mark.parametrize(
-    "line", ["log", "history prod.users", "diff 1", "undrop prod.users", "collect --yes", "undo 1 --yes", "ls --at 1"]
+    "line",
+    [
+        "log",
+        "history prod.users",
+        "diff 1",
+        "undrop prod.users",
+        "collect --yes",
+        "undo 1 --yes",
+        "ls --at 1",
+        "snapshot",
+    ],
 )
 def test_a_directory_catalog_says_in_one_sentence_that_it_has_no_history(filled: Cli, line: str) -> None:
     verb, *words = line.split()

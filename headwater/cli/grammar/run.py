@@ -54,7 +54,8 @@ RUN = (
         "collect", "run", "forget what is past retention and free its disk (metastore catalogs)", "running:collect",
         (
             arg("--keep-days", about="history of so many days stays (7)", type=float),
-            arg("--keep-slots", about="the newest so many slots stay", type=number), YES,
+            arg("--keep-slots", about="the newest so many slots stay", type=number),
+            arg("--dry-run", about="only tell what would go", action="store_true"), YES,
         ),
         "one object: boundary, and how many files of each kind were deleted",
     ),

@@ -63,4 +63,12 @@ TIME = (
         (TABLE, arg("number", about="the version", nargs="?", type=number), VERSION, TAG, AT, BRANCH, YES),
         "one object: name, id, restored, version",
     ),
+    Command(
+        "snapshot", "time", "list, add and drop names for moments of the whole catalog", "moments:snapshot",
+        (
+            arg("action", about="list, add or drop", nargs="?", default="list"),
+            arg("name", about="the name of the snapshot", nargs="?"), YES,
+        ),
+        "one object a line: snapshot, slot, time, tables", like=(),
+    ),
 )  # fmt: skip
