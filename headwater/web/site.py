@@ -13,7 +13,14 @@ from urllib.parse import parse_qsl
 import jinja2
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from headwater.errors import ERRORS, InvalidInputError, LanceNamespaceError, PermissionDeniedError, UnauthenticatedError
+from headwater.errors import (
+    ERRORS,
+    InvalidInputError,
+    LanceNamespaceError,
+    PermissionDeniedError,
+    ServiceUnavailableError,
+    UnauthenticatedError,
+)
 from headwater.rest.app import Served
 from headwater.rest.body import DisconnectedError
 from headwater.rest.call import KEY, Call
@@ -28,11 +35,11 @@ from headwater.web.links import Links, own_path, segments
 from headwater.web.session import Sessions, cookie_of, set_cookie
 from headwater.web.visit import Page, Visit
 
-THREADS = 8
+THREADS = 16
 VISITS = 64
-VISITS_PER_CALLER = 16
+VISITS_PER_CALLER = 8
 MAX_FORM = 64 * 1024
-PAGE_SECONDS = 60.0
+PAGE_SECONDS = 30.0
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; form-action 'self'; "
     "frame-ancestors 'none'; base-uri 'none'"
@@ -89,7 +96,10 @@ class Site:
                 loop = asyncio.get_running_loop()
                 return await loop.run_in_executor(self._pool, self._answer, call, scope, form)
         except TimeoutError:
-            return self._failed(call, None, InvalidInputError("The page was not ready within a minute: ask for less."))
+            if call.stop is not None:
+                call.stop()
+            late = f"The page was not ready within {PAGE_SECONDS:g} seconds: ask for less, or use a snippet."
+            return self._failed(call, None, ServiceUnavailableError(late))
         finally:
             self._running.leave(address)
 

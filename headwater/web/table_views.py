@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from headwater.errors import InvalidInputError, InvalidTableStateError, LanceNamespaceError, TableNotFoundError
 from headwater.metastore import Metastore
-from headwater.names import ObjectId
+from headwater.names import ROOT, ObjectId
 from headwater.rest.routes import Permission
 from headwater.web import lance_facts, stream_facts
 from headwater.web.cells import image_type, is_vector, size
@@ -181,7 +181,8 @@ def history(visit: Visit, id: ObjectId) -> Page:
         changed[one.txn] = differences(before, one.properties)
         before = one.properties
     steps = [{"entry": one, "changes": changed.get(one.txn, [])} for one in reversed(found[-SHOWN:])]
-    return _page(visit, "history.html", steps=steps, total=len(found))
+    sees_all = visit.caller.may(Permission.DESCRIBE, ROOT)  # a message may name what else its transaction changed
+    return _page(visit, "history.html", steps=steps, total=len(found), sees_all=sees_all)
 
 
 def differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[tuple[str, str | None, str | None]]:

@@ -146,6 +146,7 @@ def log_page(visit: Visit) -> Page:
         "older": first if first > oldest else None,
         "live": last == newest,
         "title": "Changes",
+        "tells": lambda entry: all(visit.caller.may(Permission.DESCRIBE, ObjectId(one.path)) for one in entry.changes),
         "sees": lambda path: visit.caller.may(Permission.DESCRIBE, ObjectId(path)),
         "to": lambda change: visit.links.of(ObjectId(change.path), change.kind) if now.exists(change.path) else "",
     }

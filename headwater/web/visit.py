@@ -115,7 +115,7 @@ class Visit:
     def _call(self, operation: str, id: ObjectId, fields: Mapping[str, Any]) -> Call:
         route = _ROUTES[operation]
         told = {key: value for key, value in fields.items() if value is not None or key == "vector"}
-        return Call(
+        made = Call(
             route=route,
             id=id,
             delimiter=self.served.abilities.delimiter,
@@ -125,3 +125,5 @@ class Visit:
             request_id=self.call.request_id,
             started=self.call.started,
         )
+        self.call.can_stop(lambda: made.stop() if made.stop is not None else None)
+        return made

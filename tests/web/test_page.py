@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from urllib.parse import quote
 
 import httpx
@@ -11,7 +12,9 @@ from headwater.namespace.directory import DirectoryNamespace
 from headwater.namespace.metastore import MetastoreNamespace
 from headwater.rest.server import RunningServer, start_in_thread
 from headwater.rest.settings import Settings
-from headwater.web import page
+from headwater.web import page, views
+from headwater.web import site as site_module
+from headwater.web.visit import Page, Visit
 from tests.web.pages import Document
 from tests.web.samples import HOSTILE, fill
 
@@ -133,6 +136,21 @@ def test_who_does_not_ask_for_a_page_gets_the_apis_answer(site: RunningServer) -
         assert of_api.headers["content-type"] == "application/json"
         assert client.post("/nope").status_code == 404
         assert client.get("/static/../site.py").status_code == 404
+
+
+def test_a_page_that_takes_too_long_is_given_up(browser: httpx.Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    released = threading.Event()
+
+    def slow(visit: Visit) -> Page:
+        visit.call.can_stop(released.set)
+        released.wait(30)
+        return Page(body=b"", status=204)
+
+    monkeypatch.setitem(views.VIEWS, "slow", slow)
+    monkeypatch.setattr(site_module, "PAGE_SECONDS", 0.05)
+    answer = browser.get("/slow")
+    assert (answer.status_code, released.is_set()) == (503, True)
+    assert "not ready" in answer.text
 
 
 def test_another_sites_page_may_link_here_and_nothing_more(site: RunningServer) -> None:

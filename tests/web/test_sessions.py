@@ -218,7 +218,11 @@ def test_an_editor_may_tag_and_not_drop(closed: MetastoreNamespace, visitor: htt
 
 def test_a_key_of_one_namespace_sees_nothing_of_another(closed: MetastoreNamespace, visitor: httpx.Client) -> None:
     sign_in(visitor, key(closed, "admin", ["odd"]))
-    for address in ("/", "/log", "/deleted", "/snapshots", "/search?q=o"):
+    with closed.metastore.transaction("move everything from prod.photos") as tx:
+        for space in ("odd", "prod"):
+            tx.create_table((space, "both"))
+    assert "slot" in Document(visitor.get("/log").text).text
+    for address in ("/", "/t/odd/both?view=history", "/log", "/deleted", "/snapshots", "/search?q=o"):
         text = Document(visitor.get(address).text).text
         assert not any(word in text for word in ("prod", "photos", "users", "old")), address
     assert visitor.get("/n/prod").status_code == 403
