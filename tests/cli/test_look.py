@@ -190,6 +190,16 @@ def test_a_wrong_name_says_the_nearest_right_one(look: Cli) -> None:
         status, _, err = look(verb, *words)
         assert status == 3
         assert "Did you mean prod.animals?" in err
+    for line, meant in (
+        ("head prod.animals --column txt", "text"),
+        ("count prod.animals --tag frist", "first"),
+        ("index prod.animals drop text_ix", "text_idx"),
+        ("columns prod.animals drop txt --yes", "text"),
+    ):
+        verb, *words = line.split()
+        status, _, err = look(verb, *words)
+        assert status == 3
+        assert f"Did you mean {meant}?" in err
     status, _, err = look("head", "prod.animal", "--json")
     assert json.loads(err)["code"] == 4
     assert "Did you mean" in json.loads(err)["error"]
