@@ -7,7 +7,9 @@ of them. A row's columns then come each from the last applied event that has the
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,6 +22,7 @@ from headwater.streams.watermark import Watermark, too_late
 
 Mask = npt.NDArray[np.bool_]
 NOTHING, BASE = -1, -2
+MANY = 1 << 16
 
 
 @dataclass(frozen=True)
@@ -127,11 +130,23 @@ def apply(rules: Rules, state: State, folded: Folded) -> State:
     kept = np.ones(state.rows.num_rows, bool)
     kept[folded.gone] = False
     kept[folded.replaces[folded.replaces >= 0]] = False
-    rows = pa.concat_tables([state.rows if kept.all() else state.rows.filter(pa.array(kept)), folded.rows])
+    rows = pa.concat_tables([state.rows if kept.all() else _filtered(state.rows, kept), folded.rows])
     held = np.ones(state.tombstones.num_rows, bool)
     held[folded.settled] = False
     tombstones = pa.concat_tables([state.tombstones.filter(pa.array(held)), folded.tombstones])
     return State(rows, tombstones, folded.watermark)
+
+
+def _filtered(rows: pa.Table, kept: Mask) -> pa.Table:
+    """Rows by a mask; many are filtered side by side, which pyarrow does not do by itself."""
+    if rows.num_rows < MANY:
+        return rows.filter(pa.array(kept))
+    batches = rows.to_batches(max_chunksize=MANY)
+    starts = np.cumsum([0, *(batch.num_rows for batch in batches)])
+    masks = (pa.array(kept[start : start + batch.num_rows]) for start, batch in zip(starts, batches, strict=False))
+    with ThreadPoolExecutor(os.cpu_count()) as beside:
+        found = list(beside.map(lambda batch, mask: batch.filter(mask), batches, masks))
+    return pa.Table.from_batches(found, rows.schema)
 
 
 def _folded(rules: Rules, late_line: Mask, watermark: Watermark) -> Folded:

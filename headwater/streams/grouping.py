@@ -25,6 +25,7 @@ class KeyIndex:
     """The distinct keys of some rows, numbered from 0. `codes` says which of them each row has."""
 
     def __init__(self, columns: Sequence[Array]) -> None:
+        self.first: Array = columns[0]
         self._levels = [_Level(flat(column)) for column in columns]
         combined = self._levels[0].codes if self._levels else np.empty(0, np.int64)
         self._pairs: list[npt.NDArray[np.int64]] = []

@@ -51,10 +51,10 @@ def source_record(source: str) -> str:
     return f"source-{_digest(source)}"
 
 
-def source_page(source: str, entry: str) -> str:
-    """The id of the page of a source's record where a token or file is looked up."""
-    page = int(hashlib.blake2b(entry.encode(), digest_size=2).hexdigest(), 16) % PAGES
-    return f"{source_record(source)}-{page}"
+def source_page(source: str, entry: str, level: int = 0) -> str:
+    """The id of the page of a source's record where a token or file is looked up. Each level has twice the pages."""
+    page = int(hashlib.blake2b(entry.encode(), digest_size=8 if level else 2).hexdigest(), 16) % (PAGES << level)
+    return f"{source_record(source)}-{page}" if level == 0 else f"{source_record(source)}-{level}-{page}"
 
 
 def _digest(text: str) -> str:

@@ -1,7 +1,8 @@
 """The record of what a source has given to a table: tokens of batches, files, batches of streaming queries.
 
 One record per (table, source), kept as properties of streams without deltas: a head that counts, and pages that a
-token or a file is hashed to, so that a commit rewrites a few kilobytes however much was taken. It is read and written
+token or a file is hashed to, so that a commit rewrites a few kilobytes however much was taken: tokens are forgotten,
+and files, which are not, go to a new level with twice the pages when one is full. It is read and written
 in the transaction that commits the deltas: two writers of one source conflict and serialize, others never meet.
 
 An entry is a list: digest of the content, transaction, the last position before it, rows, quarantined, number, time.
@@ -16,11 +17,13 @@ from typing import Any
 
 from headwater.errors import InvalidInputError, TableNotFoundError
 from headwater.metastore import Object, Transaction
-from headwater.streams.layout import RECORD, source_page, source_record
+from headwater.streams.layout import PAGES, RECORD, source_page, source_record
 
 KEPT_TOKENS = 10_000
 KEPT_MS = 30 * 24 * 3600 * 1000
 TOKEN, FILE = "t:", "f:"
+ROOM = 64
+"""So many files, about, have their entries on one page."""
 
 
 @dataclass(frozen=True)
@@ -85,13 +88,21 @@ class Ledger:
                 self._write(stream.id, {name: found for name, found in kept.items() if found})
 
     def _generations(self, key: str) -> list[Entry]:
-        return [Entry(*entry) for entry in self._read(source_page(self.source, key)).get(key, [])]
+        pages = (self._read(source_page(self.source, key, level)) for level in range(self._level(key) + 1))
+        return [Entry(*entry) for page in pages for entry in page.get(key, [])]
+
+    def _level(self, key: str) -> int:
+        """The level that is being filled: tokens stay at the first."""
+        if not key.startswith(FILE):
+            return 0
+        return level_of(int(self._read(source_record(self.source)).get("files", 0)))
 
     def _take(self, key: str, entry: Entry, replace: bool) -> None:
         head = self._read(source_record(self.source))
         number = int(head.get("count", 0)) + 1
-        self._write(source_record(self.source), {**head, "source": self.source, "count": number})
-        id = source_page(self.source, key)
+        id = source_page(self.source, key, self._level(key))
+        files = int(head.get("files", 0)) + key.startswith(FILE)
+        self._write(source_record(self.source), {"source": self.source, "count": number, "files": files})
         page = self._read(id)
         made = Entry(entry.digest, entry.txn, entry.after, entry.rows, entry.quarantined, number, entry.time)
         page[key] = [made.to_list()] if replace else [*page.get(key, []), made.to_list()]
@@ -111,6 +122,15 @@ class Ledger:
         self._tx.update_stream(self._path, id, properties, version=self._version)
 
 
+def level_of(files: int) -> int:
+    """The level of pages for the next file after so many: each has room for twice as many as the one before."""
+    level, room = 0, ROOM * PAGES
+    while files >= room:
+        level += 1
+        room += ROOM * PAGES << level
+    return level
+
+
 def files_taken(streams: Sequence[Object], source: str) -> dict[str, list[Entry]]:
     """Every file that was taken from a source, and its generations, from the streams of a table version."""
     found: dict[str, list[Entry]] = {}
@@ -118,8 +138,8 @@ def files_taken(streams: Sequence[Object], source: str) -> dict[str, list[Entry]
         if stream.id.startswith(f"{source_record(source)}-"):
             for name, entries in stream.properties.items():
                 if name.startswith(FILE):
-                    found[name.removeprefix(FILE)] = [Entry(*entry) for entry in entries]
-    return found
+                    found.setdefault(name.removeprefix(FILE), []).extend(Entry(*entry) for entry in entries)
+    return {name: sorted(entries, key=lambda entry: entry.number) for name, entries in found.items()}
 
 
 def _forgotten(page: dict[str, Any], number: int, now: int) -> dict[str, Any]:

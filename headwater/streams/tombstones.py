@@ -2,16 +2,19 @@
 
 A publish adds a file with its new ones. One that no longer holds may stay: where there is a row, the row is the state.
 So files are only ever added, and merged as they grow (each at least half as large as all after it), newest last.
+They are sorted by key: of the row groups only those are read that can hold a key which is looked for.
 """
 
 from __future__ import annotations
 
 import io
+from bisect import bisect_left
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from headwater.clock import Clock
@@ -25,7 +28,9 @@ from headwater.streams.layout import tombstone_file
 from headwater.streams.opening import Stream
 from headwater.streams.watermark import Watermark, line, measure
 
-ROW_GROUP = 1 << 16
+ROW_GROUP = 1 << 14
+FEW = 10_000
+"""So many keys are compared with the ranges of the row groups; for more the file is read whole."""
 
 
 def read_tombstones(
@@ -35,8 +40,9 @@ def read_tombstones(
     rules = narrowed(definition, [])
     marks = rules.marks
     parts = [marks.empty_table()]
+    wanted = _wanted(index) if index is not None else None
     for file in files:
-        table = _read(store, definition, marks, file)
+        table = _read(store, definition, marks, file, wanted)
         if index is not None:
             found = index.find([table.column(name) for name in definition.keys])
             table = table.take(np.flatnonzero(found >= 0))
@@ -44,18 +50,43 @@ def read_tombstones(
     return pa.concat_tables(parts)
 
 
-def _read(store: Store, definition: Definition, marks: pa.Schema, file: DataFile) -> pa.Table:
+def _wanted(index: KeyIndex) -> list[Any] | None:
+    """The values of the first key column that are looked for, in order; None: they are many."""
+    return sorted(pc.unique(index.first).to_pylist()) if len(index.first) <= FEW else None
+
+
+def _read(store: Store, definition: Definition, marks: pa.Schema, file: DataFile, wanted: list[Any] | None) -> pa.Table:
     ids = {column.name: column.id for column in definition.columns}
     try:
-        table = pq.ParquetFile(read_bytes(store, file)).read()
+        opened = pq.ParquetFile(read_bytes(store, file))
+        names = {field_id(field): field.name for field in opened.schema_arrow}
+        groups = list(range(opened.num_row_groups))
+        if wanted is not None:
+            groups = row_groups(opened.metadata, names[ids[definition.keys[0]]], wanted)
+        table = opened.read_row_groups(groups)
     except (OSError, pa.ArrowInvalid) as error:
         raise CorruptFileError(file.path, f"tombstones cannot be read ({error})") from None
-    names = {field_id(field): field.name for field in table.schema}
     columns: list[Any] = []
     for field in marks:
         column: Any = table.column(names[ids[field.name]])
         columns.append(column.cast(field.type))
     return pa.Table.from_arrays(columns, schema=marks)
+
+
+def row_groups(metadata: Any, name: str, wanted: Sequence[Any]) -> list[int]:
+    """The row groups that can hold one of these values, which are in order. One that does not tell can. Pure."""
+    place = metadata.schema.to_arrow_schema().get_field_index(name)
+    found = []
+    for group in range(metadata.num_row_groups):
+        told = metadata.row_group(group).column(place).statistics
+        try:
+            known = told is not None and told.has_min_max
+            first = bisect_left(wanted, told.min) if known else 0
+            if not known or (first < len(wanted) and wanted[first] <= told.max):
+                found.append(group)
+        except TypeError:  # kept by Parquet as values of another kind
+            found.append(group)
+    return found
 
 
 def add_tombstones(

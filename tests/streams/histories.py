@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Any
 
 import hypothesis.strategies as st
@@ -19,11 +20,19 @@ KEY_TYPES: dict[str, tuple[Any, list[Any]]] = {
     "binary": (pa.binary(), [b"", b"\0", b"a"]),
     "bool": (pa.bool_(), [True, False]),
     "date": (pa.date32(), [0, 1, 30_000]),
+    "int32": (pa.int32(), [-(2**31), -1, 0, 7]),
+    "uint64": (pa.uint64(), [0, 1, 2**63]),
+    "timestamp": (pa.timestamp("us"), [-1, 0, 10**15]),
+    "instant": (pa.timestamp("us", "UTC"), [-1, 0, 10**15]),
+    "decimal": (pa.decimal128(20, 2), [Decimal("-0.01"), Decimal("0.00"), Decimal("123456789012345678.25")]),
 }
 SEQUENCE_TYPES: dict[str, tuple[Any, list[Any]]] = {
     "int64": (pa.int64(), list(range(-2, 8))),
     "float": (pa.float64(), [-0.0, 0.0, 1.5, 2.0, float("inf")]),
     "string": (pa.string(), ["", "a", "B", "z", "é", "\U0001f600", "￿"]),
+    "date": (pa.date32(), [-1, 0, 30_000]),
+    "instant": (pa.timestamp("us", "UTC"), [-1, 0, 10**15]),
+    "decimal": (pa.decimal128(20, 2), [Decimal("-0.01"), Decimal("0.00"), Decimal("123456789012345678.25")]),
 }
 
 

@@ -10,13 +10,14 @@ from typing import Any
 
 import lance
 import pyarrow as pa
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headwater.metastore import Metastore
 from headwater.streams.fold import Rules
 from headwater.streams.table import StreamTable
-from tests.streams.histories import History, histories, python_rows
+from tests.streams.histories import KEY_TYPES, History, histories, python_rows
 from tests.streams.oracle import Event, Oracle, Row, sorted_rows
 
 FEW = settings(max_examples=25, deadline=None)
@@ -152,3 +153,30 @@ def test_partitions_change_nothing_but_the_deltas(tmp_path: Path) -> None:
         assert table.to_arrow(position=3).num_rows == 2
         assert table.to_arrow().to_pylist() == [{"id": 2, "at": 1, "region": None}]
         assert {row["region"] for row in table.to_arrow(position=3).to_pylist()} == {"b", None}
+
+
+@pytest.mark.parametrize("kind", sorted(KEY_TYPES))
+def test_keys_of_every_type_are_found_by_every_way_of_looking(metastore: Metastore, kind: str) -> None:
+    """By the scan of the keys, by the BTREE (few keys of many rows), by delete(keys), and by the next publish."""
+    type, choices = KEY_TYPES[kind]
+    keys = pa.array(choices, type)
+    schema = pa.schema([("k", type), ("j", pa.int64()), ("at", pa.int64()), ("v", pa.string())])
+    table = StreamTable.create(metastore, ["t"], schema, ["k", "j"], "at")
+
+    def rows(at: int, some: Any) -> pa.Table:
+        return pa.table(
+            [some, pa.nulls(len(some), pa.int64()).fill_null(1), [at] * len(some), ["x"] * len(some)], schema=schema
+        )
+
+    table.upsert(rows(1, keys))
+    table.publish()
+    table.upsert(rows(2, keys.slice(1)))
+    first = keys.slice(0, 1).to_pylist()[0]
+    table.delete([(first, 1)])
+    assert sorted(row["at"] for row in table.to_arrow().to_pylist()) == [2] * (len(choices) - 1)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("headwater.streams.serving.KEYS_PER_PAGE", 0)  # an index is always worth its pages
+        published = table.publish()
+    assert (published.rows, table.count(), table.verify()) == (len(choices) - 1, len(choices) - 1, [])
+    table.upsert(rows(0, keys.slice(0, 1)))  # below its tombstone
+    assert table.publish().late == 1

@@ -1,0 +1,40 @@
+"""The record of a source stays in small pages however many files it gives."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from headwater.metastore import Metastore
+from headwater.streams.ledger import files_taken, level_of
+from headwater.streams.table import StreamTable
+
+
+def test_each_level_takes_twice_as_many_files_as_the_one_before() -> None:
+    first = 64 * 64
+    assert [level_of(files) for files in (0, first - 1, first, 3 * first - 1, 3 * first)] == [0, 0, 1, 1, 2]
+
+
+def test_files_are_known_again_on_every_level_and_pages_stay_small(
+    metastore: Metastore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("headwater.streams.ledger.ROOM", 1)
+    for module in ("layout", "ledger"):
+        monkeypatch.setattr(f"headwater.streams.{module}.PAGES", 2)
+    table = StreamTable.create(metastore, ["t"], {"id": "int64"})
+    files = [tmp_path / f"{number}.jsonl" for number in range(16)]
+    for number, file in enumerate(files):
+        file.write_text(f'{{"id": {number}}}\n')
+        assert not table.ingest(str(file), source="s").duplicate
+    assert all(table.ingest(str(file), source="s").duplicate for file in files)
+    files[0].write_text('{"id": 99}\n')  # the same name with other content, on a later level
+    assert not table.ingest(str(files[0]), source="s").duplicate
+    stream, snapshot = table._open()
+    pages = [each for each in snapshot.streams(stream.path, stream.version) if "-" in each.id.removeprefix("source-")]
+    assert max(len(page.properties) for page in pages) <= 6
+    found = files_taken(pages, "s")
+    assert (len(found), len(found[str(files[0])])) == (16, 2)
+    table.undo(source="s", file=str(files[3]))
+    assert not table.ingest(str(files[3]), source="s").duplicate
+    assert table.count() == 17
