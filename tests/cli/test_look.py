@@ -129,6 +129,7 @@ def test_one_select_runs_over_tables(look: Cli) -> None:
     assert look.records("query", 'WITH x AS (FROM "prod.animals") SELECT count(*) AS n FROM x') == [{"n": 3}]
     assert look.ok("query", "SELECT 1/2 AS half", "--limit", "1").splitlines() == ["half", "0.5"]
     assert look("query", "SELECT * FROM prod.none")[0] == 3
+    assert look.records("query", "SELECT 'read_text(''x'')' AS t /* glob( */ -- getenv(") == [{"t": "read_text('x')"}]
 
 
 @pytest.mark.parametrize(
@@ -146,6 +147,11 @@ def test_one_select_runs_over_tables(look: Cli) -> None:
         "SELECT getenv('HOME')",
         "SELECT current_setting('home_directory')",
         "SELECT * FROM duckdb_settings()",
+        "SELECT current_setting/**/('home_directory')",
+        "SELECT current_setting -- of\n ('home_directory')",
+        "SELECT 'home_directory'.current_setting()",
+        "SELECT * FROM pg_catalog.pg_settings",
+        'SELECT * FROM "pg_settings"',
         "SELECT * FROM query('SELECT 1')",
         "ATTACH 'x.db'",
         "INSTALL httpfs",
