@@ -4,23 +4,33 @@ from __future__ import annotations
 
 import argparse
 import difflib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from typing import Any
 
 from headwater.cli.lookups import names_of
 from headwater.cli.target import format_name
 from headwater.errors import ErrorCode, LanceNamespaceError
 
 NAMES = (int(ErrorCode.NAMESPACE_NOT_FOUND), int(ErrorCode.TABLE_NOT_FOUND))
+PARTS: dict[int, tuple[tuple[str, ...], Callable[[Any], Iterable[str]]]] = {
+    int(ErrorCode.TABLE_COLUMN_NOT_FOUND): (("column", "words", "on"), lambda table: table.schema.names),
+    int(ErrorCode.TABLE_TAG_NOT_FOUND): (("tag",), lambda table: table.tags),
+    int(ErrorCode.TABLE_INDEX_NOT_FOUND): (("column",), lambda table: table.indices),
+    int(ErrorCode.TABLE_BRANCH_NOT_FOUND): (("branch",), lambda table: table.branches),
+}
+"""Parts of a table: the arguments that name one, and the names that there are."""
 
 
 def nearest(given: argparse.Namespace, error: LanceNamespaceError) -> str | None:
     """The full name of what is there and most like what was asked for; None if nothing is."""
-    if int(error.code) not in NAMES or not hasattr(given, "target"):
+    if not hasattr(given, "target"):
         return None
     asked = next((getattr(given, key) for key in ("table", "name", "namespace", "id") if getattr(given, key, None)), "")
     try:
-        return _near(given, given.name_of(asked)) if asked else None
-    except LanceNamespaceError:
+        if int(error.code) in NAMES:
+            return _near(given, given.name_of(asked)) if asked else None
+        return _near_part(given, *PARTS[int(error.code)]) if int(error.code) in PARTS else None
+    except (LanceNamespaceError, AttributeError):
         return None
 
 
@@ -30,11 +40,22 @@ def _near(given: argparse.Namespace, asked: tuple[str, ...]) -> str | None:
     for name in asked:
         children = [child.name for child in found.children(there)]
         if name not in children:
-            return _closest(name, children, (*there,), asked[len(there) + 1 :])
+            close = difflib.get_close_matches(name, children, 1)
+            return format_name((*there, close[0], *asked[len(there) + 1 :])) if close else None
         there = (*there, name)
     return None
 
 
-def _closest(name: str, known: Iterable[str], above: tuple[str, ...], below: tuple[str, ...]) -> str | None:
-    close = difflib.get_close_matches(name, list(known), 1)
-    return format_name((*above, close[0], *below)) if close else None
+def _near_part(
+    given: argparse.Namespace, arguments: Iterable[str], names: Callable[[Any], Iterable[str]]
+) -> str | None:
+    table = given.target.catalog()[given.name_of(given.table)]
+    known = list(names(getattr(table, "serving", table)))
+    for argument in arguments:
+        said = getattr(given, argument, None) or ()
+        words: list[str] = [said] if isinstance(said, str) else list(said)
+        for word in words:
+            close = difflib.get_close_matches(word, known, 1)
+            if word not in known and close:
+                return close[0]
+    return None

@@ -20,6 +20,11 @@ _WORD = re.compile(
     | \$(?P<tag>\w*)\$.*?\$(?P=tag)\$ | (?P<name>[A-Za-z_]\w*+)\s*(?P<called>\()?""",
     re.VERBOSE | re.DOTALL,
 )
+_COMMENT = re.compile(
+    r"""(?P<kept>'(?:[^']|'')*+' | "(?:[^"]|"")*+") | --[^\n]*+ | /\*.*?\*/""", re.VERBOSE | re.DOTALL
+)
+_OWN = re.compile(r"pg_catalog|information_schema|pg_settings|duckdb_\w+|sqlite_\w+|pragma_\w+", re.IGNORECASE)
+"""DuckDB's own tables, which tell of its settings."""
 _PART = re.compile(r'"(?:[^"]|"")*"|[^."\s]+')
 _SPELLED = re.compile(rf"(?:{_PART.pattern})(?:\.(?:{_PART.pattern}))*|")
 """A table as DuckDB spells it, which an alias may follow."""
@@ -39,9 +44,12 @@ def is_select(text: str) -> bool:
 
 def check(sql: str) -> None:
     """InvalidInput (13) for a function that reads files, URLs, settings or the environment, by its name."""
-    for word in _WORD.finditer(sql):
-        called = word["name"] if word["called"] else word["quoted"] if word["call"] else None
-        if called and _REFUSED.fullmatch(called):
+    for word in _WORD.finditer(_COMMENT.sub(lambda found: found["kept"] or " ", sql)):
+        named = word["name"] or word["quoted"] or ""
+        if _OWN.fullmatch(named):
+            raise InvalidInputError(f"A query does not read {named}: it reads tables of the catalog, nothing else.")
+        called = named if word["called"] or word["call"] else ""
+        if _REFUSED.fullmatch(called):
             raise InvalidInputError(f"A query does not call {called}(): it reads tables of the catalog, nothing else.")
 
 

@@ -6,7 +6,7 @@ so a tag, a branch, a published version with its tombstones, and an unpublished 
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
@@ -32,7 +32,6 @@ from headwater.metastore.records import DeltaBody, Node, decode_delta
 from headwater.metastore.serving import KEEP_DATA, dropped_locations, lance_streams, stream_location
 from headwater.metastore.snapshots import FILE, Snapshots
 from headwater.metastore.verify import EVERYTHING, expected, kept_deltas, snapshot_records
-from headwater.registry import overlap
 from headwater.store import Entry
 from headwater.store.layout import OWN_FOLDER
 from headwater.store.protocol import check_key
@@ -111,12 +110,19 @@ def _doomed_files(log: Log, index: Index, boundary: int) -> Iterator[tuple[str, 
     for key in list(index.old_nodes):
         node = index.node(key)
         if node is not None and not node.versions[-1].alive and node.versions[-1].slot <= boundary:
-            for stream in (stream for stream in index.streams if f"{stream}/".startswith(f"{key}/")):
+            for stream in _streams_in(index, key):
                 yield from _doomed(log, index, stream, None)
     for stream, deltas in index.streams.items():
         dropped = {position for position, slot in deltas.dropped.items() if slot <= boundary}
         if dropped:
             yield from _doomed(log, index, stream, dropped)
+
+
+def _streams_in(index: Index, key: str) -> Iterator[str]:
+    if key in index.streams:
+        yield key
+    for part in index.parts.get(key, ()):
+        yield from _streams_in(index, part)
 
 
 def _doomed(log: Log, index: Index, stream: str, positions: set[int] | None) -> Iterator[tuple[str, tuple[str, int]]]:
@@ -140,6 +146,31 @@ def doomed_by(log: Log, index: Index, boundary: int, before: Iterable[Doomed]) -
     return Doomed(files, sorted(locations))
 
 
+class Folders:
+    """Folders, to be asked what is in or around one of them, at a cost that does not grow with their number."""
+
+    def __init__(self, folders: Iterable[str]) -> None:
+        self.all = {folder.strip("/") for folder in folders}
+        self.above = {above for folder in self.all for above in ancestors(folder)}
+
+    def around(self, key: str) -> bool:
+        """Whether one of the folders holds the key."""
+        return any(above in self.all for above in ancestors(key))
+
+    def overlap(self, folder: str) -> bool:
+        """Whether one of the folders is this one, in it or around it."""
+        inner = folder.strip("/")
+        return inner in self.all or inner in self.above or self.around(inner)
+
+
+def ancestors(key: str) -> Iterator[str]:
+    """The folders that a key is in, outermost first."""
+    end = key.find("/")
+    while end >= 0:
+        yield key[:end]
+        end = key.find("/", end + 1)
+
+
 @dataclass
 class Garbage:
     """What is there, what a boundary dooms, and before when a file that nothing needs is no writer's any more."""
@@ -151,10 +182,9 @@ class Garbage:
 
     def judge(self, index: Index, kept: Kept) -> list[Removal]:
         """All that can go, in the order in which it must."""
-        folders = list(self._folders(kept))
-        gone = {removal.key for removal in folders}
-        found = [*folders]
-        found += (r for r in self._data(kept) if not any(r.key.startswith(f"{folder}/") for folder in gone))
+        found = list(self._folders(kept))
+        gone = Folders(removal.key for removal in found)
+        found += (removal for removal in self._data(kept) if not gone.around(removal.key))
         taken = {removal.key for removal in found}
         found += (r for r in self._datasets(kept, taken) if r.key not in taken)
         found += self._published(index)
@@ -167,20 +197,23 @@ class Garbage:
         gone = {removal.key for removal in removals}
         there = {entry.key for entry in self.listed} - gone - live.files
         files = {key: value for key, value in self.doomed.files.items() if key in there}
-        stayed = [one for one in self.doomed.locations if one not in gone and self._count(one)]
-        return Doomed(files, [one for one in stayed if not any(overlap(one, other) for other in live.locations)])
+        needed, counts = Folders(live.locations), self._counts(self.doomed.locations)
+        stayed = [one for one in self.doomed.locations if one not in gone and counts[one]]
+        return Doomed(files, [one for one in stayed if not needed.overlap(one)])
 
-    def _count(self, folder: str) -> int:
-        return sum(entry.key.startswith(f"{folder}/") for entry in self.listed)
+    def _counts(self, folders: Iterable[str]) -> Counter[str]:
+        """How many files are in each of these folders."""
+        wanted = set(folders)
+        return Counter(above for entry in self.listed for above in ancestors(entry.key) if above in wanted)
 
     def _folders(self, kept: Kept) -> Iterator[Removal]:
         """Datasets as a whole. One that a stream still kept is at, around or inside stays."""
         reasons = dict.fromkeys(self._stillborn(), "its creator died: it has no version, and was not touched since")
         reasons |= dict.fromkeys(self.doomed.locations, "its table was dropped, and the drop is behind the boundary")
+        needed, counts = Folders(kept.locations), self._counts(reasons)
         for folder in sorted(reasons):
-            needed = any(overlap(folder, other) for other in kept.locations) or not _is_data(f"{folder}/x")
-            if not needed and (files := self._count(folder)):
-                yield Removal("folder", folder, reasons[folder], files)
+            if counts[folder] and not needed.overlap(folder) and _is_data(f"{folder}/x"):
+                yield Removal("folder", folder, reasons[folder], counts[folder])
 
     def _stillborn(self) -> Iterator[str]:
         """Folders of datasets whose creator died: long untouched, and none of their manifests ever got its final name.
@@ -244,17 +277,16 @@ class Garbage:
             for entry in entries:
                 inside = entry.key.removeprefix(f"{location}/")
                 if inside.startswith(OWN_FOLDERS) and self._is_old(entry) and not _is_named(inside, files, folders):
-                    yield Removal("data", entry.key, "no version of its table names it: its writer died")
+                    yield Removal("data", entry.key, "no version left names it: its writer died, or they went")
 
     def _by_location(self, kept: Kept) -> dict[str, list[Entry]]:
         ours = [location for location, is_ours in kept.locations.items() if is_ours and _is_data(f"{location}/x")]
-        nested = {one for one in ours for other in kept.locations if one != other and overlap(one, other)}
-        found: dict[str, list[Entry]] = {location: [] for location in ours if location not in nested}
+        known = Folders(kept.locations)
+        found: dict[str, list[Entry]] = {one: [] for one in ours if one not in known.above and not known.around(one)}
         for entry in self.listed:
-            steps = entry.key.split("/")
-            for end in range(1, len(steps)):
-                if (location := "/".join(steps[:end])) in found:
-                    found[location].append(entry)
+            for above in ancestors(entry.key):
+                if above in found:
+                    found[above].append(entry)
         return found
 
     def _is_leftover(self, entry: Entry, kept: Kept) -> bool:

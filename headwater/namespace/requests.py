@@ -64,6 +64,7 @@ class StreamRequest(BaseModel):
     after: int = 0
     until: int | None = None
     reader: str | None = None
+    read: int | None = None
     add: dict[str, str] = {}
     rename: dict[str, str] = {}
     widen: dict[str, str] = {}

@@ -56,6 +56,8 @@ class CompleteRestNamespace(RestNamespace):  # type: ignore[misc]
         self._tables = TableApi(client)
         self._extensions: set[str] | None = None
         self._properties = dict(properties)
+        self._handed: dict[tuple[ObjectId, str], int] = {}
+        """What readers of this process were handed, and have not said to have read."""
 
     def abilities(self) -> CatalogAbilities:
         """What a server that stands before this one can use beyond the interface."""
@@ -126,7 +128,7 @@ class CompleteRestNamespace(RestNamespace):  # type: ignore[misc]
     def stream_table(self, id: ObjectId, serving: Callable[[], Any]) -> RemoteStream:
         """A stream table of the server, whether it is there or not."""
         route = quote(self._route(list(id.names)), safe="")
-        return RemoteStream(partial(self._extension, f"table/{route}/stream/"), id, serving)
+        return RemoteStream(partial(self._extension, f"table/{route}/stream/"), id, serving, self._handed)
 
     def at(self, moment: int | datetime | str) -> CompleteRestNamespace:
         """The server's catalog as it was at a slot, a time with a zone or a named snapshot: every call says so."""

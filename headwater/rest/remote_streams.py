@@ -19,7 +19,7 @@ from headwater.streams.deleting import as_rows
 from headwater.streams.landing import Report
 from headwater.streams.sources.files import find_files, is_files
 from headwater.streams.sources.formats import total
-from headwater.streams.wire import pack, pack_types
+from headwater.streams.wire import END, pack, pack_types
 from headwater.tables.arrow import to_stream
 
 
@@ -45,7 +45,10 @@ class RemotePublished:
 class RemoteStream:
     """A stream table of a server. The same calls as `CatalogStream`; what it cannot is not there."""
 
-    def __init__(self, send: Sender, id: ObjectId, serving: Callable[[], Any]) -> None:
+    def __init__(
+        self, send: Sender, id: ObjectId, serving: Callable[[], Any], handed: dict[tuple[ObjectId, str], int]
+    ) -> None:
+        self._handed = handed
         self._sender = send
         self._serving = serving
         self.id = id
@@ -124,7 +127,22 @@ class RemoteStream:
         return int(self._send("count", {"position": position})["count"])
 
     def changes(self, after: int = 0, until: int | None = None, reader: str | None = None) -> pa.Table:
-        return self._rows("changes", {"after": after, "until": until, "reader": reader})
+        """As `StreamTable.changes`. What a reader was handed counts as read when this process comes back for more."""
+        fields = {"after": after, "until": until, "reader": reader}
+        if reader is None:
+            return self._rows("changes", fields).replace_schema_metadata(None)
+        found = self._rows("changes", {**fields, "read": self._handed.get((self.id, reader))})
+        self._handed[self.id, reader] = int((found.schema.metadata or {})[END])
+        return found.replace_schema_metadata(None)
+
+    def commit_reader(self, name: str, position: int | None = None) -> int:
+        """Say that a reader has read up to a position: what this process was handed last, if not told."""
+        wanted = self._handed.get((self.id, name)) if position is None else position
+        if wanted is None:
+            raise InvalidInputError(f"The reader {name!r} of {self.name} was handed nothing: name the position.")
+        told = self._send("commit_reader", {"reader": name, "position": wanted})
+        self._handed.pop((self.id, name), None)
+        return int(told["position"])
 
     def quarantine(self) -> pa.Table:
         return self._rows("quarantine", {})
@@ -170,11 +188,9 @@ class RemoteStream:
     def set_properties(self, properties: Mapping[str, str | None]) -> Definition:
         return _definition(self._send("properties", {"properties": dict(properties)}))
 
-    def commit_reader(self, name: str, position: int | None = None) -> int:
-        return int(self._send("commit_reader", {"reader": name, "position": position})["position"])
-
     def drop_reader(self, name: str) -> None:
         self._send("drop_reader", {"reader": name})
+        self._handed.pop((self.id, name), None)
 
     def undo(
         self, source: str | None = None, file: str | None = None, token: str | None = None, txn: str | None = None

@@ -29,7 +29,7 @@ from headwater.streams.serving import lake
 from headwater.streams.sources.formats import check_format
 from headwater.streams.table import StreamTable, publish_tables
 from headwater.streams.views import Published
-from headwater.streams.wire import unpack, unpack_types
+from headwater.streams.wire import END, unpack, unpack_types
 from headwater.tables.arrow import read_stream
 
 
@@ -141,8 +141,23 @@ def count(namespace: LanceNamespace, call: Call) -> dict[str, Any]:
 
 
 def changes(namespace: LanceNamespace, call: Call) -> pa.RecordBatchReader:
-    asked = call.request
-    return _reader(stream_of(namespace, call).changes(asked.after, asked.until, asked.reader))
+    """ReadStreamChanges: what a reader was handed is known at the client, who says up to where it has `read`."""
+    asked, table = call.request, stream_of(namespace, call)
+    start = asked.after
+    if asked.reader is not None:
+        known = table.readers()
+        start = known.get(asked.reader, asked.after) if asked.read is None else asked.read
+        if known.get(asked.reader) != start:
+            table.commit_reader(asked.reader, start)
+    end = table.position if asked.until is None else max(asked.until, start)
+    found = table.changes(start, end)
+    return _reader(found.replace_schema_metadata({END: str(end).encode()}))
+
+
+def commit_reader(namespace: LanceNamespace, call: Call) -> dict[str, Any]:
+    if call.request.reader is None or call.request.position is None:
+        raise InvalidInputError("Say which reader, and the position it has read up to.")
+    return {"position": stream_of(namespace, call).commit_reader(call.request.reader, call.request.position)}
 
 
 def deltas(namespace: LanceNamespace, call: Call) -> dict[str, Any]:
@@ -175,12 +190,6 @@ def set_properties(namespace: LanceNamespace, call: Call) -> dict[str, Any]:
 
 def quarantine(namespace: LanceNamespace, call: Call) -> pa.RecordBatchReader:
     return _reader(stream_of(namespace, call).quarantine())
-
-
-def commit_reader(namespace: LanceNamespace, call: Call) -> dict[str, Any]:
-    if call.request.reader is None:
-        raise InvalidInputError("Say which reader.")
-    return {"position": stream_of(namespace, call).commit_reader(call.request.reader, call.request.position)}
 
 
 def drop_reader(namespace: LanceNamespace, call: Call) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from headwater.tables import changes
 from headwater.tables import scan as scans
 from headwater.tables.handle import TableHandle
 from headwater.tables.partition_list import list_partitions
-from headwater.tables.parts import AnyPart, Whole
+from headwater.tables.parts import AnyPart
 from headwater.tables.prune import may_match
 from headwater.tables.rowlevel import commit_delta, delete_where, overwrite, overwrite_partitions
 from headwater.tables.translate import NoDataError, translating
@@ -66,8 +66,7 @@ def _matching_rows(call: protocol.MatchingRows) -> int:
 
 def _plan(call: protocol.Plan) -> Sequence[AnyPart]:
     if call.scan.search is None and call.scan.table.is_folded:
-        fresh.check_readable(call.scan)
-        return [Whole()]
+        return fresh.plan(call.scan, call.parallelism)
     return scans.plan(call.scan.engine(), call.parallelism)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -22,16 +22,20 @@ from headwater.streams.given import from_table
 from headwater.streams.landing import APPEND, Origin, rows_so_far
 from headwater.streams.opening import Stream, is_stream_table, open_stream
 from headwater.streams.preparing import EvolvedError, PreparedLanding, prepare
-from headwater.streams.reading import count, read
-from headwater.streams.serving import Lake, lake
+from headwater.streams.reading import count, read, read_touched, read_untouched
+from headwater.streams.serving import Lake, lake, open_version
 from headwater.streams.sources.taken import Taken
 from headwater.streams.views import View, newest_published, view_at
 from headwater.tables.nested import pruned
-from headwater.tables.scan import ROW_ADDRESS, ROW_ID, batch_rows
+from headwater.tables.parts import AnyPart, Fragments, ScanPart, Whole
+from headwater.tables.scan import ROW_ADDRESS, ROW_ID, SMALL_ROWS, Extent, batch_rows, divide
 from headwater.types import convert_batch, wire_schema
 
 LAKE = "lake"
 """The option of a session's catalog that says where its metastore is, for reading stream tables fresh."""
+
+TAIL = Fragments(())
+"""The part that reads the rows which the log after the base touches: it is of no fragment."""
 
 Json = dict[str, Any]
 
@@ -118,17 +122,37 @@ def output_schema(scan: Scan) -> pa.Schema:
     return wire_schema(pa.schema([pruned(shown[name], trees.get(name)) for name in scan.columns]))
 
 
-def read_rows(scan: Scan, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """The rows of a scan, in the wire schema."""
+def plan(scan: Scan, parallelism: int) -> Sequence[ScanPart]:
+    """One part, or for a large base one for each group of its fragments, and `TAIL` for what the log touches."""
+    check_readable(scan)
     found, view = _view(scan)
-    if not scan.columns:
-        rows = count_rows(scan) if scan.limit is None else min(scan.limit, count_rows(scan))
-        empty: Any = pa.array([{}] * rows, pa.struct([]))
-        yield pa.RecordBatch.from_struct_array(empty)
+    if view.base is None or view.base.rows < SMALL_ROWS or not scan.columns:
+        return [Whole()]
+    dataset = open_version(found, view.stream, view.base.version, view.base.manifest)
+    metadata = [fragment.metadata for fragment in dataset.get_fragments()]
+    extents = [Extent(each.id, each.num_rows) for each in metadata if each.num_rows]
+    return [*divide(extents, parallelism, splittable=False), TAIL]
+
+
+def read_rows(scan: Scan, part: AnyPart, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """The rows of a part, in the wire schema."""
+    if isinstance(part, Fragments) or scan.columns:
+        rows = _rows(scan, part)
+        for batch in rows.slice(0, scan.limit).to_batches(max_chunksize=batch_rows(schema)):
+            yield convert_batch(batch, schema)
         return
-    table = read(found, view, list(scan.columns), scan.filter, scan.limit)
-    for batch in table.to_batches(max_chunksize=batch_rows(schema)):
-        yield convert_batch(batch, schema)
+    count = count_rows(scan) if scan.limit is None else min(scan.limit, count_rows(scan))
+    empty: Any = pa.array([{}] * count, pa.struct([]))
+    yield pa.RecordBatch.from_struct_array(empty)
+
+
+def _rows(scan: Scan, part: AnyPart) -> pa.Table:
+    found, view = _view(scan)
+    if part == TAIL:
+        return read_touched(found, view, scan.columns, scan.filter)
+    if isinstance(part, Fragments):
+        return read_untouched(found, view, part.fragments, scan.columns, scan.filter)
+    return read(found, view, list(scan.columns), scan.filter, scan.limit)
 
 
 # INSERT into a table without keys -----------------------------------------------------------------------------------

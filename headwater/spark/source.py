@@ -170,7 +170,7 @@ def _read(scan: Json, part: Json, schema: StructType) -> Iterator[pa.RecordBatch
     found = part_of(part)
     asked = msgspec.convert(scan, Scan)
     if asked.table.is_folded:
-        yield from read_rows(asked, to_arrow_schema(schema, timezone="UTC"))
+        yield from read_rows(asked, found, to_arrow_schema(schema, timezone="UTC"))
     elif part.get("fragments") != [] and not isinstance(found, Appended | Rewritten):
         yield from read(scan_of(scan), found, to_arrow_schema(schema, timezone="UTC"))
 

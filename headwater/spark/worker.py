@@ -75,7 +75,7 @@ def _read(wire: Wire, call: protocol.Read) -> None:
         nonlocal failure
         try:
             if folded:
-                yield from fresh.read_rows(call.scan, schema)
+                yield from fresh.read_rows(call.scan, part, schema)
             elif isinstance(part, Appended | Rewritten):
                 yield from changes.read(scan, part, schema)
             else:

@@ -55,14 +55,59 @@ def count(lake: Lake, view: View) -> int:
     return int(whole_state(lake, view, []).rows.num_rows)
 
 
-def whole_state(lake: Lake, view: View, columns: Sequence[str] | None = None) -> State:
-    """The state at a view: rows of some columns (key and sequence are always among them), tombstones, watermark."""
+def read_untouched(
+    lake: Lake, view: View, fragments: Sequence[int], columns: Sequence[str], filter: str | None = None
+) -> pa.Table:
+    """The rows of some fragments of the base that no event of the tail is about. With `read_touched` it is `read`."""
+    definition, base = view.stream.definition, view.base
+    assert base is not None
+    text = check_sql("filter", filter)
+    wanted = check_columns(definition, columns)
+    names = list(dict.fromkeys((*(definition.shown if text is not None else wanted), *definition.keys)))
+    rules = Rules(pa.schema([definition.shown[name] for name in names]), definition.keys)
+    known = base_names(definition, base)
+    dataset = open_version(lake, view.stream, base.version, base.manifest)
+    there = [known[name] for name in names if name in known]
+    parts = [dataset.get_fragment(id) for id in fragments]
+    found = dataset.scanner(columns=there, fragments=parts, with_row_id=not there).to_table()
+    rows = _in_schema(found, rules, known)
+    if definition.keys and rows.num_rows:
+        events = read_log(definition, lake.store, view.tail, list(definition.keys)).events
+        if len(events):
+            index = KeyIndex([events.rows.column(name) for name in definition.keys])
+            untouched = index.find([rows.column(name) for name in definition.keys]) < 0
+            rows = rows.take(np.flatnonzero(untouched))
+    return output(definition, rows if text is None else filtered(rows, text), wanted)
+
+
+def read_touched(lake: Lake, view: View, columns: Sequence[str], filter: str | None = None) -> pa.Table:
+    """The rows that events of the tail are about, as they are after the fold."""
+    definition = view.stream.definition
+    text = check_sql("filter", filter)
+    wanted = check_columns(definition, columns)
+    table = shown_state(lake, view, list(definition.shown) if text is not None else wanted, touched=True)
+    return output(definition, table if text is None else filtered(table, text), wanted)
+
+
+def _touched_rows(lake: Lake, view: View, rules: Rules, events: Events) -> pa.Table:
+    """The rows of the base of the keys that events are of."""
+    if view.base is None or not rules.keys or not len(events):
+        return rules.schema.empty_table()
+    index = KeyIndex([events.rows.column(name) for name in rules.keys])
+    return rows_of_keys(lake, view, view.base, rules, index, events.rows)[0]
+
+
+def whole_state(lake: Lake, view: View, columns: Sequence[str] | None = None, touched: bool = False) -> State:
+    """The state at a view: rows of some columns (key and sequence are always among them), tombstones, watermark.
+
+    With `touched` only the rows of keys that the tail has events of.
+    """
     definition = view.stream.definition
     rules = narrowed(definition, columns)
     with ThreadPoolExecutor(1) as beside:
-        scanned = beside.submit(base_rows, lake, view, rules)
+        scanned = None if touched else beside.submit(base_rows, lake, view, rules)
         events = read_log(definition, lake.store, view.tail, columns).events
-    rows = scanned.result()
+    rows = scanned.result() if scanned is not None else _touched_rows(lake, view, rules, events)
     tombstones = rules.marks.empty_table()
     if view.base is not None and view.base.tombstones and len(events):
         index = KeyIndex([events.rows.column(name) for name in rules.keys])
@@ -88,14 +133,17 @@ def state_of_keys(lake: Lake, view: View, keys: pa.Table) -> State:
     return State(after.rows.take(wanted), after.tombstones, after.watermark)
 
 
-def shown_state(lake: Lake, view: View, wanted: Sequence[str]) -> pa.Table:
-    """All rows with columns that may be derived ones: NULL in a row of the tail whose inputs are not as published."""
+def shown_state(lake: Lake, view: View, wanted: Sequence[str], touched: bool = False) -> pa.Table:
+    """All rows (or those that the tail touches) with columns that may be derived ones.
+
+    Those are NULL in a row of the tail whose inputs are not as published.
+    """
     definition = view.stream.definition
     derived = [each for each in definition.derived if each.name in wanted]
     inputs = [name for each in derived for name in each.inputs]
     plain = [name for name in (*wanted, *inputs) if name in definition.by_name]
     if not derived:
-        return whole_state(lake, view, plain).rows
+        return whole_state(lake, view, plain, touched).rows
     rules = narrowed(definition, plain)
     fields = [*rules.schema, *(pa.field(each.name, each.type) for each in derived)]
     wide = Rules(pa.schema(fields), rules.keys, rules.sequence, rules.lateness)
@@ -104,7 +152,8 @@ def shown_state(lake: Lake, view: View, wanted: Sequence[str]) -> pa.Table:
     empty = [pa.nulls(len(events), each.type) for each in derived]
     rows = pa.Table.from_arrays([*events.rows.columns, *empty], schema=wide.schema)
     events = Events(rows, events.deletes, {**events.present, **missing})
-    state = State(base_rows(lake, view, wide), wide.marks.empty_table())
+    before = _touched_rows(lake, view, wide, events) if touched else base_rows(lake, view, wide)
+    state = State(before, wide.marks.empty_table())
     if view.base is not None:
         index = KeyIndex([rows.column(name) for name in rules.keys]) if rules.keys and len(events) else None
         marks = read_tombstones(lake.store, definition, view.base.tombstones, index) if index else state.tombstones

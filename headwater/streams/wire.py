@@ -18,6 +18,8 @@ from headwater.streams.layout import PRESENT
 
 TEXT = "__hw_text"
 """The one column of a text: a predicate, or change data as JSON."""
+END = b"headwater.position"
+"""In the schema of changes that were read: the position they end at."""
 PACKED = "__hw_packed_"
 FORM, PYTHON = b"headwater.form", b"python"
 

@@ -127,7 +127,10 @@ def test_changes_readers_evolution_properties_and_undo(either: Catalog) -> None:
     orders.upsert([{"id": 1, "name": "Ada L.", "at": 2}], source="s")
     kinds = orders.changes(reader="mail").column("_change_type").to_pylist()
     assert sorted(kinds) == ["update_postimage", "update_preimage"]
+    assert orders.readers() == {"mail": 1}, "the second was handed out, and may not have been read"
+    assert orders.commit_reader("mail") == orders.position
     assert orders.readers() == {"mail": orders.position}
+    assert len(orders.changes(reader="mail")) == 0
     orders.drop_reader("mail")
     assert orders.readers() == {}
     orders.evolve(add={"tags": pa.list_(pa.string()), "note": "string"}, rename={"at": "moment"})
@@ -137,6 +140,15 @@ def test_changes_readers_evolution_properties_and_undo(either: Catalog) -> None:
     assert names(orders.to_arrow()) == {1: "Ada"}
     with pytest.raises(TableAlreadyExistsError):
         either.create_stream_table("orders", SCHEMA)
+
+
+def test_a_reader_that_dies_gets_what_it_was_handed_again(served: Catalog) -> None:
+    log = served.create_stream_table("handed", pa.schema([pa.field("line", pa.string())]))
+    log.append([{"line": "one"}])
+    assert len(log.changes(reader="mail")) == 1
+    anew = Catalog(served.namespace.at(served.slot)._properties["uri"])  # type: ignore[attr-defined]
+    assert len(anew["handed"].changes(reader="mail")) == 1, "another process of that name"
+    assert len(log.changes(reader="mail")) == 0
 
 
 def test_the_past_is_told(either: Catalog) -> None:

@@ -129,6 +129,7 @@ def test_one_select_runs_over_tables(look: Cli) -> None:
     assert look.records("query", 'WITH x AS (FROM "prod.animals") SELECT count(*) AS n FROM x') == [{"n": 3}]
     assert look.ok("query", "SELECT 1/2 AS half", "--limit", "1").splitlines() == ["half", "0.5"]
     assert look("query", "SELECT * FROM prod.none")[0] == 3
+    assert look.records("query", "SELECT 'read_text(''x'')' AS t /* glob( */ -- getenv(") == [{"t": "read_text('x')"}]
 
 
 @pytest.mark.parametrize(
@@ -146,6 +147,11 @@ def test_one_select_runs_over_tables(look: Cli) -> None:
         "SELECT getenv('HOME')",
         "SELECT current_setting('home_directory')",
         "SELECT * FROM duckdb_settings()",
+        "SELECT current_setting/**/('home_directory')",
+        "SELECT current_setting -- of\n ('home_directory')",
+        "SELECT 'home_directory'.current_setting()",
+        "SELECT * FROM pg_catalog.pg_settings",
+        'SELECT * FROM "pg_settings"',
         "SELECT * FROM query('SELECT 1')",
         "ATTACH 'x.db'",
         "INSTALL httpfs",
@@ -190,6 +196,16 @@ def test_a_wrong_name_says_the_nearest_right_one(look: Cli) -> None:
         status, _, err = look(verb, *words)
         assert status == 3
         assert "Did you mean prod.animals?" in err
+    for line, meant in (
+        ("head prod.animals --column txt", "text"),
+        ("count prod.animals --tag frist", "first"),
+        ("index prod.animals drop text_ix", "text_idx"),
+        ("columns prod.animals drop txt --yes", "text"),
+    ):
+        verb, *words = line.split()
+        status, _, err = look(verb, *words)
+        assert status == 3
+        assert f"Did you mean {meant}?" in err
     status, _, err = look("head", "prod.animal", "--json")
     assert json.loads(err)["code"] == 4
     assert "Did you mean" in json.loads(err)["error"]

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -119,6 +121,24 @@ def test_bash_completes_a_table(lake: Cli) -> None:
     environment = {**os.environ, "PYTHON": sys.executable, "PYTHONPATH": str(Path(__file__).parents[2])}
     done = subprocess.run(["bash", "-c", program], text=True, capture_output=True, check=False, env=environment)
     assert done.stdout == "prod.users\n", done.stderr
+
+
+def test_the_lines_of_the_readme_run(
+    nowhere: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    readme = (Path(__file__).parents[2] / "README.md").read_text()
+    block = readme[readme.index("## In a minute: the command line") :].split("```")[1]
+    for line in block.strip().splitlines():
+        before, _, after = line.rpartition(" | ")
+        words = shlex.split(after)
+        if words[0] == "export":
+            monkeypatch.setenv(*words[1].split("=", 1))
+            continue
+        if before:
+            data = shlex.split(before)[1].encode()
+            monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(data)))
+        assert main(words[1:]) == 0, (line, capfd.readouterr().err)
+    assert "Ada" in capfd.readouterr().out
 
 
 def test_a_catalog_that_cannot_be_read_completes_to_nothing(capsys: pytest.CaptureFixture[str]) -> None:

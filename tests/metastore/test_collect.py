@@ -15,6 +15,7 @@ import headwater
 from headwater.clock import SeededClock
 from headwater.errors import InvalidInputError, InvalidTableStateError
 from headwater.metastore import Metastore, Removal, Transaction
+from headwater.metastore.garbage import Folders
 from headwater.store import Crash, CrashesAtStore, LocalStore, Store
 from tests.metastore.test_catalog import code_of, count, make
 from tests.metastore.test_undo import state_of
@@ -233,3 +234,12 @@ def test_a_collection_that_dies_at_any_step_leaves_nothing_torn_and_the_next_one
         left = {name for name in files_in(root) if "gone" in name or "dead" in name or "orphan" in name}
         assert left == set()
         assert state_of(survivor.at("s")) == pinned
+
+
+def test_folders_overlap_as_their_paths_say() -> None:
+    folders = Folders(["a/b", "c/"])
+    assert [folders.overlap(one) for one in ("a", "a/b", "a/b/c", "c", "c/d", "ab", "a/bc", "d")] == [
+        *[True] * 5,
+        *[False] * 3,
+    ]
+    assert [folders.around(key) for key in ("a/b", "a/b/c", "a/bc")] == [False, True, False]

@@ -7,12 +7,15 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
+import headwater
 from headwater.clock import SeededClock
 from headwater.errors import InvalidInputError, TableNotFoundError, TableTagAlreadyExistsError, TableTagNotFoundError
 from headwater.metastore import Metastore
 from headwater.metastore import index as index_module
+from headwater.metastore.layout import DOOMED, SNAPSHOTS
 from headwater.store import LocalStore, Store, WrappedStore
 from tests.metastore.test_undo import state_of
 
@@ -141,14 +144,15 @@ def test_diff_compares_snapshots_with_anything(store: Metastore) -> None:
 
 
 class At(WrappedStore):
-    """Does something else right before a snapshot's file is written."""
+    """Does something else right before the first file of a folder is written."""
 
-    def __init__(self, inner: Store, work: Callable[[], Any]) -> None:
+    def __init__(self, inner: Store, folder: str, work: Callable[[], Any]) -> None:
         super().__init__(inner)
+        self.folder = folder
         self.work: Callable[[], Any] | None = work
 
     def around(self, verb: str, key: str, action: Callable[[], Any]) -> Any:
-        if verb == "put" and "/snapshots/" in key and self.work is not None:
+        if verb == "put" and key.startswith(self.folder) and self.work is not None:
             work, self.work = self.work, None
             work()
         return action()
@@ -159,7 +163,48 @@ def test_a_collection_that_overtakes_a_snapshot_makes_it_look_again(store: Metas
         store.run(lambda tx: tx.drop(["n", "u"]))
         store.collect(keep=NOW, grace=NOW)
 
-    told = Metastore(At(LocalStore(tmp_path), overtake)).snapshot("s")
+    told = Metastore(At(LocalStore(tmp_path), SNAPSHOTS, overtake)).snapshot("s")
     assert [table.path for table in told.tables] == [("n", "t")]
     assert store.at("s").exists(["n", "t"])
     assert store.verify() == []
+
+
+def test_a_snapshot_committed_while_a_collection_looks_keeps_its_files(store: Metastore, tmp_path: Path) -> None:
+    wanted = state_of(store.now())
+    files = [delta.files[0].path for name in ("t", "u") for delta in store.deltas(["n", name])]
+    tx = store.transaction("a snapshot under way")
+    tx.create_snapshot("s", "its-file")
+    store._snapshots.write("its-file", tx.draft.base, None)
+    collector = At(LocalStore(tmp_path), DOOMED, tx.commit)
+    opened = Metastore(collector, clock=SeededClock(1, start_ms=4_000_000_000_000 + 10**6))
+    opened.run(lambda tx: (tx.drop(["n", "u"]), tx.drop_delta(["n", "t"], 1)))
+    assert opened.collect(keep=NOW, grace=NOW).boundary == 2
+    assert tx.slot == 3
+    assert state_of(store.at("s")) == wanted
+    assert all(store.store.head(file) is not None for file in files)
+    store.drop_snapshot("s")
+    Metastore(tmp_path, clock=SeededClock(2, start_ms=4_000_000_000_000 + 10**7)).collect(keep=NOW, grace=NOW)
+    assert all(store.store.head(file) is None for file in files)
+    assert store.verify() == []
+
+
+def test_the_rows_of_a_stream_table_stay_as_they_were_in_a_snapshot(tmp_path: Path) -> None:
+    catalog = headwater.Catalog(str(tmp_path / "lake"))
+    fields: list[tuple[str, pa.DataType]] = [("k", pa.int64()), ("v", pa.string())]
+    catalog.create_stream_table("t", pa.schema(fields), keys=["k"])
+    table = catalog["t"]
+    table.upsert(pa.table({"k": [1, 2, 3], "v": ["a", "b", "c"]}))
+    table.delete(pa.table({"k": [2]}))
+    table.publish()
+    table.upsert(pa.table({"k": [4], "v": ["d"]}))
+    catalog.snapshot("s")
+    for number in range(3):
+        table.upsert(pa.table({"k": [1, 9], "v": [f"{number}", "z"]}))
+        table.publish()
+    catalog.drop_table("t")
+    for hours in (0, 1):
+        clock = SeededClock(hours, start_ms=4_000_000_000_000 + hours * 3_600_000)
+        Metastore(tmp_path / "lake", clock=clock).collect(keep=NOW, grace=NOW)
+        rows = catalog.at("s")["t"].to_arrow().sort_by("k").to_pylist()
+        assert rows == [{"k": 1, "v": "a"}, {"k": 3, "v": "c"}, {"k": 4, "v": "d"}]
+    assert catalog.verify() == []

@@ -161,3 +161,14 @@ def test_commits_do_not_wait_for_it(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.undo()
     catalog.close()
     assert len(namespaces(theirs(tmp_path))) == 21
+
+
+def test_a_mirror_on_an_object_store_is_read_by_plain_pylance(s3_root: str, s3_options: dict[str, str]) -> None:
+    storage = {f"storage.{key}": value for key, value in s3_options.items()}
+    catalog = Catalog(s3_root, **storage)
+    catalog.create_table("a.t", ROWS)
+    catalog.mirror = True
+    catalog.create_namespace("later")
+    catalog.close()
+    other = PylanceNamespace(root=s3_root, dir_listing_enabled="false", **storage)
+    assert (namespaces(other), count(other, "a", "t")) == (["a", "later"], 3)

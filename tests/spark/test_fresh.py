@@ -172,3 +172,18 @@ def test_a_stream_table_is_created_altered_and_dropped_in_sql(spark: SparkSessio
     assert made.count() == 1
     spark.sql(f"DROP TABLE {table}")
     assert "raw.made" not in catalog
+
+
+def test_a_large_base_is_read_in_parts_beside_what_the_log_touches(spark: SparkSession, catalog: Catalog) -> None:
+    table = catalog.create_stream_table("raw.large", {"id": "bigint", "n": "bigint"}, keys=["id"])
+    count = 210_000
+    table.upsert(pa.table({"id": range(count), "n": [1] * count}))
+    table.publish()
+    table.upsert([{"id": id, "n": 5} for id in (0, 7, count)])
+    table.delete([1, 2])
+    frame = spark.table("streams.raw.large")
+    assert frame.selectExpr("count(id)", "sum(n)", "max(id)").collect() == [(count - 1, count - 1 + 12, count)]
+    assert frame.where("n = 5").count() == 3
+    assert sorted(row.id for row in frame.where("id < 9 AND n = 1").collect()) == [3, 4, 5, 6, 8]
+    assert frame.count() == count - 1
+    assert len(frame.limit(3).collect()) == 3

@@ -243,7 +243,7 @@ def test_released_pylance_refuses_cleanly_to_write_names(catalog: DirectoryNames
 def test_flags_of_the_future_are_refused(catalog: DirectoryNamespace, key: str) -> None:
     make(catalog)
     table = lance.dataset(f"{catalog.properties.root}/__manifest")
-    table.update_metadata({key: str((1 << 32) | (1 << 5))})
+    table.update_metadata({key: str((1 << 40) | (1 << 5))})
     with pytest.raises(UnsupportedOperationError, match="upgrade"):
         call(again(catalog), "create_namespace", id=["x"])
     if key == READER_FLAGS:
