@@ -130,9 +130,16 @@ class Logged:
 
 
 def read_log(
-    definition: Definition, store: Store, deltas: Sequence[Delta], columns: Sequence[str] | None = None
+    definition: Definition,
+    store: Store,
+    deltas: Sequence[Delta],
+    columns: Sequence[str] | None = None,
+    for_state: bool = False,
 ) -> Logged:
-    """The events of deltas, under the present schema. `columns`: those wanted beside key and sequence."""
+    """The events of deltas, under the present schema. `columns`: those wanted beside key and sequence.
+
+    `for_state`: only the state is asked for, so events of one file that are all of different keys may stay as they are.
+    """
     rules = narrowed(definition, columns)
     parts: list[Events] = []
     places: list[tuple[Codes, Codes, Codes, Codes]] = []
@@ -148,8 +155,19 @@ def read_log(
         nothing = np.empty(0, np.int64)
         return Logged(events, nothing, nothing)
     positions, calls, rows, numbers = (np.concatenate(column) for column in zip(*places, strict=True))
+    if for_state and len(places) == 1 and rules.lateness is None and _are_distinct(events.rows, rules.keys):
+        return Logged(events, positions, numbers)
     order = _sorted(rows) if len(places) == 1 else np.lexsort((rows, calls, positions))
     return Logged(events.take(order), positions[order], numbers[order])
+
+
+def _are_distinct(rows: pa.Table, keys: Sequence[str]) -> bool:
+    """Whether no two rows of a file have one key: they would be side by side."""
+    differs = np.zeros(max(rows.num_rows - 1, 0), bool)
+    for name in keys:
+        column = rows.column(name)
+        differs |= pc.not_equal(column.slice(1), column.slice(0, len(differs))).to_numpy()
+    return bool(keys) and bool(differs.all())
 
 
 def _sorted(numbers: Codes) -> Codes:

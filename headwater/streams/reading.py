@@ -106,7 +106,7 @@ def whole_state(lake: Lake, view: View, columns: Sequence[str] | None = None, to
     rules = narrowed(definition, columns)
     with ThreadPoolExecutor(1) as beside:
         scanned = None if touched else beside.submit(base_rows, lake, view, rules)
-        events = read_log(definition, lake.store, view.tail, columns).events
+        events = read_log(definition, lake.store, view.tail, columns, for_state=True).events
     rows = scanned.result() if scanned is not None else _touched_rows(lake, view, rules, events)
     tombstones = rules.marks.empty_table()
     if view.base is not None and view.base.tombstones and len(events):
