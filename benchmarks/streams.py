@@ -1,10 +1,13 @@
 """Stream tables, embedded: land, publish and fresh read beside raw `merge_insert`, in one run.
 
 python -m benchmarks.streams [rows]
+python -m benchmarks.streams flat [rows ...]     what 10 rows cost in bytes, at each size of the table
 """
 
 from __future__ import annotations
 
+import importlib
+import importlib.util
 import sys
 import tempfile
 import time
@@ -42,12 +45,27 @@ def merge(dataset: Any, source: pa.Table) -> None:
     dataset.merge_insert("id").when_matched_update_all().when_not_matched_insert_all().execute(source)
 
 
+def delta_merge(path: Path, base: pa.Table) -> Callable[[pa.Table], Any] | None:
+    """The same by deltalake, where that can be imported: it is not among what this project needs."""
+    if importlib.util.find_spec("deltalake") is None:
+        return None
+    deltalake = importlib.import_module("deltalake")
+    deltalake.write_deltalake(str(path), base)
+
+    def merge(source: pa.Table) -> Any:
+        merging = deltalake.DeltaTable(str(path)).merge(source, "t.id = s.id", source_alias="s", target_alias="t")
+        return merging.when_matched_update_all().when_not_matched_insert_all().execute()
+
+    return merge
+
+
 def run(root: Path, count: int) -> None:
     with Metastore(root / "lake") as metastore:
         schema = {"id": "int64", "at": "int64", "v": "double", "s": "string"}
         table = StreamTable.create(metastore, ["t"], schema, keys="id", sequence="at")
         base = rows(np.arange(count), 1)
         raw = lance.write_dataset(base, root / "raw.lance", enable_stable_row_ids=True)
+        delta = delta_merge(root / "delta", base)
         print(f"first load of {count}: land {seconds(lambda: table.upsert(base)):.3f} s", end=", ")
         print(f"publish {seconds(lambda: table.publish()):.3f} s")
         for size, at in ((count // 10, 10), (count // 10, 11), (10, 20), (10, 21)):
@@ -64,8 +82,38 @@ def run(root: Path, count: int) -> None:
             peer = seconds(lambda source=source: merge(raw, source))  # type: ignore[misc]
             print(f"{size}: land {landed:.4f} s, publish {made:.4f} s, merge_insert {peer:.4f} s", end=", ")
             print(f"land + publish {(landed + made) / peer:.2f}x")
+            if delta is not None:
+                print(f"  deltalake's merge {seconds(lambda source=source: delta(source)):.4f} s")  # type: ignore[misc]
+
+
+def transferred() -> tuple[int, int]:
+    """The bytes that this process has read and written so far, whether or not they reached the disk."""
+    told = dict(line.split(": ") for line in Path("/proc/self/io").read_text().splitlines())
+    return int(told["rchar"]), int(told["wchar"])
+
+
+def flat(root: Path, count: int) -> None:
+    """Land and publish 10 random rows of a table of this size, the second time; deleted keys are looked up too."""
+    with Metastore(root / str(count)) as metastore:
+        schema = {"id": "int64", "at": "int64", "v": "double", "s": "string"}
+        table = StreamTable.create(metastore, ["t"], schema, keys="id", sequence="at")
+        for start in range(0, count, 1_000_000):
+            table.upsert(rows(np.arange(start, min(start + 1_000_000, count)), 1))
+            table.publish()
+        table.delete(RANDOM.choice(count, count // 20, replace=False).tolist())
+        table.publish()
+        for at in (10, 11):
+            before = transferred()
+            table.upsert(rows(RANDOM.choice(count, 10, replace=False), at))
+            table.publish()
+            read, written = (now - then for now, then in zip(transferred(), before, strict=True))
+        print(f"10 rows into {count}: {read / 1e6:.2f} MB read, {written / 1e6:.2f} MB written")
 
 
 if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as folder:
-        run(Path(folder), int(sys.argv[1]) if len(sys.argv) > 1 else 1_000_000)
+        if sys.argv[1:2] == ["flat"]:
+            for size in sys.argv[2:] or ["250000", "1000000"]:
+                flat(Path(folder), int(size))
+        else:
+            run(Path(folder), int(sys.argv[1]) if len(sys.argv) > 1 else 1_000_000)

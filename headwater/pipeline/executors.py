@@ -6,10 +6,14 @@ as a transaction of its own. A file that makes the table evolve is taken by the 
 
 from __future__ import annotations
 
+import json
 import os
-from collections.abc import Callable, Mapping, Sequence
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
+
+import pyarrow as pa
 
 from headwater.catalog.streams import CatalogStream
 from headwater.clock import SystemClock
@@ -22,6 +26,7 @@ from headwater.streams.opening import Stream
 from headwater.streams.preparing import EvolvedError, Json, PreparedLanding, prepare
 from headwater.streams.sources.debezium import take_debezium
 from headwater.streams.sources.files import SourceFile, read_rows, read_text
+from headwater.streams.sources.formats import total
 from headwater.streams.sources.taken import Taken, take_op, take_rows
 
 LARGE_ROWS = 50_000
@@ -70,6 +75,65 @@ def ingest_files(spark: Any, stream: CatalogStream, intake: Intake) -> list[Repo
     return reports
 
 
+def ingest_frame(frame: Any, stream: CatalogStream, intake: Intake) -> Report:
+    """Take a data frame: a partition by each task, all of them in one transaction.
+
+    The rows of a frame have no order: where two have the same key and sequence, either may win. Frames whose columns
+    the table lacks, and formats that need the state, are collected by the driver.
+    """
+    opened, snapshot = stream._open()
+    if intake.needs_state or intake.format == "debezium":
+        return _by_driver(frame, stream, intake)
+    prepared = _prepared_frame(frame, stream, intake, opened, rows_so_far(snapshot, opened))
+    if any(each is None for each in prepared):
+        return _by_driver(frame, stream, intake)
+    failed = next((each["error"] for each in prepared if each is not None and "error" in each), None)
+    if failed is not None:
+        raise error_for(*failed)
+    verb = UPSERT if opened.definition.keys else APPEND
+    found = [each for each in prepared if each is not None]
+    if verb == APPEND and any(each["deletes"] for each in found):
+        raise InvalidInputError(f"{stream.name} has no keys: it is an append-only log and takes no deletes.")
+    metastore, origin = stream.namespace.metastore, Origin(intake.source)
+    landings = [PreparedLanding(metastore, stream.path, each, verb, intake.strict, origin) for each in found]
+    try:
+        landed = stream._run(lambda tx: [landing(tx) for landing in landings], f"{verb} {stream.name}")
+    except EvolvedError:
+        return _by_driver(frame, stream, intake)
+    return total([stream._report(each) for each in landed]) if landed else Report(stream.position)
+
+
+def _by_driver(frame: Any, stream: CatalogStream, intake: Intake) -> Report:
+    options = {"strict": intake.strict, "checks": intake.checks, **intake.options}
+    return stream.ingest(frame.toArrow(), intake.format, intake.source, **options)
+
+
+def _prepared_frame(frame: Any, stream: CatalogStream, intake: Intake, opened: Stream, rows: int) -> list[Json | None]:
+    root, storage = _place(stream)
+
+    def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        found = list(batches)
+        if found:
+            answer = _prepare_rows(root, storage, opened, intake, pa.Table.from_batches(found), rows)
+            yield pa.RecordBatch.from_pydict({"result": [json.dumps(answer)]})
+
+    with warnings.catch_warnings():  # of PySpark's about the version of pandas, which no batch here goes through
+        warnings.simplefilter("ignore", FutureWarning)
+        answers = frame.mapInArrow(work, "result string").collect()
+    return [json.loads(row[0]) for row in answers]
+
+
+def _prepare_rows(
+    root: str, storage: Mapping[str, str], stream: Stream, intake: Intake, data: pa.Table, rows: int
+) -> Json | None:
+    try:
+        taken = take_op(data, **intake.options) if intake.format == "op" else take_rows(data)
+        store = open_store(root, dict(storage))
+        return prepare(store, SystemClock(), stream, taken, Origin(intake.source), intake.checks, rows)
+    except LanceNamespaceError as error:
+        return {"error": [int(error.code), str(error)]}
+
+
 def _take(stream: CatalogStream, intake: Intake, file: SourceFile) -> Report:
     return stream.ingest_file(file, intake.format, intake.source, intake.strict, intake.checks, **intake.options)
 
@@ -97,12 +161,18 @@ def _prepared(spark: Any, stream: CatalogStream, intake: Intake, files: Sequence
     from headwater.spark.python_jobs import distribute
 
     opened, snapshot = stream._open()
-    known = stream.namespace.properties
-    root = os.path.abspath(known.root) if is_local(known.root) and "://" not in known.root else known.root
-    run = preparer(root, dict(known.storage), opened, intake, rows_so_far(snapshot, opened))
+    root, storage = _place(stream)
+    run = preparer(root, storage, opened, intake, rows_so_far(snapshot, opened))
     groups = _groups(files, TASKS_PER_CORE * _cores(spark))
     answers = distribute(spark, len(groups), lambda number: {"files": [run(file) for file in groups[number]]})
     return [each for answer in answers for each in answer["files"]]
+
+
+def _place(stream: CatalogStream) -> tuple[str, dict[str, str]]:
+    """Where executors find the catalog's storage."""
+    known = stream.namespace.properties
+    is_path = is_local(known.root) and "://" not in known.root
+    return (os.path.abspath(known.root) if is_path else known.root), dict(known.storage)
 
 
 def _cores(spark: Any) -> int:

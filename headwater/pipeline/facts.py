@@ -47,6 +47,7 @@ def table_fact(table: Any, spec: TableSpec | None) -> TableFact:
         definition.schema_id,
         published.position if published is not None else None,
         published.schema_id if published is not None else 0,
+        published.rows if published is not None else 0,
         sum(file.rows or 0 for delta in table.deltas(after) for file in delta.files),
         max(table.stale().values(), default=0) if definition.derived else 0,
         _indexed(table) if published is not None and spec is not None and spec.indices else (),

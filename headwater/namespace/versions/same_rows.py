@@ -46,7 +46,7 @@ class Fragment:
 
 
 @dataclass(frozen=True)
-class Rows:
+class ManifestRows:
     """What a manifest says of rows and columns."""
 
     fields: Mapping[int, tuple[Any, ...]]
@@ -123,7 +123,7 @@ def _live_in(fragment: Fragment, read: Read) -> tuple[Ids, Ids]:
     return np.delete(ids, gone), np.delete(versions, gone)
 
 
-def _below(rows: Rows, names: Collection[str]) -> list[int]:
+def _below(rows: ManifestRows, names: Collection[str]) -> list[int]:
     """The ids of columns and of all that is in them, in the order of the schema."""
     found: list[int] = []
     for id, (name, parent, *_) in rows.fields.items():
@@ -136,7 +136,7 @@ def _kept(fragment: Fragment, columns: Collection[int]) -> dict[int, tuple[Any, 
     return {id: place for id, place in fragment.columns.items() if id in columns}
 
 
-def _rows(data: bytes) -> Rows:
+def _rows(data: bytes) -> ManifestRows:
     values: dict[int, Value] = {}
     fields: dict[int, tuple[Any, ...]] = {}
     fragments: dict[int, Fragment] = {}
@@ -156,7 +156,7 @@ def _rows(data: bytes) -> Rows:
     flags = as_number(values.get(READER_FLAGS, 0)) & as_number(values.get(WRITER_FLAGS, 0))
     newest = max((as_number(values.get(MAX_FRAGMENT, 0)), *fragments))
     next_id = as_number(values.get(NEXT_ROW_ID, 0))
-    return Rows(fields, fragments, next_id, newest, bool(flags & STABLE_ROW_IDS))
+    return ManifestRows(fields, fragments, next_id, newest, bool(flags & STABLE_ROW_IDS))
 
 
 def _fields(message: bytes) -> tuple[int, tuple[Any, ...]]:
