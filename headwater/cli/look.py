@@ -209,7 +209,11 @@ def _lines(record: Mapping[str, Any]) -> list[str]:
 
 
 def _table_lines(record: Mapping[str, Any]) -> list[str]:
-    rows = "no rows yet (declared)" if record["rows"] is None else f"{record['rows']:,} rows"
+    rows = (
+        "no rows yet (declared)"
+        if record["rows"] is None
+        else f"{record['rows']:,} row{'' if record['rows'] == 1 else 's'}"
+    )
     bytes = "" if record["bytes"] is None else f", {size(record['bytes'])}"
     changed = record["changed"]
     when = "" if changed is None else f", {ago(changed) if is_terminal() else cell(changed)}"

@@ -22,7 +22,7 @@ from rich.text import Text
 
 HIDDEN = ("id",)
 """What records hold for programs only: names as a list, beside the dotted ones."""
-MIN_WIDTH = 6
+MIN_WIDTH, GAP = 6, 3
 SHORT_VECTOR = 3
 MAX_CELL = 200
 _JOINERS = "\u200c\u200d"
@@ -136,16 +136,30 @@ def screen() -> Console:
 
 
 def _table(records: Sequence[Mapping[str, Any]], width: int, null: str) -> Table:
+    """A table for a screen of this width: no column is squeezed away, and those without a value are left out."""
     heads = list(dict.fromkeys(key for record in records for key in record))
-    fitting = heads[: max(1, width // MIN_WIDTH)]
-    title = f"{len(heads) - len(fitting)} more columns are not shown: choose some with --column"
-    table = Table(box=SIMPLE_HEAD, caption=title if len(fitting) < len(heads) else None, pad_edge=False)
-    for head in fitting:
+    if not null:
+        heads = [head for head in heads if any(record.get(head) not in (None, "") for record in records)] or heads
+    fitting = heads[: max(1, width // (MIN_WIDTH + GAP))]
+    left_out = f"{len(heads) - len(fitting)} more columns are not shown: choose some with --column"
+    table = Table(box=SIMPLE_HEAD, show_edge=False, caption=left_out if len(fitting) < len(heads) else None)
+    rows = [[_text(record.get(head), null) for head in fitting] for record in records]
+    natural = [max(len(visible(head)), *(row[at].cell_len for row in rows)) for at, head in enumerate(fitting)]
+    for head, room in zip(fitting, widths(natural, width - GAP * len(fitting)), strict=True):
         numeric = all(isinstance(record.get(head), (int, float)) for record in records)
-        table.add_column(Text(visible(head)), no_wrap=True, overflow="ellipsis", justify="right" if numeric else "left")
-    for record in records:
-        table.add_row(*(_text(record.get(head), null) for head in fitting))
+        side: Any = "right" if numeric else "left"
+        table.add_column(Text(visible(head)), no_wrap=True, overflow="ellipsis", justify=side, width=room)
+    for row in rows:
+        table.add_row(*row)
     return table
+
+
+def widths(natural: Sequence[int], room: int) -> list[int]:
+    """Widths that fit into the room: the widest columns give way."""
+    found = list(natural)
+    while sum(found) > room and max(found) > 1:
+        found[found.index(max(found))] -= 1
+    return found
 
 
 def _text(value: Any, null: str) -> Text:

@@ -85,6 +85,17 @@ def test_rows_fit_a_terminal(odd: Cli) -> None:
     assert " ago)" in history or "now)" in history
 
 
+@pytest.mark.usefixtures("terminal")
+def test_a_long_column_squeezes_no_other_away(odd: Cli) -> None:
+    lines = odd.ok("log").splitlines()
+    assert all(len(line) <= 60 for line in lines[1:])
+    assert [line.split()[0] for line in lines[2:]] == [str(entry["slot"]) for entry in odd.records("log")]
+    wide = output._table([{f"c{number}": "x" * 50 for number in range(40)}], 60, "NULL")
+    assert output.widths([4, 100, 30], 60) == [4, 28, 28]
+    assert len(wide.columns) == 6
+    assert "34 more columns" in str(wide.caption)
+
+
 def test_in_a_pipe_nothing_is_cut_and_a_row_is_a_line(odd: Cli) -> None:
     shown = odd.ok("head", "ns.t").splitlines()
     assert len(shown) == 3
