@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Protocol, runtime_checkable
@@ -37,15 +38,15 @@ class Remote(Protocol):
     def ask_time(self, tail: str, fields: Mapping[str, Any], id: ObjectId | None = None) -> dict[str, Any]: ...
 
 
-class Past:
+class Past(ABC):
     """What a catalog with a log can be asked of its past; the part of `Catalog` that is about time."""
 
     @property
-    def _there(self) -> LanceNamespace:
-        raise NotImplementedError
+    @abstractmethod
+    def _there(self) -> LanceNamespace: ...
 
-    def _id(self, name: Name) -> ObjectId:
-        raise NotImplementedError
+    @abstractmethod
+    def _id(self, name: Name) -> ObjectId: ...
 
     @property
     def slot(self) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import wraps
 from itertools import islice
@@ -54,7 +55,7 @@ def locked(method: Callable[Concatenate[Self, Given], Answer]) -> Callable[Conca
     return guarded
 
 
-class TableEdits:
+class TableEdits(ABC):
     """The half of a transaction that works inside tables. A part is named by the table's path and its id.
 
     Versions are the newest one, and streams that of format `delta`, unless told otherwise.
@@ -63,9 +64,9 @@ class TableEdits:
     draft: Draft
     _log: Log
 
+    @abstractmethod
     def _checked(self) -> Draft:
         """The draft, if the transaction is open and its snapshot still kept."""
-        raise NotImplementedError
 
     # Table versions
 

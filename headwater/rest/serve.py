@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import multiprocessing
+import os
 import signal
 import socket
 import sys
@@ -213,10 +214,24 @@ def _work(plan: ServePlan, listener: socket.socket, ready: Connection) -> None:
     """A worker: opens the catalog for itself and serves on the shared socket until SIGTERM."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     _log_to_stderr()
+    _end_with_parent()
     pool = data_pool(plan)
     server = ReadyServer(_app(plan, pool))
     _when_ready(server, lambda: ready.send(True))
     _run(server, listener, pool)
+
+
+def _end_with_parent() -> None:
+    """A worker whose parent was killed would hold the socket and answer for ever: it stops as on SIGTERM."""
+    parent = multiprocessing.parent_process()
+    if parent is None:
+        return
+
+    def watch() -> None:
+        wait([parent.sentinel])
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    threading.Thread(target=watch, name="parent-watch", daemon=True).start()
 
 
 def _log_to_stderr() -> None:

@@ -188,6 +188,15 @@ def test_several_workers_and_several_servers_serve_one_catalog(root: str) -> Non
         assert one.stop()[0] == 0
 
 
+@pytest.mark.long
+def test_workers_end_with_a_parent_that_is_killed(root: str) -> None:
+    with ServeProcess(root, "--port", "0", "--workers", "2", "--no-access-log") as server:
+        assert httpx.get(f"{server.url}/health/live").status_code == 200
+        server.stop(signal.SIGKILL)  # its output ends when the last of them is gone
+        with pytest.raises(httpx.ConnectError):
+            httpx.get(f"{server.url}/health/live")
+
+
 @pytest.mark.parametrize("rounds", [1, pytest.param(8, marks=pytest.mark.long)])
 def test_every_acknowledged_write_is_there_after_the_server_is_killed(root: str, rounds: int) -> None:
     acknowledged: set[str] = set()
