@@ -43,7 +43,12 @@ class ComposedNamespace(LanceNamespace):
     def handle(self, table: Table) -> TableHandle:
         client = self if table.known.managed else None
         return TableHandle(
-            table.id, self.operations.uri_of(table), self.storage_options, client, managed=client is not None
+            table.id,
+            self.operations.uri_of(table),
+            self.storage_options,
+            client,
+            managed=client is not None,
+            in_transaction=self.versions.in_transaction,
         )
 
     def check_rows(self, id: ObjectId) -> None:

@@ -273,4 +273,5 @@ class Creation:
             {**self.storage_options, **options},
             client,
             managed=client is not None,
+            in_transaction=self.versions.in_transaction,
         )

@@ -42,6 +42,8 @@ class TableHandle:
     client: LanceNamespace | None = None
     version: int | None = None
     managed: bool = False
+    in_transaction: bool = False
+    """Whether its versions are those of an open transaction: then no commit to it can have landed unseen."""
     session: lance.Session | None = field(default=None, repr=False, compare=False)
 
     @property

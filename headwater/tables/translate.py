@@ -146,6 +146,10 @@ def named_error(
 ) -> LanceNamespaceError:
     """The named error of one that pylance raised."""
     kind = kind_of(error, otherwise)
+    if kind is CommitStateUnknownError and table.in_transaction:
+        return ConcurrentModificationError(
+            f"Table {table.id} was changed by another writer after the transaction began. Begin it anew, or use run()."
+        )
     if kind is CommitStateUnknownError:
         return fate_unknown(table)
     return kind(f"Could not {doing[:MAX_WORD_CHARS]} table {table.id}: {clean(table, _full_message(error))}")

@@ -234,9 +234,8 @@ def test_appends_of_many_transactions_at_once_are_all_kept_and_never_half(catalo
         own = Catalog(MetastoreNamespace(root=root))
         try:
             for step in range(3):
-                with own.transaction() as tx:
-                    for name in ("a.t", "a.u"):
-                        tx[name].append([{"id": 100 * number + step}])
+                row = [{"id": 100 * number + step}]
+                own.run(lambda tx, row=row: [tx[name].append(row) for name in ("a.t", "a.u")])  # type: ignore[misc]
                 now = own.at(own.slot)
                 assert ids(now, "a.t") == ids(now, "a.u")
         except BaseException as error:

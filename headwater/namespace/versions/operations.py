@@ -87,6 +87,11 @@ class TableVersions:
         require_place(table)
         return VersionLine(table, self.root_uri, None if branch in (None, "", MAIN) else check_branch(branch))
 
+    @property
+    def in_transaction(self) -> bool:
+        """Whether versions are collected in an open transaction, where nobody else sees them."""
+        return self.records is not None and self.records.transaction_id is not None
+
     def keeper(self, line: VersionLine) -> ManagedVersions | StorageVersions:
         """Who keeps the versions of this line."""
         if self.managed is not None and line.branch is None and line.table.known.managed:
