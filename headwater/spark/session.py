@@ -85,8 +85,9 @@ def settings(
     given = [os.fspath(each) for each in (root, path, uri) if each is not None]
     if len(given) != 1:
         raise InvalidInputError("Give either root= or path= (a catalog) or uri= (a server), one of them.")
-    _configured[name] = resolve(given[0], properties)
-    file = write_access(_reach(_configured[name], token))
+    catalog = resolve(given[0], properties)
+    file = write_access(_reach(catalog, token))
+    _configured[name] = catalog
     os.environ[ENVIRONMENT + name] = file
     found = {f"spark.sql.catalog.{name}.{ACCESS_FILE}": file}
     if local:

@@ -476,7 +476,7 @@ def landed(value):
     path = list(catalog.metastore.by_id(table).path)
     try:
         return value in lance.dataset(namespace_client=catalog, table_id=path).to_table().column("a").to_pylist()
-    except (OSError, ValueError, RuntimeError):
+    except Exception:
         return landed(value)  # renamed between the look-up and the read
 for value in range(first, first + 4):
     while not landed(value):

@@ -11,6 +11,7 @@ import msgspec
 from headwater.model import (
     Add,
     Change,
+    Known,
     Move,
     Namespace,
     Remove,
@@ -24,7 +25,7 @@ from headwater.names import ObjectId
 
 KINDS: dict[str, type[Any]] = {
     kind.__name__: kind
-    for kind in (Add, Replace, Remove, Move, RequireLocation, RequireTable, Namespace, Table, Version, ObjectId)
+    for kind in (Add, Replace, Remove, Move, RequireLocation, RequireTable, Namespace, Table, Version, Known, ObjectId)
 }
 
 
