@@ -1,24 +1,19 @@
-"""The end of a transaction: rows that it only appends to Lance tables are staged again when others were first.
+"""The end of a transaction: rows that it only appends to Lance tables go on top of whatever is newest then.
 
-Their data files stay; only manifests are written, on top of the newest versions. Everything else that the transaction
-read or wrote must be as it was, so it is as if it had begun later.
+Their data files stay; only manifests are written. Everything else that the transaction read or wrote must be as it was,
+so it is as if it had begun later.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
-
-import lance
 from lance.fragment import FragmentMetadata
 
 from headwater.errors import ConcurrentModificationError
 from headwater.metastore.draft import Appended
 from headwater.names import ObjectId
+from headwater.namespace.appending import DoesNotFitError, fields_of, stage_rows
 from headwater.namespace.metastore import MetastoreNamespace
-from headwater.registries.metastore.sessions import Within
-from headwater.tables.handle import TableHandle
-from headwater.tables.translate import translating
+from headwater.registries.metastore.sessions import NewRows, Within
 
 MAX_REBASES = 50
 
@@ -31,82 +26,56 @@ def session_of(inside: MetastoreNamespace) -> Within:
 
 def commit(namespace: MetastoreNamespace, inside: MetastoreNamespace) -> MetastoreNamespace:
     """Commit a transaction; the catalog inside it as it was committed at last. 14 names what others changed."""
-    for attempt in range(MAX_REBASES):
-        session = session_of(inside)
+    begun = session_of(inside)
+    if not begun.unstaged:
         try:
-            session.tx.commit()
+            begun.tx.commit()
             return inside
         except ConcurrentModificationError:
-            if not session.appended or attempt + 1 == MAX_REBASES:
+            if not begun.appended:
                 raise
-            inside = rebased(namespace, inside)
+    for attempt in range(MAX_REBASES):
+        after = rebased(namespace, begun)
+        try:
+            for rows in (*_staged_rows(namespace, begun), *begun.unstaged.values()):
+                stage_rows(after, rows)
+            session_of(after).tx.commit()
+            begun.tx.rollback()
+            return after
+        except ConcurrentModificationError as conflict:
+            if isinstance(conflict, DoesNotFitError) or attempt + 1 == MAX_REBASES:
+                raise
             namespace.clock.pause(min(attempt, 6))
     raise AssertionError("unreachable")
 
 
-def rebased(namespace: MetastoreNamespace, inside: MetastoreNamespace) -> MetastoreNamespace:
-    """The same transaction over the newest state, its appended rows on top of the newest versions."""
-    session, metastore = session_of(inside), namespace.metastore
-    before = namespace.within(metastore.resume(session.tx, newest=False))
-    appends = [each for each in session.tx.draft.appends if each.stream in session.appended]
-    new_rows = [_new_rows(before, each) for each in appends]
-    again = metastore.resume(session.tx, newest=True)
-    again.draft.appends = [each for each in again.draft.appends if each.stream not in session.appended]
-    after = namespace.within(again)
-    for rows in new_rows:
-        _append(after, rows)
-    return after
+def rebased(namespace: MetastoreNamespace, begun: Within) -> MetastoreNamespace:
+    """The same transaction over the newest state, without the rows that it only appends; 14 if others were first."""
+    again = namespace.metastore.resume(begun.tx, newest=True)
+    again.draft.appends = [each for each in again.draft.appends if each.stream not in begun.appended]
+    return namespace.within(again)
 
 
-@dataclass(frozen=True)
-class NewRows:
-    """What one of a transaction's versions adds to the one before it."""
-
-    id: ObjectId
-    fragments: list[FragmentMetadata]
-    fields: str
-    """The columns with their ids, which data files are read by."""
+def _staged_rows(namespace: MetastoreNamespace, begun: Within) -> list[NewRows]:
+    """What its own versions add to the tables that it only appends to, where Lance itself has made them."""
+    if not begun.appended:
+        return []
+    before = namespace.within(namespace.metastore.resume(begun.tx, newest=False))
+    appends = [each for each in begun.tx.draft.appends if each.stream in begun.appended]
+    return [_new_rows(before, each) for each in appends]
 
 
 def _new_rows(before: MetastoreNamespace, append: Appended) -> NewRows:
     id = ObjectId(tuple(append.path))
-    handle = _handle(before, id)
+    table = before.operations.find_table(id)
+    handle = before.handle(table)
     assert append.wanted is not None
     known = {fragment.fragment_id for fragment in handle.open(append.wanted - 1).get_fragments()}
     dataset = handle.open(append.wanted)
     new = (item.metadata for item in dataset.get_fragments() if item.fragment_id not in known)
-    return NewRows(id, [_unnumbered(metadata) for metadata in new], _fields(dataset))
+    return NewRows(id, table.location, tuple(_unnumbered(metadata).to_json() for metadata in new), fields_of(dataset))
 
 
 def _unnumbered(metadata: FragmentMetadata) -> FragmentMetadata:
     """A fragment as it was before a commit gave it an id and row ids."""
     return FragmentMetadata(0, metadata.files, metadata.physical_rows)
-
-
-def _fields(dataset: Any) -> str:
-    return str(dataset.lance_schema)
-
-
-def _append(after: MetastoreNamespace, rows: NewRows) -> None:
-    handle = _handle(after, rows.id)
-    with session_of(after).appending():
-        newest = handle.open()
-        if _fields(newest) != rows.fields:
-            raise ConcurrentModificationError(
-                f"The columns of {rows.id} were changed by another writer, and the appended rows do not fit them any "
-                "more. Nothing was changed: look again."
-            )
-        with translating(handle, "append to"):
-            lance.LanceDataset.commit(
-                handle.uri,
-                lance.LanceOperation.Append(rows.fragments),
-                read_version=newest.version,
-                namespace_client=after,
-                table_id=list(rows.id.names),
-                namespace_client_managed_versioning=True,
-                storage_options=handle.storage_options or None,
-            )
-
-
-def _handle(namespace: MetastoreNamespace, id: ObjectId) -> TableHandle:
-    return namespace.handle(namespace.operations.find_table(id))

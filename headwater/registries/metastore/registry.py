@@ -230,7 +230,7 @@ class MetastoreRegistry:
             applied.finish()
 
         try:
-            self.session.commit(_message(changes), work)
+            self.session.commit(_message(changes), work, changes)
         except CHANGED as changed:
             self.session.state()
             raise ConcurrentModificationError(f"Another writer was first: {changed}") from None
