@@ -19,6 +19,7 @@ from headwater.catalog.transactions import metastore_of
 from headwater.errors import InvalidInputError
 from headwater.pipeline.executors import Intake, ingest_files, ingest_frame
 from headwater.pipeline.facts import is_taken, known_files
+from headwater.pipeline.hands import SparkHands, site_of
 from headwater.streams.checks import Check
 from headwater.streams.landing import Report as Landed
 from headwater.streams.layout import HISTORY
@@ -109,12 +110,17 @@ def _landed(stream: CatalogStream, done: Landed, files: int, skipped: int, began
 def publish(
     spark: Any, catalog: str | Catalog, *tables: str, lineage: Mapping[str, Mapping[str, Any]] | None = None
 ) -> Report:
-    """Publish stream tables at one slot. `lineage` by name is kept in the commit beside what the log knows."""
+    """Publish stream tables at one slot. `lineage` by name is kept in the commit beside what the log knows.
+
+    With a session a large first load or increment is folded and written by executors, in shares by the key's bucket.
+    """
     began = time.perf_counter()
     lake = open_lake(spark, catalog)
     streams = [stream_of(lake, name) for name in tables]
     before = {stream.name: stream.published for stream in streams}
-    done = publish_streams(metastore_of(lake.namespace), [stream.id for stream in streams], lineage)
+    namespace = metastore_of(lake.namespace)
+    hands = SparkHands(spark, site_of(namespace)) if spark is not None else None
+    done = publish_streams(namespace, [stream.id for stream in streams], lineage, hands)
     parts = []
     for stream, published in zip(streams, done, strict=True):
         known = before[stream.name]

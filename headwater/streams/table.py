@@ -31,6 +31,7 @@ from headwater.streams.quarantine import with_positions
 from headwater.streams.readers import drop_reader, forget, hand_out, handed, readers, set_reader
 from headwater.streams.reading import count, read
 from headwater.streams.serving import Lake, lake, open_version
+from headwater.streams.shares import Hands
 from headwater.streams.sources.files import SourceFile, find_files, is_files
 from headwater.streams.sources.formats import check_format, take, total
 from headwater.streams.tidying import coverage
@@ -429,15 +430,19 @@ class StreamTable:
 
 
 def publish_tables(
-    lake: Lake, paths: Sequence[Path], lineage: Mapping[str, Mapping[str, Any]] | None = None
+    lake: Lake,
+    paths: Sequence[Path],
+    lineage: Mapping[str, Mapping[str, Any]] | None = None,
+    hands: Hands | None = None,
 ) -> list[Published]:
     """Publish tables in one transaction, so that all are new at one slot.
 
     `lineage` says by dotted name what else the rows of a table come from; it is kept with the published version.
+    With `hands` large ones are done in shares elsewhere.
     """
 
     def work(tx: Transaction) -> list[Publication]:
-        return [stage(lake, tx, path, (lineage or {}).get(".".join(path))) for path in paths]
+        return [stage(lake, tx, path, (lineage or {}).get(".".join(path)), hands) for path in paths]
 
     names = ", ".join(".".join(path) for path in paths)
     done = lake.metastore.run(work, f"publish {names}")
