@@ -13,6 +13,7 @@ from headwater.names import ObjectId
 from headwater.namespace.metastore import MetastoreNamespace
 from headwater.registries.metastore.objects import has_stream
 from headwater.registries.metastore.sessions import Within, past_is_past
+from headwater.streams.backfilling import Crew
 from headwater.streams.definition import define
 from headwater.streams.landing import Report
 from headwater.streams.layout import DELTA
@@ -78,9 +79,9 @@ class CatalogStream(StreamTable):
         self._alone("publish")
         return super().publish(lineage)
 
-    def backfill(self, rows: int | None = None) -> int:
+    def backfill(self, rows: int | None = None, crew: Crew | None = None) -> int:
         self._alone("backfill")
-        return super().backfill(rows)
+        return super().backfill(rows, crew)
 
     def compact(self) -> bool:
         self._alone("compact")

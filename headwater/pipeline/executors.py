@@ -18,7 +18,7 @@ import pyarrow as pa
 from headwater.catalog.streams import CatalogStream
 from headwater.clock import SystemClock
 from headwater.errors import InvalidInputError, LanceNamespaceError, error_for
-from headwater.pipeline.hands import Site, site_of
+from headwater.pipeline.hands import Site, cores, site_of
 from headwater.streams.checks import Check
 from headwater.streams.definition import Definition
 from headwater.streams.landing import APPEND, UPSERT, Origin, Report, rows_so_far
@@ -160,14 +160,9 @@ def _prepared(spark: Any, stream: CatalogStream, intake: Intake, files: Sequence
 
     opened, snapshot = stream._open()
     run = preparer(site_of(stream.namespace), opened, intake, rows_so_far(snapshot, opened))
-    groups = _groups(files, TASKS_PER_CORE * _cores(spark))
+    groups = _groups(files, TASKS_PER_CORE * cores(spark))
     answers = distribute(spark, len(groups), lambda number: {"files": [run(file) for file in groups[number]]})
     return [each for answer in answers for each in answer["files"]]
-
-
-def _cores(spark: Any) -> int:
-    context = getattr(spark, "_sc", None)  # a Connect session has none
-    return int(context.defaultParallelism) if context is not None else 8
 
 
 def _groups(files: Sequence[SourceFile], tasks: int) -> list[list[SourceFile]]:

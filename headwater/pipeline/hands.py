@@ -21,6 +21,7 @@ from headwater.clock import SystemClock
 from headwater.errors import LanceNamespaceError, error_for
 from headwater.namespace.metastore import MetastoreNamespace
 from headwater.store import is_local, open_store
+from headwater.streams.backfilling import Backfill, batch_of_backfill
 from headwater.streams.definition import Definition
 from headwater.streams.files import Share, bucket_count
 from headwater.streams.serving import Lake, lake_at
@@ -28,6 +29,11 @@ from headwater.streams.shares import Json, Work, share_of_work
 
 PUBLISHED_ROWS = 2_000_000
 """Up to so many events a publish is done in one process: it holds them, and starts no Spark job."""
+
+BATCH_ROWS = 16_384
+"""So many rows are a batch of a backfill, unless told: what a killed one has to do again at most, for each core."""
+WAVE = 16
+"""So many batches for each core are one version of a backfill."""
 
 
 @dataclass(frozen=True)
@@ -127,3 +133,32 @@ def share_runner(site: Site, work: Work, count: int) -> Callable[[int], Json]:
         return share_of_work(site.lake(), work, Share(number, count))
 
     return run
+
+
+class SparkCrew:
+    """The batches of a backfill as tasks of a Spark session; a version for each wave of them."""
+
+    def __init__(self, spark: Any, site: Site, rows: int | None = None) -> None:
+        self._spark = spark
+        self._site = site
+        self.rows = rows or BATCH_ROWS
+        self.batches = WAVE * cores(spark)
+
+    def backfill(self, work: Backfill) -> list[Json]:
+        return distributed(self._spark, len(work.batches), batch_runner(self._site, work))
+
+
+def batch_runner(site: Site, work: Backfill) -> Callable[[int], Json]:
+    """What a task does with its number; it travels to executors."""
+    code = code_of(work.stream.definition)
+
+    def run(number: int) -> Json:
+        ready(code)
+        return batch_of_backfill(site.lake(), work, work.batches[number])
+
+    return run
+
+
+def cores(spark: Any) -> int:
+    context = getattr(spark, "_sc", None)  # a Connect session has none
+    return int(context.defaultParallelism) if context is not None else 8

@@ -19,7 +19,7 @@ from headwater.catalog.transactions import metastore_of
 from headwater.errors import InvalidInputError
 from headwater.pipeline.executors import Intake, ingest_files, ingest_frame
 from headwater.pipeline.facts import is_taken, known_files
-from headwater.pipeline.hands import SparkHands, site_of
+from headwater.pipeline.hands import SparkCrew, SparkHands, site_of
 from headwater.streams.checks import Check
 from headwater.streams.landing import Report as Landed
 from headwater.streams.layout import HISTORY
@@ -147,12 +147,20 @@ def undo(spark: Any, catalog: str | Catalog, table: str, source: str | None = No
     return replace(done, job="undo", seconds=time.perf_counter() - began)
 
 
-def backfill(spark: Any, catalog: str | Catalog, table: str, rows: int | None = None) -> Report:
-    """Compute stale derived values again, so many rows in a version; one that was killed goes on where it was."""
+def backfill(
+    spark: Any, catalog: str | Catalog, table: str, rows: int | None = None, batch: int | None = None
+) -> Report:
+    """Compute stale derived values again: all, or about so many rows in one version.
+
+    With a session batches of so many rows are computed by executors, and one that was killed goes on after the last
+    batch that was done.
+    """
     began = time.perf_counter()
     stream = stream_of(open_lake(spark, catalog), table)
     stale = max(stream.stale().values(), default=0)
-    stream.backfill(rows)
+    crew = None if spark is None else SparkCrew(spark, site_of(stream.namespace), batch)
+    if stale:
+        stream.backfill(rows, crew if stale > (batch or 0) else None)
     left = max(stream.stale().values(), default=0)
     published = stream.published
     version = published.version if published is not None else 0

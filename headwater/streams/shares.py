@@ -137,7 +137,7 @@ def share_of_work(lake: Lake, work: Work, share: Share) -> Json:
     known = current or Published(0, 0, "")
     return {
         "fragments": [fragment.to_json() for fragment in done.fragments],
-        "addresses": _packed(done.addresses),
+        "addresses": packed(done.addresses),
         "digest": str((done.digest - known.digest) % MODULUS),
         "count": done.count - known.rows,
         "watermark": encoded(done.watermark),
@@ -169,7 +169,7 @@ def _log_of(store: Store, work: Work, share: Share) -> Logged:
 def together(lake: Lake, work: Work, answers: Sequence[Json]) -> Done:
     """What all shares have done. Their tombstones stay in the files they wrote: see `tombstones_of`."""
     known = work.current or Published(0, 0, "")
-    addresses = [_unpacked(each["addresses"]) for each in answers]
+    addresses = [unpacked(each["addresses"]) for each in answers]
     return Done(
         [fragment_from(value) for each in answers for value in each["fragments"]],
         np.concatenate([np.empty(0, np.int64), *addresses]),
@@ -191,13 +191,13 @@ def tombstones_of(lake: Lake, definition: Definition, done: Done) -> Any:
     return found
 
 
-def _packed(addresses: Codes) -> str:
+def packed(addresses: Codes) -> str:
     """Addresses as text; they are close together, so their differences are small."""
     steps = np.diff(np.sort(addresses), prepend=0).astype("<i8")
     return base64.b64encode(zlib.compress(steps.tobytes(), 1)).decode()
 
 
-def _unpacked(text: str) -> Codes:
+def unpacked(text: str) -> Codes:
     steps = np.frombuffer(zlib.decompress(base64.b64decode(text)), "<i8")
     found: Codes = np.cumsum(steps).astype(np.int64)
     return found

@@ -12,7 +12,7 @@ import pyarrow as pa
 from headwater.errors import InvalidInputError, TableVersionNotFoundError
 from headwater.metastore import Delta, Metastore, Snapshot, Transaction
 from headwater.metastore.draft import Appended
-from headwater.streams.backfilling import ROWS, stage_backfill, stage_compaction, stage_index
+from headwater.streams.backfilling import ROWS, Crew, forget_backfill, stage_backfill, stage_compaction, stage_index
 from headwater.streams.changes import changes
 from headwater.streams.checks import Check, try_checks
 from headwater.streams.collecting import collectable
@@ -348,17 +348,22 @@ class StreamTable:
 
         return self._run(work, f"set properties of {'.'.join(self.path)}")
 
-    def backfill(self, rows: int | None = None) -> int:
-        """Compute stale derived values again, all or about so many rows; how many versions that took."""
+    def backfill(self, rows: int | None = None, crew: Crew | None = None) -> int:
+        """Compute stale derived values again, all or about so many rows; how many versions that took.
+
+        With `crew` batches are computed elsewhere, and what each has done is kept until a version holds it.
+        """
+        most = rows or (ROWS if crew is None else crew.rows * crew.batches)
         for version in itertools.count():
             done = self._run(
-                lambda tx: stage_backfill(self._lake(), tx, self.path, rows or ROWS), f"backfill {'.'.join(self.path)}"
+                lambda tx: stage_backfill(self._lake(), tx, self.path, most, crew), f"backfill {'.'.join(self.path)}"
             )
-            if done is None:
-                return version
-            finish(self._lake(), self.path, done)
-            if rows is not None:
-                return version + 1
+            if done is not None:
+                finish(self._lake(), self.path, done)
+            if crew is not None:
+                forget_backfill(self._lake(), self.path)
+            if done is None or rows is not None:
+                return version + (done is not None)
         raise AssertionError("unreachable")
 
     def compact(self) -> bool:
