@@ -27,6 +27,7 @@ OWN_TIME = {
     "rest/endpoint.py": "a request that waits for the next commit, on the event loop",
 }
 SYSTEM_CLOCKS = {
+    "config.py": "a catalog that a command looks something up in",
     "cli/doctor.py": "a command",
     "cli/serving.py": "a command",
     "metastore/metastore.py": "the same, of a metastore on its own",
