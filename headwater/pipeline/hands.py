@@ -25,7 +25,7 @@ from headwater.streams.backfilling import Backfill, batch_of_backfill
 from headwater.streams.definition import Definition
 from headwater.streams.files import Share, bucket_count
 from headwater.streams.serving import Lake, lake_at
-from headwater.streams.shares import Json, Work, share_of_work
+from headwater.streams.shares import Json, Publish, share_of_work
 
 PUBLISHED_ROWS = 2_000_000
 """Up to so many events a publish is done in one process: it holds them, and starts no Spark job."""
@@ -37,7 +37,7 @@ WAVE = 16
 
 
 @dataclass(frozen=True)
-class Site:
+class Storehouse:
     """Where the storage of a catalog is, as an executor reaches it."""
 
     root: str
@@ -47,10 +47,10 @@ class Site:
         return lake_at(open_store(self.root, dict(self.storage)), SystemClock(), self.root, dict(self.storage))
 
 
-def site_of(namespace: MetastoreNamespace) -> Site:
+def storehouse_of(namespace: MetastoreNamespace) -> Storehouse:
     known = namespace.properties
     is_path = is_local(known.root) and "://" not in known.root
-    return Site(os.path.abspath(known.root) if is_path else known.root, dict(known.storage))
+    return Storehouse(os.path.abspath(known.root) if is_path else known.root, dict(known.storage))
 
 
 @dataclass(frozen=True)
@@ -93,9 +93,9 @@ def ready(code: Iterable[Code]) -> None:
 class SparkHands:
     """The shares of a publish as tasks of a Spark session."""
 
-    def __init__(self, spark: Any, site: Site, rows: int | None = None) -> None:
+    def __init__(self, spark: Any, house: Storehouse, rows: int | None = None) -> None:
         self._spark = spark
-        self._site = site
+        self._house = house
         self._rows = PUBLISHED_ROWS if rows is None else rows
 
     def shares(self, rows: int) -> int:
@@ -103,8 +103,8 @@ class SparkHands:
             return 1
         return max(2, bucket_count(rows))
 
-    def run(self, work: Work, count: int) -> list[Json]:
-        return distributed(self._spark, count, share_runner(self._site, work, count))
+    def run(self, work: Publish, count: int) -> list[Json]:
+        return distributed(self._spark, count, share_runner(self._house, work, count))
 
 
 def distributed(spark: Any, tasks: int, run: Callable[[int], Json]) -> list[Json]:
@@ -124,13 +124,13 @@ def distributed(spark: Any, tasks: int, run: Callable[[int], Json]) -> list[Json
     return answers
 
 
-def share_runner(site: Site, work: Work, count: int) -> Callable[[int], Json]:
+def share_runner(house: Storehouse, work: Publish, count: int) -> Callable[[int], Json]:
     """What a task does with its number; it travels to executors."""
     code = code_of(work.view.stream.definition)
 
     def run(number: int) -> Json:
         ready(code)
-        return share_of_work(site.lake(), work, Share(number, count))
+        return share_of_work(house.lake(), work, Share(number, count))
 
     return run
 
@@ -138,23 +138,23 @@ def share_runner(site: Site, work: Work, count: int) -> Callable[[int], Json]:
 class SparkCrew:
     """The batches of a backfill as tasks of a Spark session; a version for each wave of them."""
 
-    def __init__(self, spark: Any, site: Site, rows: int | None = None) -> None:
+    def __init__(self, spark: Any, house: Storehouse, rows: int | None = None) -> None:
         self._spark = spark
-        self._site = site
+        self._house = house
         self.rows = rows or BATCH_ROWS
         self.batches = WAVE * cores(spark)
 
     def backfill(self, work: Backfill) -> list[Json]:
-        return distributed(self._spark, len(work.batches), batch_runner(self._site, work))
+        return distributed(self._spark, len(work.batches), batch_runner(self._house, work))
 
 
-def batch_runner(site: Site, work: Backfill) -> Callable[[int], Json]:
+def batch_runner(house: Storehouse, work: Backfill) -> Callable[[int], Json]:
     """What a task does with its number; it travels to executors."""
     code = code_of(work.stream.definition)
 
     def run(number: int) -> Json:
         ready(code)
-        return batch_of_backfill(site.lake(), work, work.batches[number])
+        return batch_of_backfill(house.lake(), work, work.batches[number])
 
     return run
 

@@ -19,7 +19,7 @@ from headwater.catalog.transactions import metastore_of
 from headwater.errors import InvalidInputError
 from headwater.pipeline.executors import Intake, ingest_files, ingest_frame
 from headwater.pipeline.facts import is_taken, known_files
-from headwater.pipeline.hands import SparkCrew, SparkHands, site_of
+from headwater.pipeline.hands import SparkCrew, SparkHands, storehouse_of
 from headwater.streams.checks import Check
 from headwater.streams.landing import Report as Landed
 from headwater.streams.layout import HISTORY
@@ -119,7 +119,7 @@ def publish(
     streams = [stream_of(lake, name) for name in tables]
     before = {stream.name: stream.published for stream in streams}
     namespace = metastore_of(lake.namespace)
-    hands = SparkHands(spark, site_of(namespace)) if spark is not None else None
+    hands = SparkHands(spark, storehouse_of(namespace)) if spark is not None else None
     done = publish_streams(namespace, [stream.id for stream in streams], lineage, hands)
     parts = []
     for stream, published in zip(streams, done, strict=True):
@@ -158,7 +158,7 @@ def backfill(
     began = time.perf_counter()
     stream = stream_of(open_lake(spark, catalog), table)
     stale = max(stream.stale().values(), default=0)
-    crew = None if spark is None else SparkCrew(spark, site_of(stream.namespace), batch)
+    crew = None if spark is None else SparkCrew(spark, storehouse_of(stream.namespace), batch)
     if stale:
         stream.backfill(rows, crew if stale > (batch or 0) else None)
     left = max(stream.stale().values(), default=0)

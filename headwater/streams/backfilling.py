@@ -45,7 +45,7 @@ ROWS = 100_000
 
 
 @dataclass(frozen=True)
-class Batch:
+class StaleRows:
     """Rows of a fragment that are computed together: so many live ones after so many others."""
 
     fragment: int
@@ -61,10 +61,10 @@ class Backfill:
     before: Published
     head: tuple[int, str]
     fresh: tuple[Computed, ...]
-    batches: tuple[Batch, ...]
+    batches: tuple[StaleRows, ...]
     name: str
 
-    def checkpoint(self, batch: Batch) -> str:
+    def checkpoint(self, batch: StaleRows) -> str:
         """Where what was done for a batch is kept."""
         folder = backfill_folder(self.stream.home, self.name)
         return f"{folder}/{batch.fragment}-{batch.start}-{batch.rows}.json"
@@ -115,12 +115,12 @@ def _planned(stream: Stream, dataset: Any, before: Published, head: tuple[int, s
     wanted = {each.name for each in stream.definition.derived}
     stale = [each for each in before.derived if each.name in wanted and each.stale_to >= 0]
     last = max((each.stale_to for each in stale), default=-1)
-    batches: list[Batch] = []
+    batches: list[StaleRows] = []
     left = most
     for fragment in dataset.get_fragments():
         live = fragment.count_rows() if fragment.fragment_id <= last else 0
         for start in range(0, min(live, left), size):
-            batches.append(Batch(fragment.fragment_id, start, min(size, live - start, left - start)))
+            batches.append(StaleRows(fragment.fragment_id, start, min(size, live - start, left - start)))
         left -= min(live, left)
     fresh = tuple(each for each in before.derived if each not in stale)
     known = "\0".join((str(head[0]), head[1], *(identity(each) for each in stream.definition.derived)))
@@ -128,7 +128,7 @@ def _planned(stream: Stream, dataset: Any, before: Published, head: tuple[int, s
     return Backfill(stream, before, head, fresh, tuple(batches), name)
 
 
-def batch_of_backfill(lake: Lake, work: Backfill, batch: Batch, is_kept: bool = True) -> Json:
+def batch_of_backfill(lake: Lake, work: Backfill, batch: StaleRows, is_kept: bool = True) -> Json:
     """Compute a batch and write its rows; with `is_kept` only if no one has done so before."""
     key = work.checkpoint(batch)
     known = _done_before(lake, work.stream, key) if is_kept else None
@@ -166,7 +166,7 @@ def forget_backfill(lake: Lake, path: Sequence[str]) -> None:
         lake.store.delete(entry.key)
 
 
-def _rows_of(work: Backfill, dataset: Any, batch: Batch) -> Changes:
+def _rows_of(work: Backfill, dataset: Any, batch: StaleRows) -> Changes:
     names = narrowed(work.stream.definition, None).schema.names
     scanner = dataset.get_fragment(batch.fragment).scanner(
         columns=names, with_row_id=True, with_row_address=True, offset=batch.start, limit=batch.rows

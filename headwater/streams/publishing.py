@@ -22,7 +22,7 @@ from headwater.streams.merging import appended, digest_now, merged, refolded
 from headwater.streams.opening import Stream, open_in, open_stream
 from headwater.streams.quarantine import quarantine
 from headwater.streams.serving import Lake, Staged, Staging, finalize, on_top, open_version, set_aside
-from headwater.streams.shares import Done, Hands, Work, together, tombstones_of, written
+from headwater.streams.shares import Done, Hands, Publish, together, tombstones_of, written
 from headwater.streams.tombstones import add_tombstones
 from headwater.streams.views import Published, View, newest_published, view_at
 from headwater.streams.watermark import Watermark
@@ -106,7 +106,7 @@ def _staged(
     if evolved and before is not None:
         dataset = evolve_copy(lake, stream, staging, before)
         before = replace(before, digest=digest_now(lake, view, before))
-    work = Work(view, before, head)
+    work = Publish(view, before, head)
     done = _done(lake, work, dataset, None if evolved else hands)
     made = Published(
         0,
@@ -132,7 +132,7 @@ def _staged(
     return Publication(published, True, tuple(staging.staged), history)
 
 
-def _done(lake: Lake, work: Work, dataset: Any, hands: Hands | None) -> Done:
+def _done(lake: Lake, work: Publish, dataset: Any, hands: Hands | None) -> Done:
     """The changed rows, written: by hands elsewhere if they are many, else here."""
     definition, current = work.view.stream.definition, work.current
     rules = narrowed(definition, None)
@@ -155,5 +155,7 @@ def _done(lake: Lake, work: Work, dataset: Any, hands: Hands | None) -> Done:
     return replace(written(lake, work, dataset, log, changes, folded), tombstones=files)
 
 
-def _added(lake: Lake, work: Work, files: Sequence[DataFile], new: Any, watermark: Watermark) -> tuple[DataFile, ...]:
+def _added(
+    lake: Lake, work: Publish, files: Sequence[DataFile], new: Any, watermark: Watermark
+) -> tuple[DataFile, ...]:
     return add_tombstones(lake.store, lake.clock, work.view.stream, files, new, watermark)

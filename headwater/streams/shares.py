@@ -38,7 +38,7 @@ Json = dict[str, Any]
 
 
 @dataclass(frozen=True)
-class Work:
+class Publish:
     """A publish: the view to make the serving copy equal to, what it is equal to now, and its newest version."""
 
     view: View
@@ -80,12 +80,12 @@ class Hands(Protocol):
         """How many shares a publish of so many events is done in; 1: here."""
         ...
 
-    def run(self, work: Work, count: int) -> list[Json]:
+    def run(self, work: Publish, count: int) -> list[Json]:
         """What `share_of_work` answers for each of so many shares."""
         ...
 
 
-def written(lake: Lake, work: Work, dataset: Any, log: Logged, changes: Changes, folded: Folded) -> Done:
+def written(lake: Lake, work: Publish, dataset: Any, log: Logged, changes: Changes, folded: Folded) -> Done:
     """Write the changed rows, with their derived columns, as fragments."""
     definition = work.view.stream.definition
     counted = log.positions > (work.before.position if work.before is not None else 0)
@@ -121,7 +121,7 @@ def _passed_over(definition: Definition, log: Logged, folded: Folded, counted: A
 # One share, where it is done -----------------------------------------------------------------------------------------
 
 
-def share_of_work(lake: Lake, work: Work, share: Share) -> Json:
+def share_of_work(lake: Lake, work: Publish, share: Share) -> Json:
     """Do a share of a publish; as JSON, counts and digest as differences to what is published."""
     stream = work.view.stream
     rules = narrowed(stream.definition, None)
@@ -148,7 +148,7 @@ def share_of_work(lake: Lake, work: Work, share: Share) -> Json:
     }
 
 
-def _log_of(store: Store, work: Work, share: Share) -> Logged:
+def _log_of(store: Store, work: Publish, share: Share) -> Logged:
     """The events of a share. What is too late among them is told by the events of all shares."""
     definition, tail = work.view.stream.definition, work.view.tail
     log = read_log(definition, store, tail, share=share)
@@ -166,7 +166,7 @@ def _log_of(store: Store, work: Work, share: Share) -> Logged:
 # All shares, where they are committed --------------------------------------------------------------------------------
 
 
-def together(lake: Lake, work: Work, answers: Sequence[Json]) -> Done:
+def together(lake: Lake, work: Publish, answers: Sequence[Json]) -> Done:
     """What all shares have done. Their tombstones stay in the files they wrote: see `tombstones_of`."""
     known = work.current or Published(0, 0, "")
     addresses = [unpacked(each["addresses"]) for each in answers]

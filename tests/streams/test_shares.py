@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from headwater.metastore import Metastore
 from headwater.streams.files import ROW_GROUP, Share, row_groups_of
-from headwater.streams.shares import Work, share_of_work
+from headwater.streams.shares import Publish, share_of_work
 from headwater.streams.table import StreamTable, publish_tables
 from headwater.streams.views import Published
 from tests.streams import features
@@ -35,7 +35,7 @@ class Here:
     def shares(self, rows: int) -> int:
         return self._count
 
-    def run(self, work: Work, count: int) -> list[Any]:
+    def run(self, work: Publish, count: int) -> list[Any]:
         self.ran += count
         done = [json.dumps(share_of_work(self._lake, work, Share(number, count))) for number in range(count)]
         return [json.loads(text) for text in done]
