@@ -75,6 +75,10 @@ RUN = (
         (), "one object a line: check, state, what, todo",
     ),
     Command(
+        "mcp", "run", "let agents look at a catalog: read-only tools over MCP, on stdin and stdout", "running:mcp",
+        (arg("--timeout", about="a call may take so many seconds (30, the most)", type=float),),
+    ),
+    Command(
         "completion", "run", "print the completion script of a shell: bash, zsh or fish", "completion:script",
         (arg("shell", about="bash, zsh or fish", choices=("bash", "zsh", "fish")),), catalog=False,
     ),
