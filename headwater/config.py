@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import headwater
-from headwater.clock import Clock
+from headwater.clock import Clock, SystemClock
 from headwater.errors import InvalidInputError, NamespaceNotFoundError, UnsupportedOperationError
 from headwater.metastore import Metastore
 from headwater.metastore.layout import FORMAT_KEY, TXNS
@@ -35,6 +35,8 @@ from headwater.store.layout import OWN_FOLDER
 
 if TYPE_CHECKING:
     from lance_namespace import LanceNamespace
+
+    from headwater.namespace.kinds import DirectoryNames
 
 CONFIG_FILE = "headwater.toml"
 CONFIG_VARIABLE = "HEADWATER_CONFIG"
@@ -175,6 +177,20 @@ def metastore_at(found: Resolved) -> Metastore | None:
     if there in (There.MISSING, There.OTHER):
         raise _missing(found)
     return Metastore(root, _storage(found))
+
+
+def directory_at(found: Resolved) -> DirectoryNames | None:
+    """The names and versions of a directory catalog, for look-ups without the protocol's package; None where another
+    kind of catalog is."""
+    there = look(found)
+    if kind_of(found, there) not in DIRECTORY:
+        return None
+    if there in (There.MISSING, There.OTHER):
+        raise _missing(found)
+    from headwater.namespace.kinds import open_names
+    from headwater.namespace.properties import parse_properties
+
+    return open_names(parse_properties(found.properties), SystemClock())
 
 
 def repair(found: Resolved) -> list[str]:

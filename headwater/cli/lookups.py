@@ -1,8 +1,8 @@
-"""Names, versions and words of a catalog, looked up without Lance where the catalog allows it.
+"""Names, versions and words of a catalog, looked up with as little imported as the catalog allows.
 
 a metastore       read directly: its names and versions are records
 a server          asked by plain HTTP
-anything else     through `Catalog`, which is what it costs
+a directory       by the operations on its registry: pylance reads `__manifest`; the protocol's package is not needed
 """
 
 from __future__ import annotations
@@ -36,7 +36,8 @@ from headwater.store import KeyNotFoundError, Store
 from headwater.tables.bases import message_of
 
 if TYPE_CHECKING:
-    from headwater.catalog import Catalog
+    from headwater.model import Table
+    from headwater.namespace.kinds import DirectoryNames
 
 Names = Sequence[str]
 COMMENT = "comment"
@@ -93,7 +94,7 @@ def names_of(target: Target, at: int | datetime | str | None = None) -> Lookups:
         return MetastoreLookups(target.metastore, at)
     if at is not None:
         target.with_history("history")
-    return CatalogLookups(target.catalog())
+    return DirectoryLookups(target.directory())
 
 
 def walk(found: Lookups, parent: Names = ()) -> Iterator[tuple[Child, tuple[str, ...]]]:
@@ -255,31 +256,35 @@ def _moment(millis: int | None) -> datetime | None:
     return None if millis is None else datetime.fromtimestamp(millis / 1000, UTC)
 
 
-class CatalogLookups:
-    """Any catalog, through its own interface."""
+class DirectoryLookups:
+    """A directory catalog."""
 
-    def __init__(self, catalog: Catalog) -> None:
-        self._catalog = catalog
+    def __init__(self, names: DirectoryNames) -> None:
+        self._operations, self._versions = names.operations, names.versions
 
     def children(self, parent: Names) -> list[Child]:
-        folders = [Child(name, False) for name in self._catalog.namespaces(parent)]
-        return [*folders, *(Child(name, True) for name in self._catalog.tables(parent))]
+        id = ObjectId(tuple(parent))
+        folders, _ = self._operations.list_namespaces(id, None, None)
+        tables, _ = self._operations.list_tables(id, None, None)
+        return [*(Child(name, False) for name in folders), *(Child(name, True) for name in tables)]
 
     def versions(self, table: Names, branch: str | None) -> list[Seen]:
-        found = self._catalog[table]
-        chosen = found.at(branch=branch) if branch else found
-        return [Seen(item.version, item.time) for item in chosen.versions()]
+        found, _ = self._versions.page(self._table(table), branch, None, None, descending=False)
+        return [Seen(item.version.number, _moment(item.version.timestamp_ms)) for item in found]
 
     def words(self, child: Child, id: Names) -> Words:
         if not child.is_table:
-            return Words({}, self._catalog.namespace_properties(id))
-        table = self._catalog[id]
+            return Words({}, self._operations.describe_namespace(ObjectId(tuple(id))).properties)
+        table = self._table(id)
+        return Words(self._columns(table), table.properties)
+
+    def _columns(self, table: Table) -> Mapping[str, str]:
+        """The columns that the newest manifest names; none of a table that is only declared."""
         try:
-            columns = {field.name: _comment(field.metadata) for field in table.schema}
-        except LanceNamespaceError:  # only declared
-            columns = {}
-        return Words(columns, table.properties)
+            found = self._versions.describe(table, None, None)
+            return columns_of(self._versions.store.get(found.line.key(found.version.manifest_path)))
+        except (KeyNotFoundError, LanceNamespaceError, ValueError):
+            return {}
 
-
-def _comment(metadata: Mapping[bytes, bytes] | None) -> str:
-    return (metadata or {}).get(COMMENT.encode(), b"").decode(errors="replace")
+    def _table(self, names: Names) -> Table:
+        return self._operations.find_table(ObjectId(tuple(names)))

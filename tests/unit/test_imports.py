@@ -35,7 +35,7 @@ LAYERS = (
     ("catalog",),
     ("moving",),
     ("spark", "pipeline"),
-    ("cli", "testing", "__init__", "__main__"),
+    ("agents", "cli", "testing", "__init__", "__main__"),
 )
 HEIGHT = {part: height for height, layer in enumerate(LAYERS) for part in layer}
 
