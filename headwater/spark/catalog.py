@@ -159,7 +159,11 @@ class Connection:
         marks = {*definition.keys, *definition.sequence}
         for field in loaded["schema"]["fields"]:
             field["nullable"] = field["nullable"] and field["name"] not in marks  # no row of a state lacks one
-        told = {"keys": definition.keys, "sequence": definition.sequence, "derived": [d.name for d in definition.derived]}
+        told = {
+            "keys": definition.keys,
+            "sequence": definition.sequence,
+            "derived": [d.name for d in definition.derived],
+        }
         return {**loaded, "table": {**loaded["table"], "fold": msgspec.to_builtins(fold)}, "stream": told}
 
     def create_table(

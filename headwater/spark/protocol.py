@@ -435,8 +435,8 @@ AnyCall = (
     ListNamespaces | DescribeNamespace | CreateNamespace | AlterNamespace | DropNamespace | ListTables | LoadTable
     | CreateTable | StageCreate | StageReplace | CommitStaged | DropTable | RenameTable | AlterTable | Plan
     | MatchingRows | Count | Partitions | CheckSearch | Append | Overwrite | OverwritePartitions | DeleteWhere
-    | CommitDelta | CommitEvents | CommitBatch | StreamInitial | StreamNewest | StreamLatest | StreamPlan | StreamDone | ChangesPlan
-    | JobPlan | JobRun | JobCommit | Read | Write
+    | CommitDelta | CommitEvents | CommitBatch | StreamInitial | StreamNewest | StreamLatest | StreamPlan | StreamDone
+    | ChangesPlan | JobPlan | JobRun | JobCommit | Read | Write
 )  # fmt: skip
 
 _DECODER: msgspec.json.Decoder[AnyCall] = msgspec.json.Decoder(AnyCall)

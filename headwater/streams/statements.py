@@ -130,8 +130,8 @@ def _check_distinct(stream: Stream, rules: Rules, events: Events, codes: Codes, 
     twice = first[count > 1]
     if len(twice):
         raise InvalidInputError(
-            f"Two rows of the statement have {_key(rules, events, deleted + int(twice[0]))}, and a key of {stream.name} "
-            "has one row. Nothing was written."
+            f"Two rows of the statement have {_key(rules, events, deleted + int(twice[0]))}, and a key of "
+            f"{stream.name} has one row. Nothing was written."
         )
 
 
