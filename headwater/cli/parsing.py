@@ -140,7 +140,7 @@ def overview() -> str:
 
 
 def _line(command: Command) -> str:
-    return f"  {command.name:<13} {command.about}"
+    return f"  {command.name:<14} {command.about}"
 
 
 def _options_of(rest: Sequence[str]) -> Sequence[str]:
