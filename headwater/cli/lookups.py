@@ -39,6 +39,9 @@ if TYPE_CHECKING:
     from headwater.model import Table
     from headwater.namespace.kinds import DirectoryNames
 
+if TYPE_CHECKING:
+    from headwater.catalog import Catalog
+
 Names = Sequence[str]
 COMMENT = "comment"
 PAGE = 1000
@@ -94,7 +97,8 @@ def names_of(target: Target, at: int | datetime | str | None = None) -> Lookups:
         return MetastoreLookups(target.metastore, at)
     if at is not None:
         target.with_history("history")
-    return DirectoryLookups(target.directory())
+    directory = target.directory()
+    return CatalogLookups(target.catalog()) if directory is None else DirectoryLookups(directory)
 
 
 def walk(found: Lookups, parent: Names = ()) -> Iterator[tuple[Child, tuple[str, ...]]]:
@@ -288,3 +292,33 @@ class DirectoryLookups:
 
     def _table(self, names: Names) -> Table:
         return self._operations.find_table(ObjectId(tuple(names)))
+
+
+class CatalogLookups:
+    """A back end of others, through the interface that all have."""
+
+    def __init__(self, catalog: Catalog) -> None:
+        self._catalog = catalog
+
+    def children(self, parent: Names) -> list[Child]:
+        folders = [Child(name, False) for name in self._catalog.namespaces(parent)]
+        return [*folders, *(Child(name, True) for name in self._catalog.tables(parent))]
+
+    def versions(self, table: Names, branch: str | None) -> list[Seen]:
+        found = self._catalog[table]
+        chosen = found.at(branch=branch) if branch else found
+        return [Seen(item.version, item.time) for item in chosen.versions()]
+
+    def words(self, child: Child, id: Names) -> Words:
+        if not child.is_table:
+            return Words({}, self._catalog.namespace_properties(id))
+        table = self._catalog[id]
+        try:
+            columns = {field.name: _comment(field.metadata) for field in table.schema}
+        except LanceNamespaceError:  # only declared, or out of reach
+            columns = {}
+        return Words(columns, table.properties)
+
+
+def _comment(metadata: Mapping[bytes, bytes] | None) -> str:
+    return (metadata or {}).get(COMMENT.encode(), b"").decode(errors="replace")

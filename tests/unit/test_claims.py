@@ -34,7 +34,7 @@ SYSTEM_CLOCKS = {
     "moving/upgrade.py": "a command",
     "namespace/directory.py": "a catalog that is opened, unless another clock is given",
     "namespace/metastore.py": "the same",
-    "pipeline/executors.py": "a task on an executor",
+    "pipeline/hands.py": "a task on an executor",
     "rest/serve.py": "the parent of a server's processes",
     "rest/server.py": "a server that is started, unless another clock is given",
     "spark/jobs.py": "a command in a Spark session",
