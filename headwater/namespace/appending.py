@@ -6,6 +6,7 @@ files are written there is nothing to go on from, so however long a transaction 
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import lance
@@ -21,19 +22,17 @@ from headwater.registries.metastore.sessions import NewRows, Within
 from headwater.tables.arrow import Counted, check_schema
 from headwater.tables.commit import fragment_from
 from headwater.tables.fitting import fit
+from headwater.tables.handle import TableHandle
 from headwater.tables.translate import translating
 from headwater.tables.write import BYTES_PER_FILE, ROWS_PER_FILE
 from headwater.types import written_schema
 
 
-class DoesNotFitError(ConcurrentModificationError):
-    """Rows that were appended to a table as it was, and cannot be in it as others have left it."""
-
-
 def collect_rows(
-    inside: RegisteredNamespace, session: Within, id: ObjectId, reader: pa.RecordBatchReader
+    inside: RegisteredNamespace, id: ObjectId, reader: pa.RecordBatchReader
 ) -> InsertIntoTableResponse | None:
     """Write rows as data files of a table; None for a table that has no version to fit them to."""
+    session = session_of(inside)
     table = inside.operations.find_table(id)
     inside.registry.check_writable()
     inside.check_rows(table.id)
@@ -60,33 +59,53 @@ def collect_rows(
     return InsertIntoTableResponse(num_inserted_rows=counted.rows, version=dataset.version + bool(written))
 
 
-def stage_rows(inside: RegisteredNamespace, rows: NewRows) -> None:
-    """Make a version of the open transaction that has these rows, on top of the newest that it knows; or 14."""
-    session = inside.registry.session  # type: ignore[attr-defined]
+@dataclass(frozen=True)
+class Fitted:
+    """Rows, and the newest version of their table that the transaction knows, which they fit."""
+
+    rows: NewRows
+    handle: TableHandle
+    newest: lance.LanceDataset
+
+
+def fit_rows(inside: RegisteredNamespace, rows: NewRows) -> Fitted:
+    """Rows with the version they go on top of; 14 if the table is another one now."""
     table = inside.operations.find_table(rows.id)
     if table.location != rows.location:
-        raise DoesNotFitError(
+        raise ConcurrentModificationError(
             f"{rows.id} was made anew by another writer, and the appended rows are not in it. Nothing was changed: "
             "look again."
         )
     handle = inside.handle(table)
-    with session.appending():
+    with session_of(inside).blindly():
         newest = handle.open()
-        if fields_of(newest) != rows.fields:
-            raise DoesNotFitError(
-                f"The columns of {rows.id} were changed by another writer, and the appended rows do not fit them any "
-                "more. Nothing was changed: look again."
-            )
-        with translating(handle, "append to"):
-            lance.LanceDataset.commit(
-                handle.uri,
-                lance.LanceOperation.Append([fragment_from(value) for value in rows.fragments]),
-                read_version=newest.version,
-                namespace_client=inside,
-                table_id=list(rows.id.names),
-                namespace_client_managed_versioning=True,
-                storage_options=handle.storage_options or None,
-            )
+    if fields_of(newest) != rows.fields:
+        raise ConcurrentModificationError(
+            f"The columns of {rows.id} were changed by another writer, and the appended rows do not fit them any "
+            "more. Nothing was changed: look again."
+        )
+    return Fitted(rows, handle, newest)
+
+
+def stage_rows(inside: RegisteredNamespace, fitted: Fitted) -> None:
+    """Make a version of the open transaction that has these rows; or 14, if others have made one meanwhile."""
+    rows, handle = fitted.rows, fitted.handle
+    with session_of(inside).appending(), translating(handle, "append to"):
+        lance.LanceDataset.commit(
+            handle.uri,
+            lance.LanceOperation.Append([fragment_from(value) for value in rows.fragments]),
+            read_version=fitted.newest.version,
+            namespace_client=inside,
+            table_id=list(rows.id.names),
+            namespace_client_managed_versioning=True,
+            storage_options=handle.storage_options or None,
+        )
+
+
+def session_of(inside: RegisteredNamespace) -> Within:
+    session = getattr(inside.registry, "session", None)
+    assert isinstance(session, Within)
+    return session
 
 
 def restore_version(inside: RegisteredNamespace, id: ObjectId, version: int) -> None:

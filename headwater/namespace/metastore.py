@@ -14,7 +14,7 @@ from headwater.metastore import Metastore, Transaction
 from headwater.metastore.objects import Undone
 from headwater.names import ObjectId
 from headwater.namespace.abilities import CatalogAbilities
-from headwater.namespace.appending import collect_rows, restore_version, stage_rows
+from headwater.namespace.appending import collect_rows, fit_rows, restore_version, stage_rows
 from headwater.namespace.data import insert_mode
 from headwater.namespace.mirror import Mirror
 from headwater.namespace.properties import MetastoreProperties, parse_metastore_properties
@@ -92,7 +92,7 @@ class MetastoreNamespace(RegisteredNamespace):
         if insert_mode(asked) != "append":
             return super().insert_reader(asked, reader)
         if isinstance(self.session, Within) and branch_of(asked.branch) is None and asked.id:
-            found = collect_rows(self, self.session, self.id_of(asked.id), reader)
+            found = collect_rows(self, self.id_of(asked.id), reader)
             if found is not None:
                 return found
         with self.session.appending():
@@ -113,7 +113,7 @@ class MetastoreNamespace(RegisteredNamespace):
 
     def within(self, tx: Transaction) -> MetastoreNamespace:
         """The catalog inside an open transaction: it reads its own writes, and nobody else does before it commits."""
-        inside = self._over(Within(tx, lambda rows: stage_rows(inside, rows)))
+        inside = self._over(Within(tx, lambda rows: stage_rows(inside, fit_rows(inside, rows))))
         return inside
 
     def at(self, moment: Any) -> MetastoreNamespace:

@@ -11,17 +11,13 @@ from lance.fragment import FragmentMetadata
 from headwater.errors import ConcurrentModificationError
 from headwater.metastore.draft import Appended
 from headwater.names import ObjectId
-from headwater.namespace.appending import DoesNotFitError, fields_of, stage_rows
+from headwater.namespace.appending import Fitted, fields_of, fit_rows, session_of, stage_rows
 from headwater.namespace.metastore import MetastoreNamespace
 from headwater.registries.metastore.sessions import NewRows, Within
+from headwater.retry import retry
 
 MAX_REBASES = 50
-
-
-def session_of(inside: MetastoreNamespace) -> Within:
-    session = inside.session
-    assert isinstance(session, Within)
-    return session
+Ready = tuple[MetastoreNamespace, list[Fitted]]
 
 
 def commit(namespace: MetastoreNamespace, inside: MetastoreNamespace) -> MetastoreNamespace:
@@ -34,19 +30,21 @@ def commit(namespace: MetastoreNamespace, inside: MetastoreNamespace) -> Metasto
         except ConcurrentModificationError:
             if not begun.appended:
                 raise
-    for attempt in range(MAX_REBASES):
+
+    def look() -> Ready:
         after = rebased(namespace, begun)
-        try:
-            for rows in (*_staged_rows(namespace, begun), *begun.unstaged.values()):
-                stage_rows(after, rows)
-            session_of(after).tx.commit()
-            begun.tx.rollback()
-            return after
-        except ConcurrentModificationError as conflict:
-            if isinstance(conflict, DoesNotFitError) or attempt + 1 == MAX_REBASES:
-                raise
-            namespace.clock.pause(min(attempt, 6))
-    raise AssertionError("unreachable")
+        rows = (*_staged_rows(namespace, begun), *begun.unstaged.values())
+        return after, [fit_rows(after, each) for each in rows]
+
+    def act(ready: Ready) -> MetastoreNamespace:
+        after, fitted = ready
+        for each in fitted:
+            stage_rows(after, each)
+        session_of(after).tx.commit()
+        begun.tx.rollback()
+        return after
+
+    return retry(namespace.clock, MAX_REBASES, look, act, longest=6)
 
 
 def rebased(namespace: MetastoreNamespace, begun: Within) -> MetastoreNamespace:
