@@ -101,7 +101,7 @@ def _of(index: Index, draft: Draft, read: str) -> str:
     views = (draft.base, IndexView(index, index.slot))
     names: list[str] = []
     if kind == "n":
-        meant = next((found for view in views if (found := view.mapped(key, part))), None)
+        meant = next((mapped for view in views if (mapped := view.mapped(key, part))), None)
         kind, key = (kind, key) if meant is None else ("o", meant)
     while key:
         item = next((found for view in views if (found := view.item(key, dropped=True))), None)
