@@ -15,7 +15,9 @@ PAGES = sorted(
     for path in (ROOT / "README.md", ROOT / "SECURITY.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md"))
 )
 RUNS = sorted({page for page in PAGES if any(block.is_run for block in blocks_of(page))})
-CODE = re.compile(r"^(import |from \w+ import |spark\.|catalog\.|curl |headwater \w+|pip install |SELECT )", re.MULTILINE)
+CODE = re.compile(
+    r"^(import |from \w+ import |spark\.|catalog\.|curl |headwater \w+|pip install |SELECT )", re.MULTILINE
+)
 LINK = re.compile(r"\[[^\]]*\]\((?P<to>[^)\s]+)\)")
 
 
@@ -30,9 +32,7 @@ def is_slow(page: str) -> bool:
     return not runs or runs[0].language == "sh" or all(block.language == "sh" for block in runs)
 
 
-def follow(
-    page: str, folder: Path, monkeypatch: pytest.MonkeyPatch, blocks: list[Block], long: bool = False
-) -> None:
+def follow(page: str, folder: Path, monkeypatch: pytest.MonkeyPatch, blocks: list[Block], long: bool = False) -> None:
     monkeypatch.chdir(folder)
     monkeypatch.syspath_prepend(str(folder))
     with Reader(folder) as reader:
