@@ -139,7 +139,7 @@ def test_versions_are_plotted_and_lineage_is_arranged_by_the_libraries(tab: Tab)
     size = plot.bounding_box()
     assert size is not None
     plot.hover(position={"x": size["width"] - 2, "y": 20})
-    tab.page.get_by_text("version 5", exact=True).first.wait_for()
+    tab.page.locator(".drawn .u-value", has_text="version 5").first.wait_for()
     plot.click(position={"x": size["width"] - 2, "y": 20})
     tab.page.wait_for_url("**view=rows&version=5")
     tab.go("/t/prod/daily?view=lineage")
