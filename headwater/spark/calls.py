@@ -14,6 +14,7 @@ from headwater.spark import fresh, protocol, stream
 from headwater.spark.catalog import Connection, connect
 from headwater.spark.jobs import JOBS, STREAM_JOBS
 from headwater.spark.sink import commit_batch
+from headwater.spark.stream_writes import commit_events
 from headwater.tables import changes
 from headwater.tables import scan as scans
 from headwater.tables.handle import TableHandle
@@ -92,8 +93,6 @@ def _check_search(call: protocol.CheckSearch) -> None:
 
 
 def _append(call: protocol.Append) -> int:
-    if call.table.is_log:
-        return fresh.append_rows(call.table, call.fragments)
     return connection(call).committer.append(call.table.writable(), call.fragments, {})
 
 
@@ -220,6 +219,7 @@ CALLS: dict[type[protocol.Call], Callable[[Any], Any]] = {
     protocol.OverwritePartitions: _overwrite_partitions,
     protocol.DeleteWhere: _delete_where,
     protocol.CommitDelta: _commit_delta,
+    protocol.CommitEvents: commit_events,
     protocol.CommitBatch: _commit_batch,
     protocol.StreamInitial: _stream_initial,
     protocol.StreamNewest: _stream_newest,

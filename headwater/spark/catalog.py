@@ -155,7 +155,16 @@ class Connection:
                 "indexed": False,
                 "partitioning": [],
             }
-        return {**loaded, "table": {**loaded["table"], "fold": msgspec.to_builtins(fold)}}
+        definition = stream.definition
+        marks = {*definition.keys, *definition.sequence}
+        for field in loaded["schema"]["fields"]:
+            field["nullable"] = field["nullable"] and field["name"] not in marks  # no row of a state lacks one
+        told = {
+            "keys": definition.keys,
+            "sequence": definition.sequence,
+            "derived": [d.name for d in definition.derived],
+        }
+        return {**loaded, "table": {**loaded["table"], "fold": msgspec.to_builtins(fold)}, "stream": told}
 
     def create_table(
         self, id: list[str], schema: dict[str, Any], properties: dict[str, str], partitions: list[dict[str, Any]]

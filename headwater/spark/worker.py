@@ -22,6 +22,7 @@ import msgspec
 from headwater.errors import ErrorCode, LanceNamespaceError, UnsupportedOperationError
 from headwater.spark import fresh, protocol
 from headwater.spark.calls import answer
+from headwater.spark.stream_writes import write_events
 from headwater.spark.wire import Wire
 from headwater.tables import changes
 from headwater.tables import scan as scans
@@ -92,8 +93,8 @@ def _write(wire: Wire, call: protocol.Write) -> None:
     reader = wire.receive_batches()
     if call.row_ids:
         done = _guarded(lambda: rewrite(call.table.writable(), reader))
-    elif call.table.is_log:
-        done = _guarded(lambda: fresh.write_rows(call.table, reader))
+    elif call.table.fold is not None:
+        done = _guarded(lambda: write_events(call.table, reader, call.given, call.deletes))
     else:
         done = _guarded(lambda: write(call.table.writable(), reader, call.arrow))
     if "error" in done:

@@ -116,17 +116,17 @@ def whole_state(lake: Lake, view: View, columns: Sequence[str] | None = None, to
     return apply(rules, state, fold(rules, state, events))
 
 
-def state_of_keys(lake: Lake, view: View, keys: pa.Table) -> State:
-    """The state at a view of some keys only: whole rows, tombstones, watermark."""
+def state_of_keys(lake: Lake, view: View, keys: pa.Table, columns: Sequence[str] | None = None) -> State:
+    """The state at a view of some keys only: rows (whole, or of some columns), tombstones, watermark."""
     definition = view.stream.definition
-    rules = narrowed(definition, None)
+    rules = narrowed(definition, columns)
     index = KeyIndex([keys.column(name) for name in rules.keys])
     state = State(rules.schema.empty_table(), rules.marks.empty_table())
     if view.base is not None:
         rows, _, _ = rows_of_keys(lake, view, view.base, rules, index, keys)
         tombstones = read_tombstones(lake.store, definition, view.base.tombstones, index)
         state = State(rows, tombstones, view.base.watermark)
-    events = read_log(definition, lake.store, view.tail).events
+    events = read_log(definition, lake.store, view.tail, columns).events
     folded = fold(rules, state, events)
     after = apply(rules, state, folded)
     wanted = np.flatnonzero(index.find([after.rows.column(name) for name in rules.keys]) >= 0)

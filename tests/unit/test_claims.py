@@ -27,13 +27,14 @@ OWN_TIME = {
     "rest/endpoint.py": "a request that waits for the next commit, on the event loop",
 }
 SYSTEM_CLOCKS = {
+    "config.py": "a catalog that a command looks something up in",
     "cli/doctor.py": "a command",
     "cli/serving.py": "a command",
     "metastore/metastore.py": "the same, of a metastore on its own",
     "moving/upgrade.py": "a command",
     "namespace/directory.py": "a catalog that is opened, unless another clock is given",
     "namespace/metastore.py": "the same",
-    "pipeline/executors.py": "a task on an executor",
+    "pipeline/hands.py": "a task on an executor",
     "rest/serve.py": "the parent of a server's processes",
     "rest/server.py": "a server that is started, unless another clock is given",
     "spark/jobs.py": "a command in a Spark session",
@@ -41,14 +42,6 @@ SYSTEM_CLOCKS = {
     "workers/pool.py": "real processes, unless another clock is given",
 }
 DOLLARS = {"names.py": "the delimiter", "tables/sql.py": "a character of SQL, not of names"}
-LOOPS = {
-    "catalog/rebasing.py": "an open transaction is put on top of what came first; its work is not done anew",
-    "metastore/commit.py": "the leader of a group draws it up anew for the next slot; files are written again",
-    "metastore/log.py": "a store that did not answer is asked again",
-    "registries/manifest/registry.py": "the leader of a group draws it up anew on top of the commit that was first",
-    "retry.py": "the one loop that looks again after a conflict",
-    "tables/fill.py": "one column is added to the version there is now; nothing sleeps",
-}
 SAME_WORD = {
     "Appended": "what was added: a delta in a transaction, fragments in a version",
     "Arg": "one argument of a verb: of every operation, of the words of the command line",
@@ -145,7 +138,7 @@ def test_only_names_know_the_delimiter() -> None:
 
 def test_there_is_one_loop_that_looks_again() -> None:
     found = {name for name, tree in MODULES.items() if retries(tree) and name != "clock.py"}
-    assert found == set(LOOPS)
+    assert found == {"retry.py"}
 
 
 def test_a_class_name_has_one_meaning_in_all_packages() -> None:

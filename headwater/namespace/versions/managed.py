@@ -20,13 +20,19 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 
-from headwater.errors import CommitStateUnknownError, ConcurrentModificationError, CorruptFileError, LanceNamespaceError
+from headwater.errors import (
+    CommitStateUnknownError,
+    ConcurrentModificationError,
+    CorruptFileError,
+    LanceNamespaceError,
+    TableVersionNotFoundError,
+)
 from headwater.model import Change, Remove, Replace, Version
 from headwater.names import ObjectId
 from headwater.namespace.versions.paths import SCHEMES, VersionLine, is_staged
 from headwater.namespace.versions.plans import plan_next_version
 from headwater.namespace.versions.same_rows import changed_rows
-from headwater.registries.metastore.objects import fed_by_its_log
+from headwater.registries.refused import fed_by_its_log
 from headwater.registry import VersionRecords
 from headwater.store import KeyNotFoundError, Store, claim, is_same_file
 from headwater.tables.exact import hide
@@ -263,6 +269,10 @@ class ManagedVersions:
             return
         if self.store.get(final) == data:
             return
+        if not self.records.is_newest:
+            raise TableVersionNotFoundError(
+                f"Version {version.number} of {line.table.id} was deleted since, and another one has its number now."
+            )
         if self.records.find([version.id]).get(version.id) != version:
             raise ConcurrentModificationError(f"Version {version.number} of {line.table.id} was deleted meanwhile.")
         self.store.put(final, data)
