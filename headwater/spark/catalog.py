@@ -155,7 +155,9 @@ class Connection:
                 "indexed": False,
                 "partitioning": [],
             }
-        return {**loaded, "table": {**loaded["table"], "fold": msgspec.to_builtins(fold)}}
+        definition = stream.definition
+        log = {"schema": spark_schema(definition.schema), "keys": list(definition.keys)}
+        return {**loaded, "table": {**loaded["table"], "fold": msgspec.to_builtins(fold)}, "log": log}
 
     def create_table(
         self, id: list[str], schema: dict[str, Any], properties: dict[str, str], partitions: list[dict[str, Any]]

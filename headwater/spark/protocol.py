@@ -407,11 +407,15 @@ class Read(Call, frozen=True, tag="read"):
 
 
 class Write(Call, frozen=True, tag="write"):
-    """On an executor: the rows follow the call. `arrow`: the schema of a table that has no version yet, in hex."""
+    """On an executor: the rows follow the call. `arrow`: the schema of a table that has no version yet, in hex.
+
+    `query`: the streaming query that the rows are of.
+    """
 
     table: Table
     arrow: str | None = None
     row_ids: bool = False
+    query: str | None = None
 
 
 AnyCall = (

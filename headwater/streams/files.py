@@ -24,7 +24,7 @@ from headwater.store import KeyNotFoundError, Store
 from headwater.streams.definition import Definition, field_id, with_id
 from headwater.streams.fold import Events, Rules, concat
 from headwater.streams.grouping import ranks
-from headwater.streams.hashing import buckets_of, hash_rows
+from headwater.streams.hashing import Bucket, buckets_of, hash_rows
 from headwater.streams.layout import DELETES, KIND, PRESENT, ROW, UPSERTS
 
 Codes = npt.NDArray[np.int64]
@@ -135,17 +135,23 @@ def read_log(
     deltas: Sequence[Delta],
     columns: Sequence[str] | None = None,
     for_state: bool = False,
+    bucket: Bucket | None = None,
 ) -> Logged:
     """The events of deltas, under the present schema. `columns`: those wanted beside key and sequence.
 
     `for_state`: only the state is asked for, so events of one file that are all of different keys may stay as they are.
+    `bucket`: only events of keys in it, of which only the row groups are read where the file has such buckets.
     """
     rules = narrowed(definition, columns)
     parts: list[Events] = []
     places: list[tuple[Codes, Codes, Codes, Codes]] = []
     for number, (delta, position) in enumerate(zip(deltas, readable_positions(deltas), strict=True)):
         for file in delta.files:
-            events, rows = read_file(definition, rules, read_bytes(store, file), file.path)
+            groups = None if bucket is None else _row_groups(delta, bucket)
+            events, rows = read_file(definition, rules, read_bytes(store, file), file.path, groups)
+            if bucket is not None and groups is None:
+                held = np.flatnonzero(bucket.holds([events.rows.column(name) for name in rules.keys], len(events)))
+                events, rows = events.take(held), rows[held]
             size = len(events)
             call = int(delta.properties.get("call", 0))
             parts.append(events)
@@ -159,6 +165,23 @@ def read_log(
         return Logged(events, positions, numbers)
     order = _sorted(rows) if len(places) == 1 else np.lexsort((rows, calls, positions))
     return Logged(events.take(order), positions[order], numbers[order])
+
+
+def _row_groups(delta: Delta, bucket: Bucket) -> list[int] | None:
+    """The row groups of a delta's file that are all that is in a bucket; None: the file is not divided so finely."""
+    parts = delta.properties.get("bucket_map")
+    if not parts or len(delta.files) != 1:
+        return None
+    found: list[int] = []
+    first = 0
+    for number, rows in parts:
+        covered = bucket.covers(number, int(delta.properties["buckets"]))
+        if covered is None:
+            return None
+        after = first + -(-rows // ROW_GROUP)
+        found += range(first, after) if covered else ()
+        first = after
+    return found
 
 
 def _are_distinct(rows: pa.Table, keys: Sequence[str]) -> bool:
@@ -209,8 +232,10 @@ def read_bytes(store: Store, file: DataFile) -> Any:
         raise CorruptFileError(file.path, "a file of the change log is missing") from None
 
 
-def read_file(definition: Definition, rules: Rules, source: Any, key: str) -> tuple[Events, Codes]:
-    """One file's events in the order they are in it, and their rows' numbers."""
+def read_file(
+    definition: Definition, rules: Rules, source: Any, key: str, groups: Sequence[int] | None = None
+) -> tuple[Events, Codes]:
+    """One file's events in the order they are in it, and their rows' numbers; of some row groups if told."""
     ids = {column.name: column.id for column in definition.columns}
     try:
         file = pq.ParquetFile(source)
@@ -218,7 +243,9 @@ def read_file(definition: Definition, rules: Rules, source: Any, key: str) -> tu
         stored = set(file.schema_arrow.names)
         wanted = [names[id] for field in rules.schema if (id := ids[field.name]) in names]
         marks = [mark for field in rules.schema if (mark := f"{PRESENT}{ids[field.name]}") in stored]
-        table = file.read([*wanted, *marks, KIND, ROW], use_threads=file.metadata.num_rows > SMALL)
+        kept = range(file.num_row_groups) if groups is None else groups
+        threads = file.metadata.num_rows > SMALL
+        table = file.read_row_groups(list(kept), [*wanted, *marks, KIND, ROW], use_threads=threads)
     except FileNotFoundError:
         raise CorruptFileError(key, "a file of the change log is missing") from None
     except (OSError, pa.ArrowInvalid) as error:

@@ -65,9 +65,35 @@ class Rewritten(Part, frozen=True, tag="rewritten"):
     micros: int
 
 
+class Touched(Part, frozen=True, tag="touched"):
+    """Of a stream table: the rows that the log after its base touches, of one of so many buckets of the keys."""
+
+    bucket: int = 0
+    buckets: int = 1
+
+
+class Piece(Part, frozen=True, tag="piece"):
+    """Of a stream table as a stream finds it: some fragments of the base, or all that the log after it touches."""
+
+    slot: int
+    position: int
+    fragments: tuple[int, ...] | None = None
+
+
+class Changed(Part, frozen=True, tag="changed"):
+    """Of a stream table's log: the changes after a position up to another, of one of so many buckets of the keys."""
+
+    slot: int
+    after: int
+    until: int
+    bucket: int = 0
+    buckets: int = 1
+
+
 ScanPart = Whole | Fragments | Slice | Rows
 ChangePart = Appended | Rewritten
-AnyPart = ScanPart | ChangePart
+LogPart = Piece | Changed
+AnyPart = ScanPart | ChangePart | LogPart | Touched
 
 
 def chosen(part: ScanPart) -> frozenset[int] | None:

@@ -113,7 +113,8 @@ class HeadwaterTable implements SupportsRead, SupportsWrite, SupportsDeleteV2, S
 
   @Override
   public WriteBuilder newWriteBuilder(LogicalWriteInfo info) {
-    return new TableWrite.Builder(this, info);
+    boolean keyed = !loaded.path("log").path("keys").isEmpty();
+    return keyed ? new TableWrite.UpsertBuilder(this, info) : new TableWrite.Builder(this, info);
   }
 
   @Override
