@@ -13,11 +13,13 @@ from headwater.names import ObjectId
 from headwater.namespace.metastore import MetastoreNamespace
 from headwater.registries.metastore.objects import has_stream
 from headwater.registries.metastore.sessions import Within, past_is_past
+from headwater.streams.backfilling import Crew
 from headwater.streams.definition import define
 from headwater.streams.landing import Report
 from headwater.streams.layout import DELTA
 from headwater.streams.opening import is_stream_table
 from headwater.streams.serving import lake
+from headwater.streams.shares import Hands
 from headwater.streams.table import StreamTable, create_stream_table, publish_tables
 from headwater.streams.views import Published
 from headwater.streams.within import OwnLog, landing
@@ -77,9 +79,9 @@ class CatalogStream(StreamTable):
         self._alone("publish")
         return super().publish(lineage)
 
-    def backfill(self, rows: int | None = None) -> int:
+    def backfill(self, rows: int | None = None, crew: Crew | None = None) -> int:
         self._alone("backfill")
-        return super().backfill(rows)
+        return super().backfill(rows, crew)
 
     def compact(self) -> bool:
         self._alone("compact")
@@ -144,9 +146,12 @@ def is_stream(namespace: MetastoreNamespace, id: ObjectId) -> bool:
 
 
 def publish(
-    namespace: MetastoreNamespace, ids: Sequence[ObjectId], lineage: Mapping[str, Mapping[str, Any]] | None = None
+    namespace: MetastoreNamespace,
+    ids: Sequence[ObjectId],
+    lineage: Mapping[str, Mapping[str, Any]] | None = None,
+    hands: Hands | None = None,
 ) -> list[Published]:
-    """Publish tables at one slot; `lineage` by name is kept with the versions."""
+    """Publish tables at one slot; `lineage` by name is kept with the versions, `hands` do the shares of large ones."""
     check_alone(namespace, "publish")
     found = lake(namespace.metastore, namespace.properties.root, dict(namespace.properties.storage))
-    return publish_tables(found, [id.names for id in ids], lineage)
+    return publish_tables(found, [id.names for id in ids], lineage, hands)

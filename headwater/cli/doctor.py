@@ -26,6 +26,8 @@ PARTS = {
     "server": ("starlette", "uvicorn", "jwt"),
     "spark": ("pyspark", "pandas"),
     "sql": ("duckdb",),
+    "mcp": ("mcp", "duckdb"),
+    "impls": ("lance_namespace_impls", "boto3"),
     "lancedb": ("lancedb",),
 }
 JAVA_SECONDS = 20

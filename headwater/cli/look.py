@@ -113,7 +113,7 @@ def show_verb(given: argparse.Namespace) -> int:
     """A table or namespace in at most 24 lines."""
     id = given.name_of(given.name)
     try:
-        record = _table_record(given) if id else _namespace_record(given, id)
+        record = table_record(open_table(given, name=given.name)) if id else _namespace_record(given, id)
     except LanceNamespaceError as error:
         if int(error.code) not in (1, 4) or not id:
             raise
@@ -130,7 +130,11 @@ def show_verb(given: argparse.Namespace) -> int:
 
 
 def _namespace_record(given: argparse.Namespace, id: Sequence[str]) -> dict[str, Any]:
-    found = names_of(given.target, moment_of(given))
+    return namespace_record(names_of(given.target, moment_of(given)), id)
+
+
+def namespace_record(found: Lookups, id: Sequence[str]) -> dict[str, Any]:
+    """What `show` tells of a namespace."""
     children = found.children(id)
     properties = dict(found.words(Child("", False), id).properties) if id else {}
     return {
@@ -144,8 +148,8 @@ def _namespace_record(given: argparse.Namespace, id: Sequence[str]) -> dict[str,
     }
 
 
-def _table_record(given: argparse.Namespace) -> dict[str, Any]:
-    table = open_table(given, name=given.name)
+def table_record(table: Any) -> dict[str, Any]:
+    """What `show` tells of a table, or of a stream table and its serving copy."""
     serving = getattr(table, "serving", table)
     is_stream = serving is not table
     properties = dict(serving.properties)

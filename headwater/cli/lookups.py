@@ -1,8 +1,8 @@
-"""Names, versions and words of a catalog, looked up without Lance where the catalog allows it.
+"""Names, versions and words of a catalog, looked up with as little imported as the catalog allows.
 
 a metastore       read directly: its names and versions are records
 a server          asked by plain HTTP
-anything else     through `Catalog`, which is what it costs
+a directory       by the operations on its registry: pylance reads `__manifest`; the protocol's package is not needed
 """
 
 from __future__ import annotations
@@ -34,6 +34,10 @@ from headwater.protobuf import as_bytes, pair, parse
 from headwater.references import follow
 from headwater.store import KeyNotFoundError, Store
 from headwater.tables.bases import message_of
+
+if TYPE_CHECKING:
+    from headwater.model import Table
+    from headwater.namespace.kinds import DirectoryNames
 
 if TYPE_CHECKING:
     from headwater.catalog import Catalog
@@ -93,7 +97,8 @@ def names_of(target: Target, at: int | datetime | str | None = None) -> Lookups:
         return MetastoreLookups(target.metastore, at)
     if at is not None:
         target.with_history("history")
-    return CatalogLookups(target.catalog())
+    directory = target.directory()
+    return CatalogLookups(target.catalog()) if directory is None else DirectoryLookups(directory)
 
 
 def walk(found: Lookups, parent: Names = ()) -> Iterator[tuple[Child, tuple[str, ...]]]:
@@ -255,8 +260,42 @@ def _moment(millis: int | None) -> datetime | None:
     return None if millis is None else datetime.fromtimestamp(millis / 1000, UTC)
 
 
+class DirectoryLookups:
+    """A directory catalog."""
+
+    def __init__(self, names: DirectoryNames) -> None:
+        self._operations, self._versions = names.operations, names.versions
+
+    def children(self, parent: Names) -> list[Child]:
+        id = ObjectId(tuple(parent))
+        folders, _ = self._operations.list_namespaces(id, None, None)
+        tables, _ = self._operations.list_tables(id, None, None)
+        return [*(Child(name, False) for name in folders), *(Child(name, True) for name in tables)]
+
+    def versions(self, table: Names, branch: str | None) -> list[Seen]:
+        found, _ = self._versions.page(self._table(table), branch, None, None, descending=False)
+        return [Seen(item.version.number, _moment(item.version.timestamp_ms)) for item in found]
+
+    def words(self, child: Child, id: Names) -> Words:
+        if not child.is_table:
+            return Words({}, self._operations.describe_namespace(ObjectId(tuple(id))).properties)
+        table = self._table(id)
+        return Words(self._columns(table), table.properties)
+
+    def _columns(self, table: Table) -> Mapping[str, str]:
+        """The columns that the newest manifest names; none of a table that is only declared."""
+        try:
+            found = self._versions.describe(table, None, None)
+            return columns_of(self._versions.store.get(found.line.key(found.version.manifest_path)))
+        except (KeyNotFoundError, LanceNamespaceError, ValueError):
+            return {}
+
+    def _table(self, names: Names) -> Table:
+        return self._operations.find_table(ObjectId(tuple(names)))
+
+
 class CatalogLookups:
-    """Any catalog, through its own interface."""
+    """A back end of others, through the interface that all have."""
 
     def __init__(self, catalog: Catalog) -> None:
         self._catalog = catalog
@@ -276,7 +315,7 @@ class CatalogLookups:
         table = self._catalog[id]
         try:
             columns = {field.name: _comment(field.metadata) for field in table.schema}
-        except LanceNamespaceError:  # only declared
+        except LanceNamespaceError:  # only declared, or out of reach
             columns = {}
         return Words(columns, table.properties)
 

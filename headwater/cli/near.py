@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from headwater.cli.lookups import names_of
-from headwater.cli.target import format_name
+from headwater.cli.target import Target, format_name
 from headwater.errors import ErrorCode, LanceNamespaceError
 
 NAMES = (int(ErrorCode.NAMESPACE_NOT_FOUND), int(ErrorCode.TABLE_NOT_FOUND))
@@ -28,14 +28,15 @@ def nearest(given: argparse.Namespace, error: LanceNamespaceError) -> str | None
     asked = next((getattr(given, key) for key in ("table", "name", "namespace", "id") if getattr(given, key, None)), "")
     try:
         if int(error.code) in NAMES:
-            return _near(given, given.name_of(asked)) if asked else None
+            return near_name(given.target, given.name_of(asked)) if asked else None
         return _near_part(given, *PARTS[int(error.code)]) if int(error.code) in PARTS else None
     except (LanceNamespaceError, AttributeError):
         return None
 
 
-def _near(given: argparse.Namespace, asked: tuple[str, ...]) -> str | None:
-    found = names_of(given.target)
+def near_name(target: Target, asked: tuple[str, ...]) -> str | None:
+    """The full name of what is there and most like a name that is not."""
+    found = names_of(target)
     there: tuple[str, ...] = ()
     for name in asked:
         children = [child.name for child in found.children(there)]

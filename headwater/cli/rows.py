@@ -46,12 +46,12 @@ def query(given: argparse.Namespace) -> int:
     moment = moment_of(given)
     catalog = catalog if moment is None else catalog.at(moment)
     is_near = given.target.server is None and moment is None
-    answer = sql.run(given.sql, lambda names: _readable(catalog[names], is_near))
-    _write(given, (answer if given.limit is None else answer.slice(0, given.limit)).to_reader())
+    answer = sql.run(given.sql, lambda names: readable(catalog[names], is_near), given.limit)
+    _write(given, answer.to_reader())
     return 0
 
 
-def _readable(table: Any, is_near: bool) -> Any:
+def readable(table: Any, is_near: bool) -> Any:
     """What DuckDB reads: the dataset itself, so that it takes only the columns and rows it needs; else the rows."""
     return table.dataset() if is_near and hasattr(table, "dataset") else table.to_arrow()
 
@@ -62,7 +62,8 @@ def search(given: argparse.Namespace) -> int:
         raise InvalidInputError("Say what to search for: --text, --vector (or both), or --like-row KEY.")
     table = open_table(given)
     serving = getattr(table, "serving", table)
-    vector = _like_row(given, serving) if given.like_row is not None else _vector(given)
+    like = given.like_row
+    vector = vector_like(serving, like, given.key, given.on) if like is not None else _vector(given)
     _write(given, _search(given, serving, vector=vector, text=given.text, column=given.on))
     return 0
 
@@ -81,17 +82,16 @@ def _vector(given: argparse.Namespace) -> list[float] | None:
         raise InvalidInputError("--vector takes numbers with commas between, such as 0.1,0.2.") from None
 
 
-def _like_row(given: argparse.Namespace, table: Any) -> list[float]:
-    """The vector of the row with a key."""
+def vector_like(table: Any, value: str, key: str | None = None, on: str | None = None) -> list[float]:
+    """The vector of the row with a key: of the first column unless told another, in the only vector column or `on`."""
     schema: pa.Schema = table.schema
-    key = given.key or schema.names[0]
+    key = key or schema.names[0]
     vectors = [field.name for field in schema if pa.types.is_fixed_size_list(field.type)]
-    column = given.on or (vectors[0] if len(vectors) == 1 else None)
+    column = on or (vectors[0] if len(vectors) == 1 else None)
     if key not in schema.names or column not in schema.names:
         raise InvalidInputError(
             f"--like-row needs a key and a vector column: say --key and --on of {', '.join(schema.names)[:300]}."
         )
-    value = given.like_row
     is_text = pa.types.is_string(schema.field(key).type) or pa.types.is_large_string(schema.field(key).type)
     quoted = "'" + value.replace("'", "''") + "'"
     found = table.to_arrow(columns=[column], filter=f"`{key}` = {quoted if is_text else _number(value)}", limit=1)

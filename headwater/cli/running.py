@@ -1,4 +1,4 @@
-"""The verbs that set up and keep house: init, verify, repair, collect, migrate."""
+"""The verbs that set up and keep house: init, verify, repair, collect, migrate, mcp."""
 
 from __future__ import annotations
 
@@ -78,4 +78,19 @@ def collect(given: argparse.Namespace) -> int:
     else:
         done = catalog.collect(age, dry_run=given.dry_run)
     show(done, given.json)
+    return 0
+
+
+def mcp(given: argparse.Namespace) -> int:
+    """Serve agents until stdin ends; the catalog's error at start, if there is none."""
+    try:
+        from headwater.agents.serving import CALL_SECONDS, serve
+    except ModuleNotFoundError as missing:
+        raise UnsupportedOperationError(
+            f"`headwater mcp` needs the module {missing.name}: pip install 'headwater[mcp]'."
+        ) from None
+    seconds = CALL_SECONDS if given.timeout is None else given.timeout
+    if not 0 < seconds <= CALL_SECONDS:
+        raise InvalidInputError(f"--timeout is more than 0 and at most {CALL_SECONDS:g} seconds.")
+    serve(given.catalog, given.target.properties, seconds)
     return 0

@@ -53,8 +53,8 @@ def check(sql: str) -> None:
             raise InvalidInputError(f"A query does not call {called}(): it reads tables of the catalog, nothing else.")
 
 
-def run(sql: str, open_table: Callable[[tuple[str, ...]], Any]) -> pa.Table:
-    """The answer of one SELECT. `open_table` gives what DuckDB can read of the table of a name."""
+def run(sql: str, open_table: Callable[[tuple[str, ...]], Any], most: int | None = None) -> pa.Table:
+    """The answer of one SELECT, `most` rows of it. `open_table` gives what DuckDB can read of the table of a name."""
     try:
         import duckdb
     except ModuleNotFoundError:
@@ -70,7 +70,8 @@ def run(sql: str, open_table: Callable[[tuple[str, ...]], Any]) -> pa.Table:
             _view(connection, _names(name), f"__headwater_{number}")
     with _said(duckdb.Error):
         _lock(connection)
-        answer: pa.Table = connection.sql(sql).to_arrow_table()
+        found = connection.sql(sql)
+        answer: pa.Table = (found if most is None else found.limit(most)).to_arrow_table()
         return answer
 
 

@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import headwater
-from headwater.config import Opening, Resolved, metastore_at, resolve
+from headwater.config import Opening, Resolved, directory_at, metastore_at, resolve
 from headwater.errors import InvalidInputError, UnsupportedOperationError
 from headwater.metastore import Metastore
 from headwater.names import object_id, parse
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from lance_namespace import LanceNamespace
 
     from headwater.catalog import Catalog
+    from headwater.namespace.kinds import DirectoryNames
 
 DOT, QUOTE = ".", '"'
 
@@ -106,6 +107,10 @@ class Target:
     def metastore(self) -> Metastore | None:
         """The metastore of a local or stored root, opened without Lance; None for other kinds of catalog."""
         return metastore_at(self.resolved)
+
+    def directory(self) -> DirectoryNames | None:
+        """The names and versions of a directory catalog; None for a back end of others."""
+        return directory_at(self.resolved)
 
     def with_history(self, what: str) -> Metastore:
         """The metastore, for what no other kind of catalog has."""

@@ -11,7 +11,7 @@ from headwater.errors import InvalidInputError
 from headwater.metastore.layout import is_own_folder
 from headwater.model import Add, CatalogObject, Change, Namespace, Table, Version
 from headwater.names import ROOT, ObjectId, object_id
-from headwater.namespace.directory import open_registry, records_of
+from headwater.namespace.kinds import open_registry, records_of
 from headwater.namespace.locations import is_place
 from headwater.namespace.properties import DirectoryProperties
 from headwater.namespace.versions import TableVersions

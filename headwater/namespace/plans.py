@@ -20,13 +20,14 @@ from headwater.errors import (
 )
 from headwater.model import Add, CatalogObject, Change, Move, Namespace, Remove, Replace, RequireLocation, Table
 from headwater.names import ObjectId
-from headwater.namespace.requests import check_properties
 
 Facts = Mapping[ObjectId, CatalogObject]
 Choice = TypeVar("Choice", bound=Enum)
 Answer = TypeVar("Answer")
 Plan = Callable[[Facts], tuple[list[Change], Answer]]
 """What an operation wants, given the facts: the changes to commit, and the answer once they are."""
+MAX_PROPERTIES = 1000
+MAX_PROPERTY_CHARS = 64 * 1024
 
 
 class CreateMode(Enum):
@@ -244,3 +245,20 @@ def not_empty(id: ObjectId) -> NamespaceNotEmptyError:
 def already_exists(found: CatalogObject) -> TableAlreadyExistsError:
     kind = "a table" if isinstance(found, Table) else "a namespace"
     return TableAlreadyExistsError(f"{found.id} already exists, as {kind}.")
+
+
+def check_properties(properties: Mapping[str, str] | None) -> dict[str, str]:
+    """Properties are strings, bounded in number and size."""
+    values = dict(properties or {})
+    if len(values) > MAX_PROPERTIES:
+        raise InvalidInputError(f"An object has at most {MAX_PROPERTIES} properties.")
+    for key, value in values.items():
+        if not isinstance(key, str) or not isinstance(value, str):
+            raise InvalidInputError(f"The property {str(key)[:80]!r} is not a string with a string value.")
+        if not key or len(key) + len(value) > MAX_PROPERTY_CHARS:
+            raise InvalidInputError(f"A property has a name and at most {MAX_PROPERTY_CHARS} characters.")
+        try:
+            (key + value).encode()
+        except UnicodeEncodeError:
+            raise InvalidInputError(f"The property {str(key)[:80]!r} is not valid Unicode text.") from None
+    return values

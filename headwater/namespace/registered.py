@@ -27,8 +27,8 @@ from headwater.model import Table
 from headwater.namespace import data
 from headwater.namespace.abilities import CatalogAbilities
 from headwater.namespace.data.methods import DataMethods
-from headwater.namespace.plans import CreateMode, DropBehavior, DropMode, choose
-from headwater.namespace.requests import AlterNamespaceRequest, RenameNamespaceRequest, check_properties, parse_request
+from headwater.namespace.plans import CreateMode, DropBehavior, DropMode, check_properties, choose
+from headwater.namespace.requests import AlterNamespaceRequest, RenameNamespaceRequest, parse_request
 from headwater.namespace.versions.methods import VersionMethods
 from headwater.tables.arrow import Counted, read_stream
 from headwater.tables.refs import branch_of

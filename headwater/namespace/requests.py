@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
@@ -10,8 +9,6 @@ from pydantic import BaseModel, ValidationError
 from headwater.errors import InvalidInputError
 
 Request = TypeVar("Request", bound=BaseModel)
-MAX_PROPERTIES = 1000
-MAX_PROPERTY_CHARS = 64 * 1024
 
 
 class AlterNamespaceRequest(BaseModel):
@@ -107,20 +104,3 @@ def parse_request(kind: type[Request], request: Any) -> Request:
     except (ValidationError, TypeError, ValueError) as error:
         reason = str(error).replace("\n", " ")[:300]
         raise InvalidInputError(f"The request is not a valid {kind.__name__}: {reason}") from None
-
-
-def check_properties(properties: Mapping[str, str] | None) -> dict[str, str]:
-    """Properties are strings, bounded in number and size."""
-    values = dict(properties or {})
-    if len(values) > MAX_PROPERTIES:
-        raise InvalidInputError(f"An object has at most {MAX_PROPERTIES} properties.")
-    for key, value in values.items():
-        if not isinstance(key, str) or not isinstance(value, str):
-            raise InvalidInputError(f"The property {str(key)[:80]!r} is not a string with a string value.")
-        if not key or len(key) + len(value) > MAX_PROPERTY_CHARS:
-            raise InvalidInputError(f"A property has a name and at most {MAX_PROPERTY_CHARS} characters.")
-        try:
-            (key + value).encode()
-        except UnicodeEncodeError:
-            raise InvalidInputError(f"The property {str(key)[:80]!r} is not valid Unicode text.") from None
-    return values

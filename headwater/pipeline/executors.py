@@ -16,9 +16,8 @@ from typing import Any
 import pyarrow as pa
 
 from headwater.catalog.streams import CatalogStream
-from headwater.clock import SystemClock
 from headwater.errors import InvalidInputError, LanceNamespaceError, error_for
-from headwater.store import is_local, open_store
+from headwater.pipeline.hands import Storehouse, cores, storehouse_of
 from headwater.streams.checks import Check
 from headwater.streams.definition import Definition
 from headwater.streams.landing import APPEND, UPSERT, Origin, Report, rows_so_far
@@ -109,12 +108,12 @@ def _by_driver(frame: Any, stream: CatalogStream, intake: Intake) -> Report:
 
 
 def _prepared_frame(frame: Any, stream: CatalogStream, intake: Intake, opened: Stream, rows: int) -> list[Json | None]:
-    root, storage = _place(stream)
+    house = storehouse_of(stream.namespace)
 
     def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         found = list(batches)
         if found:
-            answer = _prepare_rows(root, storage, opened, intake, pa.Table.from_batches(found), rows)
+            answer = _prepare_rows(house, opened, intake, pa.Table.from_batches(found), rows)
             yield pa.RecordBatch.from_pydict({"result": [json.dumps(answer)]})
 
     with warnings.catch_warnings():  # of PySpark's about the version of pandas, which no batch here goes through
@@ -123,13 +122,11 @@ def _prepared_frame(frame: Any, stream: CatalogStream, intake: Intake, opened: S
     return [json.loads(row[0]) for row in answers]
 
 
-def _prepare_rows(
-    root: str, storage: Mapping[str, str], stream: Stream, intake: Intake, data: pa.Table, rows: int
-) -> Json | None:
+def _prepare_rows(house: Storehouse, stream: Stream, intake: Intake, data: pa.Table, rows: int) -> Json | None:
     try:
         taken = take_op(data, **intake.options) if intake.format == "op" else take_rows(data)
-        store = open_store(root, dict(storage))
-        return prepare(store, SystemClock(), stream, taken, Origin(intake.source), intake.checks, rows)
+        lake = house.lake()
+        return prepare(lake.store, lake.clock, stream, taken, Origin(intake.source), intake.checks, rows)
     except LanceNamespaceError as error:
         return {"error": [int(error.code), str(error)]}
 
@@ -161,23 +158,10 @@ def _prepared(spark: Any, stream: CatalogStream, intake: Intake, files: Sequence
     from headwater.spark.python_jobs import distribute
 
     opened, snapshot = stream._open()
-    root, storage = _place(stream)
-    run = preparer(root, storage, opened, intake, rows_so_far(snapshot, opened))
-    groups = _groups(files, TASKS_PER_CORE * _cores(spark))
+    run = preparer(storehouse_of(stream.namespace), opened, intake, rows_so_far(snapshot, opened))
+    groups = _groups(files, TASKS_PER_CORE * cores(spark))
     answers = distribute(spark, len(groups), lambda number: {"files": [run(file) for file in groups[number]]})
     return [each for answer in answers for each in answer["files"]]
-
-
-def _place(stream: CatalogStream) -> tuple[str, dict[str, str]]:
-    """Where executors find the catalog's storage."""
-    known = stream.namespace.properties
-    is_path = is_local(known.root) and "://" not in known.root
-    return (os.path.abspath(known.root) if is_path else known.root), dict(known.storage)
-
-
-def _cores(spark: Any) -> int:
-    context = getattr(spark, "_sc", None)  # a Connect session has none
-    return int(context.defaultParallelism) if context is not None else 8
 
 
 def _groups(files: Sequence[SourceFile], tasks: int) -> list[list[SourceFile]]:
@@ -186,16 +170,14 @@ def _groups(files: Sequence[SourceFile], tasks: int) -> list[list[SourceFile]]:
     return [list(files[start : start + size]) for start in range(0, len(files), size)]
 
 
-def preparer(
-    root: str, storage: Mapping[str, str], stream: Stream, intake: Intake, rows: int
-) -> Callable[[SourceFile], Json | None]:
+def preparer(house: Storehouse, stream: Stream, intake: Intake, rows: int) -> Callable[[SourceFile], Json | None]:
     """What a task does with a file; it travels to executors."""
 
     def run(file: SourceFile) -> Json | None:
         try:
             taken = taken_from(stream.definition, intake, file.path)
-            store = open_store(root, dict(storage))
-            return prepare(store, SystemClock(), stream, taken, intake.origin(file), intake.checks, rows)
+            lake = house.lake()
+            return prepare(lake.store, lake.clock, stream, taken, intake.origin(file), intake.checks, rows)
         except LanceNamespaceError as error:
             return {"error": [int(error.code), str(error)]}
 

@@ -19,6 +19,7 @@ from headwater.catalog.transactions import metastore_of
 from headwater.errors import InvalidInputError
 from headwater.pipeline.executors import Intake, ingest_files, ingest_frame
 from headwater.pipeline.facts import is_taken, known_files
+from headwater.pipeline.hands import SparkCrew, SparkHands, storehouse_of
 from headwater.streams.checks import Check
 from headwater.streams.landing import Report as Landed
 from headwater.streams.layout import HISTORY
@@ -109,12 +110,17 @@ def _landed(stream: CatalogStream, done: Landed, files: int, skipped: int, began
 def publish(
     spark: Any, catalog: str | Catalog, *tables: str, lineage: Mapping[str, Mapping[str, Any]] | None = None
 ) -> Report:
-    """Publish stream tables at one slot. `lineage` by name is kept in the commit beside what the log knows."""
+    """Publish stream tables at one slot. `lineage` by name is kept in the commit beside what the log knows.
+
+    With a session a large first load or increment is folded and written by executors, in shares by the key's bucket.
+    """
     began = time.perf_counter()
     lake = open_lake(spark, catalog)
     streams = [stream_of(lake, name) for name in tables]
     before = {stream.name: stream.published for stream in streams}
-    done = publish_streams(metastore_of(lake.namespace), [stream.id for stream in streams], lineage)
+    namespace = metastore_of(lake.namespace)
+    hands = SparkHands(spark, storehouse_of(namespace)) if spark is not None else None
+    done = publish_streams(namespace, [stream.id for stream in streams], lineage, hands)
     parts = []
     for stream, published in zip(streams, done, strict=True):
         known = before[stream.name]
@@ -141,12 +147,20 @@ def undo(spark: Any, catalog: str | Catalog, table: str, source: str | None = No
     return replace(done, job="undo", seconds=time.perf_counter() - began)
 
 
-def backfill(spark: Any, catalog: str | Catalog, table: str, rows: int | None = None) -> Report:
-    """Compute stale derived values again, so many rows in a version; one that was killed goes on where it was."""
+def backfill(
+    spark: Any, catalog: str | Catalog, table: str, rows: int | None = None, batch: int | None = None
+) -> Report:
+    """Compute stale derived values again: all, or about so many rows in one version.
+
+    With a session batches of so many rows are computed by executors, and one that was killed goes on after the last
+    batch that was done.
+    """
     began = time.perf_counter()
     stream = stream_of(open_lake(spark, catalog), table)
     stale = max(stream.stale().values(), default=0)
-    stream.backfill(rows)
+    crew = None if spark is None else SparkCrew(spark, storehouse_of(stream.namespace), batch)
+    if stale:
+        stream.backfill(rows, crew if stale > (batch or 0) else None)
     left = max(stream.stale().values(), default=0)
     published = stream.published
     version = published.version if published is not None else 0

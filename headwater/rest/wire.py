@@ -286,4 +286,5 @@ def encode_json(value: object) -> bytes:
 
 def implements(namespace: LanceNamespace, method: str) -> bool:
     """Whether a catalog has its own version of an operation, and not only the interface's refusal."""
-    return getattr(type(namespace), method, None) is not getattr(LanceNamespace, method, None)
+    kind = type(getattr(namespace, "adapted", namespace))  # of a back end of others, what that has
+    return getattr(kind, method, None) is not getattr(LanceNamespace, method, None)

@@ -18,11 +18,11 @@ import pyarrow as pa
 
 from headwater.errors import InvalidInputError, InvalidTableStateError, TableVersionNotFoundError
 from headwater.metastore import Delta, Snapshot
-from headwater.spark.fresh import buckets_for, check_readable, lake_of, sent
+from headwater.spark.fresh import check_readable, lake_of, sent, shares_for
 from headwater.spark.protocol import Offset, Range, Scan, Table
 from headwater.spark.stream import CONSUMER, option
 from headwater.streams.changes import INSERT, changes, grouped, walked
-from headwater.streams.hashing import Bucket
+from headwater.streams.files import Share
 from headwater.streams.layout import LANCE
 from headwater.streams.opening import Stream, open_in, open_stream
 from headwater.streams.readers import readers, set_reader
@@ -115,7 +115,7 @@ def _number(log: Log, text: str) -> int:
 
 
 def _divided(log: Log, after: int, until: int, parallelism: int, whole: bool = False) -> list[Changed]:
-    """A part; many events by buckets of their keys, or of a table without keys by positions.
+    """A part; many events in shares of their keys, or of a table without keys by positions.
 
     A watermark is of all events in their order, so a table with `lateness` is not divided.
     """
@@ -126,7 +126,7 @@ def _divided(log: Log, after: int, until: int, parallelism: int, whole: bool = F
     if whole or rows < SMALL_ROWS or definition.rules.lateness is not None or parallelism < 2 or _is_undo(deltas):
         return [Changed(slot, after, until)]
     if definition.keys:
-        count = buckets_for(rows, parallelism)
+        count = shares_for(rows, parallelism)
         return [Changed(slot, after, until, number, count) for number in range(count)]
     parts: list[Changed] = []
     start = size = 0
@@ -304,9 +304,9 @@ def read_rows(scan: Scan, part: LogPart, schema: pa.Schema) -> Iterator[pa.Recor
 
 
 def _changed(log: Log, part: Changed, scan: Scan) -> pa.Table:
-    bucket = Bucket(part.bucket, part.buckets) if part.buckets > 1 else None
+    share = Share(part.share, part.shares) if part.shares > 1 else None
     if scan.changes:
-        found = changes(log.lake, log.snapshot, log.stream, part.after, part.until, bucket)
+        found = changes(log.lake, log.snapshot, log.stream, part.after, part.until, share)
         return found.rename_columns([*found.schema.names[:-3], TYPE, VERSION, TIMESTAMP])
     parts = [log.stream.definition.schema.empty_table()]
     for step in walked(log.lake, log.snapshot, log.stream, part.after, part.until):

@@ -23,8 +23,8 @@ from headwater.errors import (
 from headwater.metastore import Metastore, Snapshot, Transaction
 from headwater.spark.protocol import Fold, Scan, Table
 from headwater.streams.batches import REFUSE
+from headwater.streams.files import Share
 from headwater.streams.given import from_table
-from headwater.streams.hashing import Bucket
 from headwater.streams.landing import APPEND, Origin, rows_so_far
 from headwater.streams.opening import Stream, is_stream_table, open_stream
 from headwater.streams.preparing import EvolvedError, PreparedLanding, prepare
@@ -109,8 +109,8 @@ def _is_stream(snapshot: Snapshot, id: list[str]) -> bool:
         return False
 
 
-def buckets_for(rows: int, parallelism: int) -> int:
-    """Into how many buckets of their keys to divide so many events: a power of two, none of them small."""
+def shares_for(rows: int, parallelism: int) -> int:
+    """In how many shares of their keys to fold so many events: a power of two, none of them small."""
     count = 1
     while count < parallelism and rows // (2 * count) >= SMALL_ROWS // 2:
         count *= 2
@@ -158,13 +158,13 @@ def output_schema(scan: Scan) -> pa.Schema:
 
 
 def plan(scan: Scan, parallelism: int) -> Sequence[AnyPart]:
-    """One part; or for a large table first what the log touches, by buckets, then groups of the base's fragments."""
+    """One part; or for a large table first what the log touches, in shares, then groups of the base's fragments."""
     check_readable(scan)
     found, view = _view(scan)
     rows = sum(file.rows or 0 for delta in view.tail for file in delta.files)
     if not scan.columns or (view.base.rows if view.base is not None else 0) + rows < SMALL_ROWS:
         return [Whole()]
-    count = 1 if view.stream.definition.rules.lateness is not None else buckets_for(rows, parallelism)
+    count = 1 if view.stream.definition.rules.lateness is not None else shares_for(rows, parallelism)
     touched = [Touched(number, count) for number in range(count)]
     if view.base is None:
         return touched
@@ -200,8 +200,8 @@ def without_columns(rows: int) -> pa.RecordBatch:
 def _rows(scan: Scan, part: AnyPart) -> pa.Table:
     found, view = _view(scan)
     if isinstance(part, Touched):
-        bucket = Bucket(part.bucket, part.buckets) if part.buckets > 1 else None
-        return read_touched(found, view, scan.columns, scan.filter, bucket)
+        share = Share(part.share, part.shares) if part.shares > 1 else None
+        return read_touched(found, view, scan.columns, scan.filter, share)
     if isinstance(part, Fragments):
         return read_untouched(found, view, part.fragments, scan.columns, scan.filter)
     return read(found, view, list(scan.columns), scan.filter, scan.limit)

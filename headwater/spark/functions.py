@@ -7,13 +7,14 @@ called as Spark calls it: with single values, with pandas series, with Arrow arr
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
 
 from headwater.errors import InvalidInputError
+from headwater.streams.calling import Iterating
 from headwater.types import convert
 
 ROW, PANDAS, PANDAS_ITERATOR, ARROW, ARROW_ITERATOR = "row", "pandas", "pandas iterator", "arrow", "arrow iterator"
@@ -61,28 +62,10 @@ def _answers(function: Function) -> Callable[[list[Any]], Any]:
         return lambda arrays: call(*(array.to_pandas() for array in arrays))
     if function.kind == ARROW:
         return lambda arrays: call(*arrays)
-    return _Iterating(call, function.kind == PANDAS_ITERATOR)
-
-
-class _Iterating:
-    """An iterator function of Spark's: it takes a batch when it is asked for the next one, and yields one for each."""
-
-    def __init__(self, call: Callable[[Iterator[Any]], Iterator[Any]], pandas: bool) -> None:
-        self._pandas = pandas
-        self._waiting: list[Any] = []
-        self._answers = iter(call(self._source()))
-
-    def _source(self) -> Iterator[Any]:
-        while self._waiting:
-            yield self._waiting.pop()
-
-    def __call__(self, arrays: list[Any]) -> Any:
-        given = tuple(array.to_pandas() for array in arrays) if self._pandas else tuple(arrays)
-        self._waiting = [given[0] if len(given) == 1 else given]
-        try:
-            return next(self._answers)
-        except StopIteration:
-            raise InvalidInputError("The function ended before its input did: yield one answer for each.") from None
+    iterating = Iterating(call)
+    if function.kind == PANDAS_ITERATOR:
+        return lambda arrays: iterating(*(array.to_pandas() for array in arrays))
+    return lambda arrays: iterating(*arrays)
 
 
 def _array(values: Any, target: Any) -> Any:

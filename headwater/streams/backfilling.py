@@ -6,17 +6,20 @@ that was killed goes on where it was.
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Sequence
-from dataclasses import replace
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
 
 import numpy as np
-import pyarrow as pa
 
 from headwater.metastore import Transaction
 from headwater.names import ObjectId
-from headwater.streams.derived import with_derived
+from headwater.store import KeyNotFoundError
+from headwater.streams.derived import identity, with_derived
 from headwater.streams.files import narrowed
+from headwater.streams.layout import backfill_folder
 from headwater.streams.opening import Stream, open_in, open_stream
 from headwater.streams.publishing import Publication
 from headwater.streams.serving import (
@@ -24,21 +27,63 @@ from headwater.streams.serving import (
     ROW_ID,
     Lake,
     Staging,
+    files_of,
     on_top,
     open_staging,
     open_version,
     set_aside,
 )
+from headwater.streams.shares import Json, packed, unpacked
 from headwater.streams.tidying import due
 from headwater.streams.views import Computed, Published, newest_published
-from headwater.streams.writing import Changes, head_of, record, tidied, write_changes
+from headwater.streams.writing import Changes, commit_rows, head_of, record, tidied, write_rows_of
+from headwater.tables.commit import fragment_from
 from headwater.tables.handle import TableHandle
 from headwater.tables.indices import build, index_type, new_index
 
 ROWS = 100_000
 
 
-def stage_backfill(lake: Lake, tx: Transaction, path: Sequence[str], rows: int = ROWS) -> Publication | None:
+@dataclass(frozen=True)
+class StaleRows:
+    """Rows of a fragment that are computed together: so many live ones after so many others."""
+
+    fragment: int
+    start: int
+    rows: int
+
+
+@dataclass(frozen=True)
+class Backfill:
+    """Some batches of stale rows of a version. `name` tells what they are of: they are the same batches next time."""
+
+    stream: Stream
+    before: Published
+    head: tuple[int, str]
+    fresh: tuple[Computed, ...]
+    batches: tuple[StaleRows, ...]
+    name: str
+
+    def checkpoint(self, batch: StaleRows) -> str:
+        """Where what was done for a batch is kept."""
+        folder = backfill_folder(self.stream.home, self.name)
+        return f"{folder}/{batch.fragment}-{batch.start}-{batch.rows}.json"
+
+
+class Crew(Protocol):
+    """Who does the batches of a backfill elsewhere: so many in one version, of so many rows each."""
+
+    rows: int
+    batches: int
+
+    def backfill(self, work: Backfill) -> list[Json]:
+        """What `batch_of_backfill` answers for each batch."""
+        ...
+
+
+def stage_backfill(
+    lake: Lake, tx: Transaction, path: Sequence[str], rows: int = ROWS, crew: Crew | None = None
+) -> Publication | None:
     """Stage a version with some stale rows computed again; None: there are none."""
     snapshot = lake.metastore.now()
     stream = open_stream(snapshot, path)
@@ -50,16 +95,87 @@ def stage_backfill(lake: Lake, tx: Transaction, path: Sequence[str], rows: int =
     set_aside(lake, stream, head[0])
     with on_top(staging, stream):
         dataset = open_version(lake, stream, *head)
-        wanted = {each.name for each in stream.definition.derived}
-        stale = [each for each in before.derived if each.name in wanted and each.stale_to >= 0]
-        changes = _stale(stream, dataset, before, stale, rows) if stale else None
-        if changes is None:
+        size, most = (rows, rows) if crew is None else (crew.rows, min(rows, crew.rows * crew.batches))
+        work = _planned(stream, dataset, before, head, size, most)
+        if not work.batches:
             return None
-        fresh = [each for each in before.derived if each not in stale]
-        made = replace(changes, rows=with_derived(stream.definition, dataset, changes, fresh))
-        write_changes(lake, stream, staging, dataset, made, before.position)
+        if crew is None:
+            done = [batch_of_backfill(lake, work, batch, False) for batch in work.batches]
+        else:
+            done = crew.backfill(work)
+        fragments = [fragment_from(value) for each in done for value in each["fragments"]]
+        addresses = np.concatenate([unpacked(each["addresses"]) for each in done])
+        commit_rows(lake, stream, staging, dataset, fragments, addresses, before.position)
     published = record(lake, tx, stream, staging, replace(before, late=0, too_late=0))
     return Publication(published, True, tuple(staging.staged))
+
+
+def _planned(stream: Stream, dataset: Any, before: Published, head: tuple[int, str], size: int, most: int) -> Backfill:
+    """Batches of the fragments that were written before the function was, up to so many rows."""
+    wanted = {each.name for each in stream.definition.derived}
+    stale = [each for each in before.derived if each.name in wanted and each.stale_to >= 0]
+    last = max((each.stale_to for each in stale), default=-1)
+    batches: list[StaleRows] = []
+    left = most
+    for fragment in dataset.get_fragments():
+        live = fragment.count_rows() if fragment.fragment_id <= last else 0
+        for start in range(0, min(live, left), size):
+            batches.append(StaleRows(fragment.fragment_id, start, min(size, live - start, left - start)))
+        left -= min(live, left)
+    fresh = tuple(each for each in before.derived if each not in stale)
+    known = "\0".join((str(head[0]), head[1], *(identity(each) for each in stream.definition.derived)))
+    name = hashlib.blake2b(known.encode(), digest_size=16).hexdigest()
+    return Backfill(stream, before, head, fresh, tuple(batches), name)
+
+
+def batch_of_backfill(lake: Lake, work: Backfill, batch: StaleRows, is_kept: bool = True) -> Json:
+    """Compute a batch and write its rows; with `is_kept` only if no one has done so before."""
+    key = work.checkpoint(batch)
+    known = _done_before(lake, work.stream, key) if is_kept else None
+    if known is not None:
+        return known
+    dataset = open_version(lake, work.stream, *work.head)
+    changes = _rows_of(work, dataset, batch)
+    rows = with_derived(work.stream.definition, dataset, changes, work.fresh)
+    fragments = write_rows_of(lake, work.stream, dataset, replace(changes, rows=rows))
+    done = {
+        "fragments": [fragment.to_json() for fragment in fragments],
+        "addresses": packed(changes.addresses),
+        "rows": rows.num_rows,
+    }
+    if is_kept:
+        lake.store.sync(list(files_of(work.stream, fragments)))
+        lake.store.put(key, json.dumps(done).encode())
+    return done
+
+
+def _done_before(lake: Lake, stream: Stream, key: str) -> Json | None:
+    """What an earlier run did for a batch, if its files are still there."""
+    try:
+        done: Json = json.loads(lake.store.get(key))
+    except KeyNotFoundError:
+        return None
+    files = files_of(stream, [fragment_from(value) for value in done["fragments"]])
+    return done if all(lake.store.head(file) is not None for file in files) else None
+
+
+def forget_backfill(lake: Lake, path: Sequence[str]) -> None:
+    """Drop what batches kept: a version holds it now, or it is of no use any more."""
+    stream = open_stream(lake.metastore.now(), path)
+    for entry in list(lake.store.list(backfill_folder(stream.home, ""))):
+        lake.store.delete(entry.key)
+
+
+def _rows_of(work: Backfill, dataset: Any, batch: StaleRows) -> Changes:
+    names = narrowed(work.stream.definition, None).schema.names
+    scanner = dataset.get_fragment(batch.fragment).scanner(
+        columns=names, with_row_id=True, with_row_address=True, offset=batch.start, limit=batch.rows
+    )
+    table = scanner.to_table()
+    plain = table.select(names)
+    ids = table.column(ROW_ID).to_numpy().astype(np.int64)
+    addresses = table.column(ROW_ADDRESS).to_numpy().astype(np.int64)
+    return Changes(plain, ids, plain, addresses, work.before.digest, work.before.rows)
 
 
 def stage_compaction(lake: Lake, tx: Transaction, path: Sequence[str]) -> Publication | None:
@@ -96,23 +212,3 @@ def stage_index(
         build(table, dataset, new_index(table, dataset, column, index_type(kind), name, options, before.rows))
     published = record(lake, tx, stream, staging, replace(before, late=0, too_late=0))
     return Publication(published, True, tuple(staging.staged))
-
-
-def _stale(stream: Stream, dataset: object, before: Published, stale: Sequence[Computed], rows: int) -> Changes | None:
-    """Some rows of the fragments that were written before the function was."""
-    last = max(each.stale_to for each in stale)
-    found: list[pa.Table] = []
-    size = 0
-    names = narrowed(stream.definition, None).schema.names
-    for fragment in dataset.get_fragments():  # type: ignore[attr-defined]
-        if fragment.fragment_id <= last and size < rows:
-            scanner = fragment.scanner(columns=names, with_row_id=True, with_row_address=True, limit=rows - size)
-            found.append(scanner.to_table())
-            size += found[-1].num_rows
-    if not size:
-        return None
-    table = pa.concat_tables(found)
-    plain = table.select(names)
-    ids = table.column(ROW_ID).to_numpy().astype(np.int64)
-    addresses = table.column(ROW_ADDRESS).to_numpy().astype(np.int64)
-    return Changes(plain, ids, plain, addresses, before.digest, before.rows)

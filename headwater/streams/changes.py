@@ -16,10 +16,10 @@ import pyarrow as pa
 from headwater.errors import InvalidInputError
 from headwater.metastore import Delta, Snapshot
 from headwater.streams.definition import Definition
-from headwater.streams.files import Logged, narrowed, read_log
+from headwater.streams.files import Logged, Share, narrowed, read_log
 from headwater.streams.fold import Rules, State, apply, fold
 from headwater.streams.grouping import Codes, KeyIndex
-from headwater.streams.hashing import Bucket, hash_rows
+from headwater.streams.hashing import hash_rows
 from headwater.streams.opening import Stream
 from headwater.streams.reading import same_rows, state_of_keys, whole_state
 from headwater.streams.serving import Lake
@@ -48,16 +48,16 @@ class Difference:
 
 
 def changes(
-    lake: Lake, snapshot: Snapshot, stream: Stream, after: int, until: int | None, bucket: Bucket | None = None
+    lake: Lake, snapshot: Snapshot, stream: Stream, after: int, until: int | None, share: Share | None = None
 ) -> pa.Table:
-    """The changes after a position, up to and including another; of the keys of one bucket if told."""
-    walk = walked(lake, snapshot, stream, after, until, bucket)
+    """The changes after a position, up to and including another; of a share of the keys if told."""
+    walk = walked(lake, snapshot, stream, after, until, share)
     parts = [shown(stream.definition, step.difference, step.delta) for step in walk]
     return pa.concat_tables([_empty(stream.definition), *parts])
 
 
 def walked(
-    lake: Lake, snapshot: Snapshot, stream: Stream, after: int, until: int | None, bucket: Bucket | None = None
+    lake: Lake, snapshot: Snapshot, stream: Stream, after: int, until: int | None, share: Share | None = None
 ) -> Iterator[Step]:
     """The same, transaction by transaction."""
     last = snapshot.last_position(stream.path, version=stream.version)
@@ -73,7 +73,7 @@ def walked(
         return iter(())
     if not stream.definition.keys:
         return _keyless(lake, snapshot, stream, start, deltas)
-    return steps(lake, snapshot, stream, start, deltas, bucket)
+    return steps(lake, snapshot, stream, start, deltas, share)
 
 
 def grouped(deltas: Sequence[Delta]) -> Iterator[list[Delta]]:
@@ -93,19 +93,19 @@ def steps(
     stream: Stream,
     start: View,
     deltas: Sequence[Delta],
-    bucket: Bucket | None = None,
+    share: Share | None = None,
 ) -> Iterator[Step]:
     """Transaction by transaction, the changes of a table with keys. `deltas` are those that follow `start`."""
     rules = narrowed(stream.definition, None)
-    log = read_log(stream.definition, lake.store, [*_voided(snapshot, stream, deltas), *deltas], bucket=bucket)
+    log = read_log(stream.definition, lake.store, [*_voided(snapshot, stream, deltas), *deltas], share=share)
     if not len(log.events):
         return
     keys = log.events.rows.select(list(rules.keys))
-    state = state_of_keys(lake, start, keys, bucket)
+    state = state_of_keys(lake, start, keys, share)
     for group in grouped(deltas):
         position = group[-1].position
         if any("voids" in delta.properties for delta in group):
-            after = state_of_keys(lake, view_at(snapshot, stream, position), keys, bucket)
+            after = state_of_keys(lake, view_at(snapshot, stream, position), keys, share)
         else:
             after = apply(rules, state, fold(rules, state, _of(log, position)))
         yield Step(difference(rules, state.rows, after.rows), after, group[-1])

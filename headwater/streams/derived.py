@@ -17,6 +17,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from headwater.errors import InvalidInputError
+from headwater.streams.calling import called
 from headwater.streams.definition import Definition, Derived
 from headwater.streams.reading import same_rows
 from headwater.streams.views import Computed, Published
@@ -52,12 +53,13 @@ def identity(derived: Derived) -> str:
 
 def compute(derived: Derived, rows: pa.Table) -> Any:
     """The values for some rows: the function is called with one Arrow array for each input, a batch at a time."""
-    function = load(derived)
+    function, own = load(derived), identity(derived) if rows.num_rows else ""
+    what = f"The function {derived.function!r} of the derived column {derived.name!r}"
     parts: list[Any] = [pa.nulls(0, derived.type)]
     for start in range(0, rows.num_rows, BATCH):
         batch = rows.slice(start, BATCH)
         inputs = [_array(batch.column(name)) for name in derived.inputs]
-        parts.append(_values(derived, function(*inputs), batch.num_rows))
+        parts.append(_values(derived, called(function, own, inputs, what), batch.num_rows))
     return pa.concat_arrays(parts)
 
 

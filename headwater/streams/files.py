@@ -8,7 +8,7 @@ that some are missing has a column of truth values beside it.
 from __future__ import annotations
 
 import io
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,7 +24,7 @@ from headwater.store import KeyNotFoundError, Store
 from headwater.streams.definition import Definition, field_id, with_id
 from headwater.streams.fold import Events, Rules, concat
 from headwater.streams.grouping import ranks
-from headwater.streams.hashing import Bucket, buckets_of, hash_rows
+from headwater.streams.hashing import buckets_of, hash_rows
 from headwater.streams.layout import DELETES, KIND, PRESENT, ROW, UPSERTS
 
 Codes = npt.NDArray[np.int64]
@@ -32,6 +32,25 @@ ROW_GROUP = 1 << 17
 BUCKET_ROWS = 1 << 20
 MAX_RANGE_TEXT = 64
 SMALL = 10_000
+
+
+@dataclass(frozen=True)
+class Share:
+    """One of so many equal shares of a log, a power of two: of the keys by their buckets, else of the rows."""
+
+    number: int
+    count: int
+
+    def of_keys(self, keys: Sequence[Any]) -> npt.NDArray[np.bool_]:
+        """Which of these keys are in the share."""
+        mine: npt.NDArray[np.bool_] = buckets_of(hash_rows(keys, len(keys[0])), self.count) == self.number
+        return mine
+
+    def of_numbers(self, numbers: Any) -> npt.NDArray[np.bool_]:
+        """Which of these rows of a batch are in the share, by their numbers."""
+        found = numbers if isinstance(numbers, np.ndarray) else numbers.to_numpy()
+        mine: npt.NDArray[np.bool_] = (found // ROW_GROUP) % self.count == self.number
+        return mine
 
 
 @dataclass(frozen=True)
@@ -122,11 +141,17 @@ def _parquet(table: pa.Table, parts: Sequence[int]) -> bytes:
 
 @dataclass(frozen=True)
 class Logged:
-    """Events of the log in order of arrival, and for each the position it can be read at and the delta it is of."""
+    """Events of the log in order of arrival, and for each the position it can be read at and the delta it is of.
+
+    `numbers` are their rows' numbers in their batches. `judged`: which are too late, and the watermark after all, where
+    that was found out by looking at more events than these.
+    """
 
     events: Events
     positions: Codes
     deltas: Codes
+    numbers: Codes
+    judged: tuple[npt.NDArray[np.bool_], Any] | None = None
 
 
 def read_log(
@@ -135,23 +160,20 @@ def read_log(
     deltas: Sequence[Delta],
     columns: Sequence[str] | None = None,
     for_state: bool = False,
-    bucket: Bucket | None = None,
+    share: Share | None = None,
 ) -> Logged:
     """The events of deltas, under the present schema. `columns`: those wanted beside key and sequence.
 
     `for_state`: only the state is asked for, so events of one file that are all of different keys may stay as they are.
-    `bucket`: only events of keys in it, of which only the row groups are read where the file has such buckets.
+    `share`: only the events of a share of the log.
     """
     rules = narrowed(definition, columns)
     parts: list[Events] = []
     places: list[tuple[Codes, Codes, Codes, Codes]] = []
     for number, (delta, position) in enumerate(zip(deltas, readable_positions(deltas), strict=True)):
         for file in delta.files:
-            groups = None if bucket is None else _row_groups(delta, bucket)
-            events, rows = read_file(definition, rules, read_bytes(store, file), file.path, groups)
-            if bucket is not None and groups is None:
-                held = np.flatnonzero(bucket.holds([events.rows.column(name) for name in rules.keys], len(events)))
-                events, rows = events.take(held), rows[held]
+            chosen = None if share is None else (share, delta.properties)
+            events, rows = read_file(definition, rules, read_bytes(store, file), file.path, chosen)
             size = len(events)
             call = int(delta.properties.get("call", 0))
             parts.append(events)
@@ -159,29 +181,12 @@ def read_log(
     events = concat(rules, parts)
     if not places:
         nothing = np.empty(0, np.int64)
-        return Logged(events, nothing, nothing)
+        return Logged(events, nothing, nothing, nothing)
     positions, calls, rows, numbers = (np.concatenate(column) for column in zip(*places, strict=True))
     if for_state and len(places) == 1 and rules.lateness is None and _are_distinct(events.rows, rules.keys):
-        return Logged(events, positions, numbers)
+        return Logged(events, positions, numbers, rows)
     order = _sorted(rows) if len(places) == 1 else np.lexsort((rows, calls, positions))
-    return Logged(events.take(order), positions[order], numbers[order])
-
-
-def _row_groups(delta: Delta, bucket: Bucket) -> list[int] | None:
-    """The row groups of a delta's file that are all that is in a bucket; None: the file is not divided so finely."""
-    parts = delta.properties.get("bucket_map")
-    if not parts or len(delta.files) != 1:
-        return None
-    found: list[int] = []
-    first = 0
-    for number, rows in parts:
-        covered = bucket.covers(number, int(delta.properties["buckets"]))
-        if covered is None:
-            return None
-        after = first + -(-rows // ROW_GROUP)
-        found += range(first, after) if covered else ()
-        first = after
-    return found
+    return Logged(events.take(order), positions[order], numbers[order], rows[order])
 
 
 def _are_distinct(rows: pa.Table, keys: Sequence[str]) -> bool:
@@ -233,9 +238,13 @@ def read_bytes(store: Store, file: DataFile) -> Any:
 
 
 def read_file(
-    definition: Definition, rules: Rules, source: Any, key: str, groups: Sequence[int] | None = None
+    definition: Definition,
+    rules: Rules,
+    source: Any,
+    key: str,
+    chosen: tuple[Share, Mapping[str, Any]] | None = None,
 ) -> tuple[Events, Codes]:
-    """One file's events in the order they are in it, and their rows' numbers; of some row groups if told."""
+    """One file's events in the order they are in it, and their rows' numbers; with `chosen` those of a share only."""
     ids = {column.name: column.id for column in definition.columns}
     try:
         file = pq.ParquetFile(source)
@@ -243,25 +252,54 @@ def read_file(
         stored = set(file.schema_arrow.names)
         wanted = [names[id] for field in rules.schema if (id := ids[field.name]) in names]
         marks = [mark for field in rules.schema if (mark := f"{PRESENT}{ids[field.name]}") in stored]
-        kept = range(file.num_row_groups) if groups is None else groups
-        threads = file.metadata.num_rows > SMALL
-        table = file.read_row_groups(list(kept), [*wanted, *marks, KIND, ROW], use_threads=threads)
+        columns = [*wanted, *marks, KIND, ROW]
+        if chosen is None:
+            table = file.read(columns, use_threads=file.metadata.num_rows > SMALL)
+        else:
+            keys = [names[ids[name]] for name in definition.keys]
+            table = _share_of(file, columns, keys, *chosen)
     except FileNotFoundError:
         raise CorruptFileError(key, "a file of the change log is missing") from None
     except (OSError, pa.ArrowInvalid) as error:
         raise CorruptFileError(key, f"it cannot be read as Parquet ({error})") from None
-    columns: list[Any] = []
+    found: list[Any] = []
     present: dict[str, npt.NDArray[np.bool_]] = {}
     for field in rules.schema:
         name = names.get(ids[field.name])
         if name is None:
-            columns.append(pa.nulls(table.num_rows, field.type))
+            found.append(pa.nulls(table.num_rows, field.type))
             present[field.name] = np.zeros(table.num_rows, bool)
             continue
         column: Any = table.column(name)
-        columns.append(column if column.type == field.type else column.cast(field.type))
+        found.append(column if column.type == field.type else column.cast(field.type))
         mark = f"{PRESENT}{ids[field.name]}"
         if mark in stored:
             present[field.name] = table.column(mark).to_numpy()
-    rows = pa.Table.from_arrays(columns, schema=rules.schema)
+    rows = pa.Table.from_arrays(found, schema=rules.schema)
     return Events(rows, table.column(KIND).to_numpy() == DELETES, present), table.column(ROW).to_numpy()
+
+
+def _share_of(
+    file: pq.ParquetFile, columns: list[str], keys: list[str], share: Share, known: Mapping[str, Any]
+) -> pa.Table:
+    """The rows of a share, row group after row group, and only of those that can hold any."""
+    parts = [file.schema_arrow.empty_table().select(columns)]
+    for group in row_groups_of(file.metadata, known, share) if keys else range(file.num_row_groups):
+        table = file.read_row_group(group, columns)
+        mine = share.of_keys([table.column(name) for name in keys]) if keys else share.of_numbers(table.column(ROW))
+        parts.append(table if mine.all() else table.filter(pa.array(mine)))
+    return pa.concat_tables(parts)
+
+
+def row_groups_of(metadata: Any, known: Mapping[str, Any], share: Share) -> list[int]:
+    """The row groups of a file that can hold events of a share, by the bucket map of its delta. Pure."""
+    buckets = int(known.get("buckets", 1))
+    of: list[int] = []
+    for bucket, rows in known.get("bucket_map", ()):
+        of += [bucket] * -(-rows // ROW_GROUP)
+    if len(of) != metadata.num_row_groups:
+        return list(range(metadata.num_row_groups))
+    fine = max(buckets, share.count)
+    wide, own = fine // buckets, fine // share.count
+    first, end = share.number * own, (share.number + 1) * own
+    return [group for group, bucket in enumerate(of) if bucket * wide < end and first < (bucket + 1) * wide]

@@ -102,9 +102,12 @@ def concat(rules: Rules, parts: list[Events]) -> Events:
     return Events(rows, np.concatenate([part.deletes for part in parts]), present)
 
 
-def fold(rules: Rules, state: State, events: Events) -> Folded:
-    """Fold events into a state, which must hold what is known of their keys and may hold more."""
-    late_line, watermark = too_late(rules, state.watermark, events.rows)
+def fold(rules: Rules, state: State, events: Events, judged: tuple[Mask, Watermark] | None = None) -> Folded:
+    """Fold events into a state, which must hold what is known of their keys and may hold more.
+
+    `judged`: which events are too late, and the watermark after them, if these are not all the events there are.
+    """
+    late_line, watermark = too_late(rules, state.watermark, events.rows) if judged is None else judged
     if not rules.keys:
         return _keyless(rules, events, late_line, watermark)
     if not len(events):

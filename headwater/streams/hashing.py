@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -65,25 +64,6 @@ def buckets_of(hashes: Hashes, count: int) -> npt.NDArray[np.int64]:
     if bits == 0:
         return np.zeros(len(hashes), np.int64)
     return (hashes >> np.uint64(64 - bits)).astype(np.int64)
-
-
-@dataclass(frozen=True)
-class Bucket:
-    """One of so many buckets of the keys, a power of two: what one of several readers takes."""
-
-    number: int = 0
-    count: int = 1
-
-    def holds(self, columns: Sequence[Array], length: int) -> npt.NDArray[np.bool_]:
-        """Which rows, by their key columns, are in it."""
-        found: npt.NDArray[np.bool_] = buckets_of(hash_rows(columns, length), self.count) == self.number
-        return found
-
-    def covers(self, number: int, count: int) -> bool | None:
-        """Whether it holds all keys of a bucket of another division, or none of them; None: some."""
-        if count < self.count:
-            return None if number == self.number // (self.count // count) else False
-        return number // (count // self.count) == self.number
 
 
 def digest_of(hashes: Hashes) -> int:

@@ -41,6 +41,11 @@ def tombstone_file(home: str, id: str) -> str:
     return f"{home}/data/{id}.tombstones.parquet"
 
 
+def backfill_folder(home: str, name: str) -> str:
+    """Where a backfill keeps what its batches have done until a version holds it."""
+    return f"{home}/backfill/{name}"
+
+
 def serving_folder(home: str, version: str) -> str:
     """The Lance dataset of a table version, where the metastore puts one."""
     return location_of({}, f"{home}/{version}/{LANCE}")

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import date, datetime
 from decimal import Decimal
-from typing import Any
+from typing import Any, cast
 from urllib.parse import urlsplit
 
 import lance
@@ -27,6 +27,7 @@ from lance_namespace import (
 )
 from lance_namespace_urllib3_client.models.table_version import TableVersion
 
+from headwater.clock import Clock
 from headwater.errors import ConcurrentModificationError, CorruptFileError, UnsupportedOperationError
 from headwater.metastore import DataFile, Delta, Metastore
 from headwater.store import KeyNotFoundError, Store, claim
@@ -42,6 +43,7 @@ ROW_ID, ROW_ADDRESS = "_rowid", "_rowaddr"
 ROWS_PER_FILE = 1 << 20
 KEYS_PER_PAGE = 8_000
 """An index is worth its pages as long as there are so many rows for each key that is looked for."""
+SCANNED = 1 << 16
 TAKEN = 50
 """Rows are taken by id when there are at least so many others for each."""
 SESSION = lance.Session()
@@ -58,6 +60,23 @@ class Lake:
     @property
     def store(self) -> Store:
         return self.metastore.store
+
+    @property
+    def clock(self) -> Clock:
+        return self.metastore.clock
+
+
+@dataclass(frozen=True)
+class Workplace:
+    """What a task on an executor has of a catalog: its store, and a clock."""
+
+    store: Store
+    clock: Clock
+
+
+def lake_at(store: Store, clock: Clock, uri: str, storage_options: dict[str, str]) -> Lake:
+    """The storage of a catalog without the catalog, for what only reads and writes files."""
+    return Lake(cast(Metastore, Workplace(store, clock)), uri, storage_options)
 
 
 def lake(metastore: Metastore, uri: str | None = None, storage_options: dict[str, str] | None = None) -> Lake:
@@ -318,9 +337,15 @@ def find_rows(dataset: Any, keys: Sequence[str], index: KeyIndex, wanted: pa.Tab
 
 
 def _matching(dataset: Any, keys: Sequence[str], index: KeyIndex, columns: Sequence[str]) -> pa.Table:
-    found = _scan(dataset, columns, None)
-    places = np.flatnonzero(index.find([found.column(name) for name in keys]) >= 0)
-    return found if len(places) == found.num_rows else found.take(places)
+    """The rows of keys, found batch by batch: what is read through is never held at once."""
+    scanner = dataset.scanner(columns=list(columns), with_row_id=True, with_row_address=True, batch_size=SCANNED)
+    names = [*columns, ROW_ID, ROW_ADDRESS]
+    parts: list[pa.RecordBatch] = []
+    for batch in scanner.to_batches():
+        places = np.flatnonzero(index.find([batch.column(name) for name in keys]) >= 0)
+        found = batch if len(places) == batch.num_rows else batch.take(pa.array(places))
+        parts.append(found.select(names))
+    return pa.Table.from_batches(parts, None if parts else _scan(dataset, columns, "false").schema)
 
 
 def _scan(dataset: Any, columns: Sequence[str], filter: str | None) -> pa.Table:

@@ -12,7 +12,7 @@ import pyarrow as pa
 from headwater.errors import InvalidInputError, TableVersionNotFoundError
 from headwater.metastore import Delta, Metastore, Snapshot, Transaction
 from headwater.metastore.draft import Appended
-from headwater.streams.backfilling import ROWS, stage_backfill, stage_compaction, stage_index
+from headwater.streams.backfilling import ROWS, Crew, forget_backfill, stage_backfill, stage_compaction, stage_index
 from headwater.streams.changes import changes
 from headwater.streams.checks import Check, try_checks
 from headwater.streams.collecting import collectable
@@ -31,6 +31,7 @@ from headwater.streams.quarantine import with_positions
 from headwater.streams.readers import drop_reader, forget, hand_out, handed, readers, set_reader
 from headwater.streams.reading import count, read
 from headwater.streams.serving import Lake, lake, open_version
+from headwater.streams.shares import Hands
 from headwater.streams.sources.files import SourceFile, find_files, is_files
 from headwater.streams.sources.formats import check_format, take, total
 from headwater.streams.tidying import coverage
@@ -347,17 +348,22 @@ class StreamTable:
 
         return self._run(work, f"set properties of {'.'.join(self.path)}")
 
-    def backfill(self, rows: int | None = None) -> int:
-        """Compute stale derived values again, all or about so many rows; how many versions that took."""
+    def backfill(self, rows: int | None = None, crew: Crew | None = None) -> int:
+        """Compute stale derived values again, all or about so many rows; how many versions that took.
+
+        With `crew` batches are computed elsewhere, and what each has done is kept until a version holds it.
+        """
+        most = rows or (ROWS if crew is None else crew.rows * crew.batches)
         for version in itertools.count():
             done = self._run(
-                lambda tx: stage_backfill(self._lake(), tx, self.path, rows or ROWS), f"backfill {'.'.join(self.path)}"
+                lambda tx: stage_backfill(self._lake(), tx, self.path, most, crew), f"backfill {'.'.join(self.path)}"
             )
-            if done is None:
-                return version
-            finish(self._lake(), self.path, done)
-            if rows is not None:
-                return version + 1
+            if done is not None:
+                finish(self._lake(), self.path, done)
+            if crew is not None:
+                forget_backfill(self._lake(), self.path)
+            if done is None or rows is not None:
+                return version + (done is not None)
         raise AssertionError("unreachable")
 
     def compact(self) -> bool:
@@ -429,15 +435,19 @@ class StreamTable:
 
 
 def publish_tables(
-    lake: Lake, paths: Sequence[Path], lineage: Mapping[str, Mapping[str, Any]] | None = None
+    lake: Lake,
+    paths: Sequence[Path],
+    lineage: Mapping[str, Mapping[str, Any]] | None = None,
+    hands: Hands | None = None,
 ) -> list[Published]:
     """Publish tables in one transaction, so that all are new at one slot.
 
     `lineage` says by dotted name what else the rows of a table come from; it is kept with the published version.
+    With `hands` large ones are done in shares elsewhere.
     """
 
     def work(tx: Transaction) -> list[Publication]:
-        return [stage(lake, tx, path, (lineage or {}).get(".".join(path))) for path in paths]
+        return [stage(lake, tx, path, (lineage or {}).get(".".join(path)), hands) for path in paths]
 
     names = ", ".join(".".join(path) for path in paths)
     done = lake.metastore.run(work, f"publish {names}")

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from decimal import Decimal
 from typing import Any
 
 from headwater.errors import InvalidInputError, TableVersionNotFoundError
@@ -17,7 +16,7 @@ from headwater.streams.files import readable_positions
 from headwater.streams.layout import LANCE
 from headwater.streams.opening import Stream
 from headwater.streams.serving import manifest_of
-from headwater.streams.watermark import Watermark
+from headwater.streams.watermark import Watermark, decoded, encoded
 
 
 @dataclass(frozen=True)
@@ -53,14 +52,13 @@ class Published:
 
     def to_properties(self) -> dict[str, Any]:
         """As the properties of its delta in the `lance` stream."""
-        mark = self.watermark
         return {
             "position": self.position,
             "rows": self.rows,
             "digest": f"{self.digest:032x}",
             "schema": self.schema_id,
             "columns": [list(column) for column in self.columns],
-            "watermark": ["decimal", str(mark)] if isinstance(mark, Decimal) else mark,
+            "watermark": encoded(self.watermark),
             "tombstones": [[file.path, file.rows, file.bytes] for file in self.tombstones],
             "late": self.late,
             "too_late": self.too_late,
@@ -88,7 +86,6 @@ def published_of(stream: Stream, delta: Delta) -> Published | None:
     known = delta.properties
     if "position" not in known:
         return None
-    mark = known["watermark"]
     return Published(
         delta.position,
         known["position"],
@@ -97,7 +94,7 @@ def published_of(stream: Stream, delta: Delta) -> Published | None:
         int(known["digest"], 16),
         known["schema"],
         tuple((id, name) for id, name in known["columns"]),
-        Decimal(mark[1]) if isinstance(mark, list) else mark,
+        decoded(known["watermark"]),
         tuple(DataFile(*file) for file in known["tombstones"]),
         known["late"],
         known["too_late"],

@@ -92,3 +92,13 @@ def measure(column: Any) -> npt.NDArray[Any]:
 def plain(value: Any) -> Watermark:
     found: Watermark = value.item() if isinstance(value, np.generic) else value
     return found
+
+
+def encoded(mark: Watermark) -> Any:
+    """A watermark as JSON holds it."""
+    return ["decimal", str(mark)] if isinstance(mark, Decimal) else mark
+
+
+def decoded(value: Any) -> Watermark:
+    found: Watermark = Decimal(value[1]) if isinstance(value, list) else value
+    return found

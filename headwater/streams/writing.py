@@ -9,6 +9,7 @@ from typing import Any
 import lance
 import numpy as np
 import pyarrow as pa
+from lance.fragment import FragmentMetadata
 
 from headwater.metastore import Snapshot, Transaction
 from headwater.streams.grouping import Codes
@@ -59,20 +60,39 @@ def settled(snapshot: Snapshot, stream: Stream) -> int:
 
 def write_changes(lake: Lake, stream: Stream, staging: Staging, dataset: Any, changes: Changes, position: int) -> Any:
     """Stage the version with the changed rows; the dataset as it is then."""
+    fragments = write_rows_of(lake, stream, dataset, changes)
+    return commit_rows(lake, stream, staging, dataset, fragments, changes.addresses, position)
+
+
+def write_rows_of(lake: Lake, stream: Stream, dataset: Any, changes: Changes) -> list[FragmentMetadata]:
+    """The changed rows as fragments, which belong to no version yet: those that keep their ids, then the new ones."""
     schema = pa.schema(list(stream.definition.shown.values()))
-    properties = {"headwater.position": str(position)}
     rows = pa.Table.from_arrays(changes.rows.columns, schema=schema)
-    if staging.staged and not rows.num_rows and not len(changes.addresses):
+    if dataset is None:
+        return write_rows(lake, stream, None, rows, None)
+    kept, new = np.flatnonzero(changes.ids >= 0), np.flatnonzero(changes.ids < 0)
+    fragments = write_rows(lake, stream, dataset, rows.take(kept), changes.ids[kept])
+    return fragments + write_rows(lake, stream, dataset, rows.take(new), None)
+
+
+def commit_rows(
+    lake: Lake,
+    stream: Stream,
+    staging: Staging,
+    dataset: Any,
+    fragments: list[FragmentMetadata],
+    addresses: Codes,
+    position: int,
+) -> Any:
+    """Stage the version with these fragments and without the rows at these addresses; the dataset as it is then."""
+    properties = {"headwater.position": str(position)}
+    if staging.staged and not fragments and not len(addresses):
         return dataset  # only the columns changed
     if dataset is None:
-        fragments = write_rows(lake, stream, None, rows, None)
-        operation = lance.LanceOperation.Overwrite(schema, fragments)
+        schema = pa.schema(list(stream.definition.shown.values()))
         lake.store.sync(list(files_of(stream, fragments)))
-        return commit(lake, stream, staging, operation, 0, properties)
-    kept, new = np.flatnonzero(changes.ids >= 0), np.flatnonzero(changes.ids < 0)
-    removed, changed = delete_rows(dataset, changes.addresses)
-    fragments = write_rows(lake, stream, dataset, rows.take(kept), changes.ids[kept])
-    fragments += write_rows(lake, stream, dataset, rows.take(new), None)
+        return commit(lake, stream, staging, lance.LanceOperation.Overwrite(schema, fragments), 0, properties)
+    removed, changed = delete_rows(dataset, addresses)
     operation = lance.LanceOperation.Update(
         removed_fragment_ids=removed, updated_fragments=changed, new_fragments=fragments
     )

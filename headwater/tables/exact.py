@@ -11,16 +11,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import lance
-from lance_namespace import DescribeTableVersionResponse, LanceNamespace, ListTableVersionsResponse, TableVersion
 
-from headwater.errors import CommitStateUnknownError, ConcurrentModificationError, LanceNamespaceError
+from headwater.errors import (
+    CommitStateUnknownError,
+    ConcurrentModificationError,
+    LanceNamespaceError,
+    UnsupportedOperationError,
+)
 from headwater.store import Store, claim
 from headwater.tables.handle import TableHandle
 from headwater.tables.layout import DATA, VERSIONS, manifest_name
 from headwater.tables.translate import fate_unknown, is_unanswered, named_error, translating
+
+if TYPE_CHECKING:
+    from lance_namespace import LanceNamespace
 
 SYNCING = ThreadPoolExecutor(2, thread_name_prefix="headwater-sync")
 """New data files are made durable while pylance prepares the manifest."""
@@ -29,9 +36,10 @@ Take = Callable[[Any], Any]
 """A request of pylance's to take a version, to the answer that says where the version's manifest is."""
 
 
-class OneCommit(LanceNamespace):
+class OneCommit:
     """The external manifest store of one commit: version `version` of a table, or whichever is next when not told.
 
+    As much of a `LanceNamespace` as pylance asks of one: it calls by name, and takes answers as dictionaries.
     `reads`: the catalog that answers what pylance asks besides; without one the table has no versions yet.
     """
 
@@ -62,7 +70,7 @@ class OneCommit(LanceNamespace):
 
     def list_table_versions(self, request: Any) -> Any:
         """pylance asks this for the newest version when it was given no dataset."""
-        return self._reads.list_table_versions(request) if self._reads else ListTableVersionsResponse(versions=[])
+        return self._reads.list_table_versions(request) if self._reads else {"versions": []}
 
     def describe_table_version(self, request: Any) -> Any:
         """pylance asks this after a refusal; the winner's manifest tells it that the version is not ours."""
@@ -70,11 +78,11 @@ class OneCommit(LanceNamespace):
             return self._reads.describe_table_version(request)
         version = int(told(request)["version"])
         path = f"{self._table.uri}/{VERSIONS}/{manifest_name(version)}"
-        return DescribeTableVersionResponse(version=TableVersion(version=version, manifest_path=path))
+        return {"version": {"version": version, "manifest_path": path}}
 
     def describe_table(self, request: Any) -> Any:
         if self._reads is None:
-            return super().describe_table(request)
+            raise UnsupportedOperationError("A commit to a folder has no catalog that could describe its table.")
         return self._reads.describe_table(request)
 
     def require_taken(self) -> None:

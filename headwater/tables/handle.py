@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import lance
-from lance_namespace import LanceNamespace
 
 from headwater.errors import (
     InvalidTableStateError,
@@ -19,6 +18,9 @@ from headwater.names import ObjectId
 from headwater.tables.bases import outside
 from headwater.tables.refs import branch_of, check_version
 from headwater.tables.translate import named_error, translating
+
+if TYPE_CHECKING:
+    from lance_namespace import LanceNamespace
 
 SESSION = lance.Session()
 """Of the handles that were received as JSON: manifests, file metadata and index pages are read once per process.

@@ -66,10 +66,10 @@ class Rewritten(Part, frozen=True, tag="rewritten"):
 
 
 class Touched(Part, frozen=True, tag="touched"):
-    """Of a stream table: the rows that the log after its base touches, of one of so many buckets of the keys."""
+    """Of a stream table: the rows that the log after its base touches, one of so many shares of the keys."""
 
-    bucket: int = 0
-    buckets: int = 1
+    share: int = 0
+    shares: int = 1
 
 
 class Piece(Part, frozen=True, tag="piece"):
@@ -81,13 +81,13 @@ class Piece(Part, frozen=True, tag="piece"):
 
 
 class Changed(Part, frozen=True, tag="changed"):
-    """Of a stream table's log: the changes after a position up to another, of one of so many buckets of the keys."""
+    """Of a stream table's log: the changes after a position up to another, one of so many shares of the keys."""
 
     slot: int
     after: int
     until: int
-    bucket: int = 0
-    buckets: int = 1
+    share: int = 0
+    shares: int = 1
 
 
 ScanPart = Whole | Fragments | Slice | Rows

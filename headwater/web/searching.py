@@ -20,6 +20,7 @@ from headwater.web.visit import Visit
 
 MAX_FOUND = 200
 MAX_LOOKED = 5_000
+MAX_DESCRIBED = 300
 CATCH_UP = 500
 PER_NAMESPACE = 2_000
 
@@ -35,11 +36,13 @@ class Hit:
 
 @dataclass
 class Found:
-    """What was found; `looked` is how many objects were looked at when that was not all."""
+    """What was found; `looked` is how many objects were looked at, and `described` how many of their properties were,
+    when that was not all."""
 
     hits: list[Hit] = field(default_factory=list)
     more: bool = False
     looked: int | None = None
+    described: int | None = None
 
 
 def search(visit: Visit, word: str) -> Found:
@@ -111,22 +114,32 @@ def _in_metastore(visit: Visit, metastore: Metastore, low: str) -> Found:
 
 
 def _walked(visit: Visit, low: str) -> Found:
-    found, waiting, looked = Found(), deque([ROOT]), 0
-    complete = True
-    while waiting:
+    """Names as far as one looks, then the properties of the first of those that are not called so."""
+    found, waiting, others = Found(), deque([ROOT]), list[Hit]()
+    complete, looked = True, 0
+    while waiting and looked < MAX_LOOKED:
         parent = waiting.popleft()
         for what, kind in ((NAMESPACES, "namespace"), (TABLES, "table")):
             names, more = first_names(visit, parent, what, min(PER_NAMESPACE, MAX_LOOKED - looked))
             complete = complete and not more
             looked += len(names)
             for name in names:
-                id = parent.child(name)
+                hit = Hit(parent.child(name), kind, "name")
                 if kind == "namespace":
-                    waiting.append(id)
-                if low in name.casefold():
-                    found.hits.append(Hit(id, kind, "name"))
-            if looked >= MAX_LOOKED:
-                found.looked = looked
-                return found
-    found.looked = None if complete else looked
+                    waiting.append(hit.id)
+                (found.hits if low in name.casefold() else others).append(hit)
+    found.looked = None if complete and not waiting else looked
+    found.described = len(others[:MAX_DESCRIBED]) if len(others) > MAX_DESCRIBED else None
+    for hit in others[:MAX_DESCRIBED]:
+        if low in _properties(visit, hit):
+            found.hits.append(Hit(hit.id, hit.kind, "properties"))
     return found
+
+
+def _properties(visit: Visit, hit: Hit) -> str:
+    """What the properties of an object say, in small letters; nothing where they cannot be asked for."""
+    try:
+        told = visit.ask("DescribeTable" if hit.kind == "table" else "DescribeNamespace", hit.id).get("properties")
+    except LanceNamespaceError:
+        return ""
+    return "\n".join(f"{key}\n{value}" for key, value in (told or {}).items()).casefold()

@@ -1,4 +1,5 @@
-"""Looking names up takes no Lance: what a metastore or a server can tell is asked without it."""
+"""Looking names up takes no Lance: what a metastore or a server can tell is asked without it. A directory takes pylance
+alone, which reads its `__manifest`."""
 
 from __future__ import annotations
 
@@ -67,6 +68,17 @@ def test_looking_at_a_metastore_imports_no_lance(root: str) -> None:
     more = [["log", root], ["history", root, "prod.users"], ["diff", root, "0"]]
     for (status, out, heavy), line in zip(run([*looking(root), *more]), [*looking(root), *more], strict=True):
         assert heavy == [], line
+        assert status == (3 if line[-1] == "prod.user" else 0), line
+        assert out or status, line
+
+
+@pytest.mark.parametrize("managed", ["false", "true"])
+def test_looking_at_a_directory_imports_pylance_alone(tmp_path: Path, managed: str) -> None:
+    root = str(tmp_path / "lake")
+    lake = headwater.Catalog(root, impl="dir", table_version_management=managed)
+    lake.create_table("prod.users", pa.table({"id": [1], "mail": ["x"]}))
+    for (status, out, heavy), line in zip(run(looking(root)), looking(root), strict=True):
+        assert set(heavy) <= {"lance", "pyarrow"}, line
         assert status == (3 if line[-1] == "prod.user" else 0), line
         assert out or status, line
 

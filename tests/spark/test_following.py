@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 from headwater.catalog import Catalog
 from headwater.spark import following, fresh
 from headwater.streams.changes import changes
-from headwater.streams.hashing import Bucket
+from headwater.streams.files import Share
 
 _numbers = itertools.count()
 MARKS = ("_change_type", "_commit_version", "_commit_timestamp")
@@ -110,7 +110,7 @@ def test_changes_by_time_and_net_changes(spark: SparkSession, orders: Any) -> No
     ]
 
 
-def test_many_changes_are_divided_by_buckets_and_by_positions(
+def test_many_changes_are_divided_in_shares_and_by_positions(
     spark: SparkSession, orders: Any, clicks: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for n in range(3):
@@ -126,9 +126,9 @@ def test_many_changes_are_divided_by_buckets_and_by_positions(
         assert len(parts) >= count
         found = []
         for part in parts:
-            bucket = Bucket(part.bucket, part.buckets)
+            share = Share(part.share, part.shares)
             found += changes(
-                log.lake, log.snapshot, log.stream, part.after, part.until, bucket if part.buckets > 1 else None
+                log.lake, log.snapshot, log.stream, part.after, part.until, share if part.shares > 1 else None
             ).to_pylist()
         key = str
         assert sorted(found, key=key) == sorted(stream.changes().to_pylist(), key=key)

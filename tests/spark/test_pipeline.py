@@ -14,14 +14,14 @@ from pyspark.sql import SparkSession
 
 from headwater.catalog import Catalog
 from headwater.errors import InvalidInputError
-from headwater.pipeline import executors, ingest, jobs, publish, read_pipeline, run_pipeline
+from headwater.pipeline import executors, hands, ingest, jobs, publish, read_pipeline, run_pipeline
 from headwater.streams.checks import Check
 from tests.pipeline.shop import Shop
 
 
 @pytest.fixture(autouse=True)
 def by_executors(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Every file counts as large; the files that the driver takes itself are noted."""
+    """Every file and every publish counts as large; the files that the driver takes itself are noted."""
     taken: list[str] = []
     take = executors._take
 
@@ -30,6 +30,7 @@ def by_executors(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         return take(stream, intake, file)
 
     monkeypatch.setattr(executors, "LARGE_BYTES", 0)
+    monkeypatch.setattr(hands, "PUBLISHED_ROWS", 0)
     monkeypatch.setattr(executors, "_take", noted)
     return taken
 
@@ -81,8 +82,11 @@ def test_a_pipeline_with_a_session_gives_what_the_source_holds(
     for _ in range(2):
         shop.deliver(shop.change(40))
         shop.deliver(shop.change(40))
+        shop.products([{"sku": f"p{number}", "title": "Lamp", "text": "a" * number} for number in range(9)])
         run_pipeline(read_pipeline(shop.file), spark)
     assert by_executors == []
+    vectors = Catalog(str(tmp_path / "lake"))["raw.products"].serving.to_arrow().sort_by("sku")
+    assert [vector[1] for vector in vectors["embedding"].to_pylist()] == [n + 1.0 for n in range(9)]
     table = Catalog(str(tmp_path / "lake"))["raw.orders"]
     found = sorted(table.serving.to_arrow().to_pylist(), key=lambda row: int(row["id"]))
     assert [{**row, "total": f"{row['total']:.2f}"} for row in found] == shop.orders()

@@ -27,13 +27,14 @@ OWN_TIME = {
     "rest/endpoint.py": "a request that waits for the next commit, on the event loop",
 }
 SYSTEM_CLOCKS = {
+    "config.py": "a catalog that a command looks something up in",
     "cli/doctor.py": "a command",
     "cli/serving.py": "a command",
     "metastore/metastore.py": "the same, of a metastore on its own",
     "moving/upgrade.py": "a command",
     "namespace/directory.py": "a catalog that is opened, unless another clock is given",
     "namespace/metastore.py": "the same",
-    "pipeline/executors.py": "a task on an executor",
+    "pipeline/hands.py": "a task on an executor",
     "rest/serve.py": "the parent of a server's processes",
     "rest/server.py": "a server that is started, unless another clock is given",
     "spark/jobs.py": "a command in a Spark session",

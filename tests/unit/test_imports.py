@@ -30,12 +30,13 @@ LAYERS = (
     ("streams",),
     ("registries",),
     ("namespace",),
+    ("adapter",),
     ("rest", "web"),
     ("config",),
     ("catalog",),
     ("moving",),
     ("spark", "pipeline"),
-    ("cli", "testing", "__init__", "__main__"),
+    ("agents", "cli", "testing", "__init__", "__main__"),
 )
 HEIGHT = {part: height for height, layer in enumerate(LAYERS) for part in layer}
 

@@ -9,8 +9,8 @@ import pytest
 
 from headwater import DirectoryNamespace
 from headwater.errors import InvalidInputError, UnsupportedOperationError
+from headwater.namespace.plans import check_properties
 from headwater.namespace.properties import parse_properties
-from headwater.namespace.requests import check_properties
 
 
 def test_the_defaults_are_compatibility_mode() -> None:

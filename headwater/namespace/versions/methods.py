@@ -12,7 +12,8 @@ from headwater.model import Table
 from headwater.names import ObjectId
 from headwater.namespace.composition import ComposedNamespace
 from headwater.namespace.locations import is_place
-from headwater.namespace.requests import check_properties, parse_request
+from headwater.namespace.plans import check_properties
+from headwater.namespace.requests import parse_request
 from headwater.namespace.versions.batch import (
     BatchCommit,
     BatchOperation,

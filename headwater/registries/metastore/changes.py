@@ -27,7 +27,6 @@ from headwater.model import (
 )
 from headwater.names import ROOT, ObjectId
 from headwater.registries.metastore.objects import (
-    fed_by_its_log,
     find,
     has_stream,
     newest_version,
@@ -36,6 +35,7 @@ from headwater.registries.metastore.objects import (
     table_of,
     version_of,
 )
+from headwater.registries.refused import fed_by_its_log
 from headwater.registry import overlap
 from headwater.streams.opening import drop_stream, followers, rename_stream
 

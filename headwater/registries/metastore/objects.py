@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple, Protocol
 
-from headwater.errors import InvalidInputError, NamespaceNotFoundError, TableNotFoundError, TableVersionNotFoundError
+from headwater.errors import NamespaceNotFoundError, TableNotFoundError, TableVersionNotFoundError
 from headwater.metastore import DataFile, Delta, Object
 from headwater.metastore.objects import Objects
 from headwater.metastore.parts import Record
@@ -133,14 +133,6 @@ def kept_columns(reader: Reader, table: ObjectId) -> set[str]:
             return {*names, *(name for _, name in known["columns"]), *(each[0] for each in known["derived"])}
         number -= 1
     return names
-
-
-def fed_by_its_log(table: ObjectId, reason: str | None = None) -> InvalidInputError:
-    why = f" This version cannot be taken: {reason}." if reason else ""
-    return InvalidInputError(
-        f"{table} is a stream table: its rows come from its change log.{why} Append, upsert or delete through the "
-        "catalog's stream table, and publish; indices, settings and columns of your own can be added."
-    )
 
 
 def texts(properties: Mapping[str, Any]) -> dict[str, str]:

@@ -33,7 +33,6 @@ from headwater.registries.metastore.changes import TransactionChanges
 from headwater.registries.metastore.objects import (
     NOT_FOUND,
     catalog_object,
-    fed_by_its_log,
     find_all,
     has_stream,
     kept_columns,
@@ -41,6 +40,7 @@ from headwater.registries.metastore.objects import (
     with_newest,
 )
 from headwater.registries.metastore.sessions import Present, Session, past_is_past
+from headwater.registries.refused import fed_by_its_log
 from headwater.registry import Capabilities, Kind, overlap
 from headwater.retry import ATTEMPTS, retry
 

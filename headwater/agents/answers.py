@@ -1,0 +1,119 @@
+"""An answer to an agent: JSON within so many rows and bytes, which says what it left out. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from decimal import Decimal
+from typing import Any
+
+import msgspec
+
+from headwater.cli.output import visible
+
+MAX_ROWS = 1_000
+MAX_BYTES = 1_000_000
+MAX_TEXT = 4_000
+SHORT_VECTOR = 8
+EXACT = 1 << 53
+"""Whole numbers below this are the same in every reader of JSON."""
+_ROOM_TO_SAY = 4_000
+"""Bytes that are kept for saying what was cut."""
+_ODD = re.compile(r"[^\x20-\x7e]")
+
+
+class AgentAnswer:
+    """Fields in the order they are added. A list gives way when there is no room; what is cut is said in `cut`."""
+
+    def __init__(self, room: int = MAX_BYTES) -> None:
+        self._room = room - _ROOM_TO_SAY
+        self._fields: list[str] = []
+        self._cut: list[str] = []
+
+    def say(self, **fields: Any) -> AgentAnswer:
+        """Values as they are, the unknown (None) left out; one for which there is no room is cut away."""
+        for key, value in fields.items():
+            if value is not None and not self._add(key, as_json(shortened(value))):
+                self._cut.append(f"{key} is larger than an answer may be")
+        return self
+
+    def rows(self, key: str, found: Iterable[Any], advice: str, most: int = MAX_ROWS) -> AgentAnswer:
+        """A list, as far as there is room, in rows and bytes."""
+        kept, used = list[str](), len(key) + 8
+        for item in found:
+            text = as_json(item)
+            if len(kept) == most:
+                self._cut.append(f"{key}: only the first {most:,} are here; {advice}")
+                break
+            if used + _size(text) + 1 > self._room:
+                self._cut.append(f"{key}: only the first {len(kept):,} fit into {MAX_BYTES:,} bytes; {advice}")
+                break
+            kept.append(text)
+            used += _size(text) + 1
+        self._room -= used
+        self._fields.append(f"{as_json(key)}:[{','.join(kept)}]")
+        return self
+
+    def text(self) -> str:
+        """The whole answer."""
+        cut = [f'"cut":{as_json(self._cut)}'] if self._cut else []
+        return "{" + ",".join((*self._fields, *cut)) + "}"
+
+    def _add(self, key: str, text: str) -> bool:
+        field = f"{as_json(key)}:{text}"
+        if _size(field) + 1 > self._room:
+            return False
+        self._room -= _size(field) + 1
+        self._fields.append(field)
+        return True
+
+
+def shortened(value: Any) -> Any:
+    """The same with long texts cut, and how long they were."""
+    if isinstance(value, str) and len(value) > MAX_TEXT:
+        return f"{value[:MAX_TEXT]}… ({len(value):,} characters)"
+    if isinstance(value, Mapping):
+        return {key: shortened(item) for key, item in value.items()}
+    return [shortened(item) for item in value] if isinstance(value, (list, tuple)) else value
+
+
+def cells(row: Mapping[str, Any], short: bool = True) -> dict[str, Any]:
+    """A row as JSON can say it: bytes by their number, and vectors, where `short`, by their first numbers."""
+    return {key: _cell(value, short) for key, value in row.items()}
+
+
+def _cell(value: Any, short: bool) -> Any:
+    if isinstance(value, (bytes, bytearray, memoryview)):
+        return f"<{len(value):,} bytes>"
+    if isinstance(value, Decimal) and value == value.to_integral_value() and abs(value) < EXACT:
+        return int(value)
+    if isinstance(value, Mapping):
+        return {str(key): _cell(item, short) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        if short and len(value) > SHORT_VECTOR and all(isinstance(item, (int, float)) for item in value):
+            return [*value[:SHORT_VECTOR], f"… {len(value)} numbers"]
+        return [_cell(item, short) for item in value]
+    return value
+
+
+def as_json(value: Any) -> str:
+    """JSON in which no character acts on whoever prints it: those are written as escapes."""
+    text = msgspec.json.encode(value, enc_hook=_other).decode()
+    return text if text.isascii() and text.isprintable() else _ODD.sub(_escaped, text)
+
+
+def _escaped(found: re.Match[str]) -> str:
+    char = found[0]
+    if visible(char) == char:
+        return char
+    units = char.encode("utf-16-be", "surrogatepass")
+    return "".join(f"\\u{units[at : at + 2].hex()}" for at in range(0, len(units), 2))
+
+
+def _other(value: Any) -> Any:
+    """Sizes are numbers; of what JSON does not know, the text."""
+    return int(value) if isinstance(value, int) else str(value)
+
+
+def _size(text: str) -> int:
+    return len(text) if text.isascii() else len(text.encode())

@@ -1,0 +1,192 @@
+"""What the tools do: look at one catalog, and answer in bounded JSON. Hosted in a worker."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict
+from functools import wraps
+from itertools import dropwhile, islice
+from typing import Any
+
+import pyarrow as pa
+
+from headwater.agents.answers import MAX_ROWS, AgentAnswer, cells
+from headwater.cli import sql
+from headwater.cli.look import columns_of, namespace_record, table_record
+from headwater.cli.lookups import names_of, walk
+from headwater.cli.near import NAMES, near_name
+from headwater.cli.rows import readable, vector_like
+from headwater.cli.target import Target, format_name, parse_name
+from headwater.errors import (
+    InvalidInputError,
+    LanceNamespaceError,
+    NamespaceNotFoundError,
+    UnsupportedOperationError,
+    error_for,
+)
+from headwater.pipeline.lineage import downstream, upstream
+
+Asked = dict[str, Any]
+Method = Callable[["Looking", Asked, Any], str]
+NARROW = "name fewer columns, add a condition, or aggregate"
+
+
+def _helpful(method: Method) -> Method:
+    """An error about a name says the nearest one, or how to find out."""
+
+    @wraps(method)
+    def asked(self: Looking, arguments: Asked, body: Any) -> str:
+        try:
+            return method(self, arguments, body)
+        except LanceNamespaceError as error:
+            name = arguments.get("table") or arguments.get("name") or arguments.get("namespace")
+            if int(error.code) not in NAMES or not name:
+                raise
+            near = near_name(self._target, parse_name(name))
+            hint = f"Did you mean {near}?" if near else "`list` tells the names that there are."
+            raise error_for(int(error.code), f"{error} {hint}") from None
+
+    return asked
+
+
+class Looking:
+    """One catalog, as agents see it. Each method is a tool and takes what `asking` says."""
+
+    def __init__(self, target: Target) -> None:
+        self._target = target
+
+    def check(self, arguments: Asked, body: Any) -> str:
+        """Whether there is a catalog to look at: its error, if there is none."""
+        names_of(self._target).children(())
+        return ""
+
+    @_helpful
+    def list(self, arguments: Asked, body: Any) -> str:
+        parent = parse_name(arguments["namespace"])
+        word, after = arguments["containing"].casefold(), arguments["after"]
+        found = (
+            {"name": format_name(id), "kind": "table" if child.is_table else "namespace"}
+            for child, id in walk(names_of(self._target), parent)
+            if word in child.name.casefold()
+        )
+        rest = islice(dropwhile(lambda item: item["name"] != after, found), 1, None) if after else found
+        advice = "say a namespace, or go on with `after` the last name"
+        return AgentAnswer().rows("objects", rest, advice, arguments["limit"]).text()
+
+    @_helpful
+    def describe(self, arguments: Asked, body: Any) -> str:
+        names = parse_name(arguments["name"])
+        if not names:
+            return self._namespace(names)
+        try:
+            table = self._table(arguments["name"])
+        except LanceNamespaceError as error:
+            if int(error.code) not in NAMES:
+                raise
+            try:
+                return self._namespace(names)
+            except NamespaceNotFoundError:
+                raise error from None
+        record = table_record(table)
+        columns = record.pop("columns")
+        record.pop("id")
+        answer = AgentAnswer().say(**{key: value for key, value in record.items() if value not in (None, [], {})})
+        answer.rows("columns", columns, "`schema` tells them all")
+        if arguments["samples"] and columns:
+            rows = table.to_arrow(limit=arguments["samples"])
+            answer.rows("samples", _rows(rows), "`query` reads chosen columns", arguments["samples"])
+        return answer.text()
+
+    def _namespace(self, names: Sequence[str]) -> str:
+        record = namespace_record(names_of(self._target), names)
+        properties = record["properties"]
+        answer = AgentAnswer().say(name=record["name"] or "(the root)", kind="namespace", comment=record["comment"])
+        answer.say(properties=properties or None)
+        for kind in ("namespaces", "tables"):
+            answer.rows(kind, record[kind], "`list` goes on")
+        return answer.text()
+
+    @_helpful
+    def schema(self, arguments: Asked, body: Any) -> str:
+        table = self._table(arguments["table"])
+        if arguments["version"] is not None:
+            table = getattr(table, "serving", table).at(arguments["version"])
+        answer = AgentAnswer().say(table=format_name(parse_name(arguments["table"])), version=arguments["version"])
+        return answer.rows("columns", columns_of(table.schema), "`query` takes them by name all the same").text()
+
+    @_helpful
+    def search(self, arguments: Asked, body: Any) -> str:
+        text, vector, like = arguments["text"], arguments["vector"], arguments["like_row"]
+        if text is None and vector is None and like is None:
+            raise InvalidInputError("Say what to search for: text, vector, or like_row.")
+        if like is not None and (text is not None or vector is not None):
+            raise InvalidInputError("like_row is for itself: leave text and vector out.")
+        table = self._table(arguments["table"])
+        serving = getattr(table, "serving", table)
+        if like is not None:
+            vector = vector_like(serving, str(like), arguments["key"], arguments["column"])
+        found: pa.Table = serving.search(
+            vector=vector, text=text, column=arguments["column"], k=arguments["limit"], filter=arguments["where"],
+            columns=arguments["columns"],
+        )  # fmt: skip
+        rows = _rows(found, short=arguments["columns"] is None)
+        return AgentAnswer().rows("rows", rows, NARROW, arguments["limit"]).text()
+
+    def query(self, arguments: Asked, body: Any) -> str:
+        if not sql.is_select(arguments["sql"]):
+            raise InvalidInputError("A query is one SELECT, such as SELECT name, count(*) FROM prod.users GROUP BY 1.")
+        catalog, is_near = self._target.catalog(), self._target.server is None
+        limit = min(arguments["limit"], MAX_ROWS)
+        found = sql.run(arguments["sql"], lambda names: readable(catalog[names], is_near), limit + 1)
+        return AgentAnswer().rows("rows", _rows(found, short=False), f"{NARROW}, or raise `limit`", limit).text()
+
+    @_helpful
+    def history(self, arguments: Asked, body: Any) -> str:
+        names = parse_name(arguments["name"])
+        try:
+            entries = self._target.past("history").history(list(names))
+        except UnsupportedOperationError:
+            seen = names_of(self._target).versions(names, None)
+            versions = [{"version": item.version, "time": item.time} for item in reversed(seen)]
+            answer = AgentAnswer().say(note="This catalog keeps no history: these are the versions of the table.")
+            return answer.rows("versions", versions, "raise `limit`", arguments["limit"]).text()
+        told = (
+            {
+                "slot": entry.slot, "time": entry.time, "operation": f"{entry.operation} {entry.kind}",
+                "name": format_name(entry.path), "version": entry.version, "author": entry.author,
+                "message": entry.message,
+            }
+            for entry in reversed(list(entries))
+        )  # fmt: skip
+        return AgentAnswer().rows("entries", told, "raise `limit`", arguments["limit"]).text()
+
+    @_helpful
+    def lineage(self, arguments: Asked, body: Any) -> str:
+        way = downstream if arguments["downstream"] else upstream
+        name = format_name(parse_name(arguments["table"]))
+        node = asdict(way(self._target.catalog(), name))
+        answer = AgentAnswer().say(**{key: value for key, value in node.items() if value not in (None, ())})
+        if node["origin"] is None and not node["related"]:
+            answer.say(note="Nothing is known of where it comes from: only published stream tables have lineage.")
+        return answer.text()
+
+    def _table(self, name: str) -> Any:
+        names = parse_name(name)
+        if not names:
+            raise InvalidInputError("Give the full name of a table; `list` tells them.")
+        return self._target.catalog()[names]
+
+
+def _rows(table: pa.Table, short: bool = True) -> Iterator[dict[str, Any]]:
+    for batch in table.to_batches(max_chunksize=100):
+        for row in batch.to_pylist():
+            yield cells(row, short)
+
+
+def host(named: str | None, properties: dict[str, str]) -> Looking:
+    """The catalog that a path, a URI or a profile stands for, ready to be asked."""
+    import lance  # noqa: F401  # the first call does not wait for it
+
+    target = Target(named)
+    target.properties = dict(properties)
+    return Looking(target)

@@ -1,0 +1,164 @@
+"""Executors as the hands of a publish and a backfill: tasks are planned and committed here, and done there.
+
+Functions of derived columns travel with the tasks: a module that is not a package's is sent as its text, and loaded
+on the executor unless it has that very text already.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import linecache
+import os
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from headwater.clock import SystemClock
+from headwater.errors import LanceNamespaceError, error_for
+from headwater.namespace.metastore import MetastoreNamespace
+from headwater.store import is_local, open_store
+from headwater.streams.backfilling import Backfill, batch_of_backfill
+from headwater.streams.definition import Definition
+from headwater.streams.files import Share, bucket_count
+from headwater.streams.serving import Lake, lake_at
+from headwater.streams.shares import Json, Publish, share_of_work
+
+PUBLISHED_ROWS = 2_000_000
+"""Up to so many events a publish is done in one process: it holds them, and starts no Spark job."""
+
+BATCH_ROWS = 16_384
+"""So many rows are a batch of a backfill, unless told: what a killed one has to do again at most, for each core."""
+WAVE = 16
+"""So many batches for each core are one version of a backfill."""
+
+
+@dataclass(frozen=True)
+class Storehouse:
+    """Where the storage of a catalog is, as an executor reaches it."""
+
+    root: str
+    storage: Mapping[str, str]
+
+    def lake(self) -> Lake:
+        return lake_at(open_store(self.root, dict(self.storage)), SystemClock(), self.root, dict(self.storage))
+
+
+def storehouse_of(namespace: MetastoreNamespace) -> Storehouse:
+    known = namespace.properties
+    is_path = is_local(known.root) and "://" not in known.root
+    return Storehouse(os.path.abspath(known.root) if is_path else known.root, dict(known.storage))
+
+
+@dataclass(frozen=True)
+class Code:
+    """A module that executors cannot be expected to have."""
+
+    module: str
+    text: str
+
+    def load(self) -> None:
+        """Make it importable in this process, with this very text."""
+        known = sys.modules.get(self.module)
+        if getattr(known, "__headwater_text__", None) == self.text:
+            return
+        name = f"<{self.module} {hashlib.blake2b(self.text.encode(), digest_size=8).hexdigest()}>"
+        linecache.cache[name] = (len(self.text), None, self.text.splitlines(True), name)  # its source can be asked for
+        made = ModuleType(self.module)
+        made.__dict__["__headwater_text__"] = self.text
+        sys.modules[self.module] = made
+        exec(compile(self.text, name, "exec"), made.__dict__)
+
+
+def code_of(definition: Definition) -> tuple[Code, ...]:
+    """The modules of a table's functions that are single files outside of what is installed."""
+    found = []
+    for name in dict.fromkeys(each.function.partition(":")[0] for each in definition.derived):
+        if "." in name:
+            continue  # a module of a package: executors have the package, or cannot have it
+        file = getattr(importlib.import_module(name), "__file__", None)
+        if file is not None and file.endswith(".py") and "site-packages" not in file:
+            found.append(Code(name, Path(file).read_text(encoding="utf-8")))
+    return tuple(found)
+
+
+def ready(code: Iterable[Code]) -> None:
+    for each in code:
+        each.load()
+
+
+class SparkHands:
+    """The shares of a publish as tasks of a Spark session."""
+
+    def __init__(self, spark: Any, house: Storehouse, rows: int | None = None) -> None:
+        self._spark = spark
+        self._house = house
+        self._rows = PUBLISHED_ROWS if rows is None else rows
+
+    def shares(self, rows: int) -> int:
+        if rows <= self._rows:
+            return 1
+        return max(2, bucket_count(rows))
+
+    def run(self, work: Publish, count: int) -> list[Json]:
+        return distributed(self._spark, count, share_runner(self._house, work, count))
+
+
+def distributed(spark: Any, tasks: int, run: Callable[[int], Json]) -> list[Json]:
+    """What tasks on executors answer, in their order. An error of ours comes back as a value, and is raised here."""
+    from headwater.spark.python_jobs import distribute
+
+    def guarded(number: int) -> Json:
+        try:
+            return run(number)
+        except LanceNamespaceError as error:
+            return {"error": [int(error.code), str(error)]}
+
+    answers = distribute(spark, tasks, guarded)
+    failed = next((answer["error"] for answer in answers if "error" in answer), None)
+    if failed is not None:
+        raise error_for(*failed)
+    return answers
+
+
+def share_runner(house: Storehouse, work: Publish, count: int) -> Callable[[int], Json]:
+    """What a task does with its number; it travels to executors."""
+    code = code_of(work.view.stream.definition)
+
+    def run(number: int) -> Json:
+        ready(code)
+        return share_of_work(house.lake(), work, Share(number, count))
+
+    return run
+
+
+class SparkCrew:
+    """The batches of a backfill as tasks of a Spark session; a version for each wave of them."""
+
+    def __init__(self, spark: Any, house: Storehouse, rows: int | None = None) -> None:
+        self._spark = spark
+        self._house = house
+        self.rows = rows or BATCH_ROWS
+        self.batches = WAVE * cores(spark)
+
+    def backfill(self, work: Backfill) -> list[Json]:
+        return distributed(self._spark, len(work.batches), batch_runner(self._house, work))
+
+
+def batch_runner(house: Storehouse, work: Backfill) -> Callable[[int], Json]:
+    """What a task does with its number; it travels to executors."""
+    code = code_of(work.stream.definition)
+
+    def run(number: int) -> Json:
+        ready(code)
+        return batch_of_backfill(house.lake(), work, work.batches[number])
+
+    return run
+
+
+def cores(spark: Any) -> int:
+    context = getattr(spark, "_sc", None)  # a Connect session has none
+    return int(context.defaultParallelism) if context is not None else 8

@@ -1,0 +1,122 @@
+"""What the tail of a log does to the serving copy: the rows to write, those to take away, the digest after it.
+
+Nothing is written here but tombstones. It is done for the whole tail, or for a share of it on an executor.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pyarrow as pa
+
+from headwater.metastore import DataFile
+from headwater.streams.files import Logged, narrowed, read_log
+from headwater.streams.fold import Folded, Rules, State, apply, fold
+from headwater.streams.grouping import Codes, KeyIndex
+from headwater.streams.hashing import MODULUS, digest_of, hash_rows
+from headwater.streams.reading import base_rows, rows_of_keys, same_rows, touched_state
+from headwater.streams.serving import Lake, open_version
+from headwater.streams.tombstones import read_tombstones, write_tombstones
+from headwater.streams.views import Published, View
+from headwater.streams.writing import Changes, rows_digest
+
+
+def digest_now(lake: Lake, view: View, published: Published) -> int:
+    """The digest of published rows under the present columns: an added or dropped one is part of every row."""
+    definition = view.stream.definition
+    if tuple(column.id for column in definition.columns) == tuple(id for id, _ in published.columns):
+        return published.digest
+    rows = base_rows(lake, View(view.stream, published.position, published, (), ()), narrowed(definition, None))
+    return rows_digest(rows)
+
+
+def appended(lake: Lake, view: View, rules: Rules, log: Logged, before: Published | None) -> tuple[Changes, Folded]:
+    """A table without keys: the rows after the base are added. If rows were voided, it is written anew."""
+    base = view.base
+    state = State(rules.schema.empty_table(), rules.marks.empty_table(), base.watermark if base is not None else None)
+    folded = fold(rules, state, log.events, log.judged)
+    nothing = np.empty(0, np.int64)
+    digest = (digest_now(lake, view, base) if base is not None else 0) + rows_digest(folded.rows)
+    count = (base.rows if base is not None else 0) + folded.rows.num_rows
+    addresses = nothing if before is None or view.start == before.position else _after_base(lake, view, before)
+    new = np.full(folded.rows.num_rows, -1)
+    return Changes(folded.rows, new, state.rows, addresses, digest % MODULUS, count), folded
+
+
+def _after_base(lake: Lake, view: View, before: Published) -> Codes:
+    """The addresses of rows that a version has and the base of a view has not: their row ids came later."""
+    newer = open_version(lake, view.stream, before.version, before.manifest)
+    found = newer.scanner(columns=[], with_row_id=True, with_row_address=True).to_table()
+    ids = found.column("_rowid").to_numpy().astype(np.int64)
+    addresses: Codes = found.column("_rowaddr").to_numpy().astype(np.int64)
+    if view.base is None:
+        return addresses
+    older = open_version(lake, view.stream, view.base.version, view.base.manifest)
+    known = older.scanner(columns=[], with_row_id=True).to_table().column("_rowid").to_numpy().astype(np.int64)
+    return addresses[~np.isin(ids, known)]
+
+
+def merged(lake: Lake, view: View, rules: Rules, log: Logged, current: Published | None) -> tuple[Changes, Folded]:
+    """A table with keys, on top of what is published."""
+    touched = touched_state(lake, replace(view, base=current), rules, log.events) if len(log.events) else None
+    if touched is None:
+        kept = current or Published(0, 0, "")
+        nothing = np.empty(0, np.int64)
+        state = State(rules.schema.empty_table(), rules.marks.empty_table(), kept.watermark)
+        folded = fold(rules, state, log.events, log.judged)
+        none = rules.schema.empty_table()
+        return Changes(none, nothing, none, nothing, kept.digest, kept.rows), folded
+    folded = fold(rules, touched.state, log.events, log.judged)
+    old = touched.state.rows
+    replaced = folded.replaces >= 0
+    written = np.ones(folded.rows.num_rows, bool)
+    hashes, old_hashes = hash_rows(folded.rows.columns, len(written)), hash_rows(old.columns, old.num_rows)
+    written[replaced] = hashes[replaced] != old_hashes[folded.replaces[replaced]]
+    rows = folded.rows if written.all() else folded.rows.take(np.flatnonzero(written))
+    replaces = folded.replaces[written]
+    ids = np.where(replaces >= 0, touched.ids[np.maximum(replaces, 0)], -1) if len(touched.ids) else replaces
+    removed = np.concatenate([replaces[replaces >= 0], folded.gone])
+    digest = (
+        (current.digest if current is not None else 0) + digest_of(hashes[written]) - digest_of(old_hashes[removed])
+    )
+    count = (current.rows if current is not None else 0) + rows.num_rows - len(removed)
+    addresses = touched.addresses[removed] if len(removed) else np.empty(0, np.int64)
+    was = old.take(replaces[replaces >= 0])
+    return Changes(rows, ids, was, addresses, digest % MODULUS, count), folded
+
+
+def refolded(
+    lake: Lake, view: View, rules: Rules, log: Logged, current: Published
+) -> tuple[Changes, Folded, tuple[DataFile, ...]]:
+    """After an undo: the keys of all deltas since the base are folded anew, and compared with what is published."""
+    everything = read_log(view.stream.definition, lake.store, [d for d in view.after_base if d.files]).events
+    touched = touched_state(lake, view, rules, everything)
+    folded = fold(rules, touched.state, log.events)
+    state = apply(rules, touched.state, folded)
+    old, old_ids, old_addresses = rows_of_keys(lake, view, current, rules, touched.index, everything.rows)
+    place = np.full(touched.index.count, -1, np.int64)
+    place[touched.index.find([old.column(name) for name in rules.keys])] = np.arange(old.num_rows)
+    replaces = place[touched.index.find([state.rows.column(name) for name in rules.keys])]
+    known = replaces >= 0
+    same = np.zeros(len(replaces), bool)
+    same[known] = same_rows(state.rows.take(np.flatnonzero(known)), old.take(replaces[known]))
+    gone = np.ones(old.num_rows, bool)
+    gone[replaces[same]] = False
+    rows = state.rows.take(np.flatnonzero(~same))
+    ids = np.where(known, old_ids[np.maximum(replaces, 0)] if len(old_ids) else -1, -1)[~same]
+    digest = current.digest + rows_digest(rows) - rows_digest(old.take(np.flatnonzero(gone)))
+    count = current.rows + rows.num_rows - int(gone.sum())
+    tombstones = _rewritten(lake, view, current, touched.index, state)
+    was = old.take(replaces[known & ~same])
+    return Changes(rows, ids, was, old_addresses[gone], digest % MODULUS, count), folded, tombstones
+
+
+def _rewritten(lake: Lake, view: View, current: Published, index: KeyIndex, state: State) -> tuple[DataFile, ...]:
+    """The tombstones of all other keys as they are, and of the keys that were folded anew as they came out."""
+    definition = view.stream.definition
+    held = read_tombstones(lake.store, definition, current.tombstones)
+    others = held.take(np.flatnonzero(index.find([held.column(name) for name in definition.keys]) < 0))
+    return write_tombstones(
+        lake.store, lake.metastore.clock, view.stream, pa.concat_tables([others, state.tombstones]), state.watermark
+    )
