@@ -17,6 +17,7 @@ from headwater.metastore.draft import Appended
 from headwater.names import ObjectId
 from headwater.namespace.metastore import MetastoreNamespace
 from headwater.registries.metastore.sessions import Within
+from headwater.retry import retry
 from headwater.tables.handle import TableHandle
 from headwater.tables.translate import translating
 
@@ -31,17 +32,18 @@ def session_of(inside: MetastoreNamespace) -> Within:
 
 def commit(namespace: MetastoreNamespace, inside: MetastoreNamespace) -> MetastoreNamespace:
     """Commit a transaction; the catalog inside it as it was committed at last. 14 names what others changed."""
-    for attempt in range(MAX_REBASES):
-        session = session_of(inside)
-        try:
-            session.tx.commit()
-            return inside
-        except ConcurrentModificationError:
-            if not session.appended or attempt + 1 == MAX_REBASES:
-                raise
-            inside = rebased(namespace, inside)
-            namespace.clock.pause(min(attempt, 6))
-    raise AssertionError("unreachable")
+    tried: list[MetastoreNamespace] = []
+
+    def look() -> MetastoreNamespace:
+        tried.append(rebased(namespace, tried[-1]) if tried else inside)
+        return tried[-1]
+
+    def act(now: MetastoreNamespace) -> MetastoreNamespace:
+        session_of(now).tx.commit()
+        return now
+
+    attempts = MAX_REBASES if session_of(inside).appended else 1
+    return retry(namespace.clock, attempts, look, act, longest=6)
 
 
 def rebased(namespace: MetastoreNamespace, inside: MetastoreNamespace) -> MetastoreNamespace:

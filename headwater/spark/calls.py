@@ -15,6 +15,7 @@ from headwater.spark.catalog import Connection, connect
 from headwater.spark.jobs import JOBS, STREAM_JOBS
 from headwater.spark.landing_sink import land_batch
 from headwater.spark.sink import commit_batch
+from headwater.spark.stream_writes import commit_events
 from headwater.tables import changes
 from headwater.tables import scan as scans
 from headwater.tables.handle import TableHandle
@@ -83,8 +84,6 @@ def _check_search(call: protocol.CheckSearch) -> None:
 
 
 def _append(call: protocol.Append) -> int:
-    if call.table.is_log:
-        return fresh.append_rows(call.table, call.fragments)
     return connection(call).committer.append(call.table.writable(), call.fragments, {})
 
 
@@ -227,6 +226,7 @@ CALLS: dict[type[protocol.Call], Callable[[Any], Any]] = {
     protocol.OverwritePartitions: _overwrite_partitions,
     protocol.DeleteWhere: _delete_where,
     protocol.CommitDelta: _commit_delta,
+    protocol.CommitEvents: commit_events,
     protocol.CommitBatch: _commit_batch,
     protocol.StreamInitial: _stream_initial,
     protocol.StreamNewest: _stream_newest,

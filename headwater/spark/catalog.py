@@ -156,8 +156,16 @@ class Connection:
                 "partitioning": [],
             }
         definition = stream.definition
-        log = {"schema": spark_schema(definition.schema), "keys": list(definition.keys)}
-        return {**loaded, "table": {**loaded["table"], "fold": msgspec.to_builtins(fold)}, "log": log}
+        marks = {*definition.keys, *definition.sequence}
+        for field in loaded["schema"]["fields"]:
+            field["nullable"] = field["nullable"] and field["name"] not in marks  # no row of a state lacks one
+        told = {
+            "keys": definition.keys,
+            "sequence": definition.sequence,
+            "derived": [d.name for d in definition.derived],
+            "schema": spark_schema(definition.schema),
+        }
+        return {**loaded, "table": {**loaded["table"], "fold": msgspec.to_builtins(fold)}, "stream": told}
 
     def create_table(
         self, id: list[str], schema: dict[str, Any], properties: dict[str, str], partitions: list[dict[str, Any]]

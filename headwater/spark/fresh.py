@@ -14,23 +14,13 @@ from typing import Any
 
 import pyarrow as pa
 
-from headwater.errors import (
-    ConcurrentModificationError,
-    InvalidInputError,
-    LanceNamespaceError,
-    TableVersionNotFoundError,
-)
-from headwater.metastore import Metastore, Snapshot, Transaction
+from headwater.errors import InvalidInputError, LanceNamespaceError, TableVersionNotFoundError
+from headwater.metastore import Metastore, Snapshot
 from headwater.spark.protocol import Fold, Scan, Table
-from headwater.streams.batches import REFUSE
 from headwater.streams.files import Share
-from headwater.streams.given import from_table
-from headwater.streams.landing import APPEND, Origin, rows_so_far
 from headwater.streams.opening import Stream, is_stream_table, open_stream
-from headwater.streams.preparing import EvolvedError, PreparedLanding, prepare
 from headwater.streams.reading import count, read, read_touched, read_untouched
 from headwater.streams.serving import Lake, lake, open_version
-from headwater.streams.sources.taken import Taken
 from headwater.streams.views import View, newest_published, view_at
 from headwater.tables.nested import pruned
 from headwater.tables.parts import AnyPart, Fragments, Touched, Whole
@@ -49,7 +39,8 @@ def lake_option(root: str, storage: Mapping[str, str]) -> str:
 
 
 @lru_cache(maxsize=16)
-def _opened(option: str) -> Lake:
+def opened(option: str) -> Lake:
+    """The lake of a session's option, once per process."""
     known = json.loads(option)
     return lake(Metastore(known["root"], known["storage"]), known["root"], known["storage"])
 
@@ -57,7 +48,7 @@ def _opened(option: str) -> Lake:
 def lake_of(table: Table) -> Lake:
     """The metastore that a stream table of a session is in."""
     assert table.fold is not None
-    return _opened(table.fold.lake)
+    return opened(table.fold.lake)
 
 
 class Streams:
@@ -68,7 +59,7 @@ class Streams:
 
     def load(self, id: list[str], version: str | None, micros: int | None) -> tuple[Stream, Fold] | None:
         """A stream table and how to read it: now, at a position, or as of a time. None: it is none."""
-        metastore = _opened(self._option).metastore
+        metastore = opened(self._option).metastore
         now = metastore.now()
         if not _is_stream(now, id):
             return None
@@ -205,40 +196,3 @@ def _rows(scan: Scan, part: AnyPart) -> pa.Table:
     if isinstance(part, Fragments):
         return read_untouched(found, view, part.fragments, scan.columns, scan.filter)
     return read(found, view, list(scan.columns), scan.filter, scan.limit)
-
-
-# INSERT into a table without keys -----------------------------------------------------------------------------------
-
-
-def _stream(table: Table) -> tuple[Lake, Snapshot, Stream]:
-    fold = table.fold
-    assert fold is not None
-    found = _opened(fold.lake)
-    snapshot = found.metastore.at(fold.slot)
-    return found, snapshot, open_stream(snapshot, table.id)
-
-
-def write_rows(table: Table, reader: pa.RecordBatchReader) -> list[Json]:
-    """On an executor: the rows of a task as files of the log, and what their commit needs. A bad row is an error."""
-    found, snapshot, stream = _stream(table)
-    rows = Taken(from_table(pa.Table.from_batches(reader, reader.schema)))
-    store, clock = found.metastore.store, found.metastore.clock
-    made = prepare(store, clock, stream, rows, Origin(), (), rows_so_far(snapshot, stream), REFUSE)
-    return [made] if made is not None else []
-
-
-def append_rows(table: Table, prepared: list[Json]) -> int:
-    """On the driver: all that the tasks of a statement wrote, in one transaction; the newest position."""
-    found, _, stream = _stream(table)
-    metastore = found.metastore
-    landings = [PreparedLanding(metastore, stream.path, each, APPEND, True, Origin()) for each in prepared]
-
-    def work(tx: Transaction) -> None:
-        for landing in landings:
-            landing(tx)
-
-    try:
-        metastore.run(work, f"insert into {stream.name}")
-    except EvolvedError:
-        raise ConcurrentModificationError(f"{stream.name} evolved while the statement ran: run it again.") from None
-    return metastore.now().last_position(stream.path, version=stream.version)

@@ -15,6 +15,7 @@ from headwater.errors import ConcurrentModificationError, InvalidInputError
 from headwater.metastore import Transaction
 from headwater.spark.fresh import lake_of
 from headwater.spark.protocol import Table
+from headwater.spark.stream_writes import chunks
 from headwater.streams.definition import Definition
 from headwater.streams.given import from_table
 from headwater.streams.landing import APPEND, UPSERT, Origin, rows_so_far
@@ -31,12 +32,15 @@ def prepare_batch(table: Table, query: str, reader: pa.RecordBatchReader) -> lis
     found = lake_of(table)
     snapshot = found.metastore.now()
     stream = open_stream(snapshot, table.id)
-    rows = Taken(from_table(pa.Table.from_batches(reader, reader.schema)))
     store, clock, definition = found.metastore.store, found.metastore.clock, stream.definition
     origin, known = Origin(_source(query)), rows_so_far(snapshot, stream)
-    made = prepare(store, clock, stream, rows, origin, definition.checks, known, _contract(definition))
-    assert made is not None  # neither contract lets the table evolve
-    return [made]
+    made: list[Json] = []
+    for rows in chunks(reader):
+        taken = Taken(from_table(rows))
+        landed = prepare(store, clock, stream, taken, origin, definition.checks, known, _contract(definition))
+        assert landed is not None  # neither contract lets the table evolve
+        made.append(landed)
+    return made
 
 
 def _contract(definition: Definition) -> str:

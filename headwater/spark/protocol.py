@@ -53,16 +53,17 @@ class Table(Message, frozen=True):
         return self.fold is not None and self.fold.fresh
 
     def refused(self) -> InvalidInputError:
+        name = ".".join(self.id)
+        if self.fold is not None and self.fold.keyed:
+            return InvalidInputError(
+                f"{name} is a stream table: its rows come from its change log, which nothing may replace. Change them "
+                "with INSERT, UPDATE, DELETE and MERGE, or land changes with headwater.pipeline.ingest(spark, catalog, "
+                "table, rows, format)."
+            )
         return InvalidInputError(
-            f"{'.'.join(self.id)} is a stream table: its rows come from its change log, and SQL cannot change them. "
-            "Land rows, updates and deletes with headwater.pipeline.ingest(spark, catalog, table, rows, format), or "
-            "upsert and delete of headwater.Catalog; then publish."
+            f"{name} is a stream table without keys, an append-only log: INSERT appends to it, and its rows cannot be "
+            "changed or replaced. Take out what was ingested with system.undo, or create a table with keys."
         )
-
-    @property
-    def is_log(self) -> bool:
-        """Whether it is a stream table without keys, which INSERT appends to."""
-        return self.fold is not None and not self.fold.keyed
 
     def writable(self) -> TableHandle:
         """The handle of a table whose rows a statement may change: error 13 for a stream table."""
@@ -325,6 +326,17 @@ class CommitDelta(CatalogCall, frozen=True, tag="commit_delta"):
     added: list[Json]
 
 
+class CommitEvents(CatalogCall, frozen=True, tag="commit_events"):
+    """What a statement wrote into a stream table: deletes, rows that take the place of others, rows with new keys."""
+
+    table: Table
+    command: Literal["insert", "update", "delete", "merge"]
+    deleted: list[Json] = []
+    upserted: list[Json] = []
+    inserted: list[Json] = []
+    has_read: bool = False
+
+
 class CommitBatch(CatalogCall, frozen=True, tag="commit_batch"):
     table: Table
     fragments: list[Json]
@@ -410,20 +422,23 @@ class Write(Call, frozen=True, tag="write"):
     """On an executor: the rows follow the call. `arrow`: the schema of a table that has no version yet, in hex.
 
     `query`: the streaming query that the rows are of.
+    Into a stream table: `given` are the columns that the statement names, `deletes` says that rows are to go.
     """
 
     table: Table
     arrow: str | None = None
     row_ids: bool = False
     query: str | None = None
+    given: list[str] | None = None
+    deletes: bool = False
 
 
 AnyCall = (
     ListNamespaces | DescribeNamespace | CreateNamespace | AlterNamespace | DropNamespace | ListTables | LoadTable
     | CreateTable | StageCreate | StageReplace | CommitStaged | DropTable | RenameTable | AlterTable | Plan
     | MatchingRows | Count | Partitions | CheckSearch | Append | Overwrite | OverwritePartitions | DeleteWhere
-    | CommitDelta | CommitBatch | StreamInitial | StreamNewest | StreamLatest | StreamPlan | StreamDone | ChangesPlan
-    | JobPlan | JobRun | JobCommit | Read | Write
+    | CommitDelta | CommitEvents | CommitBatch | StreamInitial | StreamNewest | StreamLatest | StreamPlan | StreamDone
+    | ChangesPlan | JobPlan | JobRun | JobCommit | Read | Write
 )  # fmt: skip
 
 _DECODER: msgspec.json.Decoder[AnyCall] = msgspec.json.Decoder(AnyCall)

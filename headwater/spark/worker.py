@@ -24,6 +24,7 @@ from headwater.errors import ErrorCode, LanceNamespaceError, UnsupportedOperatio
 from headwater.spark import following, fresh, protocol
 from headwater.spark.calls import answer
 from headwater.spark.landing_sink import prepare_batch
+from headwater.spark.stream_writes import write_events
 from headwater.spark.wire import Wire
 from headwater.tables import changes
 from headwater.tables import scan as scans
@@ -107,8 +108,8 @@ def _write(wire: Wire, call: protocol.Write) -> None:
         done = _guarded(lambda: prepare_batch(call.table, query, reader))
     elif call.row_ids:
         done = _guarded(lambda: rewrite(call.table.writable(), reader))
-    elif call.table.is_log:
-        done = _guarded(lambda: fresh.write_rows(call.table, reader))
+    elif call.table.fold is not None:
+        done = _guarded(lambda: write_events(call.table, reader, call.given, call.deletes))
     else:
         done = _guarded(lambda: write(call.table.writable(), reader, call.arrow))
     if "error" in done:

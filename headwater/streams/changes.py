@@ -101,11 +101,11 @@ def steps(
     if not len(log.events):
         return
     keys = log.events.rows.select(list(rules.keys))
-    state = state_of_keys(lake, start, keys, share)
+    state = state_of_keys(lake, start, keys, share=share)
     for group in grouped(deltas):
         position = group[-1].position
         if any("voids" in delta.properties for delta in group):
-            after = state_of_keys(lake, view_at(snapshot, stream, position), keys, share)
+            after = state_of_keys(lake, view_at(snapshot, stream, position), keys, share=share)
         else:
             after = apply(rules, state, fold(rules, state, _of(log, position)))
         yield Step(difference(rules, state.rows, after.rows), after, group[-1])

@@ -125,17 +125,22 @@ def whole_state(
     return apply(rules, state, fold(rules, state, events))
 
 
-def state_of_keys(lake: Lake, view: View, keys: pa.Table, share: Share | None = None) -> State:
-    """The state at a view of some keys only (all in a share, if told): whole rows, tombstones, watermark."""
+def state_of_keys(
+    lake: Lake, view: View, keys: pa.Table, columns: Sequence[str] | None = None, share: Share | None = None
+) -> State:
+    """The state at a view of some keys only (all in a share, if told): rows, tombstones, watermark.
+
+    The rows are whole, or of some columns.
+    """
     definition = view.stream.definition
-    rules = narrowed(definition, None)
+    rules = narrowed(definition, columns)
     index = KeyIndex([keys.column(name) for name in rules.keys])
     state = State(rules.schema.empty_table(), rules.marks.empty_table())
     if view.base is not None:
         rows, _, _ = rows_of_keys(lake, view, view.base, rules, index, keys)
         tombstones = read_tombstones(lake.store, definition, view.base.tombstones, index)
         state = State(rows, tombstones, view.base.watermark)
-    events = read_log(definition, lake.store, view.tail, share=share).events
+    events = read_log(definition, lake.store, view.tail, columns, share=share).events
     folded = fold(rules, state, events)
     after = apply(rules, state, folded)
     wanted = np.flatnonzero(index.find([after.rows.column(name) for name in rules.keys]) >= 0)

@@ -1,4 +1,4 @@
-"""Stream tables in SQL: reads are fresh, positions are versions, and statements that change rows are refused."""
+"""Stream tables in SQL: reads are fresh, and positions are versions."""
 
 from __future__ import annotations
 
@@ -51,28 +51,6 @@ def test_sql_reads_a_stream_table_fresh_before_and_after_its_publishes_and_at_ev
     orders.publish()
     assert spark.table(table).orderBy("id").collect() == before
     assert spark.sql(f"SELECT id FROM {table} WHERE id = 7").collect()[0][0] == 7
-
-
-@pytest.mark.parametrize("is_published", [False, True])
-def test_statements_that_would_change_rows_are_refused_and_say_what_to_do(
-    spark: SparkSession, orders: Any, is_published: bool
-) -> None:
-    table = f"streams.{orders.name}"
-    orders.upsert(rows(0, 3, 1))
-    if is_published:
-        orders.publish()
-    spark.sql("SELECT 9L AS id, current_timestamp() AS at, 'x' AS name").createOrReplaceTempView("given")
-    for statement in (
-        f"INSERT INTO {table} SELECT 9L, current_timestamp(), 'x', NULL",
-        f"INSERT OVERWRITE {table} SELECT 9L, current_timestamp(), 'x', NULL",
-        f"TRUNCATE TABLE {table}",
-        f"DELETE FROM {table} WHERE id = 1",
-        f"UPDATE {table} SET name = 'x' WHERE id = 1",
-        f"MERGE INTO {table} t USING given g ON t.id = g.id WHEN MATCHED THEN UPDATE SET name = g.name",
-    ):
-        with pytest.raises(Exception, match="is a stream table"):
-            spark.sql(statement)
-    assert sorted(row.name for row in spark.table(table).collect()) == ["1-0", "1-1", "1-2"]
 
 
 def test_a_position_that_is_not_there_and_a_tag_are_refused(spark: SparkSession, orders: Any) -> None:

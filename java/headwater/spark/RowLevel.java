@@ -48,7 +48,7 @@ final class RowLevel implements SupportsDelta {
 
   @Override
   public ScanBuilder newScanBuilder(CaseInsensitiveStringMap options) {
-    return new ReadBuilder(table, options);
+    return new ReadBuilder(table, options, true);
   }
 
   @Override

@@ -1,6 +1,5 @@
 package headwater.spark;
 
-import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.node.ObjectNode;
 import java.util.ArrayList;
 import java.util.HashMap;
@@ -33,18 +32,17 @@ final class TableChanges implements Changelog {
   private final HeadwaterTable table;
   private final ChangelogContext context;
   private final StructType schema;
-  private final JsonNode log;
 
   TableChanges(HeadwaterTable table, ChangelogContext context) {
     this.table = table;
     this.context = context;
-    this.log = table.loaded.get("log");
-    StructType rows = log == null ? table.schema : (StructType) StructType.fromJson(log.get("schema").toString());
+    StructType rows = table.isStream()
+        ? (StructType) StructType.fromJson(table.loaded.get("stream").get("schema").toString()) : table.schema;
     StructType told = rows
         .add("_change_type", DataTypes.StringType, false)
         .add("_commit_version", DataTypes.LongType, false)
         .add("_commit_timestamp", DataTypes.TimestampType, false);
-    this.schema = log == null ? told.add(HeadwaterTable.ROW_ID, DataTypes.LongType, false) : told;
+    this.schema = table.isStream() ? told : told.add(HeadwaterTable.ROW_ID, DataTypes.LongType, false);
   }
 
   @Override
@@ -68,7 +66,7 @@ final class TableChanges implements Changelog {
 
   @Override
   public boolean containsIntermediateChanges() {
-    return log == null ? table.loaded.get("stable_row_ids").asBoolean() : !log.get("keys").isEmpty();
+    return table.isStream() ? table.isKeyed() : table.loaded.get("stable_row_ids").asBoolean();
   }
 
   @Override
@@ -78,12 +76,8 @@ final class TableChanges implements Changelog {
 
   @Override
   public NamedReference[] rowId() {
-    if (log == null) {
-      return new NamedReference[] {Expressions.column(HeadwaterTable.ROW_ID)};
-    }
-    List<NamedReference> keys = new ArrayList<>();
-    log.get("keys").forEach(key -> keys.add(Expressions.column(Partitioning.quoted(key.asText()))));
-    return keys.toArray(new NamedReference[0]);
+    List<String> names = table.isStream() ? table.keys() : List.of(HeadwaterTable.ROW_ID);
+    return names.stream().map(name -> Expressions.column(Partitioning.quoted(name))).toArray(NamedReference[]::new);
   }
 
   @Override
