@@ -308,5 +308,5 @@ def test_a_query_that_counts_updates_a_table_with_keys_and_a_log_takes_rows_once
     forget_commits(tmp_path / "log")
     copy(source, tmp_path / "log", f"streams.{log.name}")
     assert (log.count(), log.position) == (7, 2)
-    with pytest.raises(StreamingQueryException, match="complete"):
+    with pytest.raises(StreamingQueryException, match="is a stream table"):
         copy(grouped, tmp_path / "complete", f"streams.{counts.name}", "complete")
