@@ -226,7 +226,7 @@ class MetastoreRegistry(Registry):
             applied.finish()
 
         try:
-            self.session.commit(_message(changes), work)
+            self.session.commit(_message(changes), work, changes)
         except CHANGED as changed:
             self.session.state()
             raise ConcurrentModificationError(f"Another writer was first: {changed}") from None
