@@ -31,7 +31,7 @@ from headwater.streams.serving import Lake, filtered, open_version
 from headwater.streams.views import View, collected, view_at
 from headwater.tables.changes import TIMESTAMP, TYPE, VERSION
 from headwater.tables.nested import pruned
-from headwater.tables.parts import Changed, LogPart, Piece
+from headwater.tables.parts import LogPart, Piece, Positions
 from headwater.tables.scan import EXTRAS, SMALL_ROWS, Extent, whole_fragments
 from headwater.types import spark_schema, wire_schema
 
@@ -40,7 +40,7 @@ Options = dict[str, str]
 
 
 @dataclass(frozen=True)
-class Log:
+class Followed:
     """A stream table at a slot of its catalog."""
 
     lake: Lake
@@ -64,11 +64,11 @@ class Log:
         return wanted
 
 
-def log_of(table: Table, slot: int | None = None) -> Log:
+def log_of(table: Table, slot: int | None = None) -> Followed:
     """The log of a table now, or at a slot."""
     found = lake_of(table)
     snapshot = found.metastore.now() if slot is None else found.metastore.at(slot)
-    return Log(found, snapshot, open_stream(snapshot, table.id))
+    return Followed(found, snapshot, open_stream(snapshot, table.id))
 
 
 def _rows_of(deltas: Sequence[Delta]) -> int:
@@ -82,13 +82,13 @@ def _is_undo(group: Sequence[Delta]) -> bool:
 # CHANGES FROM ... TO ... ---------------------------------------------------------------------------------------------
 
 
-def plan_changes(table: Table, asked: Range, parallelism: int) -> list[Changed]:
+def plan_changes(table: Table, asked: Range, parallelism: int) -> list[Positions]:
     """The parts of a range of positions or times."""
     log = log_of(table)
     return _divided(log, *_bounds(log, asked), parallelism)
 
 
-def _bounds(log: Log, asked: Range) -> tuple[int, int]:
+def _bounds(log: Followed, asked: Range) -> tuple[int, int]:
     """After which position, and up to which."""
     if asked.start_micros is not None:
         low, high = asked.start_micros, asked.end_micros
@@ -108,13 +108,13 @@ def _within(micros: int, low: int, low_inclusive: bool, high: int | None, high_i
     return after and (high is None or (micros <= high if high_inclusive else micros < high))
 
 
-def _number(log: Log, text: str) -> int:
+def _number(log: Followed, text: str) -> int:
     if not text.isdigit():
         raise InvalidInputError(f"{log.stream.name} is a stream table: its versions are positions, not {text!r}.")
     return int(text)
 
 
-def _divided(log: Log, after: int, until: int, parallelism: int, whole: bool = False) -> list[Changed]:
+def _divided(log: Followed, after: int, until: int, parallelism: int, whole: bool = False) -> list[Positions]:
     """A part; many events in shares of their keys, or of a table without keys by positions.
 
     A watermark is of all events in their order, so a table with `lateness` is not divided.
@@ -124,24 +124,24 @@ def _divided(log: Log, after: int, until: int, parallelism: int, whole: bool = F
     slot, deltas = log.snapshot.slot, log.deltas(after, until)
     rows, definition = _rows_of(deltas), log.stream.definition
     if whole or rows < SMALL_ROWS or definition.rules.lateness is not None or parallelism < 2 or _is_undo(deltas):
-        return [Changed(slot, after, until)]
+        return [Positions(slot, after, until)]
     if definition.keys:
         count = shares_for(rows, parallelism)
-        return [Changed(slot, after, until, number, count) for number in range(count)]
-    parts: list[Changed] = []
+        return [Positions(slot, after, until, number, count) for number in range(count)]
+    parts: list[Positions] = []
     start = size = 0
     for group in grouped(deltas):
         size += _rows_of(group)
         if size * parallelism >= rows:
-            parts.append(Changed(slot, max(start, after), group[-1].position))
+            parts.append(Positions(slot, max(start, after), group[-1].position))
             start, size = group[-1].position, 0
-    return [*parts, Changed(slot, start, until)] if size else parts
+    return [*parts, Positions(slot, start, until)] if size else parts
 
 
 # Streams -------------------------------------------------------------------------------------------------------------
 
 
-def _check_followed(log: Log, options: Options, is_changes: bool) -> None:
+def _check_followed(log: Followed, options: Options, is_changes: bool) -> None:
     """A stream of rows cannot tell that a row changed, and rows with keys do."""
     if log.stream.definition.keys and not is_changes and not _skips(options):
         raise InvalidTableStateError(
@@ -173,7 +173,7 @@ def initial(table: Table, options: Options, is_changes: bool) -> Offset:
     return {POSITION: int(start) - 1}
 
 
-def _before(log: Log, micros: int) -> int:
+def _before(log: Followed, micros: int) -> int:
     """The last position before a time."""
     deltas = log.snapshot.deltas(log.stream.path, version=log.stream.version)
     later = (delta.position - 1 for delta in deltas if delta.time_ms * 1000 >= micros)
@@ -214,7 +214,7 @@ def latest(
     return {POSITION: position}
 
 
-def _pieces(log: Log, position: int) -> tuple[View, list[Extent]]:
+def _pieces(log: Followed, position: int) -> tuple[View, list[Extent]]:
     """The state at a position as pieces: fragments of its base (its last piece is what the log touches)."""
     view = view_at(log.snapshot, log.stream, position)
     if view.base is None:
@@ -303,7 +303,7 @@ def read_rows(scan: Scan, part: LogPart, schema: pa.Schema) -> Iterator[pa.Recor
     yield from sent(pa.table(columns, names=list(scan.columns)) if columns else rows, schema)
 
 
-def _changed(log: Log, part: Changed, scan: Scan) -> pa.Table:
+def _changed(log: Followed, part: Positions, scan: Scan) -> pa.Table:
     share = Share(part.share, part.shares) if part.shares > 1 else None
     if scan.changes:
         found = changes(log.lake, log.snapshot, log.stream, part.after, part.until, share)
@@ -316,7 +316,7 @@ def _changed(log: Log, part: Changed, scan: Scan) -> pa.Table:
     return pa.concat_tables(parts)
 
 
-def _piece(log: Log, part: Piece, scan: Scan) -> pa.Table:
+def _piece(log: Followed, part: Piece, scan: Scan) -> pa.Table:
     """Rows that are there when a stream begins; as changes, they are inserts at that position."""
     view = view_at(log.snapshot, log.stream, part.position)
     names = list(log.stream.definition.shown)
@@ -332,7 +332,7 @@ def _piece(log: Log, part: Piece, scan: Scan) -> pa.Table:
     return rows.append_column(TIMESTAMP, pa.array(np.full(size, micros), pa.timestamp("us", "UTC")))
 
 
-def _time_of(log: Log, position: int) -> int:
+def _time_of(log: Followed, position: int) -> int:
     """When a position was committed; of a collected one, when the version that covers it was published."""
     at = {"version": log.stream.version}
     found = log.snapshot.deltas(log.stream.path, position - 1, **at)

@@ -23,7 +23,7 @@ from headwater.streams.reading import count, read, read_touched, read_untouched
 from headwater.streams.serving import Lake, lake, open_version
 from headwater.streams.views import View, newest_published, view_at
 from headwater.tables.nested import pruned
-from headwater.tables.parts import AnyPart, Fragments, Touched, Whole
+from headwater.tables.parts import AnyPart, Fragments, Tail, Whole
 from headwater.tables.scan import ROW_ADDRESS, ROW_ID, SMALL_ROWS, Extent, batch_rows, divide
 from headwater.types import convert_batch, wire_schema
 
@@ -156,7 +156,7 @@ def plan(scan: Scan, parallelism: int) -> Sequence[AnyPart]:
     if not scan.columns or (view.base.rows if view.base is not None else 0) + rows < SMALL_ROWS:
         return [Whole()]
     count = 1 if view.stream.definition.rules.lateness is not None else shares_for(rows, parallelism)
-    touched = [Touched(number, count) for number in range(count)]
+    touched = [Tail(number, count) for number in range(count)]
     if view.base is None:
         return touched
     dataset = open_version(found, view.stream, view.base.version, view.base.manifest)
@@ -190,7 +190,7 @@ def without_columns(rows: int) -> pa.RecordBatch:
 
 def _rows(scan: Scan, part: AnyPart) -> pa.Table:
     found, view = _view(scan)
-    if isinstance(part, Touched):
+    if isinstance(part, Tail):
         share = Share(part.share, part.shares) if part.shares > 1 else None
         return read_touched(found, view, scan.columns, scan.filter, share)
     if isinstance(part, Fragments):

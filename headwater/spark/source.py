@@ -164,15 +164,15 @@ class TableReader(DataSourceReader):
 def _read(scan: Json, part: Json, schema: StructType) -> Iterator[pa.RecordBatch]:
     from headwater.spark import following, fresh
     from headwater.spark.protocol import Scan, part_of, scan_of
-    from headwater.tables.parts import Appended, Changed, Piece, Rewritten, Touched
+    from headwater.tables.parts import Appended, Piece, Positions, Rewritten, Tail
     from headwater.tables.scan import read
 
     found = part_of(part)
     asked = msgspec.convert(scan, Scan)
     sent = to_arrow_schema(schema, timezone="UTC")
-    if isinstance(found, Piece | Changed):
+    if isinstance(found, Piece | Positions):
         yield from following.read_rows(asked, found, sent)
-    elif asked.table.is_folded or isinstance(found, Touched):
+    elif asked.table.is_folded or isinstance(found, Tail):
         yield from fresh.read_rows(asked, found, sent)
     elif part.get("fragments") != [] and not isinstance(found, Appended | Rewritten):
         yield from read(scan_of(scan), found, sent)

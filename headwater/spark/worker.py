@@ -28,7 +28,7 @@ from headwater.spark.stream_writes import write_events
 from headwater.spark.wire import Wire
 from headwater.tables import changes
 from headwater.tables import scan as scans
-from headwater.tables.parts import Appended, Changed, Piece, Rewritten, Touched
+from headwater.tables.parts import Appended, Piece, Positions, Rewritten, Tail
 from headwater.tables.write import rewrite, write
 
 Json = dict[str, Any]
@@ -77,9 +77,9 @@ def _read(wire: Wire, call: protocol.Read) -> None:
     def batches() -> Any:
         nonlocal failure
         try:
-            if isinstance(part, Piece | Changed):
+            if isinstance(part, Piece | Positions):
                 yield from following.read_rows(call.scan, part, schema)
-            elif folded or isinstance(part, Touched):
+            elif folded or isinstance(part, Tail):
                 yield from fresh.read_rows(call.scan, part, schema)
             elif isinstance(part, Appended | Rewritten):
                 yield from changes.read(scan, part, schema)
@@ -93,7 +93,7 @@ def _read(wire: Wire, call: protocol.Read) -> None:
 
 
 def _output_schema(call: protocol.Read) -> pa.Schema:
-    if isinstance(call.part, Piece | Changed):
+    if isinstance(call.part, Piece | Positions):
         return following.output_schema(call.scan, call.part)
     if call.scan.search is None and call.scan.table.is_folded:
         return fresh.output_schema(call.scan)

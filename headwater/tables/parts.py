@@ -65,7 +65,7 @@ class Rewritten(Part, frozen=True, tag="rewritten"):
     micros: int
 
 
-class Touched(Part, frozen=True, tag="touched"):
+class Tail(Part, frozen=True, tag="tail"):
     """Of a stream table: the rows that the log after its base touches, one of so many shares of the keys."""
 
     share: int = 0
@@ -80,7 +80,7 @@ class Piece(Part, frozen=True, tag="piece"):
     fragments: tuple[int, ...] | None = None
 
 
-class Changed(Part, frozen=True, tag="changed"):
+class Positions(Part, frozen=True, tag="positions"):
     """Of a stream table's log: the changes after a position up to another, one of so many shares of the keys."""
 
     slot: int
@@ -92,8 +92,8 @@ class Changed(Part, frozen=True, tag="changed"):
 
 ScanPart = Whole | Fragments | Slice | Rows
 ChangePart = Appended | Rewritten
-LogPart = Piece | Changed
-AnyPart = ScanPart | ChangePart | LogPart | Touched
+LogPart = Piece | Positions
+AnyPart = ScanPart | ChangePart | LogPart | Tail
 
 
 def chosen(part: ScanPart) -> frozenset[int] | None:
