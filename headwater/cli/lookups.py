@@ -25,14 +25,14 @@ from headwater.errors import (
     UnsupportedOperationError,
     error_for,
 )
-from headwater.lance_manifest import COMMENT
+from headwater.lance_manifest import COMMENT, columns_of
 from headwater.metastore import Delta, Metastore, Object, Snapshot
 from headwater.metastore.columns import columns_at
 from headwater.metastore.objects import time_of
 from headwater.metastore.serving import LANCE_FORMAT
 from headwater.names import DELIMITER, ObjectId
 from headwater.references import follow
-from headwater.store import Store
+from headwater.store import KeyNotFoundError, Store
 
 if TYPE_CHECKING:
     from headwater.catalog import Catalog

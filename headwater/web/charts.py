@@ -68,8 +68,9 @@ def plot(title: str, points: Sequence[Point], text: Callable[[float], str], unit
 
 
 def _as_data(point: Point) -> dict[str, str | float | None]:
-    told = {"label": point.label, "value": point.value, "time": point.time_ms}
-    return told | {key: value for key, value in (("mark", point.mark), ("href", point.href)) if value}
+    told: dict[str, str | float | None] = {"label": point.label, "value": point.value, "time": point.time_ms}
+    told.update({key: value for key, value in (("mark", point.mark), ("href", point.href)) if value})
+    return told
 
 
 def _place(at: int, value: float, count: int, top: float) -> tuple[float, float]:

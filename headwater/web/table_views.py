@@ -186,8 +186,11 @@ def history(visit: Visit, id: ObjectId) -> Page:
         changed[one.txn] = differences(before, one.properties)
         before = one.properties
     sees_all = visit.caller.may(Permission.DESCRIBE, ROOT)  # a message may name what else its transaction changed
-    shown = [{"entry": one, "changes": changed.get(one.txn, [])} for one in reversed(found[-SHOWN:])]
-    steps = [step for step in shown if visit.keeps(*_texts_of(step["entry"], step["changes"], sees_all))]
+    steps = [
+        {"entry": one, "changes": changed.get(one.txn, [])}
+        for one in reversed(found[-SHOWN:])
+        if visit.keeps(*_texts_of(one, changed.get(one.txn, []), sees_all))
+    ]
     return _page(visit, "history.html", steps=steps, total=len(found), sees_all=sees_all)
 
 

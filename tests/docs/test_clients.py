@@ -33,7 +33,7 @@ def sections() -> dict[str, list[str]]:
     """The Python blocks under each heading."""
     parts = re.split(r"^## (.+)$", PAGE.read_text(), flags=re.MULTILINE)
     return {
-        heading: [found["body"] for found in FENCE.finditer(text) if found["language"] == "python" and not found["about"]]
+        heading: [f["body"] for f in FENCE.finditer(text) if f["language"] == "python" and not f["about"]]
         for heading, text in zip(parts[1::2], parts[2::2], strict=True)
     }
 
