@@ -43,7 +43,7 @@ def write_events(
     store, clock = found.metastore.store, found.metastore.clock
     sofar = rows_so_far(snapshot, stream)
     made: list[Json] = []
-    for rows in _chunks(reader):
+    for rows in chunks(reader):
         chosen = rows if given is None else rows.select([name for name in rows.schema.names if name in given])
         events = _events(_in_order(chosen, stream.definition.sequence), deletes)
         landed = prepare(store, clock, stream, Taken(events), Origin(), (), sofar, REFUSE)
@@ -52,7 +52,8 @@ def write_events(
     return made
 
 
-def _chunks(reader: pa.RecordBatchReader) -> Iterator[pa.Table]:
+def chunks(reader: pa.RecordBatchReader) -> Iterator[pa.Table]:
+    """The rows of a task, as many at once as go into one file of the log."""
     batches: list[pa.RecordBatch] = []
     for batch in reader:
         batches.append(batch)
