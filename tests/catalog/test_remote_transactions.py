@@ -78,7 +78,7 @@ def test_it_reads_its_own_writes_and_nobody_else_does_before_it_commits(
         tx["b.new"].append([{"id": 9}])
         tx.rename_table("a.u", "b.moved")
         tx["b.moved"].add_columns({"twice": "id * 2"})
-        columns = pa.schema([pa.field("k", pa.int64()), pa.field("v", pa.string())])
+        columns = pa.table({"k": [0], "v": [""]}).schema
         stream = tx.create_stream_table("b.log", columns, keys=["k"])
         stream.upsert([{"k": 1, "v": "x"}])
         assert ids(tx, "a.t") == {2, 3, 4}
