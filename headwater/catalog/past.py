@@ -18,7 +18,6 @@ from headwater.metastore.objects import Collected, Diff, History, HistoryEntry, 
 from headwater.names import ObjectId
 from headwater.registries.metastore.sessions import Within
 from headwater.streams.opening import undrop
-from headwater.streams.undoing import undo_transaction
 
 Name = str | Sequence[str]
 
@@ -113,7 +112,7 @@ class Past(ABC):
             return msgspec.convert(there.ask_time("undo", {"txn": txn, "dry_run": dry_run}), Undone, strict=False)
         near = metastore_of(there)
         check_alone(near, "undo")
-        return undo_transaction(near.metastore, transaction, dry_run)
+        return near.undo(transaction, dry_run)
 
     def verify(self) -> list[Any]:
         """Everything on which the catalog and its storage disagree. Nothing is changed."""

@@ -6,9 +6,10 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Any, TypeVar
 
-from headwater.catalog.rebasing import commit, session_of
 from headwater.errors import UnsupportedOperationError
+from headwater.namespace.appending import session_of
 from headwater.namespace.metastore import MetastoreNamespace
+from headwater.namespace.rebasing import commit
 from headwater.retry import retry
 
 MAX_RUNS = 100

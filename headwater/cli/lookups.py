@@ -36,11 +36,9 @@ from headwater.store import KeyNotFoundError, Store
 from headwater.tables.bases import message_of
 
 if TYPE_CHECKING:
+    from headwater.catalog import Catalog
     from headwater.model import Table
     from headwater.namespace.kinds import DirectoryNames
-
-if TYPE_CHECKING:
-    from headwater.catalog import Catalog
 
 Names = Sequence[str]
 COMMENT = "comment"

@@ -49,6 +49,7 @@ from headwater.metastore.serving import lance_streams, stream_location
 from headwater.metastore.snapshots import Snapshots, alive
 from headwater.metastore.table_edits import Path
 from headwater.metastore.transaction import Transaction
+from headwater.metastore.undo import Restores
 from headwater.metastore.views import IndexView
 from headwater.retry import retry
 from headwater.store import Store, open_store
@@ -59,6 +60,8 @@ FIRST_MS = 10**11  # whole numbers from here on are times in milliseconds, those
 Answer = TypeVar("Answer")
 VoidIn = Callable[[Transaction, tuple[str, ...], str, str], object]
 """Voids what a transaction landed in a stream table: in this transaction, its path, its version, whose rows."""
+RestoreIn = Callable[[Transaction, str, int], object]
+"""Adds a Lance version to a transaction that is like an older one: the table by its id, and which."""
 Moment = int | float | datetime | str
 
 
@@ -154,20 +157,37 @@ class Metastore:
         assert slot is not None
         return self.at(slot).get(path)
 
-    def undo(self, txn: str | LogEntry | HistoryEntry, dry_run: bool = False, void: VoidIn | None = None) -> Undone:
+    def undo(
+        self,
+        txn: str | LogEntry | HistoryEntry,
+        dry_run: bool = False,
+        void: VoidIn | None = None,
+        restore: RestoreIn | None = None,
+    ) -> Undone:
         """Undo a committed transaction by a new one: all that it touched is exactly as it was before.
 
         InvalidTableState (19) with the reasons where later work stands on it, and nothing is changed. A dry run tells
-        what would be done. `void` does what the log of a stream table needs instead of losing a delta.
+        what would be done. `void` does what the log of a stream table needs instead of losing a delta, `restore` what
+        a Lance table needs instead of losing a version.
         """
         number, done = find_transaction(self._log, txn)
         made: list[Transaction] = []
 
         def work(tx: Transaction) -> list[UndoStep]:
             made[:] = [tx]
-            steps = tx.undo(number, done, void and (lambda path, version: void(tx, path, version, done.id)))
+            restores: Restores = []
+            steps = tx.undo(
+                number,
+                done,
+                void and (lambda path, version: void(tx, path, version, done.id)),
+                restores if restore else None,
+            )
             if dry_run:
                 tx.rollback()
+                return steps
+            for table, version in restores:
+                assert restore is not None
+                restore(tx, table, version)
             return steps
 
         steps = self.run(work, f"undo {done.message or done.id}")

@@ -11,6 +11,7 @@ import pyarrow as pa
 from lance_namespace import LanceNamespace, QueryTableRequest
 
 from headwater.metastore import Metastore, Snapshot
+from headwater.metastore.objects import Undone
 from headwater.names import DELIMITER, ObjectId
 from headwater.store import Store
 
@@ -26,7 +27,8 @@ class CatalogAbilities:
     None when that takes more than memory. Equal states give equal answers. `root` and `storage_options` say where its
     tables are and how it reaches them: for the one decision on credentials (`vending`), and nothing else. `metastore`
     is what keeps history, log and dropped objects: other kinds of catalog have none of these. `at` is the catalog as it
-    was at a slot, a time or a named snapshot; `moment` says that this one is such.
+    was at a slot, a time or a named snapshot; `moment` says that this one is such. `undo` takes a transaction back, or
+    tells what that would do.
     """
 
     delimiter: str = DELIMITER
@@ -46,6 +48,7 @@ class CatalogAbilities:
     metastore: Metastore | None = None
     at: Callable[[int | datetime | str], LanceNamespace] | None = None
     moment: Snapshot | None = None
+    undo: Callable[[str, bool], Undone] | None = None
 
 
 @runtime_checkable

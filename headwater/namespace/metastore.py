@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
 
@@ -12,8 +11,11 @@ from lance_namespace import CreateTableRequest, InsertIntoTableRequest
 from headwater.clock import Clock, SystemClock
 from headwater.errors import UnsupportedOperationError
 from headwater.metastore import Metastore, Transaction
+from headwater.metastore.objects import Undone
 from headwater.names import ObjectId
 from headwater.namespace.abilities import CatalogAbilities
+from headwater.namespace.appending import collect_rows, fit_rows, restore_version, stage_rows
+from headwater.namespace.data import insert_mode
 from headwater.namespace.mirror import Mirror
 from headwater.namespace.properties import MetastoreProperties, parse_metastore_properties
 from headwater.namespace.registered import RegisteredNamespace
@@ -23,7 +25,9 @@ from headwater.registries.metastore import MetastoreRegistry
 from headwater.registries.metastore.sessions import Moment, Session, Within
 from headwater.registries.openable import check_finished
 from headwater.store import open_store
+from headwater.streams.undoing import undo_transaction
 from headwater.tables.fields import parse_path
+from headwater.tables.refs import branch_of
 
 
 class MetastoreNamespace(RegisteredNamespace):
@@ -84,9 +88,15 @@ class MetastoreNamespace(RegisteredNamespace):
         return super().create_table_reader(request, reader)
 
     def insert_reader(self, request: Any, reader: Any) -> Any:
-        mode = parse_request(InsertIntoTableRequest, request).mode
-        with self.session.appending() if (mode or "append").lower() == "append" else nullcontext():
-            return super().insert_reader(request, reader)
+        asked = parse_request(InsertIntoTableRequest, request)
+        if insert_mode(asked) != "append":
+            return super().insert_reader(asked, reader)
+        if isinstance(self.session, Within) and branch_of(asked.branch) is None and asked.id:
+            found = collect_rows(self, self.id_of(asked.id), reader)
+            if found is not None:
+                return found
+        with self.session.appending():
+            return super().insert_reader(asked, reader)
 
     def check_rows(self, id: ObjectId) -> None:
         """The rows of a stream table come from its change log alone."""
@@ -103,7 +113,8 @@ class MetastoreNamespace(RegisteredNamespace):
 
     def within(self, tx: Transaction) -> MetastoreNamespace:
         """The catalog inside an open transaction: it reads its own writes, and nobody else does before it commits."""
-        return self._over(Within(tx))
+        inside = self._over(Within(tx, lambda rows: stage_rows(inside, fit_rows(inside, rows))))
+        return inside
 
     def at(self, moment: Any) -> MetastoreNamespace:
         """The catalog as it was at a slot or a time: names, properties, schemas and rows. It cannot be changed."""
@@ -111,7 +122,7 @@ class MetastoreNamespace(RegisteredNamespace):
 
     def abilities(self) -> CatalogAbilities:
         moment = self.session.state() if self.session.is_past else None
-        return replace(super().abilities(), metastore=self.metastore, at=self.at, moment=moment)
+        return replace(super().abilities(), metastore=self.metastore, at=self.at, moment=moment, undo=self.undo)
 
     def alias(self, id: list[str], name: str) -> None:
         """Let a namespace or table be found under one more name beside its own. It is not listed, and moves with it."""
@@ -119,6 +130,14 @@ class MetastoreNamespace(RegisteredNamespace):
 
     def unalias(self, id: list[str], name: str) -> None:
         self._registry.unalias(self.id_of(id), name)
+
+    def undo(self, txn: Any, dry_run: bool = False) -> Undone:
+        """Undo a committed transaction by a new one; 19 with the reasons. Lance tables get one more version."""
+
+        def restore(tx: Transaction, table: str, version: int) -> None:
+            restore_version(self.within(tx), ObjectId(tuple(tx.by_id(table).path)), version)
+
+        return undo_transaction(self.metastore, txn, dry_run, restore)
 
     def verify(self) -> list[Problem]:
         """Everything on which the catalog, its storage and the published layout disagree. Nothing is changed.

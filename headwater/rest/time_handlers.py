@@ -6,6 +6,7 @@ it may see; who made the others, and why, is not told.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
@@ -19,13 +20,13 @@ from headwater.errors import (
     UnsupportedOperationError,
 )
 from headwater.metastore import LogEntry, Metastore
+from headwater.metastore.objects import Undone
 from headwater.names import ObjectId
 from headwater.namespace.abilities import abilities_of
 from headwater.rest.auth.access import Caller
 from headwater.rest.call import Call
 from headwater.rest.routes import Permission
 from headwater.streams.opening import undrop as undrop_in
-from headwater.streams.undoing import undo_transaction
 
 MAX_WAIT_SECONDS = 30.0
 MAX_ENTRIES = 10_000
@@ -97,17 +98,20 @@ def alias(namespace: LanceNamespace, call: Call) -> dict[str, Any]:
 
 def undo(namespace: LanceNamespace, call: Call) -> Any:
     """Undo: needs `write` on all that the transaction touched. Who may not is not told what that was."""
-    metastore, asked = metastore_of(namespace), call.request
+    metastore_of(namespace)
+    asked, take_back = call.request, abilities_of(namespace).undo
     if asked.txn is None:
         raise InvalidInputError("Say which transaction: `txn`, as the log and histories name it.")
+    if take_back is None:
+        raise UnsupportedOperationError("This server's catalog cannot undo: a metastore catalog can.")
     if not call.asker.may(Permission.WRITE, ObjectId()):
-        _check_undo(metastore, asked.txn, call.asker)
-    return undo_transaction(metastore, asked.txn, asked.dry_run)
+        _check_undo(take_back, asked.txn, call.asker)
+    return take_back(asked.txn, asked.dry_run)
 
 
-def _check_undo(metastore: Metastore, txn: str, caller: Caller) -> None:
+def _check_undo(take_back: Callable[[str, bool], Undone], txn: str, caller: Caller) -> None:
     try:
-        steps = undo_transaction(metastore, txn, dry_run=True).steps
+        steps = take_back(txn, True).steps
         allowed = all(caller.may(Permission.WRITE, ObjectId(tuple(step.path))) for step in steps)
     except LanceNamespaceError:
         allowed = False

@@ -20,7 +20,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 
-from headwater.errors import CommitStateUnknownError, ConcurrentModificationError, CorruptFileError, LanceNamespaceError
+from headwater.errors import (
+    CommitStateUnknownError,
+    ConcurrentModificationError,
+    CorruptFileError,
+    LanceNamespaceError,
+    TableVersionNotFoundError,
+)
 from headwater.model import Change, Remove, Replace, Version
 from headwater.names import ObjectId
 from headwater.namespace.versions.paths import SCHEMES, VersionLine, is_staged
@@ -263,6 +269,10 @@ class ManagedVersions:
             return
         if self.store.get(final) == data:
             return
+        if not self.records.is_newest:
+            raise TableVersionNotFoundError(
+                f"Version {version.number} of {line.table.id} was deleted since, and another one has its number now."
+            )
         if self.records.find([version.id]).get(version.id) != version:
             raise ConcurrentModificationError(f"Version {version.number} of {line.table.id} was deleted meanwhile.")
         self.store.put(final, data)
