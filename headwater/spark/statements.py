@@ -6,8 +6,8 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from typing import TypeVar
 
-from headwater.catalog.rebasing import session_of
 from headwater.catalog.transactions import metastore_of
+from headwater.namespace.appending import session_of
 from headwater.spark.catalog import Connection
 from headwater.spark.protocol import Append, Commit
 from headwater.spark.stream_ddl import catalog_at
