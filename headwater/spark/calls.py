@@ -9,10 +9,11 @@ from typing import Any
 
 import msgspec
 
-from headwater.errors import TableVersionNotFoundError, UnsupportedOperationError
-from headwater.spark import fresh, protocol, stream
+from headwater.errors import TableVersionNotFoundError
+from headwater.spark import following, fresh, protocol, stream
 from headwater.spark.catalog import Connection, connect, schema_from
 from headwater.spark.jobs import JOBS, STREAM_JOBS
+from headwater.spark.landing_sink import land_batch
 from headwater.spark.sink import commit_batch
 from headwater.spark.statements import committed
 from headwater.spark.stream_writes import commit_created, commit_events
@@ -76,16 +77,6 @@ def _count(call: protocol.Count) -> int:
     return fresh.count_rows(call.scan) if call.scan.table.is_folded else scans.count(call.scan.engine())
 
 
-def _streamed(table: protocol.Table) -> TableHandle:
-    """A table whose versions a streaming query may follow."""
-    if table.fold is not None:
-        raise UnsupportedOperationError(
-            f"{'.'.join(table.id)} is a stream table: its changes are read with changes(after, reader=...) of "
-            "headwater.Catalog, and Spark cannot follow them yet."
-        )
-    return table.handle()
-
-
 def _check_search(call: protocol.CheckSearch) -> None:
     scans.check_search(call.table.handle(), msgspec.to_builtins(call.search))
 
@@ -113,6 +104,8 @@ def _commit_delta(call: protocol.CommitDelta) -> int:
 
 
 def _commit_batch(call: protocol.CommitBatch) -> int:
+    if call.table.fold is not None:
+        return land_batch(call.table, call.stream, call.batch, call.fragments, call.truncate)
     table = call.table.writable()
     return commit_batch(connection(call), table, call.stream, call.batch, call.fragments, call.truncate)
 
@@ -131,27 +124,36 @@ def _delete_where(call: protocol.DeleteWhere) -> int:
     return delete_where(connection(call).committer, call.table.writable(), call.filter, call.prune)
 
 
-# Streams -------------------------------------------------------------------------------------------------------------
+# Streams: of versions of a Lance table, or of positions of a stream table's log ---------------------------------------
 
 
 def _stream_initial(call: protocol.StreamInitial) -> stream.Offset:
-    start = stream.initial(_newest(call, _streamed(call.table)).open(), call.options)
+    if call.table.fold is not None:
+        start = following.initial(call.table, call.options, call.changes)
+    else:
+        start = stream.initial(_newest(call, call.table.handle()).open(), call.options)
     _protect(call, start)
     return start
 
 
 def _stream_newest(call: protocol.StreamCall) -> int:
-    return int(connection(call).open(_streamed(call.table)).version)
+    if call.table.fold is not None:
+        return following.newest(call.table)
+    return int(connection(call).open(call.table.handle()).version)
 
 
 def _stream_latest(call: protocol.StreamLatest) -> stream.Offset:
-    newest = call.last or _stream_newest(call)
     limits = (call.max_versions, call.max_rows)
-    return stream.latest(_streamed(call.table), newest, call.start, call.options, *limits, changes=call.changes)
+    if call.table.fold is not None:
+        return following.latest(call.table, call.start, call.options, call.changes, call.last, *limits)
+    newest = call.last or _stream_newest(call)
+    return stream.latest(call.table.handle(), newest, call.start, call.options, *limits, changes=call.changes)
 
 
 def _stream_plan(call: protocol.StreamPlan) -> Sequence[AnyPart]:
-    start, end, table = call.start, call.end, _streamed(call.table)
+    start, end, table = call.start, call.end, call.table.handle()
+    if call.table.fold is not None:
+        return following.plan(call.table, start, end, call.options, call.changes, call.parallelism)
     if call.scan.changes:
         return changes.plan(table.at(end["version"]), start["version"] + 1, end["version"], call.parallelism)
     skip = stream.option(call.options, "skipChangeCommits") == "true"
@@ -163,6 +165,9 @@ def _protect(call: protocol.StreamCall, offset: stream.Offset) -> None:
 
     A version that another client cleaned up meanwhile cannot be tagged: the tag stays where it is, and keeps more.
     """
+    if call.table.fold is not None:
+        following.protect(call.table, call.checkpoint, call.options, offset)
+        return
     if offset["version"] < 1 or stream.option(call.options, "protect") == "false":
         return
     table = call.table.handle()
@@ -178,7 +183,9 @@ def _protect(call: protocol.StreamCall, offset: stream.Offset) -> None:
 
 
 def _changes_plan(call: protocol.ChangesPlan) -> Sequence[AnyPart]:
-    table = _streamed(call.table)
+    if call.table.fold is not None:
+        return following.plan_changes(call.table, call.range, call.parallelism)
+    table = call.table.handle()
     first, last = changes.bounds(table, msgspec.to_builtins(call.range))
     return changes.plan(table, first, last, call.parallelism)
 

@@ -163,6 +163,7 @@ class Connection:
             "keys": definition.keys,
             "sequence": definition.sequence,
             "derived": [d.name for d in definition.derived],
+            "schema": spark_schema(definition.schema),
         }
         return {**loaded, "table": {**loaded["table"], "fold": msgspec.to_builtins(fold)}, "stream": told}
 

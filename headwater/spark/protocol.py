@@ -431,12 +431,14 @@ class Read(Call, frozen=True, tag="read"):
 class Write(Call, frozen=True, tag="write"):
     """On an executor: the rows follow the call. `arrow`: the schema of a table that has no version yet, in hex.
 
+    `query`: the streaming query that the rows are of.
     Into a stream table: `given` are the columns that the statement names, `deletes` says that rows are to go.
     """
 
     table: Table
     arrow: str | None = None
     row_ids: bool = False
+    query: str | None = None
     given: list[str] | None = None
     deletes: bool = False
 

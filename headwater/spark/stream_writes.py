@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from headwater.errors import NamespaceNotFoundError, TableNotFoundError
 from headwater.metastore import Snapshot, Transaction
-from headwater.spark.fresh import opened
+from headwater.spark.fresh import lake_of
 from headwater.spark.protocol import CommitEvents, CommitStaged, Table
 from headwater.streams.batches import REFUSE
 from headwater.streams.definition import from_properties
@@ -44,8 +44,9 @@ def write_events(
     store, clock = found.metastore.store, found.metastore.clock
     sofar = 0 if table.fold is None or table.fold.new else rows_so_far(snapshot, stream)
     made: list[Json] = []
-    for rows in _chunks(reader):
-        chosen = rows if given is None else rows.select([name for name in rows.schema.names if name in given])
+    for rows in chunks(reader):
+        names = stream.definition.by_name if given is None else given  # a changed row comes with derived columns
+        chosen = rows.select([name for name in rows.schema.names if name in names])
         events = _events(_in_order(chosen, stream.definition.sequence), deletes)
         landed = prepare(store, clock, stream, Taken(events), Origin(), (), sofar, REFUSE)
         assert landed is not None  # what is refused is an error, and nothing evolves
@@ -57,7 +58,7 @@ def _opened(table: Table) -> tuple[Lake, Snapshot, Stream]:
     """A stream table as the statement found it, or as it will create it."""
     fold = table.fold
     assert fold is not None
-    found = opened(fold.lake)
+    found = lake_of(table)
     snapshot = found.metastore.at(fold.slot)
     if fold.new is None:
         return found, snapshot, open_stream(snapshot, table.id)
@@ -66,7 +67,8 @@ def _opened(table: Table) -> tuple[Lake, Snapshot, Stream]:
     return found, snapshot, Stream(table.id, fold.new.version, fold.new.home, definition)
 
 
-def _chunks(reader: pa.RecordBatchReader) -> Iterator[pa.Table]:
+def chunks(reader: pa.RecordBatchReader) -> Iterator[pa.Table]:
+    """The rows of a task, as many at once as go into one file of the log."""
     batches: list[pa.RecordBatch] = []
     for batch in reader:
         batches.append(batch)

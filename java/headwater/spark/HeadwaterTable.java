@@ -157,7 +157,7 @@ class HeadwaterTable implements SupportsRead, SupportsWrite, SupportsDeleteV2, S
 
   @Override
   public WriteBuilder newWriteBuilder(LogicalWriteInfo info) {
-    return new TableWrite.Builder(this, info);
+    return isKeyed() ? new TableWrite.UpsertBuilder(this, info) : new TableWrite.Builder(this, info);
   }
 
   @Override
