@@ -43,7 +43,7 @@ def test_an_index_is_made_once_then_brought_up_to_date_and_says_what_it_covers(
     assert index(None, catalog, "raw.t", "text").version == made.version
     land(catalog, 1000, 1100)
     assert catalog["raw.t"].coverage()["text_idx"] < 1
-    assert main(["refresh-index", str(tmp_path / "lake"), "raw.t"]) == 0
+    assert main(["reindex", str(tmp_path / "lake"), "raw.t"]) == 0
     assert "text_idx covers 100%" in capsys.readouterr().out
     assert catalog["raw.t"].verify() == []
     with pytest.raises(InvalidInputError, match="no column 'words'"):

@@ -50,7 +50,7 @@ PIPELINE = (
         _REPORT,
     ),
     Command(
-        "refresh-index", "pipeline", "index a column of a stream table, or bring its indices up to date",
+        "reindex", "pipeline", "index a column of a stream table, or bring its indices up to date",
         "pipeline:index",
         (
             TABLE, arg("column", about="the column (all that have an index)", nargs="?"),
