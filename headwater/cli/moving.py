@@ -33,7 +33,15 @@ def export(given: argparse.Namespace) -> int:
 
 def import_files(given: argparse.Namespace) -> int:
     names = given.name_of(given.table)
-    table = moving.import_parquet(given.target.catalog(), names, given.source, given.mode, not given.no_hive)
+    table = moving.import_parquet(given.target.made(), names, given.source, given.mode, not given.no_hive)
     answer = {"name": given.table, "id": list(names), "version": table.versions()[-1].version, "rows": table.count()}
     show(answer, given.json)
+    return 0
+
+
+def import_deltacat(given: argparse.Namespace) -> int:
+    into = given.name_of(given.into) if given.into else ()
+    keyed = not given.plain
+    done = moving.import_deltacat(given.target.made(), given.source, into, given.skip_unreadable, keyed)
+    show(asdict(done), given.json)
     return 0

@@ -43,6 +43,17 @@ RUN = (
         "one object: name, id, version, rows",
     ),
     Command(
+        "from-deltacat", "run", "make everything anew that a DeltaCAT 2.x root holds, with its history; "
+        "again if it was interrupted", "moving:import_deltacat",
+        (
+            arg("source", about="the folder or URI of the root"),
+            arg("--into", about="a namespace for all of it"),
+            arg("--skip-unreadable", about="leave out, and name, what cannot be read", action="store_true"),
+            arg("--plain", about="plain tables also of those with merge keys", action="store_true"),
+        ),
+        "one object: transactions, namespaces, tables, stream_tables, unreadable, slot",
+    ),
+    Command(
         "verify", "run", "check that a catalog is whole; exit 1 if not", "running:verify",
         (), "one object a line for each finding: kind, name, id, key, message",
     ),

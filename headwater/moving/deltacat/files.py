@@ -1,0 +1,120 @@
+"""Rows of DeltaCAT's data files under the schema that its table had."""
+
+from __future__ import annotations
+
+import base64
+import os
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+import pyarrow.dataset
+import pyarrow.fs
+
+from headwater.errors import InvalidInputError
+from headwater.moving.deltacat.layout import RowFile
+from headwater.moving.deltacat.places import check_inside
+from headwater.store import KeyNotFoundError, Store
+
+FORMATS: dict[str, Any] = {
+    "application/parquet": pa.dataset.ParquetFileFormat,
+    "application/feather": pa.dataset.IpcFileFormat,
+    "application/orc": pa.dataset.OrcFileFormat,
+}
+FIELD_ID = b"PARQUET:field_id"
+MERGE_KEY = b"DELTACAT:merge_key"
+PAST_DEFAULT = b"DELTACAT:past_default"
+
+
+def parse_schema(data: bytes, name: str) -> pa.Schema:
+    """A table's schema with DeltaCAT's notes on its fields; error 13 if it is none."""
+    try:
+        return pa.ipc.read_schema(pa.py_buffer(data))
+    except (pa.ArrowException, OSError, ValueError) as error:
+        raise InvalidInputError(f"The schema of {name} is not understood ({type(error).__name__}).") from None
+
+
+def merge_keys(schema: pa.Schema) -> tuple[str, ...]:
+    return tuple(each.name for each in schema if (each.metadata or {}).get(MERGE_KEY, b"") == b"True")
+
+
+def plain(schema: pa.Schema) -> pa.Schema:
+    """The schema without DeltaCAT's notes."""
+    return pa.schema([each.remove_metadata() for each in schema])
+
+
+def problem(store: Store, file: RowFile) -> str | None:
+    """Why a file cannot be read, as far as can be told without reading its rows."""
+    if file.content_type not in FORMATS or file.encoding != "identity":
+        return f"{file.key}: {file.content_type} ({file.encoding}) is not read"
+    check_inside(store, file.key)
+    if store.head(file.key) is None:
+        return f"{file.key} is missing"
+    try:
+        _fragment(store, file)
+    except InvalidInputError as error:
+        return str(error)
+    return None
+
+
+def schema_of(store: Store, files: Sequence[RowFile]) -> pa.Schema:
+    """The schema of a table that has none of its own: that of its files."""
+    found = [_fragment(store, file).physical_schema.remove_metadata() for file in files]
+    try:
+        return pa.unify_schemas(found, promote_options="permissive")
+    except pa.ArrowException as error:
+        raise InvalidInputError(f"{files[0].key} and other files of its table do not agree: {error}") from None
+
+
+def batches(store: Store, files: Sequence[RowFile], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """The rows of files in their order, under `schema`: columns by field id, or by name where a file has no ids."""
+    for file in files:
+        try:
+            for batch in _fragment(store, file).to_batches():
+                yield _under(batch, schema)
+        except (pa.ArrowException, OSError, ValueError) as error:
+            raise InvalidInputError(f"{file.key} cannot be read: {str(error).splitlines()[0][:200]}") from None
+
+
+def _under(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    by_id = {_id(each): place for place, each in enumerate(batch.schema) if _id(each) is not None}
+    columns: list[Any] = []
+    for each in schema:
+        place = by_id.get(_id(each)) if by_id and _id(each) is not None else batch.schema.get_field_index(each.name)
+        if place is None or place < 0:
+            columns.append(_missing(each, batch.num_rows))
+        else:
+            columns.append(batch.column(place).cast(each.type))
+    return pa.RecordBatch.from_arrays(columns, schema=plain(schema))
+
+
+def _missing(field: Any, rows: int) -> Any:
+    """A column that was added later: DeltaCAT shows its default in rows from before."""
+    text = (field.metadata or {}).get(PAST_DEFAULT)
+    if text is None:
+        return pa.nulls(rows, field.type)
+    value = msgspec.msgpack.decode(base64.b64decode(text))
+    return pa.array([value] * rows, field.type)
+
+
+def _id(field: Any) -> bytes | None:
+    found: bytes | None = (field.metadata or {}).get(FIELD_ID)
+    return None if found in (None, b"-1") else found
+
+
+def _fragment(store: Store, file: RowFile) -> Any:
+    """The file as Arrow reads it: from its path, or from its bytes where there are no paths."""
+    path = store.abilities.path
+    form = FORMATS[file.content_type]()
+    try:
+        if path is None:
+            fragment = form.make_fragment(pa.BufferReader(store.get(file.key)))
+        else:
+            fragment = form.make_fragment(os.path.join(path, file.key), pa.fs.LocalFileSystem())
+        _ = fragment.physical_schema  # reads the head or the foot of the file
+        return fragment
+    except KeyNotFoundError:
+        raise InvalidInputError(f"{file.key} is missing.") from None
+    except (pa.ArrowException, OSError, ValueError) as error:
+        raise InvalidInputError(f"{file.key} cannot be read: {str(error).splitlines()[0][:200]}") from None

@@ -1,0 +1,295 @@
+"""`import_deltacat`: each transaction of a DeltaCAT 2.x root is made again, as one transaction of a metastore catalog.
+
+    plan      the whole log is read first: what cannot be read or named is refused before anything changes
+    replay    namespaces, names, rows: after each of our transactions the catalog is as DeltaCAT's was after its own
+    publish   stream tables, so that every Lance client sees them
+
+A table without merge keys becomes a plain Lance table: a DeltaCAT delta is an append, a replacement an overwrite. One
+with merge keys becomes a stream table: what a transaction changed is a delta of its log. Killed anywhere, it goes on
+where it was: the messages of our transactions say which were made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import pyarrow as pa
+
+from headwater.catalog import Catalog
+from headwater.catalog.catalog import Name
+from headwater.errors import InvalidInputError
+from headwater.moving.deltacat.contents import FoundTable, Ids
+from headwater.moving.deltacat.files import batches, merge_keys, parse_schema, plain, problem, schema_of
+from headwater.moving.deltacat.layout import RowFile
+from headwater.moving.deltacat.log import Step, read_steps
+from headwater.names import object_id
+from headwater.store import Store, is_there, open_store
+from headwater.streams.definition import define
+
+SHOWN = 10
+"""So many problems are told at once."""
+
+MESSAGE = "import of deltacat"
+
+
+@dataclass(frozen=True)
+class ImportedRoot:
+    """What came in. `unreadable` names what did not."""
+
+    transactions: int
+    """How many of DeltaCAT's were made again now; those of an earlier run are not counted."""
+    namespaces: int
+    tables: int
+    stream_tables: int
+    unreadable: tuple[str, ...]
+    slot: int
+
+
+def import_deltacat(
+    catalog: Catalog,
+    source: str,
+    into: Name = "",
+    skip_unreadable: bool = False,
+    keyed: bool = True,
+    storage: Mapping[str, str] | None = None,
+) -> ImportedRoot:
+    """Make everything anew in a metastore catalog that a DeltaCAT 2.x root holds, below the namespace `into`.
+
+    Run it again after an interruption, or when DeltaCAT has written more. `skip_unreadable` leaves out, and names,
+    what cannot be read; `keyed=False` makes plain tables of those with merge keys too. Errors 13: there is no such
+    root, a part of it cannot be read, a path leads out of it, a name cannot be or is taken; 0: not a metastore.
+    """
+    if not is_there(source, storage):
+        raise InvalidInputError(f"There is no folder or store {source!r}.")
+    store = open_store(source, storage)
+    steps = list(read_steps(store))
+    looked: dict[RowFile, str | None] = {}
+    problems = list(dict.fromkeys(each for step in steps for each in _problems(store, step, looked)))
+    if problems and not skip_unreadable:
+        more = f" And {len(problems) - SHOWN} more." if len(problems) > SHOWN else ""
+        raise InvalidInputError(
+            f"Parts of {source!r} cannot be read: {'; '.join(problems[:SHOWN])}.{more} "
+            "skip_unreadable imports the rest; a table keeps the last state that can be read."
+        )
+    prefix = into.split(".") if isinstance(into, str) and into else list(into)
+    return _Replay(catalog, store, tuple(prefix), keyed, problems, frozenset(_unreadable(looked))).run(steps)
+
+
+def _problems(store: Store, step: Step, looked: dict[RowFile, str | None]) -> Iterator[str]:
+    """What cannot be read after a transaction; each file is looked at once."""
+    yield from step.problems
+    for table in step.tables.values():
+        if table is None:
+            continue
+        yield from table.problems
+        for file in table.files:
+            if file not in looked:
+                looked[file] = problem(store, file)
+            text = looked[file]
+            if text is not None:
+                yield text
+
+
+def _unreadable(looked: Mapping[RowFile, str | None]) -> Iterator[RowFile]:
+    return (file for file, text in looked.items() if text is not None)
+
+
+@dataclass
+class _Made:
+    """A table as it is in our catalog."""
+
+    names: tuple[str, ...]
+    version: str
+    keys: tuple[str, ...]
+    schema: pa.Schema | None = None
+    files: tuple[RowFile, ...] = ()
+
+
+@dataclass
+class _Replay:
+    catalog: Catalog
+    store: Store
+    prefix: tuple[str, ...]
+    keyed: bool
+    problems: list[str]
+    unreadable: frozenset[RowFile]
+    spaces: dict[Ids, tuple[str, ...]] = field(default_factory=dict)
+    tables: dict[Ids, _Made] = field(default_factory=dict)
+    older: list[_Made] = field(default_factory=list)
+    """Tables of versions that are not the active one any more."""
+
+    def run(self, steps: Sequence[Step]) -> ImportedRoot:
+        done = self._done()
+        self._check_names(steps, fresh=not done)
+        made = 0
+        for step in steps:
+            if self._message(step) in done:
+                self._replay(_Nothing(), step)
+            elif self._tells(step):
+                self.catalog.run(partial(self._once, step), self._told(step))
+                made += 1
+        every = [*self.tables.values(), *self.older]
+        streams = [table.names for table in every if table.keys]
+        if streams:
+            self.catalog.publish(streams)
+        slot = self.catalog.slot
+        plain_tables = len(every) - len(streams)
+        return ImportedRoot(made, len(self.spaces), plain_tables, len(streams), tuple(self.problems), slot)
+
+    def _done(self) -> set[str]:
+        """What the messages of transactions say that an earlier run has made."""
+        if not self.catalog.is_there:
+            return set()
+        return {entry.message.partition(" at ")[0] for entry in self.catalog.log() if entry.message.startswith(MESSAGE)}
+
+    def _message(self, step: Step) -> str:
+        into = f" into {'.'.join(self.prefix)}" if self.prefix else ""
+        return f"{MESSAGE} {step.txn.id}{into}"
+
+    def _told(self, step: Step) -> str:
+        return f"{self._message(step)} at {step.txn.time.isoformat()}{f': {step.message}' if step.message else ''}"
+
+    def _tells(self, step: Step) -> bool:
+        return bool(step.namespaces or step.tables)
+
+    def _check_names(self, steps: Sequence[Step], fresh: bool) -> None:
+        """Every name that is ever given can be, and at the first run no table has it."""
+        for step in steps:
+            for space in step.namespaces.values():
+                if space is not None:
+                    object_id((*self.prefix, space.name))
+            for table in step.tables.values():
+                if table is None:
+                    continue
+                id = object_id((*self.prefix, table.namespace, table.name))
+                if fresh and self.catalog.is_there and id.names in self.catalog:
+                    raise InvalidInputError(
+                        f"There is a table {id.format('.')} already: import into a namespace of its own."
+                    )
+
+    def _once(self, step: Step, tx: Any) -> None:
+        """A transaction that is begun anew after a conflict begins with what was known before it."""
+        kept = dict(self.spaces), {ids: _Made(**vars(made)) for ids, made in self.tables.items()}, list(self.older)
+        try:
+            self._replay(tx, step)
+        except BaseException:
+            self.spaces, self.tables, self.older = kept
+            raise
+
+    def _replay(self, tx: Any, step: Step) -> None:
+        for ids, space in step.namespaces.items():
+            if space is not None:
+                self._namespace(tx, ids, (*self.prefix, space.name), space.properties)
+        for ids, table in step.tables.items():
+            if table is None and ids in self.tables:
+                tx.drop_table(self.tables.pop(ids).names)
+        for ids, table in step.tables.items():
+            if table is not None:
+                self._table(tx, ids, table, step)
+        for ids, space in step.namespaces.items():
+            if space is None and ids in self.spaces:
+                for below in [each for each in self.tables if each[:1] == ids]:
+                    self.tables.pop(below)
+                tx.drop_namespace(self.spaces.pop(ids), cascade=True)
+
+    def _namespace(self, tx: Any, ids: Ids, names: tuple[str, ...], properties: Mapping[str, str]) -> None:
+        old = self.spaces.get(ids)
+        self.spaces[ids] = names
+        if old is None:
+            tx.create_namespace(names, properties, exist_ok=True)
+            return
+        if old != names:
+            tx.rename_namespace(old, names)
+            for below, made in self.tables.items():
+                if below[:1] == ids:
+                    made.names = (*names, made.names[-1])
+        if properties:
+            tx.alter_namespace(names, properties)
+
+    def _table(self, tx: Any, ids: Ids, found: FoundTable, step: Step) -> None:
+        names = (*self.prefix, found.namespace, found.name)
+        made = self.tables.get(ids)
+        if made is not None and made.version != found.version:
+            older = (*made.names[:-1], f"{made.names[-1]}__v{made.version}")
+            tx.rename_table(made.names, older)
+            self.older.append(_Made(older, made.version, made.keys, made.schema, made.files))
+            del self.tables[ids]
+            made = None
+        if made is not None and made.names != names:
+            tx.rename_table(made.names, names)
+            made.names = names
+        if made is None:
+            made = self.tables[ids] = _Made(names, found.version, self._keys(found))
+            self._create(tx, made, found)
+        self._rows(tx, made, found)
+
+    def _keys(self, found: FoundTable) -> tuple[str, ...]:
+        """The merge keys that a stream table can have: those of other types make a plain table."""
+        if found.schema is None or not self.keyed:
+            return ()
+        schema = parse_schema(found.schema, found.name)
+        keys = merge_keys(schema)
+        try:
+            define(plain(schema), keys)
+        except InvalidInputError:
+            return ()
+        return keys
+
+    def _schema(self, found: FoundTable) -> pa.Schema | None:
+        if found.schema is not None:
+            return parse_schema(found.schema, found.name)
+        return schema_of(self.store, found.files) if found.files else None
+
+    def _create(self, tx: Any, made: _Made, found: FoundTable) -> None:
+        if made.keys and found.schema is not None:
+            made.schema = parse_schema(found.schema, found.name)
+            tx.create_stream_table(made.names, plain(made.schema), made.keys, properties=found.properties)
+        elif not self._is_readable(found) or self._schema(found) is None:
+            tx.declare_table(made.names, properties=found.properties)
+
+    def _is_readable(self, found: FoundTable) -> bool:
+        return not found.problems and self.unreadable.isdisjoint(found.files)
+
+    def _rows(self, tx: Any, made: _Made, found: FoundTable) -> None:
+        """The rows of this moment; a state that cannot be read is passed over, and the next one catches up."""
+        schema = self._schema(found) if self._is_readable(found) else None
+        if schema is None or (made.files == found.files and made.schema == schema):
+            return
+        if made.keys:
+            self._changes(tx, made, found, schema)
+        else:
+            self._versions(tx, made, found, schema)
+        made.schema, made.files = schema, found.files
+
+    def _changes(self, tx: Any, made: _Made, found: FoundTable, schema: pa.Schema) -> None:
+        rows = pa.Table.from_batches(batches(self.store, found.files, schema), plain(schema))
+        keys = rows.select(list(made.keys))
+        if keys.group_by(list(made.keys)).aggregate([]).num_rows != rows.num_rows:
+            raise InvalidInputError(
+                f"{'.'.join(made.names)} has rows with one merge key more than once: import it with keyed=False."
+            )
+        if rows.num_rows or made.files:
+            tx[made.names].ingest(rows, format="snapshot", source="deltacat", strict=True, allow_empty=True)
+
+    def _versions(self, tx: Any, made: _Made, found: FoundTable, schema: pa.Schema) -> None:
+        known = len(made.files)
+        grown = made.schema is not None and made.schema == schema and found.files[:known] == made.files
+        new = found.files[known:] if grown else found.files
+        reader = pa.RecordBatchReader.from_batches(plain(schema), batches(self.store, new, schema))
+        if grown:
+            tx[made.names].append(reader)
+        else:
+            tx.create_table(made.names, reader, mode="overwrite", properties=dict(found.properties))
+
+
+class _Nothing:
+    """A catalog on which a transaction of an earlier run is made once more: only what is known of it is wanted."""
+
+    def __getitem__(self, name: Name) -> _Nothing:
+        return self
+
+    def __getattr__(self, name: str) -> Callable[..., None]:
+        return lambda *args, **options: None
