@@ -17,19 +17,18 @@ from headwater.streams.sources.connect import UNAVAILABLE
 from headwater.streams.sources.debezium import _by_message, take_debezium
 from headwater.streams.sources.taken import Taken
 
-SCHEMA = pa.schema(
-    [
-        ("id", pa.int64()),
-        ("region", pa.string()),
-        ("_lsn", pa.int64()),
-        ("_ts_ms", pa.int64()),
-        ("total", pa.decimal128(12, 2)),
-        ("weight", pa.float64()),
-        ("photo", pa.binary()),
-        ("at", pa.timestamp("us", "UTC")),
-        ("tags", pa.list_(pa.string())),
-    ]
-)
+COLUMNS: list[tuple[str, Any]] = [
+    ("id", pa.int64()),
+    ("region", pa.string()),
+    ("_lsn", pa.int64()),
+    ("_ts_ms", pa.int64()),
+    ("total", pa.decimal128(12, 2)),
+    ("weight", pa.float64()),
+    ("photo", pa.binary()),
+    ("at", pa.timestamp("us", "UTC")),
+    ("tags", pa.list_(pa.string())),
+]
+SCHEMA = pa.schema(COLUMNS)
 BROKEN = ['{"op": "c"', "[]", "7", '{"op": "x", "after": {}}', '{"op": "u", "after": null}', '{"id": 1}', '{"op": "c"}']
 WIRE = {
     "type": "struct",
