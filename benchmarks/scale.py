@@ -23,7 +23,8 @@ from headwater.store import memory_store
 
 COMMAND = "python -m benchmarks.scale"
 SECONDS = 4.0
-SHAPE = pa.schema({"id": pa.int64(), "at": pa.int64(), "v": pa.float64()})
+FIELDS: list[pa.Field[Any]] = [pa.field("id", pa.int64()), pa.field("at", pa.int64()), pa.field("v", pa.float64())]
+SHAPE = pa.schema(FIELDS)
 
 
 def rows(first: int, count: int, at: int) -> pa.Table:
