@@ -30,7 +30,7 @@ UPSERTS, DELETES, READS = frozenset("curCUR"), frozenset("dD"), frozenset("rR")
 WRAPPED = ('{"schema"', '{"payload"')
 
 
-class Source(msgspec.Struct, gc=False):
+class LogPlace(msgspec.Struct, gc=False):
     """What an envelope says of the place of its change in the database's log."""
 
     lsn: Any = None
@@ -62,7 +62,7 @@ def decoding(definition: Definition) -> Decoding | None:
     row: Any = msgspec.defstruct("Row", fields, forbid_unknown_fields=True, gc=False)
     side = row | None | msgspec.UnsetType
     kept: list[Any] = [("op", str), ("before", side, UNSET), ("after", side, UNSET)]
-    kept += [("source", Source | None, None), ("ts_ms", Any, None)]
+    kept += [("source", LogPlace | None, None), ("ts_ms", Any, None)]
     envelope: Any = msgspec.defstruct("Envelope", kept, gc=False)
     whole: list[Any] = [("payload", envelope | None), ("schema", msgspec.Raw, msgspec.Raw(b"null"))]
     wrapped: Any = msgspec.defstruct("Wrapped", whole, forbid_unknown_fields=True, gc=False)
@@ -130,7 +130,7 @@ def envelope_of(known: Decoding, definition: Definition, change: Any) -> Any:
             return None
         sides.append(None if row is None else known.row(**{names[name]: value for name, value in row.items()}))
     told = change.offered
-    place = Source(told.get("_lsn"), told.get("_ts_ms"), told.get("_file"), told.get("_pos"), told.get("_txid"))
+    place = LogPlace(told.get("_lsn"), told.get("_ts_ms"), told.get("_file"), told.get("_pos"), told.get("_txid"))
     return known.envelope(change.op, *sides, place)
 
 
