@@ -11,8 +11,8 @@ from headwater.cli.asking import ask
 from headwater.cli.change import column_type
 from headwater.cli.look import columns_of
 from headwater.cli.output import show, show_records
-from headwater.cli.target import format_name
 from headwater.errors import InvalidInputError
+from headwater.names import format_name
 
 Action = Callable[[argparse.Namespace, Any], None]
 

@@ -9,11 +9,11 @@ from typing import Any
 
 from headwater.cli.asking import ask
 from headwater.cli.output import show, show_record, show_records
-from headwater.cli.target import format_name
 from headwater.config import init as make
 from headwater.config import repair as mend
 from headwater.config import resolve
 from headwater.errors import InvalidInputError, UnsupportedOperationError
+from headwater.names import format_name
 
 BROKEN_EXIT = 1
 
