@@ -11,9 +11,9 @@ from headwater.cli.asking import ask
 from headwater.cli.lookups import names_of
 from headwater.cli.output import cell, is_terminal, show_record, show_records
 from headwater.cli.reading import at
-from headwater.cli.target import format_name
 from headwater.errors import InvalidInputError, TransactionNotFoundError
 from headwater.metastore import Diff, LogChange, LogEntry, Object
+from headwater.names import format_name
 
 SHOWN_CHANGES = 4
 
