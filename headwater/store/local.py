@@ -12,6 +12,7 @@ import re
 import shutil
 import stat
 from collections.abc import Callable, Iterator, Sequence
+from itertools import count
 from urllib.parse import unquote
 
 from headwater.clock import unique_hex
@@ -193,7 +194,7 @@ class LocalStore:
                 raise storage_error(error, os.path.basename(path)) from None
 
     def _path(self, key: str) -> str:
-        return os.path.join(self.root, check_key(key))
+        return f"{self.root}/{check_key(key)}"
 
     def _make_folder(self, folder: str, durable: bool) -> None:
         try:
@@ -213,8 +214,8 @@ class LocalStore:
         if not data and not durable and mode is PutMode.OVERWRITE:
             os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o666))
             return  # nothing can be torn
-        folder = os.path.dirname(path)
-        temporary = os.path.join(folder, f"{unique_hex(16)}{TEMPORARY_SUFFIX}")
+        folder = path.rpartition("/")[0]
+        temporary = f"{folder}/{_temporary.name()}{TEMPORARY_SUFFIX}"
         descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
         try:
             try:
@@ -285,8 +286,29 @@ def local_path(uri: str) -> str:
     return os.path.abspath(file_uri_path(uri) if is_file_uri(uri) else os.path.expanduser(uri))
 
 
+class _TemporaryNames:
+    """Names that no other file has: random for each process, counted in it. A child of a fork has its own."""
+
+    def __init__(self) -> None:
+        self._begin()
+        os.register_at_fork(after_in_child=self._begin)
+
+    def _begin(self) -> None:
+        self._random = unique_hex(16)
+        self._number = count()
+
+    def name(self) -> str:
+        return f"{self._random}{next(self._number):x}"
+
+
+_temporary = _TemporaryNames()
+
+
 def _write_all(descriptor: int, data: bytes) -> None:
-    view = memoryview(data)
+    written = os.write(descriptor, data)
+    if written == len(data):
+        return
+    view = memoryview(data)[written:]
     while view:
         view = view[os.write(descriptor, view) :]
 
