@@ -28,6 +28,7 @@ from headwater.store.protocol import (
     check_prefix,
 )
 
+CHUNK = 1 << 20
 TEMPORARY_SUFFIX = ".headwater-tmp"
 _BAD_ESCAPE = re.compile(r"%(?![0-9A-Fa-f]{2})|%2[Ff]|%00")
 
@@ -41,8 +42,11 @@ class LocalStore:
 
     def get(self, key: str) -> bytes:
         try:
-            with open(self._path(key), "rb") as file:
-                return file.read()
+            descriptor = os.open(self._path(key), os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                return _read_all(descriptor)
+            finally:
+                os.close(descriptor)
         except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
             raise KeyNotFoundError(key) from None
         except OSError as error:
@@ -302,6 +306,15 @@ class _TemporaryNames:
 
 
 _temporary = _TemporaryNames()
+
+
+def _read_all(descriptor: int) -> bytes:
+    """What an open file holds: one read and a look whether that was all."""
+    size = os.fstat(descriptor).st_size
+    parts = [os.read(descriptor, size + 1)]
+    while parts[-1] and sum(map(len, parts)) != size:
+        parts.append(os.read(descriptor, CHUNK))
+    return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
 def _write_all(descriptor: int, data: bytes) -> None:
