@@ -28,7 +28,7 @@ from headwater.errors import InvalidInputError, NamespaceNotFoundError, Unsuppor
 from headwater.metastore import Metastore
 from headwater.metastore.layout import TXNS
 from headwater.metastore.rebuild import is_metastore
-from headwater.references import check_foreign, followed
+from headwater.references import OWN_KINDS, check_foreign, followed
 from headwater.registries.layout import DIRECTORY_MARKER, MANIFEST, TABLE_SUFFIX
 from headwater.registries.openable import check_finished
 from headwater.store import is_file_uri, is_local, is_there, open_store
@@ -67,7 +67,8 @@ class Resolved:
 
 
 def connect(impl: str, properties: Mapping[str, Any] | None = None, clock: Clock | None = None) -> LanceNamespace:
-    """A catalog by kind: `metastore` or `dir` (in a directory or object store), or `rest` (a Lance REST server).
+    """A catalog by kind: `metastore` or `dir` (in a directory or object store), `rest` (a Lance REST server), or a back
+    end of others by its name (`glue`) or class.
 
     `clock` is another than the system's, for what is to be replayed from a seed; a server has its own.
     """
@@ -78,7 +79,9 @@ def connect(impl: str, properties: Mapping[str, Any] | None = None, clock: Clock
         return headwater.MetastoreNamespace(clock, **values)
     if impl in REST:
         return _connect_rest(values)
-    raise InvalidInputError(f"{impl!r} is no kind of catalog: use 'metastore', 'dir' or 'rest'.")
+    from headwater.adapter import open_adapted  # looking names up in our own catalogs must not wait for it
+
+    return open_adapted(impl, values)
 
 
 def open_catalog(target: str | None = None, properties: Mapping[str, Any] | None = None) -> LanceNamespace:
@@ -102,8 +105,9 @@ def resolve(target: str | None = None, properties: Mapping[str, Any] | None = No
     given = dict(properties or {})
     if target is None and not given:
         target = default_target()
-    name = target or DEFAULT_PROFILE
-    profile = load_profile(name, given)
+    alone = target is None and not is_own(str(given.get("impl") or "dir"))
+    name = str(given["impl"]) if alone else target or DEFAULT_PROFILE
+    profile = None if alone else load_profile(name, given)
     if target is None and profile is None and not given:
         raise InvalidInputError(f"No catalog was named: give a path or a URI, or write a profile in {CONFIG_FILE}.")
     values = {key: value for key, value in (profile or {}).items() if key not in SERVER_KEYS} | given
@@ -115,6 +119,11 @@ def resolve(target: str | None = None, properties: Mapping[str, Any] | None = No
     if impl in DIRECTORY and "uri" in values:
         raise InvalidInputError(f"The catalog {name!r} has both impl=dir and uri: a directory has a root.")
     return Resolved(name, impl, values)
+
+
+def is_own(impl: str) -> bool:
+    """Whether this is a kind of catalog of ours, and not a back end of others."""
+    return impl in OWN_KINDS
 
 
 class There(Enum):
@@ -258,7 +267,8 @@ class Opening:
 
 def _root(resolved: Resolved) -> str | None:
     found = resolved.properties.get("root") or resolved.properties.get("path")
-    return None if resolved.impl in REST or found is None else str(found)
+    elsewhere = bool(resolved.impl) and resolved.impl not in (*DIRECTORY, *METASTORE)
+    return None if elsewhere or found is None else str(found)
 
 
 def _storage(resolved: Resolved) -> dict[str, str]:

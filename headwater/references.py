@@ -27,6 +27,8 @@ _UNSIGNED = ("skip_signature", "aws_skip_signature", "azure_skip_signature", "go
 _AMBIENT = re.compile(
     r"AWS_(?!REGION$|DEFAULT_REGION$|PROFILE$|PAGER$).*|GOOGLE_.*|AZURE_.*(KEY|SECRET|TOKEN|SAS).*", re.ASCII
 )
+OWN_KINDS = ("dir", "metastore", "rest", "headwater.DirectoryNamespace", "headwater.MetastoreNamespace")
+"""The kinds of catalog that are ours: whatever a file says of them, only our code runs."""
 DESTINATIONS = ("root", "path", "uri", "impl", "type")
 
 
@@ -65,10 +67,27 @@ def followed(properties: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
+def followed_all(properties: Mapping[str, Any]) -> dict[str, Any]:
+    """The same for a back end of others, whose secrets have names of their own: `env:` everywhere, `file:` where
+    the name is a secret's, because elsewhere it is the beginning of a URI."""
+    found = followed(properties)
+    for key, value in found.items():
+        if isinstance(value, str) and (value.startswith(VARIABLE) or (_is_secret(key) and value.startswith(FILE))):
+            found[key] = follow(value, key)
+    return found
+
+
 def is_bare_secret(key: str, value: str) -> bool:
     """Whether a property holds a secret itself, to be told that a command line can be seen by others."""
-    named = re.search(r"secret|token|password|sas_|_key$|^headers?\.", key.removeprefix("storage."), re.ASCII)
-    return key.startswith(SECRET_PREFIXES) and named is not None and not _is_reference(value)
+    return _is_secret(key) and not _is_reference(value)
+
+
+def _is_secret(key: str) -> bool:
+    if not key.startswith(SECRET_PREFIXES):
+        return re.search(r"secret|token|password", key, re.ASCII) is not None
+    return (
+        re.search(r"secret|token|password|sas_|_key$|^headers?\.", key.removeprefix("storage."), re.ASCII) is not None
+    )
 
 
 def check_foreign(
@@ -89,6 +108,9 @@ def check_foreign(
 
 
 def _problem(profile: Mapping[str, Any], given: Mapping[str, Any], environment: Mapping[str, str]) -> str | None:
+    impl = str(profile.get("impl") or profile.get("type") or "")
+    if impl and impl not in OWN_KINDS:
+        return f"names a back end of others, whose code would run here (impl = {impl[:80]!r})"
     references = [key for key in profile if key.startswith(SECRET_PREFIXES) and _is_reference(profile[key])]
     if references:
         return f"has a reference to a secret ({references[0]})"

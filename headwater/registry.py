@@ -6,13 +6,15 @@ changes over a state and refuses the ones whose precondition no longer holds.
 
 from __future__ import annotations
 
+import re
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Protocol
 
-from headwater.errors import ConcurrentModificationError
+from headwater.errors import ConcurrentModificationError, UnsupportedOperationError
 from headwater.model import (
     Add,
     CatalogObject,
@@ -26,7 +28,9 @@ from headwater.model import (
     Table,
     Version,
 )
-from headwater.names import ObjectId
+from headwater.names import DELIMITER, ROOT, ObjectId
+
+_SAFE = re.compile(r"[^A-Za-z0-9._$@=+-]")
 
 
 class Kind(Enum):
@@ -84,12 +88,18 @@ class Markers(Protocol):
         ...
 
 
-class Registry(Protocol):
-    """Where names live. Four kinds: listing (V1), manifest (V2), compat (both), metastore."""
+class Registry(ABC):
+    """Where names live. Four kinds: listing (V1), manifest (V2), compat (both), metastore.
+
+    A kind is `find`, `children` and `commit`, and says what it can do. The other answers follow from these; a kind
+    gives its own where it knows more, or faster.
+    """
 
     @property
+    @abstractmethod
     def capabilities(self) -> Capabilities: ...
 
+    @abstractmethod
     def find(
         self, ids: Iterable[ObjectId], seen: bool = True, newest: bool = False
     ) -> Mapping[ObjectId, CatalogObject]:
@@ -98,35 +108,36 @@ class Registry(Protocol):
         A table comes with what is known of it, its newest version only if that is asked for. `seen`: also the tables
         that are only seen as folders.
         """
-        ...
 
+    @abstractmethod
     def children(self, parent: ObjectId, kind: Kind, after: str, limit: int | None) -> Sequence[str]:
         """Names of the children of a kind that follow `after`, sorted by bytes, at most `limit` of them."""
-        ...
+
+    @abstractmethod
+    def commit(self, changes: Sequence[Change]) -> None:
+        """All of the changes or none; ConcurrentModification (14) if a precondition does not hold any more."""
 
     def descendants(self, parent: ObjectId) -> Sequence[CatalogObject]:
         """Every namespace and table below `parent`, deepest first."""
-        ...
+        found = self.find(parent.child(name) for kind in Kind for name in self.children(parent, kind, "", None))
+        below = (self.descendants(item.id) for item in found.values() if isinstance(item, Namespace))
+        return [*(item for items in below for item in items), *found.values()]
 
     def location_holders(self, location: str) -> set[ObjectId]:
         """The recorded tables at this location, inside it and around it."""
-        ...
+        tables = (item for item in self.descendants(ROOT) if isinstance(item, Table))
+        return {table.id for table in tables if overlap(table.location, location)}
 
     def place(self, id: ObjectId, hash: str) -> str:
         """Where a new table of this name goes, relative to the root. `hash` is fresh random hex."""
-        ...
+        return hashed_folder(id, hash)
 
     def alter_root(self, properties: Mapping[str, str], removed: Collection[str]) -> None:
         """Set and remove properties of the root namespace, which is no object that could be replaced."""
-        ...
+        raise UnsupportedOperationError("The root namespace of this kind of catalog keeps no properties.")
 
-    def check_writable(self) -> None:
+    def check_writable(self) -> None:  # noqa: B027
         """InvalidInput (13) if what is written this way would be discarded: another kind of handle is needed."""
-        ...
-
-    def commit(self, changes: Sequence[Change]) -> None:
-        """All of the changes or none; ConcurrentModification (14) if a precondition does not hold any more."""
-        ...
 
 
 class VersionRecords(Protocol):
@@ -337,3 +348,12 @@ def overlap(first: str, second: str) -> bool:
     """Whether one location is the other, or lies inside it."""
     shorter, longer = sorted((first.strip("/"), second.strip("/")), key=len)
     return longer == shorter or longer.startswith(shorter + "/")
+
+
+def hashed_folder(id: ObjectId, hash: str) -> str:
+    """`<hash>_<object_id>`, the folder of a table. The id is for people: readers follow the location.
+
+    Characters that object stores spell differently are replaced, and a long id is cut.
+    """
+    readable = _SAFE.sub("_", id.format(DELIMITER))
+    return f"{hash}_{readable}"[:200]

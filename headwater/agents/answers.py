@@ -78,7 +78,7 @@ def shortened(value: Any) -> Any:
 
 
 def cells(row: Mapping[str, Any], short: bool = True) -> dict[str, Any]:
-    """A row as JSON can say it: bytes by their number, sums as numbers, and vectors, where `short`, by their first numbers."""
+    """A row as JSON can say it: bytes by their number, and vectors, where `short`, by their first numbers."""
     return {key: _cell(value, short) for key, value in row.items()}
 
 

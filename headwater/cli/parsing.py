@@ -68,7 +68,9 @@ def read(arguments: Sequence[str]) -> argparse.Namespace:
     given, words = _options(command, rest)
     if command.catalog:
         named = given.catalog or catalog
-        given.catalog, words = _catalog(parser, named, words)
+        free = command.name in ("serve", "doctor") or getattr(given, "keys", None) is not None
+        is_told = getattr(given, "impl", None) is not None and command.name == "serve"
+        given.catalog, words = _catalog(parser, named, words, free, is_told)
         given.target = Target(given.catalog, given.property)
         delimiter = given.delimiter
         given.name_of = lambda text: parse_name(text, delimiter)
@@ -161,17 +163,22 @@ def _is_negative(word: str) -> bool:
     return word[1:2].isdigit()
 
 
-def _catalog(parser: LineParser, named: str | None, words: list[str]) -> tuple[str | None, list[str]]:
-    """The catalog: an option; the first word if it is a place, is one too many, or nothing is set; the default."""
+def _catalog(
+    parser: LineParser, named: str | None, words: list[str], free: bool, is_told: bool
+) -> tuple[str | None, list[str]]:
+    """The catalog: an option; the first word if it is a place, is one too many, or nothing is set; the default.
+
+    A verb that is `free` does without one, and one that is told otherwise which (serve --impl) takes no default.
+    """
     if named is not None:
         return named, words
-    default = _default(parser)
+    default = None if is_told else _default(parser)
     most = parser.command.most
     spare = len(words) > parser.command.required
     if words and spare and (default is None or "/" in words[0] or (most is not None and len(words) > most)):
         return words[0], words[1:]
     if default is None:
-        if parser.command.name in ("serve", "doctor"):
+        if free:
             return None, words
         parser.error(NO_CATALOG)
     return default, words

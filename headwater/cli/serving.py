@@ -9,6 +9,8 @@ from typing import Any
 
 from lance_namespace import LanceNamespace
 
+from headwater.adapter import AdaptedNamespace
+from headwater.adapter.loading import check_answers
 from headwater.cli.asking import ask
 from headwater.cli.output import show
 from headwater.cli.target import properties_of, say
@@ -21,7 +23,7 @@ from headwater.references import read_secret
 from headwater.rest.auth.keys import KeyRecord, change_key, create_key, list_keys, revoke_key
 from headwater.rest.auth.roles import ROLES, define_role, defined_roles, names_of, remove_role
 from headwater.rest.settings import MIB, JwtSettings, Limits, Settings
-from headwater.store import Store
+from headwater.store import Store, open_store
 
 MIN_KEY_CHARS = 16
 MIN_DATA_MEMORY = 256
@@ -40,7 +42,10 @@ def scoped_of(given: argparse.Namespace) -> ScopedSettings | None:
 
 def open_served(target: str | None, properties: dict[str, str]) -> LanceNamespace:
     """The catalog to serve, which must be there: a server of a misspelt path would answer with nothing for ever."""
-    return Opening(target, properties, say).reading()
+    namespace = Opening(target, properties, say).reading()
+    if isinstance(namespace, AdaptedNamespace):
+        check_answers(namespace)
+    return namespace
 
 
 def run_serve(given: argparse.Namespace) -> int:
@@ -54,9 +59,10 @@ def run_serve(given: argparse.Namespace) -> int:
     if given.data_workers < 0 or given.data_memory < MIN_DATA_MEMORY:
         raise InvalidInputError(f"--data-workers is 0 or more, --data-memory at least {MIN_DATA_MEMORY} MiB.")
     profile = (load_profile(given.catalog) if given.catalog else None) or {}
+    told = {"impl": given.impl} if given.impl is not None else {}
     plan = ServePlan(
         target=given.catalog,
-        properties=properties_of(given.property),
+        properties={**properties_of(given.property), **told},
         open=open_served,
         settings=settings_of(given, profile),
         host=given.host,
@@ -66,10 +72,10 @@ def run_serve(given: argparse.Namespace) -> int:
         data_workers=given.data_workers,
         data_memory=given.data_memory * MIB,
         face=None if given.no_page else page,
+        keys=given.keys,
     )
-    return serve(
-        plan, lambda url: print(f"Headwater serves {given.catalog or 'the default profile'} at {url}", flush=True)
-    )
+    shown = given.catalog or given.impl or "the default profile"
+    return serve(plan, lambda url: print(f"Headwater serves {shown} at {url}", flush=True))
 
 
 def settings_of(given: argparse.Namespace, profile: dict[str, Any]) -> Settings:
@@ -232,12 +238,14 @@ def _expiry(text: str | None, clock: Clock) -> int | None:
 
 
 def _store(given: argparse.Namespace) -> Store:
+    if given.keys is not None:
+        return open_store(given.keys)
     opening = given.target.opening
     namespace = opening.writing() if given.action == "create" else opening.reading()
     store = getattr(namespace, "store", None)
     if store is None:
         raise UnsupportedOperationError(
             f"{given.target.shown} has no storage of its own for keys: create them where the catalog is, not through "
-            "REST."
+            "REST, or in a folder that its server is told (--keys DIR)."
         )
     return store  # type: ignore[no-any-return]

@@ -108,12 +108,9 @@ class Target:
         """The metastore of a local or stored root, opened without Lance; None for other kinds of catalog."""
         return metastore_at(self.resolved)
 
-    def directory(self) -> DirectoryNames:
-        """The names and versions of a directory catalog."""
-        found = directory_at(self.resolved)
-        if found is None:  # no kind of catalog that there is: opening it says so
-            raise UnsupportedOperationError(f"{self.namespace()} cannot be looked up.")
-        return found
+    def directory(self) -> DirectoryNames | None:
+        """The names and versions of a directory catalog; None for a back end of others."""
+        return directory_at(self.resolved)
 
     def with_history(self, what: str) -> Metastore:
         """The metastore, for what no other kind of catalog has."""

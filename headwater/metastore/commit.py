@@ -12,12 +12,18 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from headwater import turns
-from headwater.errors import CommitStateUnknownError, LanceNamespaceError, ThrottlingError
+from headwater.errors import (
+    CommitStateUnknownError,
+    ConcurrentModificationError,
+    LanceNamespaceError,
+    ThrottlingError,
+)
 from headwater.metastore.draft import Draft
 from headwater.metastore.log import Log
 from headwater.metastore.publish import Files, files_of
 from headwater.metastore.records import Slot, Txn
 from headwater.metastore.rules import Group, Header, compile_txn, conflict, refused
+from headwater.retry import retry
 
 MAX_CLAIMS = 10_000
 MAX_GROUP = 256
@@ -76,14 +82,15 @@ class Committer:
 
     def _publish(self, slot: int, files: Files) -> None:
         """The transaction is committed, whatever happens here: files the store does not take are left to repair."""
-        for attempt in range(PUBLISH_ATTEMPTS):
-            try:
-                self.log.store.put_all(files, durable=False)
-                self.log.published(slot)
-                return
-            except LanceNamespaceError:
-                self.log.clock.pause(attempt)
-        self.log.due = True  # a checkpoint repairs first
+
+        def write(files: Files) -> None:
+            self.log.store.put_all(files, durable=False)
+            self.log.published(slot)
+
+        try:
+            retry(self.log.clock, PUBLISH_ATTEMPTS, lambda: files, write, on=LanceNamespaceError)
+        except LanceNamespaceError:
+            self.log.due = True  # a checkpoint repairs first
 
     def _checkpoint(self) -> None:
         """Housekeeping: if it fails, the next one does its work, so a failure of the store is nobody's concern."""
@@ -99,19 +106,23 @@ class Committer:
         self._commit_group(group)
 
     def _commit_group(self, group: Sequence[Waiting]) -> None:
-        for attempt in range(MAX_CLAIMS):
-            number, slot, taken = self._draw_up(group)
+        """One slot for all of the group that hold; drawn up anew for the next slot when this one is taken."""
+
+        def claim(drawn: tuple[int, Slot, list[Waiting]]) -> None:
+            number, slot, taken = drawn
             if not taken:
                 return
-            if self.log.claim(number, slot):
-                self._settle(number, slot, taken)
-                return
-            self.log.refresh()
-            if attempt > 2:
-                self.log.clock.pause(min(attempt, 5))
-        raise ThrottlingError(
-            f"Other writers took {MAX_CLAIMS} slots in a row: nothing was committed, try again later."
-        )
+            if not self.log.claim(number, slot):
+                self.log.refresh()
+                raise ConcurrentModificationError(f"Slot {number} is another writer's.")
+            self._settle(number, slot, taken)
+
+        try:
+            retry(self.log.clock, MAX_CLAIMS, lambda: self._draw_up(group), claim, longest=5, eager=3)
+        except ConcurrentModificationError:
+            raise ThrottlingError(
+                f"Other writers took {MAX_CLAIMS} slots in a row: nothing was committed, try again later."
+            ) from None
 
     def _draw_up(self, group: Sequence[Waiting]) -> tuple[int, Slot, list[Waiting]]:
         """The next slot, with those of the group that hold at the head and do not depend on each other."""

@@ -40,6 +40,7 @@ from headwater.metastore.records import (
     seal,
     unseal,
 )
+from headwater.retry import retry
 from headwater.store import KeyNotFoundError, Store, create, probe
 
 MAX_READ_AHEAD = 256
@@ -202,17 +203,21 @@ class Log:
     def claim(self, number: int, slot: Slot) -> bool:
         """Take a slot, durably. False: it is somebody else's. A lost answer is looked into, never guessed."""
         data = seal(SLOT, encode(slot))
-        for attempt in range(LOST_ANSWERS):
-            try:
-                return create(self.store, slot_key(number), data)
-            except CommitStateUnknownError:
-                raise
-            except ServiceUnavailableError:
-                self.clock.pause(attempt)
-        raise CommitStateUnknownError(
-            f"The store does not answer the write of slot {number}. The transaction may have landed: look for its id "
-            "in the log before repeating it."
-        )
+        try:
+            return retry(
+                self.clock,
+                LOST_ANSWERS,
+                lambda: slot_key(number),
+                lambda key: create(self.store, key, data),
+                on=ServiceUnavailableError,
+            )
+        except CommitStateUnknownError:
+            raise
+        except ServiceUnavailableError:
+            raise CommitStateUnknownError(
+                f"The store does not answer the write of slot {number}. The transaction may have landed: look for its "
+                "id in the log before repeating it."
+            ) from None
 
     # Publishing
 

@@ -16,10 +16,10 @@ from headwater.registries.layout import MAX_FOLDER_BYTES, TABLE_SUFFIX, table_fo
 from headwater.registries.listing import ListingRegistry
 from headwater.registries.manifest import ManifestRegistry
 from headwater.registries.markers import FolderMarkers
-from headwater.registry import Capabilities, Kind
+from headwater.registry import Capabilities, Kind, Registry
 
 
-class CompatRegistry:
+class CompatRegistry(Registry):
     """V2 over V1."""
 
     def __init__(self, manifest: ManifestRegistry, listing: ListingRegistry) -> None:
@@ -98,9 +98,6 @@ class CompatRegistry:
 
     def alter_root(self, properties: Mapping[str, str], removed: Collection[str]) -> None:
         self.manifest.alter_root(properties, removed)
-
-    def check_writable(self) -> None:
-        """Records are read and written by this kind of catalog, so nothing is written past them."""
 
     def commit(self, changes: Sequence[Change]) -> None:
         """Rows are committed as one; the marker that hides a folder is set before its row goes."""

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import re
 import unicodedata
 
-from headwater.names import DELIMITER, ObjectId
 from headwater.store.layout import OWN_FOLDER
 
 MANIFEST = "__manifest"
@@ -25,7 +23,6 @@ TABLE_SUFFIX = ".lance"
 RESERVED_NAMES = frozenset({MANIFEST, OWN_FOLDER})
 
 MAX_FOLDER_BYTES = 255
-_SAFE = re.compile(r"[^A-Za-z0-9._$@=+-]")
 
 
 def is_reserved(folder: str) -> bool:
@@ -36,12 +33,3 @@ def is_reserved(folder: str) -> bool:
 def table_folder(name: str) -> str:
     """`<table_name>.lance`, the folder of a root table where directories are listed."""
     return name + TABLE_SUFFIX
-
-
-def hashed_folder(id: ObjectId, hash: str) -> str:
-    """`<hash>_<object_id>`, the folder of any other table. The id is for people: readers follow the location.
-
-    Characters that object stores spell differently are replaced, and a long id is cut.
-    """
-    readable = _SAFE.sub("_", id.format(DELIMITER))
-    return f"{hash}_{readable}"[:200]

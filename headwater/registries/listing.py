@@ -6,7 +6,7 @@ folders of the early document (lance-catalog-early.md, "Table Existence").
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from heapq import nsmallest
 
 from headwater.clock import Clock
@@ -39,13 +39,13 @@ from headwater.registries.manifest.freshness import freshness_of
 from headwater.registries.manifest.settings import parse_settings
 from headwater.registries.markers import FolderMarkers
 from headwater.registries.openable import check_directory
-from headwater.registry import Capabilities, Kind
+from headwater.registry import Capabilities, Kind, Registry
 from headwater.store import KeyExistsError, KeyNotFoundError, PutMode, Store
 from headwater.tables.folders import discard_files, discard_folder, has_version
 from headwater.tables.layout import VERSIONS, manifest_name
 
 
-class ListingRegistry:
+class ListingRegistry(Registry):
     """Tables are folders; there are no namespaces and no properties."""
 
     def __init__(self, store: Store, clock: Clock, early: bool = False) -> None:
@@ -104,9 +104,6 @@ class ListingRegistry:
             most = MAX_FOLDER_BYTES - len(self._suffix)
             raise InvalidInputError(f"A table name has at most {most} bytes where its folder is named after it.")
         return folder
-
-    def alter_root(self, properties: Mapping[str, str], removed: Collection[str]) -> None:
-        raise UnsupportedOperationError("A directory catalog without a manifest keeps no properties.")
 
     def check_writable(self) -> None:
         """A table whose versions are records of a manifest is not written without it: that would be discarded."""

@@ -31,6 +31,7 @@ from headwater.rest.server import GRACE_SECONDS, ReadyServer, bind, check_exposu
 from headwater.rest.settings import MIB, Settings
 from headwater.rest.wire import encode_json
 from headwater.rest.work import HOST, InWorkers
+from headwater.store import Store, open_store
 from headwater.workers import Host, Pool, WorkerLimits
 
 WINDOW_MS = 300_000
@@ -42,6 +43,7 @@ Opener = Callable[[str, dict[str, str]], LanceNamespace]
 class ServePlan:
     """Everything a worker needs to serve: it is sent to worker processes whole.
 
+    `keys` is a folder or URI for API keys and roles, of a catalog that has no storage of its own for them.
     `data_workers` is how many disposable processes each of them may have for data work (none: it does that itself),
     `data_memory` how many bytes of memory each of those may take. `face` is the web page, None for a server without.
     """
@@ -58,6 +60,7 @@ class ServePlan:
     data_workers: int = 0
     data_memory: int = 4096 * MIB
     face: Face | None = None
+    keys: str | None = None
 
 
 def serve(plan: ServePlan, announce: Callable[[str], None]) -> int:
@@ -84,7 +87,14 @@ def _serve_here(plan: ServePlan, announce: Callable[[str], None]) -> int:
 
 def _app(plan: ServePlan, pool: Pool | None) -> CatalogApp:
     work = InWorkers(pool) if pool is not None else None
-    return create_app(plan.open(plan.target, plan.properties), plan.settings, work=work, face=plan.face)
+    return create_app(
+        plan.open(plan.target, plan.properties), plan.settings, key_store(plan), work=work, face=plan.face
+    )
+
+
+def key_store(plan: ServePlan) -> Store | None:
+    """Where the keys are, if not in the catalog."""
+    return None if plan.keys is None else open_store(plan.keys)
 
 
 def _run(server: ReadyServer, listener: socket.socket, pool: Pool | None) -> None:
@@ -152,7 +162,8 @@ class _Workers:
         self._restarts = Restarts(plan.restarts, SystemClock())
 
     def run(self) -> int:
-        app = create_app(self._plan.open(self._plan.target, self._plan.properties), self._plan.settings)
+        plan = self._plan
+        app = create_app(plan.open(plan.target, plan.properties), plan.settings, key_store(plan))
         check_exposure(app, self._plan.host, self._plan.insecure)
         self._listener = bind(self._plan.host, self._plan.port)
         for name in (signal.SIGTERM, signal.SIGINT):

@@ -13,6 +13,7 @@ import uvicorn
 from lance_namespace import LanceNamespace
 from starlette.routing import BaseRoute
 
+from headwater.adapter import adapt
 from headwater.clock import Clock, SystemClock
 from headwater.errors import InvalidInputError, ServiceUnavailableError, UnauthenticatedError
 from headwater.namespace.abilities import abilities_of
@@ -40,10 +41,10 @@ def create_app(
     """The ASGI application that serves a catalog, with pages of your own beside it.
 
     API keys are read from `store`: the catalog's own by default, where it has one. Data work is done in this process,
-    or where `work` does it. `face` is the web page, if it is to have one.
+    or where `work` does it. `face` is the web page, if it is to have one. A back end of others is adapted.
     """
     where = store or abilities_of(namespace).store
-    return CatalogApp(namespace, settings or Settings(), where, clock or SystemClock(), pages, work, face)
+    return CatalogApp(adapt(namespace), settings or Settings(), where, clock or SystemClock(), pages, work, face)
 
 
 def check_exposure(app: CatalogApp, host: str, insecure: bool) -> None:

@@ -6,6 +6,7 @@ it may see; who made the others, and why, is not told.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
@@ -18,14 +19,14 @@ from headwater.errors import (
     PermissionDeniedError,
     UnsupportedOperationError,
 )
-from headwater.metastore import LogEntry, Metastore
+from headwater.metastore import LogEntry, Metastore, Transaction
+from headwater.metastore.objects import Undone
 from headwater.names import ObjectId
 from headwater.namespace.abilities import abilities_of
 from headwater.rest.auth.access import Caller
 from headwater.rest.call import Call
 from headwater.rest.routes import Permission
 from headwater.streams.opening import undrop as undrop_in
-from headwater.streams.undoing import undo_transaction
 
 MAX_WAIT_SECONDS = 30.0
 MAX_ENTRIES = 10_000
@@ -36,6 +37,14 @@ def metastore_of(namespace: LanceNamespace) -> Metastore:
     if found is None:
         raise UnsupportedOperationError("This server's catalog keeps no history: a metastore catalog does.")
     return found
+
+
+def _change(namespace: LanceNamespace, work: Callable[[Transaction], object], message: str) -> None:
+    """In the transaction that the call is part of, or in one of its own."""
+    metastore_of(namespace)
+    change = abilities_of(namespace).change
+    assert change is not None
+    change(work, message)
 
 
 def has_news(namespace: LanceNamespace, call: Call) -> bool:
@@ -78,36 +87,38 @@ def diff(namespace: LanceNamespace, call: Call) -> Any:
 
 
 def undrop(namespace: LanceNamespace, call: Call) -> dict[str, Any]:
-    metastore = metastore_of(namespace)
-    metastore.run(lambda tx: undrop_in(tx, call.id.names), f"undrop {call.id}")
+    _change(namespace, lambda tx: undrop_in(tx, call.id.names), f"undrop {call.id}")
     return {}
 
 
 def alias(namespace: LanceNamespace, call: Call) -> dict[str, Any]:
     """AddAlias and RemoveAlias: one more name for a namespace or table, beside its own."""
-    metastore, name = metastore_of(namespace), call.request.alias
+    name = call.request.alias
     if name is None:
         raise InvalidInputError("Say which name: `alias`.")
     if call.operation == "AddAlias":
-        metastore.run(lambda tx: tx.alias(call.id.names, name), f"alias {name}")
+        _change(namespace, lambda tx: tx.alias(call.id.names, name), f"alias {name}")
     else:
-        metastore.run(lambda tx: tx.unalias(call.id.names, name), f"unalias {name}")
+        _change(namespace, lambda tx: tx.unalias(call.id.names, name), f"unalias {name}")
     return {}
 
 
 def undo(namespace: LanceNamespace, call: Call) -> Any:
     """Undo: needs `write` on all that the transaction touched. Who may not is not told what that was."""
-    metastore, asked = metastore_of(namespace), call.request
+    metastore_of(namespace)
+    asked, take_back = call.request, abilities_of(namespace).undo
     if asked.txn is None:
         raise InvalidInputError("Say which transaction: `txn`, as the log and histories name it.")
+    if take_back is None:
+        raise UnsupportedOperationError("This server's catalog cannot undo: a metastore catalog can.")
     if not call.asker.may(Permission.WRITE, ObjectId()):
-        _check_undo(metastore, asked.txn, call.asker)
-    return undo_transaction(metastore, asked.txn, asked.dry_run)
+        _check_undo(take_back, asked.txn, call.asker)
+    return take_back(asked.txn, asked.dry_run)
 
 
-def _check_undo(metastore: Metastore, txn: str, caller: Caller) -> None:
+def _check_undo(take_back: Callable[[str, bool], Undone], txn: str, caller: Caller) -> None:
     try:
-        steps = undo_transaction(metastore, txn, dry_run=True).steps
+        steps = take_back(txn, True).steps
         allowed = all(caller.may(Permission.WRITE, ObjectId(tuple(step.path))) for step in steps)
     except LanceNamespaceError:
         allowed = False

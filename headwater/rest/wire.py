@@ -26,6 +26,7 @@ from headwater.namespace.requests import (
     RenameNamespaceRequest,
     StreamRequest,
     TimeRequest,
+    TransactionRequest,
 )
 from headwater.namespace.vending.options import without_headers
 from headwater.rest.call import Call
@@ -45,6 +46,7 @@ OWN_REQUESTS: dict[str, type[BaseModel]] = {
     "StreamRequest": StreamRequest,
     "PublishRequest": PublishRequest,
     "TimeRequest": TimeRequest,
+    "TransactionRequest": TransactionRequest,
 }
 """Requests of extensions that the Lance document has no model for."""
 
@@ -286,4 +288,5 @@ def encode_json(value: object) -> bytes:
 
 def implements(namespace: LanceNamespace, method: str) -> bool:
     """Whether a catalog has its own version of an operation, and not only the interface's refusal."""
-    return getattr(type(namespace), method, None) is not getattr(LanceNamespace, method, None)
+    kind = type(getattr(namespace, "adapted", namespace))  # of a back end of others, what that has
+    return getattr(kind, method, None) is not getattr(LanceNamespace, method, None)

@@ -113,7 +113,7 @@ def _commit_backfill(connection: Connection, table: TableHandle, arguments: Json
         empty = arguments.get("arrow")
         dataset.add_columns(schema_from(empty) if empty else {arguments["column"]: arguments["expression"]})
         return {"fragments": 0, "version": dataset.version}
-    return {"fragments": len(results), "version": commit_column(connection.committer, table, results)}
+    return {"fragments": len(results), "version": commit_column(connection.committer, table, results, SystemClock())}
 
 
 # cleanup, rollback, drop_index: the driver alone ---------------------------------------------------------------------

@@ -16,7 +16,9 @@ import pyarrow as pa
 from lance.schema import LanceSchema
 from lance.udf import BatchUDF
 
+from headwater.clock import Clock
 from headwater.errors import ConcurrentModificationError, LanceNamespaceError
+from headwater.retry import retry
 from headwater.tables.commit import TableCommitter, fragment_from
 from headwater.tables.handle import TableHandle
 from headwater.tables.transactions import committed
@@ -41,19 +43,16 @@ def fill_fragment(
     return {"fragment": metadata.to_json(), "schema": schema_to_json(schema)}
 
 
-def commit_column(committer: TableCommitter, table: TableHandle, results: list[Json]) -> int:
+def commit_column(committer: TableCommitter, table: TableHandle, results: list[Json], clock: Clock) -> int:
     """Add the written column to what the table is now."""
     schema = schema_from_json(results[0]["schema"])
-    for attempt in range(ATTEMPTS):
+
+    def look() -> tuple[TableHandle, lance.LanceOperation.Merge]:
         newest = table.at(committer.open(table).version)
         fragments = with_files(table, newest, [result["fragment"] for result in results])
-        operation = lance.LanceOperation.Merge([fragment_from(value) for value in fragments], schema)
-        try:
-            return committer.other(newest, operation)
-        except ConcurrentModificationError:
-            if attempt + 1 == ATTEMPTS:
-                raise
-    raise AssertionError("unreachable")
+        return newest, lance.LanceOperation.Merge([fragment_from(value) for value in fragments], schema)
+
+    return retry(clock, ATTEMPTS, look, lambda seen: committer.other(*seen))
 
 
 def schema_to_json(schema: LanceSchema) -> Json:

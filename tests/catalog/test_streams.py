@@ -172,7 +172,7 @@ def test_a_quarantine_follows_its_table(catalog: Catalog) -> None:
 
 @pytest.mark.parametrize("published", [False, True])
 def test_a_filter_that_cannot_be_used_is_named(catalog: Catalog, published: bool) -> None:
-    fields = [pa.field("id", pa.int64()), pa.field("price", pa.decimal128(10, 2))]
+    fields: list[tuple[str, pa.DataType]] = [("id", pa.int64()), ("price", pa.decimal128(10, 2))]
     table = catalog.create_stream_table("t", pa.schema(fields), keys=["id"])
     table.upsert([{"id": 1, "price": Decimal("1.50")}, {"id": 2, "price": Decimal("2.50")}])
     if published:

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 import pytest
 
 from headwater.clock import SystemClock
 from headwater.metastore import Metastore
+from headwater.model import CatalogObject, Change
+from headwater.names import ObjectId
 from headwater.registries.compat import CompatRegistry
 from headwater.registries.listing import ListingRegistry
 from headwater.registries.manifest import ManifestRegistry
+from headwater.registries.manifest.index import RowIndex
 from headwater.registries.metastore import MetastoreRegistry
-from headwater.registry import Registry
+from headwater.registry import Capabilities, Kind, Proposal, Registry
 from headwater.store import PlainStore, Store, WrappedStore, memory_store, open_store
 from headwater.testing.registry_suite import RegistrySuite
 
@@ -46,6 +50,34 @@ def plain(root: str) -> Store:
 
 def metastore(store: Store, root: str, options: dict[str, str]) -> Registry:
     return MetastoreRegistry(Metastore(store), SystemClock())
+
+
+class ThreeMethods(Registry):
+    """Another kind of catalog is find, children and commit: here over an index in memory."""
+
+    capabilities = Capabilities(namespaces=True, properties=True, rename=True, register_anywhere=True)
+
+    def __init__(self) -> None:
+        self.index, self.lock = RowIndex(), threading.Lock()
+
+    def find(
+        self, ids: Iterable[ObjectId], seen: bool = True, newest: bool = False
+    ) -> Mapping[ObjectId, CatalogObject]:
+        with self.lock:
+            return {id: item for id in ids if (item := self.index.get(id)) is not None}
+
+    def children(self, parent: ObjectId, kind: Kind, after: str, limit: int | None) -> Sequence[str]:
+        with self.lock:
+            return self.index.children(parent, kind, after, limit)
+
+    def commit(self, changes: Sequence[Change]) -> None:
+        with self.lock:
+            proposal = Proposal(self.index)
+            proposal.apply(changes)
+            for id, item in proposal.changed.items():
+                self.index.remove(id)
+                if item is not None:
+                    self.index.put(item)
 
 
 class Reopened(RegistrySuite):
@@ -87,3 +119,12 @@ class TestS3(Reopened):
     ) -> Callable[[], Registry]:
         maker: Maker = request.param
         return lambda: maker(open_store(s3_root, s3_options), s3_root, s3_options)
+
+
+class TestAnotherKind(Reopened):
+    """What a kind of catalog does not say for itself follows from its three methods."""
+
+    @pytest.fixture
+    def reopen(self) -> Callable[[], Registry]:
+        registry = ThreeMethods()
+        return lambda: registry

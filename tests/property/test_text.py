@@ -21,10 +21,9 @@ from headwater.model import (
 )
 from headwater.names import ROOT, ObjectId, check_delimiter, check_name, object_id, parse
 from headwater.paging import page
-from headwater.registries.layout import hashed_folder
 from headwater.registries.manifest.changes import decode_changes, encode_changes
 from headwater.registries.manifest.rows import SCHEMA, Codec
-from headwater.registry import overlap
+from headwater.registry import hashed_folder, overlap
 from headwater.tables.layout import manifest_name, manifest_version
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)

@@ -28,6 +28,7 @@ OWN_TIME = {
 }
 SYSTEM_CLOCKS = {
     "config.py": "a catalog that a command looks something up in",
+    "catalog/transactions.py": "pauses between the tries of a transaction through a server",
     "cli/doctor.py": "a command",
     "cli/serving.py": "a command",
     "metastore/metastore.py": "the same, of a metastore on its own",
@@ -42,14 +43,6 @@ SYSTEM_CLOCKS = {
     "workers/pool.py": "real processes, unless another clock is given",
 }
 DOLLARS = {"names.py": "the delimiter", "tables/sql.py": "a character of SQL, not of names"}
-LOOPS = {
-    "catalog/rebasing.py": "an open transaction is put on top of what came first; its work is not done anew",
-    "metastore/commit.py": "the leader of a group draws it up anew for the next slot; files are written again",
-    "metastore/log.py": "a store that did not answer is asked again",
-    "registries/manifest/registry.py": "the leader of a group draws it up anew on top of the commit that was first",
-    "retry.py": "the one loop that looks again after a conflict",
-    "tables/fill.py": "one column is added to the version there is now; nothing sleeps",
-}
 SAME_WORD = {
     "Appended": "what was added: a delta in a transaction, fragments in a version",
     "Arg": "one argument of a verb: of every operation, of the words of the command line",
@@ -146,7 +139,7 @@ def test_only_names_know_the_delimiter() -> None:
 
 def test_there_is_one_loop_that_looks_again() -> None:
     found = {name for name, tree in MODULES.items() if retries(tree) and name != "clock.py"}
-    assert found == set(LOOPS)
+    assert found == {"retry.py"}
 
 
 def test_a_class_name_has_one_meaning_in_all_packages() -> None:

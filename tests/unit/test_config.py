@@ -108,7 +108,7 @@ def test_a_target_that_is_no_profile_is_a_path(nowhere: Path) -> None:
         ("catalog = 3", "table"),
         ("[catalog]\nlake = 3", "table"),
         ('[catalog.lake]\nimpl = "dir"\nuri = "http://x"', "both impl=dir and uri"),
-        ('[catalog.lake]\nimpl = "hive"\nroot = "x"', "no kind of catalog"),
+        ('[catalog.lake]\nimpl = "hive"\nroot = "x"', "back end of others"),
         ('[catalog.lake]\nroot = "x"\nrooot = "y"', "Did you mean 'root'"),
         ("[catalog.lake]\n", "needs the property root"),
     ],
@@ -128,7 +128,7 @@ def test_a_file_that_is_no_text_is_invalid_input(nowhere: Path) -> None:
 def test_connect_takes_a_kind_and_properties(nowhere: Path) -> None:
     assert isinstance(headwater.connect("dir", {"root": str(nowhere)}), DirectoryNamespace)
     with pytest.raises(InvalidInputError, match="no kind of catalog"):
-        headwater.connect("glue", {})
+        headwater.connect("hive", {})
 
 
 def test_the_kind_that_is_there_is_opened_and_a_new_one_is_a_metastore(nowhere: Path) -> None:

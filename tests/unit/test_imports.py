@@ -30,6 +30,7 @@ LAYERS = (
     ("streams",),
     ("registries",),
     ("namespace",),
+    ("adapter",),
     ("rest", "web"),
     ("config",),
     ("catalog",),

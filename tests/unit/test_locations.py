@@ -10,9 +10,10 @@ from headwater.errors import InvalidInputError
 from headwater.model import Namespace, Table
 from headwater.names import ObjectId
 from headwater.namespace.locations import MAX_LOCATION_BYTES, check_location, check_place, table_uri
-from headwater.registries.layout import hashed_folder, table_folder
+from headwater.registries.layout import table_folder
 from headwater.registries.manifest.changes import decode_changes
 from headwater.registries.manifest.index import RowIndex
+from headwater.registry import hashed_folder
 from headwater.store import LocalStore
 from headwater.tables.layout import manifest_name, manifest_version
 

@@ -17,7 +17,10 @@ def _many(name: str, about: str, **options: Any) -> Arg:
     return arg(name, about=about, action="append", **options)
 
 
+KEYS = arg("--keys", about="where keys and roles are, for a catalog without storage of its own", metavar="DIR")
 SERVE = (
+    arg("--impl", about="a back end by name (glue, hive3, unity ...) or class; --property says how to reach it"),
+    KEYS,
     arg("--host", about="the address to listen on (127.0.0.1)", default="127.0.0.1"),
     arg("--port", about="the port to listen on (8080); 0 picks one", type=int, default=8080),
     arg("--workers", about="so many processes (1)", type=int, default=1),
@@ -63,33 +66,37 @@ RIGHTS = (
 NOTE = arg("--name", about="a note on what the key is for", default="")
 ROLE_NAME = arg("name", about="the name of the role")
 PERMISSIONS = arg("permissions", about="joined by commas: describe, select, write, drop, manage, or built-in roles")
-_KEYS = "one object: id, role, scope, state, name, created, expires"
+_RECORD = "one object: id, role, scope, state, name, created, expires"
 
 SERVING = (
     Command("serve", "run", "serve a catalog over the Lance REST protocol", "serving:run_serve", SERVE),
     Command(
         "token create", "run", "make an API key and print it, once", "serving:run_token",
-        (arg("--role", about=ROLE, required=True), *RIGHTS, NOTE), f"{_KEYS}, and key", fixed={"action": "create"},
+        (arg("--role", about=ROLE, required=True), *RIGHTS, NOTE, KEYS), f"{_RECORD}, and key",
+        fixed={"action": "create"},
     ),
-    Command("token list", "run", "list API keys", "serving:run_token", (), "a list of keys", fixed={"action": "list"}),
+    Command(
+        "token list", "run", "list API keys", "serving:run_token", (KEYS,), "a list of keys", fixed={"action": "list"}
+    ),
     Command(
         "token change", "run", "give a key another role, scope or end; servers that run take it up",
-        "serving:run_token", (KEY, arg("--role", about=ROLE), *RIGHTS), _KEYS, like=(), fixed={"action": "change"},
+        "serving:run_token", (KEY, arg("--role", about=ROLE), *RIGHTS, KEYS), _RECORD, like=(),
+        fixed={"action": "change"},
     ),
     Command(
-        "token revoke", "run", "revoke a key", "serving:run_token", (KEY, YES), "one object: revoked", like=(),
+        "token revoke", "run", "revoke a key", "serving:run_token", (KEY, YES, KEYS), "one object: revoked", like=(),
         fixed={"action": "revoke"},
     ),
     Command(
         "role set", "run", "define a role, or define it anew; servers that run take it up", "serving:run_role",
-        (ROLE_NAME, PERMISSIONS), "one object: role, permissions", like=(), fixed={"action": "set"},
+        (ROLE_NAME, PERMISSIONS, KEYS), "one object: role, permissions", like=(), fixed={"action": "set"},
     ),
     Command(
-        "role list", "run", "list the built-in roles and the catalog's own", "serving:run_role", (), "a list of roles",
-        fixed={"action": "list"},
+        "role list", "run", "list the built-in roles and the catalog's own", "serving:run_role", (KEYS,),
+        "a list of roles", fixed={"action": "list"},
     ),
     Command(
-        "role remove", "run", "remove a role of the catalog's own", "serving:run_role", (ROLE_NAME,),
+        "role remove", "run", "remove a role of the catalog's own", "serving:run_role", (ROLE_NAME, KEYS),
         "one object: removed", like=(), fixed={"action": "remove"},
     ),
 )  # fmt: skip

@@ -10,7 +10,6 @@ from headwater.clock import Clock
 from headwater.errors import ConcurrentModificationError, InvalidInputError
 from headwater.model import CatalogObject, Change, Known, Namespace, Table
 from headwater.names import DELIMITER, ROOT, ObjectId
-from headwater.registries.layout import hashed_folder
 from headwater.registries.manifest.freshness import LocalFreshness, freshness_of
 from headwater.registries.manifest.index import RowIndex
 from headwater.registries.manifest.queue import GroupCommit, Request, Ticket, Turns, turn
@@ -18,14 +17,15 @@ from headwater.registries.manifest.settings import ROOT_PROPERTY
 from headwater.registries.manifest.snapshot import ManifestSnapshot, RowDifference
 from headwater.registries.manifest.table import ManifestTable
 from headwater.registries.markers import FolderMarkers
-from headwater.registry import Capabilities, Kind, Proposal
+from headwater.registry import Capabilities, Kind, Proposal, Registry
+from headwater.retry import retry
 from headwater.store import Store
 
 ATTEMPTS = 50
 CLEAN_UP_EVERY = 64
 
 
-class ManifestRegistry:
+class ManifestRegistry(Registry):
     """Names live in `__manifest`. Opening writes nothing; the first commit makes the table."""
 
     def __init__(
@@ -159,9 +159,6 @@ class ManifestRegistry:
         with self._lock:
             return self._fresh().location_holders(location)
 
-    def place(self, id: ObjectId, hash: str) -> str:
-        return hashed_folder(id, hash)
-
     @property
     def replaces_records(self) -> bool:
         return True
@@ -179,9 +176,6 @@ class ManifestRegistry:
 
     def finalized(self, table: Table, number: int) -> None:
         """Nothing to note: the record will be replaced by one with the final name."""
-
-    def check_writable(self) -> None:
-        """Records are read and written by this kind of catalog, so nothing is written past them."""
 
     def commit(self, changes: Sequence[Change]) -> None:
         self._group.commit(changes)
@@ -211,18 +205,17 @@ class ManifestRegistry:
 
     def _commit_requests(self, requests: Sequence[Request]) -> None:
         """Commit what several processes ask as one version. Each ticket whose precondition fails is told so alone."""
-        for attempt in range(ATTEMPTS):
-            base, proposal, note = self._proposed([request for request in requests if request.claim()])
-            if not proposal.changed:
-                return
-            try:
-                self._commit(base, proposal, note)
-                return
-            except ConcurrentModificationError:
-                self.clock.pause(attempt)
-        raise ConcurrentModificationError(
-            f"The catalog is so busy that {ATTEMPTS} attempts to commit were overtaken: try again later."
-        )
+        try:
+            retry(
+                self.clock,
+                ATTEMPTS,
+                lambda: self._proposed([request for request in requests if request.claim()]),
+                lambda proposed: self._commit(*proposed),
+            )
+        except ConcurrentModificationError:
+            raise ConcurrentModificationError(
+                f"The catalog is so busy that {ATTEMPTS} attempts to commit were overtaken: try again later."
+            ) from None
 
     def _landed(self, snapshot: ManifestSnapshot, request: Request) -> bool:
         """Whether a commit of another process, which took this request and fell silent, carries it.
@@ -268,6 +261,8 @@ class ManifestRegistry:
         self._reload()
 
     def _commit(self, base: ManifestSnapshot, proposal: Proposal, note: dict[str, str]) -> None:
+        if not proposal.changed:
+            return
         now = self.clock.now_ms()
         removed = [_key(id) for id in proposal.changed if proposal.base.get(id) is not None]
         items = [item for item in proposal.changed.values() if item is not None]

@@ -21,14 +21,12 @@ from headwater.errors import (
     TableAlreadyExistsError,
     TableNotFoundError,
     TableVersionNotFoundError,
-    UnsupportedOperationError,
 )
 from headwater.metastore import Metastore, Snapshot
 from headwater.metastore.parts import DELTA_FORMAT
 from headwater.metastore.serving import LANCE_FORMAT
 from headwater.model import CatalogObject, Change, Table, Version
 from headwater.names import ROOT, ObjectId
-from headwater.registries.layout import hashed_folder
 from headwater.registries.metastore.changes import TransactionChanges
 from headwater.registries.metastore.objects import (
     NOT_FOUND,
@@ -41,7 +39,7 @@ from headwater.registries.metastore.objects import (
 )
 from headwater.registries.metastore.sessions import Present, Session, past_is_past
 from headwater.registries.refused import fed_by_its_log
-from headwater.registry import Capabilities, Kind, overlap
+from headwater.registry import Capabilities, Kind, Registry
 from headwater.retry import ATTEMPTS, retry
 
 CHANGED = (
@@ -57,7 +55,7 @@ REMEMBERED = 10_000
 EVERY = 1 << 62
 
 
-class MetastoreRegistry:
+class MetastoreRegistry(Registry):
     """Names, properties and Lance versions in a metastore. Every table's versions are records of the catalog."""
 
     def __init__(self, metastore: Metastore, clock: Clock, session: Session | None = None) -> None:
@@ -69,7 +67,7 @@ class MetastoreRegistry:
         self._given: OrderedDict[str, None] = OrderedDict()
         self._finals: OrderedDict[str, set[int]] = OrderedDict()
         fast = metastore.store.abilities.path is not None and self.is_newest
-        self.capabilities = Capabilities(
+        self._capabilities = Capabilities(
             namespaces=True,
             properties=True,
             rename=True,
@@ -80,6 +78,14 @@ class MetastoreRegistry:
             current_state=(lambda id: metastore.slot) if fast else None,
             pinned=metastore.pinned_versions,
         )
+
+    @property
+    def capabilities(self) -> Capabilities:
+        return self._capabilities
+
+    def share(self, other: MetastoreRegistry) -> None:
+        """Know what another registry of the same catalog knows, from now on."""
+        self._lock, self._known, self._given, self._finals = other._lock, other._known, other._given, other._finals
 
     # Names
 
@@ -127,24 +133,18 @@ class MetastoreRegistry:
     def tables(self) -> Sequence[Table]:
         return [item for item in self.descendants(ROOT) if isinstance(item, Table)]
 
-    def location_holders(self, location: str) -> set[ObjectId]:
-        return {table.id for table in self.tables() if overlap(table.location, location)}
-
     def dropped_locations(self) -> set[str]:
         """The folders of dropped tables that can still be brought back."""
         return set(self.session.state().dropped_locations())
 
     def place(self, id: ObjectId, hash: str) -> str:
         """A folder that no table had before, in the root: what was dropped under the name keeps its own."""
-        place = hashed_folder(id, hash)
+        place = super().place(id, hash)
         with self._lock:
             self._given[place] = None
             if len(self._given) > REMEMBERED:
                 self._given.popitem(last=False)
         return place
-
-    def alter_root(self, properties: Mapping[str, str], removed: Collection[str]) -> None:
-        raise UnsupportedOperationError("The root namespace of a metastore catalog keeps no properties.")
 
     def check_rows(self, id: ObjectId) -> None:
         """Error 13 for a stream table: its rows come from its change log alone."""
@@ -230,7 +230,7 @@ class MetastoreRegistry:
             applied.finish()
 
         try:
-            self.session.commit(_message(changes), work)
+            self.session.commit(_message(changes), work, changes)
         except CHANGED as changed:
             self.session.state()
             raise ConcurrentModificationError(f"Another writer was first: {changed}") from None

@@ -30,13 +30,14 @@ import scala.runtime.BoxedUnit;
 /**
  * Two table-valued functions: vector_search(table, column, query, k [, filter]) and
  * text_search(table, column, query, k [, filter]). The filter, in Lance's SQL, applies before the search; a WHERE
- * around the function applies to what it found.
+ * around the function applies to what it found. And the rules of stream tables.
  */
 public final class Extensions extends AbstractFunction1<SparkSessionExtensions, BoxedUnit> {
   @Override
   public BoxedUnit apply(SparkSessionExtensions extensions) {
     add(extensions, "vector_search", "_distance");
     add(extensions, "text_search", "_score");
+    StreamRules.inject(extensions);
     return BoxedUnit.UNIT;
   }
 

@@ -3,6 +3,8 @@ package headwater.spark;
 import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.node.ObjectNode;
 import java.util.EnumSet;
+import java.util.LinkedHashSet;
+import java.util.List;
 import java.util.Map;
 import java.util.Set;
 import org.apache.spark.sql.connector.catalog.Identifier;
@@ -54,10 +56,52 @@ class HeadwaterTable implements SupportsRead, SupportsWrite, SupportsDeleteV2, S
     return reference().get("version").asLong();
   }
 
+  /** Whether its rows come from a change log. */
+  boolean isStream() {
+    return loaded.has("stream");
+  }
+
+  boolean isKeyed() {
+    return !keys().isEmpty();
+  }
+
+  List<String> keys() {
+    return Json.texts(loaded.path("stream").path("keys"));
+  }
+
+  /** Key and sequence columns of a stream table, by which its rows are known. */
+  List<String> marks() {
+    Set<String> marks = new LinkedHashSet<>(keys());
+    marks.addAll(Json.texts(loaded.path("stream").path("sequence")));
+    return List.copyOf(marks);
+  }
+
+  List<String> derived() {
+    return Json.texts(loaded.path("stream").path("derived"));
+  }
+
   ObjectNode request(String operation) {
     ObjectNode request = session.request(operation);
     request.set("table", reference());
     return request;
+  }
+
+  /** The call that ends a statement on this table. */
+  ObjectNode commit(String operation) {
+    ObjectNode request = session.commit(operation);
+    request.set("table", reference());
+    return request;
+  }
+
+  /** A statement reads the table as it is now; what was in the past stays so. */
+  void isRead() {
+    if (session.statement != null && !travelled) {
+      session.statement.read(reference());
+    }
+  }
+
+  boolean isTravelled() {
+    return travelled;
   }
 
   @Override
@@ -113,17 +157,37 @@ class HeadwaterTable implements SupportsRead, SupportsWrite, SupportsDeleteV2, S
 
   @Override
   public WriteBuilder newWriteBuilder(LogicalWriteInfo info) {
-    return new TableWrite.Builder(this, info);
+    return isKeyed() ? new TableWrite.UpsertBuilder(this, info) : new TableWrite.Builder(this, info);
   }
 
   @Override
   public RowLevelOperationBuilder newRowLevelOperationBuilder(RowLevelOperationInfo info) {
-    return () -> new RowLevel(this, info.command());
+    if (!isStream()) {
+      return () -> new RowLevel(this, info.command());
+    }
+    if (!isKeyed()) {
+      refuse();
+    }
+    return () -> new StreamRowLevel(this, info.command());
   }
 
   @Override
   public boolean canDeleteWhere(Predicate[] predicates) {
-    return new Predicates(loaded.get("filterable")).all(predicates) != null;
+    return !isKeyed() && new Predicates(loaded.get("filterable")).all(predicates) != null;
+  }
+
+  @Override
+  public boolean truncateTable() {
+    if (isStream()) {
+      refuse();
+    }
+    return SupportsDeleteV2.super.truncateTable();
+  }
+
+  /** Says what to do instead of replacing the rows of a stream table, or of changing those of one without keys. */
+  void refuse() {
+    session.call(request("delete_where").put("filter", "true"));
+    throw new IllegalStateException(name() + " is a stream table");
   }
 
   @Override

@@ -5,7 +5,9 @@ import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.ObjectMapper;
 import com.fasterxml.jackson.databind.node.ArrayNode;
 import com.fasterxml.jackson.databind.node.ObjectNode;
+import java.util.ArrayList;
 import java.util.LinkedHashMap;
+import java.util.List;
 import java.util.Map;
 
 /** JSON as text and as trees; text is what travels to executors, trees are what code looks into. */
@@ -38,6 +40,12 @@ final class Json {
     } catch (JsonProcessingException error) {
       throw new IllegalStateException("the worker sent something that is not JSON", error);
     }
+  }
+
+  static List<String> texts(JsonNode array) {
+    List<String> texts = new ArrayList<>();
+    array.forEach(item -> texts.add(item.asText()));
+    return texts;
   }
 
   static Map<String, String> strings(JsonNode object) {

@@ -26,6 +26,7 @@ final class ReadBuilder implements ScanBuilder, SupportsPushDownRequiredColumns,
   private final HeadwaterTable table;
   private final CaseInsensitiveStringMap options;
   private final JsonNode search;
+  private final boolean changing;
   private StructType columns;
   private ObjectNode fields = Json.object();
   private Predicate[] pushed = new Predicate[0];
@@ -35,6 +36,12 @@ final class ReadBuilder implements ScanBuilder, SupportsPushDownRequiredColumns,
   private boolean counting;
 
   ReadBuilder(HeadwaterTable table, CaseInsensitiveStringMap options) {
+    this(table, options, false);
+  }
+
+  /** `changing`: the rows are read by a statement that changes them. */
+  ReadBuilder(HeadwaterTable table, CaseInsensitiveStringMap options, boolean changing) {
+    this.changing = changing;
     this.table = table;
     this.options = options;
     this.search = table.loaded.get("search");
@@ -136,6 +143,7 @@ final class ReadBuilder implements ScanBuilder, SupportsPushDownRequiredColumns,
 
   @Override
   public Scan build() {
+    table.isRead();
     ObjectNode scan = Json.object();
     scan.set("table", table.reference());
     scan.set("columns", Json.array(columns.fieldNames()));
@@ -160,7 +168,6 @@ final class ReadBuilder implements ScanBuilder, SupportsPushDownRequiredColumns,
    * always scan.
    */
   private Scan few(TableScan scan) {
-    boolean changing = columns.getFieldIndex(HeadwaterTable.ROW_ADDRESS).isDefined();
     if (filter == null || changing || !table.loaded.path("indexed").asBoolean()) {
       return scan;
     }

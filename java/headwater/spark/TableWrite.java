@@ -22,6 +22,7 @@ import org.apache.spark.sql.connector.write.WriteBuilder;
 import org.apache.spark.sql.connector.write.WriterCommitMessage;
 import org.apache.spark.sql.connector.write.streaming.StreamingDataWriterFactory;
 import org.apache.spark.sql.connector.write.streaming.StreamingWrite;
+import org.apache.spark.sql.internal.connector.SupportsStreamingUpdateAsAppend;
 import org.apache.spark.sql.types.StructType;
 
 /** INSERT, overwrite and the streaming sink: executors write data files, the driver makes one commit. */
@@ -35,6 +36,9 @@ final class TableWrite implements RequiresDistributionAndOrdering, BatchWrite, S
   private final Partitioning partitions;
   private final ObjectNode prune;
   private final boolean dynamic;
+  private final boolean logged;
+  private final boolean keyed;
+  private final boolean merging;
 
   private TableWrite(Builder builder) {
     this.session = builder.session;
@@ -46,6 +50,9 @@ final class TableWrite implements RequiresDistributionAndOrdering, BatchWrite, S
     this.partitions = builder.partitions;
     this.prune = builder.prune;
     this.dynamic = builder.dynamic;
+    this.logged = builder.table != null && builder.table.isStream();
+    this.keyed = logged && builder.table.isKeyed();
+    this.merging = builder.merging;
   }
 
   @Override
@@ -70,6 +77,11 @@ final class TableWrite implements RequiresDistributionAndOrdering, BatchWrite, S
 
   @Override
   public BatchWrite toBatch() {
+    if (logged && !merging && keyed && !target.has("given")) {
+      throw new HeadwaterException(HeadwaterException.INVALID_INPUT, name + " has keys, and this session cannot tell "
+          + "which columns the statement gives: start it with spark.sql.extensions = " + Extensions.class.getName()
+          + ", as headwater.spark.configure() does, or land the rows with headwater.pipeline.ingest.");
+    }
     return this;
   }
 
@@ -90,7 +102,8 @@ final class TableWrite implements RequiresDistributionAndOrdering, BatchWrite, S
 
   @Override
   public Factory createStreamingWriterFactory(PhysicalWriteInfo physical) {
-    return new Factory(session.python, target.toString(), info.schema());
+    ObjectNode streamed = target.deepCopy().put("query", info.queryId());
+    return new Factory(session.python, streamed.toString(), info.schema());
   }
 
   @Override
@@ -100,7 +113,14 @@ final class TableWrite implements RequiresDistributionAndOrdering, BatchWrite, S
       staged.accept(fragments);
       return;
     }
-    ObjectNode request = session.request(
+    if (logged) {
+      ObjectNode request = session.commit("commit_events").put("command", merging ? "merge" : "insert");
+      request.set("table", target.get("table"));
+      request.put("has_read", merging).set(merging ? "inserted" : "upserted", fragments);
+      session.call(request);
+      return;
+    }
+    ObjectNode request = session.commit(
         dynamic ? "overwrite_partitions" : overwrite == null ? "append" : "overwrite");
     request.set("table", target.get("table"));
     request.set("fragments", fragments);
@@ -190,7 +210,14 @@ final class TableWrite implements RequiresDistributionAndOrdering, BatchWrite, S
     }
   }
 
-  static final class Builder implements WriteBuilder, SupportsOverwriteV2, SupportsDynamicOverwrite {
+  /** Into a stream table with keys: a row that a query gives again, changed, is an upsert like any other. */
+  static final class UpsertBuilder extends Builder implements SupportsStreamingUpdateAsAppend {
+    UpsertBuilder(HeadwaterTable table, LogicalWriteInfo info) {
+      super(table, info);
+    }
+  }
+
+  static class Builder implements WriteBuilder, SupportsOverwriteV2, SupportsDynamicOverwrite {
     private final Session session;
     private final String name;
     private final LogicalWriteInfo info;
@@ -198,15 +225,18 @@ final class TableWrite implements RequiresDistributionAndOrdering, BatchWrite, S
     private final Consumer<JsonNode> staged;
     private final Predicates predicates;
     private final Partitioning partitions;
+    private final HeadwaterTable table;
     private String overwrite;
     private ObjectNode prune;
     private boolean dynamic;
+    private boolean merging;
 
     Builder(HeadwaterTable table, LogicalWriteInfo info) {
       this.session = table.session;
       this.name = table.name();
       this.info = info;
       this.staged = null;
+      this.table = table;
       this.predicates = new Predicates(table.loaded.get("filterable"));
       this.partitions = table.partitions();
       target.set("table", table.reference());
@@ -217,6 +247,7 @@ final class TableWrite implements RequiresDistributionAndOrdering, BatchWrite, S
       this.name = table.name();
       this.info = info;
       this.staged = table::add;
+      this.table = null;
       this.predicates = new Predicates(Json.object());
       this.partitions = table.partitions();
       target.set("table", table.staged.get("table"));
@@ -230,6 +261,7 @@ final class TableWrite implements RequiresDistributionAndOrdering, BatchWrite, S
 
     @Override
     public WriteBuilder overwrite(Predicate[] filters) {
+      refuseStream();
       this.overwrite = predicates.all(filters);
       this.prune = Pruning.all(partitions, filters);
       return this;
@@ -237,19 +269,48 @@ final class TableWrite implements RequiresDistributionAndOrdering, BatchWrite, S
 
     @Override
     public WriteBuilder truncate() {
+      refuseStream();
       this.overwrite = "true";
       return this;
     }
 
     @Override
     public WriteBuilder overwriteDynamicPartitions() {
+      refuseStream();
       this.dynamic = true;
       return this;
     }
 
+    private void refuseStream() {
+      if (table != null && table.isStream()) {
+        table.refuse();
+      }
+    }
+
     @Override
     public Write build() {
+      String given = info.options().get(StreamRules.GIVEN);
+      if (table != null && table.isKeyed() && given != null) {
+        this.merging = given.equals(StreamRules.NEW_ROWS);
+        if (!merging) {
+          target.set("given", given(Json.parse(given)));
+        }
+      }
       return new TableWrite(this);
+    }
+
+    /** The columns that an INSERT names: in a table with keys, the others of a row stay as they are. */
+    private ArrayNode given(JsonNode told) {
+      ArrayNode names = Json.MAPPER.createArrayNode();
+      String[] columns = table.schema.fieldNames();
+      for (int i = 0; i < columns.length; i++) {
+        String column = columns[i];
+        boolean named = told.isInt() ? i < told.asInt() : Json.texts(told).stream().anyMatch(column::equalsIgnoreCase);
+        if (named) {
+          names.add(column);
+        }
+      }
+      return names;
     }
   }
 }
