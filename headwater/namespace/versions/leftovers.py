@@ -10,11 +10,10 @@ from headwater.metastore.garbage import OWN_FOLDERS, Folders
 from headwater.metastore.objects import Removal
 from headwater.namespace.versions.freeing import MANIFESTS_AT_ONCE
 from headwater.namespace.versions.paths import staged_version
-from headwater.registries.layout import DEREGISTERED_MARKER, RESERVED_MARKER, is_reserved
+from headwater.registries.folders import folder_status
+from headwater.registries.layout import is_reserved
 from headwater.store import Entry, Store
-from headwater.tables.layout import TABLE_FOLDERS, TRASH, manifest_version
-
-MARKERS = (RESERVED_MARKER, DEREGISTERED_MARKER)
+from headwater.tables.layout import TRASH, manifest_version
 
 
 def find_leftovers(store: Store, locations: Sequence[str], recorded: Set[str], before_ms: int) -> list[Removal]:
@@ -32,7 +31,7 @@ def find_leftovers(store: Store, locations: Sequence[str], recorded: Set[str], b
     stillborn = {
         folder: len(entries)
         for folder, entries in by_folder.items()
-        if not is_reserved(folder) and _is_stillborn(folder, entries, before_ms)
+        if not is_reserved(folder) and _is_stillborn(store, folder, entries, before_ms)
     }
     inner = Folders(location for location in locations if location.strip("/") not in stillborn)
     gone = {folder: count for folder, count in stillborn.items() if not inner.overlap(folder)}
@@ -42,16 +41,13 @@ def find_leftovers(store: Store, locations: Sequence[str], recorded: Set[str], b
     return [*found, *_in_tables(store, kept, by_folder, recorded, before_ms)]
 
 
-def _is_stillborn(folder: str, entries: Sequence[Entry], before_ms: int) -> bool:
-    """A folder with files of a table's writer alone: none is young, a marker or the manifest of a version."""
+def _is_stillborn(store: Store, folder: str, entries: Sequence[Entry], before_ms: int) -> bool:
+    """A folder with files of a table's writer alone: none is young or the manifest of a version, and it is unmarked."""
     for entry in entries:
-        inside = entry.key.removeprefix(f"{folder}/")
-        parent, _, name = inside.rpartition("/")
-        if not parent or parent.split("/")[0] not in TABLE_FOLDERS or entry.modified_ms >= before_ms:
+        if entry.modified_ms >= before_ms or manifest_version(entry.key.rsplit("/", 1)[-1]) is not None:
             return False
-        if name in MARKERS or manifest_version(name) is not None:
-            return False
-    return True
+    status = folder_status(store, folder)
+    return not (status.deregistered or status.reserved or status.foreign)
 
 
 def _in_tables(
