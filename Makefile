@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test test-all check bench sbom clean pin
+.PHONY: demo test test-all check bench sbom vendor clean pin
 demo: $(READY)
 	$(BIN)/python examples/demo.py
 
@@ -25,6 +25,9 @@ bench: $(READY)
 sbom: $(READY)
 	$(BIN)/python sbom.py build/sbom.cdx.json
 
+vendor: $(READY)
+	$(BIN)/python -m headwater.web.vendor
+
 $(READY): requirements.txt pyproject.toml
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.txt
@@ -33,6 +36,7 @@ $(READY): requirements.txt pyproject.toml
 
 pin:
 	uv pip compile pyproject.toml --all-extras --group dev --generate-hashes --python-version 3.11 --no-header -o requirements.txt
+	uv pip compile tests/docs/clients.in -c requirements.txt --generate-hashes --python-version 3.11 --no-header --no-annotate -o tests/docs/clients.txt
 
 clean:
 	rm -rf $(VENV) dist build .mypy_cache .ruff_cache .pytest_cache

@@ -10,15 +10,13 @@ from typing import Any, Protocol, runtime_checkable
 import msgspec
 from lance_namespace import LanceNamespace
 
-from headwater.catalog.streams import check_alone
 from headwater.catalog.transactions import metastore_of
-from headwater.errors import InvalidInputError, UnsupportedOperationError
+from headwater.errors import UnsupportedOperationError
 from headwater.metastore import LogEntry
 from headwater.metastore.objects import Collected, Diff, History, HistoryEntry, NamedSnapshot, Undone
 from headwater.names import ObjectId
-from headwater.registries.metastore.sessions import Within
+from headwater.namespace.streams import check_alone
 from headwater.streams.opening import undrop
-from headwater.streams.undoing import undo_transaction
 
 Name = str | Sequence[str]
 
@@ -34,6 +32,16 @@ class Remote(Protocol):
     def is_stream_table(self, id: ObjectId) -> bool: ...
 
     def publish_tables(self, ids: Sequence[ObjectId]) -> list[Any]: ...
+
+    def begin(self, message: str) -> LanceNamespace:
+        """The catalog inside a new transaction."""
+        ...
+
+    def commit(self) -> int:
+        """Commit the transaction that this catalog is inside of; its slot."""
+        ...
+
+    def abort(self) -> None: ...
 
     def ask_time(self, tail: str, fields: Mapping[str, Any], id: ObjectId | None = None) -> dict[str, Any]: ...
 
@@ -85,9 +93,8 @@ class Past(ABC):
         there = self._there
         if not isinstance(there, Remote):
             return metastore_of(there).metastore.diff(a, b)
-        if not (isinstance(a, int) and isinstance(b, int)):
-            raise InvalidInputError("Behind a server, moments are slots: snapshots() tells those of snapshots.")
-        return msgspec.convert(there.ask_time("diff", {"before": a, "after": b}), Diff, strict=False)
+        before, after = (each.isoformat() if isinstance(each, datetime) else each for each in (a, b))
+        return msgspec.convert(there.ask_time("diff", {"before": before, "after": after}), Diff, strict=False)
 
     def undrop(self, name: Name) -> None:
         """Bring back what was dropped last under a name, with all that was dropped with it."""
@@ -96,11 +103,7 @@ class Past(ABC):
             there.ask_time("undrop", {}, id)
             return
         near = metastore_of(there)
-        near.registry.check_writable()
-        if isinstance(near.session, Within):
-            near.session.join(lambda tx: undrop(tx, id.names))
-        else:
-            near.metastore.run(lambda tx: undrop(tx, id.names), f"undrop {id.format('.')}")
+        near.change(lambda tx: undrop(tx, id.names), f"undrop {id.format('.')}")
 
     def undo(self, transaction: str | LogEntry | HistoryEntry, dry_run: bool = False) -> Undone:
         """Undo a transaction by a new one: all that it touched is as it was before. 19 with the reasons if it cannot.
@@ -113,7 +116,7 @@ class Past(ABC):
             return msgspec.convert(there.ask_time("undo", {"txn": txn, "dry_run": dry_run}), Undone, strict=False)
         near = metastore_of(there)
         check_alone(near, "undo")
-        return undo_transaction(near.metastore, transaction, dry_run)
+        return near.undo(transaction, dry_run)
 
     def verify(self) -> list[Any]:
         """Everything on which the catalog and its storage disagree. Nothing is changed."""

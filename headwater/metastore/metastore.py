@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from copy import copy
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any, TypeVar
@@ -45,10 +46,12 @@ from headwater.metastore.objects import (
 from headwater.metastore.parts import DELTA_FORMAT
 from headwater.metastore.reading import Snapshot, log_entries
 from headwater.metastore.rules import Group, Header, compile_txn, conflict, refused
+from headwater.metastore.saved import SavedTransaction
 from headwater.metastore.serving import lance_streams, stream_location
 from headwater.metastore.snapshots import Snapshots, alive
 from headwater.metastore.table_edits import Path
 from headwater.metastore.transaction import Transaction
+from headwater.metastore.undo import Restores
 from headwater.metastore.views import IndexView
 from headwater.retry import retry
 from headwater.store import Store, open_store
@@ -59,6 +62,8 @@ FIRST_MS = 10**11  # whole numbers from here on are times in milliseconds, those
 Answer = TypeVar("Answer")
 VoidIn = Callable[[Transaction, tuple[str, ...], str, str], object]
 """Voids what a transaction landed in a stream table: in this transaction, its path, its version, whose rows."""
+RestoreIn = Callable[[Transaction, str, int], object]
+"""Adds a Lance version to a transaction that is like an older one: the table by its id, and which."""
 Moment = int | float | datetime | str
 
 
@@ -108,6 +113,26 @@ class Metastore:
         header = Header(self.clock.uuid(), self.clock.now_ms(), message, self.author if author is None else author)
         return Transaction(view, self._log, self.clock, header, self._commit)
 
+    def by(self, author: str) -> Metastore:
+        """The same metastore; what is done by it is done in the name of an author, unless told otherwise."""
+        other = copy(self)
+        other.author = author
+        other.committed = lambda: self.committed()
+        return other
+
+    def reopen(self, known: SavedTransaction) -> Transaction:
+        """A transaction that was begun elsewhere, and saved (`metastore/saved.py`)."""
+        with self._log.lock:
+            index = self._log.refresh()
+            view = IndexView(index, known.base)
+        again = Transaction(view, self._log, self.clock, known.header, self._commit)
+        again.draft = known.draft(view)
+        return again
+
+    def slot_of(self, txn: str) -> int:
+        """The slot of a committed transaction; TransactionNotFound (10) if it is not in the log."""
+        return find_transaction(self._log, txn)[0]
+
     def resume(self, tx: Transaction, newest: bool) -> Transaction:
         """A transaction that was refused, once more as it was: over the state it began with, or over the newest one.
 
@@ -154,20 +179,37 @@ class Metastore:
         assert slot is not None
         return self.at(slot).get(path)
 
-    def undo(self, txn: str | LogEntry | HistoryEntry, dry_run: bool = False, void: VoidIn | None = None) -> Undone:
+    def undo(
+        self,
+        txn: str | LogEntry | HistoryEntry,
+        dry_run: bool = False,
+        void: VoidIn | None = None,
+        restore: RestoreIn | None = None,
+    ) -> Undone:
         """Undo a committed transaction by a new one: all that it touched is exactly as it was before.
 
         InvalidTableState (19) with the reasons where later work stands on it, and nothing is changed. A dry run tells
-        what would be done. `void` does what the log of a stream table needs instead of losing a delta.
+        what would be done. `void` does what the log of a stream table needs instead of losing a delta, `restore` what
+        a Lance table needs instead of losing a version.
         """
         number, done = find_transaction(self._log, txn)
         made: list[Transaction] = []
 
         def work(tx: Transaction) -> list[UndoStep]:
             made[:] = [tx]
-            steps = tx.undo(number, done, void and (lambda path, version: void(tx, path, version, done.id)))
+            restores: Restores = []
+            steps = tx.undo(
+                number,
+                done,
+                void and (lambda path, version: void(tx, path, version, done.id)),
+                restores if restore else None,
+            )
             if dry_run:
                 tx.rollback()
+                return steps
+            for table, version in restores:
+                assert restore is not None
+                restore(tx, table, version)
             return steps
 
         steps = self.run(work, f"undo {done.message or done.id}")

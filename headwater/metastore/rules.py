@@ -77,24 +77,32 @@ def last_change(index: Index, read: str) -> int:
     return log.dropped.get(int(position), 0) if log is not None else 0
 
 
+MAX_TOLD = 8
+"""So many of the things that others changed are named by a conflict."""
+
+
 def conflict(index: Index, draft: Draft) -> str | None:
     """Why the transaction cannot follow the head: a slot after its snapshot changed what it read or wrote."""
     if index.slot == draft.base.at:
         return None
     if draft.base.at < index.boundary:
         return "its snapshot was collected meanwhile"
-    for read in draft.reads:
-        slot = last_change(index, read)
-        if slot > draft.base.at:
-            return f"slot {slot} changed {WORDS[read[0]]}{_of(index, draft, read)}"
-    return None
+    changed = [(slot, read) for read in draft.reads if (slot := last_change(index, read)) > draft.base.at]
+    if not changed:
+        return None
+    told = dict.fromkeys(f"slot {slot} changed {WORDS[read[0]]}{_of(index, draft, read)}" for slot, read in changed)
+    more = f", and {len(told) - MAX_TOLD} more" if len(told) > MAX_TOLD else ""
+    return f"{', '.join(sorted(told)[:MAX_TOLD])}{more}"
 
 
 def _of(index: Index, draft: Draft, read: str) -> str:
     """Of which object that is, by the name it has for the transaction or has had since."""
-    kind, key = read[0], read[1:].partition("/")[0]
+    kind, (key, _, part) = read[0], read[1:].partition("/")
     views = (draft.base, IndexView(index, index.slot))
     names: list[str] = []
+    if kind == "n":
+        meant = next((mapped for view in views if (mapped := view.mapped(key, part))), None)
+        kind, key = (kind, key) if meant is None else ("o", meant)
     while key:
         item = next((found for view in views if (found := view.item(key, dropped=True))), None)
         if item is None:

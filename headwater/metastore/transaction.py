@@ -25,7 +25,7 @@ from headwater.metastore.parts import DELTA_FORMAT, FIRST_VERSION
 from headwater.metastore.records import Txn, own_properties
 from headwater.metastore.rules import Header, refused
 from headwater.metastore.table_edits import Path, TableEdits, locked
-from headwater.metastore.undo import Undo, Void
+from headwater.metastore.undo import Restores, Undo, Void
 from headwater.metastore.views import IndexView, Place, View, children_of, object_of, resolve, resolve_namespace
 from headwater.names import object_id
 from headwater.table_refs import Ref, held_versions, read_refs
@@ -67,10 +67,14 @@ class Transaction(TableEdits):
         properties: Mapping[str, Any] | None = None,
         version: str = FIRST_VERSION,
         formats: Sequence[str] = (DELTA_FORMAT,),
+        id: str | None = None,
     ) -> Object:
-        """A table with its first table version and one stream for each format."""
+        """A table with its first table version and one stream for each format.
+
+        `id`: a fresh uuid of the caller's, who has written files for the table already.
+        """
         parts.check_parts(version, formats)
-        table = self._create(path, "table", properties)
+        table = self._create(path, "table", properties, id)
         self._create_version(table, version, {}, formats)
         return object_of(table)
 
@@ -105,11 +109,16 @@ class Transaction(TableEdits):
         return object_of(edits.undrop(self._checked(), object_id(path)))
 
     @locked
-    def undo(self, number: int, txn: Txn, void: Void | None = None) -> list[UndoStep]:
-        """Undo a transaction of a slot: all it touched is as before, or InvalidTableState (19) with the reasons."""
+    def undo(self, number: int, txn: Txn, void: Void | None = None, restores: Restores | None = None) -> list[UndoStep]:
+        """Undo a transaction of a slot: all it touched is as before, or InvalidTableState (19) with the reasons.
+
+        `restores` is told of the Lance versions that are left to make.
+        """
         before = self._checked().copy()
         try:
-            return Undo(self.draft, self._log.segments, number, txn, self._clock.hex(8), void, self._held).run()
+            return Undo(
+                self.draft, self._log.segments, number, txn, self._clock.hex(8), void, self._held, restores
+            ).run()
         except LanceNamespaceError:
             self.draft = before
             raise
@@ -190,8 +199,9 @@ class Transaction(TableEdits):
             raise refused("its snapshot was collected")
         return self.draft
 
-    def _create(self, path: Path, kind: str, properties: Mapping[str, Any] | None) -> Place:
-        return edits.create(self._checked(), object_id(path), kind, self._clock.uuid(), own_properties(properties))
+    def _create(self, path: Path, kind: str, properties: Mapping[str, Any] | None, key: str | None = None) -> Place:
+        made = key or self._clock.uuid()
+        return edits.create(self._checked(), object_id(path), kind, made, own_properties(properties))
 
 
 def exists(view: View, path: Path) -> bool:

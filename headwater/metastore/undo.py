@@ -38,6 +38,9 @@ is not taken out of it; another one says that it does not count."""
 Held = Callable[[str], Mapping[int, object]]
 """What stands on the versions of the Lance dataset in a folder: its tags and branches."""
 
+Restores = list[tuple[str, int]]
+"""Tables by their keys, each with the Lance version that its next one is to be like."""
+
 SHOWN = 10
 
 
@@ -63,10 +66,22 @@ class Reverted(NamedTuple):
 
 
 class Undo:
-    """Undoes one transaction in a draft. `reasons` says why it cannot be; then the draft is of no use any more."""
+    """Undoes one transaction in a draft. `reasons` says why it cannot be; then the draft is of no use any more.
+
+    `restores` is filled where somebody can make Lance versions: the transaction gets one more of each table, like the
+    one before what is undone. Without it, the newest versions are taken away.
+    """
 
     def __init__(
-        self, draft: Draft, segments: Segments, number: int, txn: Txn, fresh: str, void: Void | None, held: Held
+        self,
+        draft: Draft,
+        segments: Segments,
+        number: int,
+        txn: Txn,
+        fresh: str,
+        void: Void | None,
+        held: Held,
+        restores: Restores | None = None,
     ) -> None:
         self.draft = draft
         self.segments = segments
@@ -75,6 +90,7 @@ class Undo:
         self.fresh = fresh
         self.void = void
         self.held = held
+        self.restores = restores
         self.reasons: list[str] = []
         self.steps: list[UndoStep] = []
         self.targets = {c.key: self._target(c) for c in txn.changes if c.kind != "delta"}
@@ -275,8 +291,8 @@ class Undo:
             self._drop(change)
 
     def _undo_versions(self, stream: str, changes: list[Change]) -> None:
-        """A Lance version goes if it is the newest. Its number is used again and a position is not, so what is left
-        moves into a new stream."""
+        """Only the newest Lance versions can be undone. If they are taken away, their numbers are used again, and
+        positions are not, so what is left moves into a new stream."""
         if any(PUBLISHED in decode_delta(stream, change.body).properties for change in changes):
             self.reasons.append(f"it published {self._name(stream)}: undo the ingest instead")
             return
@@ -288,6 +304,9 @@ class Undo:
         assert above is not None
         assert table is not None
         own = {stream_of(change.key)[2] for change in changes}
+        if self.restores is not None:
+            self._undo_by_another(stream, table, min(own))
+            return
         held = self.held(location_of(item.revision.properties, item.node.home))
         for position in sorted(own & held.keys()):
             self.reasons.append(f"{held[position]} stands on version {position} of {'.'.join(table.path)}")
@@ -301,6 +320,16 @@ class Undo:
             self.draft.appends.append(_copied(new, table.path, delta))
         for position in sorted(own):
             self.steps.append(UndoStep("drop", "delta", table.path, f"version {position}"))
+
+    def _undo_by_another(self, stream: str, table: Place, first: int) -> None:
+        """A version that is like the one before, on top: those that are undone stay in the past, with their numbers."""
+        before = max((delta.position for delta in self._visible(stream) if delta.position < first), default=None)
+        if before is None:
+            self.reasons.append(f"{'.'.join(table.path)} had no version before: drop the table instead")
+            return
+        assert self.restores is not None
+        self.restores.append((table.key, before))
+        self.steps.append(UndoStep("restore", "delta", table.path, f"version {before}"))
 
     def _are_newest(self, stream: str, changes: list[Change]) -> bool:
         self.draft.reads.add(f"d{stream}")

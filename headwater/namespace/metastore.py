@@ -3,27 +3,36 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
 from dataclasses import replace
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 
 from lance_namespace import CreateTableRequest, InsertIntoTableRequest
 
 from headwater.clock import Clock, SystemClock
 from headwater.errors import UnsupportedOperationError
 from headwater.metastore import Metastore, Transaction
+from headwater.metastore.objects import Undone
 from headwater.names import ObjectId
 from headwater.namespace.abilities import CatalogAbilities
+from headwater.namespace.appending import collect_rows, fit_rows, restore_version, stage_rows
+from headwater.namespace.data import insert_mode
 from headwater.namespace.mirror import Mirror
+from headwater.namespace.open_transactions import OpenTransactions
 from headwater.namespace.properties import MetastoreProperties, parse_metastore_properties
 from headwater.namespace.registered import RegisteredNamespace
 from headwater.namespace.requests import parse_request
+from headwater.namespace.streams import NamespaceStream, make_stream
 from headwater.namespace.versions import Problem
 from headwater.registries.metastore import MetastoreRegistry
 from headwater.registries.metastore.sessions import Moment, Session, Within
 from headwater.registries.openable import check_finished
 from headwater.store import open_store
+from headwater.streams.undoing import undo_transaction
 from headwater.tables.fields import parse_path
+from headwater.tables.refs import branch_of
+
+Answer = TypeVar("Answer")
 
 
 class MetastoreNamespace(RegisteredNamespace):
@@ -33,7 +42,7 @@ class MetastoreNamespace(RegisteredNamespace):
         known = parse_metastore_properties(properties)
         store, clock = open_store(known.root, dict(known.storage)), clock or SystemClock()
         check_finished(store)
-        self._stand(properties, known, Metastore(store, clock=clock), clock, None)
+        self._stand(properties, known, Metastore(store, clock=clock, author=known.author), clock, None)
         self.mirror = Mirror(self.metastore, self.versions, known.root, dict(known.storage), clock)
         self.mirror.follow()
 
@@ -59,10 +68,11 @@ class MetastoreNamespace(RegisteredNamespace):
             properties.storage,
         )
 
-    def _over(self, session: Session) -> MetastoreNamespace:
+    def _over(self, session: Session, metastore: Metastore | None = None) -> MetastoreNamespace:
         """The same catalog, standing elsewhere."""
         other = MetastoreNamespace.__new__(MetastoreNamespace)
-        other._stand(self._given, self.properties, self.metastore, self.clock, session)
+        metastore = metastore or self.metastore
+        other._stand(self._given, self.properties, metastore, self.clock, session.over(metastore))
         other.mirror = self.mirror
         return other
 
@@ -84,9 +94,15 @@ class MetastoreNamespace(RegisteredNamespace):
         return super().create_table_reader(request, reader)
 
     def insert_reader(self, request: Any, reader: Any) -> Any:
-        mode = parse_request(InsertIntoTableRequest, request).mode
-        with self.session.appending() if (mode or "append").lower() == "append" else nullcontext():
-            return super().insert_reader(request, reader)
+        asked = parse_request(InsertIntoTableRequest, request)
+        if insert_mode(asked) != "append":
+            return super().insert_reader(asked, reader)
+        if isinstance(self.session, Within) and branch_of(asked.branch) is None and asked.id:
+            found = collect_rows(self, self.id_of(asked.id), reader)
+            if found is not None:
+                return found
+        with self.session.appending():
+            return super().insert_reader(asked, reader)
 
     def check_rows(self, id: ObjectId) -> None:
         """The rows of a stream table come from its change log alone."""
@@ -103,7 +119,8 @@ class MetastoreNamespace(RegisteredNamespace):
 
     def within(self, tx: Transaction) -> MetastoreNamespace:
         """The catalog inside an open transaction: it reads its own writes, and nobody else does before it commits."""
-        return self._over(Within(tx))
+        inside = self._over(Within(tx, lambda rows: stage_rows(inside, fit_rows(inside, rows))))
+        return inside
 
     def at(self, moment: Any) -> MetastoreNamespace:
         """The catalog as it was at a slot or a time: names, properties, schemas and rows. It cannot be changed."""
@@ -111,7 +128,41 @@ class MetastoreNamespace(RegisteredNamespace):
 
     def abilities(self) -> CatalogAbilities:
         moment = self.session.state() if self.session.is_past else None
-        return replace(super().abilities(), metastore=self.metastore, at=self.at, moment=moment)
+        return replace(
+            super().abilities(),
+            metastore=self.metastore,
+            at=self.at,
+            moment=moment,
+            undo=self.undo,
+            by=self.by,
+            change=self.change,
+            stream=self.stream,
+            create_stream=partial(make_stream, self),
+            transactions=self.transactions,
+        )
+
+    def by(self, author: str) -> MetastoreNamespace:
+        """The same catalog in the name of an author, whom the log names."""
+        other = self._over(self.session, self.metastore.by(author))
+        other._registry.share(self._registry)
+        other.versions.share(self.versions)
+        return other
+
+    def change(self, work: Callable[[Transaction], Answer], message: str) -> Answer:
+        """Have `work` change the transaction that is open here, or one of its own, anew when it conflicts."""
+        self._registry.check_writable()
+        if isinstance(self.session, Within):
+            return self.session.join(work)
+        return self.metastore.run(work, message)
+
+    def stream(self, id: ObjectId) -> NamespaceStream:
+        """A stream table by its name, whether it is there or not."""
+        return NamespaceStream(self, id)
+
+    @property
+    def transactions(self) -> OpenTransactions:
+        """The open transactions of callers in other processes."""
+        return OpenTransactions(self)
 
     def alias(self, id: list[str], name: str) -> None:
         """Let a namespace or table be found under one more name beside its own. It is not listed, and moves with it."""
@@ -119,6 +170,14 @@ class MetastoreNamespace(RegisteredNamespace):
 
     def unalias(self, id: list[str], name: str) -> None:
         self._registry.unalias(self.id_of(id), name)
+
+    def undo(self, txn: Any, dry_run: bool = False) -> Undone:
+        """Undo a committed transaction by a new one; 19 with the reasons. Lance tables get one more version."""
+
+        def restore(tx: Transaction, table: str, version: int) -> None:
+            restore_version(self.within(tx), ObjectId(tuple(tx.by_id(table).path)), version)
+
+        return undo_transaction(self.metastore, txn, dry_run, restore)
 
     def verify(self) -> list[Problem]:
         """Everything on which the catalog, its storage and the published layout disagree. Nothing is changed.

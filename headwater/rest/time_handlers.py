@@ -6,7 +6,8 @@ it may see; who made the others, and why, is not told.
 
 from __future__ import annotations
 
-from datetime import timedelta
+from collections.abc import Callable
+from datetime import datetime, timedelta
 from typing import Any
 
 import msgspec
@@ -18,14 +19,14 @@ from headwater.errors import (
     PermissionDeniedError,
     UnsupportedOperationError,
 )
-from headwater.metastore import LogEntry, Metastore
+from headwater.metastore import LogEntry, Metastore, Transaction
+from headwater.metastore.objects import Undone
 from headwater.names import ObjectId
 from headwater.namespace.abilities import abilities_of
 from headwater.rest.auth.access import Caller
 from headwater.rest.call import Call
 from headwater.rest.routes import Permission
 from headwater.streams.opening import undrop as undrop_in
-from headwater.streams.undoing import undo_transaction
 
 MAX_WAIT_SECONDS = 30.0
 MAX_ENTRIES = 10_000
@@ -38,16 +39,24 @@ def metastore_of(namespace: LanceNamespace) -> Metastore:
     return found
 
 
+def _change(namespace: LanceNamespace, work: Callable[[Transaction], object], message: str) -> None:
+    """In the transaction that the call is part of, or in one of its own."""
+    metastore_of(namespace)
+    change = abilities_of(namespace).change
+    assert change is not None
+    change(work, message)
+
+
 def has_news(namespace: LanceNamespace, call: Call) -> bool:
     """Whether there is a transaction after the slot that a caller of the log has."""
-    metastore, after = metastore_of(namespace), call.request.after
-    return metastore.slot > (metastore.boundary if after is None else after)
+    metastore = metastore_of(namespace)
+    return metastore.slot > _after(metastore, call)
 
 
 def log(namespace: LanceNamespace, call: Call) -> dict[str, Any]:
     """The transactions after a slot, in order. Whoever waits for the next one waits before this (rest/endpoint.py)."""
     metastore, asked = metastore_of(namespace), call.request
-    after = metastore.boundary if asked.after is None else asked.after
+    after = _after(metastore, call)
     newest = metastore.slot
     found: list[Any] = []
     for entry in metastore.log(after) if newest > after else ():
@@ -73,41 +82,66 @@ def history(namespace: LanceNamespace, call: Call) -> dict[str, Any]:
 
 def diff(namespace: LanceNamespace, call: Call) -> Any:
     metastore, asked = metastore_of(namespace), call.request
-    before = metastore.boundary if asked.before is None else asked.before
-    return metastore.diff(before, metastore.slot if asked.after is None else asked.after)
+    before = metastore.boundary if asked.before is None else _moment(asked.before)
+    return metastore.diff(before, metastore.slot if asked.after is None else _moment(asked.after))
+
+
+def _after(metastore: Metastore, call: Call) -> int:
+    """The slot after which the log is asked for."""
+    found = metastore.boundary if call.request.after is None else _moment(call.request.after)
+    if not isinstance(found, int):
+        raise InvalidInputError("The log is read after a slot: `after` is a number.")
+    return found
+
+
+def _moment(given: int | str) -> int | datetime | str:
+    return given if isinstance(given, int) else parse_moment(given)
+
+
+def parse_moment(name: str) -> int | datetime | str:
+    """A slot, a time with a zone, or the name of a snapshot."""
+    if name.isascii() and name.isdigit() and len(name) < 19:
+        return int(name)
+    try:
+        time = datetime.fromisoformat(name)
+    except ValueError:
+        return name
+    return time if time.tzinfo is not None else name
 
 
 def undrop(namespace: LanceNamespace, call: Call) -> dict[str, Any]:
-    metastore = metastore_of(namespace)
-    metastore.run(lambda tx: undrop_in(tx, call.id.names), f"undrop {call.id}")
+    _change(namespace, lambda tx: undrop_in(tx, call.id.names), f"undrop {call.id}")
     return {}
 
 
 def alias(namespace: LanceNamespace, call: Call) -> dict[str, Any]:
     """AddAlias and RemoveAlias: one more name for a namespace or table, beside its own."""
-    metastore, name = metastore_of(namespace), call.request.alias
+    name = call.request.alias
     if name is None:
         raise InvalidInputError("Say which name: `alias`.")
     if call.operation == "AddAlias":
-        metastore.run(lambda tx: tx.alias(call.id.names, name), f"alias {name}")
+        _change(namespace, lambda tx: tx.alias(call.id.names, name), f"alias {name}")
     else:
-        metastore.run(lambda tx: tx.unalias(call.id.names, name), f"unalias {name}")
+        _change(namespace, lambda tx: tx.unalias(call.id.names, name), f"unalias {name}")
     return {}
 
 
 def undo(namespace: LanceNamespace, call: Call) -> Any:
     """Undo: needs `write` on all that the transaction touched. Who may not is not told what that was."""
-    metastore, asked = metastore_of(namespace), call.request
+    metastore_of(namespace)
+    asked, take_back = call.request, abilities_of(namespace).undo
     if asked.txn is None:
         raise InvalidInputError("Say which transaction: `txn`, as the log and histories name it.")
+    if take_back is None:
+        raise UnsupportedOperationError("This server's catalog cannot undo: a metastore catalog can.")
     if not call.asker.may(Permission.WRITE, ObjectId()):
-        _check_undo(metastore, asked.txn, call.asker)
-    return undo_transaction(metastore, asked.txn, asked.dry_run)
+        _check_undo(take_back, asked.txn, call.asker)
+    return take_back(asked.txn, asked.dry_run)
 
 
-def _check_undo(metastore: Metastore, txn: str, caller: Caller) -> None:
+def _check_undo(take_back: Callable[[str, bool], Undone], txn: str, caller: Caller) -> None:
     try:
-        steps = undo_transaction(metastore, txn, dry_run=True).steps
+        steps = take_back(txn, True).steps
         allowed = all(caller.may(Permission.WRITE, ObjectId(tuple(step.path))) for step in steps)
     except LanceNamespaceError:
         allowed = False
@@ -121,8 +155,12 @@ def _check_undo(metastore: Metastore, txn: str, caller: Caller) -> None:
 def verify(namespace: LanceNamespace, call: Call) -> dict[str, Any]:
     metastore_of(namespace)
     problems: list[Any] = getattr(namespace, "verify", list)()
-    found = [{"kind": item.kind, "key": item.key, "reason": item.reason} for item in problems]
-    return {"problems": found}
+    return {"problems": [_told(item) for item in problems]}
+
+
+def _told(problem: Any) -> dict[str, Any]:
+    names = None if problem.id is None else list(problem.id.names)
+    return {"kind": problem.kind, "id": names, "key": problem.key, "message": problem.message}
 
 
 def collect(namespace: LanceNamespace, call: Call) -> Any:

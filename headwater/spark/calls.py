@@ -9,12 +9,14 @@ from typing import Any
 
 import msgspec
 
-from headwater.errors import TableVersionNotFoundError, UnsupportedOperationError
-from headwater.spark import fresh, protocol, stream
-from headwater.spark.catalog import Connection, connect
+from headwater.errors import TableVersionNotFoundError
+from headwater.spark import following, fresh, protocol, stream
+from headwater.spark.catalog import Connection, connect, schema_from
 from headwater.spark.jobs import JOBS, STREAM_JOBS
+from headwater.spark.landing_sink import land_batch
 from headwater.spark.sink import commit_batch
-from headwater.spark.stream_writes import commit_events
+from headwater.spark.statements import committed
+from headwater.spark.stream_writes import commit_created, commit_events
 from headwater.tables import changes
 from headwater.tables import scan as scans
 from headwater.tables.handle import TableHandle
@@ -75,16 +77,6 @@ def _count(call: protocol.Count) -> int:
     return fresh.count_rows(call.scan) if call.scan.table.is_folded else scans.count(call.scan.engine())
 
 
-def _streamed(table: protocol.Table) -> TableHandle:
-    """A table whose versions a streaming query may follow."""
-    if table.fold is not None:
-        raise UnsupportedOperationError(
-            f"{'.'.join(table.id)} is a stream table: its changes are read with changes(after, reader=...) of "
-            "headwater.Catalog, and Spark cannot follow them yet."
-        )
-    return table.handle()
-
-
 def _check_search(call: protocol.CheckSearch) -> None:
     scans.check_search(call.table.handle(), msgspec.to_builtins(call.search))
 
@@ -93,56 +85,75 @@ def _check_search(call: protocol.CheckSearch) -> None:
 
 
 def _append(call: protocol.Append) -> int:
-    return connection(call).committer.append(call.table.writable(), call.fragments, {})
+    table = call.table.writable()
+    return committed(connection(call), call, lambda committer: committer.append(table, call.fragments, {}))
 
 
 def _commit_staged(call: protocol.CommitStaged) -> int:
-    return connection(call).commit_staged(call.table.writable(), call.arrow, call.fragments)
+    if call.table.fold is not None and call.table.fold.new is not None:
+        return commit_created(call)
+    table, schema = call.table.writable(), schema_from(call.arrow)
+    if table.version is None:
+        return committed(connection(call), call, lambda committer: committer.create(table, schema, call.fragments))
+    return committed(connection(call), call, lambda committer: committer.replace(table, schema, call.fragments))
 
 
 def _commit_delta(call: protocol.CommitDelta) -> int:
-    return commit_delta(connection(call).committer, call.table.writable(), call.deleted, call.added)
+    table = call.table.writable()
+    return committed(connection(call), call, lambda found: commit_delta(found, table, call.deleted, call.added))
 
 
 def _commit_batch(call: protocol.CommitBatch) -> int:
+    if call.table.fold is not None:
+        return land_batch(call.table, call.stream, call.batch, call.fragments, call.truncate)
     table = call.table.writable()
     return commit_batch(connection(call), table, call.stream, call.batch, call.fragments, call.truncate)
 
 
 def _overwrite(call: protocol.Overwrite) -> int:
-    committer = connection(call).committer
-    return overwrite(committer, call.table.writable(), call.filter, call.fragments, prune=call.prune)
+    table, rows, prune = call.table.writable(), call.fragments, call.prune
+    return committed(connection(call), call, lambda found: overwrite(found, table, call.filter, rows, prune=prune))
 
 
 def _overwrite_partitions(call: protocol.OverwritePartitions) -> int:
-    return overwrite_partitions(connection(call).committer, call.table.writable(), call.fragments)
+    table = call.table.writable()
+    return committed(connection(call), call, lambda found: overwrite_partitions(found, table, call.fragments))
 
 
 def _delete_where(call: protocol.DeleteWhere) -> int:
     return delete_where(connection(call).committer, call.table.writable(), call.filter, call.prune)
 
 
-# Streams -------------------------------------------------------------------------------------------------------------
+# Streams: of versions of a Lance table, or of positions of a stream table's log ---------------------------------------
 
 
 def _stream_initial(call: protocol.StreamInitial) -> stream.Offset:
-    start = stream.initial(_newest(call, _streamed(call.table)).open(), call.options)
+    if call.table.fold is not None:
+        start = following.initial(call.table, call.options, call.changes)
+    else:
+        start = stream.initial(_newest(call, call.table.handle()).open(), call.options)
     _protect(call, start)
     return start
 
 
 def _stream_newest(call: protocol.StreamCall) -> int:
-    return int(connection(call).open(_streamed(call.table)).version)
+    if call.table.fold is not None:
+        return following.newest(call.table)
+    return int(connection(call).open(call.table.handle()).version)
 
 
 def _stream_latest(call: protocol.StreamLatest) -> stream.Offset:
-    newest = call.last or _stream_newest(call)
     limits = (call.max_versions, call.max_rows)
-    return stream.latest(_streamed(call.table), newest, call.start, call.options, *limits, changes=call.changes)
+    if call.table.fold is not None:
+        return following.latest(call.table, call.start, call.options, call.changes, call.last, *limits)
+    newest = call.last or _stream_newest(call)
+    return stream.latest(call.table.handle(), newest, call.start, call.options, *limits, changes=call.changes)
 
 
 def _stream_plan(call: protocol.StreamPlan) -> Sequence[AnyPart]:
-    start, end, table = call.start, call.end, _streamed(call.table)
+    start, end, table = call.start, call.end, call.table.handle()
+    if call.table.fold is not None:
+        return following.plan(call.table, start, end, call.options, call.changes, call.parallelism)
     if call.scan.changes:
         return changes.plan(table.at(end["version"]), start["version"] + 1, end["version"], call.parallelism)
     skip = stream.option(call.options, "skipChangeCommits") == "true"
@@ -154,6 +165,9 @@ def _protect(call: protocol.StreamCall, offset: stream.Offset) -> None:
 
     A version that another client cleaned up meanwhile cannot be tagged: the tag stays where it is, and keeps more.
     """
+    if call.table.fold is not None:
+        following.protect(call.table, call.checkpoint, call.options, offset)
+        return
     if offset["version"] < 1 or stream.option(call.options, "protect") == "false":
         return
     table = call.table.handle()
@@ -169,7 +183,9 @@ def _protect(call: protocol.StreamCall, offset: stream.Offset) -> None:
 
 
 def _changes_plan(call: protocol.ChangesPlan) -> Sequence[AnyPart]:
-    table = _streamed(call.table)
+    if call.table.fold is not None:
+        return following.plan_changes(call.table, call.range, call.parallelism)
+    table = call.table.handle()
     first, last = changes.bounds(table, msgspec.to_builtins(call.range))
     return changes.plan(table, first, last, call.parallelism)
 

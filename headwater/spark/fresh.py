@@ -14,25 +14,24 @@ from typing import Any
 
 import pyarrow as pa
 
-from headwater.errors import InvalidInputError, LanceNamespaceError
+from headwater.errors import InvalidInputError, LanceNamespaceError, TableVersionNotFoundError
 from headwater.metastore import Metastore, Snapshot
-from headwater.spark.protocol import Fold, Scan
+from headwater.spark.protocol import Fold, Scan, Table
+from headwater.streams.files import Share
 from headwater.streams.opening import Stream, is_stream_table, open_stream
 from headwater.streams.reading import count, read, read_touched, read_untouched
 from headwater.streams.serving import Lake, lake, open_version
 from headwater.streams.views import View, newest_published, view_at
 from headwater.tables.nested import pruned
-from headwater.tables.parts import AnyPart, Fragments, ScanPart, Whole
+from headwater.tables.parts import AnyPart, Fragments, Tail, Whole
 from headwater.tables.scan import ROW_ADDRESS, ROW_ID, SMALL_ROWS, Extent, batch_rows, divide
 from headwater.types import convert_batch, wire_schema
 
 LAKE = "lake"
 """The option of a session's catalog that says where its metastore is, for reading stream tables fresh."""
 
-TAIL = Fragments(())
-"""The part that reads the rows which the log after the base touches: it is of no fragment."""
-
 Json = dict[str, Any]
+EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
 
 def lake_option(root: str, storage: Mapping[str, str]) -> str:
@@ -44,6 +43,12 @@ def opened(option: str) -> Lake:
     """The lake of a session's option, once per process."""
     known = json.loads(option)
     return lake(Metastore(known["root"], known["storage"]), known["root"], known["storage"])
+
+
+def lake_of(table: Table) -> Lake:
+    """The metastore that a stream table of a session is in."""
+    assert table.fold is not None
+    return opened(table.fold.lake)
 
 
 class Streams:
@@ -59,7 +64,7 @@ class Streams:
         if not _is_stream(now, id):
             return None
         if micros is not None:
-            now = metastore.at(dt.datetime.fromtimestamp(micros / 1_000_000, dt.UTC))
+            now = _at_time(metastore, id, EPOCH + dt.timedelta(microseconds=micros))
         stream = open_stream(now, id)
         view = view_at(now, stream, _position(stream, version))
         published = newest_published(now, stream)
@@ -70,11 +75,37 @@ class Streams:
         return stream, Fold(self._option, now.slot, view.position, rows, not is_published, keyed)
 
 
+def _at_time(metastore: Metastore, id: list[str], time: dt.datetime) -> Snapshot:
+    """The catalog at a time, with every position whose commit time is not after it: that may be told before its slot's.
+
+    11 if the table was not there, or what is known of it does not go so far back.
+    """
+    now, name = metastore.now(), ".".join(id)
+    try:
+        found = metastore.at(time)
+    except InvalidInputError as error:
+        raise TableVersionNotFoundError(f"{name} cannot be read as of {time.isoformat()}. {error}") from None
+    millis = (time - EPOCH) // dt.timedelta(milliseconds=1)
+    newest = max((delta.slot for delta in now.deltas(id) if delta.time_ms <= millis), default=0)
+    found = metastore.at(newest) if newest > found.slot else found
+    if not _is_stream(found, id):
+        raise TableVersionNotFoundError(f"{name} had no position yet at {time.isoformat()}: it was created later.")
+    return found
+
+
 def _is_stream(snapshot: Snapshot, id: list[str]) -> bool:
     try:
         return is_stream_table(snapshot, id) and bool(snapshot.last_position(id) >= 0)
     except LanceNamespaceError:  # the history of a stream table has no log of its own
         return False
+
+
+def shares_for(rows: int, parallelism: int) -> int:
+    """In how many shares of their keys to fold so many events: a power of two, none of them small."""
+    count = 1
+    while count < parallelism and rows // (2 * count) >= SMALL_ROWS // 2:
+        count *= 2
+    return count
 
 
 def _position(stream: Stream, version: str | None) -> int | None:
@@ -90,9 +121,8 @@ def schema_of(stream: Stream) -> pa.Schema:
 
 
 def _view(scan: Scan) -> tuple[Lake, View]:
-    fold = scan.table.fold
+    found, fold = lake_of(scan.table), scan.table.fold
     assert fold is not None
-    found = opened(fold.lake)
     snapshot = found.metastore.at(fold.slot)
     return found, view_at(snapshot, open_stream(snapshot, scan.table.id), fold.position)
 
@@ -118,34 +148,51 @@ def output_schema(scan: Scan) -> pa.Schema:
     return wire_schema(pa.schema([pruned(shown[name], trees.get(name)) for name in scan.columns]))
 
 
-def plan(scan: Scan, parallelism: int) -> Sequence[ScanPart]:
-    """One part, or for a large base one for each group of its fragments, and `TAIL` for what the log touches."""
+def plan(scan: Scan, parallelism: int) -> Sequence[AnyPart]:
+    """One part; or for a large table first what the log touches, in shares, then groups of the base's fragments."""
     check_readable(scan)
     found, view = _view(scan)
-    if view.base is None or view.base.rows < SMALL_ROWS or not scan.columns:
+    rows = sum(file.rows or 0 for delta in view.tail for file in delta.files)
+    if not scan.columns or (view.base.rows if view.base is not None else 0) + rows < SMALL_ROWS:
         return [Whole()]
+    count = 1 if view.stream.definition.rules.lateness is not None else shares_for(rows, parallelism)
+    touched = [Tail(number, count) for number in range(count)]
+    if view.base is None:
+        return touched
     dataset = open_version(found, view.stream, view.base.version, view.base.manifest)
     metadata = [fragment.metadata for fragment in dataset.get_fragments()]
     extents = [Extent(each.id, each.num_rows) for each in metadata if each.num_rows]
-    return [*divide(extents, parallelism, splittable=False), TAIL]
+    return [*touched, *divide(extents, parallelism, splittable=False)]
 
 
 def read_rows(scan: Scan, part: AnyPart, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     """The rows of a part, in the wire schema."""
-    if isinstance(part, Fragments) or scan.columns:
-        rows = _rows(scan, part)
-        for batch in rows.slice(0, scan.limit).to_batches(max_chunksize=batch_rows(schema)):
-            yield convert_batch(batch, schema)
+    if scan.columns:
+        yield from sent(_rows(scan, part).slice(0, scan.limit), schema)
         return
-    count = count_rows(scan) if scan.limit is None else min(scan.limit, count_rows(scan))
-    empty: Any = pa.array([{}] * count, pa.struct([]))
-    yield pa.RecordBatch.from_struct_array(empty)
+    count = count_rows(scan)
+    yield without_columns(count if scan.limit is None else min(scan.limit, count))
+
+
+def sent(rows: pa.Table, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """Rows as they go to Spark; of a schema without columns only their number."""
+    if not schema.names:
+        yield without_columns(rows.num_rows)
+        return
+    for batch in rows.to_batches(max_chunksize=batch_rows(schema)):
+        yield convert_batch(batch, schema)
+
+
+def without_columns(rows: int) -> pa.RecordBatch:
+    empty: Any = pa.array([{}] * rows, pa.struct([]))
+    return pa.RecordBatch.from_struct_array(empty)
 
 
 def _rows(scan: Scan, part: AnyPart) -> pa.Table:
     found, view = _view(scan)
-    if part == TAIL:
-        return read_touched(found, view, scan.columns, scan.filter)
+    if isinstance(part, Tail):
+        share = Share(part.share, part.shares) if part.shares > 1 else None
+        return read_touched(found, view, scan.columns, scan.filter, share)
     if isinstance(part, Fragments):
         return read_untouched(found, view, part.fragments, scan.columns, scan.filter)
     return read(found, view, list(scan.columns), scan.filter, scan.limit)

@@ -162,17 +162,20 @@ class TableReader(DataSourceReader):
 
 
 def _read(scan: Json, part: Json, schema: StructType) -> Iterator[pa.RecordBatch]:
-    from headwater.spark.fresh import read_rows
+    from headwater.spark import following, fresh
     from headwater.spark.protocol import Scan, part_of, scan_of
-    from headwater.tables.parts import Appended, Rewritten
+    from headwater.tables.parts import Appended, Piece, Positions, Rewritten, Tail
     from headwater.tables.scan import read
 
     found = part_of(part)
     asked = msgspec.convert(scan, Scan)
-    if asked.table.is_folded:
-        yield from read_rows(asked, found, to_arrow_schema(schema, timezone="UTC"))
+    sent = to_arrow_schema(schema, timezone="UTC")
+    if isinstance(found, Piece | Positions):
+        yield from following.read_rows(asked, found, sent)
+    elif asked.table.is_folded or isinstance(found, Tail):
+        yield from fresh.read_rows(asked, found, sent)
     elif part.get("fragments") != [] and not isinstance(found, Appended | Rewritten):
-        yield from read(scan_of(scan), found, to_arrow_schema(schema, timezone="UTC"))
+        yield from read(scan_of(scan), found, sent)
 
 
 class TableWriter(DataSourceArrowWriter):

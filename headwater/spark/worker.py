@@ -18,15 +18,17 @@ from collections.abc import Callable
 from typing import Any
 
 import msgspec
+import pyarrow as pa
 
 from headwater.errors import ErrorCode, LanceNamespaceError, UnsupportedOperationError
-from headwater.spark import fresh, protocol
+from headwater.spark import following, fresh, protocol
 from headwater.spark.calls import answer
+from headwater.spark.landing_sink import prepare_batch
 from headwater.spark.stream_writes import write_events
 from headwater.spark.wire import Wire
 from headwater.tables import changes
 from headwater.tables import scan as scans
-from headwater.tables.parts import Appended, Rewritten
+from headwater.tables.parts import Appended, Piece, Positions, Rewritten, Tail
 from headwater.tables.write import rewrite, write
 
 Json = dict[str, Any]
@@ -64,7 +66,7 @@ def _read(wire: Wire, call: protocol.Read) -> None:
     """Answer, then the data, then one more frame that says whether the data is complete."""
     scan, part = call.scan.engine(), call.part
     folded = call.scan.search is None and call.scan.table.is_folded
-    opened = _guarded(lambda: fresh.output_schema(call.scan) if folded else scans.output_schema(scan))
+    opened = _guarded(lambda: _output_schema(call))
     if "error" in opened:
         wire.send(opened)
         return
@@ -75,7 +77,9 @@ def _read(wire: Wire, call: protocol.Read) -> None:
     def batches() -> Any:
         nonlocal failure
         try:
-            if folded:
+            if isinstance(part, Piece | Positions):
+                yield from following.read_rows(call.scan, part, schema)
+            elif folded or isinstance(part, Tail):
                 yield from fresh.read_rows(call.scan, part, schema)
             elif isinstance(part, Appended | Rewritten):
                 yield from changes.read(scan, part, schema)
@@ -88,10 +92,21 @@ def _read(wire: Wire, call: protocol.Read) -> None:
     wire.send(failure)
 
 
+def _output_schema(call: protocol.Read) -> pa.Schema:
+    if isinstance(call.part, Piece | Positions):
+        return following.output_schema(call.scan, call.part)
+    if call.scan.search is None and call.scan.table.is_folded:
+        return fresh.output_schema(call.scan)
+    return scans.output_schema(call.scan.engine())
+
+
 def _write(wire: Wire, call: protocol.Write) -> None:
     """The data first, then the answer; what is left of the data after an error is read and thrown away."""
     reader = wire.receive_batches()
-    if call.row_ids:
+    query = call.query
+    if query is not None and call.table.fold is not None:
+        done = _guarded(lambda: prepare_batch(call.table, query, reader))
+    elif call.row_ids:
         done = _guarded(lambda: rewrite(call.table.writable(), reader))
     elif call.table.fold is not None:
         done = _guarded(lambda: write_events(call.table, reader, call.given, call.deletes))

@@ -16,7 +16,7 @@ import pyarrow as pa
 from headwater.errors import InvalidInputError
 from headwater.metastore import Delta, Snapshot
 from headwater.streams.definition import Definition
-from headwater.streams.files import Logged, narrowed, read_log
+from headwater.streams.files import Logged, Share, narrowed, read_log
 from headwater.streams.fold import Rules, State, apply, fold
 from headwater.streams.grouping import Codes, KeyIndex
 from headwater.streams.hashing import hash_rows
@@ -47,8 +47,19 @@ class Difference:
     after: pa.Table
 
 
-def changes(lake: Lake, snapshot: Snapshot, stream: Stream, after: int, until: int | None) -> pa.Table:
-    """The changes after a position, up to and including another."""
+def changes(
+    lake: Lake, snapshot: Snapshot, stream: Stream, after: int, until: int | None, share: Share | None = None
+) -> pa.Table:
+    """The changes after a position, up to and including another; of a share of the keys if told."""
+    walk = walked(lake, snapshot, stream, after, until, share)
+    parts = [shown(stream.definition, step.difference, step.delta) for step in walk]
+    return pa.concat_tables([_empty(stream.definition), *parts])
+
+
+def walked(
+    lake: Lake, snapshot: Snapshot, stream: Stream, after: int, until: int | None, share: Share | None = None
+) -> Iterator[Step]:
+    """The same, transaction by transaction."""
     last = snapshot.last_position(stream.path, version=stream.version)
     end = last if until is None else until
     if not 0 <= after <= end <= last:
@@ -58,16 +69,14 @@ def changes(lake: Lake, snapshot: Snapshot, stream: Stream, after: int, until: i
     deltas = [d for d in snapshot.deltas(stream.path, after, version=stream.version) if d.position <= end]
     if [delta.position for delta in deltas] != list(range(after + 1, end + 1)):
         raise collected(stream, after + 1)
-    parts = [_empty(stream.definition)]
-    if deltas:
-        walk = steps(lake, snapshot, stream, start, deltas)
-        if not stream.definition.keys:
-            walk = _keyless(lake, snapshot, stream, start, deltas)
-        parts.extend(_shown(stream.definition, step.difference, step.delta) for step in walk)
-    return pa.concat_tables(parts)
+    if not deltas:
+        return iter(())
+    if not stream.definition.keys:
+        return _keyless(lake, snapshot, stream, start, deltas)
+    return steps(lake, snapshot, stream, start, deltas, share)
 
 
-def _groups(deltas: Sequence[Delta]) -> Iterator[list[Delta]]:
+def grouped(deltas: Sequence[Delta]) -> Iterator[list[Delta]]:
     """The deltas of each transaction."""
     group: list[Delta] = []
     for delta in deltas:
@@ -78,18 +87,25 @@ def _groups(deltas: Sequence[Delta]) -> Iterator[list[Delta]]:
     yield group
 
 
-def steps(lake: Lake, snapshot: Snapshot, stream: Stream, start: View, deltas: Sequence[Delta]) -> Iterator[Step]:
+def steps(
+    lake: Lake,
+    snapshot: Snapshot,
+    stream: Stream,
+    start: View,
+    deltas: Sequence[Delta],
+    share: Share | None = None,
+) -> Iterator[Step]:
     """Transaction by transaction, the changes of a table with keys. `deltas` are those that follow `start`."""
     rules = narrowed(stream.definition, None)
-    log = read_log(stream.definition, lake.store, [*_voided(snapshot, stream, deltas), *deltas])
+    log = read_log(stream.definition, lake.store, [*_voided(snapshot, stream, deltas), *deltas], share=share)
     if not len(log.events):
         return
     keys = log.events.rows.select(list(rules.keys))
-    state = state_of_keys(lake, start, keys)
-    for group in _groups(deltas):
+    state = state_of_keys(lake, start, keys, share=share)
+    for group in grouped(deltas):
         position = group[-1].position
         if any("voids" in delta.properties for delta in group):
-            after = state_of_keys(lake, view_at(snapshot, stream, position), keys)
+            after = state_of_keys(lake, view_at(snapshot, stream, position), keys, share=share)
         else:
             after = apply(rules, state, fold(rules, state, _of(log, position)))
         yield Step(difference(rules, state.rows, after.rows), after, group[-1])
@@ -101,7 +117,7 @@ def _keyless(lake: Lake, snapshot: Snapshot, stream: Stream, start: View, deltas
     log = read_log(stream.definition, lake.store, deltas)
     nothing = rules.schema.empty_table()
     watermark = whole_state(lake, start, []).watermark if rules.lateness is not None else None
-    for group in _groups(deltas):
+    for group in grouped(deltas):
         position = group[-1].position
         if any("voids" in delta.properties for delta in group):
             before = whole_state(lake, view_at(snapshot, stream, _previous(position, group)))
@@ -186,7 +202,7 @@ def _empty(definition: Definition) -> pa.Table:
     return _schema(definition).empty_table()
 
 
-def _shown(definition: Definition, found: Difference, delta: Delta) -> pa.Table:
+def shown(definition: Definition, found: Difference, delta: Delta) -> pa.Table:
     parts = [_empty(definition)]
     for rows, kind in (
         (found.deleted, DELETE),

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from functools import cached_property
+from math import prod
 from typing import Any
 
 import pyarrow as pa
@@ -32,6 +33,7 @@ RESERVED = ("_change_type", "_position", "_commit_time", "_rowid", "_rowaddr")
 RESERVED_PREFIX = "__hw_"
 CHOICES = {"late": ("ignore", "quarantine"), "contract": ("evolve", "freeze", "discard"), "history": ("scd2",)}
 DERIVED = "column."
+MAX_BUCKETS = 64
 
 
 @dataclass(frozen=True)
@@ -84,6 +86,19 @@ class Definition:
         """The fields a reader sees by name: the columns, and after them the derived ones."""
         fields = {column.name: column.field for column in self.columns}
         return {**fields, **{each.name: pa.field(each.name, each.type) for each in self.derived}}
+
+    @cached_property
+    def buckets(self) -> tuple[PartitionField, ...]:
+        """The partitions, if they are buckets of the key and few: then the serving copy is divided by them too."""
+        fields, count = self.partition_by, prod(each.width for each in self.partition_by)
+        of_key = all(each.transform == "bucket" and each.column in self.keys for each in fields)
+        return fields if of_key and count <= MAX_BUCKETS else ()
+
+    @cached_property
+    def published(self) -> pa.Schema:
+        """The schema of the serving copy."""
+        schema = pa.schema(list(self.shown.values()))
+        return partitioned(schema, [each.to_json() for each in self.buckets]) if self.buckets else schema
 
     @cached_property
     def rules(self) -> Rules:

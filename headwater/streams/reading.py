@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from headwater.errors import TableColumnNotFoundError
 from headwater.streams.definition import Definition
-from headwater.streams.files import narrowed, read_log
+from headwater.streams.files import Share, narrowed, read_log
 from headwater.streams.fold import Events, Rules, State, apply, fold
 from headwater.streams.grouping import Codes, KeyIndex
 from headwater.streams.hashing import hash_array
@@ -80,12 +80,14 @@ def read_untouched(
     return output(definition, rows if text is None else filtered(rows, text), wanted)
 
 
-def read_touched(lake: Lake, view: View, columns: Sequence[str], filter: str | None = None) -> pa.Table:
-    """The rows that events of the tail are about, as they are after the fold."""
+def read_touched(
+    lake: Lake, view: View, columns: Sequence[str], filter: str | None = None, share: Share | None = None
+) -> pa.Table:
+    """The rows that events of the tail are about, as they are after the fold; those of a share of the keys if told."""
     definition = view.stream.definition
     text = check_sql("filter", filter)
     wanted = check_columns(definition, columns)
-    table = shown_state(lake, view, list(definition.shown) if text is not None else wanted, touched=True)
+    table = shown_state(lake, view, list(definition.shown) if text is not None else wanted, True, share)
     return output(definition, table if text is None else filtered(table, text), wanted)
 
 
@@ -97,16 +99,23 @@ def _touched_rows(lake: Lake, view: View, rules: Rules, events: Events) -> pa.Ta
     return rows_of_keys(lake, view, view.base, rules, index, events.rows)[0]
 
 
-def whole_state(lake: Lake, view: View, columns: Sequence[str] | None = None, touched: bool = False) -> State:
+def whole_state(
+    lake: Lake,
+    view: View,
+    columns: Sequence[str] | None = None,
+    touched: bool = False,
+    share: Share | None = None,
+) -> State:
     """The state at a view: rows of some columns (key and sequence are always among them), tombstones, watermark.
 
-    With `touched` only the rows of keys that the tail has events of.
+    With `touched` only the rows of keys that the tail has events of, and with `share` only of keys in it, which is
+    for tables without `lateness`: a watermark is of all events.
     """
     definition = view.stream.definition
     rules = narrowed(definition, columns)
     with ThreadPoolExecutor(1) as beside:
         scanned = None if touched else beside.submit(base_rows, lake, view, rules)
-        events = read_log(definition, lake.store, view.tail, columns, for_state=True).events
+        events = read_log(definition, lake.store, view.tail, columns, True, share).events
     rows = scanned.result() if scanned is not None else _touched_rows(lake, view, rules, events)
     tombstones = rules.marks.empty_table()
     if view.base is not None and view.base.tombstones and len(events):
@@ -116,8 +125,13 @@ def whole_state(lake: Lake, view: View, columns: Sequence[str] | None = None, to
     return apply(rules, state, fold(rules, state, events))
 
 
-def state_of_keys(lake: Lake, view: View, keys: pa.Table, columns: Sequence[str] | None = None) -> State:
-    """The state at a view of some keys only: rows (whole, or of some columns), tombstones, watermark."""
+def state_of_keys(
+    lake: Lake, view: View, keys: pa.Table, columns: Sequence[str] | None = None, share: Share | None = None
+) -> State:
+    """The state at a view of some keys only (all in a share, if told): rows, tombstones, watermark.
+
+    The rows are whole, or of some columns.
+    """
     definition = view.stream.definition
     rules = narrowed(definition, columns)
     index = KeyIndex([keys.column(name) for name in rules.keys])
@@ -126,14 +140,16 @@ def state_of_keys(lake: Lake, view: View, keys: pa.Table, columns: Sequence[str]
         rows, _, _ = rows_of_keys(lake, view, view.base, rules, index, keys)
         tombstones = read_tombstones(lake.store, definition, view.base.tombstones, index)
         state = State(rows, tombstones, view.base.watermark)
-    events = read_log(definition, lake.store, view.tail, columns).events
+    events = read_log(definition, lake.store, view.tail, columns, share=share).events
     folded = fold(rules, state, events)
     after = apply(rules, state, folded)
     wanted = np.flatnonzero(index.find([after.rows.column(name) for name in rules.keys]) >= 0)
     return State(after.rows.take(wanted), after.tombstones, after.watermark)
 
 
-def shown_state(lake: Lake, view: View, wanted: Sequence[str], touched: bool = False) -> pa.Table:
+def shown_state(
+    lake: Lake, view: View, wanted: Sequence[str], touched: bool = False, share: Share | None = None
+) -> pa.Table:
     """All rows (or those that the tail touches) with columns that may be derived ones.
 
     Those are NULL in a row of the tail whose inputs are not as published.
@@ -143,11 +159,11 @@ def shown_state(lake: Lake, view: View, wanted: Sequence[str], touched: bool = F
     inputs = [name for each in derived for name in each.inputs]
     plain = [name for name in (*wanted, *inputs) if name in definition.by_name]
     if not derived:
-        return whole_state(lake, view, plain, touched).rows
+        return whole_state(lake, view, plain, touched, share).rows
     rules = narrowed(definition, plain)
     fields = [*rules.schema, *(pa.field(each.name, each.type) for each in derived)]
     wide = Rules(pa.schema(fields), rules.keys, rules.sequence, rules.lateness)
-    events = read_log(definition, lake.store, view.tail, plain).events
+    events = read_log(definition, lake.store, view.tail, plain, share=share).events
     missing = {each.name: np.zeros(len(events), bool) for each in derived}
     empty = [pa.nulls(len(events), each.type) for each in derived]
     rows = pa.Table.from_arrays([*events.rows.columns, *empty], schema=wide.schema)

@@ -30,13 +30,19 @@ from lance_namespace_urllib3_client.models.table_version import TableVersion
 from headwater.clock import Clock
 from headwater.errors import ConcurrentModificationError, CorruptFileError, UnsupportedOperationError
 from headwater.metastore import DataFile, Delta, Metastore
+from headwater.names import ObjectId
 from headwater.store import KeyNotFoundError, Store, claim
 from headwater.streams.grouping import Codes, KeyIndex
 from headwater.streams.layout import LANCE
 from headwater.streams.opening import Stream
+from headwater.tables.commit import fragment_from
 from headwater.tables.exact import hide, staged_key, told
+from headwater.tables.handle import TableHandle
 from headwater.tables.layout import UNRECORDED, VERSIONS, hidden_manifest, manifest_name
+from headwater.tables.partition_write import PartitionWriter
+from headwater.tables.partitions import has_blobs
 from headwater.tables.translate import kind_of
+from headwater.tables.write import BYTES_PER_FILE
 from headwater.types import aligned
 
 ROW_ID, ROW_ADDRESS = "_rowid", "_rowaddr"
@@ -266,9 +272,11 @@ def commit(
 
 
 def write_rows(lake: Lake, stream: Stream, dataset: Any, rows: pa.Table, ids: Codes | None) -> list[FragmentMetadata]:
-    """Rows as new fragments, which keep the given row ids."""
+    """Rows as new fragments, which keep the given row ids; of a table in buckets, each of one bucket."""
     if not rows.num_rows:
         return []
+    if stream.definition.buckets and not has_blobs(rows.schema):
+        return _write_buckets(lake, stream, dataset, rows, ids)
     reader = pa.RecordBatchReader.from_batches(rows.schema, (aligned(batch) for batch in rows.to_batches()))
     fragments: list[FragmentMetadata] = write_fragments(
         reader,
@@ -286,6 +294,22 @@ def write_rows(lake: Lake, stream: Stream, dataset: Any, rows: pa.Table, ids: Co
             fragment.row_id_meta = RowIdSequence(ids[start:end].tolist()).to_inline_metadata()
             start = end
     return fragments
+
+
+def _write_buckets(
+    lake: Lake, stream: Stream, dataset: Any, rows: pa.Table, ids: Codes | None
+) -> list[FragmentMetadata]:
+    batches = pa.Table.from_batches([aligned(batch) for batch in rows.to_batches()], rows.schema)
+    marked = batches if ids is None else batches.append_column(ROW_ID, pa.array(ids))
+    place, fields = place_of(lake, stream), stream.definition.buckets
+    writer = PartitionWriter(place, rows.schema, fields, staged=dataset is None, dataset=dataset)
+    writer.write(marked, ROWS_PER_FILE, BYTES_PER_FILE, ids=None if ids is None else ROW_ID)
+    return [fragment_from(each) for each in writer.finish()]
+
+
+def place_of(lake: Lake, stream: Stream) -> TableHandle:
+    """Where the serving copy's files are."""
+    return TableHandle(ObjectId(stream.path), f"{lake.uri}/{stream.serving}", dict(lake.storage_options))
 
 
 def delete_rows(dataset: Any, addresses: Codes) -> tuple[list[int], list[FragmentMetadata]]:

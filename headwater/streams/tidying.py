@@ -19,6 +19,9 @@ from lance.optimize import Compaction
 
 from headwater.protobuf import as_number, parse
 from headwater.tables.bases import message_of
+from headwater.tables.compact import renamed
+from headwater.tables.handle import TableHandle
+from headwater.tables.partitions import field_ids, key_of, partitioning
 
 SMALL_ROWS = 1 << 16
 ROWS_PER_FRAGMENT = 1 << 20
@@ -43,22 +46,42 @@ def due(dataset: Any, stale_to: int = -1, many: int = MANY) -> list[int]:
     return sorted(worn | small if len(small) > many else worn)
 
 
-def rewritten(dataset: Any, manifest: bytes, fragments: Sequence[int]) -> lance.LanceOperation.Rewrite | None:
+def rewritten(
+    dataset: Any, manifest: bytes, fragments: Sequence[int], place: TableHandle
+) -> lance.LanceOperation.Rewrite | None:
     """These fragments written anew without their deleted rows, those side by side together. No other is touched.
 
-    The new ones get their numbers here: Lance would reserve them by a version of its own, which nobody needs.
+    Fragments of different buckets stay apart. The new ones get their numbers here: Lance would reserve them by a
+    version of its own, which nobody needs.
     """
-    others = {each.fragment_id for each in dataset.get_fragments()} - set(fragments)
+    everyone = {each.fragment_id for each in dataset.get_fragments()}
     options: Any = {"target_rows_per_fragment": ROWS_PER_FRAGMENT, "materialize_deletions_threshold": WORN}
-    plan = Compaction.plan(dataset, {**options, "excluded_fragment_ids": sorted(others)} if others else options)
-    numbers = count(_last_number(manifest, others | set(fragments)) + 1)
+    numbers = count(_last_number(manifest, everyone | set(fragments)) + 1)
     groups = []
-    for task in plan.tasks:
-        done = json.loads(task.execute(dataset).json())
-        old = [FragmentMetadata.from_json(json.dumps(each)) for each in done["original_fragments"]]
-        new = [FragmentMetadata.from_json(json.dumps({**each, "id": next(numbers)})) for each in done["new_fragments"]]
-        groups.append(lance.LanceOperation.RewriteGroup(old, new))
+    for key, members in _by_bucket(dataset, fragments).items():
+        others = everyone - members
+        plan = Compaction.plan(dataset, {**options, "excluded_fragment_ids": sorted(others)} if others else options)
+        for task in plan.tasks:
+            done = json.loads(task.execute(dataset).json())
+            for file in (file for each in done["new_fragments"] for file in each["files"] if key):
+                file["path"] = renamed(place, file["path"], key)
+            made = [{**each, "id": next(numbers)} for each in done["new_fragments"]]
+            old = [FragmentMetadata.from_json(json.dumps(each)) for each in done["original_fragments"]]
+            new = [FragmentMetadata.from_json(json.dumps(each)) for each in made]
+            groups.append(lance.LanceOperation.RewriteGroup(old, new))
     return lance.LanceOperation.Rewrite(groups, []) if groups else None
+
+
+def _by_bucket(dataset: Any, fragments: Sequence[int]) -> dict[tuple[str, ...], set[int]]:
+    """Fragments by the bucket that their files tell; () has those that tell none."""
+    fields = partitioning(dataset.schema)
+    ids = field_ids(dataset) if fields else {}
+    wanted = [(ids[field.column], field) for field in fields]
+    found: dict[tuple[str, ...], set[int]] = {}
+    for number in fragments:
+        key = key_of(dataset.get_fragment(number).metadata, wanted) if fields else None
+        found.setdefault(key or (), set()).add(number)
+    return found
 
 
 def _last_number(manifest: bytes, fragments: set[int]) -> int:

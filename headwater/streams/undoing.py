@@ -8,6 +8,7 @@ from typing import Any
 from headwater.errors import InvalidInputError, InvalidTableStateError
 from headwater.metastore import Delta, Metastore, Snapshot, Transaction
 from headwater.metastore.draft import Appended
+from headwater.metastore.metastore import RestoreIn
 from headwater.metastore.objects import Undone
 from headwater.streams.ledger import Ledger
 from headwater.streams.opening import Stream, open_in
@@ -46,17 +47,22 @@ def _check(stream: Stream, deltas: Sequence[Delta], chosen: Sequence[Delta], sna
         )
 
 
-def undo_transaction(metastore: Metastore, txn: Any, dry_run: bool = False) -> Undone:
-    """Undo a committed transaction by a new one; what it landed in stream tables is voided. 19 with the reasons."""
+def undo_transaction(metastore: Metastore, txn: Any, dry_run: bool = False, restore: RestoreIn | None = None) -> Undone:
+    """Undo a committed transaction by a new one; what it landed in stream tables is voided. 19 with the reasons.
+
+    `restore` makes the next version of a Lance table like an older one.
+    """
 
     def void_in(tx: Transaction, path: tuple[str, ...], version: str, whose: str) -> Appended:
         return void(tx, metastore.now(), open_in(tx, path, version), [whose])
 
-    return metastore.undo(txn, dry_run, void_in)
+    return metastore.undo(txn, dry_run, void_in, restore)
 
 
-def txns_of(deltas: Sequence[Delta], *, source: str | None, file: str | None, token: str | None) -> list[str]:
-    """The transactions that took something from a source: one of its files, one batch, or all of it."""
+def txns_of(
+    deltas: Sequence[Delta], *, source: str | None, file: str | None, token: str | None, among: set[str] | None = None
+) -> list[str]:
+    """The transactions that took something from a source: one of its files, one batch, or all of it; only `among`."""
     voided = {position for delta in deltas for position in delta.properties.get("voids", ())}
 
     def matches(delta: Delta) -> bool:
@@ -66,8 +72,9 @@ def txns_of(deltas: Sequence[Delta], *, source: str | None, file: str | None, to
             and (source is None or known.get("source") == source)
             and (file is None or known.get("file") == file)
             and (token is None or known.get("token") == token)
+            and (among is None or delta.txn in among)
         )
 
-    if source is None and file is None and token is None:
-        raise InvalidInputError("Say what to undo: a source, one of its files, or a token.")
+    if source is None and file is None and token is None and among is None:
+        raise InvalidInputError("Say what to undo: a source, one of its files, its digest, or a token.")
     return list(dict.fromkeys(delta.txn for delta in deltas if matches(delta)))

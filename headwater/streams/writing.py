@@ -23,6 +23,7 @@ from headwater.streams.serving import (
     delete_rows,
     files_of,
     manifest_of,
+    place_of,
     version_record,
     write_rows,
 )
@@ -66,8 +67,7 @@ def write_changes(lake: Lake, stream: Stream, staging: Staging, dataset: Any, ch
 
 def write_rows_of(lake: Lake, stream: Stream, dataset: Any, changes: Changes) -> list[FragmentMetadata]:
     """The changed rows as fragments, which belong to no version yet: those that keep their ids, then the new ones."""
-    schema = pa.schema(list(stream.definition.shown.values()))
-    rows = pa.Table.from_arrays(changes.rows.columns, schema=schema)
+    rows = pa.Table.from_arrays(changes.rows.columns, schema=stream.definition.published)
     if dataset is None:
         return write_rows(lake, stream, None, rows, None)
     kept, new = np.flatnonzero(changes.ids >= 0), np.flatnonzero(changes.ids < 0)
@@ -89,7 +89,7 @@ def commit_rows(
     if staging.staged and not fragments and not len(addresses):
         return dataset  # only the columns changed
     if dataset is None:
-        schema = pa.schema(list(stream.definition.shown.values()))
+        schema = stream.definition.published
         lake.store.sync(list(files_of(stream, fragments)))
         return commit(lake, stream, staging, lance.LanceOperation.Overwrite(schema, fragments), 0, properties)
     removed, changed = delete_rows(dataset, addresses)
@@ -113,7 +113,8 @@ def index_keys(stream: Stream, dataset: Any, rows: int) -> None:
 def tidied(lake: Lake, stream: Stream, staging: Staging, dataset: Any, stale_to: int) -> None:
     """Tidy the staged copy: worn and small fragments in one version on top, rows for the indices in another."""
     fragments = due(dataset, stale_to)
-    operation = rewritten(dataset, lake.store.get(staging.newest), fragments) if fragments else None
+    place = place_of(lake, stream)
+    operation = rewritten(dataset, lake.store.get(staging.newest), fragments, place) if fragments else None
     if operation is not None:
         lake.store.sync([key for group in operation.groups for key in files_of(stream, list(group.new_fragments))])
         dataset = commit(lake, stream, staging, operation, dataset.version, {})

@@ -86,11 +86,11 @@ def run(table: TableHandle, task: Json) -> str:
     told = json.loads(result)
     for fragment in told["new_fragments"]:
         if len(fragment["files"]) == 1:
-            fragment["files"][0]["path"] = _renamed(table, fragment["files"][0]["path"], task["key"])
+            fragment["files"][0]["path"] = renamed(table, fragment["files"][0]["path"], task["key"])
     return json.dumps(told)
 
 
-def _renamed(table: TableHandle, old: str, key: Sequence[str]) -> str:
+def renamed(table: TableHandle, old: str, key: Sequence[str]) -> str:
     """The file under a name that tells its partition, by a copy on the storage's side.
 
     The old name goes only once the new one is there, and what is left of it by a failure belongs to no version.

@@ -80,11 +80,20 @@ class PartitionWriter:
     """Makes fragments of one partition each, in the table's own schema."""
 
     def __init__(
-        self, table: TableHandle, schema: pa.Schema, fields: Sequence[PartitionField], *, staged: bool
+        self,
+        table: TableHandle,
+        schema: pa.Schema,
+        fields: Sequence[PartitionField],
+        *,
+        staged: bool,
+        dataset: lance.LanceDataset | None = None,
     ) -> None:
-        """`staged`: the table's next version has this schema, and not that of the version it has, if any."""
+        """`staged`: the table's next version has this schema, and not that of the version it has, if any.
+
+        `dataset`: the version to write for, if it is not the one that the table names.
+        """
         self._table, self._schema = table, schema
-        self._dataset = None if staged else table.open()
+        self._dataset = None if staged else dataset or table.open()
         self._layout, ids, self._version = _staged_layout(table, schema) if staged else self._known()
         self._wanted = [(ids[field.column], field) for field in fields]
         self._current: _Open | None = None

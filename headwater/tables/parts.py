@@ -65,9 +65,35 @@ class Rewritten(Part, frozen=True, tag="rewritten"):
     micros: int
 
 
+class Tail(Part, frozen=True, tag="tail"):
+    """Of a stream table: the rows that the log after its base touches, one of so many shares of the keys."""
+
+    share: int = 0
+    shares: int = 1
+
+
+class Piece(Part, frozen=True, tag="piece"):
+    """Of a stream table as a stream finds it: some fragments of the base, or all that the log after it touches."""
+
+    slot: int
+    position: int
+    fragments: tuple[int, ...] | None = None
+
+
+class Positions(Part, frozen=True, tag="positions"):
+    """Of a stream table's log: the changes after a position up to another, one of so many shares of the keys."""
+
+    slot: int
+    after: int
+    until: int
+    share: int = 0
+    shares: int = 1
+
+
 ScanPart = Whole | Fragments | Slice | Rows
 ChangePart = Appended | Rewritten
-AnyPart = ScanPart | ChangePart
+LogPart = Piece | Positions
+AnyPart = ScanPart | ChangePart | LogPart | Tail
 
 
 def chosen(part: ScanPart) -> frozenset[int] | None:

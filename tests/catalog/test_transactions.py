@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -14,6 +14,7 @@ import pyarrow as pa
 import pytest
 
 from headwater import Catalog, MetastoreNamespace
+from headwater.catalog.transactions import CatalogTransaction
 from headwater.errors import (
     ConcurrentModificationError,
     InvalidInputError,
@@ -217,6 +218,128 @@ def test_a_table_that_is_also_read_or_changed_otherwise_is_named_by_the_conflict
     assert 4 not in ids(catalog, "a.t")
 
 
+Step = tuple[str, str]
+
+
+def orders(*lines: Sequence[Step]) -> Iterator[list[Step]]:
+    """Every way in which several can take their steps in turns."""
+    if not any(lines):
+        yield []
+    for place, line in enumerate(lines):
+        if line:
+            rest = [*lines[:place], line[1:], *lines[place + 1 :]]
+            yield from ([line[0], *order] for order in orders(*rest))
+
+
+TURNS = list(
+    orders(
+        [("one", "begin"), ("one", "append"), ("one", "end")],
+        [("two", "begin"), ("two", "append"), ("two", "end")],
+        [("outside", "append")],
+    )
+)
+
+
+@pytest.mark.parametrize("turns", [TURNS[::12], pytest.param(TURNS, marks=pytest.mark.long)], ids=["some", "all"])
+def test_appends_of_two_transactions_and_an_outsider_are_there_once_in_every_order(
+    catalog: Catalog, root: str, turns: list[list[Step]]
+) -> None:
+    outside = Catalog(MetastoreNamespace(root=root))
+    expected = [1, 2, 3]
+    for order in turns:
+        begun: dict[str, CatalogTransaction] = {}
+        inside: dict[str, Catalog] = {}
+        for who, what in order:
+            if what == "begin":
+                begun[who] = (outside if who == "two" else catalog).transaction(who)
+                inside[who] = begun[who].__enter__()
+            elif what == "end":
+                begun[who].__exit__(None, None, None)
+            else:
+                expected.append(1000 + len(expected))
+                inside.get(who, outside)["a.t"].append([{"id": expected[-1]}])
+    assert sorted(row["id"] for row in catalog["a.t"]) == expected
+    assert MetastoreNamespace(root=root).verify() == []
+
+
+@pytest.mark.parametrize("change", ["columns", "made anew", "dropped"])
+def test_appends_to_a_table_that_is_another_one_by_then_conflict_and_name_it(
+    catalog: Catalog, root: str, change: str
+) -> None:
+    other = Catalog(MetastoreNamespace(root=root))
+    begun = catalog.transaction()
+    tx = begun.__enter__()
+    tx["a.u"].append([{"id": 4}])
+    tx["a.t"].append([{"id": 4}])
+    if change == "columns":
+        other["a.t"].rename_columns({"id": "key"})
+    else:
+        other.drop_table("a.t")
+    if change == "made anew":
+        other.create_table("a.t", ROWS)
+    tx["a.u"].append([{"id": 5}])
+    with pytest.raises(ConcurrentModificationError, match=r"a[$.]t"):
+        begun.__exit__(None, None, None)
+    assert ids(catalog, "a.u") == {1, 2, 3}
+
+
+def test_rows_that_wait_go_where_their_table_goes_in_the_same_transaction(catalog: Catalog, root: str) -> None:
+    other = Catalog(MetastoreNamespace(root=root))
+    for name in ("a.v", "a.w", "a.x"):
+        catalog.create_table(name, ROWS)
+    with catalog.transaction() as tx:
+        for name in ("a.t", "a.u", "a.v", "a.w", "a.x"):
+            tx[name].append([{"id": 4}])
+        tx.rename_table("a.t", "a.moved")
+        tx.rename_namespace("a", "b")
+        tx["b.moved"].append([{"id": 5}])
+        tx.drop_table("b.u")
+        tx.create_table("b.v", ROWS, mode="overwrite")
+        tx["b.w"].add_columns({"twice": "id * 2"})
+        assert ids(tx, "b.v") == {1, 2, 3}
+        assert tx["b.w"].to_arrow().to_pydict() == {"id": [1, 2, 3, 4], "twice": [2, 4, 6, 8]}
+        tx["b.x"].update({"id": 40}, where="id = 4")
+        tx["b.x"].append([{"id": 6}])
+        with suppress(LanceNamespaceError):
+            tx["b.x"].append([{"nope": 1}])
+    for found in (catalog, other):
+        assert list(found) == ["b.moved", "b.v", "b.w", "b.x"]
+        assert ids(found, "b.moved") == {1, 2, 3, 4, 5}
+        assert ids(found, "b.v") == {1, 2, 3}
+        assert ids(found, "b.x") == {1, 2, 3, 40, 6}
+    assert MetastoreNamespace(root=root).verify() == []
+
+
+def test_lance_itself_sees_the_rows_of_the_transaction_it_is_in(catalog: Catalog) -> None:
+    with catalog.transaction() as tx:
+        tx["a.t"].append([{"id": 4}])
+        assert lance.dataset(namespace_client=tx.namespace, table_id=["a", "t"]).count_rows() == 4
+        tx["a.t"].append([{"id": 5}])
+        lance.write_dataset(pa.table({"id": [6]}), namespace_client=tx.namespace, table_id=["a", "t"], mode="append")
+        assert len(tx["a.t"].versions()) == 4
+    assert ids(catalog, "a.t") == {1, 2, 3, 4, 5, 6}
+
+
+def test_an_undone_append_can_be_made_again_while_others_have_appended_and_wait(catalog: Catalog, root: str) -> None:
+    other = Catalog(MetastoreNamespace(root=root))
+    with catalog.transaction("to be undone") as tx:
+        tx["a.t"].append([{"id": 4}])
+    undone = list(catalog.log())[-1]
+
+    def work(tx: Catalog) -> None:
+        tx["a.t"].append([{"id": 5}])
+        if 4 in ids(other, "a.t"):
+            other.undo(undone)
+
+    catalog.run(work, "over an undo")
+    assert ids(catalog, "a.t") == {1, 2, 3, 5}
+    with catalog.transaction("made again") as tx:
+        tx["a.t"].append([{"id": 4}])
+        other["a.t"].append([{"id": 6}])
+    assert sorted(row["id"] for row in other["a.t"]) == [1, 2, 3, 4, 5, 6]
+    assert MetastoreNamespace(root=root).verify() == []
+
+
 def test_appended_rows_that_fit_no_more_are_a_conflict(catalog: Catalog, root: str) -> None:
     begun = catalog.transaction()
     begun.__enter__()["a.t"].append([{"id": 4}])
@@ -235,7 +358,9 @@ def test_appends_of_many_transactions_at_once_are_all_kept_and_never_half(catalo
         try:
             for step in range(3):
                 row = [{"id": 100 * number + step}]
-                own.run(lambda tx, row=row: [tx[name].append(row) for name in ("a.t", "a.u")])  # type: ignore[misc]
+                with own.transaction() as tx:
+                    for name in ("a.t", "a.u"):
+                        tx[name].append(row)
                 now = own.at(own.slot)
                 assert ids(now, "a.t") == ids(now, "a.u")
         except BaseException as error:
@@ -250,3 +375,26 @@ def test_appends_of_many_transactions_at_once_are_all_kept_and_never_half(catalo
     expected = {1, 2, 3, *(100 * number + step for number in (1, 2, 3) for step in range(3))}
     assert ids(catalog, "a.t") == ids(catalog, "a.u") == expected
     assert len(catalog["a.t"]) == len(expected), "nothing twice"
+
+
+def test_an_undo_is_one_more_version_so_that_past_and_snapshots_keep_theirs_and_it_can_be_undone(
+    catalog: Catalog, root: str
+) -> None:
+    catalog["a.t"].append([{"id": 4}])
+    slot, undone = catalog.slot, list(catalog.log())[-1]
+    catalog["a.t"].tags["last"] = 2
+    catalog.snapshot("kept")
+    assert [step.action for step in catalog.undo(undone).steps] == ["restore"]
+    taken_back = list(catalog.log())[-1]
+    assert ids(catalog, "a.t") == {1, 2, 3}
+    catalog.undo(taken_back)
+    assert ids(catalog, "a.t") == {1, 2, 3, 4}
+    catalog.undo(list(catalog.log())[-1])
+    for number in range(5, 9):
+        catalog["a.t"].append([{"id": number}])
+    for found in (catalog, Catalog(MetastoreNamespace(root=root))):
+        for moment in (slot, "kept"):
+            assert ids(found.at(moment), "a.t") == {1, 2, 3, 4}
+        assert ids(found, "a.t") == {1, 2, 3, 5, 6, 7, 8}
+        assert {row["id"] for row in found["a.t"].at(2)} == {1, 2, 3, 4}
+    assert MetastoreNamespace(root=root).verify() == []

@@ -14,7 +14,9 @@ pytest.importorskip("pyspark", reason="the extra `spark` is not installed")
 
 from pyspark.sql import SparkSession
 
+from headwater.catalog import Catalog
 from headwater.spark import configure
+from headwater.spark.session import settings
 
 _numbers = itertools.count()
 
@@ -49,6 +51,18 @@ def spark(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Spar
         session.sql("CREATE NAMESPACE lake.t")
     yield session
     session.stop()
+
+
+@pytest.fixture(scope="session")
+def catalog(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Catalog:
+    """A metastore catalog with stream tables that the session knows as `streams`."""
+    root: Path = tmp_path_factory.mktemp("streams") / "lake"
+    made = Catalog(str(root), impl="metastore")
+    made.create_namespace("raw")
+    for key, value in settings("streams", root=str(root), impl="metastore").items():
+        if key.startswith("spark.sql.catalog.streams"):
+            spark.conf.set(key, value)
+    return made
 
 
 @pytest.fixture

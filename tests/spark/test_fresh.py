@@ -12,20 +12,7 @@ from pyspark.sql import SparkSession
 
 from headwater.catalog import Catalog
 from headwater.errors import InvalidInputError
-from headwater.spark.session import settings
 from headwater.spark.source import HeadwaterSource
-
-
-@pytest.fixture(scope="module")
-def catalog(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Catalog:
-    """A metastore catalog that the session knows as `streams`."""
-    root: Path = tmp_path_factory.mktemp("streams") / "lake"
-    made = Catalog(str(root), impl="metastore")
-    made.create_namespace("raw")
-    for key, value in settings("streams", root=str(root), impl="metastore").items():
-        if key.startswith("spark.sql.catalog.streams"):
-            spark.conf.set(key, value)
-    return made
 
 
 @pytest.fixture
@@ -73,6 +60,25 @@ def test_a_position_that_is_not_there_and_a_tag_are_refused(spark: SparkSession,
         spark.sql(f"SELECT * FROM {table} VERSION AS OF 7").collect()
     with pytest.raises(Exception, match="takes a position"):
         spark.sql(f"SELECT * FROM {table} VERSION AS OF 'gold'").collect()
+
+
+def test_as_of_a_time_is_the_newest_position_then_and_before_the_table_is_an_error(
+    spark: SparkSession, orders: Any
+) -> None:
+    def counted(millis: int) -> int:
+        at = datetime.fromtimestamp(millis / 1000, UTC).strftime("%F %T.%f")
+        return int(spark.sql(f"SELECT count(*) FROM streams.{orders.name} TIMESTAMP AS OF '{at}'").first()[0])
+
+    for first, minute in ((0, 1), (10, 2), (20, 3)):
+        orders.upsert(rows(first, first + 10, minute))
+        if minute == 2:
+            orders.publish()
+    times = [delta.time_ms for delta in orders.deltas()]
+    known = [sum(10 for each in times if each <= time) for time in times]
+    assert [counted(time) for time in times] == known
+    assert counted(times[-1] + 60_000) == 30
+    with pytest.raises(Exception, match=r"created later|cannot be read as of"):
+        counted(times[0] - 3_600_000)
 
 
 def test_procedures_take_files_publish_several_tables_at_one_slot_and_undo(
@@ -141,7 +147,6 @@ def test_a_stream_table_is_created_altered_and_dropped_in_sql(spark: SparkSessio
     assert made.definition.properties["late"] == "quarantine"
     for statement, told in (
         (f"CREATE OR REPLACE TABLE {table} (id BIGINT)", "is a stream table"),
-        (f"CREATE TABLE {table}2 USING stream AS SELECT 1L AS id", "create the table, then ingest"),
         (f"CREATE TABLE {table}3 (id BIGINT) USING teapot", "teapot is not known"),
         (f"ALTER TABLE {table} DROP COLUMN id", "keys or the sequence"),
     ):

@@ -20,7 +20,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 
-from headwater.errors import CommitStateUnknownError, ConcurrentModificationError, CorruptFileError, LanceNamespaceError
+from headwater.errors import (
+    CommitStateUnknownError,
+    ConcurrentModificationError,
+    CorruptFileError,
+    LanceNamespaceError,
+    TableVersionNotFoundError,
+)
 from headwater.model import Change, Remove, Replace, Version
 from headwater.names import ObjectId
 from headwater.namespace.versions.paths import SCHEMES, VersionLine, is_staged
@@ -66,6 +72,10 @@ class ManagedVersions:
         self._looked_at: set[ObjectId] = set()
         self._durable: set[ObjectId] = set()
         self._lock = threading.Lock()
+
+    def share(self, other: ManagedVersions) -> None:
+        self._finalized, self._looked_at, self._durable = other._finalized, other._looked_at, other._durable
+        self._lock = other._lock
 
     def find(self, line: VersionLine, number: int) -> Version | None:
         """The version with its final manifest, or None."""
@@ -226,7 +236,9 @@ class ManagedVersions:
     def point(self) -> int:
         """Point the records of finalized versions at their final manifests; then the staged ones can go."""
         with self._lock:
-            waiting, self._finalized, self._durable = dict(self._finalized), {}, set()
+            waiting = dict(self._finalized)
+            self._finalized.clear()
+            self._durable.clear()
         if not waiting:
             return 0
         current = self.records.find(waiting)
@@ -263,6 +275,10 @@ class ManagedVersions:
             return
         if self.store.get(final) == data:
             return
+        if not self.records.is_newest:
+            raise TableVersionNotFoundError(
+                f"Version {version.number} of {line.table.id} was deleted since, and another one has its number now."
+            )
         if self.records.find([version.id]).get(version.id) != version:
             raise ConcurrentModificationError(f"Version {version.number} of {line.table.id} was deleted meanwhile.")
         self.store.put(final, data)

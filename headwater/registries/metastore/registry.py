@@ -82,6 +82,10 @@ class MetastoreRegistry(Registry):
     def capabilities(self) -> Capabilities:
         return self._capabilities
 
+    def share(self, other: MetastoreRegistry) -> None:
+        """Know what another registry of the same catalog knows, from now on."""
+        self._lock, self._known, self._given, self._finals = other._lock, other._known, other._given, other._finals
+
     # Names
 
     def find(
@@ -225,7 +229,7 @@ class MetastoreRegistry(Registry):
             applied.finish()
 
         try:
-            self.session.commit(_message(changes), work)
+            self.session.commit(_message(changes), work, changes)
         except CHANGED as changed:
             self.session.state()
             raise ConcurrentModificationError(f"Another writer was first: {changed}") from None

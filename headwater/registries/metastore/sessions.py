@@ -5,8 +5,10 @@ Everything above is the same for the three. They differ in what is read, and in 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass, replace
 from typing import Any, Protocol, TypeVar
 
 from headwater.errors import InvalidInputError, TableVersionNotFoundError
@@ -14,6 +16,9 @@ from headwater.metastore import Delta, Metastore, Snapshot, Transaction
 from headwater.metastore.draft import Appended
 from headwater.metastore.objects import Object
 from headwater.metastore.parts import DELTA_FORMAT
+from headwater.metastore.serving import LANCE_FORMAT
+from headwater.model import Change, Move, Namespace, Remove, Replace, Table
+from headwater.names import ObjectId
 
 Answer = TypeVar("Answer")
 
@@ -33,12 +38,16 @@ class Session(Protocol):
         """What can be asked now: a snapshot, or the transaction's own view."""
         ...
 
-    def commit(self, message: str, work: Callable[[Any], None]) -> None:
-        """Have `work` change a transaction, and commit it, all or nothing."""
+    def commit(self, message: str, work: Callable[[Any], None], changes: Iterable[Change] = ()) -> None:
+        """Have `work` change a transaction, and commit it, all or nothing. `changes`: what that does to the catalog."""
         ...
 
     def appending(self) -> AbstractContextManager[None]:
         """Around an append of rows to a Lance table."""
+        ...
+
+    def over(self, metastore: Metastore) -> Session:
+        """The same in the name of the author that a metastore has."""
         ...
 
 
@@ -54,13 +63,16 @@ class Present:
     def state(self, refresh: bool = True) -> Snapshot:
         return self._metastore.now(refresh=refresh)
 
-    def commit(self, message: str, work: Callable[[Any], None]) -> None:
+    def commit(self, message: str, work: Callable[[Any], None], changes: Iterable[Change] = ()) -> None:
         tx = self._metastore.transaction(message, refresh=False)
         work(tx)
         tx.commit()
 
     def appending(self) -> AbstractContextManager[None]:
         return nullcontext()
+
+    def over(self, metastore: Metastore) -> Session:
+        return Present(metastore)
 
 
 class Moment:
@@ -75,42 +87,123 @@ class Moment:
     def state(self, refresh: bool = True) -> Snapshot:
         return self._snapshot
 
-    def commit(self, message: str, work: Callable[[Any], None]) -> None:
+    def commit(self, message: str, work: Callable[[Any], None], changes: Iterable[Change] = ()) -> None:
         raise past_is_past(self._snapshot.slot)
 
     def appending(self) -> AbstractContextManager[None]:
         return nullcontext()
 
+    def over(self, metastore: Metastore) -> Session:
+        return self
+
+
+@dataclass(frozen=True)
+class NewRows:
+    """Rows for a Lance table: data files are written, and no version has them yet."""
+
+    id: ObjectId
+    location: str
+    fragments: tuple[dict[str, Any], ...]
+    fields: str
+    """The columns with their ids, which data files are read by."""
+
+    def with_more(self, others: NewRows) -> NewRows:
+        return replace(self, fragments=(*self.fragments, *others.fragments))
+
 
 class Within:
-    """An open transaction: changes are laid over what it read, and nobody else sees them before it commits."""
+    """An open transaction: changes are laid over what it read, and nobody else sees them before it commits.
+
+    Rows that it appends to Lance tables wait in `unstaged` for its end, where they go on top of whatever is newest
+    then. Whoever looks at the versions of such a table before has `stage` make one of them first.
+    """
 
     is_past = False
 
-    def __init__(self, tx: Transaction) -> None:
-        self._view = OwnView(tx)
+    def __init__(self, tx: Transaction, stage: Callable[[NewRows], None]) -> None:
+        self._view = OwnView(tx, self._show)
+        self._stage = stage
+        self._appending = 0
         self.tx = tx
-        self.appended: set[str] = set()
-        """The streams of Lance versions that the transaction appends rows to, and does nothing else with."""
+        self._appended: set[str] = set()
+        self.unstaged: dict[ObjectId, NewRows] = {}
 
     @property
     def transaction_id(self) -> str | None:
         return self.tx.id
 
+    @property
+    def appended(self) -> set[str]:
+        """The streams of Lance versions that the transaction appends rows to, and does nothing else with."""
+        return {stream for stream in self._appended if f"d{stream}" not in self.tx.draft.reads}
+
     def state(self, refresh: bool = True) -> OwnView:
         return self._view
 
-    def commit(self, message: str, work: Callable[[Any], None]) -> None:
+    def commit(self, message: str, work: Callable[[Any], None], changes: Iterable[Change] = ()) -> None:
         self.join(lambda tx: work(self._view))
+        for change in changes:
+            self.unstaged = dict(_followed(self.unstaged, change))
 
     def join(self, work: Callable[[Transaction], Answer]) -> Answer:
         """Let `work` add its changes to the transaction: all of them, or none if it raises."""
-        before = self.tx.draft.copy()
+        before, unstaged = self.tx.draft.copy(), dict(self.unstaged)
         try:
             return work(self.tx)
         except BaseException:
-            self.tx.draft = before
+            self.tx.draft, self.unstaged = before, unstaged
             raise
+
+    def add(self, rows: NewRows) -> None:
+        """Rows for the transaction's end. They bind it to nothing: what their columns are is looked at then."""
+        known = self.unstaged.get(rows.id)
+        self.unstaged[rows.id] = rows if known is None else known.with_more(rows)
+
+    @property
+    def noted(self) -> list[str]:
+        """What `go_on` takes beside the rows that wait."""
+        return sorted(self._appended)
+
+    def go_on(self, noted: Iterable[str], unstaged: dict[ObjectId, NewRows]) -> None:
+        """Be the session of a transaction that was put down in another place."""
+        self._appended, self.unstaged = set(noted), unstaged
+
+    @contextmanager
+    def blindly(self) -> Iterator[None]:
+        """What is read of a table's versions here neither binds the transaction nor has to show its own rows."""
+        before = set(self.tx.draft.reads)
+        self._appending += 1
+        try:
+            yield
+        finally:
+            self._appending -= 1
+        self.tx.draft.reads &= before
+
+    def over(self, metastore: Metastore) -> Session:
+        return self
+
+    def _show(self, path: Sequence[str], format: str) -> None:
+        """Let the versions of a table have the rows that were appended to it, before they are looked at.
+
+        Lance may be the one who looks, and cannot be called by the thread in which it asks.
+        """
+        id = ObjectId(tuple(path))
+        if format != LANCE_FORMAT or self._appending or id not in self.unstaged:
+            return
+        rows, failed = self.unstaged[id], list[BaseException]()
+
+        def work() -> None:
+            try:
+                self._stage(rows)
+            except BaseException as error:
+                failed.append(error)
+
+        thread = threading.Thread(target=work, name="headwater-stage")
+        thread.start()
+        thread.join()
+        if failed:
+            raise failed[0]
+        del self.unstaged[id]
 
     @contextmanager
     def appending(self) -> Iterator[None]:
@@ -120,19 +213,24 @@ class Within:
         transaction also reads, or changes in another way, is not among them.
         """
         before, count = set(self.tx.draft.reads), len(self.tx.draft.appends)
-        yield
+        self._appending += 1
+        try:
+            yield
+        finally:
+            self._appending -= 1
         draft = self.tx.draft
         made = {each.stream for each in draft.appends[count:] if each.wanted is not None}
         new = {f"d{stream}" for stream in made} - before
         draft.reads -= new
-        self.appended |= {read[1:] for read in new}
+        self._appended |= {read[1:] for read in new}
 
 
 class OwnView:
     """A transaction with the Lance versions that it has taken itself: their positions are known from the start."""
 
-    def __init__(self, tx: Transaction) -> None:
+    def __init__(self, tx: Transaction, show: Callable[[Sequence[str], str], None]) -> None:
         self._tx = tx
+        self._show = show
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._tx, name)
@@ -145,6 +243,7 @@ class OwnView:
         return [child.name for child in self._tx.list(path) if child.kind == kind]
 
     def get_delta(self, path: Sequence[str], position: int, *, format: str = DELTA_FORMAT) -> Delta:
+        self._show(path, format)
         stream = self._tx.get_stream(path, format=format)
         for append in self._own(stream):
             if append.wanted == position:
@@ -154,6 +253,7 @@ class OwnView:
         return self._tx.get_delta(path, position, format=format)
 
     def newest_delta(self, path: Sequence[str], *, format: str = DELTA_FORMAT) -> Delta | None:
+        self._show(path, format)
         stream = self._tx.get_stream(path, format=format)
         own = self._own(stream)
         if own:
@@ -165,6 +265,7 @@ class OwnView:
         return kept[-1] if kept else None
 
     def deltas(self, path: Sequence[str], after: int = 0, *, format: str = DELTA_FORMAT) -> list[Delta]:
+        self._show(path, format)
         stream = self._tx.get_stream(path, format=format)
         found = self._tx.deltas(path, after, format=format)
         own = [_delta(append, self.slot) for append in self._own(stream) if (append.wanted or 0) > after]
@@ -189,6 +290,21 @@ class OwnView:
     def _is_dropped(self, stream: Object, position: int) -> bool:
         drops = self._tx.draft.dropped_deltas
         return any(drop.stream_home == stream.home and drop.position == position for drop in drops)
+
+
+def _followed(unstaged: dict[ObjectId, NewRows], change: Change) -> Iterator[tuple[ObjectId, NewRows]]:
+    """The rows that wait, after a change of the same transaction: they move with their table, and go with it."""
+    for id, rows in unstaged.items():
+        match change:
+            case Remove(Table() as table) if table.id == id:
+                continue
+            case Replace(Table() as old, Table() as new) if old.id == id and old.location != new.location:
+                continue
+            case Move(Table() | Namespace() as old, new) if id.names[: old.id.level] == old.id.names:
+                moved = ObjectId((*new.id.names, *id.names[old.id.level :]))
+                yield moved, replace(rows, id=moved)
+            case _:
+                yield id, rows
 
 
 def _delta(append: Appended, slot: int) -> Delta:

@@ -80,7 +80,7 @@ final class Partitioning {
         .map(name -> Expressions.column(quoted(name))).toArray(NamedReference[]::new);
   }
 
-  private static String quoted(String name) {
+  static String quoted(String name) {
     return "`" + name.replace("`", "``") + "`";
   }
 

@@ -2,7 +2,9 @@ package headwater.spark;
 
 import com.fasterxml.jackson.databind.node.ObjectNode;
 import java.util.ArrayList;
+import java.util.HashMap;
 import java.util.List;
+import java.util.Map;
 import org.apache.spark.sql.SparkSession;
 import org.apache.spark.sql.connector.catalog.Changelog;
 import org.apache.spark.sql.connector.catalog.ChangelogContext;
@@ -22,7 +24,10 @@ import org.apache.spark.sql.types.StructField;
 import org.apache.spark.sql.types.StructType;
 import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 
-/** CHANGES FROM ... TO ...: inserts, deletes, and updates as pre- and post-images, see headwater/spark/changes.py. */
+/**
+ * CHANGES FROM ... TO ...: inserts, deletes, and updates as pre- and post-images. Of a Lance table between versions, see
+ * headwater/tables/changes.py; of a stream table between positions of its log, see headwater/spark/following.py.
+ */
 final class TableChanges implements Changelog {
   private final HeadwaterTable table;
   private final ChangelogContext context;
@@ -31,11 +36,13 @@ final class TableChanges implements Changelog {
   TableChanges(HeadwaterTable table, ChangelogContext context) {
     this.table = table;
     this.context = context;
-    this.schema = table.schema
+    StructType rows = table.isStream()
+        ? (StructType) StructType.fromJson(table.loaded.get("stream").get("schema").toString()) : table.schema;
+    StructType told = rows
         .add("_change_type", DataTypes.StringType, false)
         .add("_commit_version", DataTypes.LongType, false)
-        .add("_commit_timestamp", DataTypes.TimestampType, false)
-        .add(HeadwaterTable.ROW_ID, DataTypes.LongType, false);
+        .add("_commit_timestamp", DataTypes.TimestampType, false);
+    this.schema = table.isStream() ? told : told.add(HeadwaterTable.ROW_ID, DataTypes.LongType, false);
   }
 
   @Override
@@ -59,7 +66,7 @@ final class TableChanges implements Changelog {
 
   @Override
   public boolean containsIntermediateChanges() {
-    return table.loaded.get("stable_row_ids").asBoolean();
+    return table.isStream() ? table.isKeyed() : table.loaded.get("stable_row_ids").asBoolean();
   }
 
   @Override
@@ -69,7 +76,8 @@ final class TableChanges implements Changelog {
 
   @Override
   public NamedReference[] rowId() {
-    return new NamedReference[] {Expressions.column(HeadwaterTable.ROW_ID)};
+    List<String> names = table.isStream() ? table.keys() : List.of(HeadwaterTable.ROW_ID);
+    return names.stream().map(name -> Expressions.column(Partitioning.quoted(name))).toArray(NamedReference[]::new);
   }
 
   @Override
@@ -80,16 +88,17 @@ final class TableChanges implements Changelog {
   private ObjectNode range() {
     ChangelogRange asked = context.range();
     ObjectNode range = Json.object();
+    if (asked instanceof ChangelogRange.UnboundedRange) { // has no bounds to be asked for
+      return range.put("start", "1").putNull("end").put("start_inclusive", true).put("end_inclusive", true);
+    }
     range.put("start_inclusive", asked.startingBoundInclusive()).put("end_inclusive", asked.endingBoundInclusive());
     if (asked instanceof ChangelogRange.VersionRange versions) {
       return range.put("start", versions.startingVersion()).put("end", versions.endingVersion().orElse(null));
     }
-    if (asked instanceof ChangelogRange.TimestampRange times) {
-      range.put("start_micros", times.startingTimestamp());
-      times.endingTimestamp().ifPresent(end -> range.put("end_micros", end));
-      return range;
-    }
-    return range.put("start", "1").putNull("end");
+    ChangelogRange.TimestampRange times = (ChangelogRange.TimestampRange) asked;
+    range.put("start_micros", times.startingTimestamp());
+    times.endingTimestamp().ifPresent(end -> range.put("end_micros", end));
+    return range;
   }
 
   private final class Builder implements ScanBuilder, SupportsPushDownRequiredColumns, Scan, Batch {
@@ -131,7 +140,22 @@ final class TableChanges implements Changelog {
 
     @Override
     public MicroBatchStream toMicroBatchStream(String checkpoint) {
-      return new TableStream(table, columns, scan(), options, checkpoint);
+      return new TableStream(table, columns, scan(), starting(), checkpoint);
+    }
+
+    /** The options of the stream; Spark has read where to start, and may have taken that out of them. */
+    private CaseInsensitiveStringMap starting() {
+      Map<String, String> all = new HashMap<>(options.asCaseSensitiveMap());
+      if (context.range() instanceof ChangelogRange.VersionRange versions) {
+        String start = versions.startingVersion();
+        all.keySet().removeIf(name -> name.equalsIgnoreCase("startingVersion"));
+        all.put("startingVersion",
+            versions.startingBoundInclusive() ? start : String.valueOf(Long.parseLong(start) + 1));
+      } else if (context.range() instanceof ChangelogRange.TimestampRange times) {
+        all.put("startingMicros",
+            String.valueOf(times.startingTimestamp() + (times.startingBoundInclusive() ? 0 : 1)));
+      }
+      return new CaseInsensitiveStringMap(all);
     }
 
     private ObjectNode scan() {

@@ -16,7 +16,10 @@ import org.apache.spark.sql.connector.read.streaming.SupportsTriggerAvailableNow
 import org.apache.spark.sql.types.StructType;
 import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 
-/** The rows appended to a table, version by version. The rules are in headwater/spark/stream.py. */
+/**
+ * The rows appended to a table, version by version (headwater/spark/stream.py), or what the log of a stream table holds,
+ * position by position (headwater/spark/following.py).
+ */
 final class TableStream implements MicroBatchStream, SupportsTriggerAvailableNow {
   private final HeadwaterTable table;
   private final StructType columns;
@@ -54,6 +57,7 @@ final class TableStream implements MicroBatchStream, SupportsTriggerAvailableNow
   @Override
   public ReadLimit getDefaultReadLimit() {
     JsonNode limit = option("maxVersionsPerTrigger");
+    limit = limit == null ? option("maxPositionsPerTrigger") : limit;
     JsonNode rows = option("maxRowsPerTrigger");
     if (limit != null && rows != null) {
       return ReadLimit.compositeLimit(

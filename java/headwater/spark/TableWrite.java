@@ -22,6 +22,7 @@ import org.apache.spark.sql.connector.write.WriteBuilder;
 import org.apache.spark.sql.connector.write.WriterCommitMessage;
 import org.apache.spark.sql.connector.write.streaming.StreamingDataWriterFactory;
 import org.apache.spark.sql.connector.write.streaming.StreamingWrite;
+import org.apache.spark.sql.internal.connector.SupportsStreamingUpdateAsAppend;
 import org.apache.spark.sql.types.StructType;
 
 /** INSERT, overwrite and the streaming sink: executors write data files, the driver makes one commit. */
@@ -101,7 +102,8 @@ final class TableWrite implements RequiresDistributionAndOrdering, BatchWrite, S
 
   @Override
   public Factory createStreamingWriterFactory(PhysicalWriteInfo physical) {
-    return new Factory(session.python, target.toString(), info.schema());
+    ObjectNode streamed = target.deepCopy().put("query", info.queryId());
+    return new Factory(session.python, streamed.toString(), info.schema());
   }
 
   @Override
@@ -112,13 +114,13 @@ final class TableWrite implements RequiresDistributionAndOrdering, BatchWrite, S
       return;
     }
     if (logged) {
-      ObjectNode request = session.request("commit_events").put("command", merging ? "merge" : "insert");
+      ObjectNode request = session.commit("commit_events").put("command", merging ? "merge" : "insert");
       request.set("table", target.get("table"));
       request.put("has_read", merging).set(merging ? "inserted" : "upserted", fragments);
       session.call(request);
       return;
     }
-    ObjectNode request = session.request(
+    ObjectNode request = session.commit(
         dynamic ? "overwrite_partitions" : overwrite == null ? "append" : "overwrite");
     request.set("table", target.get("table"));
     request.set("fragments", fragments);
@@ -208,7 +210,14 @@ final class TableWrite implements RequiresDistributionAndOrdering, BatchWrite, S
     }
   }
 
-  static final class Builder implements WriteBuilder, SupportsOverwriteV2, SupportsDynamicOverwrite {
+  /** Into a stream table with keys: a row that a query gives again, changed, is an upsert like any other. */
+  static final class UpsertBuilder extends Builder implements SupportsStreamingUpdateAsAppend {
+    UpsertBuilder(HeadwaterTable table, LogicalWriteInfo info) {
+      super(table, info);
+    }
+  }
+
+  static class Builder implements WriteBuilder, SupportsOverwriteV2, SupportsDynamicOverwrite {
     private final Session session;
     private final String name;
     private final LogicalWriteInfo info;

@@ -1,0 +1,124 @@
+"""Rows that a transaction appends to Lance tables: data files at once, a version when somebody looks or it ends.
+
+Lance looks for newer manifests before it commits, and goes on from what other writers made meanwhile. Where only data
+files are written there is nothing to go on from, so however long a transaction is open, its appends fit.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import lance
+import pyarrow as pa
+from lance.fragment import write_fragments
+from lance_namespace import InsertIntoTableResponse
+
+from headwater.errors import ConcurrentModificationError
+from headwater.model import Table
+from headwater.names import ObjectId
+from headwater.namespace.registered import RegisteredNamespace
+from headwater.registries.metastore.sessions import NewRows, Within
+from headwater.tables.arrow import Counted, check_schema
+from headwater.tables.commit import fragment_from
+from headwater.tables.fitting import fit
+from headwater.tables.handle import TableHandle
+from headwater.tables.translate import translating
+from headwater.tables.write import BYTES_PER_FILE, ROWS_PER_FILE
+from headwater.types import written_schema
+
+
+def collect_rows(
+    inside: RegisteredNamespace, id: ObjectId, reader: pa.RecordBatchReader
+) -> InsertIntoTableResponse | None:
+    """Write rows as data files of a table; None for a table that has no version to fit them to."""
+    session = session_of(inside)
+    table = inside.operations.find_table(id)
+    inside.registry.check_writable()
+    inside.check_rows(table.id)
+    check_schema(reader.schema)
+    handle = inside.handle(table)
+    with session.blindly():
+        if not newest_of(inside, table):
+            return None
+        dataset = handle.open()
+    counted = Counted(fit(reader, written_schema(dataset.schema)))
+    with counted.raising(), translating(handle, "insert into"):
+        fragments = write_fragments(
+            counted.reader,
+            dataset,
+            schema=counted.reader.schema,
+            mode="append",
+            max_rows_per_file=ROWS_PER_FILE,
+            max_bytes_per_file=BYTES_PER_FILE,
+            storage_options=handle.storage_options or None,
+        )
+    written = tuple(fragment.to_json() for fragment in fragments)
+    if written:
+        session.add(NewRows(table.id, table.location, written, fields_of(dataset)))
+    return InsertIntoTableResponse(num_inserted_rows=counted.rows, version=dataset.version + bool(written))
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """Rows, and the newest version of their table that the transaction knows, which they fit."""
+
+    rows: NewRows
+    handle: TableHandle
+    newest: lance.LanceDataset
+
+
+def fit_rows(inside: RegisteredNamespace, rows: NewRows) -> Fitted:
+    """Rows with the version they go on top of; 14 if the table is another one now."""
+    table = inside.operations.find_table(rows.id)
+    if table.location != rows.location:
+        raise ConcurrentModificationError(
+            f"{rows.id} was made anew by another writer, and the appended rows are not in it. Nothing was changed: "
+            "look again."
+        )
+    handle = inside.handle(table)
+    with session_of(inside).blindly():
+        newest = handle.open()
+    if fields_of(newest) != rows.fields:
+        raise ConcurrentModificationError(
+            f"The columns of {rows.id} were changed by another writer, and the appended rows do not fit them any "
+            "more. Nothing was changed: look again."
+        )
+    return Fitted(rows, handle, newest)
+
+
+def stage_rows(inside: RegisteredNamespace, fitted: Fitted) -> None:
+    """Make a version of the open transaction that has these rows; or 14, if others have made one meanwhile."""
+    rows, handle = fitted.rows, fitted.handle
+    with session_of(inside).appending(), translating(handle, "append to"):
+        lance.LanceDataset.commit(
+            handle.uri,
+            lance.LanceOperation.Append([fragment_from(value) for value in rows.fragments]),
+            read_version=fitted.newest.version,
+            namespace_client=inside,
+            table_id=list(rows.id.names),
+            namespace_client_managed_versioning=True,
+            storage_options=handle.storage_options or None,
+        )
+
+
+def session_of(inside: RegisteredNamespace) -> Within:
+    session = getattr(inside.registry, "session", None)
+    assert isinstance(session, Within)
+    return session
+
+
+def restore_version(inside: RegisteredNamespace, id: ObjectId, version: int) -> None:
+    """Make a version of the open transaction that is like an older one, whatever was done since; or 14."""
+    handle = inside.handle(inside.operations.find_table(id))
+    with translating(handle, "restore"):
+        handle.open(version).restore()
+
+
+def fields_of(dataset: Any) -> str:
+    return str(dataset.lance_schema)
+
+
+def newest_of(inside: RegisteredNamespace, table: Table) -> int:
+    records = inside.versions.records
+    return records.newest_version(table.id) if records is not None else 0

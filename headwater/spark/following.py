@@ -1,0 +1,344 @@
+"""The change log of a stream table in Spark: CHANGES FROM, readStream.changes and readStream.table.
+
+An offset `{"position": p}` says that all positions up to p were read. A stream without a start begins with the rows it
+finds, piece by piece: `{"position": p, "slot": s, "pieces": k}` says that of the state at p, as slot s tells it, the
+first k pieces were read (the fragments of the base, then what the log touches). A query is a reader of the table, named
+after its checkpoint, so that collection keeps what it has not read.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from headwater.errors import InvalidInputError, InvalidTableStateError, TableVersionNotFoundError
+from headwater.metastore import Delta, Snapshot
+from headwater.spark.fresh import check_readable, lake_of, sent, shares_for
+from headwater.spark.protocol import Offset, Range, Scan, Table
+from headwater.spark.stream import CONSUMER, option
+from headwater.streams.changes import INSERT, changes, grouped, walked
+from headwater.streams.files import Share
+from headwater.streams.layout import LANCE
+from headwater.streams.opening import Stream, open_in, open_stream
+from headwater.streams.readers import readers, set_reader
+from headwater.streams.reading import read_touched, read_untouched
+from headwater.streams.serving import Lake, filtered, open_version
+from headwater.streams.views import View, collected, view_at
+from headwater.tables.changes import TIMESTAMP, TYPE, VERSION
+from headwater.tables.nested import pruned
+from headwater.tables.parts import LogPart, Piece, Positions
+from headwater.tables.scan import EXTRAS, SMALL_ROWS, Extent, whole_fragments
+from headwater.types import spark_schema, wire_schema
+
+POSITION, SLOT, PIECES = "position", "slot", "pieces"
+Options = dict[str, str]
+
+
+@dataclass(frozen=True)
+class Followed:
+    """A stream table at a slot of its catalog."""
+
+    lake: Lake
+    snapshot: Snapshot
+    stream: Stream
+
+    @property
+    def last(self) -> int:
+        return self.snapshot.last_position(self.stream.path, version=self.stream.version)
+
+    def deltas(self, after: int, until: int) -> list[Delta]:
+        """Those of positions after one up to another; 11 if some of them were collected."""
+        if not 0 <= after <= until <= self.last:
+            raise InvalidInputError(
+                f"{self.stream.name} has the positions 1 to {self.last}, not {after + 1} to {until}."
+            )
+        found = self.snapshot.deltas(self.stream.path, after, version=self.stream.version)
+        wanted = [delta for delta in found if delta.position <= until]
+        if [delta.position for delta in wanted] != list(range(after + 1, until + 1)):
+            raise collected(self.stream, after + 1)
+        return wanted
+
+
+def log_of(table: Table, slot: int | None = None) -> Followed:
+    """The log of a table now, or at a slot."""
+    found = lake_of(table)
+    snapshot = found.metastore.now() if slot is None else found.metastore.at(slot)
+    return Followed(found, snapshot, open_stream(snapshot, table.id))
+
+
+def _rows_of(deltas: Sequence[Delta]) -> int:
+    return sum(file.rows or 0 for delta in deltas for file in delta.files)
+
+
+def _is_undo(group: Sequence[Delta]) -> bool:
+    return any("voids" in delta.properties for delta in group)
+
+
+# CHANGES FROM ... TO ... ---------------------------------------------------------------------------------------------
+
+
+def plan_changes(table: Table, asked: Range, parallelism: int) -> list[Positions]:
+    """The parts of a range of positions or times."""
+    log = log_of(table)
+    return _divided(log, *_bounds(log, asked), parallelism)
+
+
+def _bounds(log: Followed, asked: Range) -> tuple[int, int]:
+    """After which position, and up to which."""
+    if asked.start_micros is not None:
+        low, high = asked.start_micros, asked.end_micros
+        found = [
+            delta.position
+            for delta in log.snapshot.deltas(log.stream.path, version=log.stream.version)
+            if _within(delta.time_ms * 1000, low, asked.start_inclusive, high, asked.end_inclusive)
+        ]
+        return (min(found) - 1, max(found)) if found else (0, 0)
+    start = _number(log, asked.start or "1") - (1 if asked.start_inclusive else 0)
+    end = log.last if asked.end is None else _number(log, asked.end) - (0 if asked.end_inclusive else 1)
+    return max(start, 0), end
+
+
+def _within(micros: int, low: int, low_inclusive: bool, high: int | None, high_inclusive: bool) -> bool:
+    after = micros >= low if low_inclusive else micros > low
+    return after and (high is None or (micros <= high if high_inclusive else micros < high))
+
+
+def _number(log: Followed, text: str) -> int:
+    if not text.isdigit():
+        raise InvalidInputError(f"{log.stream.name} is a stream table: its versions are positions, not {text!r}.")
+    return int(text)
+
+
+def _divided(log: Followed, after: int, until: int, parallelism: int, whole: bool = False) -> list[Positions]:
+    """A part; many events in shares of their keys, or of a table without keys by positions.
+
+    A watermark is of all events in their order, so a table with `lateness` is not divided.
+    """
+    if after >= until:
+        return []
+    slot, deltas = log.snapshot.slot, log.deltas(after, until)
+    rows, definition = _rows_of(deltas), log.stream.definition
+    if whole or rows < SMALL_ROWS or definition.rules.lateness is not None or parallelism < 2 or _is_undo(deltas):
+        return [Positions(slot, after, until)]
+    if definition.keys:
+        count = shares_for(rows, parallelism)
+        return [Positions(slot, after, until, number, count) for number in range(count)]
+    parts: list[Positions] = []
+    start = size = 0
+    for group in grouped(deltas):
+        size += _rows_of(group)
+        if size * parallelism >= rows:
+            parts.append(Positions(slot, max(start, after), group[-1].position))
+            start, size = group[-1].position, 0
+    return [*parts, Positions(slot, start, until)] if size else parts
+
+
+# Streams -------------------------------------------------------------------------------------------------------------
+
+
+def _check_followed(log: Followed, options: Options, is_changes: bool) -> None:
+    """A stream of rows cannot tell that a row changed, and rows with keys do."""
+    if log.stream.definition.keys and not is_changes and not _skips(options):
+        raise InvalidTableStateError(
+            f"{log.stream.name} is a stream table with keys: its rows change. Read what changes with "
+            "spark.readStream.changes(...), or set the option skipChangeCommits to get only the rows of transactions "
+            "that insert and change nothing."
+        )
+
+
+def _skips(options: Options) -> bool:
+    return option(options, "skipChangeCommits") == "true"
+
+
+def initial(table: Table, options: Options, is_changes: bool) -> Offset:
+    """Where a new query begins: with the rows that are there, after the newest position, or at the one named."""
+    log = log_of(table)
+    _check_followed(log, options, is_changes)
+    micros = option(options, "startingMicros")
+    if micros is not None:
+        return {POSITION: _before(log, int(micros))}
+    start = option(options, "startingVersion") or option(options, "startingPosition")
+    if start is None:
+        return {POSITION: log.last, SLOT: log.snapshot.slot, PIECES: 0}
+    if start == "latest":
+        return {POSITION: log.last}
+    if not start.isdigit() or int(start) < 1:
+        raise InvalidInputError(f"startingVersion is {start!r}: give a position from 1 on, or 'latest'.")
+    log.deltas(int(start) - 1, max(log.last, int(start) - 1))
+    return {POSITION: int(start) - 1}
+
+
+def _before(log: Followed, micros: int) -> int:
+    """The last position before a time."""
+    deltas = log.snapshot.deltas(log.stream.path, version=log.stream.version)
+    later = (delta.position - 1 for delta in deltas if delta.time_ms * 1000 >= micros)
+    return min(later, default=log.last)
+
+
+def newest(table: Table) -> int:
+    return log_of(table).last
+
+
+def latest(
+    table: Table,
+    start: Offset,
+    options: Options,
+    is_changes: bool,
+    last: int | None = None,
+    max_positions: int | None = None,
+    max_rows: int | None = None,
+) -> Offset:
+    """The end of the next batch: everything that is there, or whole transactions within the limits, at least one."""
+    log = log_of(table)
+    _check_followed(log, options, is_changes)
+    if PIECES in start:
+        return _through_pieces(table, start, max_positions, max_rows)
+    position = start[POSITION]
+    deltas = log.deltas(position, max(position, log.last if last is None else last))
+    rows = steps = 0
+    for group in grouped(deltas) if deltas else ():
+        if _is_undo(group) and not is_changes and not _skips(options):
+            raise InvalidTableStateError(
+                f"Position {group[-1].position} of {log.stream.name} takes rows back (an undo), and a stream of rows "
+                "cannot tell that. Set the option skipChangeCommits to pass over it, or use spark.readStream.changes."
+            )
+        size = _rows_of(group)
+        if steps and ((max_rows and rows + size > max_rows) or (max_positions and steps >= max_positions)):
+            break
+        position, rows, steps = group[-1].position, rows + size, steps + 1
+    return {POSITION: position}
+
+
+def _pieces(log: Followed, position: int) -> tuple[View, list[Extent]]:
+    """The state at a position as pieces: fragments of its base (its last piece is what the log touches)."""
+    view = view_at(log.snapshot, log.stream, position)
+    if view.base is None:
+        return view, []
+    dataset = open_version(log.lake, log.stream, view.base.version, view.base.manifest)
+    metadata = (fragment.metadata for fragment in dataset.get_fragments())
+    return view, [Extent(each.id, each.num_rows) for each in metadata]
+
+
+def _through_pieces(table: Table, start: Offset, max_pieces: int | None, max_rows: int | None) -> Offset:
+    view, extents = _pieces(log_of(table, start[SLOT]), start[POSITION])
+    sizes = [*(extent.rows for extent in extents), _rows_of(view.tail)]
+    done, rows = start[PIECES], 0
+    while done < len(sizes):
+        taken = done - start[PIECES]
+        if taken and ((max_rows and rows + sizes[done] > max_rows) or (max_pieces and taken >= max_pieces)):
+            return {**start, PIECES: done}
+        rows += sizes[done]
+        done += 1
+    return {POSITION: start[POSITION]}
+
+
+def plan(
+    table: Table, start: Offset, end: Offset, options: Options, is_changes: bool, parallelism: int
+) -> Sequence[LogPart]:
+    """The parts of the batch between two offsets."""
+    parts: list[LogPart] = []
+    if PIECES in start:
+        slot, position = start[SLOT], start[POSITION]
+        view, extents = _pieces(log_of(table, slot), position)
+        stop = end.get(PIECES, len(extents) + 1)
+        chosen = extents[start[PIECES] : stop]
+        parts += [Piece(slot, position, group) for group in whole_fragments(chosen, parallelism)]
+        if stop > len(extents) and view.tail:
+            parts.append(Piece(slot, position))
+    keyed = bool(option(options, "skipChangeCommits")) and not is_changes
+    return [*parts, *_divided(log_of(table), start[POSITION], end[POSITION], parallelism, whole=keyed)]
+
+
+def protect(table: Table, checkpoint: str, options: Options, offset: Offset) -> None:
+    """The query has read up to here: as a reader of the table, it keeps what comes after from being collected."""
+    if option(options, "protect") == "false":
+        return
+    log, name = log_of(table), reader_of(checkpoint)
+    if readers(log.snapshot, log.stream).get(name) != offset[POSITION]:
+        log.lake.metastore.run(
+            lambda tx: set_reader(tx, open_in(tx, log.stream.path), name, offset[POSITION]),
+            f"reader {name} of {log.stream.name}",
+        )
+
+
+def reader_of(checkpoint: str) -> str:
+    return CONSUMER + hashlib.sha256(checkpoint.encode()).hexdigest()[:16]
+
+
+# On an executor ------------------------------------------------------------------------------------------------------
+
+
+def output_schema(scan: Scan, part: LogPart) -> pa.Schema:
+    """The wire schema of a part's rows; 12 if a running query's columns are not the table's any more."""
+    check_readable(scan)
+    stream = log_of(scan.table, part.slot).stream
+    shown, trees = stream.definition.shown, scan.fields or {}
+    known: dict[str, Any] = {name: pruned(field, trees.get(name)) for name, field in shown.items()}
+    known |= EXTRAS
+    schema = pa.schema([known[name] for name in scan.columns if name in known])
+    is_changed = scan.schema is not None and _types(spark_schema(schema)) != _types(scan.schema)
+    if is_changed or len(schema.names) < len(scan.columns):
+        raise InvalidTableStateError(f"The columns of {stream.name} changed while the query ran: start it again.")
+    return wire_schema(schema)
+
+
+def _types(schema: Mapping[str, Any]) -> list[Any]:
+    return [field["type"] for field in schema["fields"]]
+
+
+def read_rows(scan: Scan, part: LogPart, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """The rows of a part: changes with what Spark wants to know of them, or only rows."""
+    log = log_of(scan.table, part.slot)
+    found = _piece(log, part, scan) if isinstance(part, Piece) else _changed(log, part, scan)
+    rows = found if scan.filter is None else filtered(found, scan.filter)
+    columns = [
+        rows.column(name) if name in rows.schema.names else pa.nulls(rows.num_rows, schema.field(name).type)
+        for name in scan.columns
+    ]
+    yield from sent(pa.table(columns, names=list(scan.columns)) if columns else rows, schema)
+
+
+def _changed(log: Followed, part: Positions, scan: Scan) -> pa.Table:
+    share = Share(part.share, part.shares) if part.shares > 1 else None
+    if scan.changes:
+        found = changes(log.lake, log.snapshot, log.stream, part.after, part.until, share)
+        return found.rename_columns([*found.schema.names[:-3], TYPE, VERSION, TIMESTAMP])
+    parts = [log.stream.definition.schema.empty_table()]
+    for step in walked(log.lake, log.snapshot, log.stream, part.after, part.until):
+        made = step.difference
+        if not (made.deleted.num_rows or made.before.num_rows):
+            parts.append(made.inserted.cast(parts[0].schema))
+    return pa.concat_tables(parts)
+
+
+def _piece(log: Followed, part: Piece, scan: Scan) -> pa.Table:
+    """Rows that are there when a stream begins; as changes, they are inserts at that position."""
+    view = view_at(log.snapshot, log.stream, part.position)
+    names = list(log.stream.definition.shown)
+    if part.fragments is None:
+        rows = read_touched(log.lake, view, names)
+    else:
+        rows = read_untouched(log.lake, view, part.fragments, names)
+    if not scan.changes:
+        return rows
+    size, micros = rows.num_rows, _time_of(log, part.position) * 1000
+    rows = rows.append_column(TYPE, pa.array([INSERT] * size, pa.string()))
+    rows = rows.append_column(VERSION, pa.array(np.full(size, part.position)))
+    return rows.append_column(TIMESTAMP, pa.array(np.full(size, micros), pa.timestamp("us", "UTC")))
+
+
+def _time_of(log: Followed, position: int) -> int:
+    """When a position was committed; of a collected one, when the version that covers it was published."""
+    at = {"version": log.stream.version}
+    found = log.snapshot.deltas(log.stream.path, position - 1, **at)
+    if found and found[0].position == position:
+        return found[0].time_ms
+    covering = log.snapshot.newest_delta(log.stream.path, format=LANCE, **at)
+    if covering is None:
+        raise TableVersionNotFoundError(f"Position {position} of {log.stream.name} is not there any more.")
+    return covering.time_ms

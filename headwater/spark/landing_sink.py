@@ -1,0 +1,85 @@
+"""The streaming sink into a stream table: tasks write files of the log, the driver commits a batch once.
+
+The record of the source `spark:<query>` in the table's ledger has each batch by its number, written in the transaction
+that commits the batch. So a batch that Spark replays is passed over, whatever became of Spark's own commit log. A
+column that the frame lacks is missing in its rows and keeps its value; bad rows go to the quarantine.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+
+from headwater.errors import ConcurrentModificationError, InvalidInputError
+from headwater.metastore import Transaction
+from headwater.spark.fresh import lake_of
+from headwater.spark.protocol import Table
+from headwater.spark.stream_writes import chunks
+from headwater.streams.definition import Definition
+from headwater.streams.given import from_table
+from headwater.streams.landing import APPEND, UPSERT, Origin, rows_so_far
+from headwater.streams.ledger import Entry, Ledger
+from headwater.streams.opening import open_in, open_stream
+from headwater.streams.preparing import EvolvedError, PreparedLanding, prepare
+from headwater.streams.sources.taken import Taken
+
+Json = dict[str, Any]
+
+
+def prepare_batch(table: Table, query: str, reader: pa.RecordBatchReader) -> list[Json]:
+    """On an executor: the rows of a task as files of the log, and what their commit needs."""
+    found = lake_of(table)
+    snapshot = found.metastore.now()
+    stream = open_stream(snapshot, table.id)
+    store, clock, definition = found.metastore.store, found.metastore.clock, stream.definition
+    origin, known = Origin(_source(query)), rows_so_far(snapshot, stream)
+    made: list[Json] = []
+    for rows in chunks(reader):
+        taken = Taken(from_table(rows))
+        landed = prepare(store, clock, stream, taken, origin, definition.checks, known, _contract(definition))
+        assert landed is not None  # neither contract lets the table evolve
+        made.append(landed)
+    return made
+
+
+def _contract(definition: Definition) -> str:
+    """A query has one schema as long as it runs, so it never makes a table evolve: ALTER TABLE does."""
+    return "discard" if definition.contract == "discard" else "freeze"
+
+
+def land_batch(table: Table, query: str, batch: int, prepared: list[Json], truncate: bool) -> int:
+    """On the driver: all that the tasks of a batch wrote, in one transaction, once; the newest position."""
+    found = lake_of(table)
+    metastore = found.metastore
+    if truncate:
+        raise InvalidInputError(
+            f"{'.'.join(table.id)} is a stream table: its log cannot be replaced, so outputMode('complete') is "
+            "refused. Use 'update' with a table that has the grouping columns as keys."
+        )
+    before = metastore.now()
+    stream = open_stream(before, table.id)
+    verb = UPSERT if stream.definition.keys else APPEND
+    source, token = _source(query), str(batch)
+    landings = [PreparedLanding(metastore, stream.path, each, verb, False, Origin(source)) for each in prepared]
+
+    def work(tx: Transaction) -> None:
+        opened = open_in(tx, stream.path)
+        ledger = Ledger(tx, opened.path, opened.version, source)
+        if ledger.token(token, token) is not None:
+            return
+        landed = [landing(tx) for landing in landings]
+        counts = sum(each.rows for each in landed), sum(each.quarantined for each in landed)
+        after = before.last_position(opened.path, version=opened.version)
+        ledger.take_token(token, Entry(token, tx.id, after, *counts, time=metastore.clock.now_ms()))
+
+    if landings:
+        try:
+            metastore.run(work, f"batch {batch} of {source} into {stream.name}")
+        except EvolvedError:
+            raise ConcurrentModificationError(f"{stream.name} evolved while a batch was written: again.") from None
+    return metastore.now().last_position(stream.path, version=stream.version)
+
+
+def _source(query: str) -> str:
+    return f"spark:{query}"
