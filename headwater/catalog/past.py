@@ -11,7 +11,7 @@ import msgspec
 from lance_namespace import LanceNamespace
 
 from headwater.catalog.transactions import metastore_of
-from headwater.errors import UnsupportedOperationError
+from headwater.errors import InvalidInputError, UnsupportedOperationError
 from headwater.metastore import LogEntry
 from headwater.metastore.collect import GRACE
 from headwater.metastore.objects import Collected, Diff, History, HistoryEntry, NamedSnapshot, Undone
