@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test test-all check bench sbom clean pin
+.PHONY: demo test test-all check bench sbom vendor clean pin
 demo: $(READY)
 	$(BIN)/python examples/demo.py
 
@@ -24,6 +24,9 @@ bench: $(READY)
 
 sbom: $(READY)
 	$(BIN)/python sbom.py build/sbom.cdx.json
+
+vendor: $(READY)
+	$(BIN)/python -m headwater.web.vendor
 
 $(READY): requirements.txt pyproject.toml
 	$(PYTHON) -m venv $(VENV)

@@ -6,7 +6,7 @@ import struct
 import uuid
 from dataclasses import dataclass
 
-from headwater.protobuf import Value, as_bytes, as_number, parse
+from headwater.protobuf import Value, as_bytes, as_number, pair, parse
 
 FOOTER = struct.Struct("<QHH4s")
 LENGTH = struct.Struct("<I")
@@ -18,6 +18,9 @@ READER_FLAGS, WRITER_FLAGS, MAX_FRAGMENT, TRANSACTION_FILE, WRITER = 9, 10, 11, 
 MAX_MS = 253_402_300_799_999
 """The last millisecond of the year 9999: what a manifest says is not trusted to be a time."""
 DELETION_SUFFIXES = ("arrow", "bin")
+COMMENT = "comment"
+"""The key of a column's metadata, and of a table's properties, whose value is for people."""
+_COLUMN_NAME, _COLUMN_METADATA = 2, 10
 
 
 @dataclass(frozen=True)
@@ -60,6 +63,22 @@ def committed_ms(data: bytes) -> int | None:
         return _milliseconds(times[-1]) if times else None
     except ValueError:
         return None
+
+
+def columns_of(data: bytes) -> dict[str, str]:
+    """The columns of a manifest file's schema and their comments. ValueError: this is no manifest."""
+    return dict(_column(as_bytes(value)) for field, value, _ in parse(manifest_message(data)) if field == SCHEMA)
+
+
+def _column(message: bytes) -> tuple[str, str]:
+    name, comment = "", ""
+    for field, value, _ in parse(message):
+        if field == _COLUMN_NAME:
+            name = as_bytes(value).decode()
+        elif field == _COLUMN_METADATA:
+            key, text = pair(as_bytes(value))
+            comment = text if key == COMMENT else comment
+    return name, comment
 
 
 def read_contents(data: bytes) -> Contents:

@@ -15,7 +15,14 @@ from headwater.catalog.past import Past, Remote
 from headwater.catalog.references import pages
 from headwater.catalog.streams import CatalogStream, create_stream, is_stream, publish
 from headwater.catalog.table import CatalogTable
-from headwater.catalog.transactions import MAX_RUNS, CatalogTransaction, metastore_of, run
+from headwater.catalog.transactions import (
+    MAX_RUNS,
+    CatalogTransaction,
+    NearTransaction,
+    RemoteTransaction,
+    metastore_of,
+    run,
+)
 from headwater.config import Opening
 from headwater.errors import InvalidInputError, LanceNamespaceError, NamespaceNotFoundError, UnsupportedOperationError
 from headwater.names import ObjectId, check_delimiter, object_id, parse
@@ -268,12 +275,16 @@ class Catalog(Past):
 
     def transaction(self, message: str = "", author: str | None = None) -> CatalogTransaction:
         """Any number of changes, all at once or not at all: `with catalog.transaction("why") as tx: tx[...]...`."""
-        return CatalogTransaction(metastore_of(self._made), message, author, self._beside)
+        made = self._made
+        if isinstance(made, Remote):
+            if author is not None:
+                raise InvalidInputError("Behind a server, the author of a transaction is who the server takes you for.")
+            return RemoteTransaction(made, message, self._beside)
+        return NearTransaction(metastore_of(made), message, author, self._beside)
 
     def run(self, work: Callable[[Catalog], Answer], message: str = "", attempts: int = MAX_RUNS) -> Answer:
         """Do `work` in a transaction, and again from the start when another writer was first, so often at most."""
-        namespace = metastore_of(self._made)
-        return run(namespace, work, message, attempts, self._beside)
+        return run(lambda: self.transaction(message), work, attempts, self._made)
 
     def at(self, moment: int | datetime | str) -> Catalog:
         """The catalog as it was at a slot, a time with a zone or a named snapshot: names, properties, schemas and rows.

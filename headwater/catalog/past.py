@@ -10,13 +10,12 @@ from typing import Any, Protocol, runtime_checkable
 import msgspec
 from lance_namespace import LanceNamespace
 
-from headwater.catalog.streams import check_alone
 from headwater.catalog.transactions import metastore_of
 from headwater.errors import InvalidInputError, UnsupportedOperationError
 from headwater.metastore import LogEntry
 from headwater.metastore.objects import Collected, Diff, History, HistoryEntry, NamedSnapshot, Undone
 from headwater.names import ObjectId
-from headwater.registries.metastore.sessions import Within
+from headwater.namespace.streams import check_alone
 from headwater.streams.opening import undrop
 
 Name = str | Sequence[str]
@@ -33,6 +32,16 @@ class Remote(Protocol):
     def is_stream_table(self, id: ObjectId) -> bool: ...
 
     def publish_tables(self, ids: Sequence[ObjectId]) -> list[Any]: ...
+
+    def begin(self, message: str) -> LanceNamespace:
+        """The catalog inside a new transaction."""
+        ...
+
+    def commit(self) -> int:
+        """Commit the transaction that this catalog is inside of; its slot."""
+        ...
+
+    def abort(self) -> None: ...
 
     def ask_time(self, tail: str, fields: Mapping[str, Any], id: ObjectId | None = None) -> dict[str, Any]: ...
 
@@ -95,11 +104,7 @@ class Past(ABC):
             there.ask_time("undrop", {}, id)
             return
         near = metastore_of(there)
-        near.registry.check_writable()
-        if isinstance(near.session, Within):
-            near.session.join(lambda tx: undrop(tx, id.names))
-        else:
-            near.metastore.run(lambda tx: undrop(tx, id.names), f"undrop {id.format('.')}")
+        near.change(lambda tx: undrop(tx, id.names), f"undrop {id.format('.')}")
 
     def undo(self, transaction: str | LogEntry | HistoryEntry, dry_run: bool = False) -> Undone:
         """Undo a transaction by a new one: all that it touched is as it was before. 19 with the reasons if it cannot.

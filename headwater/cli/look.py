@@ -7,11 +7,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any
 
-from headwater.cli.lookups import COMMENT, Child, Lookups, names_of, walk
+from headwater.cli.lookups import Child, Lookups, names_of, walk
 from headwater.cli.output import Bytes, ago, cell, is_terminal, say_json, show, show_names, show_records, size, visible
 from headwater.cli.reading import moment_of, open_table
 from headwater.cli.target import format_name
 from headwater.errors import LanceNamespaceError, NamespaceNotFoundError, UnsupportedOperationError
+from headwater.lance_manifest import COMMENT
 
 SHOWN_LINES = 24
 SHOWN_COLUMNS = 10

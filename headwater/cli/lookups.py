@@ -19,21 +19,20 @@ from urllib.parse import quote, urlencode
 from headwater.cli.target import Target
 from headwater.errors import (
     LanceNamespaceError,
-    NamespaceNotFoundError,
     ServiceUnavailableError,
     TableNotFoundError,
     TableVersionNotFoundError,
     UnsupportedOperationError,
     error_for,
 )
+from headwater.lance_manifest import COMMENT, columns_of
 from headwater.metastore import Delta, Metastore, Object, Snapshot
+from headwater.metastore.columns import columns_at
 from headwater.metastore.objects import time_of
 from headwater.metastore.serving import LANCE_FORMAT
 from headwater.names import DELIMITER, ObjectId
-from headwater.protobuf import as_bytes, pair, parse
 from headwater.references import follow
 from headwater.store import KeyNotFoundError, Store
-from headwater.tables.bases import message_of
 
 if TYPE_CHECKING:
     from headwater.catalog import Catalog
@@ -41,11 +40,8 @@ if TYPE_CHECKING:
     from headwater.namespace.kinds import DirectoryNames
 
 Names = Sequence[str]
-COMMENT = "comment"
 PAGE = 1000
 TIMEOUT = 60
-_FIELD, _FIELD_NAME, _FIELD_METADATA, _PARENT = 1, 2, 10, 4
-"""Fields of a Lance manifest: the columns of its schema; in each the name, the metadata, and the column it is in."""
 _HEADERS = ("headers.", "header.")
 
 
@@ -138,50 +134,11 @@ class MetastoreLookups:
     def words(self, child: Child, id: Names) -> Words:
         found: Object = self._state.get(list(id))
         texts = {key: value for key, value in found.properties.items() if isinstance(value, str)}
-        return Words(self._columns(id) if child.is_table else {}, texts)
-
-    def _columns(self, id: Names) -> Mapping[str, str]:
-        """The columns that the newest manifest names; none where it cannot be read."""
-        try:
-            newest = self._state.newest_delta(list(id), format=LANCE_FORMAT)
-        except (NamespaceNotFoundError, TableNotFoundError, TableVersionNotFoundError):
-            return {}
-        if newest is None or not newest.files:
-            return {}
-        path = newest.files[0].path
-        staged = newest.properties.get("staged")
-        keys = [path, f"{path.rsplit('/_versions/', 1)[0]}/{staged}"] if staged else [path]
-        for key in keys:
-            try:
-                return columns_of(self._store.get(key))
-            except (KeyNotFoundError, LanceNamespaceError, ValueError):
-                continue
-        return {}
+        return Words(columns_at(self._state, self._store, id) if child.is_table else {}, texts)
 
 
 def _committed(delta: Delta) -> datetime:
     return time_of(int(delta.properties.get("time", delta.time_ms)))
-
-
-def columns_of(manifest: bytes) -> dict[str, str]:
-    """The columns of a Lance manifest file and their comments. ValueError: this is no manifest."""
-    found: dict[str, str] = {}
-    for number, value, _ in parse(message_of(manifest)):
-        if number == _FIELD:
-            name, comment = _column(as_bytes(value))
-            found[name] = comment
-    return found
-
-
-def _column(message: bytes) -> tuple[str, str]:
-    name, comment = "", ""
-    for number, value, _ in parse(message):
-        if number == _FIELD_NAME:
-            name = as_bytes(value).decode()
-        elif number == _FIELD_METADATA:
-            key, text = pair(as_bytes(value))
-            comment = text if key == COMMENT else comment
-    return name, comment
 
 
 class ServerLookups:

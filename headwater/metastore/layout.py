@@ -20,6 +20,8 @@ SLOTS = f"{OWN_FOLDER}/slots"
 SEGMENTS = f"{OWN_FOLDER}/segments"
 SNAPSHOTS = f"{OWN_FOLDER}/snapshots"
 DOOMED = f"{OWN_FOLDER}/doomed"
+OPEN = f"{OWN_FOLDER}/open"
+"""Transactions that a server has open: `open/<caller>/<id>/<step>`."""
 SNAPSHOT_RECORDS = "_snapshots"
 TXNS = "txn"
 SLOTS_PER_FOLDER = 1000

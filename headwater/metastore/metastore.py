@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from copy import copy
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any, TypeVar
@@ -45,6 +46,7 @@ from headwater.metastore.objects import (
 from headwater.metastore.parts import DELTA_FORMAT
 from headwater.metastore.reading import Snapshot, log_entries
 from headwater.metastore.rules import Group, Header, compile_txn, conflict, refused
+from headwater.metastore.saved import SavedTransaction
 from headwater.metastore.serving import lance_streams, stream_location
 from headwater.metastore.snapshots import Snapshots, alive
 from headwater.metastore.table_edits import Path
@@ -110,6 +112,26 @@ class Metastore:
             view = IndexView(index, index.slot)
         header = Header(self.clock.uuid(), self.clock.now_ms(), message, self.author if author is None else author)
         return Transaction(view, self._log, self.clock, header, self._commit)
+
+    def by(self, author: str) -> Metastore:
+        """The same metastore; what is done by it is done in the name of an author, unless told otherwise."""
+        other = copy(self)
+        other.author = author
+        other.committed = lambda: self.committed()
+        return other
+
+    def reopen(self, known: SavedTransaction) -> Transaction:
+        """A transaction that was begun elsewhere, and saved (`metastore/saved.py`)."""
+        with self._log.lock:
+            index = self._log.refresh()
+            view = IndexView(index, known.base)
+        again = Transaction(view, self._log, self.clock, known.header, self._commit)
+        again.draft = known.draft(view)
+        return again
+
+    def slot_of(self, txn: str) -> int:
+        """The slot of a committed transaction; TransactionNotFound (10) if it is not in the log."""
+        return find_transaction(self._log, txn)[0]
 
     def resume(self, tx: Transaction, newest: bool) -> Transaction:
         """A transaction that was refused, once more as it was: over the state it began with, or over the newest one.

@@ -67,10 +67,14 @@ class Transaction(TableEdits):
         properties: Mapping[str, Any] | None = None,
         version: str = FIRST_VERSION,
         formats: Sequence[str] = (DELTA_FORMAT,),
+        id: str | None = None,
     ) -> Object:
-        """A table with its first table version and one stream for each format."""
+        """A table with its first table version and one stream for each format.
+
+        `id`: a fresh uuid of the caller's, who has written files for the table already.
+        """
         parts.check_parts(version, formats)
-        table = self._create(path, "table", properties)
+        table = self._create(path, "table", properties, id)
         self._create_version(table, version, {}, formats)
         return object_of(table)
 
@@ -195,8 +199,9 @@ class Transaction(TableEdits):
             raise refused("its snapshot was collected")
         return self.draft
 
-    def _create(self, path: Path, kind: str, properties: Mapping[str, Any] | None) -> Place:
-        return edits.create(self._checked(), object_id(path), kind, self._clock.uuid(), own_properties(properties))
+    def _create(self, path: Path, kind: str, properties: Mapping[str, Any] | None, key: str | None = None) -> Place:
+        made = key or self._clock.uuid()
+        return edits.create(self._checked(), object_id(path), kind, made, own_properties(properties))
 
 
 def exists(view: View, path: Path) -> bool:

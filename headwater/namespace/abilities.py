@@ -3,20 +3,36 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import pyarrow as pa
 from lance_namespace import LanceNamespace, QueryTableRequest
 
-from headwater.metastore import Metastore, Snapshot
+from headwater.metastore import Metastore, Snapshot, Transaction
 from headwater.metastore.objects import Undone
 from headwater.names import DELIMITER, ObjectId
 from headwater.store import Store
 
+if TYPE_CHECKING:
+    from headwater.streams.table import StreamTable
+
 RowsIn = Callable[[Any, pa.RecordBatchReader], Any]
 """An operation that takes rows as they are read, instead of the bytes of a whole body."""
+
+
+class Transactions(Protocol):
+    """Transactions of callers, each by its id, whom a server keeps apart."""
+
+    def begin(self, caller: str, message: str, author: str | None = None) -> str: ...
+
+    def using(self, caller: str, id: str, sent: int = 0) -> AbstractContextManager[LanceNamespace]: ...
+
+    def commit(self, caller: str, id: str) -> int: ...
+
+    def abort(self, caller: str, id: str) -> None: ...
 
 
 @dataclass(frozen=True)
@@ -28,7 +44,9 @@ class CatalogAbilities:
     tables are and how it reaches them: for the one decision on credentials (`vending`), and nothing else. `metastore`
     is what keeps history, log and dropped objects: other kinds of catalog have none of these. `at` is the catalog as it
     was at a slot, a time or a named snapshot; `moment` says that this one is such. `undo` takes a transaction back, or
-    tells what that would do.
+    tells what that would do. `by` is the catalog in the name of an author, `change` does something in the transaction
+    that is open here or in one of its own, `stream` and `create_stream` are its stream tables, and `transactions` those
+    of callers in other processes.
     """
 
     delimiter: str = DELIMITER
@@ -49,6 +67,11 @@ class CatalogAbilities:
     at: Callable[[int | datetime | str], LanceNamespace] | None = None
     moment: Snapshot | None = None
     undo: Callable[[str, bool], Undone] | None = None
+    by: Callable[[str], LanceNamespace] | None = None
+    change: Callable[[Callable[[Transaction], Any], str], Any] | None = None
+    stream: Callable[[ObjectId], StreamTable] | None = None
+    create_stream: Callable[..., StreamTable] | None = None
+    transactions: Transactions | None = None
 
 
 @runtime_checkable

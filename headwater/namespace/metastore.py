@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 
 from lance_namespace import CreateTableRequest, InsertIntoTableRequest
 
@@ -17,9 +18,11 @@ from headwater.namespace.abilities import CatalogAbilities
 from headwater.namespace.appending import collect_rows, fit_rows, restore_version, stage_rows
 from headwater.namespace.data import insert_mode
 from headwater.namespace.mirror import Mirror
+from headwater.namespace.open_transactions import OpenTransactions
 from headwater.namespace.properties import MetastoreProperties, parse_metastore_properties
 from headwater.namespace.registered import RegisteredNamespace
 from headwater.namespace.requests import parse_request
+from headwater.namespace.streams import NamespaceStream, make_stream
 from headwater.namespace.versions import Problem
 from headwater.registries.metastore import MetastoreRegistry
 from headwater.registries.metastore.sessions import Moment, Session, Within
@@ -29,6 +32,8 @@ from headwater.streams.undoing import undo_transaction
 from headwater.tables.fields import parse_path
 from headwater.tables.refs import branch_of
 
+Answer = TypeVar("Answer")
+
 
 class MetastoreNamespace(RegisteredNamespace):
     """A catalog in a metastore, in a local directory or on an object store (docs/design/016-metastore-catalog.md)."""
@@ -37,7 +42,7 @@ class MetastoreNamespace(RegisteredNamespace):
         known = parse_metastore_properties(properties)
         store, clock = open_store(known.root, dict(known.storage)), clock or SystemClock()
         check_finished(store)
-        self._stand(properties, known, Metastore(store, clock=clock), clock, None)
+        self._stand(properties, known, Metastore(store, clock=clock, author=known.author), clock, None)
         self.mirror = Mirror(self.metastore, self.versions, known.root, dict(known.storage), clock)
         self.mirror.follow()
 
@@ -63,10 +68,11 @@ class MetastoreNamespace(RegisteredNamespace):
             properties.storage,
         )
 
-    def _over(self, session: Session) -> MetastoreNamespace:
+    def _over(self, session: Session, metastore: Metastore | None = None) -> MetastoreNamespace:
         """The same catalog, standing elsewhere."""
         other = MetastoreNamespace.__new__(MetastoreNamespace)
-        other._stand(self._given, self.properties, self.metastore, self.clock, session)
+        metastore = metastore or self.metastore
+        other._stand(self._given, self.properties, metastore, self.clock, session.over(metastore))
         other.mirror = self.mirror
         return other
 
@@ -122,7 +128,41 @@ class MetastoreNamespace(RegisteredNamespace):
 
     def abilities(self) -> CatalogAbilities:
         moment = self.session.state() if self.session.is_past else None
-        return replace(super().abilities(), metastore=self.metastore, at=self.at, moment=moment, undo=self.undo)
+        return replace(
+            super().abilities(),
+            metastore=self.metastore,
+            at=self.at,
+            moment=moment,
+            undo=self.undo,
+            by=self.by,
+            change=self.change,
+            stream=self.stream,
+            create_stream=partial(make_stream, self),
+            transactions=self.transactions,
+        )
+
+    def by(self, author: str) -> MetastoreNamespace:
+        """The same catalog in the name of an author, whom the log names."""
+        other = self._over(self.session, self.metastore.by(author))
+        other._registry.share(self._registry)
+        other.versions.share(self.versions)
+        return other
+
+    def change(self, work: Callable[[Transaction], Answer], message: str) -> Answer:
+        """Have `work` change the transaction that is open here, or one of its own, anew when it conflicts."""
+        self._registry.check_writable()
+        if isinstance(self.session, Within):
+            return self.session.join(work)
+        return self.metastore.run(work, message)
+
+    def stream(self, id: ObjectId) -> NamespaceStream:
+        """A stream table by its name, whether it is there or not."""
+        return NamespaceStream(self, id)
+
+    @property
+    def transactions(self) -> OpenTransactions:
+        """The open transactions of callers in other processes."""
+        return OpenTransactions(self)
 
     def alias(self, id: list[str], name: str) -> None:
         """Let a namespace or table be found under one more name beside its own. It is not listed, and moves with it."""

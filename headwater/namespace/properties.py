@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import getpass
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -69,17 +70,28 @@ class MetastoreProperties:
     root: str
     delimiter: str = DELIMITER
     storage: Mapping[str, str] = field(default_factory=dict)
+    author: str = ""
+    """Whom the log names as the one who changed something: the user of the process, when not told."""
 
 
 def parse_metastore_properties(properties: Mapping[str, Any]) -> MetastoreProperties:
     """As `parse_properties`, of the fewer properties a metastore has."""
-    known = ("root", "path", "delimiter", "storage.*")
+    known = ("root", "path", "delimiter", "author", "storage.*")
     for key in properties:
         if key not in known and not key.startswith("storage."):
             raise InvalidInputError(f"{key!r} is not a property of a metastore catalog.{_hint(key)}")
     delimiter = str(properties.get("delimiter", DELIMITER))
     check_delimiter(delimiter)
-    return MetastoreProperties(_root(properties), delimiter, _storage(properties))
+    author = str(properties["author"]) if "author" in properties else _user()
+    return MetastoreProperties(_root(properties), delimiter, _storage(properties), author)
+
+
+def _user() -> str:
+    """The name of the user of the process; none where the system knows none."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError, ImportError):
+        return ""
 
 
 def _storage(properties: Mapping[str, Any]) -> dict[str, str]:

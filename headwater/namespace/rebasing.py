@@ -6,18 +6,22 @@ so it is as if it had begun later.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from lance.fragment import FragmentMetadata
 
 from headwater.errors import ConcurrentModificationError
 from headwater.metastore.draft import Appended
 from headwater.names import ObjectId
 from headwater.namespace.appending import Fitted, fields_of, fit_rows, session_of, stage_rows
-from headwater.namespace.metastore import MetastoreNamespace
 from headwater.registries.metastore.sessions import NewRows, Within
 from headwater.retry import retry
 
+if TYPE_CHECKING:
+    from headwater.namespace.metastore import MetastoreNamespace
+
 MAX_REBASES = 50
-Ready = tuple[MetastoreNamespace, list[Fitted]]
+Ready = tuple["MetastoreNamespace", list[Fitted]]
 
 
 def commit(namespace: MetastoreNamespace, inside: MetastoreNamespace) -> MetastoreNamespace:

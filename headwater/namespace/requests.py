@@ -74,6 +74,14 @@ class PublishRequest(BaseModel):
     tables: list[list[str]]
 
 
+class TransactionRequest(BaseModel):
+    """The request to begin a transaction, or to end the one of an id."""
+
+    id: list[str] | None = None
+    message: str = ""
+    transaction: str | None = None
+
+
 class TimeRequest(BaseModel):
     """The request of an operation on the catalog's past: each takes the fields that are its arguments."""
 

@@ -40,6 +40,7 @@ from headwater.tables.arrow import read_file
 NOT_FOUND = (1, 4, 6, 8, 10, 11, 12, 22)
 """The codes of something that a server looked for and did not find."""
 ARROW_STREAM = "application/vnd.apache.arrow.stream"
+IN_TRANSACTION = "headers.x-headwater-transaction"
 HEADER_PREFIXES = ("headers.", "header.")
 Answer = TypeVar("Answer")
 
@@ -138,6 +139,27 @@ class CompleteRestNamespace(RestNamespace):  # type: ignore[misc]
             raise UnsupportedOperationError("This server keeps no past: it is not a Headwater server, or an older one.")
         text = moment.isoformat() if isinstance(moment, datetime) else str(moment)
         return CompleteRestNamespace(**{**self._properties, "headers.x-headwater-at": quote(text, safe="")})
+
+    def begin(self, message: str) -> CompleteRestNamespace:
+        """The server's catalog inside a new transaction: every call says so, until `commit` or `abort`."""
+        told = self._extension("transaction/", "begin", {"message": message})
+        return CompleteRestNamespace(**{**self._properties, IN_TRANSACTION: told["transaction"]})
+
+    def commit(self) -> int:
+        """Make all changes of the transaction; its slot. 14 names what others changed, and nothing is made."""
+        asked = {"transaction": self._properties[IN_TRANSACTION]}
+        try:
+            return int(self._end("commit", asked)["slot"])
+        except ServiceUnavailableError:
+            return int(self._end("commit", asked)["slot"])  # the answer was lost: the server knows what became of it
+
+    def abort(self) -> None:
+        """Forget the transaction. A server that cannot be asked forgets it by itself."""
+        self._end("abort", {"transaction": self._properties[IN_TRANSACTION]})
+
+    def _end(self, how: str, asked: dict[str, str]) -> Any:
+        outside = {key: value for key, value in self._properties.items() if key != IN_TRANSACTION}
+        return CompleteRestNamespace(**outside)._extension("transaction/", how, asked)
 
     def is_stream_table(self, id: ObjectId) -> bool:
         """Whether the server says so; one without the extension has none."""

@@ -36,7 +36,23 @@ PAST = frozenset(
     | {"CountStreamTable", "ReadStreamChanges", "ListStreamDeltas", "QueryStreamQuarantine"}
 )
 """The extensions that can be asked of the past."""
+TRANSACTION = "x-headwater-transaction"
+"""The header that has an operation made inside an open transaction: its id."""
+ELSEWHERE = frozenset({AT, TRANSACTION})
+WITHIN = PAST | frozenset(
+    {"AlterNamespaceProperties", "RenameNamespace", "Undrop", "AddAlias", "RemoveAlias", "CreateStreamTable"}
+    | {"AppendToStreamTable", "UpsertIntoStreamTable", "DeleteFromStreamTable", "IngestIntoStreamTable"}
+    | {"EvolveStreamTable", "SetStreamProperties"}
+)
+"""The extensions that can be part of a transaction."""
+ENDS = frozenset({"BeginTransaction", "CommitTransaction", "AbortTransaction"})
+IN_FOLDERS = frozenset(
+    {"CreateTableTag", "UpdateTableTag", "DeleteTableTag", "CreateTableBranch", "DeleteTableBranch"}
+    | {"AlterTransaction"}
+)
+"""What Lance keeps in a table's folder, where no transaction of the catalog reaches."""
 MAX_PAST = 16
+MAX_AUTHORS = 64
 LOOKUPS = frozenset({"DescribeTable", "TableExists", "DescribeNamespace", "NamespaceExists"})
 MAX_RECALLED = 8192
 MAX_RECALLED_CHARS = 512
@@ -67,12 +83,15 @@ class Dispatcher:
         self._extensions = extensions
         self._lock = threading.Lock()
         self._past: dict[int, Dispatcher] = {}
+        self._authors: dict[str, Dispatcher] = {}
         self._understood: dict[tuple[str, str, bytes], tuple[ObjectId, str, Any]] = {}
 
     def authorize(self, call: Call) -> None:
         """Decide, before the first byte of a body is taken in, all that the route, the query and the caller decide."""
         self._check_change(call)
-        if AT in call.headers:
+        if TRANSACTION in call.headers:
+            self._check_within(call)
+        elif AT in call.headers:
             self._check_past(call)
         if call.route.body is BodyKind.ARROW:
             self._understand(call, {})
@@ -88,7 +107,8 @@ class Dispatcher:
             self._recall(call)
         else:
             self._understand(call, read_json(call.body_bytes))
-        if (self._read_only or AT in call.headers) and getattr(call.request, "reader", None) is not None:
+        elsewhere = self._read_only or not ELSEWHERE.isdisjoint(call.headers)
+        if elsewhere and getattr(call.request, "reader", None) is not None:
             raise InvalidInputError("A reader's position is not kept here: read without `reader`.")
         check(call.asker, call)
 
@@ -97,10 +117,10 @@ class Dispatcher:
         self._check_change(call)
         check(call.asker, call)
         check_limits(call, self._limits.depth, self._limits.properties)
-        return self._apply(call)
+        return self._by(call)._apply(call)
 
     def _check_change(self, call: Call) -> None:
-        if self._read_only and call.route.changes:
+        if self._read_only and (call.route.changes or call.operation in ENDS):
             raise UnsupportedOperationError(
                 f"This server is read-only (serve --read-only): it takes no {call.operation}."
             )
@@ -108,14 +128,55 @@ class Dispatcher:
     def answer(self, call: Call) -> Reply:
         """The answer to a call that was authorized and understood."""
         try:
+            if TRANSACTION in call.headers:
+                return self._within(call, call.headers[TRANSACTION])
             if AT in call.headers:
                 return self._at(call.headers[AT])._apply(call)
-            key = call.headers.get("idempotency-key")
-            if key is not None and call.route.changes:
-                return self._once(call, key)
-            return self._apply(call)
+            return self._by(call)._answer(call)
         finally:
             call.drop_body()
+
+    def _answer(self, call: Call) -> Reply:
+        key = call.headers.get("idempotency-key")
+        if key is not None and call.route.changes:
+            return self._once(call, key)
+        return self._apply(call)
+
+    def _by(self, call: Call) -> Dispatcher:
+        """What changes the catalog in the name of the caller, whom the log names then."""
+        by, name = self._abilities.by, call.asker.author
+        if by is None or call.asker is OWNER or not (call.route.changes or call.operation in ENDS):
+            return self
+        with self._lock:
+            known = self._authors.get(name)
+        if known is None:
+            namespace = by(name)
+            known = self._over(namespace, self._work.by(name, namespace), self._read_only)
+            with self._lock:
+                self._authors[name] = known
+                while len(self._authors) > MAX_AUTHORS:
+                    del self._authors[next(iter(self._authors))]
+        return known
+
+    def _over(self, namespace: LanceNamespace, work: Work, read_only: bool) -> Dispatcher:
+        """The same over the catalog as another sees it."""
+        can = abilities_of(namespace)
+        return Dispatcher(namespace, can, self._limits, self._repeats, self._extensions, self._vendor, work, read_only)
+
+    def _check_within(self, call: Call) -> None:
+        """Error 13 for what cannot be part of a transaction, before anything is read."""
+        if self._abilities.transactions is None:
+            raise UnsupportedOperationError("This server's catalog has no transactions: a metastore catalog has.")
+        refused = call.operation in IN_FOLDERS or (call.route.extension and call.operation not in WITHIN)
+        if refused or AT in call.headers:
+            raise InvalidInputError(f"{call.operation} cannot be part of a transaction: leave {TRANSACTION} out.")
+
+    def _within(self, call: Call, id: str) -> Reply:
+        """One operation of a transaction. The data work is done here: what it reads is known when it ends."""
+        assert self._abilities.transactions is not None
+        sent = call.body.view.nbytes if isinstance(call.body, BodySpool) else len(call.body)
+        with self._abilities.transactions.using(call.asker.name, id, sent) as inside:
+            return self._over(inside, Here(inside, abilities_of(inside)), self._read_only)._answer(call)
 
     def _check_past(self, call: Call) -> None:
         """Error 13 for what the past cannot be asked, before anything is read."""
@@ -133,17 +194,7 @@ class Dispatcher:
             return known
         assert self._abilities.at is not None
         namespace = self._abilities.at(moment)
-        can = abilities_of(namespace)
-        made = Dispatcher(
-            namespace,
-            can,
-            self._limits,
-            self._repeats,
-            self._extensions,
-            self._vendor,
-            Here(namespace, can),
-            read_only=True,
-        )
+        made = self._over(namespace, Here(namespace, abilities_of(namespace)), read_only=True)
         with self._lock:
             if isinstance(moment, int):
                 self._past[moment] = made

@@ -16,6 +16,7 @@ from headwater.namespace.abilities import abilities_of
 from headwater.namespace.description import describe_exact
 from headwater.rest import stream_handlers as streams
 from headwater.rest import time_handlers as time
+from headwater.rest import transaction_handlers as transactions
 from headwater.rest.auth.roles import names_of, role_of
 from headwater.rest.call import Call
 from headwater.rest.routes import (
@@ -199,6 +200,18 @@ TIME: tuple[Extension, ...] = (
 )  # fmt: skip
 """The past of a catalog."""
 
+TRANSACTIONS: tuple[Extension, ...] = tuple(
+    Extension(_own(operation, "POST", f"transaction/{tail}", request="TransactionRequest"), about, handler)
+    for operation, tail, about, handler in (
+        ("BeginTransaction", "begin", "Begin a transaction; its id goes into the header x-headwater-transaction.",
+         transactions.begin),
+        ("CommitTransaction", "commit", "Make all of its changes, at one slot; 14 names what others changed.",
+         transactions.commit),
+        ("AbortTransaction", "abort", "Forget a transaction.", transactions.abort),
+    )
+)  # fmt: skip
+"""Any number of operations, all or nothing."""
+
 EXTENSIONS: tuple[Extension, ...] = (
     Extension(
         _own("Capabilities", "GET", "capabilities", request="ListNamespacesRequest"),
@@ -270,6 +283,7 @@ EXTENSIONS: tuple[Extension, ...] = (
     ),
     *STREAMS,
     *TIME,
+    *TRANSACTIONS,
 )
 
 HANDLERS: dict[str, Handler] = {extension.route.operation: extension.handler for extension in EXTENSIONS}

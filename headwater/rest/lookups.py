@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from headwater.namespace.abilities import CatalogAbilities
 from headwater.rest.call import Call
-from headwater.rest.dispatch import AT, LOOKUPS
+from headwater.rest.dispatch import ELSEWHERE, LOOKUPS
 from headwater.rest.reply import Reply
 
 MORE_THAN_NAMES = ("version", "tag", "branch", "load_detailed_metadata", "check_declared", "context")
@@ -32,7 +32,11 @@ class NameLookups:
 
     def state(self, call: Call) -> object | None:
         """The state that answers this call from memory now; None when it takes more than that."""
-        if self._current is None or AT in call.headers or call.route.operation not in self._operations:
+        if (
+            self._current is None
+            or not ELSEWHERE.isdisjoint(call.headers)
+            or call.route.operation not in self._operations
+        ):
             return None
         asked = call.request.__dict__
         if any(asked.get(name) for name in MORE_THAN_NAMES) or asked.get("version") is not None:

@@ -9,9 +9,8 @@ from __future__ import annotations
 import contextlib
 import os
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict
-from functools import partial
 from typing import Any
 
 import msgspec
@@ -19,7 +18,6 @@ import pyarrow as pa
 from lance_namespace import LanceNamespace
 
 from headwater.errors import InvalidInputError, LanceNamespaceError, UnsupportedOperationError
-from headwater.metastore import Snapshot
 from headwater.namespace.abilities import abilities_of
 from headwater.rest.body import BodySpool
 from headwater.rest.call import Call
@@ -35,25 +33,10 @@ from headwater.tables.arrow import read_stream
 
 def stream_of(namespace: LanceNamespace, call: Call) -> StreamTable:
     """The stream table that a call names; Unsupported (0) where the catalog has none."""
-    can = abilities_of(namespace)
-    if can.metastore is None:
+    stream = abilities_of(namespace).stream
+    if stream is None:
         raise UnsupportedOperationError("This server's catalog has no stream tables: a metastore catalog has.")
-    kind = StreamTable if can.moment is None else partial(StreamAt, can.moment)
-    return kind(can.metastore, call.id.names, can.root or None, dict(can.storage_options))
-
-
-class StreamAt(StreamTable):
-    """A stream table as it was. What changes something does not come here."""
-
-    def __init__(self, moment: Snapshot, *args: Any) -> None:
-        super().__init__(*args)
-        self._moment = moment
-
-    def _snapshot(self) -> Snapshot:
-        return self._moment
-
-    def _beside(self, path: Sequence[str]) -> StreamTable:
-        return StreamAt(self._moment, self._metastore, path, self._uri, self._storage_options)
+    return stream(call.id)
 
 
 def rows_of(call: Call) -> pa.Table:
@@ -63,11 +46,12 @@ def rows_of(call: Call) -> pa.Table:
 
 
 def create(namespace: LanceNamespace, call: Call) -> dict[str, Any]:
-    asked, table = call.request, stream_of(namespace, call)
+    asked, create_stream = call.request, abilities_of(namespace).create_stream
+    stream_of(namespace, call)
+    assert create_stream is not None
     properties = _settings(asked.properties)
-    StreamTable.create(
-        abilities_of(namespace).metastore,  # type: ignore[arg-type]  # stream_of has looked
-        call.id.names,
+    table = create_stream(
+        call.id,
         rows_of(call).schema,
         asked.keys,
         asked.sequence,

@@ -19,7 +19,7 @@ from headwater.errors import (
     PermissionDeniedError,
     UnsupportedOperationError,
 )
-from headwater.metastore import LogEntry, Metastore
+from headwater.metastore import LogEntry, Metastore, Transaction
 from headwater.metastore.objects import Undone
 from headwater.names import ObjectId
 from headwater.namespace.abilities import abilities_of
@@ -37,6 +37,14 @@ def metastore_of(namespace: LanceNamespace) -> Metastore:
     if found is None:
         raise UnsupportedOperationError("This server's catalog keeps no history: a metastore catalog does.")
     return found
+
+
+def _change(namespace: LanceNamespace, work: Callable[[Transaction], object], message: str) -> None:
+    """In the transaction that the call is part of, or in one of its own."""
+    metastore_of(namespace)
+    change = abilities_of(namespace).change
+    assert change is not None
+    change(work, message)
 
 
 def has_news(namespace: LanceNamespace, call: Call) -> bool:
@@ -79,20 +87,19 @@ def diff(namespace: LanceNamespace, call: Call) -> Any:
 
 
 def undrop(namespace: LanceNamespace, call: Call) -> dict[str, Any]:
-    metastore = metastore_of(namespace)
-    metastore.run(lambda tx: undrop_in(tx, call.id.names), f"undrop {call.id}")
+    _change(namespace, lambda tx: undrop_in(tx, call.id.names), f"undrop {call.id}")
     return {}
 
 
 def alias(namespace: LanceNamespace, call: Call) -> dict[str, Any]:
     """AddAlias and RemoveAlias: one more name for a namespace or table, beside its own."""
-    metastore, name = metastore_of(namespace), call.request.alias
+    name = call.request.alias
     if name is None:
         raise InvalidInputError("Say which name: `alias`.")
     if call.operation == "AddAlias":
-        metastore.run(lambda tx: tx.alias(call.id.names, name), f"alias {name}")
+        _change(namespace, lambda tx: tx.alias(call.id.names, name), f"alias {name}")
     else:
-        metastore.run(lambda tx: tx.unalias(call.id.names, name), f"unalias {name}")
+        _change(namespace, lambda tx: tx.unalias(call.id.names, name), f"unalias {name}")
     return {}
 
 

@@ -26,6 +26,7 @@ from headwater.namespace.requests import (
     RenameNamespaceRequest,
     StreamRequest,
     TimeRequest,
+    TransactionRequest,
 )
 from headwater.namespace.vending.options import without_headers
 from headwater.rest.call import Call
@@ -45,6 +46,7 @@ OWN_REQUESTS: dict[str, type[BaseModel]] = {
     "StreamRequest": StreamRequest,
     "PublishRequest": PublishRequest,
     "TimeRequest": TimeRequest,
+    "TransactionRequest": TransactionRequest,
 }
 """Requests of extensions that the Lance document has no model for."""
 

@@ -54,6 +54,10 @@ class Work(Protocol):
 
     def query(self, call: Call) -> Chunks: ...
 
+    def by(self, author: str, namespace: LanceNamespace) -> Work:
+        """The same in the name of an author, for whom `namespace` is the catalog."""
+        ...
+
 
 class Here:
     """In this process."""
@@ -71,6 +75,9 @@ class Here:
 
     def query(self, call: Call) -> Chunks:
         return self.chunks(call.request)
+
+    def by(self, author: str, namespace: LanceNamespace) -> Work:
+        return Here(namespace, abilities_of(namespace))
 
     def run(self, route: Route, request: Any) -> Any:
         return getattr(self._namespace, route.method)(request)
@@ -101,8 +108,12 @@ class Here:
 class InWorkers:
     """In a worker of a pool, whose death is an error of this one call."""
 
-    def __init__(self, pool: Pool) -> None:
+    def __init__(self, pool: Pool, author: str | None = None) -> None:
         self._pool = pool
+        self._author = author
+
+    def by(self, author: str, namespace: LanceNamespace) -> Work:
+        return InWorkers(self._pool, author)
 
     def call(self, call: Call) -> Any:
         return _decoded(self._run("call", call))
@@ -119,7 +130,7 @@ class InWorkers:
 
     def _run(self, method: str, call: Call, body: Any = None) -> Any:
         request = call.request.model_dump(by_alias=True, exclude_none=True)
-        arguments = {"operation": call.route.operation, "request": request}
+        arguments = {"operation": call.route.operation, "request": request, "author": self._author}
         return self._pool.run(method, arguments, body, call.route.changes, call.can_stop)
 
     def close(self) -> None:
@@ -131,12 +142,21 @@ class Hosted:
 
     def __init__(self, namespace: LanceNamespace) -> None:
         self._here = Here(namespace, abilities_of(namespace))
+        self._by = abilities_of(namespace).by
 
     def call(self, arguments: Any, body: Any) -> Any:
-        return _encoded(self._here.run(*_asked(arguments)))
+        return _encoded(self._for(arguments).run(*_asked(arguments)))
 
     def write(self, arguments: Any, body: pa.Buffer) -> Any:
-        return _encoded(self._here.take(*_asked(arguments), body))
+        return _encoded(self._for(arguments).take(*_asked(arguments), body))
+
+    def _for(self, arguments: Any) -> Here:
+        """What works in the name of whom the call is made for."""
+        author = arguments.get("author")
+        if author is None or self._by is None:
+            return self._here
+        namespace = self._by(author)
+        return Here(namespace, abilities_of(namespace))
 
     def query(self, arguments: Any, body: Any) -> Iterator[Chunk]:
         return self._here.parts(_asked(arguments)[1])

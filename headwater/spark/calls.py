@@ -11,11 +11,12 @@ import msgspec
 
 from headwater.errors import TableVersionNotFoundError
 from headwater.spark import following, fresh, protocol, stream
-from headwater.spark.catalog import Connection, connect
+from headwater.spark.catalog import Connection, connect, schema_from
 from headwater.spark.jobs import JOBS, STREAM_JOBS
 from headwater.spark.landing_sink import land_batch
 from headwater.spark.sink import commit_batch
-from headwater.spark.stream_writes import commit_events
+from headwater.spark.statements import committed
+from headwater.spark.stream_writes import commit_created, commit_events
 from headwater.tables import changes
 from headwater.tables import scan as scans
 from headwater.tables.handle import TableHandle
@@ -84,15 +85,22 @@ def _check_search(call: protocol.CheckSearch) -> None:
 
 
 def _append(call: protocol.Append) -> int:
-    return connection(call).committer.append(call.table.writable(), call.fragments, {})
+    table = call.table.writable()
+    return committed(connection(call), call, lambda committer: committer.append(table, call.fragments, {}))
 
 
 def _commit_staged(call: protocol.CommitStaged) -> int:
-    return connection(call).commit_staged(call.table.writable(), call.arrow, call.fragments)
+    if call.table.fold is not None and call.table.fold.new is not None:
+        return commit_created(call)
+    table, schema = call.table.writable(), schema_from(call.arrow)
+    if table.version is None:
+        return committed(connection(call), call, lambda committer: committer.create(table, schema, call.fragments))
+    return committed(connection(call), call, lambda committer: committer.replace(table, schema, call.fragments))
 
 
 def _commit_delta(call: protocol.CommitDelta) -> int:
-    return commit_delta(connection(call).committer, call.table.writable(), call.deleted, call.added)
+    table = call.table.writable()
+    return committed(connection(call), call, lambda found: commit_delta(found, table, call.deleted, call.added))
 
 
 def _commit_batch(call: protocol.CommitBatch) -> int:
@@ -103,12 +111,13 @@ def _commit_batch(call: protocol.CommitBatch) -> int:
 
 
 def _overwrite(call: protocol.Overwrite) -> int:
-    committer = connection(call).committer
-    return overwrite(committer, call.table.writable(), call.filter, call.fragments, prune=call.prune)
+    table, rows, prune = call.table.writable(), call.fragments, call.prune
+    return committed(connection(call), call, lambda found: overwrite(found, table, call.filter, rows, prune=prune))
 
 
 def _overwrite_partitions(call: protocol.OverwritePartitions) -> int:
-    return overwrite_partitions(connection(call).committer, call.table.writable(), call.fragments)
+    table = call.table.writable()
+    return committed(connection(call), call, lambda found: overwrite_partitions(found, table, call.fragments))
 
 
 def _delete_where(call: protocol.DeleteWhere) -> int:

@@ -40,7 +40,7 @@ from headwater.spark.access import options_of
 from headwater.spark.columns import alter
 from headwater.spark.fresh import LAKE, Streams, schema_of
 from headwater.spark.protocol import AnyChange, Fold, table_of
-from headwater.spark.stream_ddl import alter_stream, check_provider, create_stream
+from headwater.spark.stream_ddl import alter_stream, check_provider, create_stream, stage_stream
 from headwater.streams.opening import Stream
 from headwater.tables.commit import TableCommitter
 from headwater.tables.handle import SESSION, TableHandle
@@ -184,11 +184,9 @@ class Connection:
         self, id: list[str], schema: dict[str, Any], properties: dict[str, str], partitions: list[dict[str, Any]]
     ) -> dict[str, Any]:
         """A declared table to write data files into; it has no version until the one commit that fills it."""
-        if check_provider(properties):
-            raise UnsupportedOperationError(
-                "CREATE TABLE ... USING stream AS SELECT is not there: create the table, then ingest the rows."
-            )
         kept = table_properties(properties)
+        if check_provider(properties):
+            return stage_stream(self.lake, id, lance_schema(schema, kept), kept, partitions)
         arrow = partitioned(lance_schema(schema, kept), partitions).with_metadata(kept)
         answer = self.client.declare_table(DeclareTableRequest(id=id, location=None, properties=kept or None))
         if not answer.location:
@@ -207,11 +205,6 @@ class Connection:
         arrow = partitioned(lance_schema(schema, kept), partitions).with_metadata(kept)
         found = self.find(id)
         return _staged(found.at(self.open(found).version), arrow)
-
-    def commit_staged(self, table: TableHandle, arrow: str, fragments: list[dict[str, Any]]) -> int:
-        if table.version is None:
-            return self.committer.create(table, schema_from(arrow), fragments)
-        return self.committer.replace(table, schema_from(arrow), fragments)
 
     def drop_table(self, id: list[str]) -> None:
         self.client.drop_table(DropTableRequest(id=id))

@@ -26,6 +26,15 @@ class Message(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fi
     """A value inside a call."""
 
 
+class NewStream(Message, frozen=True):
+    """A stream table that a statement creates: its definition, and the id that it will have."""
+
+    id: str
+    home: str
+    version: str
+    properties: Json
+
+
 class Fold(Message, frozen=True):
     """A stream table at a slot of its catalog and a position of its log. `fresh`: the log after the base counts."""
 
@@ -35,6 +44,7 @@ class Fold(Message, frozen=True):
     rows: int
     fresh: bool
     keyed: bool
+    new: NewStream | None = None
 
 
 class Table(Message, frozen=True):
@@ -253,8 +263,14 @@ class StageCreate(Definition, frozen=True, tag="stage_create"): ...
 class StageReplace(Definition, frozen=True, tag="stage_replace"): ...
 
 
-class CommitStaged(CatalogCall, frozen=True, tag="commit_staged"):
+class Commit(CatalogCall, frozen=True, kw_only=True):
+    """The end of a statement that writes. `reads`: the tables that it has read, as they were then."""
+
     table: Table
+    reads: list[Table] = []
+
+
+class CommitStaged(Commit, frozen=True, tag="commit_staged"):
     arrow: str
     fragments: list[Json]
 
@@ -298,41 +314,35 @@ class CheckSearch(CatalogCall, frozen=True, tag="check_search"):
     search: Search
 
 
-class Append(CatalogCall, frozen=True, tag="append"):
-    table: Table
+class Append(Commit, frozen=True, tag="append"):
     fragments: list[Json]
 
 
-class Overwrite(CatalogCall, frozen=True, tag="overwrite"):
-    table: Table
+class Overwrite(Commit, frozen=True, tag="overwrite"):
     fragments: list[Json]
     filter: str
     prune: Json | None = None
 
 
-class OverwritePartitions(CatalogCall, frozen=True, tag="overwrite_partitions"):
-    table: Table
+class OverwritePartitions(Commit, frozen=True, tag="overwrite_partitions"):
     fragments: list[Json]
 
 
-class DeleteWhere(CatalogCall, frozen=True, tag="delete_where"):
-    table: Table
+class DeleteWhere(Commit, frozen=True, tag="delete_where"):
     filter: str
     prune: Json | None = None
 
 
-class CommitDelta(CatalogCall, frozen=True, tag="commit_delta"):
+class CommitDelta(Commit, frozen=True, tag="commit_delta"):
     """`deleted`: addresses of rows, 8 bytes each in base64, one text per task."""
 
-    table: Table
     deleted: list[str]
     added: list[Json]
 
 
-class CommitEvents(CatalogCall, frozen=True, tag="commit_events"):
+class CommitEvents(Commit, frozen=True, tag="commit_events"):
     """What a statement wrote into a stream table: deletes, rows that take the place of others, rows with new keys."""
 
-    table: Table
     command: Literal["insert", "update", "delete", "merge"]
     deleted: list[Json] = []
     upserted: list[Json] = []

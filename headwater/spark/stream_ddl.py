@@ -6,20 +6,28 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
+import msgspec
 import pyarrow as pa
 
 from headwater.catalog import Catalog
 from headwater.errors import InvalidInputError, UnsupportedOperationError
+from headwater.spark.fresh import opened, schema_of
 from headwater.spark.protocol import (
     AddColumn,
     AnyChange,
     ColumnType,
     DropColumn,
+    Fold,
+    NewStream,
     RemoveProperty,
     RenameColumn,
     SetProperty,
+    Table,
 )
-from headwater.types import arrow_type
+from headwater.streams.definition import define, to_properties
+from headwater.streams.opening import open_in
+from headwater.streams.table import create_stream_table
+from headwater.types import arrow_type, spark_schema
 
 STREAM = "stream"
 PROVIDERS = ("headwater", "lance", STREAM, "parquet", "orc", "csv", "json", "avro", "text")
@@ -36,14 +44,18 @@ def check_provider(properties: dict[str, str]) -> bool:
     return kind == STREAM
 
 
-def catalog_at(lake: str | None) -> Catalog:
-    """The catalog of a session that reaches its storage."""
+def catalog_option(lake: str | None) -> str:
     if lake is None:
         raise UnsupportedOperationError(
             "Stream tables need a metastore catalog whose storage this session reaches: configure it with root=, not "
             "through a server."
         )
-    known = json.loads(lake)
+    return lake
+
+
+def catalog_at(lake: str | None) -> Catalog:
+    """The catalog of a session that reaches its storage."""
+    known = json.loads(catalog_option(lake))
     storage = {f"storage.{key}": value for key, value in known["storage"].items()}
     return Catalog(known["root"], impl="metastore", **storage)
 
@@ -51,10 +63,37 @@ def catalog_at(lake: str | None) -> Catalog:
 def create_stream(
     lake: str | None, id: list[str], schema: pa.Schema, properties: dict[str, str], partitions: list[dict[str, Any]]
 ) -> None:
+    catalog_at(lake).create_stream_table(id, *_described(schema, properties, partitions))
+
+
+def _described(
+    schema: pa.Schema, properties: dict[str, str], partitions: list[dict[str, Any]]
+) -> tuple[pa.Schema, str, str, list[dict[str, Any]], dict[str, str]]:
     """`keys` and `sequence` are properties, 'a,b'; the others are those of docs/streams.md."""
     kept = dict(properties)
     keys, sequence = kept.pop("keys", ""), kept.pop("sequence", "")
-    catalog_at(lake).create_stream_table(id, schema.remove_metadata(), keys, sequence, partitions, kept)
+    return schema.remove_metadata(), keys, sequence, partitions, kept
+
+
+def stage_stream(
+    lake: str | None, id: list[str], schema: pa.Schema, properties: dict[str, str], partitions: list[dict[str, Any]]
+) -> dict[str, Any]:
+    """A stream table that is not there yet, for tasks to write files of its log: the commit creates it with them.
+
+    What would be refused then is refused now: a transaction creates it and is thrown away.
+    """
+    option = catalog_option(lake)
+    metastore = opened(option).metastore
+    definition = define(*_described(schema, properties, partitions))
+    tx, key = metastore.transaction(), metastore.clock.uuid()
+    create_stream_table(tx, id, definition, key)
+    stream = open_in(tx, id)
+    tx.rollback()
+    new = NewStream(key, stream.home, stream.version, to_properties(definition))
+    fold = Fold(option, tx.draft.base.at, 0, 0, True, bool(definition.keys), new)
+    table = Table(tuple(id), "", True, {}, fold=fold)
+    shown = spark_schema(schema_of(stream))
+    return {"table": msgspec.to_builtins(table), "arrow": "", "schema": shown, "partitioning": []}
 
 
 def alter_stream(lake: str | None, id: list[str], changes: Sequence[AnyChange]) -> None:

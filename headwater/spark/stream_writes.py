@@ -8,16 +8,21 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from headwater.metastore import Transaction
-from headwater.spark.fresh import opened
-from headwater.spark.protocol import CommitEvents, Table
+from headwater.errors import NamespaceNotFoundError, TableNotFoundError
+from headwater.metastore import Snapshot, Transaction
+from headwater.spark.fresh import lake_of
+from headwater.spark.protocol import CommitEvents, CommitStaged, Table
 from headwater.streams.batches import REFUSE
+from headwater.streams.definition import from_properties
 from headwater.streams.given import Given
 from headwater.streams.landing import Origin, rows_so_far
-from headwater.streams.opening import open_stream
+from headwater.streams.layout import LANCE
+from headwater.streams.opening import Stream, open_in, open_stream
 from headwater.streams.preparing import prepare
+from headwater.streams.serving import Lake
 from headwater.streams.sources.taken import Taken
-from headwater.streams.statements import Statement, changed, land_statement
+from headwater.streams.statements import Statement, changed, check_position, land_statement
+from headwater.streams.table import create_stream_table
 
 FILE_ROWS = 1 << 20
 """A task writes a file of the log for each so many rows, and holds no more of them."""
@@ -35,21 +40,31 @@ def write_events(
 
     `given`: the columns that the statement names; the others stay as they are, which is not NULL.
     """
-    fold = table.fold
-    assert fold is not None
-    found = opened(fold.lake)
-    snapshot = found.metastore.at(fold.slot)
-    stream = open_stream(snapshot, table.id)
+    found, snapshot, stream = _opened(table)
     store, clock = found.metastore.store, found.metastore.clock
-    sofar = rows_so_far(snapshot, stream)
+    sofar = 0 if table.fold is None or table.fold.new else rows_so_far(snapshot, stream)
     made: list[Json] = []
     for rows in chunks(reader):
-        chosen = rows if given is None else rows.select([name for name in rows.schema.names if name in given])
+        names = stream.definition.by_name if given is None else given  # a changed row comes with derived columns
+        chosen = rows.select([name for name in rows.schema.names if name in names])
         events = _events(_in_order(chosen, stream.definition.sequence), deletes)
         landed = prepare(store, clock, stream, Taken(events), Origin(), (), sofar, REFUSE)
         assert landed is not None  # what is refused is an error, and nothing evolves
         made.append(landed)
     return made
+
+
+def _opened(table: Table) -> tuple[Lake, Snapshot, Stream]:
+    """A stream table as the statement found it, or as it will create it."""
+    fold = table.fold
+    assert fold is not None
+    found = lake_of(table)
+    snapshot = found.metastore.at(fold.slot)
+    if fold.new is None:
+        return found, snapshot, open_stream(snapshot, table.id)
+    definition = from_properties(fold.new.properties)
+    assert definition is not None
+    return found, snapshot, Stream(table.id, fold.new.version, fold.new.home, definition)
 
 
 def chunks(reader: pa.RecordBatchReader) -> Iterator[pa.Table]:
@@ -79,18 +94,52 @@ def commit_events(call: CommitEvents) -> int:
 
     A statement that has read is tried once. One that has not goes on top of whatever is newest.
     """
-    fold = call.table.fold
-    assert fold is not None
-    found, path = opened(fold.lake), call.table.id
-    name = ".".join(path)
-    statement = Statement(call.deleted, call.upserted, call.inserted, fold.position if call.has_read else None)
+    found, _, stream = _opened(call.table)
+    assert call.table.fold is not None
+    position = call.table.fold.position if call.has_read else None
+    statement = Statement(call.deleted, call.upserted, call.inserted, position)
 
     def work(tx: Transaction) -> None:
-        if tx.get_table_version(path).id != open_stream(found.metastore.at(fold.slot), path).version:
-            raise changed(name)
-        land_statement(found, tx, path, statement)
+        if tx.get_table_version(stream.path).id != stream.version:
+            raise changed(stream.name)
+        check_reads(tx, call.reads)
+        land_statement(found, tx, stream.path, statement)
 
-    message = f"{call.command} {name}"
     if not statement.is_empty:
-        found.metastore.run(work, message, attempts=1 if call.has_read else ATTEMPTS)
-    return found.metastore.now().last_position(path)
+        attempts = 1 if call.has_read or call.reads else ATTEMPTS
+        found.metastore.run(work, f"{call.command} {stream.name}", attempts=attempts)
+    return found.metastore.now().last_position(stream.path)
+
+
+def commit_created(call: CommitStaged) -> int:
+    """CREATE TABLE ... AS SELECT: the table with its first rows, in one transaction or not at all."""
+    found, _, stream = _opened(call.table)
+    assert call.table.fold is not None
+    assert call.table.fold.new is not None
+    key = call.table.fold.new.id
+
+    def work(tx: Transaction) -> None:
+        check_reads(tx, call.reads)
+        create_stream_table(tx, stream.path, stream.definition, key)
+        if open_in(tx, stream.path).home != stream.home:  # another namespace has the name now
+            raise changed(stream.name)
+        land_statement(found, tx, stream.path, Statement(upserted=call.fragments))
+
+    attempts = 1 if call.reads else ATTEMPTS
+    found.metastore.run(work, f"create stream table {stream.name} as select", attempts=attempts)
+    return found.metastore.now().last_position(stream.path)
+
+
+def check_reads(tx: Transaction, reads: Sequence[Table]) -> None:
+    """Every table that a statement has read is as it was then, and the transaction relies on that."""
+    for table in reads:
+        name = ".".join(table.id)
+        try:
+            if table.fold is not None:
+                check_position(tx, open_in(tx, table.id), table.fold.position)
+                continue
+            newest = tx.newest_delta(table.id, format=LANCE)
+        except (TableNotFoundError, NamespaceNotFoundError):
+            raise changed(name) from None
+        if newest is None or newest.position != table.version:
+            raise changed(name)

@@ -44,10 +44,10 @@ Path = Sequence[str]
 Answer = TypeVar("Answer")
 
 
-def create_stream_table(tx: Transaction, path: Path, definition: Definition) -> None:
-    """A new stream table: both its streams are there, and nothing is in them."""
+def create_stream_table(tx: Transaction, path: Path, definition: Definition, id: str | None = None) -> None:
+    """A new stream table: both its streams are there, and nothing is in them. `id`: see `Transaction.create_table`."""
     try_checks(definition.checks, definition.schema)
-    tx.create_table(path, formats=(DELTA, LANCE))
+    tx.create_table(path, formats=(DELTA, LANCE), id=id)
     version = tx.get_table_version(path)
     tx.update_table_version(path, version.id, to_properties(definition))
 

@@ -1,7 +1,8 @@
-"""Small plots as SVG. Pure: numbers to points."""
+"""Small plots as SVG, with the same numbers for a script that draws them better. Pure: numbers to points."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -18,10 +19,15 @@ class Point:
     label: str
     value: float
     mark: str = ""
+    time_ms: int | None = None
+    href: str = ""
 
 
-def plot(title: str, points: Sequence[Point], text: Callable[[float], str]) -> Markup:
-    """Values over versions as a line, with a dot for each one and a flag for what is marked."""
+def plot(title: str, points: Sequence[Point], text: Callable[[float], str], unit: str = "") -> Markup:
+    """Values over versions as a line, with a dot for each one and a flag for what is marked.
+
+    `static/plots.js` draws the points anew, over time, where scripts run.
+    """
     if not points:
         return Markup("")
     top = max((point.value for point in points), default=0) or 1.0
@@ -31,7 +37,8 @@ def plot(title: str, points: Sequence[Point], text: Callable[[float], str]) -> M
     area = f"{places[0][0]:.1f},{floor} {line} {places[-1][0]:.1f},{floor}"
     dots = Markup("").join(_dot(point, place, text) for point, place in zip(points, places, strict=True))
     return Markup(
-        '<figure class="plot"><figcaption>{title}</figcaption>'
+        '<figure class="plot" data-title="{title}" data-unit="{unit}" data-points="{points}">'
+        "<figcaption>{title}</figcaption>"
         '<svg viewBox="0 0 {width} {height}" role="img" aria-label="{about}">'
         '<line class="axis" x1="{left}" y1="{floor}" x2="{right}" y2="{floor}"/>'
         '<text class="tick" x="{label}" y="{high}">{most}</text><text class="tick" x="{label}" y="{floor}">0</text>'
@@ -40,6 +47,8 @@ def plot(title: str, points: Sequence[Point], text: Callable[[float], str]) -> M
         '<text class="tick" x="{right}" y="{bottom}">{last}</text></svg></figure>'
     ).format(
         title=title,
+        unit=unit,
+        points=json.dumps([_as_data(point) for point in points]),
         width=WIDTH,
         height=HEIGHT,
         about=f"{title}: {text(points[0].value)} at first, {text(points[-1].value)} at last",
@@ -56,6 +65,12 @@ def plot(title: str, points: Sequence[Point], text: Callable[[float], str]) -> M
         first=points[0].label,
         last=points[-1].label if len(points) > 1 else "",
     )
+
+
+def _as_data(point: Point) -> dict[str, str | float | None]:
+    told: dict[str, str | float | None] = {"label": point.label, "value": point.value, "time": point.time_ms}
+    told.update({key: value for key, value in (("mark", point.mark), ("href", point.href)) if value})
+    return told
 
 
 def _place(at: int, value: float, count: int, top: float) -> tuple[float, float]:

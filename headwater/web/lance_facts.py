@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -69,8 +70,8 @@ def _ms(one: dict[str, Any]) -> int | None:
     return int(time.astimezone(dt.UTC).timestamp() * 1000) if isinstance(time, dt.datetime) else None
 
 
-def fragments_of(visit: Visit, id: ObjectId, most: int) -> dict[str, Any]:
-    """The fragments of the newest version, each with its rows, deletions and files."""
+def fragments_of(visit: Visit, id: ObjectId, most: int, keeps: Callable[..., bool]) -> dict[str, Any]:
+    """The fragments of the newest version that are wanted, each with its rows, deletions and files."""
     dataset = opened(visit, id)
     fragments = [fragment.metadata for fragment in dataset.get_fragments()]
     shown = [
@@ -81,7 +82,8 @@ def fragments_of(visit: Visit, id: ObjectId, most: int) -> dict[str, Any]:
             "bytes": sum(file.file_size_bytes or 0 for file in one.files),
             "files": [(file.path, file.file_size_bytes) for file in one.files],
         }
-        for one in fragments[:most]
-    ]
+        for one in fragments
+        if keeps(one.id, *(file.path for file in one.files))
+    ][:most]
     largest = max((one["rows"] for one in shown), default=0) or 1
     return {"fragments": shown, "total": len(fragments), "largest": largest, "version": dataset.version}

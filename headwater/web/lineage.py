@@ -1,5 +1,7 @@
 """What a published table was made of and what was made of it, as a graph: an SVG drawing in layers.
 
+`static/graph.js` arranges it anew with dagre where scripts run.
+
 Lineage stands in the commits of published versions (`streams/lineage.py`). What comes before is followed from version
 to version; what comes after is found by looking at every stream table, so many at most.
 """
@@ -147,11 +149,18 @@ def draw(graph: Graph) -> Markup:
             places[key] = 4 + column * (BOX_WIDTH + GAP_X), 4 + top + row * (BOX_HEIGHT + GAP_Y)
     width = len(columns) * (BOX_WIDTH + GAP_X) - GAP_X + 8
     height = tallest * (BOX_HEIGHT + GAP_Y) - GAP_Y + 8
-    arrows = Markup("").join(_arrow(places[start], places[end]) for start, end in sorted(graph.arrows))
-    boxes = Markup("").join(_drawn(box, places[key]) for key, box in graph.boxes.items())
-    return Markup('<svg class="graph" viewBox="0 0 {} {}" width="{}" height="{}">{}{}</svg>').format(
-        width, height, width, height, arrows, boxes
+    names = {key: str(number) for number, key in enumerate(graph.boxes)}
+    arrows = Markup("").join(
+        Markup('<g data-from="{}" data-to="{}">{}</g>').format(
+            names[start], names[end], _arrow(places[start], places[end])
+        )
+        for start, end in sorted(graph.arrows)
     )
+    boxes = Markup("").join(_drawn(names[key], box, places[key]) for key, box in graph.boxes.items())
+    return Markup(
+        '<svg class="graph" viewBox="0 0 {} {}" width="{}" height="{}" data-box-width="{}" data-box-height="{}">'
+        "{}{}</svg>"
+    ).format(width, height, width, height, BOX_WIDTH, BOX_HEIGHT, arrows, boxes)
 
 
 def _arrow(start: tuple[int, int], end: tuple[int, int]) -> Markup:
@@ -163,24 +172,11 @@ def _arrow(start: tuple[int, int], end: tuple[int, int]) -> Markup:
     return Markup('<path class="arrow" d="{}"/><polygon class="tip" points="{}"/>').format(path, tip)
 
 
-def _drawn(box: Box, place: tuple[int, int]) -> Markup:
-    x, y = place
+def _drawn(name: str, box: Box, place: tuple[int, int]) -> Markup:
     label = box.label if len(box.label) <= 26 else f"{box.label[:25]}…"
     inner = Markup(
-        '<title>{}</title><rect class="{}" x="{}" y="{}" width="{}" height="{}" rx="9"/>'
-        '<text class="name" x="{}" y="{}">{}</text><text class="about" x="{}" y="{}">{}</text>'
-    ).format(
-        box.label,
-        "box here" if box.is_here else "box",
-        x,
-        y,
-        BOX_WIDTH,
-        BOX_HEIGHT,
-        x + 12,
-        y + 19,
-        label,
-        x + 12,
-        y + 35,
-        box.about,
-    )
-    return Markup('<a href="{}">{}</a>').format(box.href, inner) if box.href else Markup("<g>{}</g>").format(inner)
+        '<title>{}</title><rect class="{}" width="{}" height="{}" rx="9"/>'
+        '<text class="name" x="12" y="19">{}</text><text class="about" x="12" y="35">{}</text>'
+    ).format(box.label, "box here" if box.is_here else "box", BOX_WIDTH, BOX_HEIGHT, label, box.about)
+    linked = Markup('<a href="{}">{}</a>').format(box.href, inner) if box.href else inner
+    return Markup('<g data-box="{}" transform="translate({} {})">{}</g>').format(name, *place, linked)

@@ -1,7 +1,8 @@
-"""Search over everything: names, properties and comments.
+"""Search over everything: names, properties, columns and comments.
 
-A metastore's objects are in memory: their texts are kept, and brought up to date by what was committed since. Other
-kinds of catalog are walked, so far and no further, and the page says how far.
+A metastore's objects are in memory: their texts are kept, and brought up to date by what was committed since. Columns
+stand in the manifests of tables: so many are read for a search, the others by a thread, and the page says how many are
+left. Other kinds of catalog are walked, so far and no further, and the page says how far.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from weakref import WeakKeyDictionary
 
 from headwater.errors import LanceNamespaceError
 from headwater.metastore import Metastore
+from headwater.metastore.columns import columns_at
 from headwater.names import ROOT, ObjectId
 from headwater.rest.routes import Permission
 from headwater.web.children import NAMESPACES, TABLES, first_names
@@ -23,6 +25,8 @@ MAX_LOOKED = 5_000
 MAX_DESCRIBED = 300
 CATCH_UP = 500
 PER_NAMESPACE = 2_000
+READ_AT_ONCE = 50
+"""So many tables have their columns read while a visitor waits."""
 
 
 @dataclass(frozen=True)
@@ -37,12 +41,13 @@ class Hit:
 @dataclass
 class Found:
     """What was found; `looked` is how many objects were looked at, and `described` how many of their properties were,
-    when that was not all."""
+    when that was not all; `unread` is how many tables have columns that were not."""
 
     hits: list[Hit] = field(default_factory=list)
     more: bool = False
     looked: int | None = None
     described: int | None = None
+    unread: int = 0
 
 
 def search(visit: Visit, word: str) -> Found:
@@ -56,12 +61,15 @@ def search(visit: Visit, word: str) -> Found:
 
 
 class _Texts:
-    """What can be searched of a metastore's objects, at a slot: each object's name and properties in small letters."""
+    """What can be searched of a metastore's objects, at a slot: name, properties and columns, in small letters."""
 
     def __init__(self) -> None:
         self.slot = -1
         self.texts: dict[str, tuple[str, str]] = {}
+        self.columns: dict[str, str] = {}
+        self.unread: set[str] = set()
         self.lock = threading.Lock()
+        self._reader: threading.Thread | None = None
 
     def bring_up(self, metastore: Metastore) -> None:
         now = metastore.slot
@@ -69,11 +77,13 @@ class _Texts:
             return
         changed = self._changed(metastore, now)
         if changed is None:
-            self.texts = dict(metastore.searchable())
+            self.texts, self.columns = dict(metastore.searchable()), {}
+            self.unread = set(self.texts)
         else:
             for key in changed:
                 self.texts.pop(key, None)
             self.texts.update(metastore.searchable(changed))
+            self.unread |= changed
         self.slot = now
 
     def _changed(self, metastore: Metastore, now: int) -> set[str] | None:
@@ -82,11 +92,34 @@ class _Texts:
             return None
         try:
             entries = metastore.log(self.slot)
-            return {
-                change.key for entry in entries for change in entry.changes if change.kind in ("namespace", "table")
-            }
+            return {change.key.partition("/")[0] for entry in entries for change in entry.changes}
         except LanceNamespaceError:
             return None
+
+    def read(self, metastore: Metastore) -> None:
+        """Read columns of some tables now, and leave the rest to a thread."""
+        self._read_some(metastore)
+        if self.unread and (self._reader is None or not self._reader.is_alive()):
+            self._reader = threading.Thread(target=self._read_all, args=(metastore,), name="columns", daemon=True)
+            self._reader.start()
+
+    def _read_all(self, metastore: Metastore) -> None:
+        while self.unread:
+            with self.lock:
+                self._read_some(metastore)
+
+    def _read_some(self, metastore: Metastore) -> None:
+        state = metastore.now()
+        for _ in range(min(READ_AT_ONCE, len(self.unread))):
+            key = self.unread.pop()
+            self.columns.pop(key, None)
+            try:
+                found = metastore.by_id(key)
+            except LanceNamespaceError:
+                continue
+            if found.kind == "table":
+                columns = columns_at(state, metastore.store, found.path)
+                self.columns[key] = "\n".join(f"{name}\t{comment}" for name, comment in columns.items()).casefold()
 
 
 _KEPT: WeakKeyDictionary[Metastore, _Texts] = WeakKeyDictionary()
@@ -96,21 +129,34 @@ def _in_metastore(visit: Visit, metastore: Metastore, low: str) -> Found:
     texts = _KEPT.setdefault(metastore, _Texts())
     with texts.lock:
         texts.bring_up(metastore)
-        named = [key for key, (name, _) in texts.texts.items() if low in name]
-        others = [key for key, (name, more) in texts.texts.items() if low in more and low not in name]
-    found = Found()
-    for key, in_name in ((key, keys is named) for keys in (named, others) for key in keys):
+        texts.read(metastore)
+        where = {key: "name" for key, (name, _) in texts.texts.items() if low in name}
+        for key, text in texts.columns.items():
+            if low in text and key not in where:
+                where[key] = _in_columns(text, low)
+        for key, (_, more) in texts.texts.items():
+            if low in more:
+                where.setdefault(key, "properties")
+        found = Found(unread=len(texts.unread))
+    for key, place in where.items():
         try:
             there = metastore.by_id(key)
         except LanceNamespaceError:
             continue
         id = ObjectId(there.path)
         if visit.caller.may(Permission.DESCRIBE, id):
-            found.hits.append(Hit(id, there.kind, "name" if in_name else "properties"))
+            found.hits.append(Hit(id, there.kind, place))
         if len(found.hits) > MAX_FOUND:
             found.more = True
             break
     return found
+
+
+def _in_columns(text: str, low: str) -> str:
+    """Which column has a word in its name, or in its comment."""
+    line = next((line for line in text.split("\n") if low in line), "\t")
+    name, _, _ = line.partition("\t")
+    return f"column {name}" if low in name else f"comment of {name}"
 
 
 def _walked(visit: Visit, low: str) -> Found:

@@ -141,7 +141,7 @@ class Site:
     def _reply(self, visit: Visit, page: Page) -> Reply:
         if page.body is not None or page.status in (303, 204):
             return Reply(page.status, page.body or b"", page.headers)
-        values = {"visit": visit, **page.values}
+        values = {"visit": visit, "tree": None, **page.values}
         if not visit.is_part or page.values.get("whole"):
             values["tree"] = views.tree_of(visit)
         return Reply(page.status, self._render(page.template, values), (*HTML, *page.headers))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -44,7 +45,8 @@ class Unpublished:
     rows: int
 
 
-def streams_of(metastore: Metastore, id: ObjectId, most: int) -> list[StreamView]:
+def streams_of(metastore: Metastore, id: ObjectId, most: int, keeps: Callable[..., bool]) -> list[StreamView]:
+    """The streams of a table, with the deltas that are wanted."""
     snapshot = metastore.now()
     found = []
     for stream in snapshot.streams(id.names):
@@ -52,7 +54,15 @@ def streams_of(metastore: Metastore, id: ObjectId, most: int) -> list[StreamView
         last = snapshot.last_position(id.names, format=format)
         deltas = snapshot.deltas(id.names, max(0, last - most), format=format)
         partitions = [
-            Partition(one, _values(one), [delta for delta in reversed(deltas) if delta.partition == one.id])
+            Partition(
+                one,
+                _values(one),
+                [
+                    delta
+                    for delta in reversed(deltas)
+                    if delta.partition == one.id and keeps(delta.type, delta.position, _values(one), format)
+                ],
+            )
             for one in snapshot.partitions(id.names, format=format)
         ]
         found.append(StreamView(format, stream, partitions, last))

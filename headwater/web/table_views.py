@@ -57,7 +57,7 @@ def _names_of_views(visit: Visit) -> list[str]:
         found += ["streams", "history"]
         if stream_facts.is_stream(visit.metastore, visit.id):
             found.append("lineage")
-    return [*found, "use", "drop"]
+    return [*found, "use", "restore", "drop"]
 
 
 def overview(visit: Visit, id: ObjectId) -> Page:
@@ -127,6 +127,7 @@ def versions(visit: Visit, id: ObjectId) -> Page:
     for name, version in tags.items():
         by_version.setdefault(version, []).append(name)
     found = lance_facts.versions_of(visit, id, SHOWN)
+    may_select = visit.caller.may(Permission.SELECT, id)
 
     def points(value: str) -> list[Point]:
         return [
@@ -134,6 +135,8 @@ def versions(visit: Visit, id: ObjectId) -> Page:
                 f"version {one.version}",
                 getattr(one, value),
                 ", ".join(by_version.get(one.version, ())),
+                one.time_ms,
+                visit.links.table(id, view="rows", version=one.version) if may_select else "",
             )
             for one in found.items
         ]
@@ -141,22 +144,24 @@ def versions(visit: Visit, id: ObjectId) -> Page:
     return _page(
         visit,
         "versions.html",
-        versions=list(reversed(found.items)),
+        versions=[one for one in reversed(found.items) if visit.keeps(one.version, *by_version.get(one.version, ()))],
         total=found.total,
         tags=by_version,
         rows_plot=plot("Rows", points("rows"), lambda value: f"{int(value):,}".replace(",", " ")),
-        bytes_plot=plot("Bytes", points("bytes"), size),
+        bytes_plot=plot("Bytes", points("bytes"), size, "bytes"),
         may_write=visit.may(Permission.WRITE, id),
-        may_select=visit.caller.may(Permission.SELECT, id),
+        may_select=may_select,
     )
 
 
 def indices(visit: Visit, id: ObjectId) -> Page:
-    return _page(visit, "indices.html", indices=_indices(visit, id))
+    found = _indices(visit, id)
+    kept = [one for one in found if visit.keeps(one["index_name"], one.get("index_type", ""), *one["columns"])]
+    return _page(visit, "indices.html", indices=kept, total=len(found))
 
 
 def files(visit: Visit, id: ObjectId) -> Page:
-    return _page(visit, "files.html", **lance_facts.fragments_of(visit, id, SHOWN))
+    return _page(visit, "files.html", **lance_facts.fragments_of(visit, id, SHOWN, visit.keeps))
 
 
 def streams(visit: Visit, id: ObjectId) -> Page:
@@ -165,7 +170,7 @@ def streams(visit: Visit, id: ObjectId) -> Page:
     return _page(
         visit,
         "streams.html",
-        streams=stream_facts.streams_of(visit.metastore, id, SHOWN),
+        streams=stream_facts.streams_of(visit.metastore, id, SHOWN, visit.keeps),
         unpublished=stream_facts.unpublished(visit.metastore, id),
     )
 
@@ -180,9 +185,19 @@ def history(visit: Visit, id: ObjectId) -> Page:
     for one in visit.metastore.revisions(id.names):
         changed[one.txn] = differences(before, one.properties)
         before = one.properties
-    steps = [{"entry": one, "changes": changed.get(one.txn, [])} for one in reversed(found[-SHOWN:])]
     sees_all = visit.caller.may(Permission.DESCRIBE, ROOT)  # a message may name what else its transaction changed
+    steps = [
+        {"entry": one, "changes": changed.get(one.txn, [])}
+        for one in reversed(found[-SHOWN:])
+        if visit.keeps(*_texts_of(one, changed.get(one.txn, []), sees_all))
+    ]
     return _page(visit, "history.html", steps=steps, total=len(found), sees_all=sees_all)
+
+
+def _texts_of(entry: Any, changes: list[tuple[str, str | None, str | None]], sees_all: bool) -> list[object]:
+    """What a step of the history says."""
+    told = [f"{entry.operation} {entry.kind}", entry.author, entry.slot, entry.message if sees_all else ""]
+    return [*told, *(text or "" for one in changes for text in one)]
 
 
 def differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[tuple[str, str | None, str | None]]:
@@ -221,6 +236,13 @@ def lineage(visit: Visit, id: ObjectId) -> Page:
 
 def use(visit: Visit, id: ObjectId) -> Page:
     return _page(visit, "use.html", snippets=snippets(visit.site, id, visit.served.gate.is_closed()))
+
+
+def restore(visit: Visit, id: ObjectId) -> Page:
+    """Asks before a version becomes the current one again."""
+    version = visit.number("version", 1)
+    visit.ask("TableExists", id, version=version)
+    return _page(visit, "restore.html", version=version)
 
 
 def drop(visit: Visit, id: ObjectId) -> Page:
@@ -263,6 +285,7 @@ VIEWS: dict[str, Callable[[Visit, ObjectId], Page]] = {
     "history": history,
     "lineage": lineage,
     "use": use,
+    "restore": restore,
     "drop": drop,
 }
 LABELS = {

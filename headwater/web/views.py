@@ -9,6 +9,7 @@ from typing import Any
 import headwater
 from headwater.errors import LanceNamespaceError, UnsupportedOperationError
 from headwater.metastore import LogEntry, Metastore
+from headwater.metastore.metastore import DEFAULT_KEEP
 from headwater.metastore.objects import PinnedTable
 from headwater.names import ROOT, ObjectId
 from headwater.rest.routes import Permission
@@ -29,10 +30,10 @@ def catalog(visit: Visit) -> Page:
     id = visit.id if visit.names else ROOT
     if visit.query.get("view") == "drop":
         return confirm_drop(visit, id)
-    wanted = visit.query.get("filter", "").strip()[:200]
+    wanted = visit.wanted
     namespaces = child_names(visit, id, NAMESPACES)
     tables = child_names(visit, id, TABLES)
-    found = [_matching(namespaces.names, wanted), _matching(tables.names, wanted)]
+    found = [[name for name in children.names if visit.keeps(name)] for children in (namespaces, tables)]
     start = ((visit.number("page", 1) or 1) - 1) * LISTED
     folders = found[0][start : start + LISTED]
     after = max(0, start - len(found[0]))
@@ -52,11 +53,6 @@ def catalog(visit: Visit) -> Page:
         "title": id.name or "Catalog",
     }
     return Page("part/children.html" if visit.is_part else "namespace.html", values)
-
-
-def _matching(names: Sequence[str], wanted: str) -> Sequence[str]:
-    low = wanted.casefold()
-    return [name for name in names if low in name.casefold()] if low else names
 
 
 def _items(visit: Visit, id: ObjectId, kind: str, names: Sequence[str]) -> Iterator[dict[str, str]]:
@@ -141,10 +137,12 @@ def log_page(visit: Visit) -> Page:
     oldest = metastore.boundary
     first = max(oldest, last - LOG_SLOTS)
     entries = [entry for entry in metastore.log(first) if entry.slot <= last and _sees(visit, entry)]
+    entries = [entry for entry in entries if visit.keeps(*_texts_of(visit, entry))]
     values = {
         "entries": list(reversed(entries)),
         "older": first if first > oldest else None,
         "live": last == newest,
+        "until": visit.number("until"),
         "title": "Changes",
         "tells": lambda entry: all(visit.caller.may(Permission.DESCRIBE, ObjectId(one.path)) for one in entry.changes),
         "sees": lambda path: visit.caller.may(Permission.DESCRIBE, ObjectId(path)),
@@ -157,16 +155,27 @@ def _sees(visit: Visit, entry: LogEntry) -> bool:
     return any(visit.caller.may(Permission.DESCRIBE, ObjectId(change.path)) for change in entry.changes)
 
 
+def _texts_of(visit: Visit, entry: LogEntry) -> Iterator[str]:
+    """What a visitor can read of an entry."""
+    yield entry.author
+    seen = [one for one in entry.changes if visit.caller.may(Permission.DESCRIBE, ObjectId(one.path))]
+    yield from (" / ".join(change.path) for change in seen)
+    if len(seen) == len(entry.changes):
+        yield entry.message
+
+
 def deleted_page(visit: Visit) -> Page:
     metastore = _metastore(visit)
     seen = [one for one in metastore.now().dropped() if visit.caller.may(Permission.DESCRIBE, ObjectId(one.path))]
     authors = table_views.authors_of(metastore, {one.slot for one in seen[:LISTED]})
+    seen = [one for one in seen if visit.keeps(" / ".join(one.path), one.kind, authors.get(one.txn, ""))]
     items = [
         {
             "dropped": one,
             "id": ObjectId(one.path),
             "author": authors.get(one.txn, ""),
             "may": visit.may(Permission.WRITE, ObjectId(one.path)),
+            "until_ms": one.time_ms + int(DEFAULT_KEEP.total_seconds() * 1000),
         }
         for one in seen[:LISTED]
     ]
@@ -178,7 +187,7 @@ def snapshots_page(visit: Visit) -> Page:
     items = []
     for one in _metastore(visit).snapshots():
         seen = [table for table in one.tables if visit.caller.may(Permission.DESCRIBE, ObjectId(table.path))]
-        if seen or visit.caller.sees_everything:
+        if (seen or visit.caller.sees_everything) and visit.keeps(one.name, *(" / ".join(each.path) for each in seen)):
             items.append({"snapshot": one, "tables": [_pinned(visit, table) for table in seen[:LISTED]]})
     return Page("snapshots.html", {"items": items, "title": "Snapshots"})
 
@@ -207,7 +216,9 @@ def server_page(visit: Visit) -> Page:
         "version": headwater.__version__,
         "slot": metastore.slot if metastore is not None else None,
         "metrics": [
-            line.rpartition(" ")[::2] for line in lines if not line.startswith("headwater_request_seconds_bucket")
+            line.rpartition(" ")[::2]
+            for line in lines
+            if not line.startswith("headwater_request_seconds_bucket") and visit.keeps(line)
         ],
         "grants": visit.caller.grants,
         "title": "Server",

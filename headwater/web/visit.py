@@ -67,7 +67,18 @@ class Visit:
     @property
     def is_part(self) -> bool:
         """Whether a script asks for a piece of the page, to put into the one that is shown."""
-        return self.call.headers.get("hx-request") == "true"
+        headers = self.call.headers
+        return headers.get("hx-request") == "true" and headers.get("hx-history-restore-request") != "true"
+
+    @property
+    def wanted(self) -> str:
+        """What the filter box of a list says."""
+        return self.query.get("filter", "").strip()[:200]
+
+    def keeps(self, *texts: object) -> bool:
+        """Whether a line of a list, by its texts, is one that the filter box wants."""
+        low = self.wanted.casefold()
+        return not low or any(low in str(text).casefold() for text in texts)
 
     def number(self, name: str, least: int = 0) -> int | None:
         """A whole number of the query; None when it is not told."""

@@ -21,7 +21,7 @@ import pytest
 import headwater
 from headwater.config import connect
 from headwater.rest.server import start_in_thread
-from tests.docs.test_pages import FENCE, ROOT
+from tests.docs.blocks import FENCE, ROOT
 
 PAGE = ROOT / "docs" / "clients.md"
 PINS = Path(__file__).parent / "clients.txt"
@@ -33,7 +33,7 @@ def sections() -> dict[str, list[str]]:
     """The Python blocks under each heading."""
     parts = re.split(r"^## (.+)$", PAGE.read_text(), flags=re.MULTILINE)
     return {
-        heading: [found["body"] for found in FENCE.finditer(text) if found["language"].strip() == "python"]
+        heading: [f["body"] for f in FENCE.finditer(text) if f["language"] == "python" and not f["about"]]
         for heading, text in zip(parts[1::2], parts[2::2], strict=True)
     }
 

@@ -1,33 +1,97 @@
-"""Docs cannot lie: the Python of every page that is a guide runs, block after block, as a reader would run it."""
+"""Docs cannot lie: what the pages tell a reader to type is typed, block after block, in an empty folder."""
 
 from __future__ import annotations
 
 import re
 from pathlib import Path
+from urllib.parse import unquote
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
-PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").glob("*.md")])
-FENCE = re.compile(r"^```(?P<language>[^\n`]*)\n(?P<body>.*?)^```$", re.DOTALL | re.MULTILINE)
-RUNS = ("README.md", "docs/python.md")
-"""The pages whose blocks need nothing but a folder. Others are run by the tests of what they describe."""
-CODE = re.compile(r"^(import |from \w+ import |spark\.|catalog\.|curl |headwater \w+)", re.MULTILINE)
+from tests.docs.blocks import ROOT, RUNNABLE, Block, Reader, blocks_of
+
+PAGES = sorted(
+    str(path.relative_to(ROOT))
+    for path in (ROOT / "README.md", ROOT / "SECURITY.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md"))
+)
+ELSEWHERE = {"docs/clients.md"}
+"""Run by a test of their own: test_clients.py."""
+RUNS = sorted(page for page in PAGES if page not in ELSEWHERE and any(block.is_run for block in blocks_of(page)))
+CODE = re.compile(
+    r"^(import |from \w+ import |spark\.|catalog\.|curl |headwater \w+|pip install |SELECT )", re.MULTILINE
+)
+LINK = re.compile(r"\[[^\]]*\]\((?P<to>[^)\s]+)\)")
 
 
-@pytest.mark.parametrize("page", RUNS)
-def test_the_python_of_a_page_runs(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
+def has_long(page: str) -> bool:
+    """Commands are processes of their own: they, and what says so, are run by `make test-all`."""
+    return any(block.is_run and (block.language == "sh" or block.is_long) for block in blocks_of(page))
+
+
+def is_slow(page: str) -> bool:
+    """Its Python needs its commands: it begins with one, or has no Python."""
+    runs = [block for block in blocks_of(page) if block.is_run and not block.is_long]
+    return not runs or runs[0].language == "sh" or all(block.language == "sh" for block in runs)
+
+
+def follow(page: str, folder: Path, monkeypatch: pytest.MonkeyPatch, blocks: list[Block], long: bool = False) -> None:
+    monkeypatch.chdir(folder)
+    monkeypatch.syspath_prepend(str(folder))
+    with Reader(folder) as reader:
+        for block in blocks:
+            if long or not block.is_long:
+                reader.follow(block)
+
+
+@pytest.mark.parametrize("page", [page for page in RUNS if not is_slow(page)])
+def test_a_page_runs_as_a_reader_would_run_it(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    follow(page, tmp_path, monkeypatch, [block for block in blocks_of(page) if block.language != "sh"])
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("page", [page for page in RUNS if has_long(page)])
+def test_a_page_runs_with_its_commands_and_long_blocks(
+    page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    follow(page, tmp_path, monkeypatch, blocks_of(page), long=True)
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_a_block_that_is_not_run_says_why_and_no_code_hides(page: str) -> None:
+    for block in blocks_of(page):
+        if block.language not in RUNNABLE and not block.about.startswith("file: "):
+            assert not CODE.search(block.body), f"{block.where}: code in a block of {block.language or 'no language'}"
+        if block.about:
+            assert re.fullmatch(r"(no-run|long|file): \S.*", block.about), f"{block.where}: {block.about}"
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_links_lead_somewhere(page: str) -> None:
     text = (ROOT / page).read_text()
-    blocks = [found["body"] for found in FENCE.finditer(text) if found["language"].strip() == "python"]
-    assert blocks
-    names: dict[str, object] = {}
-    for number, block in enumerate(blocks, start=1):
-        exec(compile(block, f"{page}, block {number}", "exec"), names)
+    for found in LINK.finditer(text):
+        place, _, mark = unquote(found["to"]).partition("#")
+        if "://" in place or place.startswith("mailto:"):
+            continue
+        there = (ROOT / page).parent / place if place else ROOT / page
+        assert there.exists(), f"{page}: {found['to']}"
+        if mark and there.suffix == ".md":
+            assert mark in anchors(there.read_text()), f"{page}: {found['to']}"
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_no_code_hides_in_a_text_fence(page: Path) -> None:
-    for found in FENCE.finditer(page.read_text()):
-        if found["language"].strip() == "text":
-            assert not CODE.search(found["body"]), f"{page.name}: {found['body'][:80]}"
+def anchors(text: str) -> set[str]:
+    """The headings of a page, as its reader's links name them."""
+    heads = re.findall(r"^#+ (.*)$", text, re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", head.lower()).replace(" ", "-") for head in heads}
+
+
+def test_the_figures_of_the_readme_stand_in_the_results_they_link_to() -> None:
+    """A figure is what was measured, or it is not in the table."""
+    rows = [line for line in (ROOT / "README.md").read_text().splitlines() if "](benchmarks/results/" in line]
+    assert len(rows) >= 5
+    for row in rows:
+        (where,) = re.findall(r"\]\((benchmarks/results/[^)]*\.md)\)", row)
+        results = (ROOT / where).read_text()
+        figures = [figure for cell in row.split("|")[2:4] for figure in re.findall(r"\d[\d,]*(?:\.\d+)?", cell)]
+        assert figures
+        for figure in figures:
+            assert re.search(rf"(?<![\d.]){re.escape(figure)}(?![\d.])", results), f"{where} has no {figure}"

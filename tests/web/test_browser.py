@@ -120,6 +120,49 @@ def test_a_filter_narrows_the_list_and_the_address_while_typing(tab: Tab) -> Non
     assert tab.page.locator("img.cell").first.evaluate("image => image.complete || image.loading === 'lazy'")
 
 
+def test_the_way_back_from_a_filtered_list_shows_the_whole_page(tab: Tab) -> None:
+    tab.go("/n/prod")
+    tab.page.locator("#filter").press_sequentially("phot")
+    tab.page.wait_for_url("**/n/prod?filter=phot")
+    tab.page.get_by_role("link", name="photos table").click()
+    tab.page.wait_for_url("**/t/prod/photos")
+    tab.page.go_back()
+    tab.page.wait_for_url("**/n/prod?filter=phot")
+    tab.page.locator("header.top").wait_for()
+    assert tab.page.locator("#children li").count() == 1
+
+
+def test_versions_are_plotted_and_lineage_is_arranged_by_the_libraries(tab: Tab) -> None:
+    tab.go("/t/prod/photos?view=versions")
+    assert tab.page.locator(".drawn canvas").count() == 2
+    plot = tab.page.locator(".drawn .u-over").first
+    size = plot.bounding_box()
+    assert size is not None
+    plot.hover(position={"x": size["width"] - 2, "y": 20})
+    tab.page.locator(".drawn .u-value", has_text="version 5").first.wait_for()
+    plot.click(position={"x": size["width"] - 2, "y": 20})
+    tab.page.wait_for_url("**view=rows&version=5")
+    tab.go("/t/prod/daily?view=lineage")
+    assert tab.page.locator("svg.graph.arranged [data-box]").count() >= 2
+    boxes = [box.bounding_box() for box in tab.page.locator("svg.graph rect").all()]
+    assert all(box is not None and box["width"] > 100 for box in boxes)
+
+
+def test_every_list_is_narrowed_while_typing(tab: Tab) -> None:
+    for address, word in (("/t/prod/photos?view=versions", "good"), ("/log", "photos"), ("/deleted", "nothing")):
+        tab.go(address)
+        tab.page.locator("#filter").press_sequentially(word)
+        tab.page.wait_for_url(f"**filter={word}")
+        tab.page.reload()
+        assert tab.page.locator("#filter").input_value() == word
+
+
+def test_restoring_asks_and_names_the_table(tab: Tab) -> None:
+    tab.go("/t/prod/users?view=rows")
+    tab.go("/t/prod/photos?view=restore&version=2")
+    assert tab.page.get_by_role("button", name="Restore photos to version 2").is_visible()
+
+
 def test_search_query_and_similar_rows(tab: Tab) -> None:
     tab.go("/")
     tab.page.keyboard.press("/")

@@ -34,6 +34,7 @@ PAGES = {
     f"{TABLE}?view=streams": "versions of the Lance table",
     f"{TABLE}?view=history": "create",
     f"{TABLE}?view=use": "catalog",
+    f"{TABLE}?view=restore&version=1": "Make version 1 of",
     f"{TABLE}?view=drop": "Write its name",
     "/t/prod/events": "not published yet",
     "/t/prod/events?view=streams": "the log is at position 2, the serving copy at 1",
@@ -41,8 +42,10 @@ PAGES = {
     "/t/prod/events?view=lineage": "prod.daily",
     "/search?q=PHOTO": "photos",
     "/search?q=vision": "by its properties",
+    "/search?q=EMBEDDING": "by its column embedding",
+    "/search?q=in%20words": "by its comment of caption",
     "/log": "slot",
-    "/deleted": "old",
+    "/deleted": "Kept until",
     "/snapshots": "before",
     "/server": "answers",
 }
@@ -99,6 +102,34 @@ def test_a_filter_has_an_address_and_a_script_gets_only_the_list(browser: httpx.
     assert "<html" not in part.text
     assert "photos" in part.text
     assert "users" not in part.text
+
+
+@pytest.mark.parametrize(
+    ("address", "word", "kept", "left"),
+    [
+        ("/log", "photos", "prod / photos", "prod / users"),
+        ("/deleted", "nothing-like-it", "nothing-like-it", "Undrop"),
+        ("/snapshots", "nothing-like-it", "nothing-like-it", "slot"),
+        ("/server", "requests_total", "headwater_requests_total", "headwater_request_seconds_sum"),
+        (f"{TABLE}?view=versions", "good", "1 of 5 versions", "+40"),
+        (f"{TABLE}?view=indices", "nothing-like-it", "nothing-like-it", "75 of 80"),
+        (f"{TABLE}?view=files", "nothing-like-it", "0 of 4 fragments", ".lance"),
+        (f"{TABLE}?view=history", "create table", "1 of 5 transactions", "create delta"),
+        ("/t/prod/events?view=streams", "lance", "lance", "not published\n"),
+    ],
+)
+def test_every_list_has_a_filter_with_an_address(
+    browser: httpx.Client, address: str, word: str, kept: str, left: str
+) -> None:
+    assert 'name="filter"' in browser.get(address).text
+    found = Document(browser.get(httpx.URL(address).copy_merge_params({"filter": word})).text).text
+    assert kept in found
+    assert left not in found
+
+
+def test_a_page_that_the_browser_goes_back_to_is_whole(browser: httpx.Client) -> None:
+    back = {"hx-request": "true", "hx-history-restore-request": "true"}
+    assert "<html" in browser.get("/n/prod", params={"filter": "pho"}, headers=back).text
 
 
 def test_an_image_is_sent_by_its_first_bytes_from_where_nothing_runs(browser: httpx.Client) -> None:
@@ -197,7 +228,8 @@ def test_a_read_only_server_refuses_every_change_and_shows_no_button_for_one(lak
         assert client.post("/v1/table/prod$photos/drop", json={}).status_code == 406
         assert client.post("/v1/table/prod$new/create", content=b"").status_code == 406
         found = Document(client.get(f"{TABLE}?view=versions").text)
-        assert found.forms == [{"action": "/search", "q": ""}]
+        assert not any("/do/" in form["action"] for form in found.forms)
+        assert not any("view=restore" in link or "view=drop" in link for link in found.links)
         token = Document(client.get("/signin").text).form("signin")["token"]
         for action in ("drop-table/prod/photos", "undrop/prod/old", "restore/prod/photos", "add-tag/prod/photos"):
             sent = {"token": token, "name": "photos", "version": "1", "tag": "x"}

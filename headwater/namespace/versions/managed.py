@@ -73,6 +73,10 @@ class ManagedVersions:
         self._durable: set[ObjectId] = set()
         self._lock = threading.Lock()
 
+    def share(self, other: ManagedVersions) -> None:
+        self._finalized, self._looked_at, self._durable = other._finalized, other._looked_at, other._durable
+        self._lock = other._lock
+
     def find(self, line: VersionLine, number: int) -> Version | None:
         """The version with its final manifest, or None."""
         found = self.look(line, number)
@@ -232,7 +236,9 @@ class ManagedVersions:
     def point(self) -> int:
         """Point the records of finalized versions at their final manifests; then the staged ones can go."""
         with self._lock:
-            waiting, self._finalized, self._durable = dict(self._finalized), {}, set()
+            waiting = dict(self._finalized)
+            self._finalized.clear()
+            self._durable.clear()
         if not waiting:
             return 0
         current = self.records.find(waiting)

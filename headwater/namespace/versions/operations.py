@@ -78,6 +78,12 @@ class TableVersions:
         self.records = records
         self.managed = ManagedVersions(records, store) if records is not None else None
 
+    def share(self, other: TableVersions) -> None:
+        """Take turns with, and know what is known to, the same catalog in another's name."""
+        self.turns = other.turns
+        if self.managed is not None and other.managed is not None:
+            self.managed.share(other.managed)
+
     @property
     def manages_new(self) -> bool:
         """Whether the catalog keeps the versions of a table that was just recorded."""

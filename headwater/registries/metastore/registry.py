@@ -83,6 +83,10 @@ class MetastoreRegistry(Registry):
     def capabilities(self) -> Capabilities:
         return self._capabilities
 
+    def share(self, other: MetastoreRegistry) -> None:
+        """Know what another registry of the same catalog knows, from now on."""
+        self._lock, self._known, self._given, self._finals = other._lock, other._known, other._given, other._finals
+
     # Names
 
     def find(

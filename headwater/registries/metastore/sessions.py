@@ -46,6 +46,10 @@ class Session(Protocol):
         """Around an append of rows to a Lance table."""
         ...
 
+    def over(self, metastore: Metastore) -> Session:
+        """The same in the name of the author that a metastore has."""
+        ...
+
 
 class Present:
     """The catalog itself: each commit is a transaction of its own, which takes a slot."""
@@ -67,6 +71,9 @@ class Present:
     def appending(self) -> AbstractContextManager[None]:
         return nullcontext()
 
+    def over(self, metastore: Metastore) -> Session:
+        return Present(metastore)
+
 
 class Moment:
     """The catalog as it was: nothing can be changed."""
@@ -85,6 +92,9 @@ class Moment:
 
     def appending(self) -> AbstractContextManager[None]:
         return nullcontext()
+
+    def over(self, metastore: Metastore) -> Session:
+        return self
 
 
 @dataclass(frozen=True)
@@ -149,6 +159,15 @@ class Within:
         known = self.unstaged.get(rows.id)
         self.unstaged[rows.id] = rows if known is None else known.with_more(rows)
 
+    @property
+    def noted(self) -> list[str]:
+        """What `go_on` takes beside the rows that wait."""
+        return sorted(self._appended)
+
+    def go_on(self, noted: Iterable[str], unstaged: dict[ObjectId, NewRows]) -> None:
+        """Be the session of a transaction that was put down in another place."""
+        self._appended, self.unstaged = set(noted), unstaged
+
     @contextmanager
     def blindly(self) -> Iterator[None]:
         """What is read of a table's versions here neither binds the transaction nor has to show its own rows."""
@@ -159,6 +178,9 @@ class Within:
         finally:
             self._appending -= 1
         self.tx.draft.reads &= before
+
+    def over(self, metastore: Metastore) -> Session:
+        return self
 
     def _show(self, path: Sequence[str], format: str) -> None:
         """Let the versions of a table have the rows that were appended to it, before they are looked at.

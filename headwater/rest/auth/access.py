@@ -39,6 +39,13 @@ class Caller:
 
     name: str
     grants: tuple[Grant, ...] = ()
+    title: str = ""
+    """What people call the caller; several may be called the same."""
+
+    @property
+    def author(self) -> str:
+        """The caller as the catalog's log names it."""
+        return f"{self.title} ({self.name})" if self.title else self.name
 
     def may(self, permission: Permission, id: ObjectId) -> bool:
         return any(permission in grant.permissions and grant.covers(id) for grant in self.grants)

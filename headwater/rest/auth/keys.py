@@ -49,8 +49,8 @@ class KeyRecord:
         try:
             permissions = parse_role(self.role, defined)
         except InvalidInputError:
-            return Caller(f"key:{self.id}")
-        return Caller(f"key:{self.id}", (Grant(permissions, object_id(self.scope)),))
+            return Caller(f"key:{self.id}", title=self.name)
+        return Caller(f"key:{self.id}", (Grant(permissions, object_id(self.scope)),), self.name)
 
     def is_valid(self, now_ms: int) -> bool:
         return self.revoked_ms is None and (self.expires_ms is None or now_ms < self.expires_ms)

@@ -27,15 +27,18 @@ import org.apache.spark.sql.connector.catalog.SupportsNamespaces;
 import org.apache.spark.sql.connector.catalog.Table;
 import org.apache.spark.sql.connector.catalog.TableChange;
 import org.apache.spark.sql.connector.catalog.TableInfo;
+import org.apache.spark.sql.connector.catalog.TransactionalCatalogPlugin;
 import org.apache.spark.sql.connector.catalog.functions.UnboundFunction;
 import org.apache.spark.sql.connector.catalog.procedures.UnboundProcedure;
+import org.apache.spark.sql.connector.catalog.transactions.Transaction;
+import org.apache.spark.sql.connector.catalog.transactions.TransactionInfo;
 import org.apache.spark.sql.connector.expressions.Transform;
 import org.apache.spark.sql.types.StructType;
 import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 
 /** A Headwater catalog in Spark SQL: namespaces, tables, procedures, each call answered by the Python worker. */
 public final class HeadwaterCatalog implements StagingTableCatalog, SupportsNamespaces, ProcedureCatalog,
-    FunctionCatalog {
+    FunctionCatalog, TransactionalCatalogPlugin {
   private String name;
   private Session session;
 
@@ -48,6 +51,18 @@ public final class HeadwaterCatalog implements StagingTableCatalog, SupportsName
   @Override
   public String name() {
     return name;
+  }
+
+  @Override
+  public Transaction beginTransaction(TransactionInfo info) {
+    return new Statement(this);
+  }
+
+  HeadwaterCatalog within(Statement statement) {
+    HeadwaterCatalog inside = new HeadwaterCatalog();
+    inside.name = name;
+    inside.session = session.within(statement);
+    return inside;
   }
 
   Session session() {

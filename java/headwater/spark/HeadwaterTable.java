@@ -86,6 +86,24 @@ class HeadwaterTable implements SupportsRead, SupportsWrite, SupportsDeleteV2, S
     return request;
   }
 
+  /** The call that ends a statement on this table. */
+  ObjectNode commit(String operation) {
+    ObjectNode request = session.commit(operation);
+    request.set("table", reference());
+    return request;
+  }
+
+  /** A statement reads the table as it is now; what was in the past stays so. */
+  void isRead() {
+    if (session.statement != null && !travelled) {
+      session.statement.read(reference());
+    }
+  }
+
+  boolean isTravelled() {
+    return travelled;
+  }
+
   @Override
   public String name() {
     return session.catalog + "." + String.join(".", HeadwaterCatalog.id(ident));

@@ -143,6 +143,7 @@ final class ReadBuilder implements ScanBuilder, SupportsPushDownRequiredColumns,
 
   @Override
   public Scan build() {
+    table.isRead();
     ObjectNode scan = Json.object();
     scan.set("table", table.reference());
     scan.set("columns", Json.array(columns.fieldNames()));

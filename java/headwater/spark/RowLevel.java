@@ -82,7 +82,7 @@ final class RowLevel implements SupportsDelta {
 
     @Override
     public void commit(WriterCommitMessage[] messages) {
-      ObjectNode request = table.request("commit_delta");
+      ObjectNode request = table.commit("commit_delta");
       ArrayNode deleted = request.putArray("deleted");
       ArrayNode added = request.putArray("added");
       for (WriterCommitMessage message : messages) {

@@ -17,10 +17,13 @@ final class Session {
 
   final String catalog;
   final String python;
+  /** The statement that this session is inside of; null: none is known. */
+  final Statement statement;
   private final ObjectNode options;
 
   Session(String catalog, CaseInsensitiveStringMap options) {
     this.catalog = catalog;
+    this.statement = null;
     Map<String, String> fixed = fixed("spark.sql.catalog." + catalog + ".");
     this.python = python(fixed.get("python"));
     Map<String, String> given = new TreeMap<>(options.asCaseSensitiveMap());
@@ -28,6 +31,18 @@ final class Session {
     given.forEach((key, value) -> require(key, value.equals(fixed.get(key))));
     given.remove("python");
     this.options = Json.object(file == null ? given : Map.of(ACCESS_FILE, file));
+  }
+
+  private Session(Session other, Statement statement) {
+    this.catalog = other.catalog;
+    this.python = other.python;
+    this.options = other.options;
+    this.statement = statement;
+  }
+
+  /** The same catalog inside a statement, which takes note of what is read. */
+  Session within(Statement statement) {
+    return new Session(this, statement);
   }
 
   private void require(String key, boolean holds) {
@@ -67,6 +82,15 @@ final class Session {
   ObjectNode request(String operation) {
     ObjectNode request = Json.object().put("op", operation);
     request.set("catalog", options);
+    return request;
+  }
+
+  /** A call that ends a statement, with the tables that it has read. */
+  ObjectNode commit(String operation) {
+    ObjectNode request = request(operation);
+    if (statement != null) {
+      request.set("reads", statement.reads());
+    }
     return request;
   }
 

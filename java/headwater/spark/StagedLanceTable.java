@@ -72,7 +72,7 @@ final class StagedLanceTable implements StagedTable, SupportsWrite {
 
   @Override
   public void commitStagedChanges() {
-    ObjectNode request = catalog.session().request("commit_staged");
+    ObjectNode request = catalog.session().commit("commit_staged");
     request.set("table", staged.get("table"));
     request.set("arrow", staged.get("arrow"));
     request.set("fragments", fragments);
@@ -81,7 +81,7 @@ final class StagedLanceTable implements StagedTable, SupportsWrite {
 
   @Override
   public void abortStagedChanges() {
-    if (created) {
+    if (created && !staged.get("table").has("fold")) { // a stream table is not there before its commit
       catalog.dropTable(ident);
     }
   }

@@ -85,7 +85,7 @@ final class StreamRowLevel implements SupportsDelta {
 
     @Override
     public void commit(WriterCommitMessage[] messages) {
-      ObjectNode request = table.request("commit_events").put("has_read", true);
+      ObjectNode request = table.commit("commit_events").put("has_read", true);
       request.put("command", command.name().toLowerCase(Locale.ROOT));
       for (String kind : KINDS) {
         request.putArray(kind);

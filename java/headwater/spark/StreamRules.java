@@ -11,20 +11,24 @@ import org.apache.spark.sql.catalyst.analysis.UnresolvedRelation;
 import org.apache.spark.sql.catalyst.expressions.Attribute;
 import org.apache.spark.sql.catalyst.expressions.IsNotNull;
 import org.apache.spark.sql.catalyst.expressions.Literal;
+import org.apache.spark.sql.catalyst.plans.logical.AnalysisHelper;
 import org.apache.spark.sql.catalyst.plans.logical.AppendData;
 import org.apache.spark.sql.catalyst.plans.logical.Assignment;
 import org.apache.spark.sql.catalyst.plans.logical.DeleteFromTable;
 import org.apache.spark.sql.catalyst.plans.logical.InsertIntoStatement;
 import org.apache.spark.sql.catalyst.plans.logical.InsertOnlyMerge;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
+import org.apache.spark.sql.catalyst.plans.logical.TransactionalWrite;
 import org.apache.spark.sql.catalyst.plans.logical.UpdateTable;
 import org.apache.spark.sql.catalyst.rules.Rule;
 import org.apache.spark.sql.connector.catalog.CatalogPlugin;
 import org.apache.spark.sql.execution.datasources.v2.DataSourceV2Relation;
 import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 import scala.Function1;
+import scala.Option;
 import scala.collection.immutable.Seq;
 import scala.jdk.javaapi.CollectionConverters;
+import scala.runtime.AbstractFunction0;
 import scala.runtime.AbstractFunction1;
 import scala.runtime.AbstractPartialFunction;
 
@@ -41,6 +45,7 @@ final class StreamRules {
   private StreamRules() {}
 
   static void inject(SparkSessionExtensions extensions) {
+    extensions.injectHintResolutionRule(always(new Pinned()));
     extensions.injectHintResolutionRule(always(new Before()));
     extensions.injectResolutionRule(always(new During()));
   }
@@ -52,6 +57,45 @@ final class StreamRules {
         return rule;
       }
     };
+  }
+
+  /**
+   * A DataFrame of a table at VERSION AS OF, written elsewhere: Spark would load the table anew inside the statement's
+   * transaction, without its version. A relation that names no catalog stays as it is.
+   */
+  private static final class Pinned extends Rule<LogicalPlan> {
+    private static final AbstractPartialFunction<LogicalPlan, LogicalPlan> KEPT = new AbstractPartialFunction<>() {
+      @Override
+      public boolean isDefinedAt(LogicalPlan node) {
+        return node instanceof DataSourceV2Relation relation && relation.catalog().isDefined()
+            && relation.table() instanceof HeadwaterTable table && table.isTravelled();
+      }
+
+      @Override
+      public <A extends LogicalPlan, B> B applyOrElse(A node, Function1<A, B> otherwise) {
+        if (!isDefinedAt(node)) {
+          return otherwise.apply(node);
+        }
+        DataSourceV2Relation relation = (DataSourceV2Relation) (LogicalPlan) node;
+        @SuppressWarnings("unchecked")
+        B kept = (B) relation.copy(relation.table(), relation.output(), Option.empty(), Option.empty(),
+            relation.options(), relation.timeTravelSpec());
+        return kept;
+      }
+    };
+
+    @Override
+    public LogicalPlan apply(LogicalPlan plan) {
+      if (!(plan instanceof TransactionalWrite)) {
+        return plan;
+      }
+      return AnalysisHelper.allowInvokingTransformsInAnalyzer(new AbstractFunction0<>() {
+        @Override
+        public LogicalPlan apply() {
+          return (LogicalPlan) plan.transformWithSubqueries(KEPT);
+        }
+      });
+    }
   }
 
   /** Writers of DataFrames make a plan with a resolved query; this is before its columns are filled up. */

@@ -114,13 +114,13 @@ final class TableWrite implements RequiresDistributionAndOrdering, BatchWrite, S
       return;
     }
     if (logged) {
-      ObjectNode request = session.request("commit_events").put("command", merging ? "merge" : "insert");
+      ObjectNode request = session.commit("commit_events").put("command", merging ? "merge" : "insert");
       request.set("table", target.get("table"));
       request.put("has_read", merging).set(merging ? "inserted" : "upserted", fragments);
       session.call(request);
       return;
     }
-    ObjectNode request = session.request(
+    ObjectNode request = session.commit(
         dynamic ? "overwrite_partitions" : overwrite == null ? "append" : "overwrite");
     request.set("table", target.get("table"));
     request.set("fragments", fragments);

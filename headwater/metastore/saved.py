@@ -1,0 +1,66 @@
+"""An open transaction as bytes, so that any process on the root can go on with it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from headwater.metastore.draft import Appended, Draft, DroppedDelta
+from headwater.metastore.rules import Header
+from headwater.metastore.views import IndexView, Item
+
+
+class SavedTransaction(msgspec.Struct):
+    """What a transaction has read and changed so far, and the slot it began at."""
+
+    id: str
+    start: int
+    message: str
+    author: str
+    base: int
+    reads: list[str]
+    items: dict[str, Item]
+    paths: dict[str, tuple[str, ...]]
+    names: list[tuple[str, str, str | None]]
+    moved: dict[str, dict[str, bool]]
+    new_parts: dict[str, list[str]]
+    appends: list[Appended]
+    dropped_deltas: list[DroppedDelta]
+
+    @property
+    def header(self) -> Header:
+        return Header(self.id, self.start, self.message, self.author)
+
+    def draft(self, view: IndexView) -> Draft:
+        """The draft over the index, which must know its base."""
+        return Draft(
+            view,
+            set(self.reads),
+            dict(self.items),
+            self.paths,
+            {(parent, digest): key for parent, digest, key in self.names},
+            self.moved,
+            self.new_parts,
+            self.appends,
+            self.dropped_deltas,
+        )
+
+
+def saved(header: Header, draft: Draft) -> SavedTransaction:
+    names: list[Any] = [(parent, digest, key) for (parent, digest), key in draft.names.items()]
+    return SavedTransaction(
+        header.id,
+        header.start,
+        header.message,
+        header.author,
+        draft.base.at,
+        sorted(draft.reads),
+        draft.items,
+        draft.paths,
+        names,
+        draft.moved,
+        draft.new_parts,
+        draft.appends,
+        draft.dropped_deltas,
+    )

@@ -1,0 +1,192 @@
+"""Transactions of callers who are not in this process: kept in the store between their operations.
+
+A server has several processes, and there may be several servers on one root; the next operation of a transaction may
+come to any of them. So none of them holds it: after each operation the transaction is written to the store as
+`open/<caller>/<id>/<step>`, the next step created if absent, and who comes next goes on from there. Two operations at
+once in one transaction are a conflict of the second. Who was not heard of for a while is forgotten; nothing of an open
+transaction can be seen, so there is nothing to undo.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from headwater.errors import (
+    CommitStateUnknownError,
+    ConcurrentModificationError,
+    InvalidInputError,
+    LanceNamespaceError,
+    ThrottlingError,
+    TransactionNotFoundError,
+)
+from headwater.metastore.layout import OPEN
+from headwater.metastore.saved import SavedTransaction, saved
+from headwater.names import ObjectId
+from headwater.namespace.appending import session_of
+from headwater.namespace.rebasing import commit
+from headwater.registries.metastore.sessions import NewRows, Within
+from headwater.store import Entry, KeyNotFoundError, create
+
+if TYPE_CHECKING:
+    from headwater.namespace.metastore import MetastoreNamespace
+
+IDLE_SECONDS = 600.0
+"""A transaction that was not heard of for so long has ended."""
+MAX_OPEN = 32
+"""So many transactions a caller may have open."""
+MAX_STATE = 64 << 20
+"""So many bytes a transaction may be written as: what it read and changed, without its rows."""
+MAX_STAGED = 64 << 30
+"""So many bytes of rows a transaction may have been sent."""
+END = "end"
+_ID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+
+
+class OpenTransaction(msgspec.Struct):
+    """A transaction between two operations."""
+
+    transaction: SavedTransaction
+    appended: list[str] = []
+    unstaged: list[NewRows] = []
+    staged: int = 0
+
+
+class OpenTransactions:
+    """The open transactions of one catalog, by who began them. An id of another's is not found."""
+
+    def __init__(self, namespace: MetastoreNamespace) -> None:
+        self._namespace = namespace
+        self._store = namespace.store
+        self._clock = namespace.clock
+
+    def begin(self, caller: str, message: str, author: str | None = None) -> str:
+        """A new transaction over the newest state; its id. Error 21 if the caller has too many."""
+        open_now = self._sweep(_folder(caller))
+        if len(open_now) >= MAX_OPEN:
+            raise ThrottlingError(f"{caller} has {len(open_now)} transactions open: end some of them first.")
+        tx = self._namespace.metastore.transaction(message, author)
+        self._write(f"{_folder(caller)}/{tx.id}", 0, OpenTransaction(saved(tx.header, tx.draft)))
+        return tx.id
+
+    @contextmanager
+    def using(self, caller: str, id: str, sent: int = 0) -> Iterator[MetastoreNamespace]:
+        """The catalog inside a transaction, for one operation with `sent` bytes of rows. What it read counts also
+        when it is refused."""
+        folder = _path(caller, id)
+        step, known = self._read(folder)
+        if known.staged + sent > MAX_STAGED:
+            raise InvalidInputError(f"This transaction was sent {known.staged} bytes of rows: it takes no more.")
+        inside = self._inside(known)
+        try:
+            yield inside
+        except LanceNamespaceError:
+            self._save(folder, step, known, session_of(inside), 0)
+            raise
+        self._save(folder, step, known, session_of(inside), sent)
+
+    def commit(self, caller: str, id: str) -> int:
+        """End a transaction; its slot. A repeat after a lost answer gets the same one. 14 names what others changed."""
+        folder = _path(caller, id)
+        try:
+            _, known = self._read(folder)
+        except TransactionNotFoundError:
+            return self._committed(id)
+        if not create(self._store, f"{folder}/{END}", b""):
+            raise CommitStateUnknownError(
+                "This transaction is being committed by another request: it may have landed. Ask again, or look for it "
+                "in the log."
+            )
+        try:
+            done = session_of(commit(self._namespace, self._inside(known))).tx.slot
+        except CommitStateUnknownError:
+            raise
+        except LanceNamespaceError:
+            self._forget(folder)
+            raise
+        self._forget(folder)
+        assert done is not None
+        return done
+
+    def abort(self, caller: str, id: str) -> None:
+        """Forget a transaction. One that has ended is forgotten already."""
+        self._forget(_path(caller, id))
+
+    def _inside(self, known: OpenTransaction) -> MetastoreNamespace:
+        inside = self._namespace.within(self._namespace.metastore.reopen(known.transaction))
+        session = session_of(inside)
+        session.go_on(known.appended, {ObjectId(tuple(rows.id.names)): rows for rows in known.unstaged})
+        return inside
+
+    def _save(self, folder: str, step: int, known: OpenTransaction, session: Within, sent: int) -> None:
+        tx = session.tx
+        after = OpenTransaction(
+            saved(tx.header, tx.draft), session.noted, list(session.unstaged.values()), known.staged + sent
+        )
+        if not self._write(folder, step + 1, after):
+            raise ConcurrentModificationError("Another operation of this transaction was made at once: begin it anew.")
+        self._store.delete(f"{folder}/{step:08d}")
+
+    def _write(self, folder: str, step: int, state: OpenTransaction) -> bool:
+        data = msgspec.msgpack.encode(state)
+        if len(data) > MAX_STATE:
+            raise InvalidInputError(f"This transaction would take {len(data)} bytes: commit it, and begin another.")
+        return create(self._store, f"{folder}/{step:08d}", data)
+
+    def _read(self, folder: str) -> tuple[int, OpenTransaction]:
+        found = [entry for entry in self._store.list(folder) if not entry.key.endswith(END)]
+        newest = max(found, key=lambda entry: entry.key, default=None)
+        if newest is None or self._is_idle(newest):
+            self._forget(folder)
+            raise _not_open()
+        try:
+            data = self._store.get(newest.key)
+        except KeyNotFoundError:
+            raise ConcurrentModificationError("Another operation of this transaction was made at once.") from None
+        return int(newest.key.rsplit("/", 1)[-1]), msgspec.msgpack.decode(data, type=OpenTransaction)
+
+    def _sweep(self, own: str) -> set[str]:
+        """Forget the transactions of all callers that were not heard of; the folders of those of one that were."""
+        heard: dict[str, bool] = {}
+        for entry in self._store.list(OPEN):
+            folder = entry.key.rsplit("/", 1)[0]
+            heard[folder] = heard.get(folder, False) or not self._is_idle(entry)
+        for folder, is_open in heard.items():
+            if not is_open:
+                self._forget(folder)
+        return {folder for folder, is_open in heard.items() if is_open and folder.startswith(f"{own}/")}
+
+    def _is_idle(self, entry: Entry) -> bool:
+        return self._clock.now_ms() - entry.modified_ms > IDLE_SECONDS * 1000
+
+    def _forget(self, folder: str) -> None:
+        for entry in list(self._store.list(folder)):
+            self._store.delete(entry.key)
+
+    def _committed(self, id: str) -> int:
+        try:
+            return self._namespace.metastore.slot_of(id)
+        except TransactionNotFoundError:
+            raise _not_open() from None
+
+
+def _folder(caller: str) -> str:
+    return f"{OPEN}/{hashlib.sha256(caller.encode()).hexdigest()[:32]}"
+
+
+def _path(caller: str, id: str) -> str:
+    if _ID.fullmatch(id) is None:
+        raise InvalidInputError(f"{id[:80]!r} is not the id of a transaction.")
+    return f"{_folder(caller)}/{id}"
+
+
+def _not_open() -> TransactionNotFoundError:
+    return TransactionNotFoundError(
+        "There is no such open transaction: it has ended, was not heard of for too long, or is another caller's. "
+        "Begin a new one."
+    )

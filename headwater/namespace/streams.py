@@ -1,0 +1,110 @@
+"""Stream tables where a catalog stands: in the present, inside an open transaction, or at a moment of the past."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import TYPE_CHECKING, Any
+
+from headwater.errors import InvalidInputError
+from headwater.metastore import Snapshot
+from headwater.names import ObjectId
+from headwater.registries.metastore.sessions import Within
+from headwater.streams.definition import define
+from headwater.streams.landing import Report
+from headwater.streams.table import StreamTable, create_stream_table
+from headwater.streams.views import Published
+from headwater.streams.within import OwnLog, landing
+
+if TYPE_CHECKING:
+    from headwater.namespace.metastore import MetastoreNamespace
+
+
+class NamespaceStream(StreamTable):
+    """In a transaction, what lands and what is changed joins it; the rest is work of its own and waits for its end."""
+
+    def __init__(self, namespace: MetastoreNamespace, id: ObjectId) -> None:
+        super().__init__(namespace.metastore, id.names, namespace.properties.root, dict(namespace.properties.storage))
+        self.namespace = namespace
+        self.id = id
+
+    def append(self, *args: Any, **options: Any) -> Report:
+        with self._landing():
+            return super().append(*args, **options)
+
+    def upsert(self, *args: Any, **options: Any) -> Report:
+        with self._landing():
+            return super().upsert(*args, **options)
+
+    def delete(self, *args: Any, **options: Any) -> Report:
+        with self._landing():
+            return super().delete(*args, **options)
+
+    def ingest(self, *args: Any, **options: Any) -> Report:
+        with self._landing():
+            return super().ingest(*args, **options)
+
+    def _ingest(self, *args: Any, **options: Any) -> Report:
+        with self._landing():
+            return super()._ingest(*args, **options)
+
+    def publish(self, *args: Any, **options: Any) -> Published:
+        """Make the serving copy equal to the newest state. Nothing new: no new version."""
+        self._alone("publish")
+        return super().publish(*args, **options)
+
+    def backfill(self, *args: Any, **options: Any) -> int:
+        self._alone("backfill")
+        return super().backfill(*args, **options)
+
+    def compact(self) -> bool:
+        self._alone("compact")
+        return super().compact()
+
+    def collect(self, *args: Any, **options: Any) -> list[int]:
+        self._alone("collect")
+        return super().collect(*args, **options)
+
+    def _alone(self, doing: str) -> None:
+        check_alone(self.namespace, doing)
+
+    def _landing(self) -> AbstractContextManager[None]:
+        session = self.namespace.session
+        return landing(session.tx) if isinstance(session, Within) else nullcontext()
+
+    def _beside(self, path: Sequence[str]) -> StreamTable:
+        return type(self)(self.namespace, ObjectId(tuple(path)))
+
+    def _snapshot(self) -> Snapshot:
+        session = self.namespace.session
+        if isinstance(session, Within):
+            return OwnLog(session.tx)  # type: ignore[return-value]  # it answers what a snapshot of the log is asked
+        found: Snapshot = session.state()
+        return found
+
+    def _run(self, work: Any, message: str) -> Any:
+        return self.namespace.change(work, message)
+
+
+def make_stream(
+    namespace: MetastoreNamespace,
+    id: ObjectId,
+    schema: Any,
+    keys: Sequence[str] | str,
+    sequence: Sequence[str] | str,
+    partition_by: Sequence[Any],
+    properties: Mapping[str, str],
+) -> NamespaceStream:
+    """A new stream table under a name; errors 1, 5, 13."""
+    namespace.registry.check_writable()
+    definition = define(schema, keys, sequence, partition_by, properties)
+    name = id.format(".")
+    namespace.change(lambda tx: create_stream_table(tx, id.names, definition), f"create stream table {name}")
+    return NamespaceStream(namespace, id)
+
+
+def check_alone(namespace: MetastoreNamespace, doing: str) -> None:
+    """Error 13 in the past, and in a transaction: its rows have no positions before it ends."""
+    namespace.registry.check_writable()
+    if isinstance(namespace.session, Within):
+        raise InvalidInputError(f"A transaction cannot {doing}: what it lands has no positions yet. Do it afterwards.")
