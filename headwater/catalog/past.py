@@ -11,7 +11,7 @@ import msgspec
 from lance_namespace import LanceNamespace
 
 from headwater.catalog.transactions import metastore_of
-from headwater.errors import InvalidInputError, UnsupportedOperationError
+from headwater.errors import UnsupportedOperationError
 from headwater.metastore import LogEntry
 from headwater.metastore.objects import Collected, Diff, History, HistoryEntry, NamedSnapshot, Undone
 from headwater.names import ObjectId
@@ -93,9 +93,8 @@ class Past(ABC):
         there = self._there
         if not isinstance(there, Remote):
             return metastore_of(there).metastore.diff(a, b)
-        if not (isinstance(a, int) and isinstance(b, int)):
-            raise InvalidInputError("Behind a server, moments are slots: snapshots() tells those of snapshots.")
-        return msgspec.convert(there.ask_time("diff", {"before": a, "after": b}), Diff, strict=False)
+        before, after = (each.isoformat() if isinstance(each, datetime) else each for each in (a, b))
+        return msgspec.convert(there.ask_time("diff", {"before": before, "after": after}), Diff, strict=False)
 
     def undrop(self, name: Name) -> None:
         """Bring back what was dropped last under a name, with all that was dropped with it."""

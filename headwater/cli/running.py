@@ -9,11 +9,11 @@ from typing import Any
 
 from headwater.cli.asking import ask
 from headwater.cli.output import show, show_record, show_records
-from headwater.cli.target import format_name
 from headwater.config import init as make
 from headwater.config import repair as mend
 from headwater.config import resolve
 from headwater.errors import InvalidInputError, UnsupportedOperationError
+from headwater.names import format_name
 
 BROKEN_EXIT = 1
 
@@ -37,13 +37,18 @@ def verify(given: argparse.Namespace) -> int:
 
 
 def _finding(problem: Any) -> dict[str, Any]:
-    if isinstance(problem, Mapping):
-        return dict(problem)  # from a server, as it tells them
-    names = [] if problem.id is None else list(problem.id.names)
+    if isinstance(problem, Mapping):  # from a server
+        kind, names, key, message = (problem.get(field) for field in ("kind", "id", "key", "message"))
+    else:
+        kind, key, message = problem.kind, problem.key, problem.message
+        names = None if problem.id is None else problem.id.names
     return {
-        "kind": problem.kind, "name": format_name(names) or None, "id": names, "key": problem.key,
-        "message": problem.message,
-    }  # fmt: skip
+        "kind": kind,
+        "name": format_name(names or ()) or None,
+        "id": list(names or ()),
+        "key": key,
+        "message": message,
+    }
 
 
 def repair(given: argparse.Namespace) -> int:

@@ -398,7 +398,7 @@ class ChangesPlan(CatalogCall, frozen=True, tag="changes_plan"):
 
 
 JobName = Literal[
-    "compact", "create_index", "backfill", "cleanup", "rollback", "drop_index", "publish", "ingest", "undo"
+    "compact", "create_index", "backfill", "cleanup", "rollback", "drop_index", "publish", "ingest", "undo", "collect"
 ]
 
 
