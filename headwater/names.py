@@ -22,6 +22,7 @@ REMEMBERED = 16_384
 """So many names are judged once: every request names some."""
 MAX_DEPTH = 64
 _PLAIN = re.compile(r"[A-Za-z0-9_-]{1,255}")
+_SPECIAL = re.compile(r"[^A-Za-z0-9_-]")
 
 
 @dataclass(frozen=True, order=True, slots=True)
@@ -108,6 +109,14 @@ def is_name(name: str, delimiter: str = DELIMITER) -> bool:
     if _PLAIN.fullmatch(name) and delimiter[0] not in name:
         return True
     return _problem(name, delimiter) is None
+
+
+def nameable(names: Sequence[str], delimiter: str = DELIMITER) -> list[str]:
+    """Those of the names that can be asked for: mostly all, which one look at them together tells."""
+    text = "".join(names)
+    if not _SPECIAL.search(text) and delimiter[0] not in text and all(names) and max(map(len, names), default=0) <= 255:
+        return list(names)
+    return [name for name in names if is_name(name, delimiter)]
 
 
 def check_delimiter(delimiter: str) -> None:

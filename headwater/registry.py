@@ -53,7 +53,6 @@ class Capabilities:
     properties: bool
     rename: bool
     register_anywhere: bool
-    managed_versions: bool = False
     markers: Markers | None = None
     keeps_dropped: bool = False
     rename_namespaces: bool = False

@@ -22,7 +22,6 @@ from headwater.tables.rows import with_vectors
 JSON_LINES = (".jsonl", ".ndjson", ".json")
 SUFFIXES = {".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "jsonl", ".csv": "csv", ".parquet": "parquet"}
 SUFFIXES |= {".arrow": "arrow", ".ipc": "arrow", ".feather": "arrow"}
-SHOWN_ROWS = 10_000
 
 
 def read_rows(name: str, table: Any = None) -> pa.Table:
