@@ -22,6 +22,7 @@ from types import TracebackType
 ROOT = Path(__file__).parents[2]
 FENCE = re.compile(r"^```(?P<language>\w*)[ \t]*(?P<about>[^\n`]*)\n(?P<body>.*?)^```$", re.DOTALL | re.MULTILINE)
 RUNNABLE = ("python", "sh", "sql")
+DONE = "-- the block is done --"
 PORTS = ("8080", "9000")
 """Ports that pages name; each reader gets free ones instead."""
 
@@ -110,11 +111,11 @@ class Reader:
         assert stdout is not None
         script = self.folder / ".block.sh"
         script.write_text(body)
-        stdin.write(f"source {script} </dev/null\necho '-- done --'\n")
+        stdin.write(f"source {script} </dev/null\necho; echo '{DONE}'\n")
         stdin.flush()
         said: list[str] = []
         for line in stdout:
-            if line == "-- done --\n":
+            if line == f"{DONE}\n":
                 self.said += "".join(said)
                 return
             said.append(line)
