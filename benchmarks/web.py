@@ -116,7 +116,7 @@ def main() -> None:
     mine, bare = (statistics.median(side) for side in zip(*both, strict=True))
     report.write(
         f"{TABLES:,} tables, one worker, {requests} warm requests each on one connection. The API beside it: "
-        f"TableExists takes {mine:.2f} ms of CPU with the page and {bare:.2f} ms without (medians of 3 rounds in turns)."
+        f"TableExists takes {mine:.2f} ms of CPU with the page and {bare:.2f} ms without (medians of 3 rounds)."
     )
     print(f"API: {mine:.2f} ms of CPU with the page, {bare:.2f} ms without")
 
