@@ -8,18 +8,21 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
 from headwater.errors import InvalidInputError
 
 DELIMITER = "$"
+DOT, QUOTE = ".", '"'
+"""How people write names: dots between, and quotes around one that has a dot itself."""
 MAX_NAME_BYTES = 255
 REMEMBERED = 16_384
 """So many names are judged once: every request names some."""
 MAX_DEPTH = 64
 _PLAIN = re.compile(r"[A-Za-z0-9_-]{1,255}")
+_SPECIAL = re.compile(r"[^A-Za-z0-9_-]")
 
 
 @dataclass(frozen=True, order=True, slots=True)
@@ -68,7 +71,8 @@ class ObjectId:
         return self.format(delimiter) or delimiter
 
     def __str__(self) -> str:
-        return self.format() or "the root namespace"
+        """As messages and people write it: `prod.users`, `prod."a.b"`."""
+        return format_name(self.names) or "the root namespace"
 
 
 ROOT = ObjectId()
@@ -105,6 +109,14 @@ def is_name(name: str, delimiter: str = DELIMITER) -> bool:
     if _PLAIN.fullmatch(name) and delimiter[0] not in name:
         return True
     return _problem(name, delimiter) is None
+
+
+def nameable(names: Sequence[str], delimiter: str = DELIMITER) -> list[str]:
+    """Those of the names that can be asked for: mostly all, which one look at them together tells."""
+    text = "".join(names)
+    if not _SPECIAL.search(text) and delimiter[0] not in text and all(names) and max(map(len, names), default=0) <= 255:
+        return list(names)
+    return [name for name in names if is_name(name, delimiter)]
 
 
 def check_delimiter(delimiter: str) -> None:
@@ -144,3 +156,50 @@ def _problem_of(name: str, delimiter: str) -> str | None:
 
 def _is_control(char: str) -> bool:
     return unicodedata.category(char) in ("Cc", "Cs")
+
+
+def parse_name(text: str, delimiter: str | None = None) -> tuple[str, ...]:
+    """`prod.users`, `prod."a.b"`; with a delimiter of the caller's choice, nothing is quoted."""
+    if delimiter is not None:
+        return parse(text, delimiter).names
+    if text in ("", DOT):
+        return ()
+    names, at = list[str](), 0
+    while True:
+        name, at = _quoted(text, at) if text.startswith(QUOTE, at) else _plain(text, at)
+        names.append(name)
+        if at == len(text):
+            return object_id(names).names
+        at += 1
+
+
+def _plain(text: str, at: int) -> tuple[str, int]:
+    end = text.find(DOT, at)
+    end = len(text) if end < 0 else end
+    return text[at:end], end
+
+
+def _quoted(text: str, at: int) -> tuple[str, int]:
+    """A quoted name, in which a quote is written twice, and where it ends."""
+    name, at = "", at + 1
+    while True:
+        end = text.find(QUOTE, at)
+        if end < 0:
+            raise InvalidInputError(f"In {text[:200]!r} a quote is not closed.")
+        name += text[at:end]
+        at = end + 1
+        if not text.startswith(QUOTE, at):
+            break
+        name, at = name + QUOTE, at + 1
+    if at < len(text) and text[at] != DOT:
+        raise InvalidInputError(f"In {text[:200]!r} a dot must follow the quoted name.")
+    return name, at
+
+
+def format_name(names: Sequence[str]) -> str:
+    """Names as `parse_name` reads them."""
+    return DOT.join(_quote(name) if DOT in name or name.startswith(QUOTE) else name for name in names)
+
+
+def _quote(name: str) -> str:
+    return QUOTE + name.replace(QUOTE, QUOTE * 2) + QUOTE

@@ -53,7 +53,6 @@ class Capabilities:
     properties: bool
     rename: bool
     register_anywhere: bool
-    managed_versions: bool = False
     markers: Markers | None = None
     keeps_dropped: bool = False
     rename_namespaces: bool = False
@@ -119,7 +118,7 @@ class Registry(ABC):
 
     def descendants(self, parent: ObjectId) -> Sequence[CatalogObject]:
         """Every namespace and table below `parent`, deepest first."""
-        found = self.find(parent.child(name) for kind in Kind for name in self.children(parent, kind, "", None))
+        found = self.find([parent.child(name) for kind in Kind for name in self.children(parent, kind, "", None)])
         below = (self.descendants(item.id) for item in found.values() if isinstance(item, Namespace))
         return [*(item for items in below for item in items), *found.values()]
 

@@ -16,7 +16,7 @@ from headwater.cli.look import columns_of, namespace_record, table_record
 from headwater.cli.lookups import names_of, walk
 from headwater.cli.near import NAMES, near_name
 from headwater.cli.rows import readable, vector_like
-from headwater.cli.target import Target, format_name, parse_name
+from headwater.cli.target import Target
 from headwater.errors import (
     InvalidInputError,
     LanceNamespaceError,
@@ -24,6 +24,7 @@ from headwater.errors import (
     UnsupportedOperationError,
     error_for,
 )
+from headwater.names import format_name, parse_name
 from headwater.pipeline.lineage import downstream, upstream
 
 Asked = dict[str, Any]

@@ -13,8 +13,8 @@ import pyarrow as pa
 from headwater.cli.asking import ask
 from headwater.cli.files import read_rows
 from headwater.cli.output import show, show_record
-from headwater.cli.target import format_name
 from headwater.errors import InvalidInputError, LanceNamespaceError, UnsupportedOperationError
+from headwater.names import format_name
 from headwater.namespace.readers import write_rows
 from headwater.streams.columns import parse_type
 

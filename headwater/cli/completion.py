@@ -13,9 +13,10 @@ from headwater.cli.grammar import COMMANDS, SHOWN, Command
 from headwater.cli.lookups import names_of
 from headwater.cli.output import visible
 from headwater.cli.parsing import parser_of
-from headwater.cli.target import Target, format_name, parse_name
+from headwater.cli.target import Target
 from headwater.config import default_target, profile_names
 from headwater.errors import LanceNamespaceError
+from headwater.names import format_name, parse_name
 
 ASK = "__complete"
 BASH = """_headwater() {

@@ -17,11 +17,11 @@ import pyarrow.parquet
 from headwater.cli.output import print_grid
 from headwater.errors import InvalidInputError
 from headwater.tables.arrow import read_stream
+from headwater.tables.rows import with_vectors
 
 JSON_LINES = (".jsonl", ".ndjson", ".json")
 SUFFIXES = {".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "jsonl", ".csv": "csv", ".parquet": "parquet"}
 SUFFIXES |= {".arrow": "arrow", ".ipc": "arrow", ".feather": "arrow"}
-SHOWN_ROWS = 10_000
 
 
 def read_rows(name: str, table: Any = None) -> pa.Table:
@@ -79,8 +79,10 @@ def _table(path: Path, types: dict[str, Any]) -> pa.Table:
 
 
 def _json(source: Any, types: dict[str, Any]) -> pa.Table:
+    """JSON says nothing of types: without those of a table, equal-length lists of floats are vectors."""
     told = pa.schema(list(types.items())) if types else None
-    return pyarrow.json.read_json(source, parse_options=pyarrow.json.ParseOptions(explicit_schema=told))
+    found = pyarrow.json.read_json(source, parse_options=pyarrow.json.ParseOptions(explicit_schema=told))
+    return found if types else with_vectors(found)
 
 
 def write_rows(rows: pa.RecordBatchReader, out: str | None, format: str | None, as_json: bool) -> None:

@@ -85,14 +85,20 @@ class Lookups(Protocol):
 
 def names_of(target: Target, at: int | datetime | str | None = None) -> Lookups:
     """The lightest way to look names up, now or at a moment that a metastore remembers."""
-    if target.server is not None and at is None:
-        return ServerLookups(*target.server)
-    if target.server is None and target.metastore is not None:
+    if target.server is not None:
+        uri, properties = target.server
+        then = {} if at is None else {"headers.x-headwater-at": quote(_text(at), safe="")}
+        return ServerLookups(uri, {**properties, **then})
+    if target.metastore is not None:
         return MetastoreLookups(target.metastore, at)
     if at is not None:
         target.with_history("history")
     directory = target.directory()
     return CatalogLookups(target.catalog()) if directory is None else DirectoryLookups(directory)
+
+
+def _text(at: int | datetime | str) -> str:
+    return at.isoformat() if isinstance(at, datetime) else str(at)
 
 
 def walk(found: Lookups, parent: Names = ()) -> Iterator[tuple[Child, tuple[str, ...]]]:

@@ -11,9 +11,9 @@ from headwater.cli.asking import ask
 from headwater.cli.lookups import names_of
 from headwater.cli.output import cell, is_terminal, show_record, show_records
 from headwater.cli.reading import at
-from headwater.cli.target import format_name
 from headwater.errors import InvalidInputError, TransactionNotFoundError
 from headwater.metastore import Diff, LogChange, LogEntry, Object
+from headwater.names import format_name
 
 SHOWN_CHANGES = 4
 
@@ -118,11 +118,12 @@ def _difference(path: Sequence[str], kind: str, change: str) -> dict[str, Any]:
 
 def undo(given: argparse.Namespace) -> int:
     """A transaction by its slot; or, of a stream table, what came from a source or a file."""
-    if given.what.isascii() and given.what.isdigit() and given.source is None and given.file is None:
+    named = given.source or given.file or given.digest
+    if given.what.isascii() and given.what.isdigit() and named is None:
         return _undo_transactions(given, int(given.what))
     from headwater.cli import pipeline  # with the rest of the pipeline, which the look-ups of this module do without
 
-    ask(given, f"What came into {given.what} from {given.source or given.file or 'it'} is taken out.")
+    ask(given, f"What came into {given.what} from {named or 'it'} is taken out.")
     given.table = given.what
     return pipeline.undo(given)
 

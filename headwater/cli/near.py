@@ -8,8 +8,9 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from headwater.cli.lookups import names_of
-from headwater.cli.target import Target, format_name
+from headwater.cli.target import Target
 from headwater.errors import ErrorCode, LanceNamespaceError
+from headwater.names import format_name
 
 NAMES = (int(ErrorCode.NAMESPACE_NOT_FOUND), int(ErrorCode.TABLE_NOT_FOUND))
 PARTS: dict[int, tuple[tuple[str, ...], Callable[[Any], Iterable[str]]]] = {

@@ -10,9 +10,10 @@ from typing import NoReturn
 
 import headwater
 from headwater.cli.grammar import COMMANDS, COMMON, GROUPS, SHOWN, Arg, Command
-from headwater.cli.target import Target, parse_name
+from headwater.cli.target import Target
 from headwater.config import default_target
 from headwater.errors import InvalidInputError
+from headwater.names import parse_name
 
 USAGE = "usage: headwater [-c CATALOG] VERB [CATALOG] ..."
 NO_CATALOG = "no catalog is named, and there is no default: give a path, a URI or a profile, or set HEADWATER_CATALOG"

@@ -11,8 +11,8 @@ from headwater.cli.asking import ask
 from headwater.cli.change import column_type
 from headwater.cli.look import columns_of
 from headwater.cli.output import show, show_records
-from headwater.cli.target import format_name
 from headwater.errors import InvalidInputError
+from headwater.names import format_name
 
 Action = Callable[[argparse.Namespace, Any], None]
 
@@ -50,7 +50,10 @@ def _on_branch(given: argparse.Namespace, table: Any) -> Any:
 
 
 def _add_columns(given: argparse.Namespace, table: Any) -> None:
-    _on_branch(given, table).add_columns(dict(_new_column(word) for word in _words(given, "NAME=SQL or NAME:TYPE")))
+    words = _words(given, "NAME TYPE, or any number of NAME=SQL and NAME:TYPE")
+    if len(words) == 2 and not any("=" in word or ":" in word for word in words):
+        words = [":".join(words)]
+    _on_branch(given, table).add_columns(dict(_new_column(word) for word in words))
 
 
 def _new_column(word: str) -> tuple[str, Any]:
@@ -60,7 +63,7 @@ def _new_column(word: str) -> tuple[str, Any]:
         return name, expression
     name, colon, kind = word.partition(":")
     if not colon:
-        raise InvalidInputError(f"{word[:200]!r} is not NAME=SQL or NAME:TYPE.")
+        raise InvalidInputError(f"{word[:200]!r} is not NAME TYPE, NAME:TYPE or NAME=SQL.")
     return name, column_type(kind)
 
 

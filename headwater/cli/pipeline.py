@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 import argparse
-import json
+import signal
 import sys
+import threading
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from headwater.catalog import Catalog
 from headwater.cli.output import show
+from headwater.cli.progress import telling
 from headwater.errors import InvalidInputError, UnsupportedOperationError
-from headwater.pipeline import jobs
+from headwater.pipeline import jobs, keeping
+from headwater.pipeline.exporting import export_lineage
 from headwater.pipeline.grammar import read_pipeline
 from headwater.pipeline.lineage import DOWNSTREAM, UPSTREAM, downstream, drawing, open_lineage, upstream
 from headwater.pipeline.planning import Plan
 from headwater.pipeline.running import plan_pipeline, run_pipeline
+from headwater.pipeline.watching import watch
+from headwater.streams.sources.files import SourceFile
+from headwater.streams.sources.remote import is_remote
 
 
 def _open(given: argparse.Namespace) -> Catalog:
@@ -27,13 +33,13 @@ def _open(given: argparse.Namespace) -> Catalog:
 def run(given: argparse.Namespace) -> int:
     pipeline = read_pipeline(given.file)
     if given.plan:
-        _, plan = plan_pipeline(pipeline, given.select, given.full_refresh)
+        _, plan = plan_pipeline(pipeline, given.select, given.full_refresh, given.again)
         show({**asdict(plan), "id": plan.id} if given.json else shown_plan(plan), given.json)
         return 0
     spark = _session(given.spark)
-    done = run_pipeline(
-        pipeline, spark, given.select, given.full_refresh, given.plan_id, lambda text: print(text, file=sys.stderr)
-    )
+    asked = (given.select, given.full_refresh, given.plan_id)
+    with telling(given.json) as tell:
+        done = run_pipeline(pipeline, spark, *asked, lambda text: print(text, file=sys.stderr), given.again, tell)
     if given.json:
         show({"run": done.id, "plan": done.plan.id, "reports": [asdict(each) for each in done.reports]}, True)
     else:
@@ -49,6 +55,8 @@ def shown_plan(plan: Plan) -> str:
         rows = f", {step.rows:,} rows" if step.rows else ""
         source = f" from {step.source}" if step.source else ""
         lines.append(f"{step.do:9} {step.table}{source}: {step.why}{size}{rows}")
+    for name, files in plan.undone.items():
+        lines.append(f"{'left out':9} {len(files)} files of {name} that were undone: --again takes them")
     known = sum(plan.skipped.values())
     lines.append(f"{'nothing to do' if not plan.steps else f'{len(plan.steps)} steps'}; {known} files are known")
     return "\n".join([*lines, f"plan {plan.id}"])
@@ -66,6 +74,8 @@ def _line(report: jobs.Report) -> str:
         if getattr(report, name):
             counts.append(f"{getattr(report, name):,} {name}")
     counts += [f"{count:,} rows fail {name}" for name, count in report.checks.items()]
+    counts += [f"{report.undone:,} undone files left out (--again takes them)"] if report.undone else []
+    counts += [f"{name} covers {part:.0%}" for name, part in report.coverage.items()]
     at = f"position {report.position}" if report.position else ""
     version = f"version {report.version}" if report.version else ""
     return f"{report.job:9} {report.table}: {', '.join([*counts, *filter(None, (at, version))])}"
@@ -77,9 +87,30 @@ def _show(report: jobs.Report, given: argparse.Namespace) -> int:
 
 
 def ingest(given: argparse.Namespace) -> int:
-    source = Path(given.source)
+    source = given.source if is_remote(given.source) else Path(given.source)
     spark = _session(given.spark)
-    return _show(jobs.ingest(spark, _open(given), given.table, source, given.format, given.name, given.strict), given)
+    if given.watch:
+        return _watch(given, spark, source)
+    asked = (given.table, source, given.format, given.name, given.strict)
+    with telling(given.json) as tell:
+        done = jobs.ingest(spark, _open(given), *asked, again=given.again, tell=tell)
+    return _show(done, given)
+
+
+def _watch(given: argparse.Namespace, spark: Any, source: Any) -> int:
+    """Until Ctrl-C (or a polite kill): the file that is being taken is finished, and so is the command."""
+    stop = threading.Event()
+
+    def failed(file: SourceFile, error: Exception) -> None:
+        print(f"{file.path} was not taken: {error}", file=sys.stderr, flush=True)
+
+    for each in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(each, lambda *_: stop.set())
+    options = {"stop": stop, "every": given.every, "publishes": given.publish, "failed": failed}
+    for report in watch(spark, _open(given), given.table, source, given.format, given.name, **options):
+        _show(report, given)
+        sys.stdout.flush()
+    return 0
 
 
 def _session(master: str | None) -> Any:
@@ -97,19 +128,31 @@ def _session(master: str | None) -> Any:
 def publish(given: argparse.Namespace) -> int:
     if not given.tables:
         raise InvalidInputError("Name the stream tables to publish.")
-    return _show(jobs.publish(None, _open(given), *given.tables), given)
+    with telling(given.json) as tell:
+        done = jobs.publish(_session(given.spark), _open(given), *given.tables, tell=tell)
+    return _show(done, given)
 
 
 def backfill(given: argparse.Namespace) -> int:
-    return _show(jobs.backfill(None, _open(given), given.table, given.rows), given)
+    with telling(given.json) as tell:
+        done = jobs.backfill(_session(given.spark), _open(given), given.table, given.rows, given.batch, tell)
+    return _show(done, given)
+
+
+def index(given: argparse.Namespace) -> int:
+    with telling(given.json) as tell:
+        done = keeping.index(_session(given.spark), _open(given), given.table, given.column, given.type, tell=tell)
+    return _show(done, given)
 
 
 def maintain(given: argparse.Namespace) -> int:
-    return _show(jobs.maintain(None, _open(given), *given.tables), given)
+    with telling(given.json) as tell:
+        done = keeping.maintain(_session(given.spark), _open(given), *given.tables, tell=tell)
+    return _show(done, given)
 
 
 def undo(given: argparse.Namespace) -> int:
-    return _show(jobs.undo(None, _open(given), given.table, given.source, given.file), given)
+    return _show(jobs.undo(None, _open(given), given.table, given.source, given.file, given.digest), given)
 
 
 def lineage(given: argparse.Namespace) -> int:
@@ -118,8 +161,7 @@ def lineage(given: argparse.Namespace) -> int:
     catalog = _open(given)
     way = DOWNSTREAM if given.downstream else UPSTREAM
     if given.open_lineage:
-        events = open_lineage(catalog, [given.table])
-        Path(given.open_lineage).write_text("".join(json.dumps(event) + "\n" for event in events), encoding="utf-8")
+        export_lineage(open_lineage(catalog, [given.table]), given.open_lineage, given.token)
     node = (downstream if given.downstream else upstream)(catalog, given.table)
     show(asdict(node) if given.json else "\n".join(drawing(node, way)), given.json)
     return 0

@@ -8,7 +8,7 @@ from typing import Any
 
 from headwater.cli.target import Target
 from headwater.cli.when import check_one, moment
-from headwater.errors import InvalidInputError
+from headwater.errors import InvalidInputError, UnsupportedOperationError
 
 
 def moment_of(given: argparse.Namespace) -> int | datetime | str | None:
@@ -21,9 +21,9 @@ def at(target: Target, text: str) -> int | datetime | str:
     try:
         return moment(text)
     except InvalidInputError as none:
-        if target.server is not None or target.metastore is None:
+        if target.server is None and target.metastore is None:
             raise
-        if all(found.name != text for found in target.metastore.snapshots()):
+        if all(found.name != text for found in target.past("snapshots").snapshots()):
             raise InvalidInputError(f"{none} `headwater snapshot` lists the snapshots.") from None
         return text
 
@@ -37,14 +37,25 @@ def open_table(given: argparse.Namespace, name: str | None = None) -> Any:
         raise InvalidInputError(f"`headwater {given.command.name}` needs the name of a table.")
     version, tag, branch = (getattr(given, key, None) for key in ("version", "tag", "branch"))
     said = moment_of(given) if hasattr(given, "at") else None
-    if said is not None and given.target.server is None and given.target.metastore is not None:
-        catalog = catalog.at(said)
+    table = None if said is None else _of_then(given.target, asked, said)
+    if table is not None:
         said = None
-    table = catalog[asked]
+    else:
+        table = catalog[asked]
     if version is None and tag is None and branch is None and said is None:
         return table
     serving = getattr(table, "serving", table)
     return serving.at(version, tag=tag, time=_time(said), branch=branch)
+
+
+def _of_then(target: Target, name: tuple[str, ...], said: int | datetime | str) -> Any:
+    """The table in the catalog as it was; None where the catalog keeps no past."""
+    if target.server is None and target.metastore is None:
+        return None
+    try:
+        return target.catalog().at(said)[name]
+    except UnsupportedOperationError:  # a server of a catalog without a past
+        return None
 
 
 def _time(said: int | datetime | str | None) -> datetime | None:

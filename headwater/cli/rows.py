@@ -13,8 +13,6 @@ from headwater.cli.output import show
 from headwater.cli.reading import moment_of, open_table
 from headwater.errors import InvalidInputError, TableNotFoundError
 
-MAX_KEY_ROWS = 1
-
 
 def head(given: argparse.Namespace) -> int:
     rows = _search(given, open_table(given), vector=_vector(given)) if given.vector else _rows(given, open_table(given))

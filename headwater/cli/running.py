@@ -7,13 +7,14 @@ from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any
 
+import headwater
 from headwater.cli.asking import ask
 from headwater.cli.output import show, show_record, show_records
-from headwater.cli.target import format_name
 from headwater.config import init as make
 from headwater.config import repair as mend
 from headwater.config import resolve
 from headwater.errors import InvalidInputError, UnsupportedOperationError
+from headwater.names import format_name
 
 BROKEN_EXIT = 1
 
@@ -37,13 +38,18 @@ def verify(given: argparse.Namespace) -> int:
 
 
 def _finding(problem: Any) -> dict[str, Any]:
-    if isinstance(problem, Mapping):
-        return dict(problem)  # from a server, as it tells them
-    names = [] if problem.id is None else list(problem.id.names)
+    if isinstance(problem, Mapping):  # from a server
+        kind, names, key, message = (problem.get(field) for field in ("kind", "id", "key", "message"))
+    else:
+        kind, key, message = problem.kind, problem.key, problem.message
+        names = None if problem.id is None else problem.id.names
     return {
-        "kind": problem.kind, "name": format_name(names) or None, "id": names, "key": problem.key,
-        "message": problem.message,
-    }  # fmt: skip
+        "kind": kind,
+        "name": format_name(names or ()) or None,
+        "id": list(names or ()),
+        "key": key,
+        "message": message,
+    }
 
 
 def repair(given: argparse.Namespace) -> int:
@@ -64,13 +70,16 @@ def migrate(given: argparse.Namespace) -> int:
 def collect(given: argparse.Namespace) -> int:
     if given.keep_days is not None and given.keep_slots is not None:
         raise InvalidInputError("Say one of --keep-days and --keep-slots.")
-    catalog = given.target.with_past("history to collect")
+    is_directory = isinstance(given.target.namespace(), headwater.DirectoryNamespace)
+    catalog = given.target.catalog() if is_directory else given.target.with_past("history to collect")
     kept = "7 days" if given.keep_days is None else f"{given.keep_days:g} days"
     kept = kept if given.keep_slots is None else f"{given.keep_slots} slots"
     if not given.dry_run:
         ask(
             given,
-            f"History older than {kept} of {given.target.shown}, and what was dropped in it, is deleted for good.",
+            f"What writers that died left in {given.target.shown} more than 7 days ago is deleted."
+            if is_directory
+            else f"History older than {kept} of {given.target.shown}, and what was dropped in it, is deleted for good.",
         )
     age = timedelta(days=given.keep_days) if given.keep_days is not None else None
     if given.keep_slots is not None:

@@ -9,8 +9,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from headwater.cli.target import format_name, parse_name
 from headwater.errors import InvalidInputError, UnsupportedOperationError
+from headwater.names import format_name, parse_name
 
 MAX_NAMES = 3
 """DuckDB names a table by a database, a schema and itself."""

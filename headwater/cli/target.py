@@ -1,4 +1,4 @@
-"""Which catalog a line means, opened as lightly as its verb can do with; and names as people write them."""
+"""Which catalog a line means, opened as lightly as its verb can do with."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ import headwater
 from headwater.config import Opening, Resolved, directory_at, metastore_at, resolve
 from headwater.errors import InvalidInputError, UnsupportedOperationError
 from headwater.metastore import Metastore
-from headwater.names import object_id, parse
 from headwater.references import is_bare_secret
 
 if TYPE_CHECKING:
@@ -19,55 +18,6 @@ if TYPE_CHECKING:
 
     from headwater.catalog import Catalog
     from headwater.namespace.kinds import DirectoryNames
-
-DOT, QUOTE = ".", '"'
-
-
-def parse_name(text: str, delimiter: str | None = None) -> tuple[str, ...]:
-    """`prod.users`, `prod."a.b"`; with a delimiter of the caller's choice, nothing is quoted."""
-    if delimiter is not None:
-        return parse(text, delimiter).names
-    if text in ("", DOT):
-        return ()
-    names, at = list[str](), 0
-    while True:
-        name, at = _quoted(text, at) if text.startswith(QUOTE, at) else _plain(text, at)
-        names.append(name)
-        if at == len(text):
-            return object_id(names).names
-        at += 1
-
-
-def _plain(text: str, at: int) -> tuple[str, int]:
-    end = text.find(DOT, at)
-    end = len(text) if end < 0 else end
-    return text[at:end], end
-
-
-def _quoted(text: str, at: int) -> tuple[str, int]:
-    """A quoted name, in which a quote is written twice, and where it ends."""
-    name, at = "", at + 1
-    while True:
-        end = text.find(QUOTE, at)
-        if end < 0:
-            raise InvalidInputError(f"In {text[:200]!r} a quote is not closed.")
-        name += text[at:end]
-        at = end + 1
-        if not text.startswith(QUOTE, at):
-            break
-        name, at = name + QUOTE, at + 1
-    if at < len(text) and text[at] != DOT:
-        raise InvalidInputError(f"In {text[:200]!r} a dot must follow the quoted name.")
-    return name, at
-
-
-def format_name(names: Sequence[str]) -> str:
-    """Names as `parse_name` reads them."""
-    return DOT.join(_quote(name) if DOT in name or name.startswith(QUOTE) else name for name in names)
-
-
-def _quote(name: str) -> str:
-    return QUOTE + name.replace(QUOTE, QUOTE * 2) + QUOTE
 
 
 def say(text: str) -> None:

@@ -19,7 +19,7 @@ from headwater.errors import (
     UnsupportedOperationError,
 )
 from headwater.model import Change, Namespace, Remove, Replace, Table
-from headwater.names import DELIMITER, ROOT, ObjectId, is_name
+from headwater.names import DELIMITER, ROOT, ObjectId, is_name, nameable
 from headwater.namespace import plans
 from headwater.namespace.locations import check_location, check_place, is_place, require_place, table_uri
 from headwater.namespace.plans import CreateMode, DropBehavior, DropMode, Facts, Plan
@@ -375,7 +375,7 @@ class Operations:
         found: list[str] = []
         while True:
             names = self.registry.children(id, kind, start, limit)
-            found += [name for name in names if is_name(name, self.delimiter)]
+            found += nameable(names, self.delimiter)
             if limit is None or len(names) < limit or len(found) >= limit:
                 return found[:limit]
             start = names[-1]

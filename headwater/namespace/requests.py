@@ -83,13 +83,16 @@ class TransactionRequest(BaseModel):
 
 
 class TimeRequest(BaseModel):
-    """The request of an operation on the catalog's past: each takes the fields that are its arguments."""
+    """The request of an operation on the catalog's past: each takes the fields that are its arguments.
+
+    `before` and `after` are slots, and of a difference also times with a zone and the names of snapshots.
+    """
 
     id: list[str] | None = None
-    after: int | None = None
+    after: int | str | None = None
     wait_seconds: float = 0
     limit: int = 1000
-    before: int | None = None
+    before: int | str | None = None
     keep_seconds: float | None = None
     txn: str | None = None
     dry_run: bool = False

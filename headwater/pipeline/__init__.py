@@ -4,9 +4,11 @@ pipeline.toml -- grammar --> Pipeline -- facts, planning --> Plan -- running -->
 """
 
 from headwater.pipeline.grammar import Pipeline, parse_pipeline, read_pipeline
-from headwater.pipeline.jobs import Report, backfill, ingest, maintain, publish, undo
+from headwater.pipeline.jobs import Report, backfill, ingest, publish, undo
+from headwater.pipeline.keeping import index, maintain
 from headwater.pipeline.planning import Plan, Step
 from headwater.pipeline.running import Run, plan_pipeline, run_pipeline
+from headwater.pipeline.watching import watch
 
 __all__ = [
     "Pipeline",
@@ -15,6 +17,7 @@ __all__ = [
     "Run",
     "Step",
     "backfill",
+    "index",
     "ingest",
     "maintain",
     "parse_pipeline",
@@ -23,4 +26,5 @@ __all__ = [
     "read_pipeline",
     "run_pipeline",
     "undo",
+    "watch",
 ]

@@ -7,7 +7,6 @@ as a transaction of its own. A file that makes the table evolve is taken by the 
 from __future__ import annotations
 
 import json
-import os
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,14 +16,16 @@ import pyarrow as pa
 
 from headwater.catalog.streams import CatalogStream
 from headwater.errors import InvalidInputError, LanceNamespaceError, error_for
+from headwater.metastore import Transaction
 from headwater.pipeline.hands import Storehouse, cores, storehouse_of
+from headwater.pipeline.progress import NOBODY, Teller
 from headwater.streams.checks import Check
 from headwater.streams.definition import Definition
-from headwater.streams.landing import APPEND, UPSERT, Origin, Report, rows_so_far
+from headwater.streams.landing import APPEND, UPSERT, Landed, Origin, Report, rows_so_far
 from headwater.streams.opening import Stream
 from headwater.streams.preparing import EvolvedError, Json, PreparedLanding, prepare
 from headwater.streams.sources.debezium import take_debezium
-from headwater.streams.sources.files import SourceFile, read_rows, read_text
+from headwater.streams.sources.files import SourceFile, read_lines, read_rows
 from headwater.streams.sources.formats import total
 from headwater.streams.sources.taken import Taken, take_op, take_rows
 
@@ -32,11 +33,13 @@ LARGE_ROWS = 50_000
 LARGE_BYTES = LARGE_ROWS * 200
 """Below about so many rows no Spark job is started: it would take longer than the work."""
 TASKS_PER_CORE = 4
+BATCH = "batch"
+"""In place of a digest: a batch of a stream is known by its query and number alone, as Spark repeats it exactly."""
 
 
 @dataclass(frozen=True)
 class Intake:
-    """Which files, of which format and source, judged by which checks."""
+    """Which files, of which format and source, judged by which checks. `token`: of a batch that is taken once."""
 
     files: tuple[SourceFile, ...]
     format: str
@@ -44,6 +47,7 @@ class Intake:
     strict: bool
     checks: tuple[Check, ...]
     options: Mapping[str, Any]
+    token: str | None = None
 
     def origin(self, file: SourceFile) -> Origin:
         return Origin(self.source, None, file.path, file.digest)
@@ -54,24 +58,30 @@ class Intake:
         return self.format == "snapshot" or bool(self.options.get("apply_as_truncates"))
 
 
-def ingest_files(spark: Any, stream: CatalogStream, intake: Intake) -> list[Report]:
+def ingest_files(spark: Any, stream: CatalogStream, intake: Intake, tell: Teller = NOBODY) -> list[Report]:
     """Take files in their order, by executors if there is a session and they are large."""
-    size = sum(_size(file.path) for file in intake.files)
+    size = sum(file.size for file in intake.files)
+    tell.stage(f"take {len(intake.files)} files into {stream.name}", len(intake.files), size)
     if spark is None or intake.needs_state or size < LARGE_BYTES:
-        return [_take(stream, intake, file) for file in intake.files]
+        return [_told(tell, file, _take(stream, intake, file)) for file in intake.files]
     reports: list[Report] = []
     left = list(intake.files)
     while left:
-        prepared = _prepared(spark, stream, intake, left)
+        prepared = _prepared(spark, stream, intake, left, tell)
         fitting = 0
         for file, each in zip(left, prepared, strict=True):
             report = _commit(stream, intake, file, each)
             fitting += 1
-            reports.append(report if report is not None else _take(stream, intake, file))
+            reports.append(_told(tell, file, report if report is not None else _take(stream, intake, file)))
             if report is None:
                 break
         left = left[fitting:]
     return reports
+
+
+def _told(tell: Teller, file: SourceFile, report: Report) -> Report:
+    tell.step(1, report.rows, file.size)
+    return report
 
 
 def ingest_frame(frame: Any, stream: CatalogStream, intake: Intake) -> Report:
@@ -93,10 +103,22 @@ def ingest_frame(frame: Any, stream: CatalogStream, intake: Intake) -> Report:
     found = [each for each in prepared if each is not None]
     if verb == APPEND and any(each["deletes"] for each in found):
         raise InvalidInputError(f"{stream.name} has no keys: it is an append-only log and takes no deletes.")
-    metastore, origin = stream.namespace.metastore, Origin(intake.source)
-    landings = [PreparedLanding(metastore, stream.path, each, verb, intake.strict, origin) for each in found]
+    metastore, origins = stream.namespace.metastore, [Origin(intake.source)] * len(found)
+    if found and intake.token is not None:
+        origins[0] = Origin(intake.source, intake.token, None, BATCH)  # the first stands for all of them
+    landings = [
+        PreparedLanding(metastore, stream.path, each, verb, intake.strict, origin)
+        for each, origin in zip(found, origins, strict=True)
+    ]
+
+    def work(tx: Transaction) -> list[Landed]:
+        first = [landing(tx) for landing in landings[:1]]
+        if first and first[0].duplicate is not None:
+            return first
+        return first + [landing(tx) for landing in landings[1:]]
+
     try:
-        landed = stream._run(lambda tx: [landing(tx) for landing in landings], f"{verb} {stream.name}")
+        landed = stream._run(work, f"{verb} {stream.name}")
     except EvolvedError:
         return _by_driver(frame, stream, intake)
     return total([stream._report(each) for each in landed]) if landed else Report(stream.position)
@@ -104,7 +126,7 @@ def ingest_frame(frame: Any, stream: CatalogStream, intake: Intake) -> Report:
 
 def _by_driver(frame: Any, stream: CatalogStream, intake: Intake) -> Report:
     options = {"strict": intake.strict, "checks": intake.checks, **intake.options}
-    return stream.ingest(frame.toArrow(), intake.format, intake.source, **options)
+    return stream.ingest(frame.toArrow(), intake.format, intake.source, intake.token, **options)
 
 
 def _prepared_frame(frame: Any, stream: CatalogStream, intake: Intake, opened: Stream, rows: int) -> list[Json | None]:
@@ -153,7 +175,9 @@ def _commit(stream: CatalogStream, intake: Intake, file: SourceFile, prepared: J
         return None
 
 
-def _prepared(spark: Any, stream: CatalogStream, intake: Intake, files: Sequence[SourceFile]) -> list[Json | None]:
+def _prepared(
+    spark: Any, stream: CatalogStream, intake: Intake, files: Sequence[SourceFile], tell: Teller
+) -> list[Json | None]:
     """What executors made of files, in the order of the files."""
     from headwater.spark.python_jobs import distribute
 
@@ -175,7 +199,7 @@ def preparer(house: Storehouse, stream: Stream, intake: Intake, rows: int) -> Ca
 
     def run(file: SourceFile) -> Json | None:
         try:
-            taken = taken_from(stream.definition, intake, file.path)
+            taken = taken_from(stream.definition, intake, file)
             lake = house.lake()
             return prepare(lake.store, lake.clock, stream, taken, intake.origin(file), intake.checks, rows)
         except LanceNamespaceError as error:
@@ -184,13 +208,9 @@ def preparer(house: Storehouse, stream: Stream, intake: Intake, rows: int) -> Ca
     return run
 
 
-def taken_from(definition: Definition, intake: Intake, path: str) -> Taken:
+def taken_from(definition: Definition, intake: Intake, file: SourceFile) -> Taken:
     """The rows of a file in a format that needs no state."""
     if intake.format == "debezium":
-        return take_debezium(definition, read_text(path))
-    rows, bad = read_rows(path, definition)
+        return take_debezium(definition, read_lines(file))
+    rows, bad = read_rows(file, definition)
     return take_op(rows, bad=bad, **intake.options) if intake.format == "op" else take_rows(rows, bad)
-
-
-def _size(path: str) -> int:
-    return os.path.getsize(path) if os.path.isfile(path) else LARGE_BYTES

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import glob
 import json
 import os
 from collections.abc import Mapping
@@ -10,14 +9,16 @@ from typing import Any
 
 from headwater.catalog import Catalog
 from headwater.catalog.streams import CatalogStream
+from headwater.catalog.transactions import metastore_of
 from headwater.errors import InvalidInputError
 from headwater.pipeline.grammar import Pipeline, Source, TableSpec
 from headwater.pipeline.names import candidates
 from headwater.pipeline.planning import Facts, FileFact, TableFact
 from headwater.streams.columns import common
 from headwater.streams.definition import DERIVED, Definition
-from headwater.streams.ledger import Entry, files_taken
+from headwater.streams.ledger import FILE, UNDONE, Entry, files_taken
 from headwater.streams.sources.files import SourceFile, find_files
+from headwater.streams.sources.remote import is_remote
 
 INPUTS = "view.inputs"
 """The property of a view's table that says what it was last made of."""
@@ -31,7 +32,8 @@ def gather(catalog: Catalog, pipeline: Pipeline, there: bool) -> Facts:
     names += [name for view in pipeline.views for name in sorted(candidates(view.sql))]
     tables = {name: catalog[name] for name in dict.fromkeys(names) if there and name in catalog}
     found = {name: table_fact(table, specs.get(name)) for name, table in tables.items()}
-    files = {source.name: file_facts(pipeline, source, tables.get(source.into)) for source in pipeline.sources}
+    storage = storage_of(catalog)
+    files = {source.name: file_facts(pipeline, source, tables.get(source.into), storage) for source in pipeline.sources}
     return Facts(files, found)
 
 
@@ -88,30 +90,30 @@ def wanted_properties(definition: Definition, spec: TableSpec) -> dict[str, str 
     return {**gone, **new}
 
 
-def file_facts(pipeline: Pipeline, source: Source, table: Any) -> list[FileFact]:
+def file_facts(pipeline: Pipeline, source: Source, table: Any, storage: Mapping[str, str]) -> list[FileFact]:
     """The files of a source, and which of them are in its table. A glob that finds none has nothing new."""
-    path = located(pipeline, source)
-    if glob.has_magic(path) and not glob.glob(path, recursive=True):
-        return []
     taken = known_files(table, source.name) if table is not None else {}
-    return [FileFact(file.path, file.digest, _size(file.path), is_taken(taken, file)) for file in find_files(path)]
+    undone = known_files(table, source.name, UNDONE) if table is not None else {}
+    return [
+        FileFact(file.path, file.digest, file.size, is_taken(taken, file), is_taken(undone, file))
+        for file in find_files(located(pipeline, source), storage, required=False)
+    ]
 
 
 def located(pipeline: Pipeline, source: Source) -> str:
-    """Where a source's files are: relative to the pipeline file."""
-    return os.path.join(pipeline.folder, os.path.expanduser(source.path))
+    """Where a source's files are: at an address, or at a path relative to the pipeline file."""
+    return source.path if is_remote(source.path) else os.path.join(pipeline.folder, os.path.expanduser(source.path))
 
 
-def known_files(table: CatalogStream, source: str) -> Mapping[str, list[Entry]]:
+def storage_of(catalog: Catalog) -> Mapping[str, str]:
+    """The options of the catalog's storage, which open the object stores of sources too."""
+    return dict(metastore_of(catalog.namespace).properties.storage)
+
+
+def known_files(table: CatalogStream, source: str, kind: str = FILE) -> Mapping[str, list[Entry]]:
     stream, snapshot = table._open()
-    return files_taken(snapshot.streams(stream.path, stream.version), source)
+    return files_taken(snapshot.streams(stream.path, stream.version), source, kind)
 
 
 def is_taken(taken: Mapping[str, list[Entry]], file: SourceFile) -> bool:
     return any(entry.digest == file.digest for entry in taken.get(file.path, ()))
-
-
-def _size(path: str) -> int:
-    if not os.path.isdir(path):
-        return os.path.getsize(path)
-    return sum(os.path.getsize(name) for name in glob.glob(f"{path}/**", recursive=True) if os.path.isfile(name))

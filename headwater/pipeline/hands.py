@@ -20,6 +20,7 @@ from typing import Any
 from headwater.clock import SystemClock
 from headwater.errors import LanceNamespaceError, error_for
 from headwater.namespace.metastore import MetastoreNamespace
+from headwater.pipeline.progress import NOBODY, Teller, spark_tasks
 from headwater.store import is_local, open_store
 from headwater.streams.backfilling import Backfill, batch_of_backfill
 from headwater.streams.definition import Definition
@@ -93,21 +94,22 @@ def ready(code: Iterable[Code]) -> None:
 class SparkHands:
     """The shares of a publish as tasks of a Spark session."""
 
-    def __init__(self, spark: Any, house: Storehouse, rows: int | None = None) -> None:
+    def __init__(self, spark: Any, house: Storehouse, tell: Teller = NOBODY) -> None:
         self._spark = spark
         self._house = house
-        self._rows = PUBLISHED_ROWS if rows is None else rows
+        self._tell = tell
 
     def shares(self, rows: int) -> int:
-        if rows <= self._rows:
+        if rows <= PUBLISHED_ROWS:
             return 1
         return max(2, bucket_count(rows))
 
     def run(self, work: Publish, count: int) -> list[Json]:
-        return distributed(self._spark, count, share_runner(self._house, work, count))
+        self._tell.stage(f"fold and write {work.view.stream.name}", count)
+        return distributed(self._spark, count, share_runner(self._house, work, count), self._tell)
 
 
-def distributed(spark: Any, tasks: int, run: Callable[[int], Json]) -> list[Json]:
+def distributed(spark: Any, tasks: int, run: Callable[[int], Json], tell: Teller = NOBODY) -> list[Json]:
     """What tasks on executors answer, in their order. An error of ours comes back as a value, and is raised here."""
     from headwater.spark.python_jobs import distribute
 
@@ -117,7 +119,8 @@ def distributed(spark: Any, tasks: int, run: Callable[[int], Json]) -> list[Json
         except LanceNamespaceError as error:
             return {"error": [int(error.code), str(error)]}
 
-    answers = distribute(spark, tasks, guarded)
+    with spark_tasks(spark, tell):
+        answers = distribute(spark, tasks, guarded)
     failed = next((answer["error"] for answer in answers if "error" in answer), None)
     if failed is not None:
         raise error_for(*failed)
@@ -138,14 +141,16 @@ def share_runner(house: Storehouse, work: Publish, count: int) -> Callable[[int]
 class SparkCrew:
     """The batches of a backfill as tasks of a Spark session; a version for each wave of them."""
 
-    def __init__(self, spark: Any, house: Storehouse, rows: int | None = None) -> None:
+    def __init__(self, spark: Any, house: Storehouse, rows: int | None = None, tell: Teller = NOBODY) -> None:
         self._spark = spark
         self._house = house
+        self._tell = tell
         self.rows = rows or BATCH_ROWS
         self.batches = WAVE * cores(spark)
 
     def backfill(self, work: Backfill) -> list[Json]:
-        return distributed(self._spark, len(work.batches), batch_runner(self._house, work))
+        self._tell.stage(f"compute {sum(each.rows for each in work.batches):,} rows", len(work.batches))
+        return distributed(self._spark, len(work.batches), batch_runner(self._house, work), self._tell)
 
 
 def batch_runner(house: Storehouse, work: Backfill) -> Callable[[int], Json]:

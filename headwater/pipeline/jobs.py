@@ -9,7 +9,6 @@ import os
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import timedelta
 from typing import Any
 
 from headwater.catalog import Catalog
@@ -20,16 +19,22 @@ from headwater.errors import InvalidInputError
 from headwater.pipeline.executors import Intake, ingest_files, ingest_frame
 from headwater.pipeline.facts import is_taken, known_files
 from headwater.pipeline.hands import SparkCrew, SparkHands, storehouse_of
+from headwater.pipeline.progress import NOBODY, Teller
+from headwater.pipeline.streaming import ingest_stream
 from headwater.streams.checks import Check
 from headwater.streams.landing import Report as Landed
-from headwater.streams.layout import HISTORY
+from headwater.streams.ledger import UNDONE
 from headwater.streams.sources.files import SourceFile, find_files, is_files
 from headwater.streams.sources.formats import check_format, total
+from headwater.streams.sources.remote import is_remote
 
 
 @dataclass(frozen=True)
 class Report:
-    """What a job did. `parts`: the same for each table, where there are several."""
+    """What a job did. `parts`: the same for each table, where there are several.
+
+    `skipped` files were taken before; `undone` ones were taken, undone, and left out since they are as they were.
+    """
 
     job: str
     table: str = ""
@@ -43,6 +48,9 @@ class Report:
     seconds: float = 0.0
     checks: Mapping[str, int] = field(default_factory=dict)
     parts: tuple[Report, ...] = ()
+    undone: int = 0
+    coverage: Mapping[str, float] = field(default_factory=dict)
+    """For each index the part of the rows that it covers."""
 
 
 def ingest(
@@ -54,46 +62,56 @@ def ingest(
     name: str | None = None,
     strict: bool = False,
     checks: Sequence[Check] = (),
+    again: bool = False,
+    storage: Mapping[str, str] | None = None,
+    checkpoint: str | None = None,
+    tell: Teller = NOBODY,
     **options: Any,
 ) -> Report:
-    """Take change data into a stream table: files by path or glob, Arrow data, rows, or a Spark DataFrame.
+    """Take change data into a stream table: files by path, address or glob, Arrow data, rows, a DataFrame or a stream.
 
     `name` is the source's; what was taken of a file is kept under it, and it can be undone by it. Files that were
-    taken before are skipped. With a session, large files are read, parsed and written by executors.
+    taken before are skipped, and so are those that were undone, unless `again`. With a session, large files are read,
+    parsed and written by executors. `storage` opens the object store of the files, if the catalog's options do not.
+    A streaming DataFrame is taken up to what is there now, batch by batch, and needs a `checkpoint` of its own.
     """
     began = time.perf_counter()
     check_format(format, options)
     stream = stream_of(open_lake(spark, catalog), table)
-    if is_files(source):
-        return ingest_found(spark, stream, find_files(source), format, name, strict, checks, options, began)
     intake = Intake((), format, name, strict, tuple(checks), options)
+    if is_files(source):
+        files = find_files(source, storage if storage is not None else dict(stream.namespace.properties.storage))
+        return ingest_found(spark, stream, files, intake, again, tell, began)
+    if getattr(source, "isStreaming", False):
+        done, batches = ingest_stream(source, stream, intake, checkpoint)
+        return _landed(stream, done, batches, 0, 0, began)
     if hasattr(source, "mapInArrow"):
-        return _landed(stream, ingest_frame(source, stream, intake), 0, 0, began)
-    done = stream.ingest(source, format, name, strict=strict, checks=checks, **options)
-    return _landed(stream, done, 0, 0, began)
+        return _landed(stream, ingest_frame(source, stream, intake), 0, 0, 0, began)
+    landed = stream.ingest(source, format, name, strict=strict, checks=checks, **options)
+    return _landed(stream, landed, 0, 0, 0, began)
 
 
 def ingest_found(
     spark: Any,
     stream: CatalogStream,
     files: Sequence[SourceFile],
-    format: str,
-    name: str | None,
-    strict: bool,
-    checks: Sequence[Check],
-    options: Mapping[str, Any],
-    began: float,
+    intake: Intake,
+    again: bool = False,
+    tell: Teller = NOBODY,
+    began: float | None = None,
 ) -> Report:
     """Take files whose digests are known, those that are new, in their order."""
-    taken = known_files(stream, name or "")
-    new = [file for file in files if not is_taken(taken, file)]
-    intake = Intake(tuple(new), format, name, strict, tuple(checks), options)
-    reports = ingest_files(spark, stream, intake)
+    began = time.perf_counter() if began is None else began
+    taken = known_files(stream, intake.source or "")
+    undone = {} if again else known_files(stream, intake.source or "", UNDONE)
+    left = [file for file in files if not is_taken(taken, file)]
+    new = [file for file in left if not is_taken(undone, file)]
+    reports = ingest_files(spark, stream, replace(intake, files=tuple(new)), tell) if new else []
     done = total(reports) if reports else Landed(stream.position)
-    return _landed(stream, done, len(new), len(files) - len(new), began)
+    return _landed(stream, done, len(new), len(files) - len(left), len(left) - len(new), began)
 
 
-def _landed(stream: CatalogStream, done: Landed, files: int, skipped: int, began: float) -> Report:
+def _landed(stream: CatalogStream, done: Landed, files: int, skipped: int, undone: int, began: float) -> Report:
     return Report(
         "ingest",
         stream.name,
@@ -104,11 +122,16 @@ def _landed(stream: CatalogStream, done: Landed, files: int, skipped: int, began
         position=done.position,
         seconds=time.perf_counter() - began,
         checks=done.checks,
+        undone=undone,
     )
 
 
 def publish(
-    spark: Any, catalog: str | Catalog, *tables: str, lineage: Mapping[str, Mapping[str, Any]] | None = None
+    spark: Any,
+    catalog: str | Catalog,
+    *tables: str,
+    lineage: Mapping[str, Mapping[str, Any]] | None = None,
+    tell: Teller = NOBODY,
 ) -> Report:
     """Publish stream tables at one slot. `lineage` by name is kept in the commit beside what the log knows.
 
@@ -119,8 +142,10 @@ def publish(
     streams = [stream_of(lake, name) for name in tables]
     before = {stream.name: stream.published for stream in streams}
     namespace = metastore_of(lake.namespace)
-    hands = SparkHands(spark, storehouse_of(namespace)) if spark is not None else None
+    hands = SparkHands(spark, storehouse_of(namespace), tell) if spark is not None else None
+    tell.stage(f"publish {', '.join(tables)}", 1)
     done = publish_streams(namespace, [stream.id for stream in streams], lineage, hands)
+    tell.step()
     parts = []
     for stream, published in zip(streams, done, strict=True):
         known = before[stream.name]
@@ -131,24 +156,38 @@ def publish(
         parts.append(
             Report("publish", stream.name, rows, late=late, position=published.position, version=published.version)
         )
-    return _sum("publish", parts, began)
+    return summed("publish", parts, began)
 
 
-def undo(spark: Any, catalog: str | Catalog, table: str, source: str | None = None, file: str | None = None) -> Report:
+def undo(
+    spark: Any,
+    catalog: str | Catalog,
+    table: str,
+    source: str | None = None,
+    file: str | None = None,
+    digest: str | None = None,
+) -> Report:
     """Take out again what came from a source, or from one of its files (all its generations), and publish that.
 
-    Rows that it did not touch stay as they are, with their derived values.
+    With `digest` only what was taken of that content. Rows that it did not touch stay as they are, with their derived
+    values. A file that was undone is not taken again before its content changes, unless it is asked for.
     """
     began = time.perf_counter()
     lake = open_lake(spark, catalog)
     stream = stream_of(lake, table)
-    stream.undo(source=source, file=os.path.abspath(file) if file is not None else None)
+    path = file if file is None or is_remote(file) else os.path.abspath(file)
+    stream.undo(source=source, file=path, digest=digest)
     done = publish(spark, lake, table)
     return replace(done, job="undo", seconds=time.perf_counter() - began)
 
 
 def backfill(
-    spark: Any, catalog: str | Catalog, table: str, rows: int | None = None, batch: int | None = None
+    spark: Any,
+    catalog: str | Catalog,
+    table: str,
+    rows: int | None = None,
+    batch: int | None = None,
+    tell: Teller = NOBODY,
 ) -> Report:
     """Compute stale derived values again: all, or about so many rows in one version.
 
@@ -158,7 +197,7 @@ def backfill(
     began = time.perf_counter()
     stream = stream_of(open_lake(spark, catalog), table)
     stale = max(stream.stale().values(), default=0)
-    crew = None if spark is None else SparkCrew(spark, storehouse_of(stream.namespace), batch)
+    crew = None if spark is None else SparkCrew(spark, storehouse_of(stream.namespace), batch, tell)
     if stale:
         stream.backfill(rows, crew if stale > (batch or 0) else None)
     left = max(stream.stale().values(), default=0)
@@ -167,31 +206,8 @@ def backfill(
     return Report("backfill", stream.name, stale - left, version=version, seconds=time.perf_counter() - began)
 
 
-def maintain(spark: Any, catalog: str | Catalog, *tables: str, keep: timedelta | None = None) -> Report:
-    """Keep tables fast and small: worn fragments are written anew, then what is past retention is collected.
-
-    `files` counts what the collection removed; `keep` is its retention (seven days).
-    """
-    began = time.perf_counter()
-    lake = open_lake(spark, catalog)
-    parts = []
-    for name in tables or tuple(lake):
-        table = lake[name]
-        if isinstance(table, CatalogStream):
-            rewritten = table.compact()
-            table.collect()
-            published = table.published
-            version = published.version if published is not None else 0
-            parts.append(Report("maintain", name, version=version, files=int(rewritten), position=table.position))
-        elif not name.endswith(HISTORY):  # a history is kept by its table's publishes
-            table.optimize()
-            parts.append(Report("maintain", name))
-    removed = metastore_of(lake.namespace).metastore.collect(keep)
-    report = _sum("maintain", parts, began)
-    return Report("maintain", files=removed.data + removed.published, seconds=report.seconds, parts=report.parts)
-
-
-def _sum(job: str, parts: Sequence[Report], began: float) -> Report:
+def summed(job: str, parts: Sequence[Report], began: float) -> Report:
+    """One report of several tables."""
     seconds = time.perf_counter() - began
     if len(parts) == 1:
         only = parts[0]

@@ -24,12 +24,18 @@ FIXED = frozenset(("keys", "sequence_by", "column types"))
 
 @dataclass(frozen=True)
 class FileFact:
-    """A file of a source. `taken`: this content is in the table already."""
+    """A file of a source. `taken`: this content is in the table already; `undone`: it was, and was undone."""
 
     path: str
     digest: str
     bytes: int
     taken: bool = False
+    undone: bool = False
+
+    @property
+    def left_out(self) -> bool:
+        """Whether it is as it was undone: it is not taken again by itself."""
+        return self.undone and not self.taken
 
 
 @dataclass(frozen=True)
@@ -74,13 +80,14 @@ class Step:
 
 @dataclass(frozen=True)
 class Plan:
-    """The steps of a run. `skipped` counts files that are known already."""
+    """The steps of a run. `skipped` counts files that are known already; `undone` are left out until they change."""
 
     pipeline: str
     steps: tuple[Step, ...]
     skipped: Mapping[str, int] = field(default_factory=dict)
     found: str = ""
     """A digest of the state that the plan is for."""
+    undone: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
     @property
     def id(self) -> str:
@@ -92,8 +99,17 @@ class Plan:
         return tuple(dict.fromkeys(step.table for step in self.steps))
 
 
-def make_plan(pipeline: Pipeline, facts: Facts, select: Sequence[str] = (), full_refresh: Sequence[str] = ()) -> Plan:
-    """The plan of a run: of all tables and views, or of those selected; those refreshed are made anew."""
+def make_plan(
+    pipeline: Pipeline,
+    facts: Facts,
+    select: Sequence[str] = (),
+    full_refresh: Sequence[str] = (),
+    again: bool = False,
+) -> Plan:
+    """The plan of a run: of all tables and views, or of those selected; those refreshed are made anew.
+
+    With `again` files that were undone are taken again.
+    """
     names = [*(table.name for table in pipeline.tables), *(view.name for view in pipeline.views)]
     for name in (*select, *full_refresh):
         if name not in names:
@@ -104,7 +120,7 @@ def make_plan(pipeline: Pipeline, facts: Facts, select: Sequence[str] = (), full
     steps: list[Step] = []
     for table in pipeline.tables:
         if table.name in wanted:
-            steps += _table_steps(pipeline, facts, table.name, table.name in full_refresh)
+            steps += _table_steps(pipeline, facts, table.name, table.name in full_refresh, again)
     steps += _publish_steps(pipeline, facts, wanted, steps)
     for table in pipeline.tables:
         if table.name in wanted:
@@ -112,15 +128,14 @@ def make_plan(pipeline: Pipeline, facts: Facts, select: Sequence[str] = (), full
     for view in in_order(pipeline.views):
         if view.name in wanted:
             steps += _view_steps(facts, view, view.name in full_refresh, steps)
-    skipped = {
-        source.name: sum(file.taken for file in facts.files.get(source.name, ()))
-        for source in pipeline.sources
-        if source.into in wanted and source.into not in full_refresh
-    }
-    return Plan(pipeline.name, tuple(steps), skipped, _digest(facts))
+    kept = [source for source in pipeline.sources if source.into in wanted and source.into not in full_refresh]
+    skipped = {source.name: sum(file.taken for file in facts.files.get(source.name, ())) for source in kept}
+    undone = {source.name: [file.path for file in facts.files.get(source.name, ()) if file.left_out] for source in kept}
+    undone = {name: paths for name, paths in undone.items() if paths and not again}
+    return Plan(pipeline.name, tuple(steps), skipped, _digest(facts), undone)
 
 
-def _table_steps(pipeline: Pipeline, facts: Facts, name: str, refresh: bool) -> list[Step]:
+def _table_steps(pipeline: Pipeline, facts: Facts, name: str, refresh: bool, again: bool) -> list[Step]:
     fact = facts.tables.get(name)
     steps: list[Step] = []
     sources = [source for source in pipeline.sources if source.into == name]
@@ -140,7 +155,7 @@ def _table_steps(pipeline: Pipeline, facts: Facts, name: str, refresh: bool) -> 
         steps.append(Step(ALTER, name, f"the file has another {', '.join(fact.changed)}"))
     for source in sources:
         found = facts.files.get(source.name, ())
-        new = [file for file in found if refresh or fact is None or not file.taken]
+        new = [file for file in found if refresh or fact is None or not (file.taken or (file.left_out and not again))]
         if new:
             files = tuple((file.path, file.digest) for file in new)
             size = sum(file.bytes for file in new)

@@ -13,16 +13,17 @@ from typing import Any
 import pyarrow as pa
 
 from headwater.catalog import Catalog
-from headwater.catalog.indices import index_type_of
 from headwater.catalog.streams import CatalogStream
 from headwater.catalog.transactions import metastore_of
 from headwater.config import load_profile
 from headwater.errors import ConcurrentModificationError, InvalidInputError
 from headwater.metastore import Transaction
 from headwater.pipeline.columns import infer_columns
-from headwater.pipeline.facts import gather, located, wanted_properties
+from headwater.pipeline.executors import Intake
+from headwater.pipeline.facts import gather, located, storage_of, wanted_properties
 from headwater.pipeline.grammar import Pipeline, TableSpec, ViewSpec
 from headwater.pipeline.jobs import Report, backfill, ingest_found, publish, stream_of
+from headwater.pipeline.keeping import index
 from headwater.pipeline.planning import (
     ALTER,
     BACKFILL,
@@ -37,12 +38,13 @@ from headwater.pipeline.planning import (
     inputs_of,
     make_plan,
 )
+from headwater.pipeline.progress import NOBODY, Teller
 from headwater.pipeline.views import land, remember, rows_of
 from headwater.streams.columns import common
 from headwater.streams.definition import Definition, define
 from headwater.streams.layout import HISTORY, QUARANTINE, sibling
 from headwater.streams.sources.debezium import Change, messages, parse
-from headwater.streams.sources.files import SourceFile, find_files, read_rows, read_text
+from headwater.streams.sources.files import SourceFile, find_files, read_lines, read_rows
 from headwater.streams.table import create_stream_table
 
 Say = Callable[[str], None]
@@ -68,6 +70,7 @@ class _Running:
     spark: Any
     run: dict[str, str]
     say: Say
+    tell: Teller = NOBODY
     reports: list[Report] = field(default_factory=list)
 
 
@@ -82,12 +85,12 @@ def open_catalog(pipeline: Pipeline) -> tuple[Catalog, bool]:
 
 
 def plan_pipeline(
-    pipeline: Pipeline, select: Sequence[str] = (), full_refresh: Sequence[str] = ()
+    pipeline: Pipeline, select: Sequence[str] = (), full_refresh: Sequence[str] = (), again: bool = False
 ) -> tuple[Catalog, Plan]:
-    """What a run would do now. Changes nothing."""
+    """What a run would do now. Changes nothing. With `again` files that were undone are taken again."""
     catalog, there = open_catalog(pipeline)
     with beside(pipeline.folder):
-        return catalog, make_plan(pipeline, gather(catalog, pipeline, there), select, full_refresh)
+        return catalog, make_plan(pipeline, gather(catalog, pipeline, there), select, full_refresh, again)
 
 
 def run_pipeline(
@@ -97,10 +100,12 @@ def run_pipeline(
     full_refresh: Sequence[str] = (),
     plan_id: str | None = None,
     say: Say = lambda text: None,
+    again: bool = False,
+    tell: Teller = NOBODY,
 ) -> Run:
     """Plan and carry out. With `plan_id` exactly the plan of that id, or ConcurrentModification (14) if it differs."""
     began = time.perf_counter()
-    catalog, plan = plan_pipeline(pipeline, select, full_refresh)
+    catalog, plan = plan_pipeline(pipeline, select, full_refresh, again)
     if plan_id is not None and plan.id != plan_id:
         raise ConcurrentModificationError(
             f"The plan {plan_id} does not hold any more: something changed since, and the plan is {plan.id} now. "
@@ -108,7 +113,9 @@ def run_pipeline(
         )
     clock = metastore_of(catalog.namespace).clock
     run = {"pipeline": pipeline.name, "run": clock.uuid(), "plan": plan.id}
-    running = _Running(pipeline, catalog, spark, run, say)
+    running = _Running(pipeline, catalog, spark, run, say, tell)
+    for name, files in plan.undone.items():
+        say(f"{name}: {len(files)} files were undone and are left out until they change: {', '.join(files[:3])}")
     with beside(pipeline.folder):
         _carry_out(running, plan)
     return Run(run["run"], pipeline.name, plan, tuple(running.reports), time.perf_counter() - began)
@@ -141,7 +148,8 @@ def _carry_out(running: _Running, plan: Plan) -> None:
 
 
 def _publish(running: _Running, names: Sequence[str]) -> Report:
-    return publish(running.spark, running.catalog, *names, lineage={name: {"run": running.run} for name in names})
+    lineage = {name: {"run": running.run} for name in names}
+    return publish(running.spark, running.catalog, *names, lineage=lineage, tell=running.tell)
 
 
 # Tables -------------------------------------------------------------------------------------------------------------
@@ -150,7 +158,7 @@ def _publish(running: _Running, names: Sequence[str]) -> Report:
 def _create(running: _Running, step: Step) -> None:
     if any(view.name == step.table for view in running.pipeline.views):
         return  # its columns are those of its SQL
-    definition = _definition(running.pipeline, running.pipeline.table(step.table))
+    definition = _definition(running, running.pipeline.table(step.table))
     if definition is None:
         raise ConcurrentModificationError(f"The files that tell the columns of {step.table} are gone: plan again.")
     running.catalog._with_namespace(step.table)
@@ -160,20 +168,20 @@ def _create(running: _Running, step: Step) -> None:
     )
 
 
-def _definition(pipeline: Pipeline, spec: TableSpec) -> Definition | None:
-    schema = spec.schema if spec.schema is not None else _inferred(pipeline, spec)
+def _definition(running: _Running, spec: TableSpec) -> Definition | None:
+    schema = spec.schema if spec.schema is not None else _inferred(running.pipeline, spec, storage_of(running.catalog))
     if schema is None:
         return None
     return define(schema, spec.keys, spec.sequence, (), spec.properties)
 
 
-def _inferred(pipeline: Pipeline, spec: TableSpec) -> pa.Schema | None:
+def _inferred(pipeline: Pipeline, spec: TableSpec, storage: Mapping[str, str]) -> pa.Schema | None:
     """The columns of the first file of the first source of a table that has one."""
     for source in pipeline.sources:
         if source.into != spec.name:
             continue
         try:
-            files = find_files(located(pipeline, source))
+            files = find_files(located(pipeline, source), storage)
         except InvalidInputError:
             continue
         rows = _first_rows(files[0], source.format)
@@ -185,8 +193,8 @@ def _inferred(pipeline: Pipeline, spec: TableSpec) -> pa.Schema | None:
 
 def _first_rows(file: SourceFile, format: str) -> Any:
     if format != "debezium":
-        return read_rows(file.path, Definition(()))[0]
-    found = [parse(message) for message in messages(read_text(file.path)) if not hasattr(message, "text")]
+        return read_rows(file, Definition(()))[0]
+    found = [parse(message) for message in messages(read_lines(file)) if not hasattr(message, "text")]
     return [row for change in found if isinstance(change, Change) if (row := change.after or change.before)]
 
 
@@ -206,7 +214,7 @@ def _alter(running: _Running, step: Step) -> None:
 
 def _refresh(running: _Running, step: Step) -> None:
     """Drop and create in one commit: whoever is killed after it goes on with a usual run."""
-    definition = _definition(running.pipeline, running.pipeline.table(step.table))
+    definition = _definition(running, running.pipeline.table(step.table))
     if definition is None:
         raise InvalidInputError(f"{step.table} cannot be made anew: no file of its sources is there.")
     path = tuple(step.table.split("."))
@@ -223,23 +231,24 @@ def _refresh(running: _Running, step: Step) -> None:
 def _ingest(running: _Running, step: Step) -> None:
     pipeline, stream = running.pipeline, stream_of(running.catalog, step.table)
     source = next(each for each in pipeline.sources if each.name == step.source)
-    files = [SourceFile(path, digest) for path, digest in step.files]
-    checks = pipeline.table(step.table).checks
-    report = ingest_found(
-        running.spark, stream, files, source.format, source.name, False, checks, source.options, time.perf_counter()
-    )
-    running.reports.append(report)
+    paths = [path for path, _ in step.files]
+    there = find_files(paths, storage_of(running.catalog), required=False)
+    files = [file for file in there if (file.path, file.digest) in set(step.files)]
+    if len(files) < len(step.files):
+        raise ConcurrentModificationError(f"Files of the source {source.name} changed since it was planned: run again.")
+    intake = Intake((), source.format, source.name, False, tuple(pipeline.table(step.table).checks), source.options)
+    running.reports.append(ingest_found(running.spark, stream, files, intake, True, running.tell))
 
 
 def _backfill(running: _Running, step: Step) -> None:
-    running.reports.append(backfill(running.spark, running.catalog, step.table))
+    running.reports.append(backfill(running.spark, running.catalog, step.table, tell=running.tell))
 
 
 def _index(running: _Running, step: Step) -> None:
-    stream = stream_of(running.catalog, step.table)
-    index = next(each for each in running.pipeline.table(step.table).indices if each.column == step.column)
-    kind = index.type or index_type_of(stream.definition.shown[index.column].type)
-    stream.create_index(index.column, kind)  # without rows there is nothing to index: a later run does it
+    wanted = next(each for each in running.pipeline.table(step.table).indices if each.column == step.column)
+    if stream_of(running.catalog, step.table).published is not None:  # without rows a later run does it
+        done = index(running.spark, running.catalog, step.table, wanted.column, wanted.type, tell=running.tell)
+        running.reports.append(done)
 
 
 STEPS: dict[str, Callable[[_Running, Step], None]] = {

@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from datetime import datetime
 from typing import Any
 from urllib.parse import unquote
 
@@ -24,13 +23,14 @@ from headwater.rest.listing import list_visible
 from headwater.rest.reply import Headers, Reply, context_headers, etag, is_known_to_client, refusal
 from headwater.rest.routes import BY_OPERATION, Answer, BodyKind
 from headwater.rest.settings import Limits
-from headwater.rest.time_handlers import has_news
+from headwater.rest.time_handlers import has_news, parse_moment
 from headwater.rest.wire import ARROW_FILE, JSON, encode_json, read_call, read_ids, read_json, write_answer
 from headwater.rest.work import Here, Work, is_data_work
 
 JSON_HEADERS: Headers = ((b"content-type", JSON),)
 AT = "x-headwater-at"
-"""The header that asks for the catalog as it was: a slot, a time with a zone, or the name of a snapshot."""
+"""The header that asks for the catalog as it was: a slot, a time with a zone, or the name of a snapshot,
+percent-encoded."""
 PAST = frozenset(
     {"Capabilities", "DescribeCaller", "DescribeTableExact", "DescribeStreamTable", "QueryStreamTable"}
     | {"CountStreamTable", "ReadStreamChanges", "ListStreamDeltas", "QueryStreamQuarantine"}
@@ -187,7 +187,7 @@ class Dispatcher:
 
     def _at(self, text: str) -> Dispatcher:
         """What answers calls at a moment of the past. Those of a few slots are kept: what they say never changes."""
-        moment = parse_moment(text)
+        moment = parse_moment(unquote(text))
         with self._lock:
             known = self._past.get(moment) if isinstance(moment, int) else None
         if known is not None:
@@ -317,18 +317,6 @@ class Dispatcher:
         chunks = file_chunks(self._extend(call)) if call.route.extension else self._work.query(call)
         first = next(chunks, b"")
         return Reply(200, first, ((b"content-type", ARROW_FILE),), stream=chunks)
-
-
-def parse_moment(text: str) -> int | datetime | str:
-    """A slot, a time with a zone, or the name of a snapshot, percent-encoded."""
-    name = unquote(text)
-    if name.isascii() and name.isdigit() and len(name) < 19:
-        return int(name)
-    try:
-        time = datetime.fromisoformat(name)
-    except ValueError:
-        return name
-    return time if time.tzinfo is not None else name
 
 
 def without_options(body: bytes) -> bytes:

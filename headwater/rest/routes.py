@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from enum import Enum, Flag, auto
 from functools import cached_property
 
-API = "v1"
 EXTENSION_API = "headwater"
 
 

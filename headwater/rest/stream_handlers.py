@@ -24,6 +24,7 @@ from headwater.rest.call import Call
 from headwater.streams.definition import DERIVED, to_properties
 from headwater.streams.landing import Origin, Report
 from headwater.streams.serving import lake
+from headwater.streams.sources.files import SourceFile
 from headwater.streams.sources.formats import check_format
 from headwater.streams.table import StreamTable, publish_tables
 from headwater.streams.views import Published
@@ -95,7 +96,9 @@ def ingest(namespace: LanceNamespace, call: Call) -> dict[str, Any]:
     with _file(body, asked.file) as (path, digest):
         origin = Origin(asked.source, None, asked.file, digest)
         try:
-            return _report(table._ingest(None, asked.format, origin, asked.strict, asked.options, path))
+            return _report(
+                table._ingest(None, asked.format, origin, asked.strict, asked.options, SourceFile(path, digest))
+            )
         except LanceNamespaceError as error:
             raise type(error)(str(error).replace(path, asked.file)) from None
 

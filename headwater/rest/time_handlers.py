@@ -7,7 +7,7 @@ it may see; who made the others, and why, is not told.
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import msgspec
@@ -49,14 +49,14 @@ def _change(namespace: LanceNamespace, work: Callable[[Transaction], object], me
 
 def has_news(namespace: LanceNamespace, call: Call) -> bool:
     """Whether there is a transaction after the slot that a caller of the log has."""
-    metastore, after = metastore_of(namespace), call.request.after
-    return metastore.slot > (metastore.boundary if after is None else after)
+    metastore = metastore_of(namespace)
+    return metastore.slot > _after(metastore, call)
 
 
 def log(namespace: LanceNamespace, call: Call) -> dict[str, Any]:
     """The transactions after a slot, in order. Whoever waits for the next one waits before this (rest/endpoint.py)."""
     metastore, asked = metastore_of(namespace), call.request
-    after = metastore.boundary if asked.after is None else asked.after
+    after = _after(metastore, call)
     newest = metastore.slot
     found: list[Any] = []
     for entry in metastore.log(after) if newest > after else ():
@@ -82,8 +82,31 @@ def history(namespace: LanceNamespace, call: Call) -> dict[str, Any]:
 
 def diff(namespace: LanceNamespace, call: Call) -> Any:
     metastore, asked = metastore_of(namespace), call.request
-    before = metastore.boundary if asked.before is None else asked.before
-    return metastore.diff(before, metastore.slot if asked.after is None else asked.after)
+    before = metastore.boundary if asked.before is None else _moment(asked.before)
+    return metastore.diff(before, metastore.slot if asked.after is None else _moment(asked.after))
+
+
+def _after(metastore: Metastore, call: Call) -> int:
+    """The slot after which the log is asked for."""
+    found = metastore.boundary if call.request.after is None else _moment(call.request.after)
+    if not isinstance(found, int):
+        raise InvalidInputError("The log is read after a slot: `after` is a number.")
+    return found
+
+
+def _moment(given: int | str) -> int | datetime | str:
+    return given if isinstance(given, int) else parse_moment(given)
+
+
+def parse_moment(name: str) -> int | datetime | str:
+    """A slot, a time with a zone, or the name of a snapshot."""
+    if name.isascii() and name.isdigit() and len(name) < 19:
+        return int(name)
+    try:
+        time = datetime.fromisoformat(name)
+    except ValueError:
+        return name
+    return time if time.tzinfo is not None else name
 
 
 def undrop(namespace: LanceNamespace, call: Call) -> dict[str, Any]:
@@ -132,8 +155,12 @@ def _check_undo(take_back: Callable[[str, bool], Undone], txn: str, caller: Call
 def verify(namespace: LanceNamespace, call: Call) -> dict[str, Any]:
     metastore_of(namespace)
     problems: list[Any] = getattr(namespace, "verify", list)()
-    found = [{"kind": item.kind, "key": item.key, "reason": item.reason} for item in problems]
-    return {"problems": found}
+    return {"problems": [_told(item) for item in problems]}
+
+
+def _told(problem: Any) -> dict[str, Any]:
+    names = None if problem.id is None else list(problem.id.names)
+    return {"kind": problem.kind, "id": names, "key": problem.key, "message": problem.message}
 
 
 def collect(namespace: LanceNamespace, call: Call) -> Any:

@@ -34,12 +34,12 @@ from headwater.streams.serving import (
     set_aside,
 )
 from headwater.streams.shares import Json, packed, unpacked
-from headwater.streams.tidying import due
+from headwater.streams.tidying import coverage, due
 from headwater.streams.views import Computed, Published, newest_published
 from headwater.streams.writing import Changes, commit_rows, head_of, record, tidied, write_rows_of
 from headwater.tables.commit import fragment_from
 from headwater.tables.handle import TableHandle
-from headwater.tables.indices import build, index_type, new_index
+from headwater.tables.indices import NewIndex, build, commit_pieces, divided, index_type, new_index
 
 ROWS = 100_000
 
@@ -194,8 +194,49 @@ def stage_compaction(lake: Lake, tx: Transaction, path: Sequence[str]) -> Public
     return Publication(published, True, tuple(staging.staged))
 
 
+def stage_indices(lake: Lake, tx: Transaction, path: Sequence[str]) -> Publication | None:
+    """Stage a version of the same rows whose indices cover all of them; None: they do."""
+    snapshot = lake.metastore.now()
+    stream = open_stream(snapshot, path)
+    open_in(tx, path)
+    before, head = newest_published(snapshot, stream), head_of(snapshot, stream)
+    if (
+        before is None
+        or head is None
+        or all(part == 1 for part in coverage(open_version(lake, stream, *head)).values())
+    ):
+        return None
+    staging = Staging(lake, stream, head[0])
+    set_aside(lake, stream, head[0])
+    with on_top(staging, stream):
+        open_staging(lake, stream, staging).optimize.optimize_indices()
+    if not staging.staged:
+        return None
+    published = record(lake, tx, stream, staging, replace(before, late=0, too_late=0))
+    return Publication(published, True, tuple(staging.staged))
+
+
+class Indexers(Protocol):
+    """Who builds the pieces of an index elsewhere."""
+
+    def pieces(self, rows: int) -> int:
+        """In how many pieces an index of so many rows is built; 1: here."""
+        ...
+
+    def build(self, table: TableHandle, index: NewIndex, parts: Sequence[list[int]]) -> list[Json]:
+        """What `build_piece` answers for each group of fragments."""
+        ...
+
+
 def stage_index(
-    lake: Lake, tx: Transaction, path: Sequence[str], column: str, kind: str, name: str | None, options: dict[str, Any]
+    lake: Lake,
+    tx: Transaction,
+    path: Sequence[str],
+    column: str,
+    kind: str,
+    name: str | None,
+    options: dict[str, Any],
+    indexers: Indexers | None = None,
 ) -> Publication | None:
     """Stage a version of the same rows with one more index; None before the first publish with rows."""
     snapshot = lake.metastore.now()
@@ -209,6 +250,13 @@ def stage_index(
     set_aside(lake, stream, head[0])
     with on_top(staging, stream):
         dataset = open_staging(lake, stream, staging)
-        build(table, dataset, new_index(table, dataset, column, index_type(kind), name, options, before.rows))
+        pieces = divided(dataset, indexers.pieces(before.rows)) if indexers is not None else []
+        rows = before.rows // max(len(pieces), 1)
+        index = new_index(table, dataset, column, index_type(kind), name, options, rows)
+        if indexers is None or len(pieces) < 2:
+            build(table, dataset, index)
+        else:
+            at = replace(table, version=head[0])
+            commit_pieces(at, dataset, index, indexers.build(at, index, pieces))
     published = record(lake, tx, stream, staging, replace(before, late=0, too_late=0))
     return Publication(published, True, tuple(staging.staged))

@@ -33,6 +33,8 @@ def cast_array(array: Any, wanted: Any) -> tuple[Any, Mask]:
 
 def cast_values(values: list[Any], wanted: Any) -> tuple[Any, Mask]:
     """Python values in the wanted type."""
+    if pa.types.is_temporal(wanted) and set(map(type, values)) <= {str, type(None)}:
+        return cast_array(pa.array(values, pa.string()), wanted)
     try:
         if not _looks_twice(values, wanted):
             return pa.array(values, wanted, from_pandas=False), np.zeros(len(values), bool)

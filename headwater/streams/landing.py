@@ -113,7 +113,7 @@ class Landing:
         stream = open_in(tx, self._path)
         self._check_verb(stream)
         batch = self._shape(stream)
-        bad = [*self._bad, *self._quarantined(batch)]
+        bad = [*sourced(self._bad, self._origin), *self._quarantined(batch)]
         ledger = self._ledger(tx, stream)
         digest = self._origin.digest or (digest_of_batch(batch, bad) if ledger is not None else "")
         known = self._known(ledger, digest)
@@ -238,6 +238,12 @@ def checked(batch: Batch, checks: Sequence[Check]) -> tuple[Batch, dict[str, int
     kept = np.setdiff1d(np.arange(len(batch.events)), list(dropped))
     bad = tuple(sorted((*batch.bad, *dropped.values()), key=lambda each: each.index))
     return replace(batch, events=batch.events.take(kept), numbers=batch.numbers[kept], bad=bad), failed
+
+
+def sourced(bad: Sequence[Quarantined], origin: Origin) -> Iterator[Quarantined]:
+    """Rows that a format made nothing of, with where they come from."""
+    for row in bad:
+        yield row if row.source is not None else replace(row, source=origin.file or origin.source)
 
 
 def rejected(batch: Batch, data: Given, origin: Origin) -> Iterator[Quarantined]:

@@ -51,9 +51,13 @@ def serving_folder(home: str, version: str) -> str:
     return location_of({}, f"{home}/{version}/{LANCE}")
 
 
+RECORDS = "source-"
+"""How the ids of the records of sources begin."""
+
+
 def source_record(source: str) -> str:
     """The id of the record of a source: what it has given to this table is counted there."""
-    return f"source-{_digest(source)}"
+    return f"{RECORDS}{_digest(source)}"
 
 
 def source_page(source: str, entry: str, level: int = 0) -> str:

@@ -17,11 +17,12 @@ from typing import Any
 
 from headwater.errors import InvalidInputError, TableNotFoundError
 from headwater.metastore import Object, Transaction
-from headwater.streams.layout import PAGES, RECORD, source_page, source_record
+from headwater.streams.layout import PAGES, RECORD, RECORDS, source_page, source_record
 
 KEPT_TOKENS = 10_000
 KEPT_MS = 30 * 24 * 3600 * 1000
-TOKEN, FILE = "t:", "f:"
+TOKEN, FILE, UNDONE = "t:", "f:", "u:"
+"""What an entry is of: a batch by its token, a file that was taken, a file that was taken and undone."""
 ROOM = 64
 """So many files, about, have their entries on one page."""
 
@@ -77,15 +78,20 @@ class Ledger:
         self._take(FILE + name, entry, replace=False)
 
     def give_back(self, txns: set[str]) -> None:
-        """Forget what these transactions took."""
+        """Forget what these transactions took, but of files that they were undone."""
         for stream in self._tx.streams(self._path, self._version):
             if not stream.id.startswith(f"{source_record(self.source)}-"):
                 continue
-            kept = {
-                name: [entry for entry in found if entry[1] not in txns] for name, found in stream.properties.items()
-            }
+            kept: dict[str, list[Any]] = {}
+            for name, found in stream.properties.items():
+                for entry in found:
+                    is_back = entry[1] in txns and not name.startswith(UNDONE)
+                    if not is_back:
+                        kept.setdefault(name, []).append(entry)
+                    elif name.startswith(FILE):
+                        kept.setdefault(UNDONE + name.removeprefix(FILE), []).append(entry)
             if kept != stream.properties:
-                self._write(stream.id, {name: found for name, found in kept.items() if found})
+                self._write(stream.id, kept)
 
     def _generations(self, key: str) -> list[Entry]:
         pages = (self._read(source_page(self.source, key, level)) for level in range(self._level(key) + 1))
@@ -131,15 +137,28 @@ def level_of(files: int) -> int:
     return level
 
 
-def files_taken(streams: Sequence[Object], source: str) -> dict[str, list[Entry]]:
-    """Every file that was taken from a source, and its generations, from the streams of a table version."""
+def files_taken(streams: Sequence[Object], source: str, kind: str = FILE) -> dict[str, list[Entry]]:
+    """Every file that was taken from a source, and its generations, from the streams of a table version.
+
+    With `UNDONE` those that were undone since.
+    """
     found: dict[str, list[Entry]] = {}
     for stream in streams:
         if stream.id.startswith(f"{source_record(source)}-"):
             for name, entries in stream.properties.items():
-                if name.startswith(FILE):
-                    found.setdefault(name.removeprefix(FILE), []).extend(Entry(*entry) for entry in entries)
+                if name.startswith(kind):
+                    found.setdefault(name.removeprefix(kind), []).extend(Entry(*entry) for entry in entries)
     return {name: sorted(entries, key=lambda entry: entry.number) for name, entries in found.items()}
+
+
+def txns_with(streams: Sequence[Object], digest: str) -> set[str]:
+    """The transactions that took files of this content, from any source; a digest may be cut short."""
+    found = set()
+    for stream in streams:
+        for name, entries in stream.properties.items() if stream.id.startswith(RECORDS) else ():
+            if name.startswith(FILE):
+                found |= {str(entry[1]) for entry in entries if str(entry[0]).startswith(digest)}
+    return found
 
 
 def _forgotten(page: dict[str, Any], number: int, now: int) -> dict[str, Any]:
@@ -147,5 +166,5 @@ def _forgotten(page: dict[str, Any], number: int, now: int) -> dict[str, Any]:
     return {
         key: entries
         for key, entries in page.items()
-        if key.startswith(FILE) or (entries[-1][5] > number - KEPT_TOKENS and entries[-1][6] > now - KEPT_MS)
+        if key.startswith((FILE, UNDONE)) or (entries[-1][5] > number - KEPT_TOKENS and entries[-1][6] > now - KEPT_MS)
     }

@@ -21,7 +21,7 @@ from headwater.streams.checks import Check, with_own
 from headwater.streams.files import LogFile
 from headwater.streams.fold import Events
 from headwater.streams.given import Given
-from headwater.streams.landing import Landing, Origin, checked, rejected, write_batch
+from headwater.streams.landing import Landing, Origin, checked, rejected, sourced, write_batch
 from headwater.streams.opening import Stream
 from headwater.streams.quarantine import Quarantined
 from headwater.streams.sources.taken import Taken
@@ -49,7 +49,7 @@ def prepare(
     batch, failed = checked(shaped, with_own(own, checks))
     if batch.definition != stream.definition:
         return None
-    bad = [*taken.bad, *rejected(batch, taken.data, origin)]
+    bad = [*sourced(taken.bad, origin), *rejected(batch, taken.data, origin)]
     written = write_batch(store, clock, stream, batch, rows) if len(batch.events) else iter(())
     return {
         "schema": stream.definition.schema_id,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
@@ -12,7 +13,16 @@ import pyarrow as pa
 from headwater.errors import InvalidInputError, TableVersionNotFoundError
 from headwater.metastore import Delta, Metastore, Snapshot, Transaction
 from headwater.metastore.draft import Appended
-from headwater.streams.backfilling import ROWS, Crew, forget_backfill, stage_backfill, stage_compaction, stage_index
+from headwater.streams.backfilling import (
+    ROWS,
+    Crew,
+    Indexers,
+    forget_backfill,
+    stage_backfill,
+    stage_compaction,
+    stage_index,
+    stage_indices,
+)
 from headwater.streams.changes import changes
 from headwater.streams.checks import Check, try_checks
 from headwater.streams.collecting import collectable
@@ -23,6 +33,7 @@ from headwater.streams.derived import stale_rows
 from headwater.streams.given import Given, given
 from headwater.streams.landing import APPEND, UPSERT, Landed, Landing, Origin, Report
 from headwater.streams.layout import DELTA, LANCE, QUARANTINE, sibling
+from headwater.streams.ledger import txns_with
 from headwater.streams.lineage import noted
 from headwater.streams.opening import Stream, open_in, open_stream
 from headwater.streams.publishing import Publication, finish, stage
@@ -108,17 +119,20 @@ class StreamTable:
         token: str | None = None,
         strict: bool = False,
         checks: Sequence[Check] = (),
+        storage: Mapping[str, str] | None = None,
         **options: Any,
     ) -> Report:
         """Take change data: rows, JSON text, or files by path or glob, in one of the formats of docs/streams.md.
 
+        Files may be on an object store (`s3://...`), which `storage` opens, or else the options of the catalog.
         Bad rows go to the quarantine and the rest is taken; with `strict` the whole call is refused. A file, and a
         batch with a token, is taken once. Rows that do not hold a check are counted, dropped or refused as it says.
         """
         check_format(format, options)
         if not is_files(data):
             return self._ingest(data, format, Origin(source, token), strict, options, checks=checks)
-        return total([self.ingest_file(file, format, source, strict, checks, **options) for file in find_files(data)])
+        files = find_files(data, storage if storage is not None else self._storage_options)
+        return total([self.ingest_file(file, format, source, strict, checks, **options) for file in files])
 
     def ingest_file(
         self,
@@ -131,7 +145,7 @@ class StreamTable:
     ) -> Report:
         """Take one file whose digest is known."""
         origin = Origin(source, None, file.path, file.digest)
-        return self._ingest(file.path, format, origin, strict, options, file.path, checks)
+        return self._ingest(file.path, format, origin, strict, options, file, checks)
 
     def _ingest(
         self,
@@ -140,7 +154,7 @@ class StreamTable:
         origin: Origin,
         strict: bool,
         options: Mapping[str, Any],
-        file: str | None = None,
+        file: SourceFile | None = None,
         checks: Sequence[Check] = (),
     ) -> Report:
         stream, snapshot = self._open()
@@ -302,15 +316,24 @@ class StreamTable:
         return noted(snapshot, stream, version)
 
     def undo(
-        self, source: str | None = None, file: str | None = None, token: str | None = None, txn: str | None = None
+        self,
+        source: str | None = None,
+        file: str | None = None,
+        token: str | None = None,
+        txn: str | None = None,
+        digest: str | None = None,
     ) -> Report:
-        """Take out again what came from a source, a file, a batch or a transaction, as a delta of its own."""
+        """Take out again what came from a source, a file, a batch or a transaction, as a delta of its own.
+
+        With `digest` only what files of that very content gave. The record keeps that a file was undone.
+        """
 
         def work(tx: Transaction) -> Appended:
             snapshot = self._snapshot()
             stream = open_in(tx, self.path)
             deltas = snapshot.deltas(stream.path, version=stream.version)
-            txns = [txn] if txn is not None else txns_of(deltas, source=source, file=file, token=token)
+            taken = txns_with(tx.streams(stream.path, stream.version), digest) if digest is not None else None
+            txns = [txn] if txn is not None else txns_of(deltas, source=source, file=file, token=token, among=taken)
             return void(tx, snapshot, stream, txns)
 
         made = self._run(work, f"undo in {'.'.join(self.path)}")
@@ -375,12 +398,24 @@ class StreamTable:
             finish(self._lake(), self.path, done)
         return done is not None
 
-    def create_index(self, column: str, type: str, name: str | None = None, **options: Any) -> bool:
-        """Index a column of the serving copy, as a version of the same rows; False when it has no rows yet."""
+    def create_index(
+        self, column: str, type: str, name: str | None = None, indexers: Indexers | None = None, **options: Any
+    ) -> bool:
+        """Index a column of the serving copy, as a version of the same rows; False when it has no rows yet.
+
+        With `indexers` the pieces of a large one are built elsewhere.
+        """
         done = self._run(
-            lambda tx: stage_index(self._lake(), tx, self.path, column, type, name, options),
+            lambda tx: stage_index(self._lake(), tx, self.path, column, type, name, options, indexers),
             f"index {column} of {'.'.join(self.path)}",
         )
+        if done is not None:
+            finish(self._lake(), self.path, done)
+        return done is not None
+
+    def update_indices(self) -> bool:
+        """Add to the indices of the serving copy the rows they lack; whether there were any."""
+        done = self._run(lambda tx: stage_indices(self._lake(), tx, self.path), f"indices of {'.'.join(self.path)}")
         if done is not None:
             finish(self._lake(), self.path, done)
         return done is not None
@@ -445,6 +480,9 @@ def publish_tables(
     `lineage` says by dotted name what else the rows of a table come from; it is kept with the published version.
     With `hands` large ones are done in shares elsewhere.
     """
+    twice = [".".join(path) for path, count in Counter(tuple(path) for path in paths).items() if count > 1]
+    if twice:
+        raise InvalidInputError(f"{', '.join(twice)} is named twice: a publish takes each table once.")
 
     def work(tx: Transaction) -> list[Publication]:
         return [stage(lake, tx, path, (lineage or {}).get(".".join(path)), hands) for path in paths]

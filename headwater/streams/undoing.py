@@ -59,8 +59,10 @@ def undo_transaction(metastore: Metastore, txn: Any, dry_run: bool = False, rest
     return metastore.undo(txn, dry_run, void_in, restore)
 
 
-def txns_of(deltas: Sequence[Delta], *, source: str | None, file: str | None, token: str | None) -> list[str]:
-    """The transactions that took something from a source: one of its files, one batch, or all of it."""
+def txns_of(
+    deltas: Sequence[Delta], *, source: str | None, file: str | None, token: str | None, among: set[str] | None = None
+) -> list[str]:
+    """The transactions that took something from a source: one of its files, one batch, or all of it; only `among`."""
     voided = {position for delta in deltas for position in delta.properties.get("voids", ())}
 
     def matches(delta: Delta) -> bool:
@@ -70,8 +72,9 @@ def txns_of(deltas: Sequence[Delta], *, source: str | None, file: str | None, to
             and (source is None or known.get("source") == source)
             and (file is None or known.get("file") == file)
             and (token is None or known.get("token") == token)
+            and (among is None or delta.txn in among)
         )
 
-    if source is None and file is None and token is None:
-        raise InvalidInputError("Say what to undo: a source, one of its files, or a token.")
+    if source is None and file is None and token is None and among is None:
+        raise InvalidInputError("Say what to undo: a source, one of its files, its digest, or a token.")
     return list(dict.fromkeys(delta.txn for delta in deltas if matches(delta)))

@@ -52,10 +52,6 @@ class OwnLog:
         own = self._own(path, format, version)
         return own[-1].position if own else self._tx.last_position(path, format=format, version=version)
 
-    def has_landed(self, path: Path) -> bool:
-        """Whether the transaction has landed something in a table, or changed its definition."""
-        return bool(self._own(path, DELTA, None))
-
     def _own(self, path: Path, format: str, version: str | None) -> list[Delta]:
         home = self._tx.get_stream(path, format=format, version=version).home
         appends = [each for each in self._tx.draft.appends if each.stream_home == home]

@@ -216,3 +216,19 @@ def test_rows_of_a_stream_table_land_in_its_log(tmp_path: Path, capfd: pytest.Ca
     cli.ok("delete", "raw.orders", "--where", "id = 1")
     assert cli.json("count", "raw.orders", "--where", "id < 5") == {"count": 1}
     assert [row["id"] for row in cli.records("head", "raw.orders")] == [2]
+
+
+def test_lists_of_floats_in_json_are_vectors_of_a_new_table(cli: Cli, nowhere: Path) -> None:
+    (nowhere / "rows.jsonl").write_text('{"id": 1, "v": [1.0, 0.0], "n": [1.5]}\n{"id": 2, "v": [0.0, 1.0], "n": []}\n')
+    cli.ok("create", "prod.rows", str(nowhere / "rows.jsonl"))
+    assert cli.records("search", "prod.rows", "--vector", "0.0,1.0", "--limit", "1")[0]["id"] == 2
+    cli.ok("insert", "prod.rows", str(nowhere / "rows.jsonl"))
+    assert cli.records("schema", "prod.rows")[2]["type"].startswith("list<")
+
+
+def test_a_column_is_added_by_name_and_type_in_words_of_their_own(filled: Cli) -> None:
+    filled.ok("columns", "prod.users", "add", "age", "int")
+    filled.ok("columns", "prod.users", "add", "note:string", "twice=id * 2")
+    names = [item["column"] for item in filled.records("columns", "prod.users")]
+    assert {"age", "note", "twice"} <= set(names)
+    assert "NAME TYPE" in filled("columns", "prod.users", "add", "age")[2]

@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 import headwater
 from headwater.cli import main
 from headwater.cli.parsing import read
-from headwater.cli.target import format_name, parse_name
 from headwater.errors import LanceNamespaceError
-from headwater.names import is_name
+from headwater.names import format_name, is_name, parse_name
 
 NAMES = st.lists(st.text(st.sampled_from("ab.\"' é"), min_size=1, max_size=6).filter(is_name), min_size=1, max_size=4)
 

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 import time
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import pytest
 
 from headwater.cli.when import moment
+from headwater.config import connect
 from headwater.errors import InvalidInputError
+from headwater.rest.server import start_in_thread
 from tests.cli.running import Cli
 
 NOW = datetime(2026, 5, 1, 12, tzinfo=UTC)
@@ -139,3 +144,48 @@ def test_a_directory_catalog_says_in_one_sentence_that_it_has_no_history(filled:
 def test_a_directory_catalog_is_read_at_a_time(filled: Cli) -> None:
     assert filled.ok("count", "prod.users", "--at", "now") == "3\n"
     assert filled("count", "prod.users", "--at", "3")[0] == 5
+
+
+def test_every_verb_about_time_works_behind_a_server(lake: Cli, people: str, capfd: pytest.CaptureFixture[str]) -> None:
+    with start_in_thread(connect("metastore", {"root": lake.root})) as server:
+        far = Cli(server.url, capfd)
+        first = far.records("log")[-1]["slot"]
+        before = far.records("log")[-1]["time"]
+        far.ok("snapshot", "add", "monday")
+        far.ok("insert", "prod.users", people)
+        far.ok("create", "prod.new", people)
+        assert [item["version"] for item in far.records("versions", "prod.users")] == [1, 2]
+        assert far.records("history", "prod.users")[-1]["version"] == 2
+        assert far.records("log", "--limit", "1")[0]["changes"][0]["name"].startswith("prod.new")
+        for moment in ("monday", str(first), before):
+            assert far.ok("count", "prod.users", "--at", moment) == "3\n"
+            assert far.ok("ls", "prod", "--at", moment) == "users\n"
+            assert {item["name"] for item in far.records("diff", moment)} == {"prod.new", "prod.users"}
+        assert far.records("diff", str(first), "monday") == []
+        assert "lists the snapshots" in far("count", "prod.users", "--at", "tuesday")[2]
+        assert far("undo", str(first))[0] == 2
+        slot = far.records("history", "prod.users")[-1]["slot"]
+        assert far.json("undo", str(slot), "--yes")["undone"] == slot
+        assert far.ok("count", "prod.users") == "3\n"
+        far.ok("insert", "prod.users", people)
+        assert far("restore", "prod.users", "1")[0] == 2
+        far.ok("restore", "prod.users", "1", "--yes")
+        assert far.ok("count", "prod.users") == "3\n"
+        far.ok("drop", "prod.new", "--yes")
+        assert far.json("undrop", "prod.new")["kind"] == "table"
+        assert far.ok("count", "prod.new") == "3\n"
+        assert [item["snapshot"] for item in far.records("snapshot")] == ["monday"]
+        far.ok("snapshot", "drop", "monday", "--yes")
+        assert far.records("snapshot") == []
+        assert far.json("collect", "--dry-run")["boundary"] == 0
+
+
+def test_what_verify_finds_is_told_the_same_near_and_behind_a_server(
+    lake: Cli, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (folder,) = Path(lake.root).glob("*_prod$users")
+    shutil.copytree(folder, folder.with_name("0badf00d_prod$stray"))
+    status, out, _ = lake("verify", "--json")
+    assert (status, json.loads(out)["kind"]) == (1, "unreferenced_folder")
+    with start_in_thread(connect("metastore", {"root": lake.root})) as server:
+        assert Cli(server.url, capfd)("verify", "--json")[:2] == (1, out)

@@ -35,7 +35,7 @@ def test_a_plan_is_shown_run_by_its_id_followed_and_undone(shop: Shop, capsys: p
     assert main(["run", file, "--plan"]) == 0
     assert f"plan {plan['id']}" in capsys.readouterr().out
     done = call("run", file, "--plan-id", plan["id"], "--json")
-    assert {report["job"] for report in done["reports"]} == {"ingest", "publish", "view"}
+    assert {report["job"] for report in done["reports"]} == {"ingest", "publish", "index", "view"}
     assert main(["run", file, "--plan-id", plan["id"]]) == 4
     capsys.readouterr()
     assert main(["run", file]) == 0

@@ -76,7 +76,7 @@ def test_a_second_run_finds_nothing_new_and_writes_nothing(shop: Shop) -> None:
     shop.deliver(shop.change(10))
     shop.products([{"sku": "a", "title": "Lamp", "text": "a bright lamp"}])
     first = run(shop)
-    assert {report.job for report in first.reports} == {"ingest", "publish", "view"}
+    assert {report.job for report in first.reports} == {"ingest", "publish", "index", "view"}
     slot = lake(shop).slot
     again = run(shop)
     assert (again.plan.steps, again.reports) == ((), ())

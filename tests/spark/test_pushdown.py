@@ -13,11 +13,15 @@ PREDICATES = (
     "i <=> NULL", "i <=> 4", "i = 3 OR s = 'b'", "NOT (i = 3 OR s = 'b')", "i % 4 = 1", "i + 1 = 4",
     "f > 0.5", "f = 0.0", "f >= -0.0", "f = double('NaN')", "f > 1e300", "f < 0.5 OR f IS NULL",
     "s = 'it''s'", "s > 'b'", "s LIKE 'b%'", "s LIKE '%a%'", "s LIKE '%s'", "lower(s) = 'big'", "length(s) = 1",
+    "s LIKE '%b%s%'", "s NOT LIKE '%b%s%'", "s LIKE 'b%s'", "s LIKE '%u%s'", "s LIKE 'b_s'", r"s LIKE '%\\%%'",
+    "s LIKE '%%'",
+    "s NOT LIKE 'b%s' OR i = 3", "s LIKE '%.%s%'", "s LIKE 'bx%%s' ESCAPE 'x'", "s LIKE '%!%%' ESCAPE '!'",
     "upper(s) IN ('A', 'B')", "coalesce(s, 'x') = 'x'", "b", "NOT b", "b AND i > 3",
     "d = date'2020-01-03'", "d > date'2020-01-02'", "ts < timestamp'2020-01-01 00:00:05'",
     "ts = timestamp'2020-01-01 00:00:03.000001'", "m > 1.5", "m = 2.00", "p.x = 2", "p.x > 1 AND p.y = 'a'",
     "p IS NULL", "size(l) = 2", "array_contains(l, 1)",
 )  # fmt: skip
+TEXTS = "|".join(map(repr, ["a", "b", "bus", "BIG", "-as", "b\ns", "bücks", "5%", "b.s"]))
 
 
 @pytest.fixture(scope="module")
@@ -29,7 +33,7 @@ def twins(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> tupl
 
     rows = [
         f"({some('1|2|3|4|5|6|7|8|9')}, {some('double(0.0)|-double(0.0)|0.25|double(' + repr('NaN') + ')|1e301')}, "
-        f"{some('|'.join(map(repr, ['a', 'b', 'bus', 'BIG', '-as'])))}, {some('true|false')}, "
+        f"{some(TEXTS)}, {some('true|false')}, "
         f"date_add(date'2020-01-01', {chance.randint(0, 5)}), "
         f"timestampadd(MICROSECOND, {chance.randint(0, 3)}, timestampadd(SECOND, {chance.randint(0, 9)}, "
         f"timestamp'2020-01-01')), {some('1.25|2.00|3.5')}, "
@@ -69,6 +73,15 @@ def test_filters_with_or_and_functions_go_to_lance(twins: tuple[DataFrame, DataF
     text = plan(twins[0].where("i = 3 OR lower(s) = 'big'"))
     assert "pushed filter: ((`i` = 3) OR (lower(`s`) = 'big'))" in text
     assert "Filter" not in text.replace("RuntimeFilters", "")
+
+
+def test_patterns_go_to_lance_where_both_read_them_alike(twins: tuple[DataFrame, DataFrame]) -> None:
+    text = plan(twins[0].where("s NOT LIKE '%b%s%'").select("i"))
+    assert "(NOT (`s` LIKE '%b%s%'))" in text
+    assert 'columns ["i"]' in text
+    assert "Filter" not in text.replace("RuntimeFilters", "")
+    for kept in ("s LIKE 'b_s'", "s LIKE '%!%%s' ESCAPE '!'", r"s LIKE 'b\\%%s'"):
+        assert "LIKE" not in plan(twins[0].where(kept)).split("pushed filter:")[1], kept
 
 
 def test_only_the_columns_asked_for_are_read(twins: tuple[DataFrame, DataFrame]) -> None:

@@ -21,6 +21,8 @@ ASKED = {"uuid.uuid1", "uuid.uuid4", "datetime.now", "datetime.utcnow", "date.to
 OWN_TIME = {
     "cli/output.py": "how long ago something was, unless it is told the time",
     "cli/when.py": "what a person means by an hour ago, unless it is told the time",
+    "cli/progress.py": "a line now and then says how far a job is",
+    "pipeline/keeping.py": "how long a job took, for its report",
     "pipeline/jobs.py": "how long a job took, for its report",
     "pipeline/running.py": "the same, of a run",
     "rest/app.py": "an event loop waits by itself between two publications of metrics, and decides nothing by it",

@@ -9,7 +9,7 @@ import pytest
 
 from headwater import DirectoryNamespace
 from headwater.errors import InvalidInputError
-from headwater.names import MAX_DEPTH, ROOT, ObjectId, check_delimiter, check_name, object_id, parse
+from headwater.names import MAX_DEPTH, ROOT, ObjectId, check_delimiter, check_name, is_name, nameable, object_id, parse
 
 
 def test_an_identifier_has_a_list_and_a_string_style() -> None:
@@ -93,3 +93,10 @@ def test_a_catalog_tells_whether_it_is_leveled_and_its_level(tmp_path: Path) -> 
     assert namespace.level() == 2
     namespace.declare_table(api.DeclareTableRequest(id=["b", "c", "t"]))
     assert namespace.level() is None
+
+
+@pytest.mark.parametrize("delimiter", ["$", ".", "::", "a"])
+@pytest.mark.parametrize("odd", ["", "a$b", "x.y", "é", "a/b", "n" * 255, "n" * 256, "end:", "plain", "..", "a\nb"])
+def test_the_names_of_a_list_are_those_that_can_each_be_asked_for(odd: str, delimiter: str) -> None:
+    for names in ([odd], ["t1", odd, "t-2"], []):
+        assert nameable(names, delimiter) == [name for name in names if is_name(name, delimiter)]

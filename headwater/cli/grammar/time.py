@@ -54,7 +54,8 @@ TIME = (
         (
             arg("what", about="the slot of the transaction, as `log` shows it; or a stream table"),
             arg("--source", about="of a stream table: the name of the source"),
-            arg("--file", about="of a stream table: one of its files"), YES,
+            arg("--file", about="of a stream table: one of its files"),
+            arg("--digest", about="of a stream table: what was taken of this content only"), YES,
         ),
         "one object: undone, slot, steps; of a stream table its report", like=("what",),
     ),

@@ -39,6 +39,8 @@ class ManifestRegistry(Registry):
         self._lock = threading.RLock()
         self._index = RowIndex()
         self._snapshot: ManifestSnapshot | None = None
+        self._known: dict[ObjectId, Table] = {}
+        """Tables with what is known of them at this snapshot."""
         self._mark: object = None
         self._group = GroupCommit(Turns(store, clock, self._commit_requests).run, clock)
 
@@ -47,7 +49,6 @@ class ManifestRegistry(Registry):
             properties=True,
             rename=True,
             register_anywhere=True,
-            managed_versions=True,
             current_state=self.current_state,
             markers=FolderMarkers(store),
         )
@@ -61,15 +62,22 @@ class ManifestRegistry(Registry):
     ) -> Mapping[ObjectId, CatalogObject]:
         with self._lock:
             index = self._fresh()
-            found = {id: item for id in ids if (item := index.get(id) or self._root(id)) is not None}
-            return {id: self._with_known(item) for id, item in found.items()} if self._is_managed() else found
+            managed, found = self._is_managed(), dict[ObjectId, CatalogObject]()
+            for id in ids:
+                item = index.get(id) or self._root(id)
+                if item is not None:
+                    found[id] = self._with_known(item) if managed else item
+            return found
 
     def _with_known(self, item: CatalogObject) -> CatalogObject:
         """Of a managed catalog: a table with what is known of it."""
         if not isinstance(item, Table):
             return item
-        known = Known(managed=True, newest=self._index.newest_version(item.id))
-        return Table(item.id, item.location, item.properties, known)
+        found = self._known.get(item.id)
+        if found is None:
+            known = Known(managed=True, newest=self._index.newest_version(item.id))
+            found = self._known[item.id] = Table(item.id, item.location, item.properties, known)
+        return found
 
     def _root(self, id: ObjectId) -> Namespace | None:
         """The root namespace, if it has properties: they are no row, but metadata of the table."""
@@ -189,12 +197,13 @@ class ManifestRegistry(Registry):
     def _reload(self) -> None:
         mark, newest = self._freshness.mark(), self._freshness.newest()
         if newest is None:
-            self._snapshot, self._index, self._mark = None, RowIndex(), None
+            self._snapshot, self._index, self._known, self._mark = None, RowIndex(), {}, None
             return
         self._take(*self.table.load(newest, self._snapshot))
         self._mark = mark
 
     def _take(self, snapshot: ManifestSnapshot, difference: RowDifference) -> None:
+        self._known = {}
         for key in difference.removed:
             self._index.remove(_id(key))
         for row in difference.added.values():
@@ -276,7 +285,7 @@ class ManifestRegistry(Registry):
                     self._index.remove(id)
                     if item is not None:
                         self._index.put(item)
-                self._snapshot, self._mark = snapshot, mark
+                self._snapshot, self._known, self._mark = snapshot, {}, mark
         if snapshot.version % CLEAN_UP_EVERY == 0:
             self.table.clean_up(snapshot)
 

@@ -72,7 +72,6 @@ class MetastoreRegistry(Registry):
             properties=True,
             rename=True,
             register_anywhere=True,
-            managed_versions=True,
             keeps_dropped=True,
             rename_namespaces=True,
             current_state=(lambda id: metastore.slot) if fast else None,

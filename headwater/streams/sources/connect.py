@@ -23,6 +23,11 @@ def is_unavailable(value: Any) -> bool:
     return isinstance(value, str) and value in (UNAVAILABLE, UNAVAILABLE_BYTES)
 
 
+def is_unavailable_in(text: str) -> bool:
+    """Whether a text may hold such a value."""
+    return UNAVAILABLE in text or UNAVAILABLE_BYTES in text
+
+
 def _decimal(value: Any, parameters: Mapping[str, Any]) -> Decimal:
     raw = base64.b64decode(value, validate=True)
     scale = int(parameters.get("scale", 0))
@@ -90,6 +95,11 @@ def read_value(value: Any, schema: Mapping[str, Any] | None) -> Any:
     except (ValueError, TypeError, KeyError, OverflowError, binascii.Error, ArithmeticError):
         return value
     return value
+
+
+def reads(schema: Mapping[str, Any]) -> bool:
+    """Whether values of this schema are anything but what JSON says they are."""
+    return str(schema.get("name")) in READ or schema.get("type") in ("bytes", "array", "struct")
 
 
 def fields_of(schema: Mapping[str, Any] | None) -> dict[str, Mapping[str, Any]]:

@@ -20,11 +20,20 @@ from headwater.errors import InvalidInputError
 from headwater.streams.definition import Definition
 from headwater.streams.given import as_json
 from headwater.streams.quarantine import Quarantined
-from headwater.streams.sources.connect import fields_of, is_unavailable, read_value
+from headwater.streams.sources.connect import fields_of, is_unavailable, is_unavailable_in, read_value
+from headwater.streams.sources.envelopes import (
+    OFFERED,
+    UNSET,
+    Decoding,
+    as_columns,
+    decode,
+    decoding,
+    envelope_of,
+    is_plain,
+)
 from headwater.streams.sources.taken import Taken, from_events
 
 Row = dict[str, Any]
-OFFERED = {"_lsn": "lsn", "_ts_ms": "ts_ms", "_file": "file", "_pos": "pos", "_txid": "txId"}
 FLAT = {
     "_lsn": ("__lsn", "__source_lsn"),
     "_ts_ms": ("__source_ts_ms", "__ts_ms"),
@@ -62,6 +71,50 @@ def take_debezium(
             "Debezium events into a table with keys need a sequence: nothing else orders a delivery that was repeated "
             "or delayed. Name a column that grows, or one of the envelope's (_lsn, _ts_ms, _file, _pos) in the schema."
         )
+    known = decoding(definition) if isinstance(data, (str, bytes, bytearray)) else None
+    taken = _by_columns(definition, known, _text_of(data), bad) if known is not None else None
+    return taken if taken is not None else _by_message(definition, data, apply_as_truncates, state, bad)
+
+
+def _by_columns(definition: Definition, known: Decoding, text: str, bad: Sequence[Quarantined]) -> Taken | None:
+    """All messages at once; None: there are some that must be understood before the columns are known."""
+    envelopes: list[Any] = []
+    rejected = list(bad)
+    for line in text.split("\n"):
+        found = decode(known, line) if line and not line.isspace() else None
+        if found is not None and (found is UNSET or not is_plain(found)):
+            single = _by_itself(line)
+            if isinstance(single, Change):
+                found = envelope_of(known, definition, single) if single.op != "t" else None
+                if found is None:
+                    return None
+            else:
+                rejected += [single] if single is not None else []
+                continue
+        if found is not None:
+            envelopes.append(found)
+    return Taken(as_columns(known, definition, envelopes, is_unavailable_in(text)), tuple(rejected))
+
+
+def _by_itself(line: str) -> Change | Quarantined | None:
+    """One line: a change, what is wrong with it, or nothing."""
+    message = next(iter(messages(line)), None)
+    if message is None:
+        return None
+    if isinstance(message, _Broken):
+        return Quarantined(message.text, "parse")
+    found = parse(message)
+    return Quarantined(as_json({"message": message}), found) if isinstance(found, str) else found
+
+
+def _by_message(
+    definition: Definition,
+    data: Any,
+    apply_as_truncates: bool,
+    state: Callable[[], list[Row]],
+    bad: Sequence[Quarantined],
+) -> Taken:
+    """One message after another."""
     changes: list[Change] = []
     rejected = list(bad)
     for number, message in enumerate(messages(data)):
@@ -88,10 +141,8 @@ class _Broken:
 
 def messages(data: Any) -> Iterable[Any]:
     """Messages from lines of JSON (text, bytes, or a list of those), or as parsed already. `null` is passed over."""
-    if isinstance(data, (bytes, bytearray)):
-        data = bytes(data).decode("utf-8", errors="replace")
-    if isinstance(data, str):
-        data = data.splitlines()
+    if isinstance(data, (str, bytes, bytearray)):
+        data = _text_of(data).split("\n")
     if isinstance(data, Mapping):
         data = [data]
     for item in data:
@@ -106,6 +157,10 @@ def messages(data: Any) -> Iterable[Any]:
                 continue
         if item is not None:
             yield item
+
+
+def _text_of(data: str | bytes | bytearray) -> str:
+    return data if isinstance(data, str) else bytes(data).decode("utf-8", errors="replace")
 
 
 def parse(message: Any) -> Change | str | None:

@@ -1,4 +1,4 @@
-"""Files of change data on local disk, by their ending: Parquet, Arrow, JSON lines, CSV, Lance.
+"""Files of change data, by their ending: Parquet, Arrow, JSON lines, CSV, Lance; on local disk or an object store.
 
 A file is taken whole or not at all. One line that cannot be parsed is quarantined, a file that cannot be is an error.
 """
@@ -8,7 +8,9 @@ from __future__ import annotations
 import glob
 import hashlib
 import os
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import lance
@@ -17,11 +19,12 @@ import pyarrow as pa
 import pyarrow.csv as pc_csv
 import pyarrow.parquet as pq
 
-from headwater.errors import InvalidInputError
+from headwater.errors import ConcurrentModificationError, InvalidInputError
 from headwater.streams.casting import cast_array
 from headwater.streams.definition import Definition
 from headwater.streams.given import Given
 from headwater.streams.quarantine import Quarantined
+from headwater.streams.sources.remote import fetched, find_remote, is_remote
 
 JSON = (".json", ".jsonl", ".ndjson")
 ARROW = (".arrow", ".ipc", ".feather")
@@ -30,10 +33,16 @@ CHUNK = 1 << 20
 
 @dataclass(frozen=True)
 class SourceFile:
-    """A file with what makes it known again: its path, and a digest of its content."""
+    """A file with what makes it known again: its path or address, and a digest of its content.
+
+    `storage` opens the object store it is on. `stamp` is how a local file looked when its digest was taken.
+    """
 
     path: str
     digest: str
+    size: int = 0
+    storage: Mapping[str, str] = field(default_factory=dict, repr=False, compare=False)
+    stamp: tuple[int, int] | None = field(default=None, compare=False)
 
 
 def is_files(data: Any) -> bool:
@@ -45,16 +54,43 @@ def is_files(data: Any) -> bool:
     return isinstance(data, (list, tuple)) and bool(data) and all(isinstance(each, os.PathLike) for each in data)
 
 
-def find_files(data: Any) -> list[SourceFile]:
-    """The files that a path, a list of paths or a glob names, sorted; none is an error."""
-    found: list[str] = []
+def find_files(data: Any, storage: Mapping[str, str] | None = None, required: bool = True) -> list[SourceFile]:
+    """The files that a path, an address, a list of those or a glob names, sorted; none is an error if `required`."""
+    found: dict[str, SourceFile] = {}
     for name in data if isinstance(data, (list, tuple)) else [data]:
         text = os.fspath(name)
-        matches = sorted(glob.glob(text, recursive=True)) if glob.has_magic(text) else [text]
-        if not matches or not os.path.exists(matches[0]):
+        files = _remote(text, storage or {}) if is_remote(text) else _local(text)
+        if not files and (required or not glob.has_magic(text)):
             raise InvalidInputError(f"There is no file {text!r} to ingest.")
-        found.extend(os.path.abspath(match) for match in matches)
-    return [SourceFile(path, digest_of_file(path)) for path in dict.fromkeys(found)]
+        found |= {file.path: file for file in files}
+    return list(found.values())
+
+
+def _local(text: str) -> list[SourceFile]:
+    matches = sorted(glob.glob(text, recursive=True)) if glob.has_magic(text) else [text]
+    return [local_file(os.path.abspath(match)) for match in matches if os.path.exists(match)]
+
+
+def local_file(path: str) -> SourceFile:
+    """A file of this machine, with the digest of what is in it now."""
+    stamp = None if os.path.isdir(path) else _stamp(path)
+    return SourceFile(path, digest_of_file(path), size_of(path), stamp=stamp)
+
+
+def _stamp(path: str) -> tuple[int, int]:
+    found = os.stat(path)
+    return found.st_size, found.st_mtime_ns
+
+
+def _remote(uri: str, storage: Mapping[str, str]) -> list[SourceFile]:
+    return [SourceFile(file.uri, file.digest, file.size, storage) for file in find_remote(uri, storage)]
+
+
+def size_of(path: str) -> int:
+    """The bytes of a file, or of a folder that is one dataset."""
+    if not os.path.isdir(path):
+        return os.path.getsize(path)
+    return sum(os.path.getsize(name) for name in glob.glob(f"{path}/**", recursive=True) if os.path.isfile(name))
 
 
 def digest_of_file(path: str) -> str:
@@ -68,37 +104,79 @@ def digest_of_file(path: str) -> str:
     return digest.hexdigest()
 
 
-def read_rows(path: str, definition: Definition) -> tuple[Any, list[Quarantined]]:
+def read_rows(file: SourceFile, definition: Definition) -> tuple[Any, list[Quarantined]]:
     """The rows of a file, and lines that could not be parsed."""
-    ending = os.path.splitext(path)[1].lower()
+    ending = os.path.splitext(file.path)[1].lower()
     try:
-        if ending == ".parquet":
-            return pq.read_table(path), []
-        if ending in ARROW:
-            return _read_arrow(path), []
         if ending == ".lance":
-            return lance.dataset(path).to_table(), []
-        if ending == ".csv":
-            return _read_csv(path, definition)
-        if ending in JSON:
-            return _read_json(path)
+            return lance.dataset(file.path, storage_options=dict(file.storage) or None).to_table(), []
+        with opened(file) as path:
+            return _read(path, ending, definition, file.path)
     except (OSError, ValueError, pa.ArrowInvalid) as error:
-        raise InvalidInputError(f"The file {path!r} cannot be read: {error}. Nothing of it was taken.") from None
+        told = f"The file {file.path!r} cannot be read: {error}. Nothing of it was taken."
+        raise InvalidInputError(told) from None
+
+
+def _read(path: str, ending: str, definition: Definition, name: str) -> tuple[Any, list[Quarantined]]:
+    if ending == ".parquet":
+        return pq.read_table(path), []
+    if ending in ARROW:
+        return _read_arrow(path), []
+    if ending == ".csv":
+        return _read_csv(path, definition, name)
+    if ending in JSON:
+        return _read_json(path, name)
     raise InvalidInputError(
-        f"The file {path!r} is of a kind that is not known: its name ends in .parquet, .arrow, .json, .csv or .lance."
+        f"The file {name!r} is of a kind that is not known: its name ends in .parquet, .arrow, .json, .csv or .lance."
     )
 
 
-def read_text(path: str) -> str:
+@contextmanager
+def opened(file: SourceFile) -> Iterator[str]:
+    """The file on local disk; 14 if it is not what its digest was taken of, so that nothing of it is taken."""
+    if is_remote(file.path):
+        with fetched(file.path, file.storage) as (path, digest):
+            yield path
+    else:
+        yield file.path
+        digest = file.digest if file.stamp in (None, _stamp(file.path)) else ""
+    if digest != file.digest:
+        raise ConcurrentModificationError(
+            f"The file {file.path!r} was changed while it was read. Nothing of it was taken: take it again."
+        )
+
+
+def read_lines(file: SourceFile) -> str:
+    """The text of a file of lines of JSON."""
+    with opened(file) as path:
+        return _whole_lines(read_text(path, file.path), file.path)
+
+
+def _whole_lines(text: str, name: str) -> str:
+    """The text, unless it ends inside a line: the file was cut off."""
+    last = text[text.rfind("\n") + 1 :]
+    if last.strip():
+        try:
+            msgspec.json.decode(last)
+        except msgspec.DecodeError as error:
+            row = text.count("\n")
+            raise InvalidInputError(
+                f"The file {name!r} ends inside row {row}, it was cut off ({error}). Nothing of it was taken."
+            ) from None
+    return text
+
+
+def read_text(path: str, name: str) -> str:
     try:
-        with open(path, encoding="utf-8") as file:
+        with open(path, encoding="utf-8", newline="") as file:
             return file.read()
     except UnicodeDecodeError as error:
+        row = error.object.count(b"\n", 0, error.start)
         raise InvalidInputError(
-            f"The file {path!r} is not UTF-8: offset {error.start}. Nothing of it was taken."
+            f"The file {name!r} is not UTF-8: row {row}, offset {error.start}. Nothing of it was taken."
         ) from None
     except OSError as error:
-        raise InvalidInputError(f"The file {path!r} cannot be read: {error}.") from None
+        raise InvalidInputError(f"The file {name!r} cannot be read: {error}.") from None
 
 
 def _read_arrow(path: str) -> pa.Table:
@@ -109,43 +187,38 @@ def _read_arrow(path: str) -> pa.Table:
             return pa.ipc.open_stream(file.read()).read_all()
 
 
-def _read_json(path: str) -> tuple[Any, list[Quarantined]]:
+def _read_json(path: str, name: str) -> tuple[Any, list[Quarantined]]:
     """Lines of objects, or one array of them."""
-    text = read_text(path)
+    text = read_text(path, name)
     if text.lstrip().startswith("["):
         return msgspec.json.decode(text), []
     decoder = msgspec.json.Decoder()
     rows: list[Any] = []
     bad: list[Quarantined] = []
-    lines = text.splitlines()
-    for number, line in enumerate(lines):
-        if not line.strip():
+    for line in _whole_lines(text, name).split("\n"):
+        if not line or line.isspace():
             continue
         try:
             row = decoder.decode(line)
-        except msgspec.DecodeError as error:
-            if number == len(lines) - 1 and not text.endswith("\n"):
-                raise InvalidInputError(
-                    f"The file {path!r} ends inside row {number}, it was cut off ({error}). Nothing of it was taken."
-                ) from None
-            bad.append(Quarantined(line, "parse", None, path))
+        except msgspec.DecodeError:
+            bad.append(Quarantined(line.rstrip("\r"), "parse", None, name))
             continue
         if isinstance(row, dict):
             rows.append(row)
         elif row is not None:
-            bad.append(Quarantined(line, "parse", None, path))
+            bad.append(Quarantined(line.rstrip("\r"), "parse", None, name))
     return rows, bad
 
 
-def _read_csv(path: str, definition: Definition) -> tuple[Any, list[Quarantined]]:
+def _read_csv(path: str, definition: Definition, name: str) -> tuple[Any, list[Quarantined]]:
     """With a header. Known columns are read as texts and parsed as their types, others as they look."""
     bad: list[Quarantined] = []
 
     def skip(row: Any) -> Literal["skip"]:
-        bad.append(Quarantined(str(row.text), "parse", None, path))
+        bad.append(Quarantined(str(row.text), "parse", None, name))
         return "skip"
 
-    read_text(path)
+    read_text(path, name)
     texts: dict[str, Any] = {column.name: pa.string() for column in definition.columns}
     table = pc_csv.read_csv(
         path,
@@ -153,9 +226,9 @@ def _read_csv(path: str, definition: Definition) -> tuple[Any, list[Quarantined]
         convert_options=pc_csv.ConvertOptions(column_types=texts, strings_can_be_null=False),
     )
     columns: dict[str, Any] = {}
-    for name in table.schema.names:
-        column = definition.by_name.get(name)
-        columns[name] = _parsed(table.column(name), column.type) if column is not None else table.column(name)
+    for each in table.schema.names:
+        column = definition.by_name.get(each)
+        columns[each] = _parsed(table.column(each), column.type) if column is not None else table.column(each)
     return Given(columns, table.num_rows), bad
 
 

@@ -10,7 +10,7 @@ from headwater.streams.landing import Report
 from headwater.streams.reading import read
 from headwater.streams.serving import Lake
 from headwater.streams.sources.debezium import take_debezium
-from headwater.streams.sources.files import read_rows, read_text
+from headwater.streams.sources.files import SourceFile, read_lines, read_rows
 from headwater.streams.sources.snapshot import take_snapshot
 from headwater.streams.sources.taken import Taken, take_op, take_rows
 from headwater.streams.views import View
@@ -32,11 +32,13 @@ def check_format(format: str, options: Mapping[str, Any]) -> None:
             raise InvalidInputError(f"The format {format!r} has no option {name!r}; it has: {known}.")
 
 
-def take(lake: Lake, view: View, data: Any, format: str, options: Mapping[str, Any], file: str | None = None) -> Taken:
+def take(
+    lake: Lake, view: View, data: Any, format: str, options: Mapping[str, Any], file: SourceFile | None = None
+) -> Taken:
     """The rows that change data stands for; `file` is where to read it from, if it is a file."""
     definition = view.stream.definition
     if format == "debezium":
-        text = data if file is None else read_text(file)
+        text = data if file is None else read_lines(file)
         return take_debezium(definition, text, state=lambda: read(lake, view).to_pylist(), **options)
     rows, bad = (data, []) if file is None else read_rows(file, definition)
     if format == "op":

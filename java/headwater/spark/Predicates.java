@@ -90,6 +90,7 @@ final class Predicates {
       case "IS_NULL" -> wrapped("(", children, " IS NULL)");
       case "IS_NOT_NULL" -> wrapped("(", children, " IS NOT NULL)");
       case "IN" -> comparable(children) ? in(children) : null;
+      case "LIKE" -> binary(name, children);
       case "STARTS_WITH" -> wrapped("starts_with(", children, ")");
       case "ENDS_WITH" -> wrapped("ends_with(", children, ")");
       case "CONTAINS" -> wrapped("contains(", children, ")");

@@ -4,6 +4,7 @@ import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.node.ObjectNode;
 import java.util.ArrayList;
 import java.util.List;
+import org.apache.spark.sql.catalyst.expressions.Expression;
 import org.apache.spark.sql.connector.expressions.aggregate.Aggregation;
 import org.apache.spark.sql.connector.expressions.aggregate.CountStar;
 import org.apache.spark.sql.connector.expressions.filter.Predicate;
@@ -12,13 +13,15 @@ import org.apache.spark.sql.connector.read.ScanBuilder;
 import org.apache.spark.sql.connector.read.SupportsPushDownAggregates;
 import org.apache.spark.sql.connector.read.SupportsPushDownLimit;
 import org.apache.spark.sql.connector.read.SupportsPushDownRequiredColumns;
-import org.apache.spark.sql.connector.read.SupportsPushDownV2Filters;
+import org.apache.spark.sql.internal.connector.SupportsPushDownCatalystFilters;
 import org.apache.spark.sql.types.StructField;
 import org.apache.spark.sql.types.StructType;
 import org.apache.spark.sql.util.CaseInsensitiveStringMap;
+import scala.collection.immutable.Seq;
+import scala.jdk.javaapi.CollectionConverters;
 
 /** Takes what Spark can leave to Lance: columns, filters, a limit, count(*). */
-final class ReadBuilder implements ScanBuilder, SupportsPushDownRequiredColumns, SupportsPushDownV2Filters,
+final class ReadBuilder implements ScanBuilder, SupportsPushDownRequiredColumns, SupportsPushDownCatalystFilters,
     SupportsPushDownLimit, SupportsPushDownAggregates {
   private static final long FEW_ROWS = 2_000;
   private static final long FEW_BYTES = 4 << 20;
@@ -85,31 +88,36 @@ final class ReadBuilder implements ScanBuilder, SupportsPushDownRequiredColumns,
   }
 
   @Override
-  public Predicate[] pushPredicates(Predicate[] predicates) {
+  public Seq<Expression> pushFilters(Seq<Expression> filters) {
     if (search != null) {
-      return predicates;
+      return filters;
     }
     Predicates translate = new Predicates(table.loaded.get("filterable"));
+    List<Predicate> said = new ArrayList<>();
     List<Predicate> taken = new ArrayList<>();
-    List<Predicate> left = new ArrayList<>();
+    List<Expression> left = new ArrayList<>();
     List<String> parts = new ArrayList<>();
-    for (Predicate predicate : predicates) {
-      String sql = translate.sql(predicate);
+    for (Expression expression : CollectionConverters.asJava(filters)) {
+      Predicate predicate = Patterns.predicate(expression);
+      String sql = predicate == null ? null : translate.sql(predicate);
+      if (predicate != null) {
+        said.add(predicate);
+      }
       if (sql == null) {
-        left.add(predicate);
+        left.add(expression);
       } else {
         taken.add(predicate);
         parts.add(sql);
       }
     }
     this.pushed = taken.toArray(new Predicate[0]);
-    this.prune = Pruning.all(table.partitions(), predicates);
+    this.prune = Pruning.all(table.partitions(), said.toArray(new Predicate[0]));
     this.filter = parts.isEmpty() ? null : String.join(" AND ", parts);
-    return left.toArray(new Predicate[0]);
+    return CollectionConverters.asScala(left).toSeq();
   }
 
   @Override
-  public Predicate[] pushedPredicates() {
+  public Predicate[] pushedFilters() {
     return pushed;
   }
 

@@ -1,0 +1,113 @@
+"""Two checkouts of Headwater against each other: the same calls in turns, CPU time, the best round of each.
+
+    git worktree add ../before COMMIT
+    python -m benchmarks.compare_trees ../before [rounds] [operation ...]
+
+Each tree has a process of its own, which lives through all rounds. A ratio above 1 says that this tree is slower.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import IO
+
+HERE = Path(__file__).parents[1]
+CALLS = {
+    "describe": 300,
+    "exists": 300,
+    "list": 300,
+    "versions": 200,
+    "count": 30,
+    "insert": 8,
+    "create": 8,
+    "namespace": 8,
+}
+"""How often each operation is called in one round."""
+
+
+def operations(root: str) -> dict[str, Callable[[], object]]:
+    """The calls, in the process of one tree: only what both trees have is used."""
+    import lance_namespace as api
+    import pyarrow as pa
+
+    from headwater import DirectoryNamespace
+
+    catalog = DirectoryNamespace(root=root, table_version_management="true")
+    sink = pa.BufferOutputStream()
+    rows = pa.table({"id": list(range(100)), "text": [str(n) for n in range(100)]})
+    with pa.ipc.new_stream(sink, rows.schema) as writer:
+        writer.write_table(rows)
+    body = sink.getvalue().to_pybytes()
+    for name in (*(f"t{n}" for n in range(20)), "grown"):
+        catalog.create_table(api.CreateTableRequest(id=[name]), body)
+    for _ in range(20):
+        catalog.insert_into_table(api.InsertIntoTableRequest(id=["grown"]), body)
+    numbers = iter(range(10**9))
+    return {
+        "describe": lambda: catalog.describe_table(api.DescribeTableRequest(id=["t3"])),
+        "exists": lambda: catalog.table_exists(api.TableExistsRequest(id=["t3"])),
+        "list": lambda: catalog.list_tables(api.ListTablesRequest(id=[])),
+        "versions": lambda: catalog.list_table_versions(api.ListTableVersionsRequest(id=["grown"], limit=10)),
+        "count": lambda: catalog.count_table_rows(api.CountTableRowsRequest(id=["t3"])),
+        "insert": lambda: catalog.insert_into_table(api.InsertIntoTableRequest(id=[f"t{next(numbers) % 20}"]), body),
+        "create": lambda: catalog.create_table(api.CreateTableRequest(id=[f"new{next(numbers)}"]), body),
+        "namespace": lambda: catalog.create_namespace(api.CreateNamespaceRequest(id=[f"ns{next(numbers)}"])),
+    }
+
+
+def answer() -> None:
+    """In a tree's process: for each name that is asked, one round of it, answered by its CPU seconds."""
+    with tempfile.TemporaryDirectory() as root:
+        known = operations(root)
+        print("ready", flush=True)
+        for line in sys.stdin:
+            call, begun = known[line.strip()], time.process_time()
+            for _ in range(CALLS[line.strip()]):
+                call()
+            print(time.process_time() - begun, flush=True)
+
+
+def start(tree: Path) -> subprocess.Popen[str]:
+    environment = {**os.environ, "PYTHONPATH": str(tree)}
+    command = [sys.executable, str(Path(__file__).resolve()), "--answer"]
+    started = subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment, cwd=tree
+    )
+    assert started.stdout is not None
+    assert started.stdout.readline().strip() == "ready"
+    return started
+
+
+def ask(process: subprocess.Popen[str], name: str) -> float:
+    given: IO[str] | None = process.stdin
+    assert given is not None
+    assert process.stdout is not None
+    given.write(f"{name}\n")
+    given.flush()
+    return float(process.stdout.readline()) / CALLS[name] * 1e6
+
+
+def main() -> None:
+    before, rounds = Path(sys.argv[1]).resolve(), int((sys.argv[2:] or ["10"])[0])
+    trees = [start(before), start(HERE)]
+    try:
+        print("operation | before, us | now, us | ratio")
+        for name in sys.argv[3:] or CALLS:
+            best = [float("inf"), float("inf")]
+            for _ in range(rounds):
+                for at, tree in enumerate(trees):
+                    best[at] = min(best[at], ask(tree, name))
+            print(f"{name} | {best[0]:.1f} | {best[1]:.1f} | {best[1] / best[0]:.2f}", flush=True)
+    finally:
+        for tree in trees:
+            tree.kill()
+
+
+if __name__ == "__main__":
+    answer() if sys.argv[1:] == ["--answer"] else main()

@@ -1,0 +1,187 @@
+"""Jobs that keep tables fast and small: indices that follow their rows, and housekeeping by policy.
+
+A policy stands in properties of a table or of a namespace above it, the nearest wins: `maintain.compact` and
+`maintain.collect` (yes or no), `maintain.index` (yes, no, or the part of the rows that may be missing from an index)
+and `maintain.keep_days` (how long old versions of a plain table are kept).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+from headwater.catalog import Catalog
+from headwater.catalog.indices import index_type_of
+from headwater.catalog.streams import CatalogStream
+from headwater.catalog.transactions import metastore_of
+from headwater.errors import InvalidInputError
+from headwater.pipeline.executors import LARGE_ROWS
+from headwater.pipeline.hands import cores, distributed
+from headwater.pipeline.jobs import Report, open_lake, stream_of, summed
+from headwater.pipeline.progress import NOBODY, Teller
+from headwater.streams.layout import HISTORY
+from headwater.streams.shares import Json
+from headwater.tables.handle import TableHandle
+from headwater.tables.indices import NewIndex, build_piece
+
+PREFIX = "maintain."
+YES, NO = "yes", "no"
+
+
+@dataclass(frozen=True)
+class Policy:
+    """What housekeeping does with a table. `missing`: the part of the rows that an index may lack; None: any."""
+
+    compact: bool = True
+    collect: bool = True
+    missing: float | None = 0.0
+    keep_days: float | None = None
+
+
+def policy_of(properties: Mapping[str, str], name: str) -> Policy:
+    """A policy from the properties that count for a table; 13 names one that is not understood. Pure."""
+    told = {key.removeprefix(PREFIX): text for key, text in properties.items() if key.startswith(PREFIX)}
+    for key in told.keys() - {"compact", "collect", "index", "keep_days"}:
+        raise InvalidInputError(f"{name} has a property {PREFIX}{key}, which is no part of a policy.")
+    try:
+        index = told.get("index", YES)
+        missing = {YES: 0.0, NO: None}[index] if index in (YES, NO) else float(index)
+        days = float(told["keep_days"]) if "keep_days" in told else None
+    except ValueError:
+        raise InvalidInputError(f"The policy of {name} has a value that is no number: {told}.") from None
+    return Policy(_is(told, "compact", name), _is(told, "collect", name), missing, days)
+
+
+def _is(told: Mapping[str, str], key: str, name: str) -> bool:
+    text = told.get(key, YES)
+    if text not in (YES, NO):
+        raise InvalidInputError(f"{PREFIX}{key} of {name} is {YES} or {NO}, not {text!r}.")
+    return text == YES
+
+
+def properties_for(catalog: Catalog, name: str) -> dict[str, str]:
+    """The properties that count for a table: its own, and before them those of the namespaces above it."""
+    found: dict[str, str] = {}
+    parts = name.split(".")
+    for depth in range(1, len(parts)):
+        found |= catalog.namespace_properties(".".join(parts[:depth]))
+    table = catalog[name]
+    own = table.definition.properties if isinstance(table, CatalogStream) else table.properties
+    return {**found, **own}
+
+
+# Indices -------------------------------------------------------------------------------------------------------------
+
+
+class SparkIndexers:
+    """The pieces of an index as tasks of a Spark session."""
+
+    def __init__(self, spark: Any, tell: Teller = NOBODY) -> None:
+        self._spark = spark
+        self._tell = tell
+
+    def pieces(self, rows: int) -> int:
+        """In how many pieces an index of so many rows is built; 1: here."""
+        return cores(self._spark) if rows > LARGE_ROWS else 1
+
+    def build(self, table: TableHandle, index: NewIndex, parts: Sequence[list[int]]) -> list[Json]:
+        self._tell.stage(f"index {index.column}", len(parts))
+        return distributed(self._spark, len(parts), piece_runner(table, index, parts), self._tell)
+
+
+def piece_runner(table: TableHandle, index: NewIndex, parts: Sequence[list[int]]) -> Callable[[int], Json]:
+    """What a task does with its number; it travels to executors."""
+    told, asked = table.to_json(), dataclasses.asdict(index)
+
+    def run(number: int) -> Json:
+        from headwater.names import ObjectId
+
+        there = TableHandle(ObjectId(tuple(told["id"])), told["uri"], told["storage_options"], version=told["version"])
+        return build_piece(there, NewIndex(**asked), parts[number])
+
+    return run
+
+
+def index(
+    spark: Any,
+    catalog: str | Catalog,
+    table: str,
+    column: str | None = None,
+    type: str | None = None,
+    name: str | None = None,
+    tell: Teller = NOBODY,
+    **options: Any,
+) -> Report:
+    """Index a column of a stream table's serving copy, or bring its indices up to date; `coverage` of each is told.
+
+    A column that has an index keeps it: rows that it lacks are added. With a session a large one is built by executors.
+    """
+    began = time.perf_counter()
+    stream = stream_of(open_lake(spark, catalog), table)
+    before = stream.published
+    if column is not None and column not in _indexed(stream):
+        if column not in stream.definition.shown:
+            raise InvalidInputError(f"{table} has no column {column!r}: {', '.join(stream.definition.shown)}.")
+        kind = type or index_type_of(stream.definition.shown[column].type)
+        indexers = SparkIndexers(spark, tell) if spark is not None else None
+        stream.create_index(column, kind, name, indexers=indexers, **options)
+    else:
+        stream.update_indices()
+    after = stream.published
+    version = after.version if after is not None else 0
+    rows = after.rows if after is not None and (before is None or before.version != version) else 0
+    seconds = time.perf_counter() - began
+    return Report("index", stream.name, rows, version=version, seconds=seconds, coverage=stream.coverage())
+
+
+def _indexed(stream: CatalogStream) -> set[str]:
+    if stream.published is None:
+        return set()
+    return {column for each in stream.serving.indices.values() for column in each.columns}
+
+
+# Housekeeping --------------------------------------------------------------------------------------------------------
+
+
+def maintain(
+    spark: Any, catalog: str | Catalog, *tables: str, keep: timedelta | None = None, tell: Teller = NOBODY
+) -> Report:
+    """Keep tables fast and small, as the policy of each says: worn fragments are written anew, indices brought up to
+    date, old versions cleaned up, and what is past retention is collected.
+
+    `files` counts what the collection removed; `keep` is its retention (seven days).
+    """
+    began = time.perf_counter()
+    lake = open_lake(spark, catalog)
+    names = [name for name in tables or tuple(lake) if not name.endswith(HISTORY)]  # its table's publishes keep it
+    tell.stage("maintain", len(names))
+    parts = []
+    for name in names:
+        parts.append(_maintained(lake, name, policy_of(properties_for(lake, name), name)))
+        tell.step()
+    removed = metastore_of(lake.namespace).metastore.collect(keep)
+    report = summed("maintain", parts, began)
+    return dataclasses.replace(report, table="", files=removed.data + removed.published, parts=tuple(parts))
+
+
+def _maintained(lake: Catalog, name: str, policy: Policy) -> Report:
+    table = lake[name]
+    if not isinstance(table, CatalogStream):
+        if policy.compact:
+            table.optimize(**({} if policy.keep_days is None else {"keep_days": policy.keep_days}))
+        return Report("maintain", name)
+    rewritten = policy.compact and table.compact()
+    covered = table.coverage() if policy.missing is not None else {}
+    if any(part < 1 - (policy.missing or 0) for part in covered.values()):
+        table.update_indices()
+    if policy.collect:
+        table.collect()
+    published = table.published
+    version = published.version if published is not None else 0
+    return Report(
+        "maintain", name, version=version, files=int(rewritten), position=table.position, coverage=table.coverage()
+    )

@@ -1,0 +1,277 @@
+"""Debezium's envelopes, many at a time: lines of JSON become columns with few steps in Python for each. Pure.
+
+It takes what messages nearly always are: envelopes with rows of the table's own columns, bare or with a schema. A line
+that is anything else is parsed by `debezium.parse`, which says what it means; where it has columns that are not known,
+or truncates, all lines go that way.
+"""
+
+from __future__ import annotations
+
+import binascii
+import operator
+from base64 import b64decode
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from functools import lru_cache
+from typing import Any
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+
+from headwater.streams.casting import FAILS
+from headwater.streams.definition import Definition
+from headwater.streams.given import Given
+from headwater.streams.sources.connect import fields_of, is_unavailable, read_value, reads
+
+UNSET: Any = msgspec.UNSET
+UPSERTS, DELETES, READS = frozenset("curCUR"), frozenset("dD"), frozenset("rR")
+WRAPPED = ('{"schema"', '{"payload"')
+
+
+class LogPlace(msgspec.Struct, gc=False):
+    """What an envelope says of the place of its change in the database's log."""
+
+    lsn: Any = None
+    ts_ms: Any = None
+    file: Any = None
+    pos: Any = None
+    txId: Any = None  # as Debezium writes it
+
+
+@dataclass(frozen=True)
+class Decoding:
+    """How the messages of a table are decoded: a struct for each row, with a field for each column."""
+
+    row: Any
+    envelope: Any
+    bare: Any
+    wrapped: Any
+
+
+def decoding(definition: Definition) -> Decoding | None:
+    """None: the keys of the table must be looked at one by one."""
+    kinds = [definition.by_name[name].type for name in definition.keys]
+    if any(pa.types.is_decimal(kind) or pa.types.is_binary(kind) or pa.types.is_floating(kind) for kind in kinds):
+        return None
+    fields: list[Any] = [
+        (f"c{place}", Any, msgspec.field(name=column.name, default=UNSET))
+        for place, column in enumerate(definition.columns)
+    ]
+    row: Any = msgspec.defstruct("Row", fields, forbid_unknown_fields=True, gc=False)
+    side = row | None | msgspec.UnsetType
+    kept: list[Any] = [("op", str), ("before", side, UNSET), ("after", side, UNSET)]
+    kept += [("source", LogPlace | None, None), ("ts_ms", Any, None)]
+    envelope: Any = msgspec.defstruct("Envelope", kept, gc=False)
+    whole: list[Any] = [("payload", envelope | None), ("schema", msgspec.Raw, msgspec.Raw(b"null"))]
+    wrapped: Any = msgspec.defstruct("Wrapped", whole, forbid_unknown_fields=True, gc=False)
+    decoder: Any = msgspec.json.Decoder
+    return Decoding(
+        row, envelope, decoder(envelope | None, float_hook=Decimal), decoder(wrapped | None, float_hook=Decimal)
+    )
+
+
+def decode(known: Decoding, line: str) -> Any:
+    """The envelope in a line; None: there is nothing in it; UNSET: it must be looked at by itself."""
+    try:
+        if not line.startswith(WRAPPED):
+            found = known.bare.decode(line)
+        else:
+            message = known.wrapped.decode(line)
+            found = message.payload if message is not None else None
+            schema = _schema(bytes(message.schema)) if found is not None else None
+            if schema is not None:
+                return _read(found, schema)
+    except (msgspec.DecodeError, UnicodeError):
+        return UNSET
+    return found
+
+
+@lru_cache(maxsize=64)
+def _schema(text: bytes) -> Mapping[str, list[tuple[str, Any]]] | None:
+    """For the rows of a message, the columns whose values are read by their schema; None: there is no schema."""
+    schema = msgspec.json.decode(text)
+    if not isinstance(schema, Mapping):
+        return None
+    sides = fields_of(schema)
+    return {side: list(fields_of(sides.get(side)).items()) for side in ("before", "after")}
+
+
+def _read(envelope: Any, schema: Mapping[str, list[tuple[str, Any]]]) -> Any:
+    """The envelope with the values of its rows as their schema says."""
+    for side, kinds in schema.items():
+        row = getattr(envelope, side)
+        if row is None or row is UNSET:
+            continue
+        places = {name: place for place, name in enumerate(row.__struct_encode_fields__)}
+        for name, kind in kinds:
+            if name in places and reads(kind):
+                field = f"c{places[name]}"
+                value = getattr(row, field)
+                if value is not UNSET and not is_unavailable(value):
+                    setattr(row, field, read_value(value, kind))
+    return envelope
+
+
+def is_plain(envelope: Any) -> bool:
+    """Whether it has the row that its kind of change must have."""
+    if envelope.op in UPSERTS:
+        return envelope.after is not None and envelope.after is not UNSET
+    return envelope.op in DELETES and envelope.before is not None and envelope.before is not UNSET
+
+
+def envelope_of(known: Decoding, definition: Definition, change: Any) -> Any:
+    """A change that was parsed by itself, as the others are; None: it has columns that are not known."""
+    names = {column.name: f"c{place}" for place, column in enumerate(definition.columns)}
+    sides = []
+    for row in (change.before, change.after):
+        if row is not None and not row.keys() <= names.keys():
+            return None
+        sides.append(None if row is None else known.row(**{names[name]: value for name, value in row.items()}))
+    told = change.offered
+    place = LogPlace(told.get("_lsn"), told.get("_ts_ms"), told.get("_file"), told.get("_pos"), told.get("_txid"))
+    return known.envelope(change.op, *sides, place)
+
+
+# Columns -------------------------------------------------------------------------------------------------------------
+
+
+def as_columns(known: Decoding, definition: Definition, envelopes: Sequence[Any], has_unavailable: bool) -> Given:
+    """The events of envelopes, in the order of the database's log where all of them tell it."""
+    ordered = _in_order(envelopes)
+    gone = [each.op in DELETES for each in ordered]
+    rows = [each.before if is_gone else each.after for is_gone, each in zip(gone, ordered, strict=True)]
+    rows, gone, ordered = _with_moved(known, definition, rows, gone, ordered)
+    deletes = np.array(gone, bool)
+    marks = {*definition.keys, *definition.sequence}
+    columns: dict[str, Any] = {}
+    present: dict[str, Any] = {}
+    for place, column in enumerate(definition.columns):
+        values: list[Any] = list(map(operator.attrgetter(f"c{place}"), rows))
+        if has_unavailable:
+            values = [UNSET if is_unavailable(value) else value for value in values]
+        if column.name not in marks and True in gone:
+            values = [UNSET if is_gone else value for is_gone, value in zip(gone, values, strict=True)]
+        if column.name in OFFERED:
+            values = _offered(column.name, ordered, values)
+        if UNSET in values:
+            mask = np.array([value is not UNSET for value in values], bool)
+            if not mask.any():
+                continue
+            present[column.name] = mask
+            values = [None if value is UNSET else value for value in values]
+        columns[column.name] = _fitting(values, column.type)
+    return Given(columns, len(rows), present, deletes)
+
+
+def _in_order(envelopes: Sequence[Any]) -> list[Any]:
+    """By log position, a snapshot's reads before the changes at their position; as they came where none is told."""
+    places = _places([each.source for each in envelopes])
+    if places is None:
+        return list(envelopes)
+    after_reads = [each.op not in READS for each in envelopes]
+    try:
+        numbers = np.array(places, np.int64) if type(places[0]) is int else None
+    except OverflowError:
+        numbers = None
+    if numbers is not None:
+        order = np.lexsort((np.array(after_reads, bool), numbers)).tolist()
+    else:
+        order = sorted(range(len(places)), key=list(zip(places, after_reads, strict=True)).__getitem__)
+    return [envelopes[place] for place in order]
+
+
+def _places(sources: Sequence[Any]) -> list[Any] | None:
+    """Where in the log each change is, if all of them tell it in one way."""
+    if not sources or None in sources:
+        return None
+    lsn = [source.lsn for source in sources]
+    kinds = set(map(type, lsn))
+    if kinds == {int}:
+        return lsn
+    if int in kinds or bool in kinds:
+        return None
+    if all(source.file is not None and isinstance(source.pos, int) for source in sources):
+        return [(str(source.file), source.pos) for source in sources]
+    return None
+
+
+def _with_moved(
+    known: Decoding, definition: Definition, rows: list[Any], gone: list[bool], ordered: list[Any]
+) -> tuple[list[Any], list[bool], list[Any]]:
+    """With a delete of the old key before each row whose key has changed."""
+    if not definition.keys:
+        return rows, gone, ordered
+    places = {column.name: f"c{place}" for place, column in enumerate(definition.columns)}
+    key = operator.attrgetter(*(places[name] for name in definition.keys))
+    kind = known.row
+    at: dict[int, Any] = {}
+    for place, each in enumerate(ordered):
+        old = each.before
+        if old.__class__ is not kind or gone[place] or key(old) == key(each.after):
+            continue
+        if _has_moved([places[name] for name in definition.keys], old, each.after):
+            marks = {places[name]: getattr(each.after, places[name]) for name in definition.sequence}
+            marks = {name: None if value is UNSET else value for name, value in marks.items()}
+            at[place] = kind(**{**marks, **{places[name]: getattr(old, places[name]) for name in definition.keys}})
+    if not at:
+        return rows, gone, ordered
+    order = [(place, moved) for place in range(len(rows)) for moved in ((True, False) if place in at else (False,))]
+    return (
+        [at[place] if moved else rows[place] for place, moved in order],
+        [moved or gone[place] for place, moved in order],
+        [ordered[place] for place, _ in order],
+    )
+
+
+def _has_moved(keys: Sequence[str], old: Any, new: Any) -> bool:
+    """Whether a whole key became another one. What was not sent did not change, and is no key."""
+    before, after = [getattr(old, key) for key in keys], [getattr(new, key) for key in keys]
+    if any(value is UNSET or is_unavailable(value) for value in before):
+        return False
+    return before != [None if value is UNSET or is_unavailable(value) else value for value in after]
+
+
+def _offered(name: str, ordered: Sequence[Any], values: list[Any]) -> list[Any]:
+    """The values of a column, or what the envelope offers under its name."""
+    field = OFFERED[name]
+    told = [getattr(each.source, field) if each.source is not None else None for each in ordered]
+    if field == "ts_ms":
+        told = [each.ts_ms if value is None else value for value, each in zip(told, ordered, strict=True)]
+    return [own if value is None else value for value, own in zip(told, values, strict=True)]
+
+
+def _fitting(values: list[Any], kind: Any) -> Any:
+    """Texts that JSON has for decimals and bytes as the column wants them, and JSON's own numbers as numbers."""
+    kinds = set(map(type, values))
+    if pa.types.is_decimal(kind):
+        if kinds <= {str, type(None)}:
+            try:
+                return pa.array(values, pa.string()).cast(kind)
+            except FAILS:
+                pass
+        return [_decimal(value) if type(value) is str else value for value in values] if str in kinds else values
+    if Decimal in kinds:
+        values = [float(value) if type(value) is Decimal else value for value in values]
+    if str in kinds and (pa.types.is_binary(kind) or pa.types.is_large_binary(kind)):
+        return [_bytes(value) if type(value) is str else value for value in values]
+    return values
+
+
+def _decimal(value: str) -> Any:
+    try:
+        return Decimal(value)
+    except ArithmeticError:
+        return value
+
+
+def _bytes(value: str) -> Any:
+    try:
+        return b64decode(value, validate=True)
+    except (binascii.Error, ValueError):
+        return value
+
+
+OFFERED = {"_lsn": "lsn", "_ts_ms": "ts_ms", "_file": "file", "_pos": "pos", "_txid": "txId"}
+"""The columns that an envelope's source fills, in tables that name them."""

@@ -1,0 +1,93 @@
+"""Files of change data on an object store: found by address or glob, and fetched to be read.
+
+One is known again by its size and etag, so nothing is read to find out that it was taken.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from urllib.parse import urlsplit
+
+from headwater.errors import InvalidInputError
+from headwater.store import Entry, KeyNotFoundError, Store, is_local, open_store
+
+FOLDER = ".lance"
+
+
+@dataclass(frozen=True)
+class RemoteFile:
+    """An object, or a folder of them that is one dataset."""
+
+    uri: str
+    digest: str
+    size: int
+
+
+def is_remote(path: str) -> bool:
+    return "://" in path and not is_local(path)
+
+
+def find_remote(uri: str, storage: Mapping[str, str]) -> list[RemoteFile]:
+    """What an address or a glob names, sorted; perhaps nothing."""
+    bucket, key = _split(uri)
+    store = open_store(bucket, dict(storage))
+    before = re.split(r"[*?\[]", key, maxsplit=1)[0]
+    folder = key if before == key and key.endswith(FOLDER) else before.rpartition("/")[0]
+    wanted = re.compile(_pattern(key))
+    found: dict[str, list[Entry]] = {}
+    for entry in store.list(folder):
+        name = _dataset(entry.key)
+        if wanted.fullmatch(name):
+            found.setdefault(name, []).append(entry)
+    return [_file(bucket, name, entries) for name, entries in sorted(found.items())]
+
+
+def _split(uri: str) -> tuple[str, str]:
+    parts = urlsplit(uri.replace("?", "%3F").replace("#", "%23"))
+    return f"{parts.scheme}://{parts.netloc}", parts.path.lstrip("/").replace("%3F", "?").replace("%23", "#")
+
+
+def _dataset(key: str) -> str:
+    """The name of the file that a key is of: a Lance dataset is one file to us."""
+    head, dot, _ = key.partition(f"{FOLDER}/")
+    return head + FOLDER if dot else key
+
+
+def _pattern(text: str) -> str:
+    """A glob as a regular expression: `*` and `?` stay inside a folder, `**` does not."""
+    found = ""
+    for part in re.split(r"(\*\*/|\*\*|\*|\?|\[[^\]]+\])", text):
+        known = {"**/": "(?:.*/)?", "**": ".*", "*": "[^/]*", "?": "[^/]"}
+        is_set = part.startswith("[") and part.endswith("]")
+        found += known.get(part, part.replace("[!", "[^") if is_set else re.escape(part))
+    return found
+
+
+def _file(bucket: str, name: str, entries: list[Entry]) -> RemoteFile:
+    size = sum(entry.size for entry in entries)
+    if len(entries) == 1 and not name.endswith(FOLDER):
+        return RemoteFile(f"{bucket}/{name}", f"{size}-{entries[0].etag or entries[0].modified_ms}", size)
+    told = "\n".join(f"{entry.key} {entry.size} {entry.etag}" for entry in entries)
+    return RemoteFile(f"{bucket}/{name}", hashlib.blake2b(told.encode(), digest_size=16).hexdigest(), size)
+
+
+@contextmanager
+def fetched(uri: str, storage: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    """The file on local disk as long as the block runs, and its digest."""
+    bucket, key = _split(uri)
+    store: Store = open_store(bucket, dict(storage))
+    try:
+        data, entry = store.get(key), store.head(key)
+    except KeyNotFoundError:
+        raise InvalidInputError(f"There is no file {uri!r} to ingest.") from None
+    with tempfile.TemporaryDirectory(prefix="headwater-") as folder:
+        path = os.path.join(folder, f"fetched{os.path.splitext(key)[1]}")
+        with open(path, "wb") as file:
+            file.write(data)
+        yield path, _file(bucket, key, [entry] if entry is not None else []).digest

@@ -1,0 +1,148 @@
+"""Indices that follow their rows, housekeeping by policy, lineage sent to a collector, and how far a job is."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+
+from headwater.catalog import Catalog
+from headwater.cli.main import main
+from headwater.cli.progress import Bar, Lines
+from headwater.errors import InvalidInputError, ServiceUnavailableError
+from headwater.pipeline import index, ingest, maintain, publish
+from headwater.pipeline.exporting import export_lineage
+from headwater.pipeline.keeping import Policy, policy_of
+from headwater.pipeline.lineage import open_lineage
+
+
+@pytest.fixture
+def catalog(tmp_path: Path) -> Catalog:
+    made = Catalog(str(tmp_path / "lake"))
+    made.create_stream_table("raw.t", {"id": "bigint", "text": "string"}, keys=["id"])
+    return made
+
+
+def land(catalog: Catalog, first: int, last: int) -> None:
+    catalog["raw.t"].upsert([{"id": number, "text": f"word{number}"} for number in range(first, last)], source="s")
+    publish(None, catalog, "raw.t")
+
+
+def test_an_index_is_made_once_then_brought_up_to_date_and_says_what_it_covers(
+    catalog: Catalog, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert index(None, catalog, "raw.t", "text").coverage == {}  # there are no rows yet
+    land(catalog, 0, 1000)
+    made = index(None, catalog, "raw.t", "text", "FTS")
+    assert made.coverage == {"id_idx": 1.0, "text_idx": 1.0}
+    assert index(None, catalog, "raw.t", "text").version == made.version
+    land(catalog, 1000, 1100)
+    assert catalog["raw.t"].coverage()["text_idx"] < 1
+    assert main(["reindex", str(tmp_path / "lake"), "raw.t"]) == 0
+    assert "text_idx covers 100%" in capsys.readouterr().out
+    assert catalog["raw.t"].verify() == []
+    with pytest.raises(InvalidInputError, match="no column 'words'"):
+        index(None, catalog, "raw.t", "words")
+
+
+def test_a_policy_of_the_table_or_of_the_namespace_above_says_what_housekeeping_does(catalog: Catalog) -> None:
+    land(catalog, 0, 1000)
+    land(catalog, 0, 1000)
+    catalog["raw.t"].upsert([{"id": number, "text": "new"} for number in range(300)])
+    catalog["raw.t"].set_properties({"maintain.index": "no", "maintain.compact": "no"})
+    publish(None, catalog, "raw.t")
+    land(catalog, 1000, 1100)
+    version = catalog["raw.t"].published.version
+    assert maintain(None, catalog, "raw.t").parts[0].version == version
+    catalog["raw.t"].set_properties({"maintain.index": "0.5", "maintain.compact": None})
+    assert maintain(None, catalog).parts[0].coverage["id_idx"] < 1
+    catalog["raw.t"].set_properties({"maintain.index": None})
+    report = maintain(None, catalog, "raw.t")
+    assert report.parts[0].coverage == {"id_idx": 1.0}
+    assert catalog["raw.t"].verify() == []
+
+
+def test_a_policy_is_read_from_properties_and_what_is_not_understood_is_named() -> None:
+    assert policy_of({}, "t") == Policy(True, True, 0.0, None)
+    told = {"maintain.compact": "no", "maintain.index": "0.25", "maintain.keep_days": "3", "other": "x"}
+    assert policy_of(told, "t") == Policy(False, True, 0.25, 3.0)
+    for wrong in ({"maintain.compact": "perhaps"}, {"maintain.keep_days": "long"}, {"maintain.what": "no"}):
+        with pytest.raises(InvalidInputError, match="t"):
+            policy_of(wrong, "t")
+
+
+class Collector(BaseHTTPRequestHandler):
+    """Takes events as a lineage service does; what is posted to /refuse is refused."""
+
+    got: ClassVar[list[Any]] = []
+
+    def do_POST(self) -> None:
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        self.got.append((self.path, self.headers.get("Authorization"), body))
+        self.send_response(403 if self.path == "/refuse" else 201)
+        self.end_headers()
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Nothing."""
+
+
+@pytest.fixture
+def collector() -> Iterator[str]:
+    server = HTTPServer(("127.0.0.1", 0), Collector)
+    Collector.got.clear()
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+    server.server_close()
+
+
+def test_lineage_is_sent_to_a_collector_an_event_for_each_version(
+    catalog: Catalog, tmp_path: Path, collector: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    land(catalog, 0, 3)
+    land(catalog, 3, 5)
+    monkeypatch.setenv("LINEAGE_TOKEN", "secret")
+    command = ["lineage", str(tmp_path / "lake"), "raw.t", "--open-lineage", f"{collector}/api/v1/lineage"]
+    assert main([*command, "--token", "env:LINEAGE_TOKEN"]) == 0
+    assert [path for path, _, _ in Collector.got] == ["/api/v1/lineage"] * 2
+    assert {token for _, token, _ in Collector.got} == {"Bearer secret"}
+    assert [event["outputs"][0]["name"] for _, _, event in Collector.got] == ["raw.t", "raw.t"]
+    events = open_lineage(catalog, ["raw.t"])
+    with pytest.raises(InvalidInputError, match="403"):
+        export_lineage(events, f"{collector}/refuse")
+    with pytest.raises(ServiceUnavailableError, match="cannot be reached"):
+        export_lineage(events, "http://127.0.0.1:1/none")
+    assert export_lineage(events, str(tmp_path / "events.json")) == 2
+
+
+def test_a_job_tells_its_stages_tasks_rows_and_bytes(
+    catalog: Catalog, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from rich.console import Console
+
+    for number in range(3):
+        (tmp_path / f"{number}.json").write_text(json.dumps({"id": number, "text": "x"}) + "\n")
+    monkeypatch.setattr("headwater.cli.progress.PLAIN_S", 0)
+    told = Lines()
+    ingest(None, catalog, "raw.t", str(tmp_path / "*.json"), tell=told)
+    publish(None, catalog, "raw.t", tell=told)
+    text = capsys.readouterr().err.splitlines()
+    assert text[0].startswith("take 3 files into raw.t: 3 tasks, ")
+    assert text[3].startswith("take 3 files into raw.t: 3/3 tasks 3 rows, ")
+    assert "publish raw.t: 1 tasks" in text
+    console = Console(record=True, force_terminal=True, width=120, file=(tmp_path / "screen").open("w"))
+    bar = Bar(console)
+    with bar.progress:
+        bar.stage("take files", 4, 4_000_000)
+        bar.step(2, 1000, 2_000_000)
+        bar.progress.refresh()
+        shown = console.export_text()
+    assert "take files" in shown
+    assert "2/4" in shown
+    assert "1,000 rows, 2.0 MB of 4.0 MB" in shown

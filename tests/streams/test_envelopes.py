@@ -1,0 +1,129 @@
+"""Debezium messages taken many at a time are what they are one at a time: rows, what is missing, kinds, quarantine."""
+
+from __future__ import annotations
+
+import base64
+import json
+import random
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from headwater.streams.batches import shape
+from headwater.streams.definition import Definition, define
+from headwater.streams.sources import debezium
+from headwater.streams.sources.connect import UNAVAILABLE
+from headwater.streams.sources.debezium import _by_message, take_debezium
+from headwater.streams.sources.taken import Taken
+
+COLUMNS: list[tuple[str, Any]] = [
+    ("id", pa.int64()),
+    ("region", pa.string()),
+    ("_lsn", pa.int64()),
+    ("_ts_ms", pa.int64()),
+    ("total", pa.decimal128(12, 2)),
+    ("weight", pa.float64()),
+    ("photo", pa.binary()),
+    ("at", pa.timestamp("us", "UTC")),
+    ("tags", pa.list_(pa.string())),
+]
+SCHEMA = pa.schema(COLUMNS)
+BROKEN = ['{"op": "c"', "[]", "7", '{"op": "x", "after": {}}', '{"op": "u", "after": null}', '{"id": 1}', '{"op": "c"}']
+WIRE = {
+    "type": "struct",
+    "fields": [
+        {
+            "field": side,
+            "fields": [
+                {
+                    "field": "total",
+                    "type": "bytes",
+                    "name": "org.apache.kafka.connect.data.Decimal",
+                    "parameters": {"scale": "2"},
+                },
+                {"field": "photo", "type": "bytes"},
+                {"field": "at", "type": "int64", "name": "io.debezium.time.MicroTimestamp"},
+            ],
+        }
+        for side in ("before", "after")
+    ],
+}
+
+
+def row(source: random.Random, has_schema: bool) -> dict[str, Any]:
+    found: dict[str, Any] = {
+        "id": source.randrange(6),
+        "region": source.choice(["a", "b", "\u2028é"]),
+        "total": source.choice(["1.10", "-3", None, 7, 2.5, "no number", UNAVAILABLE]),
+        "weight": source.choice([1, 2.25, None, "heavy"]),
+        "photo": source.choice([base64.b64encode(b"\0x").decode(), None, "%"]),
+        "at": source.choice(["2026-01-01T00:00:00Z", None, "yesterday"]),
+        "tags": source.choice([["a", None], [], None]),
+    }
+    if has_schema:
+        found["total"] = source.choice([base64.b64encode(b"\x01\x10").decode(), None, UNAVAILABLE])
+        found["at"] = source.choice([1_700_000_000_000_001, None])
+    for name in ("total", "weight", "photo", "tags"):
+        if source.random() < 0.2:
+            del found[name]
+    return found
+
+
+def message(source: random.Random, has_schema: bool) -> Any:
+    op = source.choice("ccuuurdDU")
+    before, after = row(source, has_schema), row(source, has_schema)
+    place = {"lsn": source.randrange(50), "ts_ms": source.choice([None, 3]), "table": "t"}
+    found: dict[str, Any] = {"op": op, "source": place, "ts_ms": 9, "transaction": None}
+    if op not in "cr" and (op in "dD" or source.random() < 0.7):
+        found["before"] = before
+    found["after"] = None if op in "dD" else after
+    if source.random() < 0.02:
+        return None
+    if not has_schema:
+        return found
+    return {"schema": WIRE if source.random() < 0.9 else None, "payload": found if source.random() < 0.95 else None}
+
+
+def outcome(definition: Definition, taken: Taken) -> Any:
+    batch = shape(definition, taken.data, "evolve")
+    names = [column.name for column in definition.columns]
+    ones = [True] * len(batch.events)
+    return (
+        batch.events.rows.to_pylist(),
+        batch.events.deletes.tolist(),
+        {name: mask.tolist() for name in names if (mask := batch.events.present.get(name, None)) is not None}
+        | {name: ones for name in names if name not in batch.events.present},
+        batch.numbers.tolist(),
+        batch.bad,
+        [(bad.row, bad.reason) for bad in taken.bad],
+    )
+
+
+@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("has_schema", [False, True])
+def test_many_messages_at_once_are_what_they_are_one_by_one(
+    seed: int, has_schema: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = random.Random(seed)
+    keys = source.choice([["id"], ["id", "region"], []])
+    definition = define(SCHEMA, keys, ["_lsn"] if keys else [])
+    lines = [json.dumps(message(source, has_schema)) for _ in range(80)]
+    lines += source.sample(BROKEN, seed % 4)
+    if seed % 5 == 4:
+        lines = [line.replace('"lsn"', '"LSN"') for line in lines]
+    source.shuffle(lines)
+    text = "\r\n".join([*lines, "", "  "])
+    expected = outcome(definition, _by_message(definition, text, False, list, ()))
+    monkeypatch.setattr(debezium, "_by_message", None)  # it is not needed
+    assert outcome(definition, take_debezium(definition, text)) == expected
+
+
+def test_columns_that_are_not_known_and_truncations_are_looked_at_one_by_one() -> None:
+    definition = define(pa.schema([("id", pa.int64()), ("_lsn", pa.int64())]), ["id"], ["_lsn"])
+    new = {"op": "c", "after": {"id": 1, "size": 2}, "source": {"lsn": 1}}
+    taken = take_debezium(definition, json.dumps(new))
+    assert taken.data.row(0) == {"id": 1, "size": 2, "_lsn": 1}
+    truncated = json.dumps(new) + "\n" + json.dumps({"op": "t", "source": {"lsn": 2}})
+    gone = take_debezium(definition, truncated, apply_as_truncates=True, state=lambda: [{"id": 9, "_lsn": 0}])
+    assert [gone.data.row(place)["id"] for place in range(3)] == [1, 9, 1]
