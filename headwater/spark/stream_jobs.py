@@ -1,9 +1,12 @@
-"""CALL system.publish, system.ingest, system.undo: the jobs of the pipeline as procedures, done by the driver."""
+"""CALL system.publish, ingest, undo and collect: jobs of the pipeline as procedures, done by the driver."""
 
 from __future__ import annotations
 
 from typing import Any
 
+from headwater.catalog.streams import CatalogStream
+from headwater.catalog.transactions import metastore_of
+from headwater.errors import InvalidInputError
 from headwater.pipeline.jobs import ingest, publish, undo
 from headwater.spark.catalog import Connection
 from headwater.spark.stream_ddl import catalog_at
@@ -31,3 +34,14 @@ def ingest_files(connection: Connection, table: TableHandle, arguments: Json, re
 def undo_source(connection: Connection, table: TableHandle, arguments: Json, results: list[Any]) -> Json:
     done = undo(None, catalog_at(connection.lake), table.name, arguments.get("source"), arguments.get("file"))
     return {"position": done.position, "version": done.version}
+
+
+def collect_log(connection: Connection, table: TableHandle, arguments: Json, results: list[Any]) -> Json:
+    """Deltas of a log that nothing needs any more (`log_retention`), then files of the catalog past its retention."""
+    catalog = catalog_at(connection.lake)
+    stream = catalog[table.name]
+    if not isinstance(stream, CatalogStream):
+        raise InvalidInputError(f"{table.name} is not a stream table: it has no log. Use system.cleanup.")
+    dropped = stream.collect()
+    removed = metastore_of(catalog.namespace).metastore.collect()
+    return {"deltas": len(dropped), "files": removed.data + removed.published, "position": stream.position}

@@ -106,7 +106,7 @@ def test_a_create_that_fails_leaves_nothing(spark: SparkSession, catalog: Catalo
     assert (catalog.slot, "raw.failed" in catalog) == (slot, False)
 
 
-@pytest.mark.parametrize("kind", ["stream", "headwater"])
+@pytest.mark.parametrize("kind", ["stream", pytest.param("headwater", marks=pytest.mark.long)])
 def test_insert_select_conflicts_when_a_table_that_it_has_read_changes_and_writes_nothing(
     spark: SparkSession, catalog: Catalog, landing: Callable[[str], str], kind: str
 ) -> None:

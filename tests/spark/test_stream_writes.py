@@ -121,7 +121,7 @@ def _texts(spark: SparkSession, names: list[str]) -> Any:
     return array
 
 
-@pytest.mark.parametrize("is_published", [False, True])
+@pytest.mark.parametrize("is_published", [pytest.param(False, marks=pytest.mark.long), True])
 def test_update_and_delete_write_deltas(spark: SparkSession, catalog: Catalog, people: Any, is_published: bool) -> None:
     table = f"writes.{people.name}"
     if is_published:
@@ -258,3 +258,46 @@ def test_keyless_tables_refuse_to_change_rows(spark: SparkSession, catalog: Cata
     ):
         refused(spark, statement, "stream table without keys.*INSERT appends")
     assert state(log) == [(1, None), (2, None)]
+
+
+def test_a_task_that_fails_half_way_leaves_nothing(spark: SparkSession, people: Any) -> None:
+    table, position = f"writes.{people.name}", people.position
+    broken = "IF(id = 900, CAST(raise_error('broken') AS INT), 1)"
+    refused(spark, f"INSERT INTO {table} SELECT id, 'x', {broken} FROM range(0, 1000, 1, 2)", "broken")
+    people.upsert([{"id": 900}])
+    refused(spark, f"UPDATE {table} SET n = {broken}", "broken")
+    assert (people.position, people.count()) == (position + 1, 4)
+
+
+def test_alter_table_evolves_and_statements_follow(spark: SparkSession, people: Any) -> None:
+    table = f"writes.{people.name}"
+    spark.sql(f"ALTER TABLE {table} ADD COLUMN note STRING")
+    spark.sql(f"ALTER TABLE {table} RENAME COLUMN n TO number")
+    spark.sql(f"ALTER TABLE {table} ALTER COLUMN number TYPE BIGINT")
+    spark.sql(f"UPDATE {table} SET number = number << 40, note = 'big' WHERE id = 1")
+    spark.sql(f"INSERT INTO {table} (id, note) VALUES (2, 'new')")
+    assert state(people) == [(1, "a", 10 << 40, "big"), (2, "b", 20, "new"), (3, "c", 30, None)]
+    spark.sql(f"ALTER TABLE {table} DROP COLUMN note")
+    spark.sql(f"ALTER TABLE {table} ADD COLUMN note STRING")
+    assert [row[3] for row in state(people)] == [None, None, None]
+    refused(spark, f"ALTER TABLE {table} ALTER COLUMN number TYPE INT", "INT|int")
+    refused(spark, f"ALTER TABLE {table} DROP COLUMN id", "keys or the sequence")
+
+
+def test_derived_columns_are_not_set_and_do_not_hinder(spark: SparkSession, catalog: Catalog) -> None:
+    derived = {"column.minus": '{"function": "operator:neg", "inputs": ["n"], "type": "int64", "version": "1"}'}
+    made = catalog.create_stream_table("raw.derived", {"id": "bigint", "n": "int"}, keys=["id"], properties=derived)
+    spark.sql("INSERT INTO writes.raw.derived (id, n) VALUES (1, 1)")
+    spark.sql("UPDATE writes.raw.derived SET n = 2")
+    refused(spark, "UPDATE writes.raw.derived SET minus = 2", "minus.*is derived from others")
+    refused(spark, "INSERT INTO writes.raw.derived (id, minus) VALUES (1, 1)", "'minus'")
+    assert state(made) == [(1, 2, None)]
+
+
+def test_collect_drops_what_no_reader_needs(spark: SparkSession, people: Any) -> None:
+    people.set_properties({"log_retention": "0 days"})
+    people.publish()
+    spark.sql(f"INSERT INTO writes.{people.name} (id) VALUES (8)")
+    call = f"CALL writes.system.collect('{people.name}')"
+    assert [tuple(row) for row in spark.sql(call).collect()] == [(1, 0, 2)]
+    assert (people.count(), [delta.position for delta in people.deltas()]) == (4, [2])

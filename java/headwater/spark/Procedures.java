@@ -45,7 +45,8 @@ final class Procedures {
       "ingest", new Definition(
           List.of(text("table"), text("source"), optional("format"), optional("name")),
           "rows files quarantined skipped position"),
-      "undo", new Definition(List.of(text("table"), optional("source"), optional("file")), "position version"));
+      "undo", new Definition(List.of(text("table"), optional("source"), optional("file")), "position version"),
+      "collect", new Definition(List.of(text("table")), "deltas files position"));
 
   private Procedures() {}
 

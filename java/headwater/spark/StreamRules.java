@@ -8,18 +8,20 @@ import org.apache.spark.sql.SparkSession;
 import org.apache.spark.sql.SparkSessionExtensions;
 import org.apache.spark.sql.catalyst.analysis.NamedRelation;
 import org.apache.spark.sql.catalyst.analysis.UnresolvedRelation;
+import org.apache.spark.sql.catalyst.expressions.Alias;
 import org.apache.spark.sql.catalyst.expressions.Attribute;
 import org.apache.spark.sql.catalyst.expressions.IsNotNull;
 import org.apache.spark.sql.catalyst.expressions.Literal;
+import org.apache.spark.sql.catalyst.expressions.NamedExpression;
 import org.apache.spark.sql.catalyst.plans.logical.AnalysisHelper;
 import org.apache.spark.sql.catalyst.plans.logical.AppendData;
-import org.apache.spark.sql.catalyst.plans.logical.Assignment;
 import org.apache.spark.sql.catalyst.plans.logical.DeleteFromTable;
 import org.apache.spark.sql.catalyst.plans.logical.InsertIntoStatement;
 import org.apache.spark.sql.catalyst.plans.logical.InsertOnlyMerge;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
+import org.apache.spark.sql.catalyst.plans.logical.Project;
 import org.apache.spark.sql.catalyst.plans.logical.TransactionalWrite;
-import org.apache.spark.sql.catalyst.plans.logical.UpdateTable;
+import org.apache.spark.sql.catalyst.plans.logical.WriteDelta;
 import org.apache.spark.sql.catalyst.rules.Rule;
 import org.apache.spark.sql.connector.catalog.CatalogPlugin;
 import org.apache.spark.sql.execution.datasources.v2.DataSourceV2Relation;
@@ -133,8 +135,8 @@ final class StreamRules {
         NamedRelation marked = with((DataSourceV2Relation) merge.table(), NEW_ROWS);
         return merge.copy(marked, merge.query(), merge.write(), merge.analyzedQuery());
       }
-      if (plan instanceof UpdateTable update && update.resolved()) {
-        checkDerived(update);
+      if (plan instanceof WriteDelta delta) {
+        checkDerived(delta);
       }
       return plan instanceof DeleteFromTable delete ? ofAllRows(delete) : null;
     }
@@ -167,15 +169,17 @@ final class StreamRules {
       return null;
     }
 
-    private static void checkDerived(UpdateTable update) {
-      for (LogicalPlan leaf : CollectionConverters.asJava(update.table().collectLeaves())) {
-        HeadwaterTable table = stream(leaf);
-        for (Assignment each : CollectionConverters.asJava(update.assignments())) {
-          if (table != null && each.key() instanceof Attribute column && table.derived().contains(column.name())
-              && !column.semanticEquals(each.value())) {
-            throw new HeadwaterException(HeadwaterException.INVALID_INPUT, "The column " + column.name() + " of "
-                + table.name() + " is derived from others: it cannot be set.");
-          }
+    /** What UPDATE sets: each column of the table by its name. A MERGE computes derived columns, whatever it gives. */
+    private static void checkDerived(WriteDelta delta) {
+      HeadwaterTable table = stream(delta.originalTable());
+      if (table == null || !(delta.query() instanceof Project project)) {
+        return;
+      }
+      for (NamedExpression each : CollectionConverters.asJava(project.projectList())) {
+        if (table.derived().contains(each.name()) && each instanceof Alias set
+            && !(set.child() instanceof Attribute column && column.name().equals(each.name()))) {
+          throw new HeadwaterException(HeadwaterException.INVALID_INPUT, "The column " + each.name() + " of "
+              + table.name() + " is derived from others: it cannot be set.");
         }
       }
     }
