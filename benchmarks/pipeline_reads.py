@@ -93,10 +93,11 @@ def run(folder: Path, total: int, rounds: int) -> list[str]:
     found: dict[str, list[Turn]] = {}
     try:
         ways = actions(spark, folder)
-        for number in range(rounds + 2):
+        warm = 2 if total <= 2_000_000 else 1
+        for number in range(warm + rounds):
             for name, action in ways.items():
                 turn = take_turn(action)
-                if number >= 2:
+                if number >= warm:
                     found.setdefault(name, []).append(turn)
     finally:
         spark.stop()

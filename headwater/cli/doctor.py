@@ -6,6 +6,7 @@ import argparse
 import importlib.metadata
 import importlib.util
 import platform
+import re
 import shutil
 import subprocess
 from collections.abc import Callable, Iterator
@@ -13,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import headwater
+from headwater.cli.lookups import names_of
 from headwater.cli.output import show_records
 from headwater.cli.target import Target
 from headwater.clock import SystemClock
@@ -21,9 +23,9 @@ from headwater.errors import LanceNamespaceError
 from headwater.store import probe
 
 OK, MISSING, BROKEN = "ok", "missing", "broken"
-NEEDED = ("pylance", "lance-namespace", "pyarrow", "obstore", "msgspec", "rich")
+NEEDED = ("pylance", "lance-namespace", "pyarrow", "obstore", "msgspec", "numpy", "rich")
 PARTS = {
-    "server": ("starlette", "uvicorn", "jwt"),
+    "server": ("starlette", "uvicorn", "jwt", "jinja2", "httptools"),
     "spark": ("pyspark", "pandas"),
     "sql": ("duckdb",),
     "mcp": ("mcp", "duckdb"),
@@ -31,6 +33,8 @@ PARTS = {
     "lancedb": ("lancedb",),
 }
 JAVA_SECONDS = 20
+LEAST_JAVA = 17
+_JAVA_VERSION = re.compile(r'version "(\d+)')
 Line = dict[str, Any]
 
 
@@ -79,7 +83,11 @@ def _java(run: Callable[..., Any] = subprocess.run) -> Line:
         told = run([found, "-version"], capture_output=True, text=True, timeout=JAVA_SECONDS, check=True).stderr
     except (OSError, subprocess.SubprocessError) as error:
         return _line("java", BROKEN, f"does not run: {type(error).__name__}", "install Java 17 or newer")
-    return _line("java", OK, told.splitlines()[0] if told else found)
+    said = told.splitlines()[0] if told else found
+    number = _JAVA_VERSION.search(said)
+    if number is not None and int(number[1]) < LEAST_JAVA:
+        return _line("java", MISSING, said, f"install Java {LEAST_JAVA} or newer if you use Spark")
+    return _line("java", OK, said)
 
 
 def _jar() -> Line:
@@ -97,7 +105,10 @@ def _storage(target: Target) -> Line:
         if target.named is None and default_target() is None:
             return _line("storage", MISSING, "no catalog was named", "headwater doctor CATALOG looks at its storage")
         if target.server is not None:
-            return _line("storage", OK, f"{target.shown} is a server: run doctor where it runs")
+            names_of(target).children(())
+            return _line(
+                "storage", OK, f"{target.shown} is a server, and answers: run doctor where it runs for the rest"
+            )
         store = getattr(target.namespace(), "store", None)
         if store is None:
             return _line("storage", OK, f"{target.shown} has no storage of its own")

@@ -8,7 +8,19 @@ from itertools import islice
 from typing import Any
 
 from headwater.cli.lookups import Child, Lookups, names_of, walk
-from headwater.cli.output import Bytes, ago, cell, is_terminal, say_json, show, show_names, show_records, size, visible
+from headwater.cli.output import (
+    Bytes,
+    ago,
+    cell,
+    fitted,
+    is_terminal,
+    say_json,
+    show,
+    show_names,
+    show_records,
+    size,
+    visible,
+)
 from headwater.cli.reading import moment_of, open_table
 from headwater.errors import LanceNamespaceError, NamespaceNotFoundError, UnsupportedOperationError
 from headwater.lance_manifest import COMMENT
@@ -126,7 +138,7 @@ def show_verb(given: argparse.Namespace) -> int:
         say_json(record)
         return 0
     for line in _lines(record)[:SHOWN_LINES]:
-        print(line)
+        print(fitted(line))
     return 0
 
 
@@ -201,7 +213,7 @@ def index_type(item: Any) -> str | None:
 def _lines(record: Mapping[str, Any]) -> list[str]:
     lines = [f"{record['kind']} {visible(record['name'] or 'the root')}"]
     if record.get("comment"):
-        lines.append(visible(record["comment"])[:200])
+        lines.append(visible(record["comment"]))
     if record["kind"] == "namespace":
         for key in ("namespaces", "tables"):
             names = record[key]
@@ -209,7 +221,7 @@ def _lines(record: Mapping[str, Any]) -> list[str]:
     else:
         lines += _table_lines(record)
     properties = list(record["properties"].items())
-    lines += [f"{visible(key)} = {visible(value)[:200]}" for key, value in properties[:3]]
+    lines += [f"{visible(key)} = {visible(value)}" for key, value in properties[:3]]
     return [*lines, f"... {len(properties) - 3} more properties"] if len(properties) > 3 else lines
 
 
@@ -239,9 +251,9 @@ def _table_lines(record: Mapping[str, Any]) -> list[str]:
 
 
 def _column(item: Mapping[str, Any], width: int) -> str:
-    comment = f"  {visible(item['comment'])[:60]}" if item["comment"] else ""
+    comment = f"  {visible(item['comment'])}" if item["comment"] else ""
     null = "" if item["nullable"] else "  not null"
-    return f"  {visible(item['column']):<{width}}  {visible(item['type'])[:60]}{null}{comment}"
+    return f"  {visible(item['column']):<{width}}  {visible(item['type'])}{null}{comment}"
 
 
 def _more(names: Sequence[Any], shown: int) -> str:

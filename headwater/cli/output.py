@@ -135,6 +135,15 @@ def screen() -> Console:
     )
 
 
+def fitted(line: str) -> str:
+    """A line that takes one line of the screen; in a pipe, the whole of it."""
+    if not is_terminal():
+        return line
+    text = Text(line)
+    text.truncate(screen().width, overflow="ellipsis")
+    return text.plain
+
+
 def _table(records: Sequence[Mapping[str, Any]], width: int, null: str) -> Table:
     """A table for a screen of this width: no column is squeezed away, and those without a value are left out."""
     heads = list(dict.fromkeys(key for record in records for key in record))

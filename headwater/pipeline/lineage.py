@@ -13,6 +13,8 @@ from typing import Any
 
 from headwater.catalog import Catalog
 from headwater.catalog.streams import CatalogStream
+from headwater.errors import UnsupportedOperationError
+from headwater.rest.remote_streams import RemoteStream
 from headwater.streams.layout import LANCE, LINEAGE
 
 PRODUCER = "https://github.com/headwater"
@@ -69,7 +71,14 @@ def origins(stream: CatalogStream) -> list[Origin]:
 
 def latest(catalog: Catalog, name: str) -> Origin | None:
     """Where the newest published version comes from: sources of all its versions, the rest as of the last."""
-    if name not in catalog or not isinstance(stream := catalog[name], CatalogStream):
+    if name not in catalog:
+        return None
+    stream = catalog[name]
+    if isinstance(stream, RemoteStream):
+        raise UnsupportedOperationError(
+            f"The lineage of {name} is read where the files of the catalog are, or on the page of its server."
+        )
+    if not isinstance(stream, CatalogStream):
         return None
     found = origins(stream)
     if not found:

@@ -69,8 +69,8 @@ def _matching_rows(call: protocol.MatchingRows) -> int:
 
 def _plan(call: protocol.Plan) -> Sequence[AnyPart]:
     if call.scan.search is None and call.scan.table.is_folded:
-        return fresh.plan(call.scan, call.parallelism)
-    return scans.plan(call.scan.engine(), call.parallelism)
+        return fresh.plan(call.scan, call.parallelism, call.by_partition)
+    return scans.plan(call.scan.engine(), call.parallelism, call.by_partition)
 
 
 def _count(call: protocol.Count) -> int:

@@ -164,6 +164,7 @@ class Connection:
             "sequence": definition.sequence,
             "derived": [d.name for d in definition.derived],
             "schema": spark_schema(definition.schema),
+            "buckets": [field.to_json() for field in definition.buckets],
         }
         return {**loaded, "table": {**loaded["table"], "fold": msgspec.to_builtins(fold)}, "stream": told}
 

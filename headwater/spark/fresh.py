@@ -10,19 +10,22 @@ import datetime as dt
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
+from itertools import product
 from typing import Any
 
 import pyarrow as pa
 
 from headwater.errors import InvalidInputError, LanceNamespaceError, TableVersionNotFoundError
 from headwater.metastore import Metastore, Snapshot
+from headwater.metastore.parts import partition_id
 from headwater.spark.protocol import Fold, Scan, Table
 from headwater.streams.files import Share
 from headwater.streams.opening import Stream, is_stream_table, open_stream
-from headwater.streams.reading import count, read, read_touched, read_untouched
+from headwater.streams.reading import count, read, read_bucket, read_touched, read_untouched
 from headwater.streams.serving import Lake, lake, open_version
 from headwater.streams.views import View, newest_published, view_at
 from headwater.tables.nested import pruned
+from headwater.tables.partitions import partitions_of
 from headwater.tables.parts import AnyPart, Fragments, Tail, Whole
 from headwater.tables.scan import ROW_ADDRESS, ROW_ID, SMALL_ROWS, Extent, batch_rows, divide
 from headwater.types import convert_batch, wire_schema
@@ -148,21 +151,45 @@ def output_schema(scan: Scan) -> pa.Schema:
     return wire_schema(pa.schema([pruned(shown[name], trees.get(name)) for name in scan.columns]))
 
 
-def plan(scan: Scan, parallelism: int) -> Sequence[AnyPart]:
-    """One part; or for a large table first what the log touches, in shares, then groups of the base's fragments."""
+def plan(scan: Scan, parallelism: int, by_partition: bool = False) -> Sequence[AnyPart]:
+    """One part; or for a large table first what the log touches, in shares, then groups of the base's fragments.
+
+    `by_partition`: of a table in buckets of its key each part is a bucket, folded for itself.
+    """
     check_readable(scan)
     found, view = _view(scan)
+    whole = view.stream.definition.rules.lateness is not None  # a watermark is of all events
+    metadata = _fragments(found, view)
+    if by_partition and not whole and (buckets := _buckets(found, view, metadata)) is not None:
+        return [Fragments(tuple(sorted(ids)), key=key) for key, ids in sorted(buckets.items())]
     rows = sum(file.rows or 0 for delta in view.tail for file in delta.files)
     if not scan.columns or (view.base.rows if view.base is not None else 0) + rows < SMALL_ROWS:
         return [Whole()]
-    count = 1 if view.stream.definition.rules.lateness is not None else shares_for(rows, parallelism)
-    touched = [Tail(number, count) for number in range(count)]
-    if view.base is None:
-        return touched
-    dataset = open_version(found, view.stream, view.base.version, view.base.manifest)
-    metadata = [fragment.metadata for fragment in dataset.get_fragments()]
+    count = 1 if whole else shares_for(rows, parallelism)
     extents = [Extent(each.id, each.num_rows) for each in metadata if each.num_rows]
-    return [*touched, *divide(extents, parallelism, splittable=False)]
+    return [*(Tail(number, count) for number in range(count)), *divide(extents, parallelism, splittable=False)]
+
+
+def _fragments(found: Lake, view: View) -> list[Any]:
+    if view.base is None:
+        return []
+    dataset = open_version(found, view.stream, view.base.version, view.base.manifest)
+    return [fragment.metadata for fragment in dataset.get_fragments()]
+
+
+def _buckets(found: Lake, view: View, metadata: Sequence[Any]) -> dict[Any, set[int]] | None:
+    """The buckets of a table and the fragments of each; None: not all fragments tell theirs, or it is in none."""
+    if not view.stream.definition.buckets:
+        return None
+    known: dict[Any, set[int]] | None = {}
+    if view.base is not None and metadata:
+        known = partitions_of(open_version(found, view.stream, view.base.version, view.base.manifest), metadata)
+    if known is None:
+        return None
+    every = {partition_id(key): key for key in product(*(range(each.width) for each in view.stream.definition.buckets))}
+    if not all(delta.partition in every for delta in view.tail):
+        return None
+    return {**{every[delta.partition]: set() for delta in view.tail}, **known}
 
 
 def read_rows(scan: Scan, part: AnyPart, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
@@ -193,6 +220,8 @@ def _rows(scan: Scan, part: AnyPart) -> pa.Table:
     if isinstance(part, Tail):
         share = Share(part.share, part.shares) if part.shares > 1 else None
         return read_touched(found, view, scan.columns, scan.filter, share)
+    if isinstance(part, Fragments) and part.key is not None:
+        return read_bucket(found, view, part.key, part.fragments, scan.columns, scan.filter)
     if isinstance(part, Fragments):
         return read_untouched(found, view, part.fragments, scan.columns, scan.filter)
     return read(found, view, list(scan.columns), scan.filter, scan.limit)

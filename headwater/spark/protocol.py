@@ -290,8 +290,11 @@ class AlterTable(CatalogCall, frozen=True, tag="alter_table"):
 
 
 class Plan(CatalogCall, frozen=True, tag="plan"):
+    """`by_partition`: each part is to be of one partition, if that can be."""
+
     scan: Scan
     parallelism: int
+    by_partition: bool = False
 
 
 class MatchingRows(CatalogCall, frozen=True, tag="matching_rows"):

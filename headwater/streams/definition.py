@@ -23,7 +23,7 @@ from headwater.streams.checks import Check, checks_of
 from headwater.streams.columns import can_be_key, can_be_sequence, parse_type, widens
 from headwater.streams.fold import Rules
 from headwater.streams.watermark import parse_lateness
-from headwater.tables.partitions import PartitionField, partitioned, partitioning
+from headwater.tables.partitions import MAX_GROUPS, PartitionField, partitioned, partitioning
 
 STREAM = "stream"
 """The property of a table version that makes its table a stream table."""
@@ -33,7 +33,6 @@ RESERVED = ("_change_type", "_position", "_commit_time", "_rowid", "_rowaddr")
 RESERVED_PREFIX = "__hw_"
 CHOICES = {"late": ("ignore", "quarantine"), "contract": ("evolve", "freeze", "discard"), "history": ("scd2",)}
 DERIVED = "column."
-MAX_BUCKETS = 64
 
 
 @dataclass(frozen=True)
@@ -92,7 +91,7 @@ class Definition:
         """The partitions, if they are buckets of the key and few: then the serving copy is divided by them too."""
         fields, count = self.partition_by, prod(each.width for each in self.partition_by)
         of_key = all(each.transform == "bucket" and each.column in self.keys for each in fields)
-        return fields if of_key and count <= MAX_BUCKETS else ()
+        return fields if of_key and count <= MAX_GROUPS else ()
 
     @cached_property
     def published(self) -> pa.Schema:

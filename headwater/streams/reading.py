@@ -12,12 +12,13 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from headwater.errors import TableColumnNotFoundError
+from headwater.metastore.parts import partition_id
 from headwater.streams.definition import Definition
 from headwater.streams.files import Share, narrowed, read_log
 from headwater.streams.fold import Events, Rules, State, apply, fold
 from headwater.streams.grouping import Codes, KeyIndex
 from headwater.streams.hashing import hash_array
-from headwater.streams.serving import ROW_ADDRESS, ROW_ID, Lake, filtered, find_rows, open_version
+from headwater.streams.serving import ROW_ADDRESS, ROW_ID, Lake, filtered, find_rows, judging, open_version
 from headwater.streams.tombstones import read_tombstones
 from headwater.streams.views import Published, View
 from headwater.tables.sql import check_sql
@@ -91,6 +92,25 @@ def read_touched(
     return output(definition, table if text is None else filtered(table, text), wanted)
 
 
+def read_bucket(
+    lake: Lake,
+    view: View,
+    key: tuple[Any, ...],
+    fragments: Sequence[int],
+    columns: Sequence[str],
+    filter: str | None = None,
+) -> pa.Table:
+    """The rows of one bucket of a table in buckets of its key: fragments of the base and events that are of it."""
+    definition = view.stream.definition
+    text = check_sql("filter", filter)
+    wanted = check_columns(definition, columns)
+    landed = partition_id(key)
+    own = replace(view, tail=tuple(delta for delta in view.tail if delta.partition == landed))
+    shown = list(definition.shown) if text is not None else wanted
+    table = shown_state(lake, own, shown, fragments=fragments)
+    return output(definition, table if text is None else filtered(table, text), wanted)
+
+
 def _touched_rows(lake: Lake, view: View, rules: Rules, events: Events) -> pa.Table:
     """The rows of the base of the keys that events are of."""
     if view.base is None or not rules.keys or not len(events):
@@ -105,16 +125,17 @@ def whole_state(
     columns: Sequence[str] | None = None,
     touched: bool = False,
     share: Share | None = None,
+    fragments: Sequence[int] | None = None,
 ) -> State:
     """The state at a view: rows of some columns (key and sequence are always among them), tombstones, watermark.
 
     With `touched` only the rows of keys that the tail has events of, and with `share` only of keys in it, which is
-    for tables without `lateness`: a watermark is of all events.
+    for tables without `lateness`: a watermark is of all events. `fragments`: of the base only these.
     """
     definition = view.stream.definition
     rules = narrowed(definition, columns)
     with ThreadPoolExecutor(1) as beside:
-        scanned = None if touched else beside.submit(base_rows, lake, view, rules)
+        scanned = None if touched else beside.submit(base_rows, lake, view, rules, fragments)
         events = read_log(definition, lake.store, view.tail, columns, True, share).events
     rows = scanned.result() if scanned is not None else _touched_rows(lake, view, rules, events)
     tombstones = rules.marks.empty_table()
@@ -148,7 +169,12 @@ def state_of_keys(
 
 
 def shown_state(
-    lake: Lake, view: View, wanted: Sequence[str], touched: bool = False, share: Share | None = None
+    lake: Lake,
+    view: View,
+    wanted: Sequence[str],
+    touched: bool = False,
+    share: Share | None = None,
+    fragments: Sequence[int] | None = None,
 ) -> pa.Table:
     """All rows (or those that the tail touches) with columns that may be derived ones.
 
@@ -159,7 +185,7 @@ def shown_state(
     inputs = [name for each in derived for name in each.inputs]
     plain = [name for name in (*wanted, *inputs) if name in definition.by_name]
     if not derived:
-        return whole_state(lake, view, plain, touched, share).rows
+        return whole_state(lake, view, plain, touched, share, fragments).rows
     rules = narrowed(definition, plain)
     fields = [*rules.schema, *(pa.field(each.name, each.type) for each in derived)]
     wide = Rules(pa.schema(fields), rules.keys, rules.sequence, rules.lateness)
@@ -168,7 +194,7 @@ def shown_state(
     empty = [pa.nulls(len(events), each.type) for each in derived]
     rows = pa.Table.from_arrays([*events.rows.columns, *empty], schema=wide.schema)
     events = Events(rows, events.deletes, {**events.present, **missing})
-    before = _touched_rows(lake, view, wide, events) if touched else base_rows(lake, view, wide)
+    before = _touched_rows(lake, view, wide, events) if touched else base_rows(lake, view, wide, fragments)
     state = State(before, wide.marks.empty_table())
     if view.base is not None:
         index = KeyIndex([rows.column(name) for name in rules.keys]) if rules.keys and len(events) else None
@@ -217,16 +243,20 @@ def rows_of_keys(
     return _in_schema(found, rules, names), ids, addresses
 
 
-def base_rows(lake: Lake, view: View, rules: Rules) -> pa.Table:
-    """All rows of the base, under the present schema."""
+def base_rows(lake: Lake, view: View, rules: Rules, fragments: Sequence[int] | None = None) -> pa.Table:
+    """All rows of the base, or of some fragments, under the present schema."""
     if view.base is None:
         return rules.schema.empty_table()
     names = base_names(view.stream.definition, view.base)
     dataset = open_version(lake, view.stream, view.base.version, view.base.manifest)
     there = [names[field.name] for field in rules.schema if field.name in names]
+    parts = None if fragments is None else [dataset.get_fragment(id) for id in fragments]
     if not there:
-        return _in_schema(pa.table({"": pa.nulls(dataset.count_rows())}), rules, names)
-    return _in_schema(dataset.to_table(columns=there), rules, names)
+        rows = dataset.count_rows() if parts is None else sum(each.count_rows() for each in parts)
+        return _in_schema(pa.table({"": pa.nulls(rows)}), rules, names)
+    if parts is None:
+        return _in_schema(dataset.to_table(columns=there), rules, names)
+    return _in_schema(dataset.scanner(columns=there, fragments=parts).to_table(), rules, names)
 
 
 def base_names(definition: Definition, base: Published) -> dict[str, str]:
@@ -256,7 +286,9 @@ def _base_only(lake: Lake, view: View, wanted: Sequence[str], filter: str | None
     same = all(names.get(name) == name for name in definition.shown)
     if same and wanted:
         dataset = open_version(lake, view.stream, view.base.version, view.base.manifest)
-        return output(definition, dataset.to_table(columns=list(wanted), filter=filter, limit=limit), wanted)
+        with judging(filter, definition.schema):
+            found = dataset.to_table(columns=list(wanted), filter=filter, limit=limit)
+        return output(definition, found, wanted)
     table = shown_state(lake, view, list(definition.shown) if filter else wanted)
     table = output(definition, table if filter is None else filtered(table, filter), wanted)
     return table if limit is None else table.slice(0, limit)

@@ -33,6 +33,8 @@ METADATA = "headwater.partition"
 MAX_FIELDS = 5
 MAX_WIDTH = 1_000_000
 MAX_TEXT = 32
+MAX_GROUPS = 64
+"""So many partitions, at most, are read by tasks of their own: with more there would be many small tasks."""
 DAY_MICROS = 86_400_000_000
 HOUR_MICROS = 3_600_000_000
 CODES = {"identity": "i", "years": "y", "months": "m", "days": "d", "hours": "h", "bucket": "b", "truncate": "t"}
@@ -270,3 +272,22 @@ def key_of(fragment: FragmentMetadata, wanted: Sequence[tuple[int, PartitionFiel
         value = part.value.encode() if isinstance(part.value, str) else part.value
         key.append(f"{id}{CODES[field.transform]}{field.width or ''}-{part.digest or format_value(value)}")
     return tuple(key)
+
+
+def partitions_of(
+    dataset: lance.LanceDataset, fragments: Sequence[FragmentMetadata]
+) -> dict[tuple[int | str | None, ...], set[int]] | None:
+    """The fragments of each partition. None: there are no partitions or too many, or a fragment does not tell its own.
+
+    Only values are told that are the same in Spark: whole numbers and text.
+    """
+    ids, fields = field_ids(dataset), partitioning(dataset.schema)
+    wanted = [(ids[field.column], field.transform, field.width) for field in fields]
+    found: dict[tuple[int | str | None, ...], set[int]] = {}
+    for fragment in fragments:
+        known = {(part.field, part.transform, part.width): part for part in parts_of(fragment) if part.digest is None}
+        values = tuple(known[each].value for each in wanted if each in known)
+        if len(values) < len(wanted) or any(isinstance(value, bool | decimal.Decimal) for value in values):
+            return None
+        found.setdefault(values, set()).add(fragment.id)
+    return found if wanted and len(found) <= MAX_GROUPS else None

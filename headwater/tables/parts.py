@@ -18,11 +18,15 @@ class Whole(Part, frozen=True, tag="whole"):
 
 
 class Fragments(Part, frozen=True, tag="fragments"):
-    """Some fragments. A stream's parts each name the version they are read at, and a gap's the rows by a filter."""
+    """Some fragments. A stream's parts each name the version they are read at, and a gap's the rows by a filter.
+
+    `key`: the one partition that all rows of the part are of.
+    """
 
     fragments: tuple[int, ...]
     version: int | None = None
     filter: str | None = None
+    key: tuple[int | str | None, ...] | None = None
 
 
 class Slice(Part, frozen=True, tag="slice"):

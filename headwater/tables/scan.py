@@ -16,6 +16,7 @@ from headwater.errors import InvalidInputError, TableVersionNotFoundError
 from headwater.tables import nested
 from headwater.tables.fields import require_field
 from headwater.tables.handle import TableHandle
+from headwater.tables.partitions import partitions_of
 from headwater.tables.parts import Fragments, Rows, ScanPart, Slice, Whole, chosen
 from headwater.tables.prune import may_match, whole_rows
 from headwater.tables.translate import translating
@@ -104,12 +105,16 @@ def whole_fragments(extents: Sequence[Extent], parallelism: int) -> list[tuple[i
     return [part.fragments for part in divide(extents, parallelism, splittable=False)]
 
 
-def plan(scan: Scan, parallelism: int) -> Sequence[ScanPart]:
-    """The parts of a scan. A search, a small limit and a filter an index answers with few rows are one part."""
+def plan(scan: Scan, parallelism: int, by_partition: bool = False) -> Sequence[ScanPart]:
+    """The parts of a scan. A search, a small limit and a filter an index answers with few rows are one part.
+
+    `by_partition`: each part is of one partition and says which, if all fragments tell theirs and they are few.
+    """
     dataset = scan.table.open()
     if scan.search is not None:
         return [Whole()]
-    extents = [Extent(each.id, each.num_rows) for each in may_match(dataset, scan.prune) if each.num_rows]
+    matching = [each for each in may_match(dataset, scan.prune) if each.num_rows]
+    extents = [Extent(each.id, each.num_rows) for each in matching]
     if not extents:
         return []
     if scan.limit is not None and scan.filter is None:
@@ -122,7 +127,15 @@ def plan(scan: Scan, parallelism: int) -> Sequence[ScanPart]:
             return [Rows.of(each) for each in taken]
         if len(ids) <= INDEXED_ROWS:
             return [Whole()] if len(ids) else []
+    grouped = partitions_of(dataset, matching) if by_partition else None
+    if grouped is not None:
+        parts = ((key, part) for key, ids in grouped.items() for part in _parts_of(ids, extents, parallelism))
+        return [Fragments(part, key=key) for key, part in parts]
     return divide(extents, parallelism, splittable=scan.filter is None and scan.limit is None)
+
+
+def _parts_of(ids: set[int], extents: Sequence[Extent], parallelism: int) -> list[tuple[int, ...]]:
+    return whole_fragments([extent for extent in extents if extent.id in ids], parallelism)
 
 
 def _enough(extents: Sequence[Extent], limit: int) -> list[int]:

@@ -171,3 +171,19 @@ def wait_until_reading(pid: int) -> None:
         if Path(f"/proc/{pid}/wchan").read_text().startswith(("pipe_read", "anon_pipe_read")):
             return
         time.sleep(0.05)
+
+
+def test_show_takes_no_more_lines_than_a_terminal_has(
+    lake: Cli, terminal: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "40")
+    lake.ok("properties", "prod.users", f"comment={'long words ' * 50}", *(f"key{n}={'x' * 300}" for n in range(9)))
+    lines = lake.ok("show", "prod.users").splitlines()
+    assert len(lines) <= 24
+    assert max(len(line) for line in lines) <= 40
+    assert any(line.endswith("…") for line in lines)
+
+
+def test_show_cuts_no_text_in_a_pipe(lake: Cli) -> None:
+    lake.ok("properties", "prod.users", f"comment={'word ' * 100}end")
+    assert f"{'word ' * 100}end" in lake.ok("show", "prod.users")

@@ -10,6 +10,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pyarrow as pa
 import pytest
@@ -17,6 +18,7 @@ import pytest
 import headwater
 from headwater.cli import doctor, main
 from headwater.cli.completion import SCRIPTS, candidates
+from headwater.rest.server import start_in_thread
 from tests.cli.running import Cli
 
 
@@ -83,6 +85,8 @@ def test_a_java_that_does_not_run_is_broken() -> None:
     else:
         assert doctor._java()["state"] == "ok"
         assert doctor._java(broken)["state"] == "broken"
+        old = SimpleNamespace(stderr='openjdk version "11.0.2" 2019-01-15\n')
+        assert doctor._java(lambda *args, **options: old)["state"] == "missing"
 
 
 def test_completion_knows_verbs_options_profiles_and_names(lake: Cli, nowhere: Path) -> None:
@@ -127,7 +131,7 @@ def test_the_lines_of_the_readme_run(
     nowhere: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     readme = (Path(__file__).parents[2] / "README.md").read_text()
-    block = readme[readme.index("## In a minute: the command line") :].split("```")[1]
+    block = readme[readme.index("## In a minute: the command line") :].split("```")[1].removeprefix("sh\n")
     for line in block.strip().splitlines():
         before, _, after = line.rpartition(" | ")
         words = shlex.split(after)
@@ -138,7 +142,7 @@ def test_the_lines_of_the_readme_run(
             data = shlex.split(before)[1].encode()
             monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(data)))
         assert main(words[1:]) == 0, (line, capfd.readouterr().err)
-    assert "Ada" in capfd.readouterr().out
+    assert "Basel" in capfd.readouterr().out
 
 
 def test_a_catalog_that_cannot_be_read_completes_to_nothing(capsys: pytest.CaptureFixture[str]) -> None:
@@ -162,3 +166,21 @@ def test_the_pipelines_verbs_feed_and_publish_a_stream_table(nowhere: Path, capf
     assert cli.ok("count", "raw.orders") == "0\n"
     (nowhere / "pipeline.toml").write_text("not toml at all = = =")
     assert main(["run", "pipeline.toml"]) == 5
+
+
+def test_doctor_asks_a_server_whether_it_answers(lake: Cli, capfd: pytest.CaptureFixture[str]) -> None:
+    with start_in_thread(headwater.connect("metastore", {"root": lake.root})) as server:
+        found = {line["check"]: line for line in Cli(server.url, capfd).records("doctor")}
+        assert (found["storage"]["state"], "answers" in found["storage"]["what"]) == ("ok", True)
+    status, out, _ = Cli(server.url, capfd)("doctor", "--json")
+    assert (status, json.loads(out.splitlines()[-1])["state"]) == (1, "broken")
+
+
+def test_lineage_behind_a_server_is_refused_in_one_sentence(lake: Cli, capfd: pytest.CaptureFixture[str]) -> None:
+    stream = headwater.Catalog(lake.root).create_stream_table("prod.events", pa.schema([("id", pa.int64())]), ["id"])
+    stream.upsert(pa.table({"id": [1]}))
+    stream.publish()
+    with start_in_thread(headwater.connect("metastore", {"root": lake.root})) as server:
+        status, _, err = Cli(server.url, capfd)("lineage", "prod.events")
+        assert (status, len(err.splitlines())) == (5, 1)
+        assert "where the files of the catalog are" in err

@@ -123,6 +123,11 @@ class HeadwaterTable implements SupportsRead, SupportsWrite, SupportsDeleteV2, S
     return new Partitioning(loaded.get("partitioning"));
   }
 
+  /** What its files are divided by, so that a task can read one partition alone. */
+  Partitioning layout() {
+    return isStream() ? new Partitioning(loaded.get("stream").get("buckets")) : partitions();
+  }
+
   @Override
   public Transform[] partitioning() {
     return partitions().transforms();

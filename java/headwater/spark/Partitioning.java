@@ -7,6 +7,8 @@ import java.util.ArrayList;
 import java.util.LinkedHashSet;
 import java.util.List;
 import java.util.Set;
+import org.apache.spark.sql.catalyst.InternalRow;
+import org.apache.spark.sql.catalyst.expressions.GenericInternalRow;
 import org.apache.spark.sql.connector.distributions.Distribution;
 import org.apache.spark.sql.connector.distributions.Distributions;
 import org.apache.spark.sql.connector.expressions.Expression;
@@ -16,11 +18,20 @@ import org.apache.spark.sql.connector.expressions.NamedReference;
 import org.apache.spark.sql.connector.expressions.SortDirection;
 import org.apache.spark.sql.connector.expressions.SortOrder;
 import org.apache.spark.sql.connector.expressions.Transform;
+import org.apache.spark.sql.types.ByteType;
+import org.apache.spark.sql.types.DataType;
+import org.apache.spark.sql.types.IntegerType;
+import org.apache.spark.sql.types.LongType;
+import org.apache.spark.sql.types.ShortType;
+import org.apache.spark.sql.types.StringType;
 import org.apache.spark.sql.types.StructType;
+import org.apache.spark.unsafe.types.UTF8String;
 
 /** PARTITIONED BY, between Spark's transforms and what headwater/spark/partitions.py keeps with the table. */
 final class Partitioning {
   static final Partitioning NONE = new Partitioning(Json.MAPPER.createArrayNode());
+
+  private static final Object UNKNOWN = new Object();
 
   private final JsonNode fields;
 
@@ -78,6 +89,47 @@ final class Partitioning {
   NamedReference[] references(StructType read) {
     return columns().stream().filter(name -> read.getFieldIndex(name).isDefined())
         .map(name -> Expressions.column(quoted(name))).toArray(NamedReference[]::new);
+  }
+
+  /** Whether a scan of these columns can tell Spark its partitions: all are there, with values as Spark has them. */
+  boolean canBeReported(StructType read) {
+    for (JsonNode field : fields) {
+      scala.Option<Object> index = read.getFieldIndex(field.get("column").asText());
+      if (index.isEmpty() || value(field, read.fields()[(int) index.get()].dataType(), null) == UNKNOWN) {
+        return false;
+      }
+    }
+    return !isEmpty();
+  }
+
+  /** The values of a partition, as Spark's own expressions of the columns give them. */
+  InternalRow key(JsonNode values, StructType read) {
+    Object[] row = new Object[values.size()];
+    for (int i = 0; i < row.length; i++) {
+      JsonNode field = fields.get(i);
+      row[i] = value(field, read.apply(field.get("column").asText()).dataType(), values.get(i));
+    }
+    return new GenericInternalRow(row);
+  }
+
+  private static Object value(JsonNode field, DataType type, JsonNode told) {
+    boolean identity = field.get("transform").asText().equals("identity");
+    boolean text = type instanceof StringType
+        && (identity || field.get("transform").asText().equals("truncate"));
+    boolean number = type instanceof ByteType || type instanceof ShortType || type instanceof IntegerType
+        || type instanceof LongType;
+    if (identity && !text && !number) {
+      return UNKNOWN;
+    }
+    if (told == null || told.isNull()) {
+      return null;
+    }
+    if (text) {
+      return UTF8String.fromString(told.asText());
+    }
+    return !identity || type instanceof LongType ? (Object) told.asLong()
+        : type instanceof IntegerType ? (Object) told.asInt()
+        : type instanceof ShortType ? (Object) (short) told.asInt() : (Object) (byte) told.asInt();
   }
 
   static String quoted(String name) {
