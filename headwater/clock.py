@@ -49,7 +49,9 @@ class SystemClock:
         return time.time_ns() // 1_000_000
 
     def uuid(self) -> str:
-        return str(uuid.uuid4())
+        digits = unique_hex(32)
+        variant = "89ab"[int(digits[16], 16) & 3]
+        return f"{digits[:8]}-{digits[8:12]}-4{digits[13:16]}-{variant}{digits[17:20]}-{digits[20:]}"
 
     def hex(self, digits: int) -> str:
         return unique_hex(digits)

@@ -26,7 +26,8 @@ import headwater
 from headwater.clock import Clock, SystemClock
 from headwater.errors import InvalidInputError, NamespaceNotFoundError, UnsupportedOperationError
 from headwater.metastore import Metastore
-from headwater.metastore.layout import FORMAT_KEY, TXNS
+from headwater.metastore.layout import TXNS
+from headwater.metastore.rebuild import is_metastore
 from headwater.references import OWN_KINDS, check_foreign, followed
 from headwater.registries.layout import DIRECTORY_MARKER, MANIFEST, TABLE_SUFFIX
 from headwater.registries.openable import check_finished
@@ -144,7 +145,7 @@ def look(resolved: Resolved) -> There:
     folders = set(store.children().folders)
     if OWN_FOLDER in folders:
         check_finished(store)
-    if store.head(FORMAT_KEY) is not None or TXNS in folders:
+    if folders & {OWN_FOLDER, TXNS} and is_metastore(store):
         return There.METASTORE
     marked = OWN_FOLDER in folders and store.head(DIRECTORY_MARKER) is not None
     early = resolved.properties.get("layout") == "early" and folders - {OWN_FOLDER}

@@ -15,6 +15,9 @@ MAGIC = b"LANC"
 SCHEMA, FRAGMENT, VERSION, SCHEMA_METADATA, INDEX_SECTION, TIMESTAMP = 1, 2, 3, 5, 6, 7
 READER_FLAGS, WRITER_FLAGS, MAX_FRAGMENT, TRANSACTION_FILE, WRITER = 9, 10, 11, 12, 13
 
+BASE = 7
+"""Of a data file and of a deletion file: the base path it lies under, if that is not the table's folder."""
+
 MAX_MS = 253_402_300_799_999
 """The last millisecond of the year 9999: what a manifest says is not trusted to be a time."""
 DELETION_SUFFIXES = ("arrow", "bin")
@@ -30,6 +33,8 @@ class Contents:
     committed_ms: int | None
     files: frozenset[str]
     folders: frozenset[str]
+    elsewhere: frozenset[str] = frozenset()
+    """Those of the files that lie under another base path (of a shallow clone), and not in the table's folder."""
 
 
 def manifest_message(data: bytes) -> bytes:
@@ -88,20 +93,21 @@ def read_contents(data: bytes) -> Contents:
     """
     files: set[str] = set()
     folders: set[str] = set()
+    elsewhere: set[str] = set()
     time: int | None = None
     for field, value, _ in parse(manifest_message(data)):
         if field == FRAGMENT:
-            _add_fragment(as_bytes(value), files, folders)
+            _add_fragment(as_bytes(value), files, folders, elsewhere)
         elif field == INDEX_SECTION:
             folders |= _indices(section(data, as_number(value)))
         elif field == TRANSACTION_FILE:
             files.add(f"_transactions/{as_bytes(value).decode()}")
         elif field == TIMESTAMP:
             time = _milliseconds(as_bytes(value))
-    return Contents(time, frozenset(files), frozenset(folders))
+    return Contents(time, frozenset(files), frozenset(folders), frozenset(elsewhere))
 
 
-def _add_fragment(message: bytes, files: set[str], folders: set[str]) -> None:
+def _add_fragment(message: bytes, files: set[str], folders: set[str], elsewhere: set[str]) -> None:
     id, deletions = 0, list[bytes]()
     for field, value, _ in parse(message):
         if field == 1:
@@ -109,6 +115,8 @@ def _add_fragment(message: bytes, files: set[str], folders: set[str]) -> None:
         elif field == 2:
             path = _text(as_bytes(value), 1)
             files.add(f"data/{path}")
+            if any(number == BASE for number, _, _ in parse(as_bytes(value))):
+                elsewhere.add(f"data/{path}")
             folders.add(f"data/{path.rsplit('.', 1)[0]}")  # large blobs of the file lie beside it
         elif field == 3:
             deletions.append(as_bytes(value))
@@ -117,7 +125,10 @@ def _add_fragment(message: bytes, files: set[str], folders: set[str]) -> None:
         suffix = DELETION_SUFFIXES[values.get(1, 0)] if values.get(1, 0) in (0, 1) else ""
         if not suffix:
             raise ValueError("an unknown kind of deletion file")
-        files.add(f"_deletions/{id}-{values.get(2, 0)}-{values.get(3, 0)}.{suffix}")
+        name = f"_deletions/{id}-{values.get(2, 0)}-{values.get(3, 0)}.{suffix}"
+        files.add(name)
+        if BASE in values:
+            elsewhere.add(name)
 
 
 def _indices(message: bytes) -> set[str]:

@@ -35,12 +35,26 @@ class Queued(Protocol):
 Work = TypeVar("Work", bound=Queued)
 
 
+class _Place(Generic[Work]):
+    """A caller's place in the queue. It is woken when its work is decided, or when it is its turn to lead."""
+
+    __slots__ = ("leads", "left", "woken", "work")
+
+    def __init__(self, work: Work) -> None:
+        self.work = work
+        self.leads = False
+        self.left = False
+        self.woken = threading.Lock()
+        self.woken.acquire()
+
+
 @dataclass
 class GroupedWork(Generic[Work]):
     """Threads queue their work; whoever leads does that of all who wait, in one go.
 
     `lead` decides work by setting `done`; what it leaves undecided waits for the next go. When it fails, `told` makes
-    the error that everybody it had not decided yet is told.
+    the error that everybody it had not decided yet is told. Each who waits is woken for itself: those whose work is
+    decided go on side by side with the next leader, and do not pass through a lock that it holds.
     """
 
     lead: Callable[[Sequence[Work]], None]
@@ -48,9 +62,9 @@ class GroupedWork(Generic[Work]):
     largest: int = 256
     gather: Callable[[], None] = lambda: None
     """Called by a leader before it takes those who wait: it may let more of them come."""
-    _waiting: list[Work] = field(default_factory=list)
+    _waiting: list[_Place[Work]] = field(default_factory=list)
     _queue: threading.Lock = field(default_factory=threading.Lock)
-    _leading: threading.Lock = field(default_factory=threading.Lock)
+    _led: bool = False
 
     @property
     def size(self) -> int:
@@ -59,27 +73,53 @@ class GroupedWork(Generic[Work]):
 
     def run(self, mine: Work) -> None:
         """Have it done, by this thread or by another; raises the error it ended in."""
+        place = _Place(mine)
         with self._queue:
-            self._waiting.append(mine)
-        with self._leading:
+            self._waiting.append(place)
+            place.leads, self._led = not self._led, True
+        try:
+            if not place.leads:
+                place.woken.acquire()
             while not mine.done:
                 self._lead()
+        finally:
+            with self._queue:
+                place.left = True
+                if place.leads:
+                    self._hand_over()
         if mine.error is not None:
             raise mine.error
+
+    def _hand_over(self) -> None:
+        """The next one who waits leads. One that was interrupted cannot: its work is done with that of the others."""
+        for place in self._waiting:
+            if not place.left:
+                place.leads = True
+                place.woken.release()
+                return
+        self._led = False
 
     def _lead(self) -> None:
         self.gather()
         with self._queue:
             group, self._waiting = self._waiting[: self.largest], self._waiting[self.largest :]
+        works = [place.work for place in group]
         try:
-            self.lead(group)
+            self.lead(works)
         except BaseException as error:
-            for work in group:
+            for work in works:
                 if not work.done:
                     work.done, work.error = True, self.told(error)
+            self._wake(group)
             raise
         with self._queue:
-            self._waiting[:0] = [work for work in group if not work.done]
+            self._waiting[:0] = [place for place in group if not place.work.done]
+        self._wake(group)
+
+    def _wake(self, group: Sequence[_Place[Work]]) -> None:
+        for place in group:
+            if place.work.done and not place.leads:
+                place.woken.release()
 
 
 @dataclass(frozen=True)

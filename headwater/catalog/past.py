@@ -11,10 +11,12 @@ import msgspec
 from lance_namespace import LanceNamespace
 
 from headwater.catalog.transactions import metastore_of
-from headwater.errors import UnsupportedOperationError
+from headwater.errors import InvalidInputError, UnsupportedOperationError
 from headwater.metastore import LogEntry
+from headwater.metastore.collect import GRACE
 from headwater.metastore.objects import Collected, Diff, History, HistoryEntry, NamedSnapshot, Undone
 from headwater.names import ObjectId
+from headwater.namespace.directory import DirectoryNamespace
 from headwater.namespace.streams import check_alone
 from headwater.streams.opening import undrop
 
@@ -157,11 +159,16 @@ class Past(ABC):
         self, keep: timedelta | None = None, grace: timedelta | None = None, dry_run: bool = False
     ) -> Collected:
         """Forget what is older than `keep`, and delete what nothing can show any more, and what writers that died left
-        longer than `grace` ago; both are 7 days. A dry run tells what would go, and why."""
+        longer than `grace` ago; both are 7 days. A dry run tells what would go, and why. A directory catalog has no
+        past to forget: there only what dead writers left goes."""
         there = self._there
         if isinstance(there, Remote):
             fields = {"keep_seconds": _seconds(keep), "grace_seconds": _seconds(grace), "dry_run": dry_run}
             return msgspec.convert(there.ask_time("collect", fields), Collected, strict=False)
+        if isinstance(there, DirectoryNamespace):
+            if keep is not None:
+                raise InvalidInputError("A directory catalog has no history to keep: say grace, or nothing.")
+            return there.collect(GRACE if grace is None else grace, dry_run)
         check_alone(metastore_of(there), "collect")
         return metastore_of(there).metastore.collect(keep, grace, dry_run)
 

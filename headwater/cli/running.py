@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any
 
+import headwater
 from headwater.cli.asking import ask
 from headwater.cli.output import show, show_record, show_records
 from headwater.config import init as make
@@ -69,13 +70,16 @@ def migrate(given: argparse.Namespace) -> int:
 def collect(given: argparse.Namespace) -> int:
     if given.keep_days is not None and given.keep_slots is not None:
         raise InvalidInputError("Say one of --keep-days and --keep-slots.")
-    catalog = given.target.with_past("history to collect")
+    is_directory = isinstance(given.target.namespace(), headwater.DirectoryNamespace)
+    catalog = given.target.catalog() if is_directory else given.target.with_past("history to collect")
     kept = "7 days" if given.keep_days is None else f"{given.keep_days:g} days"
     kept = kept if given.keep_slots is None else f"{given.keep_slots} slots"
     if not given.dry_run:
         ask(
             given,
-            f"History older than {kept} of {given.target.shown}, and what was dropped in it, is deleted for good.",
+            f"What writers that died left in {given.target.shown} more than 7 days ago is deleted."
+            if is_directory
+            else f"History older than {kept} of {given.target.shown}, and what was dropped in it, is deleted for good.",
         )
     age = timedelta(days=given.keep_days) if given.keep_days is not None else None
     if given.keep_slots is not None:

@@ -62,6 +62,8 @@ class Index:
         self.touched: dict[str, int] = {}
         self.members: dict[str, int] = {}
         self.sorted_names: dict[tuple[str, str], tuple[int, list[str]]] = {}
+        self.resolved: dict[tuple[str, ...], Any] = {}
+        """Where namespaces of the newest slot are, as far as somebody asked."""
         self.old_nodes: dict[str, None] = {}
         self.old_names: dict[str, None] = {}
 
@@ -91,6 +93,7 @@ class Index:
     def fold(self, number: int, slot: Slot) -> Segment | None:
         """Take in the next slot. Every so many changes the tails are sealed: the segment to write is returned."""
         self.slot = number
+        self.resolved.clear()
         self.times.append(max(self.times[-1], slot.time))
         self.published = max(self.published, slot.published)
         for txn in slot.transactions:

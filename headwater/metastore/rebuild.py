@@ -13,6 +13,7 @@ from headwater.clock import Clock
 from headwater.errors import CorruptFileError, InvalidTableStateError, LanceNamespaceError
 from headwater.metastore.index import NAMED, Index
 from headwater.metastore.layout import (
+    FORMAT_KEY,
     SLOTS,
     TXNS,
     TxnFile,
@@ -55,9 +56,19 @@ def gap(store: Store, last: int) -> int | None:
         return missing
     if any(f"{SLOTS}/{folder}" > here for folder in store.children(SLOTS).folders):
         return missing
-    if last == 0 and any(isinstance(parse_key(entry.key), TxnFile) for entry in store.children(TXNS).entries):
-        return missing
-    return None
+    return missing if last == 0 and _has_transactions(store) else None
+
+
+def is_metastore(store: Store) -> bool:
+    """Whether a root is a metastore's: by its format file, or by slots or published transactions, if that was lost.
+
+    Folders that only have such names, as in the root of another program, make none.
+    """
+    return store.head(FORMAT_KEY) is not None or bool(store.children(SLOTS).folders) or _has_transactions(store)
+
+
+def _has_transactions(store: Store) -> bool:
+    return any(isinstance(parse_key(entry.key), TxnFile) for entry in store.children(TXNS).entries)
 
 
 def rebuild(store: Store, clock: Clock, index: Index) -> list[str]:

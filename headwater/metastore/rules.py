@@ -127,9 +127,10 @@ def compile_txn(index: Index, draft: Draft, header: Header, group: Group, max_ke
         if not _stillborn(index, draft, key):
             _compile_item(index, draft, header, key, item, changes)
     for append in draft.appends:
-        if _stillborn(index, draft, append.stream):
-            continue
-        append.path = _path(draft, append.stream)
+        if draft.items:  # else nothing on its path was changed since it was looked up
+            if _stillborn(index, draft, append.stream):
+                continue
+            append.path = _path(draft, append.stream)
         changes.extend(_compile_append(index, append, header, group))
     changes.extend(_compile_drop(drop, header) for drop in draft.dropped_deltas)
     mappings = _compile_names(index, draft)

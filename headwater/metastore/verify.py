@@ -14,6 +14,7 @@ from headwater.metastore.layout import (
     CHECKPOINTS,
     FORMAT_KEY,
     TxnFile,
+    is_table_data,
     mapping_key,
     parse_key,
     revision_key,
@@ -83,7 +84,8 @@ def repair(log: Log) -> list[str]:
 
 
 def expected(log: Log, index: Index) -> Iterator[tuple[str, bytes | None]]:
-    """Every published file that must be there, with its bytes (None: they are not known any more)."""
+    """Every file that must be there: the published ones, with their bytes (None: they are not known any more), and the
+    data files that deltas name in a table's own folder."""
     for number in range(index.boundary + 1, index.slot + 1):
         slot = _slot(log, number)
         if slot is not None:
@@ -111,6 +113,7 @@ def _expected_deltas(log: Log, index: Index) -> Iterator[tuple[str, bytes | None
         home = f"{node.home}/{body.partition}/{stored.position}"
         yield revision_key(home, 1, "create", body.txn), stored.body
         yield txn_key(body.time, body.txn), None
+        yield from ((file.path, None) for file in body.files if is_table_data(file.path))
 
 
 def kept_deltas(log: Log, index: Index) -> Iterator[tuple[str, Stored]]:

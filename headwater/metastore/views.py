@@ -39,6 +39,9 @@ class Place(NamedTuple):
         return self.item.node.key
 
 
+REMEMBERED = 1000
+"""So many places of namespaces are kept."""
+
 ROOT = Place(Item(Node("", "", "namespace", "", []), Revision(0, 0, "create", "", 0, "", ("",), {})), (), "", ("",))
 
 
@@ -77,6 +80,11 @@ class IndexView:
         self.index = index
         self.at = at
 
+    @property
+    def is_newest(self) -> bool:
+        """Whether it is of the newest slot that the index knows."""
+        return self.at == self.index.slot
+
     def mapped(self, parent: str, digest: str) -> str | None:
         version = version_at(self.index.name_versions(f"{parent}/{digest}"), self.at)
         return None if version is None or version.operation == "delete" else str(version.object_id)
@@ -92,7 +100,7 @@ class IndexView:
 
     def children(self, key: str) -> Iterable[str]:
         live = self.index.children.get(key, {})
-        if self.at == self.index.slot:
+        if self.is_newest:
             return live
         candidates = {**live, **self.index.past.get(key, {})}
         return [child for child in candidates if (item := self.item(child)) and item.revision.parent == key]
@@ -119,6 +127,38 @@ def version_at(versions: Sequence[Any], at: int) -> Any:
 
 def resolve(view: View, id: ObjectId) -> Place:
     """Follow the Name Resolution Directories from the root to the object, or raise NotFound."""
+    if isinstance(view, IndexView) and view.is_newest:
+        return _step_from(view, _known_parent(view, id), id)
+    return _resolve(view, id)
+
+
+def _known_parent(view: IndexView, id: ObjectId) -> Place:
+    """The namespace that an object is in. Of the present it is remembered until the next slot: many tables share it."""
+    above = id.names[:-1]
+    if not above:
+        return ROOT
+    found = view.index.resolved.get(above)
+    if found is None:
+        try:
+            found = _resolve(view, ObjectId(above))
+        except LanceNamespaceError:
+            found = _resolve(view, id)  # raises, and names all that was asked for
+        if len(view.index.resolved) >= REMEMBERED:
+            view.index.resolved.clear()
+        view.index.resolved[above] = found
+    return found
+
+
+def _step_from(view: IndexView, parent: Place, id: ObjectId) -> Place:
+    if not id.names:
+        return ROOT
+    found = step(view, parent, id.name) if parent.item.node.kind == "namespace" else None
+    if found is None:
+        raise not_found(id, id.level)
+    return found
+
+
+def _resolve(view: View, id: ObjectId) -> Place:
     place = ROOT
     for level, name in enumerate(id.names, 1):
         found = step(view, place, name) if place.item.node.kind == "namespace" else None

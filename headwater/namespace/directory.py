@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import timedelta
 from typing import Any
 
 from headwater.clock import Clock, SystemClock
+from headwater.errors import InvalidInputError
+from headwater.metastore.collect import GRACE
+from headwater.metastore.objects import Collected
 from headwater.namespace.kinds import open_directory, open_registry, records_of
 from headwater.namespace.properties import parse_properties
 from headwater.namespace.registered import RegisteredNamespace
@@ -29,6 +33,22 @@ class DirectoryNamespace(RegisteredNamespace):
             self.properties.delimiter,
             self.properties.storage,
         )
+
+    def collect(self, grace: timedelta = GRACE, dry_run: bool = False) -> Collected:
+        """Delete what writers that died, and drops that were interrupted, left longer than `grace` ago.
+
+        A folder without a version whose creator died, staged manifests, files that no version names, the trash. A dry
+        run tells what would go, and why.
+        """
+        if grace < timedelta(0):
+            raise InvalidInputError("grace is how old a leftover must be: a timedelta that is not negative.")
+        if not dry_run:
+            self.registry.check_writable()
+        before_ms = self.clock.now_ms() - int(grace.total_seconds() * 1000)
+        removals = self.maintenance.leftovers(before_ms)
+        for removal in () if dry_run else removals:
+            (self.store.delete_tree if removal.kind == "folder" else self.store.delete)(removal.key)
+        return Collected(0, data=sum(removal.files for removal in removals), removed=tuple(removals))
 
     def namespace_id(self) -> str:
         return f"headwater.DirectoryNamespace {{ root: {self.properties.root!r} }}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from functools import lru_cache
 from urllib.parse import quote, unquote
 
@@ -55,6 +56,9 @@ def is_place(location: str) -> bool:
     return _problem(location) is None
 
 
+_CONTROL = re.compile(r"[\x00-\x1f\x7f\ud800-\udfff]")
+
+
 @lru_cache(REMEMBERED)
 def _problem(relative: str) -> str | None:
     parts = relative.split("/")
@@ -62,7 +66,7 @@ def _problem(relative: str) -> str | None:
         return "it must be a path relative to the catalog's root, below it"
     if any(part in ("", ".", "..") for part in parts):
         return "it must not contain '.', '..' or empty parts"
-    if any(ord(char) < 32 or ord(char) == 127 or 0xD800 <= ord(char) < 0xE000 for char in relative):
+    if _CONTROL.search(relative):
         return "it must not contain control characters"
     if is_reserved(parts[0]):
         return "that folder belongs to the catalog itself"

@@ -12,6 +12,7 @@ import re
 import shutil
 import stat
 from collections.abc import Callable, Iterator, Sequence
+from itertools import count
 from urllib.parse import unquote
 
 from headwater.clock import unique_hex
@@ -27,6 +28,7 @@ from headwater.store.protocol import (
     check_prefix,
 )
 
+CHUNK = 1 << 20
 TEMPORARY_SUFFIX = ".headwater-tmp"
 _BAD_ESCAPE = re.compile(r"%(?![0-9A-Fa-f]{2})|%2[Ff]|%00")
 
@@ -40,8 +42,11 @@ class LocalStore:
 
     def get(self, key: str) -> bytes:
         try:
-            with open(self._path(key), "rb") as file:
-                return file.read()
+            descriptor = os.open(self._path(key), os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                return _read_all(descriptor)
+            finally:
+                os.close(descriptor)
         except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
             raise KeyNotFoundError(key) from None
         except OSError as error:
@@ -193,7 +198,7 @@ class LocalStore:
                 raise storage_error(error, os.path.basename(path)) from None
 
     def _path(self, key: str) -> str:
-        return os.path.join(self.root, check_key(key))
+        return f"{self.root}/{check_key(key)}"
 
     def _make_folder(self, folder: str, durable: bool) -> None:
         try:
@@ -213,8 +218,8 @@ class LocalStore:
         if not data and not durable and mode is PutMode.OVERWRITE:
             os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o666))
             return  # nothing can be torn
-        folder = os.path.dirname(path)
-        temporary = os.path.join(folder, f"{unique_hex(16)}{TEMPORARY_SUFFIX}")
+        folder = path.rpartition("/")[0]
+        temporary = f"{folder}/{_temporary.name()}{TEMPORARY_SUFFIX}"
         descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
         try:
             try:
@@ -285,8 +290,38 @@ def local_path(uri: str) -> str:
     return os.path.abspath(file_uri_path(uri) if is_file_uri(uri) else os.path.expanduser(uri))
 
 
+class _TemporaryNames:
+    """Names that no other file has: random for each process, counted in it. A child of a fork has its own."""
+
+    def __init__(self) -> None:
+        self._begin()
+        os.register_at_fork(after_in_child=self._begin)
+
+    def _begin(self) -> None:
+        self._random = unique_hex(16)
+        self._number = count()
+
+    def name(self) -> str:
+        return f"{self._random}{next(self._number):x}"
+
+
+_temporary = _TemporaryNames()
+
+
+def _read_all(descriptor: int) -> bytes:
+    """What an open file holds: one read and a look whether that was all."""
+    size = os.fstat(descriptor).st_size
+    parts = [os.read(descriptor, size + 1)]
+    while parts[-1] and sum(map(len, parts)) != size:
+        parts.append(os.read(descriptor, CHUNK))
+    return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
 def _write_all(descriptor: int, data: bytes) -> None:
-    view = memoryview(data)
+    written = os.write(descriptor, data)
+    if written == len(data):
+        return
+    view = memoryview(data)[written:]
     while view:
         view = view[os.write(descriptor, view) :]
 

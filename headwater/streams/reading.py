@@ -18,7 +18,7 @@ from headwater.streams.files import Share, narrowed, read_log
 from headwater.streams.fold import Events, Rules, State, apply, fold
 from headwater.streams.grouping import Codes, KeyIndex
 from headwater.streams.hashing import hash_array
-from headwater.streams.serving import ROW_ADDRESS, ROW_ID, Lake, filtered, find_rows, open_version
+from headwater.streams.serving import ROW_ADDRESS, ROW_ID, Lake, filtered, find_rows, judging, open_version
 from headwater.streams.tombstones import read_tombstones
 from headwater.streams.views import Published, View
 from headwater.tables.sql import check_sql
@@ -286,7 +286,9 @@ def _base_only(lake: Lake, view: View, wanted: Sequence[str], filter: str | None
     same = all(names.get(name) == name for name in definition.shown)
     if same and wanted:
         dataset = open_version(lake, view.stream, view.base.version, view.base.manifest)
-        return output(definition, dataset.to_table(columns=list(wanted), filter=filter, limit=limit), wanted)
+        with judging(filter, definition.schema):
+            found = dataset.to_table(columns=list(wanted), filter=filter, limit=limit)
+        return output(definition, found, wanted)
     table = shown_state(lake, view, list(definition.shown) if filter else wanted)
     table = output(definition, table if filter is None else filtered(table, filter), wanted)
     return table if limit is None else table.slice(0, limit)

@@ -28,7 +28,12 @@ from lance_namespace import (
 from lance_namespace_urllib3_client.models.table_version import TableVersion
 
 from headwater.clock import Clock
-from headwater.errors import ConcurrentModificationError, CorruptFileError, UnsupportedOperationError
+from headwater.errors import (
+    ConcurrentModificationError,
+    CorruptFileError,
+    InvalidInputError,
+    UnsupportedOperationError,
+)
 from headwater.metastore import DataFile, Delta, Metastore
 from headwater.names import ObjectId
 from headwater.store import KeyNotFoundError, Store, claim
@@ -41,7 +46,7 @@ from headwater.tables.handle import TableHandle
 from headwater.tables.layout import UNRECORDED, VERSIONS, hidden_manifest, manifest_name
 from headwater.tables.partition_write import PartitionWriter
 from headwater.tables.partitions import has_blobs
-from headwater.tables.translate import kind_of
+from headwater.tables.translate import first_line, kind_of
 from headwater.tables.write import BYTES_PER_FILE
 from headwater.types import aligned
 
@@ -410,5 +415,21 @@ def filtered(rows: pa.Table, filter: str) -> pa.Table:
     if not rows.num_rows:
         return rows
     reader = pa.RecordBatchReader.from_batches(rows.schema, (aligned(batch) for batch in rows.to_batches()))
-    table: pa.Table = lance.write_dataset(reader, "memory://filtered").to_table(filter=filter)
+    dataset = lance.write_dataset(reader, "memory://filtered")
+    with judging(filter, rows.schema):
+        table: pa.Table = dataset.to_table(filter=filter)
     return table.cast(rows.schema)
+
+
+@contextmanager
+def judging(filter: str | None, schema: pa.Schema) -> Iterator[None]:
+    """A filter that Lance does not take is the caller's mistake (13), told in its words."""
+    try:
+        yield
+    except ValueError as error:
+        if filter is None:
+            raise
+        hint = ""
+        if any(pa.types.is_decimal(each.type) for each in schema):
+            hint = " Beside a decimal write CAST('1.50' AS DECIMAL(10,2))."
+        raise InvalidInputError(f"The filter {filter[:200]!r} cannot be used: {first_line(error)}{hint}") from None

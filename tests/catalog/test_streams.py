@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
+from decimal import Decimal
 from pathlib import Path
 
 import lance
@@ -167,3 +168,16 @@ def test_a_quarantine_follows_its_table(catalog: Catalog) -> None:
     assert len(catalog["raw.sales"].quarantine()) == 1
     catalog.drop_namespace("raw", cascade=True)
     assert list(catalog) == []
+
+
+@pytest.mark.parametrize("published", [False, True])
+def test_a_filter_that_cannot_be_used_is_named(catalog: Catalog, published: bool) -> None:
+    fields: list[tuple[str, pa.DataType]] = [("id", pa.int64()), ("price", pa.decimal128(10, 2))]
+    table = catalog.create_stream_table("t", pa.schema(fields), keys=["id"])
+    table.upsert([{"id": 1, "price": Decimal("1.50")}, {"id": 2, "price": Decimal("2.50")}])
+    if published:
+        table.publish()
+    assert table.to_arrow(filter="price > CAST('2.00' AS DECIMAL(10,2))").num_rows == 1
+    for wrong in ("price = 1.5", "price > DECIMAL '2.0'", "nothing > 1", "id ="):
+        with pytest.raises(InvalidInputError, match="filter"):
+            table.to_arrow(filter=wrong)

@@ -62,7 +62,8 @@ RUN = (
         (), "a list of the files written",
     ),
     Command(
-        "collect", "run", "forget what is past retention and free its disk (metastore catalogs)", "running:collect",
+        "collect", "run", "forget what is past retention, remove what dead writers left, and free the disk",
+        "running:collect",
         (
             arg("--keep-days", about="history of so many days stays (7)", type=float),
             arg("--keep-slots", about="the newest so many slots stay", type=number),

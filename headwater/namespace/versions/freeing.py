@@ -1,14 +1,19 @@
-"""Give back the disk that removed versions held: the files that they named, and that no version left names."""
+"""Which files versions name: what only removed ones named is given back, and what is gone is told."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from headwater.lance_manifest import read_contents
 from headwater.namespace.versions.paths import VersionLine, staged_version
 from headwater.store import Store
 from headwater.table_refs import branch_names
 from headwater.tables.layout import VERSIONS, manifest_version
+
+NEEDED = ("data/", "_deletions/")
+"""Without these a version cannot be read; its transaction file tells only of its past."""
+INDICES = "_indices/"
+MANIFESTS_AT_ONCE = 64
 
 
 def free_files(store: Store, line: VersionLine, removed: Sequence[bytes]) -> tuple[int, int]:
@@ -35,6 +40,28 @@ def free_files(store: Store, line: VersionLine, removed: Sequence[bytes]) -> tup
     for key in sizes:
         store.delete(key)
     return len(sizes), sum(sizes.values())
+
+
+def lost_files(store: Store, location: str, manifests: Mapping[int, str]) -> dict[str, list[int]]:
+    """The files, and folders of indices, that versions name and that are not there, each with those versions' numbers.
+
+    `manifests` are the keys of the versions' manifests. One that is gone, or not understood, is told elsewhere.
+    """
+    there = {_inside(location, entry.key) for entry in store.list(f"{location}/")}
+    folders = {"/".join(key.split("/")[:2]) for key in there}
+    lost: dict[str, list[int]] = {}
+    numbers = sorted(manifests)
+    for first in range(0, len(numbers), MANIFESTS_AT_ONCE):
+        some = numbers[first : first + MANIFESTS_AT_ONCE]
+        for number, data in zip(some, store.get_all([manifests[number] for number in some]), strict=True):
+            if data is None or not _is_readable(data):
+                continue
+            contents = read_contents(data)
+            files = {file for file in contents.files - contents.elsewhere if file.startswith(NEEDED)}
+            indices = {folder for folder in contents.folders if folder.startswith(INDICES)}
+            for name in (files - there) | (indices - folders):
+                lost.setdefault(name, []).append(number)
+    return dict(sorted(lost.items()))
 
 
 def _remaining(store: Store, line: VersionLine) -> Iterator[bytes]:

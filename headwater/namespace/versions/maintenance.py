@@ -9,10 +9,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from headwater.errors import InvalidInputError
+from headwater.metastore.objects import Removal
 from headwater.model import Add, CatalogObject, Change, Remove, Table, Version
 from headwater.names import ObjectId
 from headwater.namespace.locations import is_place
-from headwater.namespace.versions.freeing import free_files
+from headwater.namespace.versions.freeing import free_files, lost_files
+from headwater.namespace.versions.leftovers import find_leftovers
 from headwater.namespace.versions.managed import ManagedVersions
 from headwater.namespace.versions.operations import TableVersions, require_managed
 from headwater.namespace.versions.paths import VersionLine, is_staged, staged_version
@@ -30,8 +32,8 @@ class Problem:
     """One thing that storage and catalog do not agree on."""
 
     kind: str
-    """missing_folder, missing_manifest, missing_version, shared_location, unusable_location, unrecorded_version,
-    staged_leftover, unreferenced_folder or unfinished_drop."""
+    """missing_folder, missing_manifest, missing_version, missing_file, shared_location, unusable_location,
+    unrecorded_version, staged_leftover, unreferenced_folder or unfinished_drop."""
     id: ObjectId | None
     key: str
     message: str
@@ -126,10 +128,21 @@ class Maintenance:
         """Everything on which the catalog and its storage disagree."""
         tables = self.versions.records.tables() if self.versions.records is not None else []
         found = [problem for table in tables for problem in self._verify_table(table)]
-        found += [
-            problem for table in self._listed() if is_place(table.location) for problem in self._missing_versions(table)
-        ]
+        for table in self._listed():
+            if is_place(table.location):
+                found += [*self._missing_versions(table), *self._missing_files(table)]
         return [*found, *self._unfinished_drops(), *self._unreferenced_folders({item.location for item in tables})]
+
+    def leftovers(self, before_ms: int) -> list[Removal]:
+        """What writers that died and interrupted drops left before a time, and nothing needs."""
+        tables = self._listed()
+        managed = [table for table in tables if table.known.managed] if self.versions.records is not None else []
+        recorded = {
+            self.versions.line(table).key(item.manifest_path)
+            for table in managed
+            for item in self._known(table.id).values()
+        }
+        return find_leftovers(self.store, [table.location for table in tables], recorded, before_ms)
 
     def _is_table(self, table: Table) -> bool:
         status = folder_status(self.store, table.location)
@@ -221,6 +234,18 @@ class Maintenance:
             if there is None:
                 text = f"Version {ref.version} of {table.id} is gone, and {ref} stands on it: delete or move that."
                 yield Problem("missing_version", table.id, ref.key, text)
+
+    def _missing_files(self, table: Table) -> Iterator[Problem]:
+        """Files that a version names and that are not there: reads of it fail, or will."""
+        line = self.versions.line(table)
+        managed = table.known.managed and self.versions.records is not None
+        recorded = self._known(table.id).values() if managed else ()
+        manifests = {item.number: line.key(item.manifest_path) for item in recorded}
+        manifests |= {item.number: line.key(item.manifest_path) for item in self.versions.storage.all(line)}
+        for file, numbers in lost_files(self.store, table.location, manifests).items():
+            of = f"Version {numbers[0]}" if len(numbers) == 1 else f"{len(numbers)} versions, the newest {numbers[-1]},"
+            text = f"{of} of {table.id} names {file}, which is gone: bring it back from a copy, or restore another."
+            yield Problem("missing_file", table.id, f"{table.location}/{file}", text)
 
     def _unfinished_drops(self) -> Iterator[Problem]:
         for name in self.store.children(TRASH).folders:
