@@ -1,13 +1,17 @@
 """The pipeline against merges of others: land + publish into a table that is there, wall seconds and bytes written.
 
-`python -m benchmarks.pipeline [rows]` (1,000,000): 10 and rows/10 changed rows into so many; beside it `merge_insert`
-of pylance, deltalake where it is installed, and a Debezium file taken in. One run, both sides in turn.
+`python -m benchmarks.pipeline [rows] [--spark]` (1,000,000): 10 and rows/10 changed rows into so many; beside it
+`merge_insert` of pylance, deltalake where it can be imported (`pip install --target D deltalake`, PYTHONPATH=D), and
+Debezium files taken in. With --spark ours goes through a warm session, and beside the Debezium files stands the job
+that one would write by hand: `spark.read.json`, the newest event of each key, Parquet. One run, the sides in turn.
+`python -m benchmarks.pipeline shares [rows]` (10,000,000): a first publish by executors, and the driver's peak memory.
 """
 
 from __future__ import annotations
 
 import importlib.util
 import json
+import os
 import shutil
 import sys
 import tempfile
@@ -52,6 +56,8 @@ def timed(action: Callable[[], object]) -> float:
 class Ours:
     name = "headwater: ingest + publish"
 
+    spark: Any = None
+
     def __init__(self, folder: Path, base: pa.Table) -> None:
         self.folder = folder / "ours"
         self.catalog = Catalog(str(self.folder), impl="metastore")
@@ -60,8 +66,8 @@ class Ours:
         self.merge(base)
 
     def merge(self, changed: pa.Table) -> None:
-        ingest(None, self.catalog, "raw.t", changed)
-        publish(None, self.catalog, "raw.t")
+        ingest(self.spark, self.catalog, "raw.t", changed)
+        publish(self.spark, self.catalog, "raw.t")
 
 
 class Raw:
@@ -91,22 +97,89 @@ class Delta:
         merging.when_matched_update_all().when_not_matched_insert_all().execute()
 
 
-def debezium(folder: Path, count: int) -> tuple[float, int]:
-    """Seconds to take a Debezium file of so many events, and its bytes."""
-    file = folder / "events.json"
-    with file.open("w") as out:
-        for n in range(count):
-            row = {"id": n, "at": n, "amount": n / 7, "note": f"note {n % 1000}"}
-            out.write(json.dumps({"op": "c", "before": None, "after": row, "source": {"lsn": n}}) + "\n")
-    catalog = Catalog(str(folder / "cdc"), impl="metastore")
+FILES = 4
+
+
+def debezium(folder: Path, count: int, spark: Any) -> tuple[float, float | None, int]:
+    """Seconds to take Debezium files of so many events, by us and by hand, and their bytes."""
+    events = folder / "events"
+    events.mkdir()
+    for part in range(FILES):
+        with (events / f"{part}.json").open("w") as out:
+            for n in range(part, count, FILES):
+                row = {"id": n, "at": n, "amount": n / 7, "note": f"note {n % 1000}"}
+                out.write(json.dumps({"op": "c", "before": None, "after": row, "source": {"lsn": n}}) + "\n")
     schema = {"id": "bigint", "at": "bigint", "amount": "double", "note": "string"}
-    catalog.create_stream_table("raw.t", schema, keys=["id"], sequence=["at"])
-    return timed(lambda: ingest(None, catalog, "raw.t", file, format="debezium")), file.stat().st_size
+    walls = []
+    by_hand = []
+    for turn in range(2):  # the first warms both
+        catalog = Catalog(str(folder / f"cdc{turn}"), impl="metastore")
+        catalog.create_stream_table("raw.t", schema, keys=["id"], sequence=["at"])
+        source = str(events / "*.json")
+        walls.append(timed(lambda: ingest(spark, catalog, "raw.t", source, format="debezium")))  # noqa: B023
+        if spark is not None:
+            by_hand.append(timed(lambda: merged_by_hand(spark, str(events), str(folder / f"hand{turn}"))))  # noqa: B023
+    return walls[-1], by_hand[-1] if by_hand else None, size_of(events)
 
 
-def main(total: int) -> None:
+def merged_by_hand(spark: Any, events: str, target: str) -> None:
+    """The newest event of each key, as one writes it in Spark."""
+    from pyspark.sql import functions as F
+
+    kinds = "op STRING, before STRUCT<id: BIGINT>, source STRUCT<lsn: BIGINT>, "
+    kinds += "after STRUCT<id: BIGINT, at: BIGINT, amount: DOUBLE, note: STRING>"
+    frame = spark.read.schema(kinds).json(events)
+    keyed = frame.withColumn("key", F.coalesce("after.id", "before.id"))
+    newest = keyed.groupBy("key").agg(F.max_by(F.struct("op", "after"), "source.lsn").alias("last"))
+    newest.where("last.op <> 'd'").select("last.after.*").write.parquet(target)
+
+
+def session() -> Any:
+    from pyspark.sql import SparkSession
+
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    builder: Any = SparkSession.builder.master("local[2]").config("spark.driver.memory", "2g")
+    builder = builder.config("spark.ui.enabled", "false").config("spark.sql.shuffle.partitions", "4")
+    spark = builder.config("spark.ui.showConsoleProgress", "false").getOrCreate()
+    spark.sparkContext.setLogLevel("OFF")
+    spark.range(10).mapInArrow(lambda batches: batches, "id bigint").count()
+    return spark
+
+
+def shares(total: int) -> None:
+    """A first publish of so many rows by executors: seconds, and how much memory this process needed at most."""
+    import resource
+
+    spark = session()
     folder = Path(tempfile.mkdtemp(prefix="headwater-bench-"))
-    lines = [f"`python -m benchmarks.pipeline {total}`: median of {ROUNDS}, seconds; bytes written in all rounds", ""]
+    try:
+        catalog = Catalog(str(folder / "lake"), impl="metastore")
+        schema = {"id": "bigint", "at": "bigint", "amount": "double", "note": "string"}
+        catalog.create_stream_table("raw.t", schema, keys=["id"], sequence=["at"])
+        for start in range(0, total, 1_000_000):
+            ingest(None, catalog, "raw.t", rows(np.arange(start, min(start + 1_000_000, total)), 1))
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+        seconds = timed(lambda: publish(spark, catalog, "raw.t"))
+        after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+        published = catalog["raw.t"].published
+        assert published is not None
+        line = (
+            f"| first publish of {published.rows:,} rows by executors | {seconds:.1f} s | peak of the driver's Python "
+        )
+        line += f"{after:.0f} MB (before it {before:.0f} MB) |"
+        print(line)
+        RESULTS.mkdir(exist_ok=True)
+        told = f"# Publishing in shares\n\n`python -m benchmarks.pipeline shares {total}`\n\n{line}\n"
+        (RESULTS / "pipeline-shares.md").write_text(told)
+    finally:
+        shutil.rmtree(folder)
+
+
+def main(total: int, with_spark: bool) -> None:
+    Ours.spark = session() if with_spark else None
+    folder = Path(tempfile.mkdtemp(prefix="headwater-bench-"))
+    asked = f"{total}{' --spark' if with_spark else ''}"
+    lines = [f"`python -m benchmarks.pipeline {asked}`: median of {ROUNDS}, seconds; bytes written in all rounds", ""]
     lines += ["| changed rows | " + " | ".join(("side", "wall s", "bytes")) + " |", "|---|---|---|---|"]
     try:
         base = rows(np.arange(total), 0)
@@ -126,14 +199,22 @@ def main(total: int) -> None:
                 lines.append(f"| {count:,} into {total:,} | {side.name} | {wall:.3f} | {grown:,} |")
                 print(lines[-1], flush=True)
         events = total // 10
-        seconds, size = debezium(folder, events)
+        seconds, by_hand, size = debezium(folder, events, Ours.spark)
         lines.append(f"| {events:,} Debezium events | headwater: ingest | {seconds:.3f} | {size:,} read |")
-        print(lines[-1], flush=True)
+        if by_hand is not None:
+            lines.append(f"| {events:,} Debezium events | Spark by hand, to Parquet | {by_hand:.3f} | {size:,} read |")
+        print("\n".join(lines[-2:]), flush=True)
         RESULTS.mkdir(exist_ok=True)
-        (RESULTS / "pipeline.md").write_text("# Pipeline\n\n" + "\n".join(lines) + "\n")
+        (RESULTS / f"pipeline{'-spark' if with_spark else ''}.md").write_text(
+            "# Pipeline\n\n" + "\n".join(lines) + "\n"
+        )
     finally:
         shutil.rmtree(folder)
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]) if len(sys.argv) > 1 else 1_000_000)
+    numbers = [int(text) for text in sys.argv[1:] if text.isdigit()]
+    if "shares" in sys.argv:
+        shares(numbers[0] if numbers else 10_000_000)
+    else:
+        main(numbers[0] if numbers else 1_000_000, "--spark" in sys.argv)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sys
 from pathlib import Path
 from typing import Any
@@ -14,9 +15,10 @@ from pyspark.sql import SparkSession
 
 from headwater.catalog import Catalog
 from headwater.errors import InvalidInputError
-from headwater.pipeline import executors, hands, ingest, jobs, publish, read_pipeline, run_pipeline
+from headwater.pipeline import executors, hands, index, ingest, jobs, keeping, publish, read_pipeline, run_pipeline
 from headwater.streams.checks import Check
 from tests.pipeline.shop import Shop
+from tests.pipeline.source_database import create, follow
 
 
 @pytest.fixture(autouse=True)
@@ -114,3 +116,51 @@ def test_a_data_frame_is_taken_and_a_catalog_is_found_by_its_name_in_the_session
     assert jobs.open_lake(spark, "lake").is_there
     with pytest.raises(InvalidInputError, match="configured no catalog 'other'"):
         jobs.open_lake(spark, "other")
+
+
+def test_through_executors_every_way_to_read_agrees_with_the_source_database(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    catalog = Catalog(str(tmp_path / "lake"))
+    create(catalog)
+    (tmp_path / "in").mkdir()
+    follow(catalog, tmp_path / "in", 5, 2, spark, times=4)
+
+
+def test_a_streaming_frame_is_taken_once_even_when_spark_forgets_what_it_committed(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    catalog = orders(tmp_path)
+    (tmp_path / "in").mkdir()
+    frame = spark.readStream.schema("id BIGINT, at BIGINT, name STRING").json(str(tmp_path / "in"))
+    checkpoint = str(tmp_path / "checkpoint")
+
+    def land(number: int) -> None:
+        lines = [json.dumps({"id": n, "at": number, "name": f"{number}"}) + "\n" for n in range(10)]
+        (tmp_path / "in" / f"{number}.json").write_text("".join(lines))
+
+    with pytest.raises(InvalidInputError, match="checkpoint"):
+        ingest(spark, catalog, "raw.orders", frame)
+    land(1)
+    assert ingest(spark, catalog, "raw.orders", frame, name="s", checkpoint=checkpoint).rows == 10
+    shutil.rmtree(tmp_path / "checkpoint" / "commits")
+    position = catalog["raw.orders"].position
+    assert ingest(spark, catalog, "raw.orders", frame, name="s", checkpoint=checkpoint).rows == 0
+    assert catalog["raw.orders"].position == position
+    land(2)
+    assert ingest(spark, catalog, "raw.orders", frame, name="s", checkpoint=checkpoint).rows == 10
+    assert set(catalog["raw.orders"].to_arrow()["name"].to_pylist()) == {"2"}
+
+
+def test_executors_build_an_index_and_say_what_it_covers(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    catalog = orders(tmp_path)
+    monkeypatch.setattr(keeping, "LARGE_ROWS", 0)
+    for part in range(4):
+        catalog["raw.orders"].upsert([{"id": n, "at": 1, "name": f"w{n}"} for n in range(part * 50, part * 50 + 50)])
+        publish(spark, catalog, "raw.orders")
+    report = index(spark, catalog, "raw.orders", "name", "BTREE")
+    assert report.coverage["name_idx"] == 1.0
+    assert catalog["raw.orders"].serving.to_arrow(filter="name = 'w77'")["id"].to_pylist() == [77]
+    assert catalog["raw.orders"].verify() == []
