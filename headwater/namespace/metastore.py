@@ -182,12 +182,16 @@ class MetastoreNamespace(RegisteredNamespace):
     def verify(self) -> list[Problem]:
         """Everything on which the catalog, its storage and the published layout disagree. Nothing is changed.
 
-        The folder of a dropped table that can still be brought back is where it should be.
+        The folder of a dropped table that can still be brought back, or that a named snapshot needs, is where it
+        should be.
         """
         dropped = self._registry.dropped_locations()
-        found = [item for item in super().verify() if item.key not in dropped]
+        found = [item for item in super().verify() if item.key not in dropped and not self._is_pinned(item)]
         own = [Problem("metastore", None, item.key, item.reason) for item in self.metastore.verify()]
         return [*found, *own]
+
+    def _is_pinned(self, found: Problem) -> bool:
+        return found.kind == "unreferenced_folder" and bool(self.metastore.pinned_versions(found.key))
 
     def close(self) -> None:
         """Wait for housekeeping that goes on beside, and for the mirror to show the newest slot."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
@@ -479,6 +480,9 @@ def publish_tables(
     `lineage` says by dotted name what else the rows of a table come from; it is kept with the published version.
     With `hands` large ones are done in shares elsewhere.
     """
+    twice = [".".join(path) for path, count in Counter(tuple(path) for path in paths).items() if count > 1]
+    if twice:
+        raise InvalidInputError(f"{', '.join(twice)} is named twice: a publish takes each table once.")
 
     def work(tx: Transaction) -> list[Publication]:
         return [stage(lake, tx, path, (lineage or {}).get(".".join(path)), hands) for path in paths]
