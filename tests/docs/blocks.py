@@ -23,6 +23,14 @@ ROOT = Path(__file__).parents[2]
 FENCE = re.compile(r"^```(?P<language>\w*)[ \t]*(?P<about>[^\n`]*)\n(?P<body>.*?)^```$", re.DOTALL | re.MULTILINE)
 RUNNABLE = ("python", "sh", "sql")
 DONE = "-- the block is done --"
+LOOP = f"""
+import sys
+sys.path.insert(0, '')
+names = {{'__name__': '__main__'}}
+for line in sys.stdin:
+    exec(compile(open(line.strip()).read(), 'block', 'exec'), names)
+    print('\\n{DONE}', flush=True)
+"""
 PORTS = ("8080", "9000")
 """Ports that pages name; each reader gets free ones instead."""
 
@@ -58,38 +66,67 @@ def blocks_of(page: str) -> list[Block]:
     ]
 
 
-class Reader:
-    """Runs blocks as a person would: Python in one session, commands in one shell, both in the same folder."""
+class Session:
+    """A program that is told one file after the other, and says when it is done with each."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self._names: dict[str, object] = {"__name__": "__main__"}
-        self._ports = {port: str(free_port()) for port in PORTS}
+    def __init__(self, command: list[str], folder: Path) -> None:
         kept = {name: value for name, value in os.environ.items() if not name.startswith(("HEADWATER_", "AWS_"))}
         path = f"{Path(sys.executable).parent}:{kept['PATH']}"
-        environment = {**kept, "PATH": path, "PYTHONPATH": str(ROOT), "HOME": str(folder), "COLUMNS": "120"}
-        self._shell = subprocess.Popen(
-            ["bash", "-eo", "pipefail"],
+        own = {"PATH": path, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1", "HOME": str(folder), "COLUMNS": "120"}
+        self.said = ""
+        self._process = subprocess.Popen(
+            command,
             cwd=folder,
-            env=environment,
+            env={**kept, **own},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
             start_new_session=True,
         )
-        self.said = ""
+
+    def tell(self, line: str, where: str) -> None:
+        """It ends at the first thing that fails, and with it its output."""
+        stdin, stdout = self._process.stdin, self._process.stdout
+        assert stdin is not None
+        assert stdout is not None
+        stdin.write(line)
+        stdin.flush()
+        said: list[str] = []
+        for heard in stdout:
+            if heard == f"{DONE}\n":
+                self.said += "".join(said)
+                return
+            said.append(heard)
+        raise AssertionError(f"{where}: it failed\n{''.join(said)[-3000:]}")
+
+    def end(self) -> None:
+        for each in (signal.SIGTERM, signal.SIGKILL):
+            try:
+                os.killpg(self._process.pid, each)
+                self._process.wait(10)
+            except (ProcessLookupError, subprocess.TimeoutExpired):
+                continue
+
+
+class Reader:
+    """Runs blocks as a person would: Python in one session, commands in one shell, both in the same folder.
+
+    Python runs in this process, or `apart`: what starts a JVM or forks must.
+    """
+
+    def __init__(self, folder: Path, apart: bool = False) -> None:
+        self.folder, self._apart = folder, apart
+        self._names: dict[str, object] = {"__name__": "__main__"}
+        self._ports = {port: str(free_port()) for port in PORTS}
+        self._sessions: dict[str, Session] = {}
 
     def __enter__(self) -> Reader:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        for each in (signal.SIGTERM, signal.SIGKILL):
-            try:
-                os.killpg(self._shell.pid, each)
-                self._shell.wait(10)
-            except (ProcessLookupError, subprocess.TimeoutExpired):
-                continue
+        for session in self._sessions.values():
+            session.end()
 
     def follow(self, block: Block) -> None:
         body = re.sub("|".join(PORTS), lambda found: self._ports[found[0]], block.body)
@@ -97,29 +134,27 @@ class Reader:
             path = self.folder / block.about.removeprefix("file: ")
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(body)
-        elif block.language == "sh" and block.is_run:
-            self._run(body, block.where)
-        elif block.language == "python" and block.is_run:
+        elif not block.is_run:
+            return
+        elif block.language == "python" and not self._apart:
             exec(compile(body, block.where, "exec"), self._names)
+        elif block.language == "python":
+            self._session("python", [sys.executable, "-c", LOOP]).tell(f"{self._kept(body)}\n", block.where)
+        elif block.language == "sh":
+            line = f"source {self._kept(body)} </dev/null\necho; echo '{DONE}'\n"
+            self._session("sh", ["bash", "-eo", "pipefail"]).tell(line, block.where)
         else:
-            assert not block.is_run, f"{block.where}: who runs {block.language}?"
+            raise AssertionError(f"{block.where}: who runs {block.language}?")
 
-    def _run(self, body: str, where: str) -> None:
-        """The shell ends at the first command that fails, and with it its output."""
-        stdin, stdout = self._shell.stdin, self._shell.stdout
-        assert stdin is not None
-        assert stdout is not None
-        script = self.folder / ".block.sh"
+    def _session(self, name: str, command: list[str]) -> Session:
+        if name not in self._sessions:
+            self._sessions[name] = Session(command, self.folder)
+        return self._sessions[name]
+
+    def _kept(self, body: str) -> Path:
+        script = self.folder / ".block"
         script.write_text(body)
-        stdin.write(f"source {script} </dev/null\necho; echo '{DONE}'\n")
-        stdin.flush()
-        said: list[str] = []
-        for line in stdout:
-            if line == f"{DONE}\n":
-                self.said += "".join(said)
-                return
-            said.append(line)
-        raise AssertionError(f"{where}: a command failed\n{''.join(said)[-3000:]}")
+        return script
 
 
 def free_port() -> int:

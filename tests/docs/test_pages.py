@@ -37,7 +37,7 @@ def is_slow(page: str) -> bool:
 def follow(page: str, folder: Path, monkeypatch: pytest.MonkeyPatch, blocks: list[Block], long: bool = False) -> None:
     monkeypatch.chdir(folder)
     monkeypatch.syspath_prepend(str(folder))
-    with Reader(folder) as reader:
+    with Reader(folder, apart=long) as reader:
         for block in blocks:
             if long or not block.is_long:
                 reader.follow(block)

@@ -8,6 +8,7 @@ import os
 import re
 import subprocess
 import sys
+import time
 import zipfile
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -15,8 +16,11 @@ from typing import Any
 
 import pytest
 
+from tests.docs.blocks import blocks_of
+
 CHECKOUT = Path(__file__).parents[2]
 JAR = "headwater/spark/headwater-spark.jar"
+PIP = (sys.executable, "-m", "pip", "--disable-pip-version-check")
 
 
 @pytest.fixture
@@ -61,35 +65,67 @@ def test_the_jar_is_built_without_anything_of_headwater() -> None:
     assert named <= sys.stdlib_module_names | {"pyspark"}
 
 
-@pytest.mark.long
-def test_the_readme_runs_where_the_wheel_is_installed(tmp_path: Path) -> None:
-    """Sources -> wheel in isolation -> an empty environment -> an empty folder."""
-    pip = (sys.executable, "-m", "pip", "--disable-pip-version-check")
-    if run(*pip, "download", "--no-deps", "-d", "seen", "hatchling", cwd=tmp_path).returncode:
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Sources -> wheel in isolation."""
+    folder = tmp_path_factory.mktemp("wheel")
+    if run(*PIP, "download", "--no-deps", "-d", "seen", "hatchling", cwd=folder).returncode:
         pytest.skip("no package index is reachable from here: the wheel cannot be built in isolation")
-    made = run(sys.executable, "-m", "build", "--sdist", "-o", str(tmp_path), str(CHECKOUT), cwd=tmp_path)
+    made = run(sys.executable, "-m", "build", "--sdist", "-o", str(folder), str(CHECKOUT), cwd=folder)
     assert made.returncode == 0, made.stderr[-2000:]
-    (source,) = tmp_path.glob("headwater-*.tar.gz")
-    built = run(*pip, "wheel", "--no-deps", "-w", str(tmp_path), str(source), cwd=tmp_path)
+    (source,) = folder.glob("headwater-*.tar.gz")
+    built = run(*PIP, "wheel", "--no-deps", "-w", str(folder), str(source), cwd=folder)
     assert built.returncode == 0, built.stdout[-2000:] + built.stderr[-2000:]
-    (wheel,) = tmp_path.glob("headwater-*.whl")
-    assert JAR in zipfile.ZipFile(wheel).namelist()
+    (made_wheel,) = folder.glob("headwater-*.whl")
+    assert JAR in zipfile.ZipFile(made_wheel).namelist()
+    return made_wheel
 
-    assert run(sys.executable, "-m", "venv", "env", cwd=tmp_path).returncode == 0
-    python = str(tmp_path / "env" / "bin" / "python")
-    installed = run(python, "-m", "pip", "install", "--quiet", f"{wheel}[spark]", cwd=tmp_path)
-    assert installed.returncode == 0, installed.stderr[-2000:]
+
+def installed(wheel: Path, extras: str, folder: Path) -> Path:
+    """The programs of an empty environment that the wheel was installed into."""
+    assert run(sys.executable, "-m", "venv", "env", cwd=folder).returncode == 0
+    programs = folder / "env" / "bin"
+    done = run(str(programs / "python"), "-m", "pip", "install", "--quiet", f"{wheel}[{extras}]", cwd=folder)
+    assert done.returncode == 0, done.stderr[-2000:]
+    return programs
+
+
+@pytest.mark.long
+def test_the_readme_runs_where_the_wheel_is_installed(wheel: Path, tmp_path: Path) -> None:
+    """An empty environment, an empty folder: all its Python, that of Spark too."""
+    programs = installed(wheel, "spark", tmp_path)
     (empty := tmp_path / "empty").mkdir()
-    readme = (CHECKOUT / "README.md").read_text()
-    blocks = re.findall(r"```python[^\n]*\n(.*?)```", readme, re.DOTALL)
+    blocks = [block.body for block in blocks_of("README.md") if block.language == "python" and block.is_run]
     (empty / "readme.py").write_text("\n".join(blocks))
-    shown = run(python, "readme.py", cwd=empty, timeout=280)
+    shown = run(str(programs / "python"), "readme.py", cwd=empty, timeout=280)
     assert shown.returncode == 0, shown.stderr[-3000:]
     assert re.search(r"\|\s+2\|", shown.stdout), "Spark counts the two people of the README"
-    listed = run(str(tmp_path / "env" / "bin" / "headwater"), "tree", "./lake", cwd=empty)
+    assert "the delta" in shown.stdout
+    listed = run(str(programs / "headwater"), "tree", "./lake", cwd=empty)
     assert "people" in listed.stdout
 
 
-def run(*command: str, cwd: Path, timeout: int = 580) -> subprocess.CompletedProcess[str]:
-    kept = {key: value for key, value in os.environ.items() if key not in ("PYTHONPATH", "PYTHONWARNINGS")}
+@pytest.mark.long
+def test_a_new_user_gets_to_a_search_result_without_java_in_two_minutes(wheel: Path, tmp_path: Path) -> None:
+    """From the wheel in an empty folder, with the README's pipeline: installed, published, indexed, searched."""
+    began = time.monotonic()
+    programs = installed(wheel, "server,pipeline", tmp_path)
+    (empty := tmp_path / "empty").mkdir()
+    for block in blocks_of("README.md"):
+        if block.about.startswith("file: "):
+            path = empty / block.about.removeprefix("file: ")
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(block.body)
+    (command,) = [block.body for block in blocks_of("README.md") if "headwater run pipeline.toml" in block.body]
+    found = run("bash", "-ec", command, cwd=empty, path=f"{programs}:/usr/bin:/bin", java=False)
+    assert found.returncode == 0, found.stderr[-3000:]
+    assert "warm light for reading" in found.stdout
+    assert time.monotonic() - began < 120
+
+
+def run(
+    *command: str, cwd: Path, timeout: int = 580, path: str | None = None, java: bool = True
+) -> subprocess.CompletedProcess[str]:
+    left = ("PYTHONPATH", "PYTHONWARNINGS") if java else ("PYTHONPATH", "PYTHONWARNINGS", "JAVA_HOME")
+    kept = {key: value for key, value in os.environ.items() if key not in left} | ({"PATH": path} if path else {})
     return subprocess.run(command, capture_output=True, text=True, check=False, cwd=cwd, timeout=timeout, env=kept)

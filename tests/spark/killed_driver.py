@@ -12,11 +12,15 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from headwater.spark import worker
+from headwater.spark import stream_writes, worker
 from headwater.tables.commit import TableCommitter
 
 _commit = TableCommitter._commit
-_write = worker.write  # type: ignore[attr-defined]
+
+
+def kill_before_landing(*args: Any) -> None:
+    os.kill(os.getppid(), signal.SIGKILL)
+    os._exit(1)
 
 
 def kill(self: TableCommitter, *args: Any, **options: Any) -> int:
@@ -26,19 +30,24 @@ def kill(self: TableCommitter, *args: Any, **options: Any) -> int:
     return _commit(self, *args, **options)
 
 
-def fail_once(*args: Any, **options: Any) -> Any:
-    written = _write(*args, **options)
-    marker = Path(os.environ["FAULT_MARKER"])
-    if not marker.exists():
-        marker.touch()
-        raise OSError("the answer was lost")
-    return written
+def failing_once(write: Any) -> Any:
+    def fail_once(*args: Any, **options: Any) -> Any:
+        written = write(*args, **options)
+        marker = Path(os.environ["FAULT_MARKER"])
+        if not marker.exists():
+            marker.touch()
+            raise OSError("the answer was lost")
+        return written
+
+    return fail_once
 
 
 if __name__ == "__main__":
     if os.environ.get("FAULT") == "kill-before-commit":
         TableCommitter._commit = kill  # type: ignore[method-assign]
+        stream_writes.land_statement = kill_before_landing  # type: ignore[attr-defined, assignment]
     if os.environ.get("FAULT") == "fail-first-write":
-        worker.write = fail_once  # type: ignore[attr-defined]
+        worker.write = failing_once(worker.write)  # type: ignore[attr-defined]
+        worker.write_events = failing_once(worker.write_events)  # type: ignore[attr-defined]
     sys.argv = sys.argv[:1]
     worker.main()

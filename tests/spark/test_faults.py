@@ -11,6 +11,7 @@ from pathlib import Path
 import lance
 import pytest
 
+from headwater.catalog import Catalog
 from tests.spark.cluster import HOSTS, can_listen, cluster
 
 HERE = Path(__file__).parent
@@ -19,19 +20,21 @@ import sys
 from pyspark.sql import SparkSession
 from headwater.spark import configure
 
-root, python, statement = sys.argv[1:4]
+root, python, statement, kind, impl = sys.argv[1:6]
 builder = SparkSession.builder.master("local[2,3]").config("spark.ui.enabled", "false")
 builder = builder.config("spark.ui.showConsoleProgress", "false").config("spark.sql.shuffle.partitions", "2")
-builder = configure(builder, "lake", root=root, impl="dir").config("spark.headwater.python", python)
+builder = configure(builder, "lake", root=root, impl=impl).config("spark.headwater.python", python)
 spark = builder.getOrCreate()
 spark.sparkContext.setLogLevel("OFF")
-spark.sql("CREATE TABLE IF NOT EXISTS lake.t (id BIGINT, n INT)")
+spark.sql(f"CREATE TABLE IF NOT EXISTS lake.t (id BIGINT, n INT) {kind}")
 spark.sql(statement)
 print("DONE", spark.sql("SELECT count(*), count(DISTINCT id), sum(n) FROM lake.t").first())
 """
 
 
-def run(tmp_path: Path, statement: str, fault: str = "") -> subprocess.CompletedProcess[str]:
+def run(
+    tmp_path: Path, statement: str, fault: str = "", kind: str = "", impl: str = "dir"
+) -> subprocess.CompletedProcess[str]:
     """One driver of its own; its Python worker fails as `fault` says."""
     program = tmp_path / "program.py"
     program.write_text(textwrap.dedent(PROGRAM))
@@ -45,7 +48,7 @@ def run(tmp_path: Path, statement: str, fault: str = "") -> subprocess.Completed
         "PYTHONPATH": str(HERE.parents[1]),
         "PYTHONWARNINGS": "ignore",
     }
-    command = [sys.executable, str(program), str(tmp_path / "lake"), str(python), statement]
+    command = [sys.executable, str(program), str(tmp_path / "lake"), str(python), statement, kind, impl]
     return subprocess.run(
         command, capture_output=True, text=True, timeout=240, check=False, env=environment, cwd=tmp_path
     )
@@ -75,12 +78,28 @@ def test_a_retried_task_writes_its_rows_once_and_a_killed_driver_writes_none(tmp
 
 
 @pytest.mark.long
+def test_a_retried_task_lands_its_rows_once_and_a_killed_driver_lands_none(tmp_path: Path) -> None:
+    """In a table without keys, where a row that landed twice would be there twice."""
+    kind, impl = "USING stream", "metastore"
+    done = run(tmp_path, INSERT, "fail-first-write", kind, impl)
+    assert "DONE Row(count(1)=1000, count(DISTINCT id)=1000, sum(n)=1000)" in done.stdout, done.stderr[-2000:]
+    assert (tmp_path / "failed-once").exists()
+    assert "DONE" not in run(tmp_path, INSERT, "kill-before-commit", kind, impl).stdout
+    table = Catalog(str(tmp_path / "lake"), impl="metastore")["t"]
+    assert (table.position, table.count()) == (2, 1000)
+    again = run(tmp_path, INSERT, "", kind, impl)
+    assert "DONE Row(count(1)=2000, " in again.stdout, again.stderr[-2000:]
+    table.publish()
+    assert table.verify() == []
+
+
+@pytest.mark.long
 def test_executors_in_processes_of_their_own_need_only_the_package_and_the_jar(tmp_path: Path) -> None:
     program = PROGRAM.replace("local[2,3]", "local-cluster[2,1,1024]")
     (tmp_path / "cluster.py").write_text(program)
     environment = {**os.environ, "PYTHONPATH": str(HERE.parents[1]), "PYTHONWARNINGS": "ignore"}
     environment["PYSPARK_PYTHON"] = sys.executable
-    command = [sys.executable, str(tmp_path / "cluster.py"), str(tmp_path / "lake"), sys.executable, INSERT]
+    command = [sys.executable, str(tmp_path / "cluster.py"), str(tmp_path / "lake"), sys.executable, INSERT, "", "dir"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False, env=environment)
     assert "DONE Row(count(1)=1000, count(DISTINCT id)=1000, sum(n)=1000)" in done.stdout, done.stderr[-2000:]
 

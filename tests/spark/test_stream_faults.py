@@ -40,7 +40,7 @@ def run(tmp_path: Path, fault: str) -> bool:
     environment = {**os.environ, "FAULT": fault, "PYTHONPATH": str(HERE.parents[1]), "PYTHONWARNINGS": "ignore"}
     command = [sys.executable, "program.py", str(tmp_path / "lake"), str(python), str(tmp_path / "checkpoint")]
     done = subprocess.run(
-        command, capture_output=True, text=True, timeout=300, check=False, env=environment, cwd=tmp_path
+        command, capture_output=True, text=True, timeout=600, check=False, env=environment, cwd=tmp_path
     )
     assert fault or "DONE" in done.stdout, done.stderr[-2000:]
     return "DONE" in done.stdout
