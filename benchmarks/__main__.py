@@ -5,7 +5,18 @@ from __future__ import annotations
 import subprocess
 import sys
 
-BENCHMARKS = ("directory", "versions", "rest", "metastore", "pipeline", "spark")
+BENCHMARKS = (
+    "directory",
+    "versions",
+    "rest",
+    "metastore",
+    "streams",
+    "workers",
+    "web",
+    "pipeline",
+    "pipeline_reads",
+    "spark",
+)
 
 
 def main() -> int:
