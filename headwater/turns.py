@@ -224,7 +224,9 @@ class Bell:
         os.close(self._pipe)
 
     def wait(self, longest_s: float) -> None:
-        if select.select([self._pipe], [], [], longest_s)[0]:
+        rung = select.poll()  # select() takes no descriptor above 1023, and a server has more
+        rung.register(self._pipe, select.POLLIN)
+        if rung.poll(longest_s * 1000):
             os.read(self._pipe, 64)
 
 

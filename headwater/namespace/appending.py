@@ -116,7 +116,13 @@ def restore_version(inside: RegisteredNamespace, id: ObjectId, version: int) -> 
 
 
 def fields_of(dataset: Any) -> str:
-    return str(dataset.lance_schema)
+    """The columns by id, name and type. Not their metadata, nor the table's: Lance tells those in any order."""
+    columns = [(each.name, str(each.type), each.nullable) for each in dataset.schema]
+    return f"{columns} {_ids(dataset.lance_schema.fields())}"
+
+
+def _ids(fields: Any) -> list[Any]:
+    return [(each.id(), each.name(), _ids(each.children())) for each in fields]
 
 
 def newest_of(inside: RegisteredNamespace, table: Table) -> int:

@@ -54,7 +54,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 @pytest.fixture(scope="module")
 def near(root: str) -> Iterator[Agent]:
-    with agent(root, "--timeout", "4") as found:
+    with agent(root, "--timeout", "6") as found:
         yield found
 
 
@@ -145,13 +145,13 @@ def test_a_query_reads_tables_and_nothing_else(near: Agent, tmp_path: Path, sql:
 def test_what_does_not_end_is_ended_and_the_next_call_is_answered(near: Agent) -> None:
     before = workers()
     begun = time.monotonic()
-    assert "within 4 seconds" in near.refused("query", sql=RUNAWAY)
-    assert time.monotonic() - begun < 15
-    limit = time.monotonic() + 10
+    assert "within 6 seconds" in near.refused("query", sql=RUNAWAY)
+    assert time.monotonic() - begun < 25
+    limit = time.monotonic() + 25
     while before <= workers() and time.monotonic() < limit:
         time.sleep(0.05)
     assert not before <= workers(), "the worker that ran the query is gone"
-    for _ in range(10):  # a new worker starts within the same 4 seconds, on a machine that has the time
+    for _ in range(10):  # a new worker starts within the same 6 seconds, on a machine that has the time
         text, is_error = near.say("query", sql="SELECT 1 AS one")
         if not is_error:
             break
@@ -248,8 +248,8 @@ def test_what_is_wrong_at_start_is_one_line(tmp_path: Path) -> None:
 
 
 def test_an_answer_keeps_within_its_bytes_whatever_it_holds() -> None:
-    wide = "\u202e" * 100_000  # an escape is six bytes for each of these three
-    text = AgentAnswer().say(comment=wide, other="y" * 10).rows("rows", ({"c": wide} for _ in range(50)), "less").text()
+    wide = "\u202e" * 20_000  # an escape is six bytes for each of these three
+    text = AgentAnswer().say(comment=wide, other="y" * 10).rows("rows", ({"c": wide} for _ in range(60)), "less").text()
     assert len(text.encode()) <= MAX_BYTES
     assert json.loads(text)["cut"]
     assert json.loads(as_json({"k": "\U000e0001é\x85ß"})) == {"k": "\U000e0001é\x85ß"}

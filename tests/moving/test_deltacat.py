@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 from headwater import Catalog
-from headwater.errors import InvalidInputError, UnsupportedOperationError
+from headwater.errors import ConcurrentModificationError, InvalidInputError, UnsupportedOperationError
 from headwater.moving import import_deltacat
 from headwater.moving.deltacat import replay
 from tests.cli.running import Cli
@@ -85,6 +85,24 @@ def test_it_goes_on_where_it_was(tmp_path: Path, root: Path, monkeypatch: pytest
     assert done.transactions + begun == steps
     assert list(catalog) == list(whole)
     assert [rows(catalog, name) for name in catalog] == [rows(whole, name) for name in whole]
+
+
+def test_a_transaction_that_met_another_writer_is_made_again_whole(
+    tmp_path: Path, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    catalog, seen = Catalog(str(tmp_path / "lake")), set[Any]()
+    real: Callable[..., None] = replay._Replay._replay
+
+    def disturbed(self: Any, tx: Any, step: Any) -> None:
+        real(self, tx, step)
+        if step.txn not in seen:  # as if a commit had found what was read changed
+            seen.add(step.txn)
+            raise ConcurrentModificationError("somebody was faster")
+
+    monkeypatch.setattr(replay._Replay, "_replay", disturbed)
+    import_deltacat(catalog, str(root))
+    assert [row["n"] for row in rows(catalog, "raw.events")] == [1, 2, 3, 4, 7, 8]
+    assert rows(catalog, "shop.orders") == ORDERS
 
 
 def test_merge_keys_may_be_left_aside(tmp_path: Path, root: Path) -> None:

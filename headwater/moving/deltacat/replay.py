@@ -12,9 +12,9 @@ where it was: the messages of our transactions say which were made.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 
@@ -108,6 +108,18 @@ class _Made:
     files: tuple[RowFile, ...] = ()
 
 
+class _Known(NamedTuple):
+    """What is known of our catalog before a transaction."""
+
+    spaces: dict[Ids, tuple[str, ...]]
+    tables: dict[Ids, _Made]
+    older: list[_Made]
+
+    def copy(self) -> _Known:
+        tables = {ids: replace(made) for ids, made in self.tables.items()}
+        return _Known(dict(self.spaces), tables, list(self.older))
+
+
 @dataclass
 class _Replay:
     catalog: Catalog
@@ -129,7 +141,8 @@ class _Replay:
             if self._message(step) in done:
                 self._replay(_Nothing(), step)
             elif self._tells(step):
-                self.catalog.run(partial(self._once, step), self._told(step))
+                before = _Known(self.spaces, self.tables, self.older)
+                self.catalog.run(partial(self._once, step, before), self._told(step))
                 made += 1
         every = [*self.tables.values(), *self.older]
         streams = [table.names for table in every if table.keys]
@@ -170,14 +183,10 @@ class _Replay:
                         f"There is a table {id.format('.')} already: import into a namespace of its own."
                     )
 
-    def _once(self, step: Step, tx: Any) -> None:
+    def _once(self, step: Step, before: _Known, tx: Any) -> None:
         """A transaction that is begun anew after a conflict begins with what was known before it."""
-        kept = dict(self.spaces), {ids: _Made(**vars(made)) for ids, made in self.tables.items()}, list(self.older)
-        try:
-            self._replay(tx, step)
-        except BaseException:
-            self.spaces, self.tables, self.older = kept
-            raise
+        self.spaces, self.tables, self.older = before.copy()
+        self._replay(tx, step)
 
     def _replay(self, tx: Any, step: Step) -> None:
         for ids, space in step.namespaces.items():
