@@ -8,6 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
 
 from headwater.catalog import Catalog
 from headwater.spark.session import settings
@@ -156,3 +157,35 @@ def test_a_frame_of_the_past_is_written_as_it_was(spark: SparkSession, catalog: 
     spark.sql("INSERT INTO tx.raw.also SELECT id + 1 FROM tx.raw.past VERSION AS OF 1")
     assert state(catalog["raw.copied"]) == [(1,)]
     assert sorted(row.id for row in spark.table("tx.raw.also").collect()) == [1, 2]
+
+
+def test_a_frame_reads_its_tables_anew_inside_the_statement(
+    spark: SparkSession, catalog: Catalog, landing: Callable[[str], str]
+) -> None:
+    first = catalog.create_stream_table("raw.first", {"id": "bigint", "n": "int"}, keys=["id"])
+    first.upsert([{"id": 1, "n": 10}])
+    spark.sql("CREATE TABLE tx.raw.second (id BIGINT, n INT)")
+    frame = spark.table("tx.raw.first")
+    first.upsert([{"id": 2, "n": 20}])
+    frame.writeTo("tx.raw.second").append()
+    assert [tuple(row) for row in spark.table("tx.raw.second").sort("id").collect()] == [(1, 10), (2, 20)]
+    landed = landing("raw.first")
+    with pytest.raises(Exception, match=r"raw\.first was changed by another writer"):
+        frame.selectExpr("id", f"{landed}(n) AS n").writeTo("tx.raw.second").append()
+    assert spark.table("tx.raw.second").count() == 2
+
+
+def test_a_frame_that_reads_the_table_it_is_merged_into(spark: SparkSession, catalog: Catalog) -> None:
+    spark.sql("CREATE TABLE tx.raw.merged (id BIGINT, n INT)")
+    spark.sql("INSERT INTO tx.raw.merged VALUES (1, 10), (2, 20)")
+    target = spark.table("tx.raw.merged")
+    given = spark.sql("SELECT * FROM VALUES (2L, 0), (3L, 30) AS given(id, n)")
+    fresh = given.alias("g").join(target.alias("t"), F.col("g.id") == F.col("t.id"), "left_anti")
+    merge = fresh.alias("s").mergeInto("tx.raw.merged", F.col("s.id") == F.col("tx.raw.merged.id"))
+    merge.whenMatched().updateAll().whenNotMatched().insertAll().merge()
+    assert [tuple(row) for row in spark.table("tx.raw.merged").sort("id").collect()] == [(1, 10), (2, 20), (3, 30)]
+    both = target.alias("a").join(spark.table("tx.raw.merged").alias("b"), F.col("a.id") == F.col("b.id") + 1)
+    both = both.select(F.col("a.id"), (F.col("a.n") + F.col("b.n")).alias("n"))
+    merge = both.alias("s").mergeInto("tx.raw.merged", F.col("s.id") == F.col("tx.raw.merged.id"))
+    merge.whenMatched().updateAll().merge()
+    assert [tuple(row) for row in spark.table("tx.raw.merged").sort("id").collect()] == [(1, 10), (2, 30), (3, 50)]

@@ -41,6 +41,7 @@ public final class HeadwaterCatalog implements StagingTableCatalog, SupportsName
     FunctionCatalog, TransactionalCatalogPlugin {
   private String name;
   private Session session;
+  private HeadwaterCatalog outside = this;
 
   @Override
   public void initialize(String name, CaseInsensitiveStringMap options) {
@@ -62,7 +63,22 @@ public final class HeadwaterCatalog implements StagingTableCatalog, SupportsName
     HeadwaterCatalog inside = new HeadwaterCatalog();
     inside.name = name;
     inside.session = session.within(statement);
+    inside.outside = outside;
     return inside;
+  }
+
+  /**
+   * Inside a statement it is the same catalog: where a DataFrame reads the table that it is written to, Spark finds the
+   * relation of the one by the catalog of the other, and gives it new columns if they differ.
+   */
+  @Override
+  public boolean equals(Object other) {
+    return other instanceof HeadwaterCatalog catalog && catalog.outside == outside;
+  }
+
+  @Override
+  public int hashCode() {
+    return System.identityHashCode(outside);
   }
 
   Session session() {
