@@ -127,7 +127,6 @@ def test_an_old_version_becomes_the_current_one(lake: Cli, filled: Cli, people: 
         "history prod.users",
         "diff 1",
         "undrop prod.users",
-        "collect --yes",
         "undo 1 --yes",
         "ls --at 1",
         "snapshot",

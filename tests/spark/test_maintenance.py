@@ -82,7 +82,7 @@ def test_wrong_calls_say_what_is_wrong(spark: SparkSession, docs: str) -> None:
         spark.sql(f"CALL lake.system.create_index('{docs}', 'missing', 'BTREE')")
     with pytest.raises(AnalysisException, match="nope"):
         spark.sql(f"CALL lake.system.nope('{docs}')")
-    assert spark.sql("SHOW PROCEDURES FROM lake.system").count() == 9
+    assert spark.sql("SHOW PROCEDURES FROM lake.system").count() == 10
 
 
 def test_vector_search_finds_the_nearest_with_and_without_an_index(spark: SparkSession, docs: str) -> None:

@@ -71,7 +71,7 @@ def test_a_write_makes_the_catalog_and_says_so_once(caplog: pytest.LogCaptureFix
         catalog = Catalog("new")
         catalog.create_table("a.b", ROWS)
         assert catalog["a.b"].count() == 2
-    assert [record.message for record in caplog.records] == ["There was no catalog at new: this write makes one."]
+    assert [record.getMessage() for record in caplog.records] == ["There was no catalog at new: this write makes one."]
 
 
 def test_an_object_store_without_an_object_is_not_there(s3_root: str, s3_options: dict[str, str]) -> None:
