@@ -94,6 +94,22 @@ def test_a_retried_task_lands_its_rows_once_and_a_killed_driver_lands_none(tmp_p
 
 
 @pytest.mark.long
+def test_a_retried_task_and_a_killed_driver_leave_a_table_with_keys_as_one_statement_does(tmp_path: Path) -> None:
+    """Its UPDATE is a delta: of files that a lost attempt wrote nothing lands, and of a killed one nothing at all."""
+    kind, impl = "USING stream TBLPROPERTIES ('keys' = 'id')", "metastore"
+    assert "DONE Row(count(1)=1000, " in run(tmp_path, INSERT, "", kind, impl).stdout
+    update = "UPDATE lake.t SET n = n + 1 WHERE id % 2 = 0"
+    assert "DONE" not in run(tmp_path, update, "kill-before-commit", kind, impl).stdout
+    table = Catalog(str(tmp_path / "lake"), impl="metastore")["t"]
+    assert (table.position, table.count()) == (2, 1000)
+    done = run(tmp_path, update, "fail-first-write", kind, impl)
+    assert "DONE Row(count(1)=1000, count(DISTINCT id)=1000, sum(n)=1500)" in done.stdout, done.stderr[-2000:]
+    assert (tmp_path / "failed-once").exists()
+    table.publish()
+    assert table.verify() == []
+
+
+@pytest.mark.long
 def test_executors_in_processes_of_their_own_need_only_the_package_and_the_jar(tmp_path: Path) -> None:
     program = PROGRAM.replace("local[2,3]", "local-cluster[2,1,1024]")
     (tmp_path / "cluster.py").write_text(program)

@@ -169,10 +169,28 @@ def test_a_frame_reads_its_tables_anew_inside_the_statement(
     first.upsert([{"id": 2, "n": 20}])
     frame.writeTo("tx.raw.second").append()
     assert [tuple(row) for row in spark.table("tx.raw.second").sort("id").collect()] == [(1, 10), (2, 20)]
+    for name in ("tx.raw.first", "tx.raw.second"):
+        spark.table(name).selectExpr("id + 10 AS id", "n").writeTo(name).append()
+        assert spark.table(name).count() == 4
     landed = landing("raw.first")
     with pytest.raises(Exception, match=r"raw\.first was changed by another writer"):
         frame.selectExpr("id", f"{landed}(n) AS n").writeTo("tx.raw.second").append()
-    assert spark.table("tx.raw.second").count() == 2
+    assert spark.table("tx.raw.second").count() == 4
+
+
+def test_a_cached_frame_is_not_what_a_statement_reads(spark: SparkSession, catalog: Catalog) -> None:
+    kept = catalog.create_stream_table("raw.kept", {"id": "bigint"})
+    kept.append([{"id": 1}])
+    spark.sql("CREATE TABLE tx.raw.out (id BIGINT)")
+    frame = spark.table("tx.raw.kept").cache()
+    try:
+        assert frame.count() == 1
+        kept.append([{"id": 2}])
+        frame.writeTo("tx.raw.out").append()
+        spark.sql("INSERT INTO tx.raw.out SELECT id FROM tx.raw.kept")
+    finally:
+        frame.unpersist()
+    assert sorted(row.id for row in spark.table("tx.raw.out").collect()) == [1, 1, 2, 2]
 
 
 def test_a_frame_that_reads_the_table_it_is_merged_into(spark: SparkSession, catalog: Catalog) -> None:

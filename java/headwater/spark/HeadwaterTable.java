@@ -109,6 +109,12 @@ class HeadwaterTable implements SupportsRead, SupportsWrite, SupportsDeleteV2, S
     return session.catalog + "." + String.join(".", HeadwaterCatalog.id(ident));
   }
 
+  /** Inside a statement a table has an id that no cached DataFrame has: what one kept is not what a statement reads. */
+  @Override
+  public String id() {
+    return session.statement == null ? null : "of a statement";
+  }
+
   @Override
   public String version() {
     return String.valueOf(pinned());

@@ -100,15 +100,23 @@ final class StreamRules {
     }
   }
 
-  /** Writers of DataFrames make a plan with a resolved query; this is before its columns are filled up. */
+  /**
+   * Writers of DataFrames make a plan of the query as it was written down; this is before its columns are filled up. It
+   * has been analysed when the frame was made, so its columns can be asked for.
+   */
   private static final class Before extends Rewriting {
     @Override
     LogicalPlan rewritten(LogicalPlan plan) {
-      if (!(plan instanceof AppendData append) || !append.query().resolved() || append.write().isDefined()
+      if (!(plan instanceof AppendData append) || append.write().isDefined()
           || append.writeOptions().contains(GIVEN) || isKnown(append.table()) || !isOurs(append.table())) {
         return null;
       }
-      Seq<Attribute> columns = append.query().output();
+      LogicalPlan query = append.query().resolved() ? append.query()
+          : SparkSession.active().sessionState().analyzer().execute(append.query());
+      if (!query.resolved()) {
+        return null;
+      }
+      Seq<Attribute> columns = query.output();
       String given = append.isByName() ? names(columns) : String.valueOf(columns.size());
       // options of the table and of the write are the same ones, where there are both
       boolean both = append.table() instanceof DataSourceV2Relation relation && !relation.options().isEmpty();
