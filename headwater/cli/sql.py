@@ -61,13 +61,13 @@ def run(sql: str, open_table: Callable[[tuple[str, ...]], Any], most: int | None
         raise UnsupportedOperationError("`headwater query` needs duckdb: pip install 'headwater[sql]'.") from None
     check(sql)
     with _said(duckdb.Error):
-        names = _tables(duckdb, sql)
+        spelled = _tables(duckdb, sql)
     connection = _connect(duckdb)
-    for number, name in enumerate(sorted(names)):
-        found = _found(name, open_table)
+    for number, names in enumerate(sorted({_names(text) for text in spelled})):
+        found = open_table(parse_name(names[0]) if len(names) == 1 else names)
         with _said(duckdb.Error):
             connection.register(f"__headwater_{number}", found)
-            _view(connection, _names(name), f"__headwater_{number}")
+            _view(connection, names, f"__headwater_{number}")
     with _said(duckdb.Error):
         _lock(connection)
         found = connection.sql(sql)
@@ -88,7 +88,7 @@ def _lock(connection: Any) -> None:
 
 
 def _tables(duckdb: Any, sql: str) -> set[str]:
-    """The tables that a query names. InvalidInput (13) unless it is one SELECT."""
+    """The tables that a query names, each as it spells it, with its alias. InvalidInput (13) unless it is one SELECT."""
     connection = _connect(duckdb)
     _lock(connection)
     statements = connection.extract_statements(sql)
@@ -109,11 +109,6 @@ def _names(text: str) -> tuple[str, ...]:
             f'"{format_name(names)}".'
         )
     return names
-
-
-def _found(text: str, open_table: Callable[[tuple[str, ...]], Any]) -> Any:
-    names = _names(text)
-    return open_table(parse_name(names[0]) if len(names) == 1 else names)
 
 
 def _view(connection: Any, names: Sequence[str], source: str) -> None:

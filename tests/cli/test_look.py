@@ -128,6 +128,10 @@ def test_one_select_runs_over_tables(look: Cli) -> None:
     assert look.records("query", sql) == [{"id": 2, "other": 7}, {"id": 3, "other": 7}]
     assert look.records("query", 'WITH x AS (FROM "prod.animals") SELECT count(*) AS n FROM x') == [{"n": 3}]
     assert look.ok("query", "SELECT 1/2 AS half", "--limit", "1").splitlines() == ["half", "0.5"]
+    twice = (
+        'SELECT count(*) AS n FROM prod.animals a JOIN prod.animals AS b USING (id) JOIN "prod.animals" c USING (id)'
+    )
+    assert look.records("query", twice) == [{"n": 3}]
     assert look("query", "SELECT * FROM prod.none")[0] == 3
     assert look.records("query", "SELECT 'read_text(''x'')' AS t /* glob( */ -- getenv(") == [{"t": "read_text('x')"}]
 
