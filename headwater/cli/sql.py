@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+import msgspec
 import pyarrow as pa
 
 from headwater.errors import InvalidInputError, UnsupportedOperationError
@@ -61,9 +62,9 @@ def run(sql: str, open_table: Callable[[tuple[str, ...]], Any], most: int | None
         raise UnsupportedOperationError("`headwater query` needs duckdb: pip install 'headwater[sql]'.") from None
     check(sql)
     with _said(duckdb.Error):
-        spelled = _tables(duckdb, sql)
+        named = _tables(duckdb, sql)
     connection = _connect(duckdb)
-    for number, names in enumerate(sorted({_names(text) for text in spelled})):
+    for number, names in enumerate(sorted(named)):
         found = open_table(parse_name(names[0]) if len(names) == 1 else names)
         with _said(duckdb.Error):
             connection.register(f"__headwater_{number}", found)
@@ -87,15 +88,30 @@ def _lock(connection: Any) -> None:
     connection.execute("SET lock_configuration = true")
 
 
-def _tables(duckdb: Any, sql: str) -> set[str]:
-    """The tables that a query names, each as it spells it, with its alias. InvalidInput (13) unless it is one SELECT."""
+def _tables(duckdb: Any, sql: str) -> set[tuple[str, ...]]:
+    """The names of the tables of a query. InvalidInput (13) unless it is one SELECT."""
     connection = _connect(duckdb)
     _lock(connection)
     statements = connection.extract_statements(sql)
     if len(statements) != 1 or statements[0].type != duckdb.StatementType.SELECT or not is_select(sql):
         raise InvalidInputError("A query is one SELECT: other statements, and several at once, are refused.")
-    found: set[str] = connection.get_table_names(sql, qualified=True)
-    return found
+    try:
+        return {_names(spelled) for spelled in connection.get_table_names(sql, qualified=True)}
+    except duckdb.BinderException:  # it looks for the columns of JOIN ... USING in tables that it has not got yet
+        (parsed,) = connection.execute("SELECT json_serialize_sql(?)", [sql]).fetchone()
+        nodes = list(_nodes(msgspec.json.decode(parsed)))
+        own = {(each["key"],) for node in nodes for each in node.get("cte_map", {}).get("map", ())}
+        tables = (node for node in nodes if node.get("type") == "BASE_TABLE")
+        parts = ((table["catalog_name"], table["schema_name"], table["table_name"]) for table in tables)
+        return {tuple(part for part in names if part) for names in parts} - own
+
+
+def _nodes(parsed: Any) -> Iterator[dict[str, Any]]:
+    """Every node of a parsed query."""
+    if isinstance(parsed, dict):
+        yield parsed
+    for value in parsed.values() if isinstance(parsed, dict) else parsed if isinstance(parsed, list) else ():
+        yield from _nodes(value)
 
 
 def _names(text: str) -> tuple[str, ...]:
