@@ -61,6 +61,7 @@ def data_files(tmp_path: Path) -> int:
 INSERT = "INSERT INTO lake.t SELECT id, 1 FROM range(0, 1000, 1, 2)"
 
 
+@pytest.mark.long
 def test_a_retried_task_writes_its_rows_once_and_a_killed_driver_writes_none(tmp_path: Path) -> None:
     done = run(tmp_path, INSERT, "fail-first-write")
     assert "DONE Row(count(1)=1000, count(DISTINCT id)=1000, sum(n)=1000)" in done.stdout, done.stderr[-2000:]

@@ -116,6 +116,7 @@ def texts(tmp_path: Path) -> Iterator[Texts]:
     sys.modules.pop(made.module, None)
 
 
+@pytest.mark.long
 def test_executors_compute_stale_values_with_a_model_that_is_loaded_once_in_a_process(
     spark: SparkSession, texts: Texts
 ) -> None:
