@@ -244,6 +244,7 @@ def test_a_file_that_changes_while_it_is_read_is_not_taken(tmp_path: Path) -> No
     assert (catalog["raw.t"].position, ingest(None, catalog, "raw.t", path).rows) == (0, 2)
 
 
+@pytest.mark.long
 def test_a_watching_command_stops_cleanly_and_another_goes_on(tmp_path: Path) -> None:
     catalog = lake(tmp_path)
     (tmp_path / "0.json").write_bytes(lines([{"id": 0, "at": 0, "name": "a"}]))
