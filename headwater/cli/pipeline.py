@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import signal
 import sys
-import threading
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -20,7 +19,7 @@ from headwater.pipeline.grammar import read_pipeline
 from headwater.pipeline.lineage import DOWNSTREAM, UPSTREAM, downstream, drawing, open_lineage, upstream
 from headwater.pipeline.planning import Plan
 from headwater.pipeline.running import plan_pipeline, run_pipeline
-from headwater.pipeline.watching import watch
+from headwater.pipeline.watching import SignalledStop, watch
 from headwater.streams.sources.files import SourceFile
 from headwater.streams.sources.remote import is_remote
 
@@ -99,7 +98,7 @@ def ingest(given: argparse.Namespace) -> int:
 
 def _watch(given: argparse.Namespace, spark: Any, source: Any) -> int:
     """Until Ctrl-C (or a polite kill): the file that is being taken is finished, and so is the command."""
-    stop = threading.Event()
+    stop = SignalledStop()
 
     def failed(file: SourceFile, error: Exception) -> None:
         print(f"{file.path} was not taken: {error}", file=sys.stderr, flush=True)

@@ -6,9 +6,9 @@ still being written is tried again when it has changed. Whoever watches may be k
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from queue import Empty, SimpleQueue
+from typing import Any, Protocol
 
 from headwater.catalog import Catalog
 from headwater.errors import LanceNamespaceError
@@ -22,6 +22,31 @@ from headwater.streams.sources.formats import check_format
 EVERY_S = 2.0
 
 
+class Stop(Protocol):
+    """What ends a watch: a `threading.Event` for other threads, a `SignalledStop` for the handler of a signal."""
+
+    def wait(self, timeout: float) -> bool: ...
+
+
+class SignalledStop:
+    """A stop that the handler of a signal may set. An event may not be set there: its lock may be held by the very code
+    that the signal interrupts, which would wait for itself for ever."""
+
+    def __init__(self) -> None:
+        self._told: SimpleQueue[None] = SimpleQueue()  # its `put` may interrupt itself and its `get`
+
+    def set(self) -> None:
+        self._told.put(None)
+
+    def wait(self, timeout: float) -> bool:
+        """Whether it was set, at the latest after so many seconds; once told, it is told no more."""
+        try:
+            self._told.get(timeout=timeout)
+        except Empty:
+            return False
+        return True
+
+
 def watch(
     spark: Any,
     catalog: str | Catalog,
@@ -29,7 +54,7 @@ def watch(
     source: Any,
     format: str = "rows",
     name: str | None = None,
-    stop: threading.Event | None = None,
+    stop: Stop | None = None,
     every: float = EVERY_S,
     publishes: bool = False,
     failed: Callable[[SourceFile, LanceNamespaceError], None] = lambda file, error: None,
@@ -43,7 +68,7 @@ def watch(
     `failed` is told of it; later ones are taken meanwhile.
     """
     check_format(format, options)
-    stop = stop or threading.Event()
+    stop = stop or SignalledStop()
     stream = stream_of(open_lake(spark, catalog), table)
     given = storage if storage is not None else dict(stream.namespace.properties.storage)
     intake = Intake((), format, name, False, (), options)

@@ -22,6 +22,7 @@ from headwater.catalog import Catalog
 from headwater.cli.main import main
 from headwater.errors import ConcurrentModificationError, InvalidInputError
 from headwater.pipeline import ingest, undo, watch
+from headwater.pipeline.watching import SignalledStop
 from headwater.streams.sources.files import digest_of_file, find_files
 
 CHECKOUT = Path(__file__).parents[2]
@@ -244,7 +245,19 @@ def test_a_file_that_changes_while_it_is_read_is_not_taken(tmp_path: Path) -> No
     assert (catalog["raw.t"].position, ingest(None, catalog, "raw.t", path).rows) == (0, 2)
 
 
-@pytest.mark.long
+def test_a_signal_stops_a_watch_wherever_it_interrupts_it() -> None:
+    stop, seen = SignalledStop(), 0
+    before = signal.signal(signal.SIGALRM, lambda *_: stop.set())
+    signal.setitimer(signal.ITIMER_REAL, 0.0005, 0.0005)
+    try:
+        for _ in range(4000):  # an event does not survive this
+            seen += stop.wait(0.0003)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    assert seen > 100
+
+
 def test_a_watching_command_stops_cleanly_and_another_goes_on(tmp_path: Path) -> None:
     catalog = lake(tmp_path)
     (tmp_path / "0.json").write_bytes(lines([{"id": 0, "at": 0, "name": "a"}]))
