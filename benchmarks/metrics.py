@@ -2,7 +2,7 @@
 
     python -m benchmarks.metrics [--request-us 77]
 
-Needs prometheus-client, which Headwater itself does not: docs/design/011-server-hardening.md says why. Both are called
+Needs prometheus-client, which Headwater itself does not: docs/design/009-server-hardening.md says why. Both are called
 in turns as the server calls them, and CPU time is measured, so that a busy machine does not decide. `--request-us` is
 the CPU time of a whole look-up over REST, to compare with.
 """

@@ -14,29 +14,17 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import SparkSession, Window
 from pyspark.sql import functions as F
 
 from benchmarks.measure import RESULTS
+from benchmarks.pipeline import rows
 from benchmarks.spark import Turn, take_turn
 from headwater.catalog import Catalog
 from headwater.spark import configure
 
 SCHEMA = {"id": "bigint", "at": "bigint", "amount": "double", "note": "string"}
-
-
-def rows(ids: Any, at: int) -> pa.Table:
-    count = len(ids)
-    return pa.table(
-        {
-            "id": pa.array(ids, pa.int64()),
-            "at": pa.array(np.full(count, at), pa.int64()),
-            "amount": pa.array(np.random.default_rng(at).random(count)),
-            "note": pa.array([f"note {n % 1000}" for n in range(count)]),
-        }
-    )
 
 
 def prepared(folder: Path, total: int) -> SparkSession:

@@ -30,6 +30,7 @@ from headwater.namespace.metastore import MetastoreNamespace
 from headwater.namespace.mirror import MirrorState
 from headwater.namespace.readers import write_rows
 from headwater.rest.remote_streams import create_remote
+from headwater.streams.definition import define
 from headwater.tables.fitting import fit
 from headwater.tables.rows import reader_of
 
@@ -258,11 +259,11 @@ class Catalog(Past):
 
         `keys` tell rows apart (none: an append-only log), `sequence` orders the changes of a key.
         """
+        definition = define(schema, keys, sequence, partition_by, properties)
         id, made = self._with_namespace(name), self._made
         if isinstance(made, Remote):
-            remote = made.stream_table(id, lambda: CatalogTable(made, id))
-            return create_remote(remote, schema, keys, sequence, partition_by, properties or {})
-        return create_stream(metastore_of(made), id, schema, keys, sequence, partition_by, properties or {})
+            return create_remote(made.stream_table(id, lambda: CatalogTable(made, id)), definition)
+        return create_stream(metastore_of(made), id, definition)
 
     def publish(self, names: Sequence[Name]) -> list[Any]:
         """Make the serving copies of stream tables equal to their newest state, all at one slot."""

@@ -10,6 +10,7 @@ from headwater.names import ObjectId
 from headwater.namespace.metastore import MetastoreNamespace
 from headwater.namespace.streams import NamespaceStream, check_alone, make_stream
 from headwater.registries.metastore.objects import has_stream
+from headwater.streams.definition import Definition
 from headwater.streams.layout import DELTA
 from headwater.streams.opening import is_stream_table
 from headwater.streams.serving import lake
@@ -45,17 +46,9 @@ class CatalogStream(NamespaceStream):
         return self.serving.search(*args, **options)
 
 
-def create_stream(
-    namespace: MetastoreNamespace,
-    id: ObjectId,
-    schema: Any,
-    keys: Sequence[str] | str,
-    sequence: Sequence[str] | str,
-    partition_by: Sequence[Any],
-    properties: Mapping[str, str],
-) -> CatalogStream:
+def create_stream(namespace: MetastoreNamespace, id: ObjectId, definition: Definition) -> CatalogStream:
     """A new stream table under a name; errors 1, 5, 13."""
-    make_stream(namespace, id, schema, keys, sequence, partition_by, properties)
+    make_stream(namespace, id, definition)
     return CatalogStream(namespace, id)
 
 

@@ -17,6 +17,7 @@ from headwater.names import DELIMITER, ObjectId
 from headwater.store import Store
 
 if TYPE_CHECKING:
+    from headwater.streams.definition import Definition
     from headwater.streams.table import StreamTable
 
 RowsIn = Callable[[Any, pa.RecordBatchReader], Any]
@@ -70,7 +71,7 @@ class CatalogAbilities:
     by: Callable[[str], LanceNamespace] | None = None
     change: Callable[[Callable[[Transaction], Any], str], Any] | None = None
     stream: Callable[[ObjectId], StreamTable] | None = None
-    create_stream: Callable[..., StreamTable] | None = None
+    create_stream: Callable[[ObjectId, Definition], StreamTable] | None = None
     transactions: Transactions | None = None
 
 

@@ -36,7 +36,7 @@ Answer = TypeVar("Answer")
 
 
 class MetastoreNamespace(RegisteredNamespace):
-    """A catalog in a metastore, in a local directory or on an object store (docs/design/016-metastore-catalog.md)."""
+    """A catalog in a metastore, in a local directory or on an object store (docs/design/014-metastore-catalog.md)."""
 
     def __init__(self, clock: Clock | None = None, /, **properties: Any) -> None:
         known = parse_metastore_properties(properties)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +10,7 @@ from headwater.errors import InvalidInputError
 from headwater.metastore import Snapshot
 from headwater.names import ObjectId
 from headwater.registries.metastore.sessions import Within
-from headwater.streams.definition import define
+from headwater.streams.definition import Definition
 from headwater.streams.landing import Report
 from headwater.streams.table import StreamTable, create_stream_table
 from headwater.streams.views import Published
@@ -86,18 +86,9 @@ class NamespaceStream(StreamTable):
         return self.namespace.change(work, message)
 
 
-def make_stream(
-    namespace: MetastoreNamespace,
-    id: ObjectId,
-    schema: Any,
-    keys: Sequence[str] | str,
-    sequence: Sequence[str] | str,
-    partition_by: Sequence[Any],
-    properties: Mapping[str, str],
-) -> NamespaceStream:
+def make_stream(namespace: MetastoreNamespace, id: ObjectId, definition: Definition) -> NamespaceStream:
     """A new stream table under a name; errors 1, 5, 13."""
     namespace.registry.check_writable()
-    definition = define(schema, keys, sequence, partition_by, properties)
     name = id.format(".")
     namespace.change(lambda tx: create_stream_table(tx, id.names, definition), f"create stream table {name}")
     return NamespaceStream(namespace, id)

@@ -14,7 +14,7 @@ import pyarrow as pa
 from headwater.errors import InvalidInputError
 from headwater.metastore import Delta
 from headwater.names import ObjectId
-from headwater.streams.definition import Definition, define, from_properties
+from headwater.streams.definition import Definition, from_properties
 from headwater.streams.deleting import as_rows
 from headwater.streams.landing import Report
 from headwater.streams.sources.files import find_files, is_files
@@ -209,16 +209,8 @@ class RemoteStream:
         return found
 
 
-def create_remote(
-    stream: RemoteStream,
-    schema: Any,
-    keys: Sequence[str] | str,
-    sequence: Sequence[str] | str,
-    partition_by: Sequence[Any],
-    properties: Mapping[str, str],
-) -> RemoteStream:
-    """Make a stream table at the server; what cannot be defined is refused here already."""
-    made = define(schema, keys, sequence, partition_by, properties)
+def create_remote(stream: RemoteStream, made: Definition) -> RemoteStream:
+    """Make a stream table at the server."""
     fields = {
         "keys": list(made.keys),
         "sequence": list(made.sequence),

@@ -21,7 +21,7 @@ from headwater.errors import InvalidInputError, LanceNamespaceError, Unsupported
 from headwater.namespace.abilities import abilities_of
 from headwater.rest.body import BodySpool
 from headwater.rest.call import Call
-from headwater.streams.definition import DERIVED, to_properties
+from headwater.streams.definition import DERIVED, define, to_properties
 from headwater.streams.landing import Origin, Report
 from headwater.streams.serving import lake
 from headwater.streams.sources.files import SourceFile
@@ -51,15 +51,10 @@ def create(namespace: LanceNamespace, call: Call) -> dict[str, Any]:
     stream_of(namespace, call)
     assert create_stream is not None
     properties = _settings(asked.properties)
-    table = create_stream(
-        call.id,
-        rows_of(call).schema,
-        asked.keys,
-        asked.sequence,
-        [_partition(text) for text in asked.partition_by],
-        {name: text for name, text in properties.items() if text is not None},
-    )
-    return {"definition": to_properties(table.definition)}
+    given = {name: text for name, text in properties.items() if text is not None}
+    partitions = [_partition(text) for text in asked.partition_by]
+    definition = define(rows_of(call).schema, asked.keys, asked.sequence, partitions, given)
+    return {"definition": to_properties(create_stream(call.id, definition).definition)}
 
 
 def describe(namespace: LanceNamespace, call: Call) -> dict[str, Any]:

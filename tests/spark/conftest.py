@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 
 from headwater.catalog import Catalog
 from headwater.spark import configure
-from headwater.spark.session import settings
+from tests.spark.catalogs import metastore_as
 
 _numbers = itertools.count()
 
@@ -56,13 +56,7 @@ def spark(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Spar
 @pytest.fixture(scope="session")
 def catalog(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Catalog:
     """A metastore catalog with stream tables that the session knows as `streams`."""
-    root: Path = tmp_path_factory.mktemp("streams") / "lake"
-    made = Catalog(str(root), impl="metastore")
-    made.create_namespace("raw")
-    for key, value in settings("streams", root=str(root), impl="metastore").items():
-        if key.startswith("spark.sql.catalog.streams"):
-            spark.conf.set(key, value)
-    return made
+    return metastore_as(spark, "streams", tmp_path_factory.mktemp("streams") / "lake")
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 import headwater
-from headwater.spark.session import settings
+from tests.spark.catalogs import learn
 
 
 @pytest.fixture(scope="module")
@@ -28,9 +28,7 @@ def on_s3(spark: SparkSession, s3_server: str) -> tuple[str, dict[str, Any]]:
         "storage.allow_http": "true",
         "storage.virtual_hosted_style_request": "false",
     }
-    for key, value in settings("minio", root="s3://spark-lake/lake", impl="dir", **storage).items():
-        if key.startswith("spark.sql.catalog."):
-            spark.conf.set(key, value)
+    learn(spark, "minio", root="s3://spark-lake/lake", impl="dir", **storage)
     return "s3://spark-lake/lake", storage
 
 
@@ -50,9 +48,7 @@ def test_an_embedded_catalog_on_s3_is_written_changed_and_read(
 
 
 def test_properties_of_the_catalog_reach_it(spark: SparkSession, tmp_path: Path) -> None:
-    for key, value in settings("kept", path=tmp_path / "kept", table_version_management="true").items():
-        if key.startswith("spark.sql.catalog."):
-            spark.conf.set(key, value)
+    learn(spark, "kept", path=tmp_path / "kept", table_version_management="true")
     spark.sql("CREATE TABLE kept.t AS SELECT 1 AS id")
     described = headwater.Catalog(str(tmp_path / "kept"), table_version_management="true")["t"].describe()
     assert described.managed_versioning

@@ -12,7 +12,7 @@ from headwater import DirectoryNamespace
 from headwater.errors import CommitStateUnknownError
 from headwater.rest.server import start_in_thread
 from headwater.spark.access import read_access
-from headwater.spark.session import settings
+from tests.spark.catalogs import learn
 
 KEY = "a-key-for-this-test"
 
@@ -22,9 +22,7 @@ def managed(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> It
     folder = tmp_path_factory.mktemp("managed")
     namespace = DirectoryNamespace(root=str(folder), table_version_management="true")
     server = start_in_thread(namespace, api_key=KEY)
-    for key, value in settings("managed", uri=server.url, token=KEY).items():
-        if key.startswith("spark.sql.catalog."):
-            spark.conf.set(key, value)
+    learn(spark, "managed", uri=server.url, token=KEY)
     spark.sql("CREATE NAMESPACE managed.n")
     yield "managed.n"
     server.stop()
@@ -83,8 +81,6 @@ def test_a_partitioned_table_lives_through_all_kinds_of_commits(
 
 def test_a_wrong_token_is_refused(spark: SparkSession, managed: str) -> None:
     good = read_access(spark.conf.get("spark.sql.catalog.managed.access_file"))["uri"]
-    for key, value in settings("wrong", uri=good, token="not-the-right-key").items():
-        if key.startswith("spark.sql.catalog."):
-            spark.conf.set(key, value)
+    learn(spark, "wrong", uri=good, token="not-the-right-key")
     with pytest.raises(Exception, match=r"(?i)key|token|unauthenticated|credential"):
         spark.sql("SHOW NAMESPACES IN wrong").collect()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -11,7 +12,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from headwater.catalog import Catalog
-from headwater.spark.session import settings
+from tests.spark.catalogs import metastore_as
 
 
 @pytest.fixture(scope="module")
@@ -22,11 +23,7 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> str:
 @pytest.fixture(scope="module")
 def catalog(spark: SparkSession, lake: str) -> Catalog:
     """A metastore catalog that the session knows as `tx`, with a stream table raw.source of three rows."""
-    made = Catalog(lake, impl="metastore")
-    made.create_namespace("raw")
-    for key, value in settings("tx", root=lake, impl="metastore").items():
-        if key.startswith("spark.sql.catalog.tx"):
-            spark.conf.set(key, value)
+    made = metastore_as(spark, "tx", Path(lake))
     source = made.create_stream_table("raw.source", {"id": "bigint", "n": "int"}, keys=["id"])
     source.upsert([{"id": id, "n": id * 10} for id in (1, 2, 3)])
     return made

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
 
 from headwater.catalog import Catalog
-from headwater.spark.session import settings
+from tests.spark.catalogs import metastore_as
 
 
 @pytest.fixture(scope="module")
@@ -20,12 +21,7 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> str:
 @pytest.fixture(scope="module")
 def catalog(spark: SparkSession, lake: str) -> Catalog:
     """A metastore catalog that the session knows as `writes`."""
-    made = Catalog(lake, impl="metastore")
-    made.create_namespace("raw")
-    for key, value in settings("writes", root=lake, impl="metastore").items():
-        if key.startswith("spark.sql.catalog.writes"):
-            spark.conf.set(key, value)
-    return made
+    return metastore_as(spark, "writes", Path(lake))
 
 
 @pytest.fixture

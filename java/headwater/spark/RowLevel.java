@@ -13,42 +13,23 @@ import org.apache.spark.sql.catalyst.expressions.GenericInternalRow;
 import org.apache.spark.sql.catalyst.expressions.JoinedRow;
 import org.apache.spark.sql.connector.expressions.Expressions;
 import org.apache.spark.sql.connector.expressions.NamedReference;
-import org.apache.spark.sql.connector.read.ScanBuilder;
 import org.apache.spark.sql.connector.write.DeltaBatchWrite;
 import org.apache.spark.sql.connector.write.DeltaWrite;
-import org.apache.spark.sql.connector.write.DeltaWriteBuilder;
 import org.apache.spark.sql.connector.write.DeltaWriter;
 import org.apache.spark.sql.connector.write.DeltaWriterFactory;
 import org.apache.spark.sql.connector.write.LogicalWriteInfo;
 import org.apache.spark.sql.connector.write.PhysicalWriteInfo;
-import org.apache.spark.sql.connector.write.RowLevelOperation;
-import org.apache.spark.sql.connector.write.SupportsDelta;
 import org.apache.spark.sql.connector.write.WriterCommitMessage;
 import org.apache.spark.sql.types.DataTypes;
 import org.apache.spark.sql.types.StructType;
-import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 
 /**
  * UPDATE, DELETE and MERGE: only the rows that change are written. Tasks write new and changed rows as data files and
  * report the addresses of the rows to take away; the driver makes one commit, pinned to the version that was read.
  */
-final class RowLevel implements SupportsDelta {
-  private final HeadwaterTable table;
-  private final Command command;
-
+final class RowLevel extends RowChanges {
   RowLevel(HeadwaterTable table, Command command) {
-    this.table = table;
-    this.command = command;
-  }
-
-  @Override
-  public RowLevelOperation.Command command() {
-    return command;
-  }
-
-  @Override
-  public ScanBuilder newScanBuilder(CaseInsensitiveStringMap options) {
-    return new ReadBuilder(table, options, true);
+    super(table, command);
   }
 
   @Override
@@ -58,13 +39,8 @@ final class RowLevel implements SupportsDelta {
   }
 
   @Override
-  public DeltaWriteBuilder newWriteBuilder(LogicalWriteInfo info) {
-    return new DeltaWriteBuilder() {
-      @Override
-      public DeltaWrite build() {
-        return new Delta(table, info);
-      }
-    };
+  protected DeltaWrite write(LogicalWriteInfo info) {
+    return new Delta(table, info);
   }
 
   private record Delta(HeadwaterTable table, LogicalWriteInfo info) implements DeltaWrite, DeltaBatchWrite {

@@ -10,47 +10,28 @@ import java.util.Locale;
 import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.connector.expressions.Expressions;
 import org.apache.spark.sql.connector.expressions.NamedReference;
-import org.apache.spark.sql.connector.read.ScanBuilder;
 import org.apache.spark.sql.connector.write.DeltaBatchWrite;
 import org.apache.spark.sql.connector.write.DeltaWrite;
-import org.apache.spark.sql.connector.write.DeltaWriteBuilder;
 import org.apache.spark.sql.connector.write.DeltaWriter;
 import org.apache.spark.sql.connector.write.DeltaWriterFactory;
 import org.apache.spark.sql.connector.write.LogicalWriteInfo;
 import org.apache.spark.sql.connector.write.PhysicalWriteInfo;
-import org.apache.spark.sql.connector.write.RowLevelOperation;
-import org.apache.spark.sql.connector.write.SupportsDelta;
 import org.apache.spark.sql.connector.write.WriterCommitMessage;
 import org.apache.spark.sql.types.DataType;
 import org.apache.spark.sql.types.StructType;
-import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 
 /**
  * UPDATE, DELETE and MERGE of a stream table with keys: a row is known by its key and sequence. Tasks write files of
  * the log; the driver lands all of them in one transaction, if nobody else has landed since the table was read.
  */
-final class StreamRowLevel implements SupportsDelta {
+final class StreamRowLevel extends RowChanges {
   private static final String[] KINDS = {"deleted", "upserted", "inserted"};
   private static final int DELETED = 0;
   private static final int UPSERTED = 1;
   private static final int INSERTED = 2;
 
-  private final HeadwaterTable table;
-  private final Command command;
-
   StreamRowLevel(HeadwaterTable table, Command command) {
-    this.table = table;
-    this.command = command;
-  }
-
-  @Override
-  public RowLevelOperation.Command command() {
-    return command;
-  }
-
-  @Override
-  public ScanBuilder newScanBuilder(CaseInsensitiveStringMap options) {
-    return new ReadBuilder(table, options, true);
+    super(table, command);
   }
 
   @Override
@@ -59,13 +40,8 @@ final class StreamRowLevel implements SupportsDelta {
   }
 
   @Override
-  public DeltaWriteBuilder newWriteBuilder(LogicalWriteInfo info) {
-    return new DeltaWriteBuilder() {
-      @Override
-      public DeltaWrite build() {
-        return new Delta(table, command, info);
-      }
-    };
+  protected DeltaWrite write(LogicalWriteInfo info) {
+    return new Delta(table, command, info);
   }
 
   private record Delta(HeadwaterTable table, Command command, LogicalWriteInfo info)
