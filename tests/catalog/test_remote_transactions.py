@@ -12,12 +12,14 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pyarrow as pa
 import pytest
 
 from headwater import Catalog, MetastoreNamespace
 from headwater.errors import (
+    CommitStateUnknownError,
     ConcurrentModificationError,
     InvalidInputError,
     LanceNamespaceError,
@@ -231,6 +233,34 @@ def test_two_operations_at_once_are_a_conflict_of_one(near: Catalog) -> None:
     assert open_ones.commit("ann", id) == near.slot, "a repeat after a lost answer"
     with pytest.raises(TransactionNotFoundError):
         open_ones.commit("ann", open_ones.begin("bob", ""))
+
+
+def test_a_server_that_dies_while_it_commits_leaves_an_answer_for_the_next(
+    near: Catalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    near_namespace: Any = near.namespace
+    open_ones = near_namespace.transactions
+
+    def begun() -> str:
+        id = str(open_ones.begin("ann", ""))
+        with open_ones.using("ann", id) as inside:
+            Catalog(inside)["a.t"].append([{"id": 4}])
+        return id
+
+    with monkeypatch.context() as patched:
+        patched.setattr(open_ones, "_forget", lambda folder: None)  # it dies right after the commit
+        landed = begun()
+        slot = open_ones.commit("ann", landed)
+    assert open_ones.commit("ann", landed) == slot
+    assert len(near["a.t"]) == 4
+    lost = begun()
+    with monkeypatch.context() as patched:
+        patched.setattr(open_ones, "_inside", Mock(side_effect=KeyboardInterrupt))  # and right before it
+        with pytest.raises(KeyboardInterrupt):
+            open_ones.commit("ann", lost)
+    with pytest.raises(CommitStateUnknownError, match="may have landed"):
+        open_ones.commit("ann", lost)
+    assert len(near["a.t"]) == 4
 
 
 def test_a_client_that_is_killed_leaves_nothing(near: Catalog, servers: list[RunningServer]) -> None:
