@@ -7,9 +7,8 @@ from headwater.metastore.deltas import DeltaLog, Segments, read_deltas
 from headwater.metastore.draft import Draft
 from headwater.metastore.locator import Locator
 from headwater.metastore.objects import Delta, Object, delta_of
-from headwater.metastore.parts import find_partition, find_stream, find_version
 from headwater.metastore.records import decode_delta
-from headwater.metastore.views import (
+from headwater.metastore.slot_views import (
     ROOT,
     IndexView,
     Item,
@@ -22,6 +21,7 @@ from headwater.metastore.views import (
     resolve,
     step,
 )
+from headwater.metastore.table_parts import find_partition, find_stream, find_version
 from headwater.names import ObjectId, format_name, object_id
 
 PART_LENGTHS = (1, 3, 5, 6)

@@ -9,7 +9,6 @@ from headwater.metastore.deltas import delta_key
 from headwater.metastore.draft import AppendedDelta, Draft, DroppedDelta
 from headwater.metastore.index import NAMED, SlotIndex
 from headwater.metastore.layout import FORMAT, below
-from headwater.metastore.parts import Values, taken_values
 from headwater.metastore.records import (
     DeltaBody,
     Mapped,
@@ -20,7 +19,8 @@ from headwater.metastore.records import (
     body_of,
     encode,
 )
-from headwater.metastore.views import IndexView, Item
+from headwater.metastore.slot_views import IndexView, Item
+from headwater.metastore.table_parts import Values, taken_values
 from headwater.names import format_name
 
 WORDS = {

@@ -18,9 +18,8 @@ from headwater.metastore.edits import PENDING
 from headwater.metastore.index import NAMED
 from headwater.metastore.layout import canonical, digest
 from headwater.metastore.objects import Delta, UndoStep, delta_of
-from headwater.metastore.parts import create_part
 from headwater.metastore.records import NewRevision, Node, Revision, Txn, decode_delta
-from headwater.metastore.serving import (
+from headwater.metastore.serving_copy import (
     LANCE_FORMAT,
     LOCATION,
     PUBLISHED,
@@ -29,7 +28,8 @@ from headwater.metastore.serving import (
     STREAM_TABLE,
     location_of,
 )
-from headwater.metastore.views import Item, Place, place_at, version_at
+from headwater.metastore.slot_views import Item, Place, place_at, version_at
+from headwater.metastore.table_parts import create_part
 from headwater.names import format_name
 
 Void = Callable[[tuple[str, ...], str], object]

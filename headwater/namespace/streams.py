@@ -12,8 +12,8 @@ from headwater.names import ObjectId
 from headwater.registries.metastore.sessions import Within
 from headwater.streams.definition import Definition
 from headwater.streams.landing import LandingReport
+from headwater.streams.position_views import Published
 from headwater.streams.table import StreamTable, create_stream_table
-from headwater.streams.views import Published
 from headwater.streams.within import OwnLog, landing
 
 if TYPE_CHECKING:

@@ -77,7 +77,7 @@ def _quoted(names: Sequence[str]) -> str:
 
 def _by_spark(spark: Any, view: ViewSpec, tables: Mapping[str, pa.Table]) -> pa.Table:
     """Spark has no schemas for temporary views, so each name in the SQL is replaced by one without dots."""
-    from headwater.pipeline.names import replaced
+    from headwater.pipeline.sql_names import replaced
 
     names = {name: f"__headwater_{place}" for place, name in enumerate(tables)}
     try:

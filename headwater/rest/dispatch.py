@@ -18,13 +18,13 @@ from headwater.rest.arrow import file_chunks
 from headwater.rest.auth.access import OWNER, check, check_route, is_filtered, storage_access
 from headwater.rest.body import BodySpool, too_large
 from headwater.rest.call import Call
+from headwater.rest.coding import ARROW_FILE, JSON, encode_json, read_call, read_ids, read_json, write_answer
 from headwater.rest.idempotency import GivenAnswer, Repeats, fingerprint
-from headwater.rest.listing import list_visible
+from headwater.rest.lists import list_visible
 from headwater.rest.reply import Headers, Reply, context_headers, etag, is_known_to_client, refusal
 from headwater.rest.routes import BY_OPERATION, Answer, BodyKind
 from headwater.rest.settings import Limits
 from headwater.rest.time_handlers import has_news, parse_moment
-from headwater.rest.wire import ARROW_FILE, JSON, encode_json, read_call, read_ids, read_json, write_answer
 from headwater.rest.work import Here, Work, is_data_work
 
 JSON_HEADERS: Headers = ((b"content-type", JSON),)

@@ -17,9 +17,9 @@ from headwater.names import ObjectId, format_name
 from headwater.streams.definition import Definition, from_properties
 from headwater.streams.deleting import as_rows
 from headwater.streams.landing import LandingReport
+from headwater.streams.packing import END, pack, pack_types
 from headwater.streams.sources.files import find_files, is_files
 from headwater.streams.sources.formats import total
-from headwater.streams.wire import END, pack, pack_types
 from headwater.tables.arrow import to_stream
 
 

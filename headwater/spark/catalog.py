@@ -36,7 +36,7 @@ from headwater.errors import (
 )
 from headwater.names import ObjectId, format_name
 from headwater.rest.client import HEADER_PREFIXES, connect_rest, headers_of
-from headwater.spark.access import options_of
+from headwater.spark.access_file import options_of
 from headwater.spark.columns import alter
 from headwater.spark.fresh import LAKE, Streams, schema_of
 from headwater.spark.protocol import AnyTableChange, Fold, table_of

@@ -52,7 +52,7 @@ class Written(WriterCommitMessage):
 
 def catalog_options(options: Json) -> Json:
     """How to reach the catalog: from the options, or the file that `configure` named in the driver's environment."""
-    from headwater.spark.access import ACCESS_FILE, ENVIRONMENT
+    from headwater.spark.access_file import ACCESS_FILE, ENVIRONMENT
 
     if "uri" in options:
         return {key: options[key] for key in ("uri", "token") if key in options}

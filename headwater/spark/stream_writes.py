@@ -20,7 +20,7 @@ from headwater.streams.landing import BatchOrigin, rows_so_far
 from headwater.streams.layout import LANCE
 from headwater.streams.opening import Stream, open_in, open_stream
 from headwater.streams.preparing import prepare
-from headwater.streams.serving import Lake
+from headwater.streams.serving_copy import Lake
 from headwater.streams.sources.taken import Taken
 from headwater.streams.statements import Statement, changed, check_position, land_statement
 from headwater.streams.table import create_stream_table

@@ -24,32 +24,32 @@ from headwater.streams.backfilling import (
     stage_index,
     stage_indices,
 )
-from headwater.streams.changes import changes
 from headwater.streams.checks import Check, try_checks
 from headwater.streams.collecting import collectable
 from headwater.streams.definition import Definition, define, to_properties, with_properties
 from headwater.streams.definition import evolve as evolve_definition
 from headwater.streams.deleting import deletion
 from headwater.streams.derived import stale_rows
+from headwater.streams.feed import changes
 from headwater.streams.given import Given, given
 from headwater.streams.landing import APPEND, UPSERT, BatchOrigin, Landed, Landing, LandingReport
 from headwater.streams.layout import DELTA, LANCE, QUARANTINE, sibling
 from headwater.streams.ledger import txns_with
 from headwater.streams.lineage import noted
 from headwater.streams.opening import Stream, open_in, open_stream
+from headwater.streams.position_views import Published, newest_published, view_at
 from headwater.streams.publishing import Publication, finish, stage
 from headwater.streams.quarantine import SCHEMA as QUARANTINE_SCHEMA
 from headwater.streams.quarantine import with_positions
 from headwater.streams.readers import drop_reader, forget, hand_out, handed, readers, set_reader
 from headwater.streams.reading import count, read
-from headwater.streams.serving import Lake, lake, open_version
+from headwater.streams.serving_copy import Lake, lake, open_version
 from headwater.streams.shares import Hands
 from headwater.streams.sources.files import SourceFile, find_files, is_files
 from headwater.streams.sources.formats import check_format, take, total
 from headwater.streams.tidying import coverage
 from headwater.streams.undoing import txns_of, void
 from headwater.streams.verifying import verify
-from headwater.streams.views import Published, newest_published, view_at
 from headwater.streams.writing import head_of
 
 Path = Sequence[str]

@@ -23,7 +23,7 @@ from headwater.errors import (
 from headwater.metastore.draft import Draft
 from headwater.metastore.layout import check_named_id
 from headwater.metastore.records import Node, Revision, encode
-from headwater.metastore.views import Item, Place, SlotView
+from headwater.metastore.slot_views import Item, Place, SlotView
 from headwater.names import format_name
 
 
