@@ -12,7 +12,7 @@ from lance_namespace import LanceNamespace
 
 from headwater.catalog.batch import Batch
 from headwater.catalog.past import Past, Remote
-from headwater.catalog.references import pages
+from headwater.catalog.refs import pages
 from headwater.catalog.streams import CatalogStream, create_stream, is_stream, publish
 from headwater.catalog.table import CatalogTable
 from headwater.catalog.transactions import (
@@ -28,7 +28,7 @@ from headwater.errors import InvalidInputError, LanceNamespaceError, NamespaceNo
 from headwater.names import ObjectId, check_delimiter, object_id, parse
 from headwater.namespace.metastore import MetastoreNamespace
 from headwater.namespace.mirror import MirrorState
-from headwater.namespace.readers import write_rows
+from headwater.namespace.row_streams import write_rows
 from headwater.rest.remote_streams import create_remote
 from headwater.streams.definition import define
 from headwater.tables.fitting import fit

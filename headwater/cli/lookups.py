@@ -29,7 +29,7 @@ from headwater.lance_manifest import COMMENT, columns_of
 from headwater.metastore import Delta, Metastore, Object, Snapshot
 from headwater.metastore.columns import columns_at
 from headwater.metastore.objects import time_of
-from headwater.metastore.serving import LANCE_FORMAT
+from headwater.metastore.serving_copy import LANCE_FORMAT
 from headwater.names import DELIMITER, ObjectId
 from headwater.references import follow
 from headwater.store import KeyNotFoundError, Store

@@ -11,7 +11,7 @@ from lance_namespace import LanceNamespace
 
 from headwater.adapter import AdaptedNamespace
 from headwater.adapter.loading import check_answers
-from headwater.cli.asking import ask
+from headwater.cli.consent import ask
 from headwater.cli.output import show
 from headwater.cli.target import properties_of, say
 from headwater.clock import Clock, SystemClock

@@ -10,9 +10,9 @@ from headwater.metastore.index import iterate_nodes
 from headwater.metastore.objects import Removal
 from headwater.metastore.reading import Snapshot
 from headwater.metastore.retention import expired, log_retention
-from headwater.metastore.serving import LANCE_FORMAT, READER_FORMAT, STREAM_TABLE
+from headwater.metastore.serving_copy import LANCE_FORMAT, READER_FORMAT, STREAM_TABLE
+from headwater.metastore.slot_views import place_at
 from headwater.metastore.transaction import Transaction
-from headwater.metastore.views import place_at
 
 Run = Callable[[Callable[[Transaction], None], str], None]
 WHY = "it was published longer ago than log_retention"

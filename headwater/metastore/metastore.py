@@ -43,16 +43,16 @@ from headwater.metastore.objects import (
     UndoStep,
     moment_ms,
 )
-from headwater.metastore.parts import DELTA_FORMAT
 from headwater.metastore.reading import Snapshot, log_entries
 from headwater.metastore.rules import Group, Header, compile_txn, conflict, refused
 from headwater.metastore.saved import SavedTransaction
-from headwater.metastore.serving import lance_streams, stream_location
+from headwater.metastore.serving_copy import lance_streams, stream_location
+from headwater.metastore.slot_views import IndexView
 from headwater.metastore.snapshots import Snapshots, alive
 from headwater.metastore.table_edits import Path
+from headwater.metastore.table_parts import DELTA_FORMAT
 from headwater.metastore.transaction import Transaction
 from headwater.metastore.undo import Restores
-from headwater.metastore.views import IndexView
 from headwater.retry import retry
 from headwater.store import Store, open_store
 

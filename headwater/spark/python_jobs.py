@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from headwater.errors import InvalidInputError
-from headwater.spark.access import ACCESS_FILE, ENVIRONMENT, options_of, read_access
-from headwater.spark.functions import Function, filler, function_of
+from headwater.spark.access_file import ACCESS_FILE, ENVIRONMENT, options_of, read_access
+from headwater.spark.python_functions import Function, filler, function_of
 from headwater.types import arrow_type
 
 if TYPE_CHECKING:
@@ -38,10 +38,10 @@ def backfill(
 ) -> Json:
     """Add a column to a table and fill it: `backfill(spark, "lake.a.t", "length", f, columns=["body"], type="int")`.
 
-    `value` is a Python function of the columns named (see `headwater.spark.functions`) or an expression in Lance's SQL.
-    `type` is a Spark type (`"array<float>"`) or an Arrow type (`pa.list_(pa.float32(), 384)` makes a vector); a
-    function made by Spark's `udf` has one already. `rows` is how many rows a call gets at most. Rows written by others
-    while it runs have NULL in the new column.
+    `value` is a Python function of the columns named (see `headwater.spark.python_functions`) or an expression in
+    Lance's SQL. `type` is a Spark type (`"array<float>"`) or an Arrow type (`pa.list_(pa.float32(), 384)` makes a
+    vector); a function made by Spark's `udf` has one already. `rows` is how many rows a call gets at most. Rows written
+    by others while it runs have NULL in the new column.
     """
     from headwater.spark.calls import ask
 
