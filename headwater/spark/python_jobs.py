@@ -17,6 +17,7 @@ import pyarrow as pa
 from headwater.errors import InvalidInputError
 from headwater.spark.access import ACCESS_FILE, ENVIRONMENT, options_of, read_access
 from headwater.spark.functions import Function, filler, function_of
+from headwater.spark.procedures import JarSession
 from headwater.types import arrow_type
 
 if TYPE_CHECKING:
@@ -119,13 +120,15 @@ def _runner(
     return run
 
 
-def distribute(spark: SparkSession, tasks: int, run: Callable[[int], Json]) -> list[Json]:
+def distribute(spark: SparkSession | JarSession, tasks: int, run: Callable[[int], Json]) -> list[Json]:
     """Run tasks on executors, one partition each; a task that is tried twice leaves a file that nothing refers to.
 
     The function travels to executors pickled, as every function of Spark's does; what comes back is JSON in Arrow.
     """
     if not tasks:
         return []
+    if isinstance(spark, JarSession):
+        return spark.distribute(tasks, run)
 
     def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
