@@ -14,7 +14,17 @@ from typing import Any
 import msgspec
 
 from headwater.metastore.deltas import DeltaLog, Segment, stream_of
-from headwater.metastore.records import Change, Mapped, NameVersion, Node, Revision, Slot, decode, decode_body, encode
+from headwater.metastore.records import (
+    Mapped,
+    NameVersion,
+    NewRevision,
+    Node,
+    Revision,
+    Slot,
+    decode,
+    decode_body,
+    encode,
+)
 
 CHECKPOINT_CHANGES = 2000
 NODES_PER_CHANGE = 10
@@ -44,7 +54,7 @@ class Checkpoint(msgspec.Struct, array_like=True):
 _checkpoints = msgspec.msgpack.Decoder(Checkpoint)
 
 
-class Index:
+class SlotIndex:
     """The state of the catalog at every slot from `boundary` to `slot`."""
 
     def __init__(self) -> None:
@@ -109,7 +119,7 @@ class Index:
         self.weight = 0
         return {stream: log.seal(number) for stream, log in self.streams.items() if log.tail}
 
-    def _change(self, slot: int, change: Change) -> None:
+    def _change(self, slot: int, change: NewRevision) -> None:
         if change.kind == "delta":
             stream, _, position = stream_of(change.key)
             log = self.streams.get(stream)
@@ -227,7 +237,7 @@ class Index:
         return encode(values)
 
     @classmethod
-    def load(cls, key: str, payload: bytes) -> Index:
+    def load(cls, key: str, payload: bytes) -> SlotIndex:
         found = decode(_checkpoints, key, payload)
         index = cls()
         index.slot, index.boundary = found.slot, found.boundary
@@ -250,7 +260,7 @@ def _kept(versions: list[Any], boundary: int) -> list[Any]:
     return versions[start:]
 
 
-def iterate_nodes(index: Index) -> Iterator[Node]:
+def iterate_nodes(index: SlotIndex) -> Iterator[Node]:
     for key in list(index.nodes):
         node = index.node(key)
         if node is not None:

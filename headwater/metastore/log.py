@@ -18,7 +18,7 @@ from headwater.errors import (
     TransactionNotFoundError,
 )
 from headwater.metastore.deltas import Segments
-from headwater.metastore.index import Index
+from headwater.metastore.index import SlotIndex
 from headwater.metastore.layout import (
     CHECKPOINTS,
     FORMAT,
@@ -56,7 +56,7 @@ class Log:
         self.clock = clock
         self.lock = threading.RLock()
         self.segments = Segments(store)
-        self.index = Index()
+        self.index = SlotIndex()
         self.checkpointed = 0
         self.sealed = 0
         self.due = False
@@ -107,7 +107,7 @@ class Log:
             self.refresh(ahead=32)
         return written
 
-    def refresh(self, ahead: int = 1) -> Index:
+    def refresh(self, ahead: int = 1) -> SlotIndex:
         """Fold the slots that were taken since we last looked: one request when there are none."""
         with self.lock:
             if self.lost is not None:
@@ -121,7 +121,7 @@ class Log:
                     return self.index
                 ahead = min(2 * ahead, MAX_READ_AHEAD)
 
-    def known(self) -> Index:
+    def known(self) -> SlotIndex:
         """The index as this process has it, which costs no request; refused like any read if slots were lost."""
         if self.lost is not None:
             raise self.lost
@@ -180,7 +180,7 @@ class Log:
         for slot in self._checkpoints():
             key = checkpoint_key(slot)
             try:
-                self.index = Index.load(key, unseal(key, self.store.get(key), CHECKPOINT))
+                self.index = SlotIndex.load(key, unseal(key, self.store.get(key), CHECKPOINT))
             except (KeyNotFoundError, CorruptFileError):
                 continue
             self.checkpointed = slot

@@ -14,7 +14,7 @@ from headwater.metastore.views import (
     IndexView,
     Item,
     Place,
-    View,
+    SlotView,
     not_found,
     object_of,
     part_of,
@@ -28,7 +28,7 @@ PART_LENGTHS = (1, 3, 5, 6)
 """How many parts of a locator name a version, a stream, a partition, a delta of a table."""
 
 
-def look_up(view: View, segments: Segments, locator: Locator | str) -> Object | Delta:
+def look_up(view: SlotView, segments: Segments, locator: Locator | str) -> Object | Delta:
     """The object at a locator. Names lead down to a table, which has none below it: what is left are its parts."""
     parts = (locator if isinstance(locator, Locator) else Locator.parse(locator)).parts
     place, level = ROOT, 0
@@ -44,7 +44,7 @@ def look_up(view: View, segments: Segments, locator: Locator | str) -> Object | 
     return _look_inside(view, segments, place, rest)
 
 
-def _look_inside(view: View, segments: Segments, table: Place, parts: tuple[str, ...]) -> Object | Delta:
+def _look_inside(view: SlotView, segments: Segments, table: Place, parts: tuple[str, ...]) -> Object | Delta:
     if len(parts) not in PART_LENGTHS:
         raise InvalidInputError(
             "Below a table, a locator has its version, then a stream's id and format, a partition's id and values, "
@@ -67,7 +67,7 @@ def _same(table: Place, item: Item, parts: tuple[str, ...]) -> Item:
     return item
 
 
-def _delta(view: View, segments: Segments, table: Place, partition: Item, text: str) -> Delta:
+def _delta(view: SlotView, segments: Segments, table: Place, partition: Item, text: str) -> Delta:
     base = view.base if isinstance(view, Draft) else view
     assert isinstance(base, IndexView)
     stream = partition.revision.parent
@@ -82,7 +82,7 @@ def _delta(view: View, segments: Segments, table: Place, partition: Item, text: 
     return delta_of(body, stored.slot)
 
 
-def look_up_id(view: View, id: str) -> Object:
+def look_up_id(view: SlotView, id: str) -> Object:
     """The namespace or table of an id, or the part of a table with that key."""
     table_id, *below = id.split("/")
     names: list[str] = []
@@ -105,6 +105,6 @@ def look_up_id(view: View, id: str) -> Object:
     return part_of(view, place, id)
 
 
-def _rely(view: View, key: str) -> None:
+def _rely(view: SlotView, key: str) -> None:
     if isinstance(view, Draft):
         view.relied_on(key)

@@ -23,7 +23,7 @@ from headwater.errors import (
 from headwater.metastore.draft import Draft
 from headwater.metastore.layout import check_named_id
 from headwater.metastore.records import Node, Revision, encode
-from headwater.metastore.views import Item, Place, View
+from headwater.metastore.views import Item, Place, SlotView
 
 
 class Record(NamedTuple):
@@ -39,7 +39,7 @@ WHOLE = "default"
 Values = tuple[Any, ...] | None
 
 
-def find_version(view: View, table: Place, version: str | None) -> Item:
+def find_version(view: SlotView, table: Place, version: str | None) -> Item:
     """The table version of this id, or the newest."""
     keys = [f"{table.key}/{version}"] if version is not None else list(view.parts(table.key))[-1:]
     item = view.part(keys[0]) if keys else None
@@ -48,7 +48,7 @@ def find_version(view: View, table: Place, version: str | None) -> Item:
     return item
 
 
-def find_stream(view: View, table: Place, above: Item, format: str, stream: str | None = None) -> Item:
+def find_stream(view: SlotView, table: Place, above: Item, format: str, stream: str | None = None) -> Item:
     """The stream of this id, whatever its format; without an id the one named as the format, or the only one of it."""
     item = view.part(f"{above.node.key}/{format if stream is None else stream}")
     if stream is None and (item is None or item.revision.parts[1] != format):
@@ -59,7 +59,7 @@ def find_stream(view: View, table: Place, above: Item, format: str, stream: str 
     return item
 
 
-def _only_stream(view: View, table: Place, above: Item, format: str) -> Item | None:
+def _only_stream(view: SlotView, table: Place, above: Item, format: str) -> Item | None:
     found = [item for key in view.parts(above.node.key) if (item := view.part(key)) is not None]
     of_format = [item for item in found if item.revision.parts[1] == format]
     if len(of_format) > 1:
@@ -68,7 +68,7 @@ def _only_stream(view: View, table: Place, above: Item, format: str) -> Item | N
     return of_format[0] if of_format else None
 
 
-def find_partition(view: View, table: Place, stream: Item, id: str) -> Item:
+def find_partition(view: SlotView, table: Place, stream: Item, id: str) -> Item:
     item = view.part(f"{stream.node.key}/{id}")
     if item is None:
         raise TableNotFoundError(f"The stream {stream.node.id!r} of {'.'.join(table.path)} has no partition {id!r}.")
@@ -150,7 +150,7 @@ def require_values(id: str, asked: Values, found: Any, error: type[LanceNamespac
         raise error(f"The partition {id!r} has the values {there}, not {asked}.")
 
 
-def check_values(view: View, stream: Item, id: str, values: Values) -> None:
+def check_values(view: SlotView, stream: Item, id: str, values: Values) -> None:
     """As far as can be told now; the commit looks again."""
     item = view.item(f"{stream.node.key}/{id}")
     if item is not None:

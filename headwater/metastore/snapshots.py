@@ -16,7 +16,7 @@ import msgspec
 from headwater.errors import CorruptFileError, TableTagAlreadyExistsError, TableTagNotFoundError
 from headwater.metastore.deltas import DeltaLog, Stored, last_position, read_deltas
 from headwater.metastore.draft import Draft
-from headwater.metastore.index import Index
+from headwater.metastore.index import SlotIndex
 from headwater.metastore.layout import (
     canonical,
     check_named_id,
@@ -58,7 +58,7 @@ class Pinned(msgspec.Struct, array_like=True):
 
 
 _pinned = msgspec.msgpack.Decoder(Pinned)
-Read = tuple[tuple[PinnedTable, ...], Index]
+Read = tuple[tuple[PinnedTable, ...], SlotIndex]
 
 
 class Snapshots:
@@ -87,7 +87,7 @@ class Snapshots:
                 raise CorruptFileError(key, "it is missing") from None
             while len(self._read) >= CACHED:
                 self._read.pop(next(iter(self._read)))
-            self._read[id] = tuple(found.tables), Index.load(key, found.index)
+            self._read[id] = tuple(found.tables), SlotIndex.load(key, found.index)
         return self._read[id]
 
     def told(self, name: str, revision: Revision) -> NamedSnapshot:
@@ -105,7 +105,7 @@ class Snapshots:
         self.log.store.put(snapshot_key(id), seal(PINNED, payload))
 
 
-def alive(index: Index) -> list[Item]:
+def alive(index: SlotIndex) -> list[Item]:
     """The records of the snapshots there are."""
     view = IndexView(index, index.slot)
     return [item for key in view.parts("") if (item := view.item(key)) is not None]
@@ -138,7 +138,7 @@ class Pinning:
         self.log = log
         self.view = view
         self.tables: list[PinnedTable] = []
-        self.index = Index()
+        self.index = SlotIndex()
         self.index.slot = self.index.boundary = view.at
         self.index.times = array("q", [view.index.time_of(view.at)])
 

@@ -19,7 +19,7 @@ from headwater.metastore.deltas import (
     newest_first,
     read_deltas,
 )
-from headwater.metastore.draft import Appended, Draft, DroppedDelta
+from headwater.metastore.draft import AppendedDelta, Draft, DroppedDelta
 from headwater.metastore.log import Log
 from headwater.metastore.objects import Delta, Deltas, Object, Objects, check_type, data_files, delta_of
 from headwater.metastore.parts import DELTA_FORMAT, find_partition, find_stream, find_version
@@ -28,7 +28,7 @@ from headwater.metastore.views import (
     IndexView,
     Item,
     Place,
-    View,
+    SlotView,
     object_of,
     own_values,
     part_of,
@@ -209,7 +209,7 @@ class TableEdits(ABC):
         position: int | None = None,
         stream: str | None = None,
         partition_id: str | None = None,
-    ) -> Appended:
+    ) -> AppendedDelta:
         """Append to a table's stream. The position is assigned at commit, so appends never conflict with each other;
         several in one transaction follow each other without a gap. The answer has the position once it is committed.
 
@@ -223,7 +223,7 @@ class TableEdits(ABC):
         values = parts.partition_values(partition)
         chosen = parts.chosen_partition(partition_id, values)
         self._check_partition(item, chosen, values)
-        append = Appended(
+        append = AppendedDelta(
             item.node.key,
             item.node.home,
             table.path,
@@ -360,7 +360,7 @@ class TableEdits(ABC):
         return any(drop.stream == stream and drop.position == position for drop in self.draft.dropped_deltas)
 
 
-def with_stream(view: View, path: Path, format: str) -> tuple[Object, parts.Record | None]:
+def with_stream(view: SlotView, path: Path, format: str) -> tuple[Object, parts.Record | None]:
     place = resolve(view, object_id(path))
     found = object_of(place)
     if place.item.node.kind != "table":

@@ -26,7 +26,7 @@ from headwater.metastore.records import Txn, own_properties
 from headwater.metastore.rules import Header, refused
 from headwater.metastore.table_edits import Path, TableEdits, locked
 from headwater.metastore.undo import Restores, Undo, Void
-from headwater.metastore.views import IndexView, Place, View, children_of, object_of, resolve, resolve_namespace
+from headwater.metastore.views import IndexView, Place, SlotView, children_of, object_of, resolve, resolve_namespace
 from headwater.names import object_id
 from headwater.table_refs import Ref, held_versions, read_refs
 
@@ -204,7 +204,7 @@ class Transaction(TableEdits):
         return edits.create(self._checked(), object_id(path), kind, made, own_properties(properties))
 
 
-def exists(view: View, path: Path) -> bool:
+def exists(view: SlotView, path: Path) -> bool:
     place_id = object_id(path)
     try:
         resolve(view, place_id)

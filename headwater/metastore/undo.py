@@ -13,13 +13,13 @@ import msgspec
 
 from headwater.errors import InvalidTableStateError
 from headwater.metastore.deltas import DeltaLog, Segments, read_deltas, stream_of
-from headwater.metastore.draft import Appended, Draft, DroppedDelta
+from headwater.metastore.draft import AppendedDelta, Draft, DroppedDelta
 from headwater.metastore.edits import PENDING
 from headwater.metastore.index import NAMED
 from headwater.metastore.layout import canonical, digest
 from headwater.metastore.objects import Delta, UndoStep, delta_of
 from headwater.metastore.parts import create_part
-from headwater.metastore.records import Change, Node, Revision, Txn, decode_delta
+from headwater.metastore.records import NewRevision, Node, Revision, Txn, decode_delta
 from headwater.metastore.serving import (
     LANCE_FORMAT,
     LOCATION,
@@ -132,7 +132,7 @@ class Undo:
 
     # Objects
 
-    def _target(self, change: Change) -> Reverted:
+    def _target(self, change: NewRevision) -> Reverted:
         node = self.draft.base.index.node(change.key)
         assert node is not None
         return Reverted(node, version_at(node.versions, self.number - 1), node.versions[-1])
@@ -241,7 +241,7 @@ class Undo:
 
     # Deltas
 
-    def _voided(self, deltas: list[Change]) -> set[str]:
+    def _voided(self, deltas: list[NewRevision]) -> set[str]:
         """The table versions of stream tables into which the transaction landed rows."""
         streams = {stream_of(change.key)[0] for change in deltas if self._format(change) != LANCE_FORMAT}
         versions = {stream.rpartition("/")[0] for stream in streams if not self._is_below_gone(f"{stream}/x")}
@@ -255,8 +255,8 @@ class Undo:
         is_partition = target.node.kind == "partition" and above.rpartition("/")[0] in voided
         return self.void is not None and ((is_record and above in voided) or is_partition)
 
-    def _undo_deltas(self, deltas: list[Change], voided: set[str]) -> None:
-        by_stream: dict[str, list[Change]] = {}
+    def _undo_deltas(self, deltas: list[NewRevision], voided: set[str]) -> None:
+        by_stream: dict[str, list[NewRevision]] = {}
         for change in deltas:
             if not self._is_below_gone(f"{stream_of(change.key)[0]}/x"):
                 by_stream.setdefault(stream_of(change.key)[0], []).append(change)
@@ -280,7 +280,7 @@ class Undo:
         self.void(table, version.rsplit("/", 1)[-1])
         self.steps.append(UndoStep("void", "delta", table))
 
-    def _drop_newest(self, stream: str, changes: list[Change]) -> None:
+    def _drop_newest(self, stream: str, changes: list[NewRevision]) -> None:
         if not self._are_newest(stream, changes):
             return
         first = min(stream_of(change.key)[2] for change in changes)
@@ -290,7 +290,7 @@ class Undo:
         for change in changes:
             self._drop(change)
 
-    def _undo_versions(self, stream: str, changes: list[Change]) -> None:
+    def _undo_versions(self, stream: str, changes: list[NewRevision]) -> None:
         """Only the newest Lance versions can be undone. If they are taken away, their numbers are used again, and
         positions are not, so what is left moves into a new stream."""
         if any(PUBLISHED in decode_delta(stream, change.body).properties for change in changes):
@@ -331,7 +331,7 @@ class Undo:
         self.restores.append((table.key, before))
         self.steps.append(UndoStep("restore", "delta", table.path, f"version {before}"))
 
-    def _are_newest(self, stream: str, changes: list[Change]) -> bool:
+    def _are_newest(self, stream: str, changes: list[NewRevision]) -> bool:
         self.draft.reads.add(f"d{stream}")
         own = {stream_of(change.key)[2] for change in changes}
         there = [delta.position for delta in self._visible(stream, min(own) - 1)]
@@ -343,7 +343,7 @@ class Undo:
             self.reasons.append(f"{self._name(stream)} has {what} {later[0]} after it")
         return own == set(there)
 
-    def _drop(self, change: Change) -> None:
+    def _drop(self, change: NewRevision) -> None:
         stream, partition, position = stream_of(change.key)
         item, path = self.draft.item(stream), self._path(stream)
         assert item is not None
@@ -364,7 +364,7 @@ class Undo:
 
     # Telling
 
-    def _format(self, change: Change) -> str:
+    def _format(self, change: NewRevision) -> str:
         item = self.draft.item(stream_of(change.key)[0], dropped=True)
         return str(item.revision.parts[1]) if item is not None else ""
 
@@ -393,8 +393,8 @@ def _content(revision: Revision) -> tuple[object, ...]:
     return revision.parent, revision.parts, revision.properties, revision.aliases
 
 
-def _copied(stream: Item, path: tuple[str, ...], delta: Delta) -> Appended:
-    return Appended(
+def _copied(stream: Item, path: tuple[str, ...], delta: Delta) -> AppendedDelta:
+    return AppendedDelta(
         stream.node.key,
         stream.node.home,
         path,

@@ -23,7 +23,7 @@ from headwater.namespace.properties import MetastoreProperties, parse_metastore_
 from headwater.namespace.registered import RegisteredNamespace
 from headwater.namespace.requests import parse_request
 from headwater.namespace.streams import NamespaceStream, make_stream
-from headwater.namespace.versions import Problem
+from headwater.namespace.versions import VersionProblem
 from headwater.registries.metastore import MetastoreRegistry
 from headwater.registries.metastore.sessions import Moment, Session, Within
 from headwater.registries.openable import check_finished
@@ -179,7 +179,7 @@ class MetastoreNamespace(RegisteredNamespace):
 
         return undo_transaction(self.metastore, txn, dry_run, restore)
 
-    def verify(self) -> list[Problem]:
+    def verify(self) -> list[VersionProblem]:
         """Everything on which the catalog, its storage and the published layout disagree. Nothing is changed.
 
         The folder of a dropped table that can still be brought back, or that a named snapshot needs, is where it
@@ -187,10 +187,10 @@ class MetastoreNamespace(RegisteredNamespace):
         """
         dropped = self._registry.dropped_locations()
         found = [item for item in super().verify() if item.key not in dropped and not self._is_pinned(item)]
-        own = [Problem("metastore", None, item.key, item.reason) for item in self.metastore.verify()]
+        own = [VersionProblem("metastore", None, item.key, item.reason) for item in self.metastore.verify()]
         return [*found, *own]
 
-    def _is_pinned(self, found: Problem) -> bool:
+    def _is_pinned(self, found: VersionProblem) -> bool:
         return found.kind == "unreferenced_folder" and bool(self.metastore.pinned_versions(found.key))
 
     def close(self) -> None:

@@ -11,7 +11,7 @@ from headwater.metastore import Snapshot
 from headwater.names import ObjectId
 from headwater.registries.metastore.sessions import Within
 from headwater.streams.definition import Definition
-from headwater.streams.landing import Report
+from headwater.streams.landing import LandingReport
 from headwater.streams.table import StreamTable, create_stream_table
 from headwater.streams.views import Published
 from headwater.streams.within import OwnLog, landing
@@ -28,23 +28,23 @@ class NamespaceStream(StreamTable):
         self.namespace = namespace
         self.id = id
 
-    def append(self, *args: Any, **options: Any) -> Report:
+    def append(self, *args: Any, **options: Any) -> LandingReport:
         with self._landing():
             return super().append(*args, **options)
 
-    def upsert(self, *args: Any, **options: Any) -> Report:
+    def upsert(self, *args: Any, **options: Any) -> LandingReport:
         with self._landing():
             return super().upsert(*args, **options)
 
-    def delete(self, *args: Any, **options: Any) -> Report:
+    def delete(self, *args: Any, **options: Any) -> LandingReport:
         with self._landing():
             return super().delete(*args, **options)
 
-    def ingest(self, *args: Any, **options: Any) -> Report:
+    def ingest(self, *args: Any, **options: Any) -> LandingReport:
         with self._landing():
             return super().ingest(*args, **options)
 
-    def _ingest(self, *args: Any, **options: Any) -> Report:
+    def _ingest(self, *args: Any, **options: Any) -> LandingReport:
         with self._landing():
             return super()._ingest(*args, **options)
 

@@ -43,7 +43,7 @@ from headwater.pipeline.views import land, remember, rows_of
 from headwater.streams.columns import common
 from headwater.streams.definition import Definition, define
 from headwater.streams.layout import HISTORY, QUARANTINE, sibling
-from headwater.streams.sources.debezium import Change, messages, parse
+from headwater.streams.sources.debezium import DebeziumChange, messages, parse
 from headwater.streams.sources.files import SourceFile, find_files, read_lines, read_rows
 from headwater.streams.table import create_stream_table
 
@@ -195,7 +195,7 @@ def _first_rows(file: SourceFile, format: str) -> Any:
     if format != "debezium":
         return read_rows(file, Definition(()))[0]
     found = [parse(message) for message in messages(read_lines(file)) if not hasattr(message, "text")]
-    return [row for change in found if isinstance(change, Change) if (row := change.after or change.before)]
+    return [row for change in found if isinstance(change, DebeziumChange) if (row := change.after or change.before)]
 
 
 def _alter(running: _Running, step: Step) -> None:

@@ -18,7 +18,7 @@ from headwater.errors import InvalidInputError, UnsupportedOperationError
 from headwater.pipeline.facts import INPUTS
 from headwater.pipeline.grammar import ViewSpec
 from headwater.pipeline.planning import sql_digest
-from headwater.streams.landing import Report
+from headwater.streams.landing import LandingReport
 
 MAX_LEVEL = 3
 NO_ENGINE = (
@@ -88,7 +88,7 @@ def _by_spark(spark: Any, view: ViewSpec, tables: Mapping[str, pa.Table]) -> pa.
             spark.catalog.dropTempView(name)
 
 
-def land(catalog: Catalog, view: ViewSpec, rows: pa.Table) -> tuple[CatalogStream, Report]:
+def land(catalog: Catalog, view: ViewSpec, rows: pa.Table) -> tuple[CatalogStream, LandingReport]:
     """Make the view's table hold these rows: only what differs becomes changes. It is created when it is not there."""
     for name in view.keys:
         if name not in rows.schema.names:

@@ -22,7 +22,7 @@ from headwater.namespace.abilities import abilities_of
 from headwater.rest.body import BodySpool
 from headwater.rest.call import Call
 from headwater.streams.definition import DERIVED, define, to_properties
-from headwater.streams.landing import Origin, Report
+from headwater.streams.landing import BatchOrigin, LandingReport
 from headwater.streams.serving import lake
 from headwater.streams.sources.files import SourceFile
 from headwater.streams.sources.formats import check_format
@@ -86,10 +86,10 @@ def ingest(namespace: LanceNamespace, call: Call) -> dict[str, Any]:
     check_format(asked.format, asked.options)
     body = rows_of(call)
     if asked.file is None:
-        origin = Origin(asked.source, asked.token)
+        origin = BatchOrigin(asked.source, asked.token)
         return _report(table._ingest(unpack(body), asked.format, origin, asked.strict, asked.options))
     with _file(body, asked.file) as (path, digest):
-        origin = Origin(asked.source, None, asked.file, digest)
+        origin = BatchOrigin(asked.source, None, asked.file, digest)
         try:
             return _report(
                 table._ingest(None, asked.format, origin, asked.strict, asked.options, SourceFile(path, digest))
@@ -206,7 +206,7 @@ def _partition(text: str) -> Any:
     return found
 
 
-def _report(report: Report) -> dict[str, Any]:
+def _report(report: LandingReport) -> dict[str, Any]:
     return asdict(report)
 
 

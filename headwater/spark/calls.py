@@ -34,14 +34,14 @@ _connections: dict[str, Connection] = {}
 _lock = threading.Lock()
 
 
-def answer(call: protocol.Call) -> Any:
+def answer(call: protocol.WorkerCall) -> Any:
     """The value that a call asks for."""
     return CALLS[type(call)](call)
 
 
 def ask(operation: str, **arguments: Any) -> Any:
     """A call from Python, checked as one of the jar's is; the answer as the jar gets it."""
-    call: protocol.Call = msgspec.convert({"op": operation, **arguments}, protocol.AnyCall)
+    call: protocol.WorkerCall = msgspec.convert({"op": operation, **arguments}, protocol.AnyCall)
     return msgspec.to_builtins(answer(call))
 
 
@@ -59,7 +59,7 @@ def _newest(call: protocol.CatalogCall, table: TableHandle) -> TableHandle:
     return table.at(connection(call).open(table).version)
 
 
-def _definition(call: protocol.Definition) -> tuple[list[str], Json, dict[str, str], list[Json]]:
+def _definition(call: protocol.NewTable) -> tuple[list[str], Json, dict[str, str], list[Json]]:
     return call.id, call.schema, call.properties, msgspec.to_builtins(call.partitioning)
 
 
@@ -69,7 +69,7 @@ def _matching_rows(call: protocol.MatchingRows) -> int:
     return sum(fragment.num_rows for fragment in may_match(scan.table.open(), scan.prune))
 
 
-def _plan(call: protocol.Plan) -> Sequence[AnyPart]:
+def _plan(call: protocol.PlanScan) -> Sequence[AnyPart]:
     if call.scan.search is None and call.scan.table.is_folded:
         return fresh.plan(call.scan, call.parallelism, call.by_partition)
     return scans.plan(call.scan.engine(), call.parallelism, call.by_partition)
@@ -218,7 +218,7 @@ def commit_job(call: protocol.JobCommit, session: JarSession | None = None) -> J
         return JOBS[call.job].commit(connection(call), table, call.arguments, call.results)
 
 
-CALLS: dict[type[protocol.Call], Callable[[Any], Any]] = {
+CALLS: dict[type[protocol.WorkerCall], Callable[[Any], Any]] = {
     protocol.ListNamespaces: lambda call: connection(call).list_namespaces(call.id),
     protocol.DescribeNamespace: lambda call: connection(call).describe_namespace(call.id),
     protocol.CreateNamespace: lambda call: connection(call).create_namespace(call.id, call.properties),
@@ -233,7 +233,7 @@ CALLS: dict[type[protocol.Call], Callable[[Any], Any]] = {
     protocol.DropTable: lambda call: connection(call).drop_table(call.id),
     protocol.RenameTable: lambda call: connection(call).rename_table(call.id, call.new_id),
     protocol.AlterTable: lambda call: connection(call).alter_table(call.id, call.changes),
-    protocol.Plan: _plan,
+    protocol.PlanScan: _plan,
     protocol.MatchingRows: _matching_rows,
     protocol.Count: _count,
     protocol.Partitions: lambda call: list_partitions(call.table.handle()),

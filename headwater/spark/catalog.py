@@ -39,7 +39,7 @@ from headwater.rest.client import HEADER_PREFIXES, connect_rest, headers_of
 from headwater.spark.access import options_of
 from headwater.spark.columns import alter
 from headwater.spark.fresh import LAKE, Streams, schema_of
-from headwater.spark.protocol import AnyChange, Fold, table_of
+from headwater.spark.protocol import AnyTableChange, Fold, table_of
 from headwater.spark.stream_ddl import alter_stream, check_provider, create_stream, stage_stream
 from headwater.streams.opening import Stream
 from headwater.tables.commit import TableCommitter
@@ -213,7 +213,7 @@ class Connection:
         request = RenameTableRequest(id=id, new_table_name=new_id[-1], new_namespace_id=new_id[:-1])
         self.client.rename_table(request)
 
-    def alter_table(self, id: list[str], changes: Sequence[AnyChange]) -> dict[str, Any]:
+    def alter_table(self, id: list[str], changes: Sequence[AnyTableChange]) -> dict[str, Any]:
         """Each change is one commit of the table, in the order given."""
         if self._streams is not None and self._streams.load(id, None, None) is not None:
             alter_stream(self.lake, id, changes)

@@ -18,7 +18,7 @@ import pyarrow as pa
 from headwater.errors import InvalidInputError, LanceNamespaceError, TableVersionNotFoundError
 from headwater.metastore import Metastore, Snapshot
 from headwater.metastore.parts import partition_id
-from headwater.spark.protocol import Fold, Scan, Table
+from headwater.spark.protocol import Fold, WireScan, WireTable
 from headwater.streams.files import Share
 from headwater.streams.opening import Stream, is_stream_table, open_stream
 from headwater.streams.reading import count, read, read_bucket, read_touched, read_untouched
@@ -48,7 +48,7 @@ def opened(option: str) -> Lake:
     return lake(Metastore(known["root"], known["storage"]), known["root"], known["storage"])
 
 
-def lake_of(table: Table) -> Lake:
+def lake_of(table: WireTable) -> Lake:
     """The metastore that a stream table of a session is in."""
     assert table.fold is not None
     return opened(table.fold.lake)
@@ -123,27 +123,27 @@ def schema_of(stream: Stream) -> pa.Schema:
     return pa.schema(list(stream.definition.shown.values()))
 
 
-def _view(scan: Scan) -> tuple[Lake, View]:
+def _view(scan: WireScan) -> tuple[Lake, View]:
     found, fold = lake_of(scan.table), scan.table.fold
     assert fold is not None
     snapshot = found.metastore.at(fold.slot)
     return found, view_at(snapshot, open_stream(snapshot, scan.table.id), fold.position)
 
 
-def check_readable(scan: Scan) -> None:
+def check_readable(scan: WireScan) -> None:
     """Statements that change rows ask for the places of rows, and rows of a log have none."""
     if ROW_ADDRESS in scan.columns or ROW_ID in scan.columns:
         raise scan.table.refused()
 
 
-def count_rows(scan: Scan) -> int:
+def count_rows(scan: WireScan) -> int:
     found, view = _view(scan)
     if scan.filter is None:
         return count(found, view)
     return read(found, view, columns=list(view.stream.definition.keys[:1]) or None, filter=scan.filter).num_rows
 
 
-def output_schema(scan: Scan) -> pa.Schema:
+def output_schema(scan: WireScan) -> pa.Schema:
     check_readable(scan)
     _, view = _view(scan)
     shown = view.stream.definition.shown
@@ -151,7 +151,7 @@ def output_schema(scan: Scan) -> pa.Schema:
     return wire_schema(pa.schema([pruned(shown[name], trees.get(name)) for name in scan.columns]))
 
 
-def plan(scan: Scan, parallelism: int, by_partition: bool = False) -> Sequence[AnyPart]:
+def plan(scan: WireScan, parallelism: int, by_partition: bool = False) -> Sequence[AnyPart]:
     """One part; or for a large table first what the log touches, in shares, then groups of the base's fragments.
 
     `by_partition`: of a table in buckets of its key each part is a bucket, folded for itself.
@@ -192,7 +192,7 @@ def _buckets(found: Lake, view: View, metadata: Sequence[Any]) -> dict[Any, set[
     return {**{every[delta.partition]: set() for delta in view.tail}, **known}
 
 
-def read_rows(scan: Scan, part: AnyPart, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+def read_rows(scan: WireScan, part: AnyPart, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     """The rows of a part, in the wire schema."""
     if scan.columns:
         yield from sent(_rows(scan, part).slice(0, scan.limit), schema)
@@ -215,7 +215,7 @@ def without_columns(rows: int) -> pa.RecordBatch:
     return pa.RecordBatch.from_struct_array(empty)
 
 
-def _rows(scan: Scan, part: AnyPart) -> pa.Table:
+def _rows(scan: WireScan, part: AnyPart) -> pa.Table:
     found, view = _view(scan)
     if isinstance(part, Tail):
         share = Share(part.share, part.shares) if part.shares > 1 else None

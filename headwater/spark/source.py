@@ -41,7 +41,7 @@ Json = dict[str, Any]
 
 
 @dataclass
-class Part(InputPartition):
+class SourcePart(InputPartition):
     value: Json
 
 
@@ -153,9 +153,9 @@ class TableReader(DataSourceReader):
                 taken.append(sql)
         self._scan["filter"] = " AND ".join(taken) or None
 
-    def partitions(self) -> Sequence[Part]:
+    def partitions(self) -> Sequence[SourcePart]:
         parts = self._source._call("plan", scan=self._scan, parallelism=os.cpu_count() or 2)
-        return [Part(part) for part in parts] or [Part({"kind": "fragments", "fragments": []})]
+        return [SourcePart(part) for part in parts] or [SourcePart({"kind": "fragments", "fragments": []})]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         yield from _read(self._scan, partition.value, self._schema)
@@ -163,12 +163,12 @@ class TableReader(DataSourceReader):
 
 def _read(scan: Json, part: Json, schema: StructType) -> Iterator[pa.RecordBatch]:
     from headwater.spark import following, fresh
-    from headwater.spark.protocol import Scan, part_of, scan_of
+    from headwater.spark.protocol import WireScan, part_of, scan_of
     from headwater.tables.parts import Appended, Piece, Positions, Rewritten, Tail
     from headwater.tables.scan import read
 
     found = part_of(part)
-    asked = msgspec.convert(scan, Scan)
+    asked = msgspec.convert(scan, WireScan)
     sent = to_arrow_schema(schema, timezone="UTC")
     if isinstance(found, Piece | Positions):
         yield from following.read_rows(asked, found, sent)
@@ -242,9 +242,9 @@ class TableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         offset: Json = self._call("stream_latest", start=start, **limits)
         return offset
 
-    def partitions(self, start: Json, end: Json) -> Sequence[Part]:
+    def partitions(self, start: Json, end: Json) -> Sequence[SourcePart]:
         parts = self._call("stream_plan", start=start, end=end, scan=self._scan, parallelism=os.cpu_count() or 2)
-        return [Part(part) for part in parts]
+        return [SourcePart(part) for part in parts]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         yield from _read(self._scan, partition.value, self._schema)

@@ -14,7 +14,7 @@ from headwater.errors import InvalidInputError, UnsupportedOperationError
 from headwater.spark.fresh import opened, schema_of
 from headwater.spark.protocol import (
     AddColumn,
-    AnyChange,
+    AnyTableChange,
     ColumnType,
     DropColumn,
     Fold,
@@ -22,7 +22,7 @@ from headwater.spark.protocol import (
     RemoveProperty,
     RenameColumn,
     SetProperty,
-    Table,
+    WireTable,
 )
 from headwater.streams.definition import define, to_properties
 from headwater.streams.opening import open_in
@@ -91,12 +91,12 @@ def stage_stream(
     tx.rollback()
     new = NewStream(key, stream.home, stream.version, to_properties(definition))
     fold = Fold(option, tx.draft.base.at, 0, 0, True, bool(definition.keys), new)
-    table = Table(tuple(id), "", True, {}, fold=fold)
+    table = WireTable(tuple(id), "", True, {}, fold=fold)
     shown = spark_schema(schema_of(stream))
     return {"table": msgspec.to_builtins(table), "arrow": "", "schema": shown, "partitioning": []}
 
 
-def alter_stream(lake: str | None, id: list[str], changes: Sequence[AnyChange]) -> None:
+def alter_stream(lake: str | None, id: list[str], changes: Sequence[AnyTableChange]) -> None:
     """Columns added, renamed, dropped and widened, properties set; each change in turn."""
     stream = catalog_at(lake)[id]
     for change in changes:

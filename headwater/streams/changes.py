@@ -29,7 +29,7 @@ INSERT, DELETE, BEFORE, AFTER = "insert", "delete", "update_preimage", "update_p
 
 
 @dataclass(frozen=True)
-class Step:
+class TxnStep:
     """What one transaction changed: the difference it made, the state of the touched keys after it, its last delta."""
 
     difference: Difference
@@ -58,7 +58,7 @@ def changes(
 
 def walked(
     lake: Lake, snapshot: Snapshot, stream: Stream, after: int, until: int | None, share: Share | None = None
-) -> Iterator[Step]:
+) -> Iterator[TxnStep]:
     """The same, transaction by transaction."""
     last = snapshot.last_position(stream.path, version=stream.version)
     end = last if until is None else until
@@ -94,7 +94,7 @@ def steps(
     start: View,
     deltas: Sequence[Delta],
     share: Share | None = None,
-) -> Iterator[Step]:
+) -> Iterator[TxnStep]:
     """Transaction by transaction, the changes of a table with keys. `deltas` are those that follow `start`."""
     rules = narrowed(stream.definition, None)
     log = read_log(stream.definition, lake.store, [*_voided(snapshot, stream, deltas), *deltas], share=share)
@@ -108,11 +108,11 @@ def steps(
             after = state_of_keys(lake, view_at(snapshot, stream, position), keys, share=share)
         else:
             after = apply(rules, state, fold(rules, state, _of(log, position)))
-        yield Step(difference(rules, state.rows, after.rows), after, group[-1])
+        yield TxnStep(difference(rules, state.rows, after.rows), after, group[-1])
         state = after
 
 
-def _keyless(lake: Lake, snapshot: Snapshot, stream: Stream, start: View, deltas: Sequence[Delta]) -> Iterator[Step]:
+def _keyless(lake: Lake, snapshot: Snapshot, stream: Stream, start: View, deltas: Sequence[Delta]) -> Iterator[TxnStep]:
     rules = narrowed(stream.definition, None)
     log = read_log(stream.definition, lake.store, deltas)
     nothing = rules.schema.empty_table()
@@ -123,12 +123,12 @@ def _keyless(lake: Lake, snapshot: Snapshot, stream: Stream, start: View, deltas
             before = whole_state(lake, view_at(snapshot, stream, _previous(position, group)))
             after = whole_state(lake, view_at(snapshot, stream, position))
             watermark = after.watermark
-            yield Step(Difference(*_multiset(before.rows, after.rows), nothing, nothing), after, group[-1])
+            yield TxnStep(Difference(*_multiset(before.rows, after.rows), nothing, nothing), after, group[-1])
             continue
         state = State(nothing, rules.marks.empty_table(), watermark)
         folded = fold(rules, state, _of(log, position))
         watermark = folded.watermark
-        yield Step(Difference(folded.rows, nothing, nothing, nothing), state, group[-1])
+        yield TxnStep(Difference(folded.rows, nothing, nothing, nothing), state, group[-1])
 
 
 def _previous(position: int, group: Sequence[Delta]) -> int:

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from headwater.metastore import Transaction
-from headwater.streams.changes import Step, steps
+from headwater.streams.changes import TxnStep, steps
 from headwater.streams.definition import Column, Definition, from_properties, to_properties
 from headwater.streams.evolving import evolve_copy, published_columns
 from headwater.streams.files import narrowed
@@ -120,7 +120,7 @@ def _changes(lake: Lake, stream: Stream, history: Stream, view: View, known: Pub
     return Changes(rows, ids, gone, addresses, digest % MODULUS, count)
 
 
-def _touched(rules: Rules, walk: list[Step]) -> pa.Table:
+def _touched(rules: Rules, walk: list[TxnStep]) -> pa.Table:
     keys = list(rules.keys)
     parts = [rules.schema.empty_table().select(keys)]
     for step in walk:
@@ -151,7 +151,7 @@ class _Open:
         self.rows = self.old.to_pylist()
         self.open[self.index.find([self.old.column(name) for name in self.rules.keys])] = np.arange(len(self.rows))
 
-    def take(self, definition: Definition, step: Step) -> None:
+    def take(self, definition: Definition, step: TxnStep) -> None:
         found, position = step.difference, step.delta.position
         ends = self._ends(definition, step)
         for row, code in zip(found.deleted.to_pylist(), self._codes(found.deleted), strict=True):
@@ -163,7 +163,7 @@ class _Open:
         for row, code in zip(found.inserted.to_pylist(), self._codes(found.inserted), strict=True):
             self._begin(code, row, place_of(definition, row, position))
 
-    def _ends(self, definition: Definition, step: Step) -> dict[int, Any]:
+    def _ends(self, definition: Definition, step: TxnStep) -> dict[int, Any]:
         """The sequences of deletes, by key."""
         rows = step.state.tombstones if definition.sequence and step.difference.deleted.num_rows else None
         if rows is None or not rows.num_rows:

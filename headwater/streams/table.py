@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from headwater.errors import InvalidInputError, TableVersionNotFoundError
 from headwater.metastore import Delta, Metastore, Snapshot, Transaction
-from headwater.metastore.draft import Appended
+from headwater.metastore.draft import AppendedDelta
 from headwater.streams.backfilling import (
     ROWS,
     Crew,
@@ -31,7 +31,7 @@ from headwater.streams.definition import evolve as evolve_definition
 from headwater.streams.deleting import deletion
 from headwater.streams.derived import stale_rows
 from headwater.streams.given import Given, given
-from headwater.streams.landing import APPEND, UPSERT, Landed, Landing, Origin, Report
+from headwater.streams.landing import APPEND, UPSERT, BatchOrigin, Landed, Landing, LandingReport
 from headwater.streams.layout import DELTA, LANCE, QUARANTINE, sibling
 from headwater.streams.ledger import txns_with
 from headwater.streams.lineage import noted
@@ -94,22 +94,22 @@ class StreamTable:
 
     # Landing
 
-    def append(self, rows: Any, token: str | None = None, source: str | None = None) -> Report:
+    def append(self, rows: Any, token: str | None = None, source: str | None = None) -> LandingReport:
         """Add rows to a table without keys."""
-        return self._land(given(rows), APPEND, Origin(source, token))
+        return self._land(given(rows), APPEND, BatchOrigin(source, token))
 
-    def upsert(self, rows: Any, token: str | None = None, source: str | None = None) -> Report:
+    def upsert(self, rows: Any, token: str | None = None, source: str | None = None) -> LandingReport:
         """Insert rows or change those of the same key. A column that a row lacks keeps its value."""
-        return self._land(given(rows), UPSERT, Origin(source, token))
+        return self._land(given(rows), UPSERT, BatchOrigin(source, token))
 
-    def delete(self, what: Any, token: str | None = None, source: str | None = None) -> Report:
+    def delete(self, what: Any, token: str | None = None, source: str | None = None) -> LandingReport:
         """Delete rows: by a SQL predicate (a text), by keys, or by rows.
 
         Keys without sequence values take the sequence of the row as it is now; one that is not there does nothing.
         """
         stream, snapshot = self._open()
         data = deletion(self._lake(), view_at(snapshot, stream), what)
-        return self._land(data, UPSERT, Origin(source, token))
+        return self._land(data, UPSERT, BatchOrigin(source, token))
 
     def ingest(
         self,
@@ -121,7 +121,7 @@ class StreamTable:
         checks: Sequence[Check] = (),
         storage: Mapping[str, str] | None = None,
         **options: Any,
-    ) -> Report:
+    ) -> LandingReport:
         """Take change data: rows, JSON text, or files by path or glob, in one of the formats of docs/streams.md.
 
         Files may be on an object store (`s3://...`), which `storage` opens, or else the options of the catalog.
@@ -130,7 +130,7 @@ class StreamTable:
         """
         check_format(format, options)
         if not is_files(data):
-            return self._ingest(data, format, Origin(source, token), strict, options, checks=checks)
+            return self._ingest(data, format, BatchOrigin(source, token), strict, options, checks=checks)
         files = find_files(data, storage if storage is not None else self._storage_options)
         return total([self.ingest_file(file, format, source, strict, checks, **options) for file in files])
 
@@ -142,21 +142,21 @@ class StreamTable:
         strict: bool = False,
         checks: Sequence[Check] = (),
         **options: Any,
-    ) -> Report:
+    ) -> LandingReport:
         """Take one file whose digest is known."""
-        origin = Origin(source, None, file.path, file.digest)
+        origin = BatchOrigin(source, None, file.path, file.digest)
         return self._ingest(file.path, format, origin, strict, options, file, checks)
 
     def _ingest(
         self,
         data: Any,
         format: str,
-        origin: Origin,
+        origin: BatchOrigin,
         strict: bool,
         options: Mapping[str, Any],
         file: SourceFile | None = None,
         checks: Sequence[Check] = (),
-    ) -> Report:
+    ) -> LandingReport:
         stream, snapshot = self._open()
         taken = take(self._lake(), view_at(snapshot, stream), data, format, options, file)
         verb = UPSERT if stream.definition.keys else APPEND
@@ -166,20 +166,20 @@ class StreamTable:
             origin = replace(origin, digest=taken.digest)
         return self._land(taken.data, verb, origin, contract=None, strict=strict, bad=taken.bad, checks=checks)
 
-    def _land(self, data: Given, verb: str, origin: Origin, **options: Any) -> Report:
+    def _land(self, data: Given, verb: str, origin: BatchOrigin, **options: Any) -> LandingReport:
         landing = Landing(self._metastore, self.path, data, verb, origin=origin, before=self._snapshot(), **options)
         landed = self._run(landing, f"{verb} {'.'.join(self.path)}")
         return self._report(landed)
 
-    def _report(self, landed: Landed) -> Report:
+    def _report(self, landed: Landed) -> LandingReport:
         if landed.duplicate is not None:
             known = landed.duplicate
             position = self._position_of(known.txn, known.after)
-            return Report(position, known.rows, known.quarantined, duplicate=True)
+            return LandingReport(position, known.rows, known.quarantined, duplicate=True)
         position = max((delta.position or 0 for delta in landed.deltas), default=0) or self.position
         batch = landed.batch
         assert batch is not None
-        return Report(
+        return LandingReport(
             position,
             landed.rows,
             landed.quarantined,
@@ -322,13 +322,13 @@ class StreamTable:
         token: str | None = None,
         txn: str | None = None,
         digest: str | None = None,
-    ) -> Report:
+    ) -> LandingReport:
         """Take out again what came from a source, a file, a batch or a transaction, as a delta of its own.
 
         With `digest` only what files of that very content gave. The record keeps that a file was undone.
         """
 
-        def work(tx: Transaction) -> Appended:
+        def work(tx: Transaction) -> AppendedDelta:
             snapshot = self._snapshot()
             stream = open_in(tx, self.path)
             deltas = snapshot.deltas(stream.path, version=stream.version)
@@ -337,7 +337,7 @@ class StreamTable:
             return void(tx, snapshot, stream, txns)
 
         made = self._run(work, f"undo in {'.'.join(self.path)}")
-        return Report(made.position or 0, len(made.properties["voids"]))
+        return LandingReport(made.position or 0, len(made.properties["voids"]))
 
     def evolve(
         self,

@@ -77,18 +77,18 @@ def confirm_drop(visit: Visit, id: ObjectId) -> Page:
 
 
 @dataclass
-class Node:
+class TreeLine:
     """One line of the tree; `children` is None for what is closed."""
 
     name: str
     kind: str
     href: str
     current: bool = False
-    children: list[Node] | None = None
+    children: list[TreeLine] | None = None
     more: bool = field(default=False)
 
 
-def tree_of(visit: Visit) -> list[Node] | None:
+def tree_of(visit: Visit) -> list[TreeLine] | None:
     """The tree as far as it is open: the way to what is looked at. None when even its root cannot be listed."""
     at = visit.names[1:] if visit.names and visit.names[0] in (NAMESPACE, TABLE, "cell") else ()
     try:
@@ -97,8 +97,8 @@ def tree_of(visit: Visit) -> list[Node] | None:
         return None
 
 
-def _level(visit: Visit, parent: ObjectId, onward: tuple[str, ...]) -> list[Node]:
-    found: list[Node] = []
+def _level(visit: Visit, parent: ObjectId, onward: tuple[str, ...]) -> list[TreeLine]:
+    found: list[TreeLine] = []
     following = onward[0] if onward else None
     for kind, operation in (("namespace", NAMESPACES), ("table", TABLES)):
         names, more = first_names(visit, parent, operation, IN_TREE)
@@ -107,14 +107,14 @@ def _level(visit: Visit, parent: ObjectId, onward: tuple[str, ...]) -> list[Node
             names = [*names, following]
         for name in names:
             id = parent.child(name)
-            node = Node(name, kind, visit.links.of(id, kind))
+            node = TreeLine(name, kind, visit.links.of(id, kind))
             if name == following and is_here:
                 node.current = len(onward) == 1
                 if kind == "namespace":
                     node.children = _level(visit, id, onward[1:])
             found.append(node)
         if more:
-            found.append(Node(f"more {operation}…", "more", visit.links.namespace(parent)))
+            found.append(TreeLine(f"more {operation}…", "more", visit.links.namespace(parent)))
     return found
 
 

@@ -26,7 +26,7 @@ MAX_ROW_BYTES = 16 * 1024 * 1024
 _ROUTES = {route.operation: route for route in ALL_ROUTES}
 
 
-class TooLargeError(InvalidInputError):
+class PageTooLargeError(InvalidInputError):
     """The rows hold more bytes than a page shows."""
 
 
@@ -115,7 +115,7 @@ class Visit:
                     chunks.append(chunk)
                     size += len(chunk)
                     if size > MAX_ROW_BYTES:
-                        raise TooLargeError(
+                        raise PageTooLargeError(
                             f"These rows hold more than {MAX_ROW_BYTES // 2**20} MiB, more than a page shows: choose "
                             "fewer rows or columns, or read them with one of the snippets."
                         )

@@ -27,7 +27,7 @@ from headwater.namespace.versions.batch import (
 from headwater.namespace.versions.maintenance import (
     Cleaned,
     Optimized,
-    Problem,
+    VersionProblem,
     keep_policy,
 )
 from headwater.namespace.versions.operations import FoundVersion, NewVersion
@@ -137,7 +137,7 @@ class VersionMethods(ComposedNamespace):
         """
         return [table.id.name for table in self.maintenance.migrate()]
 
-    def verify(self) -> list[Problem]:
+    def verify(self) -> list[VersionProblem]:
         """Everything on which the catalog and its storage disagree. Nothing is changed."""
         return self.maintenance.verify()
 

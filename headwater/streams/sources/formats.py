@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from headwater.errors import InvalidInputError
-from headwater.streams.landing import Report
+from headwater.streams.landing import LandingReport
 from headwater.streams.reading import read
 from headwater.streams.serving import Lake
 from headwater.streams.sources.debezium import take_debezium
@@ -49,9 +49,9 @@ def take(
     return take_rows(rows, bad)
 
 
-def total(reports: Sequence[Report]) -> Report:
+def total(reports: Sequence[LandingReport]) -> LandingReport:
     """One report of several files."""
-    return Report(
+    return LandingReport(
         max(report.position for report in reports),
         sum(report.rows for report in reports),
         sum(report.quarantined for report in reports),

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from headwater.errors import InvalidInputError
-from headwater.streams.batches import Batch, shape
+from headwater.streams.batches import EventBatch, shape
 from headwater.streams.changes import difference
 from headwater.streams.definition import Definition
 from headwater.streams.files import narrowed
@@ -47,7 +47,7 @@ def take_snapshot(lake: Lake, view: View, data: Any, allow_empty: bool = False) 
     return Taken(made, tuple(bad), digest_of_batch(batch, bad))
 
 
-def _nothing(definition: Definition) -> Batch:
+def _nothing(definition: Definition) -> EventBatch:
     columns = {name: pa.nulls(0, definition.by_name[name].type) for name in definition.schema.names}
     return shape(definition, Given(columns, 0))
 
@@ -69,7 +69,7 @@ def _under(rules: Rules, rows: pa.Table) -> pa.Table:
     return pa.Table.from_arrays(columns, schema=rules.schema)
 
 
-def _without_bad(definition: Definition, rows: Given, batch: Batch, deleted: pa.Table) -> pa.Table:
+def _without_bad(definition: Definition, rows: Given, batch: EventBatch, deleted: pa.Table) -> pa.Table:
     """A row that is there and bad is not a row that is gone."""
     if not batch.bad or not deleted.num_rows:
         return deleted
