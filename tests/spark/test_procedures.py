@@ -87,7 +87,7 @@ def test_an_ingest_and_a_publish_without_a_session_of_python_are_done_in_tasks(
 def test_large_files_and_a_large_publish_are_jobs_of_spark(
     spark: SparkSession, catalog: Catalog, tmp_path: Path
 ) -> None:
-    table = catalog.create_stream_table("raw.large", {"id": "bigint", "name": "string"}, keys=["id"])
+    table = catalog.create_stream_table("raw.procedures", {"id": "bigint", "name": "string"}, keys=["id"])
     for number in range(2):
         lines = (json.dumps({"id": id, "name": "x" * 1000}) + "\n" for id in range(number * 6000, number * 6000 + 6000))
         (tmp_path / f"{number}.json").write_text("".join(lines))
@@ -102,10 +102,10 @@ def test_large_files_and_a_large_publish_are_jobs_of_spark(
         stages = [tracker.getStageInfo(stage) for job in jobs if job for stage in job.stageIds]
         return row, sum(stage.numCompletedTasks for stage in stages if stage)
 
-    row, tasks = called(f"CALL streams.system.ingest('raw.large', '{tmp_path}/*.json', 'rows', 'files')")
+    row, tasks = called(f"CALL streams.system.ingest('raw.procedures', '{tmp_path}/*.json', 'rows', 'files')")
     assert (row.rows, row.files, tasks) == (12_000, 2, 2)
-    spark.sql("INSERT INTO streams.raw.large SELECT id, 'y' FROM range(0, 2100000, 1, 2)")
-    row, tasks = called("CALL streams.system.publish('raw.large')")
+    spark.sql("INSERT INTO streams.raw.procedures SELECT id, 'y' FROM range(0, 2100000, 1, 2)")
+    row, tasks = called("CALL streams.system.publish('raw.procedures')")
     assert (row.rows, tasks > 1) == (2_112_000, True)
     assert table.serving.count() == table.count() == 2_100_000
     assert table.serving.count("name <> 'y'") == 0

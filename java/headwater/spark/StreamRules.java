@@ -207,8 +207,8 @@ final class StreamRules {
 
     private static void checkDerived(HeadwaterTable table, String column, Expression value, Set<ExprId> own) {
       Expression plain = value;
-      while (plain instanceof Cast cast) {
-        plain = cast.child();
+      while (plain instanceof Cast || plain instanceof Alias) {
+        plain = plain.children().head();
       }
       boolean isNull = plain instanceof Literal literal && literal.value() == null;
       boolean isKept = plain instanceof Attribute kept && kept.name().equals(column) && own.contains(kept.exprId());
