@@ -39,7 +39,7 @@ def check_distinct(view: ViewSpec, rows: int, distinct: int) -> None:
 def view_table(catalog: Catalog, view: ViewSpec, schema: pa.Schema) -> CatalogStream:
     """The table of a view, created with these columns when it is not there."""
     if view.name not in catalog:
-        return catalog.create_stream_table(view.name, schema, keys=list(view.keys))
+        catalog.create_stream_table(view.name, schema, keys=list(view.keys))
     stream = catalog[view.name]
     if not isinstance(stream, CatalogStream):
         raise InvalidInputError(f"{view.name} is a plain table that no pipeline made: give the view another name.")

@@ -172,7 +172,8 @@ if __name__ == "__main__":
     folder = Path(sys.argv[2])
     (folder / "acts.py").write_text(ACTS.format(marks=str(folder / "marks")))
     sys.path.insert(0, str(folder))
-    executors.LARGE_BYTES = hands.PUBLISHED_ROWS = keeping.LARGE_ROWS = 0
+    executors.LARGE_BYTES = hands.PUBLISHED_ROWS = 0
+    vars(keeping)["LARGE_ROWS"] = 0
     running = session(sys.argv[1], folder)
     lake = Catalog(str(folder / "lake"), impl="metastore")
     lake.create_namespace("raw")
