@@ -21,9 +21,9 @@ from headwater.errors import UnsupportedOperationError
 from headwater.pipeline.executors import Intake, ingest_frame
 from headwater.pipeline.grammar import ViewSpec
 from headwater.pipeline.hands import cores
-from headwater.pipeline.names import replaced
+from headwater.pipeline.sql_names import replaced
 from headwater.pipeline.view_tables import VIEW_SOURCE, check_distinct, check_named, kept, view_table
-from headwater.spark.frames import Readable, frame_of, readable
+from headwater.spark.table_frames import Readable, frame_of, readable
 from headwater.streams.landing import LandingReport
 from headwater.types import arrow_type, spark_schema
 

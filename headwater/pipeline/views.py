@@ -15,6 +15,7 @@ import pyarrow as pa
 from headwater.catalog import Catalog
 from headwater.catalog.streams import CatalogStream
 from headwater.errors import InvalidInputError, UnsupportedOperationError
+from headwater.names import parse_name
 from headwater.pipeline.grammar import ViewSpec
 from headwater.pipeline.view_tables import VIEW_SOURCE, check_distinct, check_named, kept, view_table
 from headwater.streams.landing import LandingReport
@@ -46,12 +47,12 @@ def make_view(
     """Make the view's table hold what its SQL gives of its inputs at one moment."""
     at, inputs = moment.catalog, moment.inputs
     for name in (*inputs, view.name):
-        if len(name.split(".")) > MAX_LEVEL:
+        if len(parse_name(name)) > MAX_LEVEL:
             raise InvalidInputError(f"{name!r} has more than {MAX_LEVEL} names: SQL of a view has no way to say it.")
     duckdb = _duckdb()
     if spark is not None:
         from headwater.pipeline.spark_views import LARGE_VIEW_ROWS, land_by_spark
-        from headwater.spark.frames import readable
+        from headwater.spark.table_frames import readable
 
         found = {name: readable(at[name], moment.slot) for name in inputs}
         if duckdb is None or sum(each.rows for each in found.values()) >= LARGE_VIEW_ROWS:
@@ -80,8 +81,9 @@ def _by_duckdb(duckdb: Any, view: ViewSpec, tables: Mapping[str, pa.Table]) -> p
         connection.execute("SET python_enable_replacements = false; SET TimeZone = 'UTC'")
         for place, (name, table) in enumerate(tables.items()):
             connection.register(f"__input_{place}", table)
-            _make_name(connection, name.split("."))
-            connection.execute(f"CREATE VIEW {_quoted(name)} AS SELECT * FROM memory.main.__input_{place}")
+            names = parse_name(name)
+            _make_name(connection, names)
+            connection.execute(f"CREATE VIEW {_quoted(names)} AS SELECT * FROM memory.main.__input_{place}")
         relation = connection.sql(view.sql)
         if relation is None:
             raise InvalidInputError(f"The SQL of the view {view.name} is no query: {view.sql[:200]}")
@@ -96,13 +98,13 @@ def _by_duckdb(duckdb: Any, view: ViewSpec, tables: Mapping[str, pa.Table]) -> p
 def _make_name(connection: Any, names: Sequence[str]) -> None:
     """What stands before a table's name."""
     if len(names) == MAX_LEVEL:
-        connection.execute(f"ATTACH IF NOT EXISTS ':memory:' AS {_quoted(names[0])}")
+        connection.execute(f"ATTACH IF NOT EXISTS ':memory:' AS {_quoted(names[:1])}")
     if len(names) > 1:
-        connection.execute(f"CREATE SCHEMA IF NOT EXISTS {_quoted('.'.join(names[:-1]))}")
+        connection.execute(f"CREATE SCHEMA IF NOT EXISTS {_quoted(names[:-1])}")
 
 
-def _quoted(name: str) -> str:
-    return ".".join('"' + part.replace('"', '""') + '"' for part in name.split("."))
+def _quoted(names: Sequence[str]) -> str:
+    return ".".join('"' + name.replace('"', '""') + '"' for name in names)
 
 
 def land(catalog: Catalog, view: ViewSpec, rows: pa.Table) -> tuple[CatalogStream, LandingReport]:

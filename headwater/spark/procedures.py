@@ -15,8 +15,8 @@ from typing import Any
 import msgspec
 
 from headwater.errors import ServiceUnavailableError
+from headwater.spark.framing import Wire
 from headwater.spark.protocol import TaskRun
-from headwater.spark.wire import Wire
 
 Json = dict[str, Any]
 

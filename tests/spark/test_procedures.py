@@ -19,8 +19,8 @@ from headwater.pipeline import executors, hands, ingest, publish
 from headwater.pipeline.hands import distributed
 from headwater.spark import protocol
 from headwater.spark.calls import answer
+from headwater.spark.framing import Wire
 from headwater.spark.procedures import JarSession
-from headwater.spark.wire import Wire
 
 
 def doubled(limit: int, number: int) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from headwater.catalog.table import CatalogTable
 from headwater.spark import fresh
 from headwater.spark.protocol import Fold, WireScan, WireTable
 from headwater.streams.opening import open_stream
-from headwater.streams.views import view_at
+from headwater.streams.position_views import view_at
 from headwater.tables import scan as scans
 from headwater.tables.handle import TableHandle
 from headwater.types import spark_schema
