@@ -41,7 +41,7 @@ from headwater.pipeline.planning import (
 )
 from headwater.pipeline.progress import NOBODY, Teller
 from headwater.pipeline.view_tables import remember
-from headwater.pipeline.views import Moment, Say, make_view
+from headwater.pipeline.views import Say, ViewMoment, make_view
 from headwater.streams.columns import common
 from headwater.streams.definition import Definition, define
 from headwater.streams.layout import HISTORY, QUARANTINE, sibling
@@ -275,7 +275,7 @@ def _make_views(running: _Running, names: Sequence[str]) -> None:
         at = running.catalog.at(slot)
         inputs = inputs_of(view, set(at))
         tables = {each: at[each] for each in inputs}
-        moment = Moment(at, slot, inputs)
+        moment = ViewMoment(at, slot, inputs)
         stream, landed = make_view(running.catalog, view, moment, running.spark, running.say)
         found = {each: _input(table) for each, table in tables.items()}
         made.append((stream, view, {each: entry["position"] for each, entry in found.items()}))

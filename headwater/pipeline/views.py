@@ -33,7 +33,7 @@ def _nobody(text: str) -> None:
 
 
 @dataclass(frozen=True)
-class Moment:
+class ViewMoment:
     """The catalog at one slot, and the tables of it that a view is made of."""
 
     catalog: Catalog
@@ -42,7 +42,7 @@ class Moment:
 
 
 def make_view(
-    catalog: Catalog, view: ViewSpec, moment: Moment, spark: Any = None, say: Say = _nobody
+    catalog: Catalog, view: ViewSpec, moment: ViewMoment, spark: Any = None, say: Say = _nobody
 ) -> tuple[CatalogStream, LandingReport]:
     """Make the view's table hold what its SQL gives of its inputs at one moment."""
     at, inputs = moment.catalog, moment.inputs

@@ -13,7 +13,7 @@ from headwater.catalog import Catalog
 from headwater.errors import InvalidInputError
 from headwater.pipeline import executors, read_pipeline, run_pipeline, spark_views, views
 from headwater.pipeline.grammar import ViewSpec
-from headwater.pipeline.views import Moment, make_view
+from headwater.pipeline.views import ViewMoment, make_view
 from tests.pipeline.shop import Shop
 
 
@@ -31,7 +31,7 @@ def by_spark(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def made(spark: SparkSession, catalog: Catalog, sql: str, keys: tuple[str, ...], inputs: tuple[str, ...]) -> Any:
     slot = catalog.slot
-    return make_view(catalog, ViewSpec("mart.v", sql, keys), Moment(catalog.at(slot), slot, inputs), spark)[1]
+    return make_view(catalog, ViewSpec("mart.v", sql, keys), ViewMoment(catalog.at(slot), slot, inputs), spark)[1]
 
 
 def test_a_large_view_follows_its_inputs_and_only_what_differs_is_written(spark: SparkSession, tmp_path: Path) -> None:
@@ -79,7 +79,7 @@ def test_sql_that_spark_does_not_take_is_run_by_duckdb_and_that_is_said(
     items.upsert([{"id": 1}])
     view = ViewSpec("mart.v", "FROM raw.items SELECT id, epoch_ms(0) AS at", ("id",))
     said: list[str] = []
-    moment = Moment(catalog.at(catalog.slot), catalog.slot, ("raw.items",))
+    moment = ViewMoment(catalog.at(catalog.slot), catalog.slot, ("raw.items",))
     assert make_view(catalog, view, moment, spark, said.append)[1].rows == 1
     assert [text.startswith("view mart.v: computed in this process, by DuckDB.") for text in said] == [True]
     monkeypatch.setattr(views, "_duckdb", lambda: None)
