@@ -143,4 +143,5 @@ def test_a_version_of_indices_on_top_gives_out_no_id_again(tmp_path: Path) -> No
         uri = f"{table._lake().uri}/{table._open()[0].serving}"
         rows = lance.dataset(uri).scanner(columns=["id"], with_row_id=True).to_table()
         assert sorted(rows.column("_rowid").to_pylist()) == list(range(180))
-        assert table.published is not None and table.published.version > 4
+        assert table.published is not None
+        assert table.published.version > 4
