@@ -22,9 +22,9 @@ from headwater.metastore.log import Log
 from headwater.metastore.objects import Collected, Removal
 from headwater.metastore.records import COLLECTED, DOOM, decode, encode, is_collected, seal, unseal
 from headwater.metastore.rules import Header
+from headwater.metastore.slot_views import IndexView
 from headwater.metastore.snapshots import Snapshots
 from headwater.metastore.verify import snapshot_records
-from headwater.metastore.views import IndexView
 from headwater.store import KeyNotFoundError
 
 GRACE = timedelta(days=7)

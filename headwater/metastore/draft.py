@@ -13,7 +13,7 @@ from typing import Any
 
 from headwater.metastore.index import NAMED
 from headwater.metastore.records import DataFile, Node, Revision
-from headwater.metastore.views import IndexView, Item
+from headwater.metastore.slot_views import IndexView, Item
 
 
 @dataclass(slots=True)

@@ -29,12 +29,12 @@ from headwater.metastore.layout import (
 from headwater.metastore.log import Log
 from headwater.metastore.objects import Removal
 from headwater.metastore.records import DeltaBody, Node, decode_delta
-from headwater.metastore.serving import KEEP_DATA, dropped_locations, lance_streams, stream_location
+from headwater.metastore.serving_copy import KEEP_DATA, dropped_locations, lance_streams, stream_location
 from headwater.metastore.snapshots import FILE, Snapshots
 from headwater.metastore.verify import EVERYTHING, expected, kept_deltas, snapshot_records
 from headwater.store import Entry
 from headwater.store.layout import OWN_FOLDER
-from headwater.store.protocol import check_key
+from headwater.store.seam import check_key
 from headwater.table_refs import read_refs
 
 Files = dict[str, tuple[str, int]]

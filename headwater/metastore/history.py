@@ -25,7 +25,7 @@ from headwater.metastore.records import (
     decode_txn,
     is_collected,
 )
-from headwater.metastore.serving import LANCE_FORMAT
+from headwater.metastore.serving_copy import LANCE_FORMAT
 
 READ_AT_ONCE = 256
 TELLING = ("namespace", "table", "table_version", "delta", "stream", "partition")

@@ -9,7 +9,6 @@ from headwater.metastore.deltas import delta_key
 from headwater.metastore.draft import AppendedDelta, Draft, DroppedDelta
 from headwater.metastore.index import NAMED, SlotIndex
 from headwater.metastore.layout import FORMAT, below
-from headwater.metastore.parts import Values, taken_values
 from headwater.metastore.records import (
     DeltaBody,
     Mapped,
@@ -20,7 +19,9 @@ from headwater.metastore.records import (
     body_of,
     encode,
 )
-from headwater.metastore.views import IndexView, Item
+from headwater.metastore.slot_views import IndexView, Item
+from headwater.metastore.table_parts import Values, taken_values
+from headwater.names import format_name
 
 WORDS = {
     "n": "a name it read or wrote",
@@ -109,7 +110,7 @@ def _of(index: SlotIndex, draft: Draft, read: str) -> str:
             break
         names.insert(0, item.revision.name)
         key = item.revision.parent
-    where = ".".join(names)
+    where = format_name(names)
     return (f" in {where}" if kind == "n" else f" ({where})") if where else ""
 
 

@@ -8,7 +8,7 @@ import msgspec
 
 from headwater.metastore.draft import AppendedDelta, Draft, DroppedDelta
 from headwater.metastore.rules import Header
-from headwater.metastore.views import IndexView, Item
+from headwater.metastore.slot_views import IndexView, Item
 
 
 class SavedTransaction(msgspec.Struct):

@@ -40,8 +40,8 @@ from headwater.metastore.records import (
 )
 from headwater.metastore.retention import base_of
 from headwater.metastore.rules import refused
-from headwater.metastore.serving import LANCE_FORMAT
-from headwater.metastore.views import ROOT, IndexView, Item, Place, place_of, resolve_table, version_at
+from headwater.metastore.serving_copy import LANCE_FORMAT
+from headwater.metastore.slot_views import ROOT, IndexView, Item, Place, place_of, resolve_table, version_at
 from headwater.names import object_id
 from headwater.store import KeyNotFoundError
 

@@ -9,7 +9,7 @@ from itertools import islice
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from headwater.errors import InvalidInputError, TableNotFoundError, TableVersionNotFoundError
-from headwater.metastore import parts
+from headwater.metastore import table_parts
 from headwater.metastore.deltas import (
     DeltaLog,
     Segments,
@@ -22,9 +22,8 @@ from headwater.metastore.deltas import (
 from headwater.metastore.draft import AppendedDelta, Draft, DroppedDelta
 from headwater.metastore.log import Log
 from headwater.metastore.objects import Delta, Deltas, Object, Objects, check_type, data_files, delta_of
-from headwater.metastore.parts import DELTA_FORMAT, find_partition, find_stream, find_version
 from headwater.metastore.records import decode_delta, own_properties
-from headwater.metastore.views import (
+from headwater.metastore.slot_views import (
     IndexView,
     Item,
     Place,
@@ -35,6 +34,7 @@ from headwater.metastore.views import (
     resolve,
     resolve_table,
 )
+from headwater.metastore.table_parts import DELTA_FORMAT, find_partition, find_stream, find_version
 from headwater.names import object_id
 
 Path = Sequence[str]
@@ -80,7 +80,7 @@ class TableEdits(ABC):
     ) -> Object:
         """One more table version, with its streams. Appends and reads go to the newest unless told otherwise."""
         table = resolve_table(self._checked(), object_id(path))
-        parts.check_parts(version, formats)
+        table_parts.check_parts(version, formats)
         return self._shown(table, self._create_version(table, version, own_properties(properties), formats))
 
     @locked
@@ -97,7 +97,7 @@ class TableEdits(ABC):
     @locked
     def drop_table_version(self, path: Path, id: str) -> None:
         """Drop it with all below it. Its id stays taken."""
-        parts.drop_part(self.draft, *self._version(path, id))
+        table_parts.drop_part(self.draft, *self._version(path, id))
 
     @locked
     def versions(self, path: Path) -> Objects:
@@ -111,7 +111,7 @@ class TableEdits(ABC):
         """One more stream. Its id is the format unless one is chosen, so a version may have several of one format."""
         table, above = self._version(path, version)
         return self._shown(
-            table, parts.create_part(self.draft, table, above, "stream", parts.stream_parts(format, id), {})
+            table, table_parts.create_part(self.draft, table, above, "stream", table_parts.stream_parts(format, id), {})
         )
 
     @locked
@@ -122,7 +122,7 @@ class TableEdits(ABC):
         return self._read(table, item)
 
     @locked
-    def get_with_stream(self, path: Path, format: str) -> tuple[Object, parts.Record | None]:
+    def get_with_stream(self, path: Path, format: str) -> tuple[Object, table_parts.Record | None]:
         """An object, and if it is a table the record that its stream of a format is."""
         found, record = with_stream(self._checked(), path, format)
         place = resolve(self.draft, object_id(path))
@@ -141,7 +141,7 @@ class TableEdits(ABC):
     @locked
     def drop_stream(self, path: Path, id: str, *, version: str | None = None) -> None:
         """Drop it with all below it. Its id stays taken."""
-        parts.drop_part(self.draft, *self._stream(path, DELTA_FORMAT, version, id))
+        table_parts.drop_part(self.draft, *self._stream(path, DELTA_FORMAT, version, id))
 
     @locked
     def streams(self, path: Path, version: str | None = None) -> Objects:
@@ -184,7 +184,7 @@ class TableEdits(ABC):
         for delta in deltas_of(self._log.segments, self.draft.base, key, 0, id):
             if not self._is_dropped(key, delta.position):
                 self.draft.dropped_deltas.append(DroppedDelta(key, home, table.path, id, delta.position))
-        parts.drop_part(self.draft, table, item)
+        table_parts.drop_part(self.draft, table, item)
 
     @locked
     def partitions(
@@ -220,8 +220,8 @@ class TableEdits(ABC):
         table, item = self._stream(path, format, version, stream)
         if position is not None and position < 1:
             raise InvalidInputError(f"A position is 1 or more, not {position}.")
-        values = parts.partition_values(partition)
-        chosen = parts.chosen_partition(partition_id, values)
+        values = table_parts.partition_values(partition)
+        chosen = table_parts.chosen_partition(partition_id, values)
         self._check_partition(item, chosen, values)
         append = AppendedDelta(
             item.node.key,
@@ -316,9 +316,9 @@ class TableEdits(ABC):
     # Finding
 
     def _create_version(self, table: Place, version: str, properties: dict[str, Any], formats: Sequence[str]) -> Item:
-        item = parts.create_part(self.draft, table, table.item, "table_version", (version,), properties)
+        item = table_parts.create_part(self.draft, table, table.item, "table_version", (version,), properties)
         for format in formats:
-            parts.create_part(self.draft, table, item, "stream", parts.stream_parts(format), {})
+            table_parts.create_part(self.draft, table, item, "stream", table_parts.stream_parts(format), {})
         return item
 
     def _version(self, path: Path, version: str | None) -> tuple[Place, Item]:
@@ -340,7 +340,7 @@ class TableEdits(ABC):
         return self._shown(table, item)
 
     def _update(self, table: Place, item: Item, properties: Mapping[str, Any]) -> Object:
-        parts.update_part(self.draft, table, item, own_properties(properties))
+        table_parts.update_part(self.draft, table, item, own_properties(properties))
         return self._shown(table, item)
 
     def _shown(self, table: Place, item: Item) -> Object:
@@ -350,17 +350,17 @@ class TableEdits(ABC):
         self.draft.reads.add(f"c{key}")
         return [part_of(self.draft, table, part) for part in self.draft.parts(key)]
 
-    def _check_partition(self, stream: Item, id: str, values: parts.Values) -> None:
+    def _check_partition(self, stream: Item, id: str, values: table_parts.Values) -> None:
         own = self.draft.items.get(f"{stream.node.key}/{id}")
         if own is not None and not own.revision.alive:
             raise InvalidInputError(f"This transaction drops the partition {id!r}: append to it in another one.")
-        parts.check_values(self.draft, stream, id, values)
+        table_parts.check_values(self.draft, stream, id, values)
 
     def _is_dropped(self, stream: str, position: int) -> bool:
         return any(drop.stream == stream and drop.position == position for drop in self.draft.dropped_deltas)
 
 
-def with_stream(view: SlotView, path: Path, format: str) -> tuple[Object, parts.Record | None]:
+def with_stream(view: SlotView, path: Path, format: str) -> tuple[Object, table_parts.Record | None]:
     place = resolve(view, object_id(path))
     found = object_of(place)
     if place.item.node.kind != "table":
@@ -369,7 +369,7 @@ def with_stream(view: SlotView, path: Path, format: str) -> tuple[Object, parts.
         stream = find_stream(view, place, find_version(view, place, None), format)
     except (TableNotFoundError, TableVersionNotFoundError):
         return found, None
-    return found, parts.Record(stream.node.home, own_values(stream.revision.properties))
+    return found, table_parts.Record(stream.node.home, own_values(stream.revision.properties))
 
 
 def delta_at(segments: Segments, view: IndexView, stream: str, position: int) -> Delta:

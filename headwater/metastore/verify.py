@@ -40,8 +40,8 @@ from headwater.metastore.records import (
     is_collected,
     unseal,
 )
+from headwater.metastore.slot_views import ROOT, IndexView, Place, children_of, resolve_namespace
 from headwater.metastore.snapshots import FILE
-from headwater.metastore.views import ROOT, IndexView, Place, children_of, resolve_namespace
 from headwater.names import ObjectId
 from headwater.store import KeyNotFoundError
 from headwater.store.layout import OWN_FOLDER

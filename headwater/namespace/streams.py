@@ -12,8 +12,8 @@ from headwater.names import ObjectId
 from headwater.registries.metastore.sessions import Within
 from headwater.streams.definition import Definition
 from headwater.streams.landing import LandingReport
+from headwater.streams.position_views import Published
 from headwater.streams.table import StreamTable, create_stream_table
-from headwater.streams.views import Published
 from headwater.streams.within import OwnLog, landing
 
 if TYPE_CHECKING:
@@ -89,8 +89,7 @@ class NamespaceStream(StreamTable):
 def make_stream(namespace: MetastoreNamespace, id: ObjectId, definition: Definition) -> NamespaceStream:
     """A new stream table under a name; errors 1, 5, 13."""
     namespace.registry.check_writable()
-    name = id.format(".")
-    namespace.change(lambda tx: create_stream_table(tx, id.names, definition), f"create stream table {name}")
+    namespace.change(lambda tx: create_stream_table(tx, id.names, definition), f"create stream table {id}")
     return NamespaceStream(namespace, id)
 
 

@@ -12,8 +12,8 @@ from headwater.catalog.streams import CatalogStream
 from headwater.catalog.transactions import metastore_of
 from headwater.errors import InvalidInputError
 from headwater.pipeline.grammar import Pipeline, Source, TableSpec
-from headwater.pipeline.names import candidates
 from headwater.pipeline.planning import Facts, FileFact, TableFact
+from headwater.pipeline.sql_names import candidates
 from headwater.streams.columns import common
 from headwater.streams.definition import DERIVED, Definition
 from headwater.streams.ledger import FILE, UNDONE, LedgerEntry, files_taken

@@ -18,13 +18,13 @@ from headwater.rest.arrow import file_chunks
 from headwater.rest.auth.access import OWNER, check, check_route, is_filtered, storage_access
 from headwater.rest.body import BodySpool, too_large
 from headwater.rest.call import Call
+from headwater.rest.coding import ARROW_FILE, JSON, encode_json, read_call, read_ids, read_json, write_answer
 from headwater.rest.idempotency import GivenAnswer, Repeats, fingerprint
-from headwater.rest.listing import list_visible
+from headwater.rest.lists import list_visible
 from headwater.rest.reply import Headers, Reply, context_headers, etag, is_known_to_client, refusal
 from headwater.rest.routes import BY_OPERATION, Answer, BodyKind
 from headwater.rest.settings import Limits
 from headwater.rest.time_handlers import has_news, parse_moment
-from headwater.rest.wire import ARROW_FILE, JSON, encode_json, read_call, read_ids, read_json, write_answer
 from headwater.rest.work import Here, Work, is_data_work
 
 JSON_HEADERS: Headers = ((b"content-type", JSON),)
@@ -46,11 +46,6 @@ WITHIN = PAST | frozenset(
 )
 """The extensions that can be part of a transaction."""
 ENDS = frozenset({"BeginTransaction", "CommitTransaction", "AbortTransaction"})
-IN_FOLDERS = frozenset(
-    {"CreateTableTag", "UpdateTableTag", "DeleteTableTag", "CreateTableBranch", "DeleteTableBranch"}
-    | {"AlterTransaction"}
-)
-"""What Lance keeps in a table's folder, where no transaction of the catalog reaches."""
 MAX_PAST = 16
 MAX_AUTHORS = 64
 LOOKUPS = frozenset({"DescribeTable", "TableExists", "DescribeNamespace", "NamespaceExists"})
@@ -167,8 +162,7 @@ class Dispatcher:
         """Error 13 for what cannot be part of a transaction, before anything is read."""
         if self._abilities.transactions is None:
             raise UnsupportedOperationError("This server's catalog has no transactions: a metastore catalog has.")
-        refused = call.operation in IN_FOLDERS or (call.route.extension and call.operation not in WITHIN)
-        if refused or AT in call.headers:
+        if (call.route.extension and call.operation not in WITHIN) or AT in call.headers:
             raise InvalidInputError(f"{call.operation} cannot be part of a transaction: leave {TRANSACTION} out.")
 
     def _within(self, call: Call) -> Reply:

@@ -13,13 +13,13 @@ import pyarrow as pa
 
 from headwater.errors import InvalidInputError
 from headwater.metastore import Delta
-from headwater.names import ObjectId
+from headwater.names import ObjectId, format_name
 from headwater.streams.definition import Definition, from_properties
 from headwater.streams.deleting import as_rows
 from headwater.streams.landing import LandingReport
+from headwater.streams.packing import END, pack, pack_types
 from headwater.streams.sources.files import find_files, is_files
 from headwater.streams.sources.formats import total
-from headwater.streams.wire import END, pack, pack_types
 from headwater.tables.arrow import to_stream
 
 
@@ -55,7 +55,7 @@ class RemoteStream:
 
     @property
     def name(self) -> str:
-        return self.id.format(".")
+        return format_name(self.id.names)
 
     def __repr__(self) -> str:
         return f"RemoteStream({self.name!r})"

@@ -11,7 +11,7 @@ from typing import Any
 from headwater.errors import ERRORS, ErrorCode, InternalError, InvalidInputError, LanceNamespaceError
 from headwater.names import ROOT, ObjectId
 from headwater.rest.body import BodyTooLargeError
-from headwater.rest.wire import JSON, encode_json
+from headwater.rest.coding import JSON, encode_json
 
 Headers = tuple[tuple[bytes, bytes], ...]
 MAX_MESSAGE = 2000

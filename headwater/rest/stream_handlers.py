@@ -1,6 +1,6 @@
 """What answers the routes of stream tables: the library's own calls, on the server's side of the wire.
 
-A body is Arrow, as `streams/wire.py` packs it. A text in it is a predicate or change data, never the name of a file
+A body is Arrow, as `streams/packing.py` packs it. A text in it is a predicate or change data, never the name of a file
 here. Derived columns run a function where the table is published, so they are not set from afar.
 """
 
@@ -23,12 +23,12 @@ from headwater.rest.body import BodySpool
 from headwater.rest.call import Call
 from headwater.streams.definition import DERIVED, define, to_properties
 from headwater.streams.landing import BatchOrigin, LandingReport
-from headwater.streams.serving import lake
+from headwater.streams.packing import END, unpack, unpack_types
+from headwater.streams.position_views import Published
+from headwater.streams.serving_copy import lake
 from headwater.streams.sources.files import SourceFile
 from headwater.streams.sources.formats import check_format
 from headwater.streams.table import StreamTable, publish_tables
-from headwater.streams.views import Published
-from headwater.streams.wire import END, unpack, unpack_types
 from headwater.tables.arrow import read_stream
 
 

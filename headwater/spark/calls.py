@@ -17,7 +17,7 @@ from headwater.spark.landing_sink import land_batch
 from headwater.spark.sink import commit_batch
 from headwater.spark.statements import committed
 from headwater.spark.stream_writes import commit_created, commit_events
-from headwater.tables import changes
+from headwater.tables import feed
 from headwater.tables import scan as scans
 from headwater.tables.handle import TableHandle
 from headwater.tables.partition_list import list_partitions
@@ -155,7 +155,7 @@ def _stream_plan(call: protocol.StreamPlan) -> Sequence[AnyPart]:
     if call.table.fold is not None:
         return following.plan(call.table, start, end, call.options, call.changes, call.parallelism)
     if call.scan.changes:
-        return changes.plan(table.at(end["version"]), start["version"] + 1, end["version"], call.parallelism)
+        return feed.plan(table.at(end["version"]), start["version"] + 1, end["version"], call.parallelism)
     skip = stream.option(call.options, "skipChangeCommits") == "true"
     return stream.plan(table, start, end, call.parallelism, skip, call.scan.prune)
 
@@ -186,8 +186,8 @@ def _changes_plan(call: protocol.ChangesPlan) -> Sequence[AnyPart]:
     if call.table.fold is not None:
         return following.plan_changes(call.table, call.range, call.parallelism)
     table = call.table.handle()
-    first, last = changes.bounds(table, msgspec.to_builtins(call.range))
-    return changes.plan(table, first, last, call.parallelism)
+    first, last = feed.bounds(table, msgspec.to_builtins(call.range))
+    return feed.plan(table, first, last, call.parallelism)
 
 
 def _job_plan(call: protocol.JobPlan) -> Json:

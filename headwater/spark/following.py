@@ -21,15 +21,15 @@ from headwater.metastore import Delta, Snapshot
 from headwater.spark.fresh import check_readable, lake_of, sent, shares_for
 from headwater.spark.protocol import Offset, Range, WireScan, WireTable
 from headwater.spark.stream import CONSUMER, option
-from headwater.streams.changes import INSERT, changes, grouped, walked
-from headwater.streams.files import Share
+from headwater.streams.feed import INSERT, changes, grouped, walked
 from headwater.streams.layout import LANCE
+from headwater.streams.log_files import Share
 from headwater.streams.opening import Stream, open_in, open_stream
+from headwater.streams.position_views import PositionView, collected, view_at
 from headwater.streams.readers import readers, set_reader
 from headwater.streams.reading import read_touched, read_untouched
-from headwater.streams.serving import Lake, filtered, open_version
-from headwater.streams.views import View, collected, view_at
-from headwater.tables.changes import TIMESTAMP, TYPE, VERSION
+from headwater.streams.serving_copy import Lake, filtered, open_version
+from headwater.tables.feed import TIMESTAMP, TYPE, VERSION
 from headwater.tables.nested import pruned
 from headwater.tables.parts import LogPart, Piece, Positions
 from headwater.tables.scan import EXTRAS, SMALL_ROWS, Extent, whole_fragments
@@ -214,7 +214,7 @@ def latest(
     return {POSITION: position}
 
 
-def _pieces(log: Followed, position: int) -> tuple[View, list[Extent]]:
+def _pieces(log: Followed, position: int) -> tuple[PositionView, list[Extent]]:
     """The state at a position as pieces: fragments of its base (its last piece is what the log touches)."""
     view = view_at(log.snapshot, log.stream, position)
     if view.base is None:

@@ -17,13 +17,14 @@ import pyarrow as pa
 
 from headwater.errors import InvalidInputError, LanceNamespaceError, TableVersionNotFoundError
 from headwater.metastore import Metastore, Snapshot
-from headwater.metastore.parts import partition_id
+from headwater.metastore.table_parts import partition_id
+from headwater.names import format_name
 from headwater.spark.protocol import Fold, WireScan, WireTable
-from headwater.streams.files import Share
+from headwater.streams.log_files import Share
 from headwater.streams.opening import Stream, is_stream_table, open_stream
+from headwater.streams.position_views import PositionView, newest_published, view_at
 from headwater.streams.reading import count, read, read_bucket, read_touched, read_untouched
-from headwater.streams.serving import Lake, lake, open_version
-from headwater.streams.views import View, newest_published, view_at
+from headwater.streams.serving_copy import Lake, lake, open_version
 from headwater.tables.nested import pruned
 from headwater.tables.partitions import partitions_of
 from headwater.tables.parts import AnyPart, Fragments, Tail, Whole
@@ -83,7 +84,7 @@ def _at_time(metastore: Metastore, id: list[str], time: dt.datetime) -> Snapshot
 
     11 if the table was not there, or what is known of it does not go so far back.
     """
-    now, name = metastore.now(), ".".join(id)
+    now, name = metastore.now(), format_name(id)
     try:
         found = metastore.at(time)
     except InvalidInputError as error:
@@ -123,7 +124,7 @@ def schema_of(stream: Stream) -> pa.Schema:
     return pa.schema(list(stream.definition.shown.values()))
 
 
-def _view(scan: WireScan) -> tuple[Lake, View]:
+def _view(scan: WireScan) -> tuple[Lake, PositionView]:
     found, fold = lake_of(scan.table), scan.table.fold
     assert fold is not None
     snapshot = found.metastore.at(fold.slot)
@@ -170,14 +171,14 @@ def plan(scan: WireScan, parallelism: int, by_partition: bool = False) -> Sequen
     return [*(Tail(number, count) for number in range(count)), *divide(extents, parallelism, splittable=False)]
 
 
-def _fragments(found: Lake, view: View) -> list[Any]:
+def _fragments(found: Lake, view: PositionView) -> list[Any]:
     if view.base is None:
         return []
     dataset = open_version(found, view.stream, view.base.version, view.base.manifest)
     return [fragment.metadata for fragment in dataset.get_fragments()]
 
 
-def _buckets(found: Lake, view: View, metadata: Sequence[Any]) -> dict[Any, set[int]] | None:
+def _buckets(found: Lake, view: PositionView, metadata: Sequence[Any]) -> dict[Any, set[int]] | None:
     """The buckets of a table and the fragments of each; None: not all fragments tell theirs, or it is in none."""
     if not view.stream.definition.buckets:
         return None

@@ -21,13 +21,13 @@ from headwater.store import Store
 from headwater.streams.batches import REFUSE, Bad, EventBatch, shape
 from headwater.streams.checks import DROP, Check, judge, with_own
 from headwater.streams.definition import Definition, to_properties
-from headwater.streams.files import LogFile, bucket_count, encode_events
 from headwater.streams.fold import Events
 from headwater.streams.given import Given, as_json
 from headwater.streams.grouping import Codes, KeyIndex
 from headwater.streams.hashing import content_digest
 from headwater.streams.layout import LANCE, log_file
 from headwater.streams.ledger import Ledger, LedgerEntry
+from headwater.streams.log_files import LogFile, bucket_count, encode_events
 from headwater.streams.opening import Stream, open_in
 from headwater.streams.quarantine import Quarantined, quarantine
 from headwater.tables.partitions import transformed

@@ -18,10 +18,10 @@ from headwater.metastore import DataFile, Metastore
 from headwater.store import Store
 from headwater.streams.batches import EventBatch, shape
 from headwater.streams.checks import Check, with_own
-from headwater.streams.files import LogFile
 from headwater.streams.fold import Events
 from headwater.streams.given import Given
 from headwater.streams.landing import BatchOrigin, Landing, checked, rejected, sourced, write_batch
+from headwater.streams.log_files import LogFile
 from headwater.streams.opening import Stream
 from headwater.streams.quarantine import Quarantined
 from headwater.streams.sources.taken import Taken

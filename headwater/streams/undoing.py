@@ -12,7 +12,7 @@ from headwater.metastore.metastore import RestoreIn
 from headwater.metastore.objects import Undone
 from headwater.streams.ledger import Ledger
 from headwater.streams.opening import Stream, open_in
-from headwater.streams.views import all_published
+from headwater.streams.position_views import all_published
 
 
 def void(tx: Transaction, snapshot: Snapshot, stream: Stream, txns: Sequence[str]) -> AppendedDelta:

@@ -16,8 +16,9 @@ from headwater.streams.grouping import Codes
 from headwater.streams.hashing import digest_of, hash_rows
 from headwater.streams.layout import LANCE, LINEAGE
 from headwater.streams.opening import Stream
+from headwater.streams.position_views import Published
 from headwater.streams.row_ids import Kept, created_versions, kept
-from headwater.streams.serving import (
+from headwater.streams.serving_copy import (
     Lake,
     Staging,
     commit,
@@ -29,7 +30,6 @@ from headwater.streams.serving import (
     write_rows,
 )
 from headwater.streams.tidying import due, lagging, rewritten
-from headwater.streams.views import Published
 from headwater.tables.commit import fragment_from
 
 

@@ -15,10 +15,10 @@ from headwater.names import ObjectId, object_id
 from headwater.rest.app import Served
 from headwater.rest.auth.access import Caller
 from headwater.rest.call import Call
+from headwater.rest.coding import make_request
 from headwater.rest.extensions import ALL_ROUTES
 from headwater.rest.reply import Headers
 from headwater.rest.routes import Permission
-from headwater.rest.wire import make_request
 from headwater.tables.arrow import read_file
 from headwater.web.links import Links
 

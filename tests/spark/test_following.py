@@ -14,8 +14,8 @@ from pyspark.sql import DataFrame, SparkSession
 
 from headwater.catalog import Catalog
 from headwater.spark import following, fresh
-from headwater.streams.changes import changes
-from headwater.streams.files import Share
+from headwater.streams.feed import changes
+from headwater.streams.log_files import Share
 
 _numbers = itertools.count()
 MARKS = ("_change_type", "_commit_version", "_commit_timestamp")

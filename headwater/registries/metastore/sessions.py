@@ -15,8 +15,8 @@ from headwater.errors import InvalidInputError, TableVersionNotFoundError
 from headwater.metastore import Delta, Metastore, Snapshot, Transaction
 from headwater.metastore.draft import AppendedDelta
 from headwater.metastore.objects import Object
-from headwater.metastore.parts import DELTA_FORMAT
-from headwater.metastore.serving import LANCE_FORMAT
+from headwater.metastore.serving_copy import LANCE_FORMAT
+from headwater.metastore.table_parts import DELTA_FORMAT
 from headwater.model import Change, Move, Namespace, Remove, Replace, Table
 from headwater.names import ObjectId
 

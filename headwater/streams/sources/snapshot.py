@@ -9,20 +9,20 @@ import pyarrow as pa
 
 from headwater.errors import InvalidInputError
 from headwater.streams.batches import EventBatch, shape
-from headwater.streams.changes import difference
 from headwater.streams.definition import Definition
-from headwater.streams.files import narrowed
+from headwater.streams.feed import difference
 from headwater.streams.fold import Events, Rules, empty, fold
 from headwater.streams.given import Given, as_json, given
 from headwater.streams.landing import digest_of_batch
+from headwater.streams.log_files import narrowed
+from headwater.streams.position_views import PositionView
 from headwater.streams.quarantine import Quarantined
 from headwater.streams.reading import whole_state
-from headwater.streams.serving import Lake
+from headwater.streams.serving_copy import Lake
 from headwater.streams.sources.taken import Taken
-from headwater.streams.views import View
 
 
-def take_snapshot(lake: Lake, view: View, data: Any, allow_empty: bool = False) -> Taken:
+def take_snapshot(lake: Lake, view: PositionView, data: Any, allow_empty: bool = False) -> Taken:
     """Upserts of rows that are new or different, deletes (with the row's sequence) of those that are not there."""
     definition = view.stream.definition
     rows = given(data)

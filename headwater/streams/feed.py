@@ -16,14 +16,14 @@ import pyarrow as pa
 from headwater.errors import InvalidInputError
 from headwater.metastore import Delta, Snapshot
 from headwater.streams.definition import Definition
-from headwater.streams.files import Logged, Share, narrowed, read_log
 from headwater.streams.fold import Rules, State, apply, fold
 from headwater.streams.grouping import Codes, KeyIndex
 from headwater.streams.hashing import hash_rows
+from headwater.streams.log_files import Logged, Share, narrowed, read_log
 from headwater.streams.opening import Stream
+from headwater.streams.position_views import PositionView, collected, view_at
 from headwater.streams.reading import same_rows, state_of_keys, whole_state
-from headwater.streams.serving import Lake
-from headwater.streams.views import View, collected, view_at
+from headwater.streams.serving_copy import Lake
 
 INSERT, DELETE, BEFORE, AFTER = "insert", "delete", "update_preimage", "update_postimage"
 
@@ -91,7 +91,7 @@ def steps(
     lake: Lake,
     snapshot: Snapshot,
     stream: Stream,
-    start: View,
+    start: PositionView,
     deltas: Sequence[Delta],
     share: Share | None = None,
 ) -> Iterator[TxnStep]:
@@ -112,7 +112,9 @@ def steps(
         state = after
 
 
-def _keyless(lake: Lake, snapshot: Snapshot, stream: Stream, start: View, deltas: Sequence[Delta]) -> Iterator[TxnStep]:
+def _keyless(
+    lake: Lake, snapshot: Snapshot, stream: Stream, start: PositionView, deltas: Sequence[Delta]
+) -> Iterator[TxnStep]:
     rules = narrowed(stream.definition, None)
     log = read_log(stream.definition, lake.store, deltas)
     nothing = rules.schema.empty_table()

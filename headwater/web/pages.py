@@ -13,7 +13,7 @@ from headwater.metastore.metastore import DEFAULT_KEEP
 from headwater.metastore.objects import PinnedTable
 from headwater.names import ROOT, ObjectId
 from headwater.rest.routes import Permission
-from headwater.web import table_views
+from headwater.web import table_pages
 from headwater.web.children import NAMESPACES, TABLES, child_names, first_names
 from headwater.web.links import NAMESPACE, TABLE
 from headwater.web.searching import search
@@ -167,7 +167,7 @@ def _texts_of(visit: Visit, entry: LogEntry) -> Iterator[str]:
 def deleted_page(visit: Visit) -> Page:
     metastore = _metastore(visit)
     seen = [one for one in metastore.now().dropped() if visit.caller.may(Permission.DESCRIBE, ObjectId(one.path))]
-    authors = table_views.authors_of(metastore, {one.slot for one in seen[:LISTED]})
+    authors = table_pages.authors_of(metastore, {one.slot for one in seen[:LISTED]})
     seen = [one for one in seen if visit.keeps(" / ".join(one.path), one.kind, authors.get(one.txn, ""))]
     items = [
         {
@@ -241,8 +241,8 @@ def _metastore(visit: Visit) -> Metastore:
 VIEWS: dict[str, Callable[[Visit], Page]] = {
     "": catalog,
     NAMESPACE: catalog,
-    TABLE: table_views.table,
-    "cell": table_views.image,
+    TABLE: table_pages.table,
+    "cell": table_pages.image,
     "search": search_page,
     "log": log_page,
     "deleted": deleted_page,
