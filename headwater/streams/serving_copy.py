@@ -38,9 +38,9 @@ from headwater.metastore import DataFile, Delta, Metastore
 from headwater.names import ObjectId
 from headwater.store import KeyNotFoundError, Store, claim
 from headwater.streams.grouping import Codes, KeyIndex
+from headwater.streams.kept_ids import KeptIds, with_kept
 from headwater.streams.layout import LANCE
 from headwater.streams.opening import Stream
-from headwater.streams.row_ids import Kept, with_kept
 from headwater.tables.commit import fragment_from
 from headwater.tables.exact import hide, staged_key, told
 from headwater.tables.handle import TableHandle
@@ -126,7 +126,7 @@ class Staging(LanceNamespace):
         self.overtaken = False
         self.failure: BaseException | None = None
         self.staged: list[Staged] = []
-        self.kept: Mapping[str, Kept] = {}
+        self.kept: Mapping[str, KeptIds] = {}
 
     @property
     def newest(self) -> str:
@@ -275,7 +275,7 @@ def commit(
     operation: Any,
     read_version: int,
     properties: dict[str, str],
-    kept: Mapping[str, Kept] | None = None,
+    kept: Mapping[str, KeptIds] | None = None,
 ) -> Any:
     """Stage the version that follows; the dataset at it. `kept`: what fragments keep, by their data files."""
     transaction = lance.Transaction(read_version, operation, transaction_properties=properties)

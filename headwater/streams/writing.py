@@ -14,10 +14,10 @@ from lance.fragment import FragmentMetadata, RowIdSequence
 from headwater.metastore import Snapshot, Transaction
 from headwater.streams.grouping import Codes
 from headwater.streams.hashing import digest_of, hash_rows
+from headwater.streams.kept_ids import KeptIds, created_versions, kept
 from headwater.streams.layout import LANCE, LINEAGE
 from headwater.streams.opening import Stream
 from headwater.streams.position_views import Published
-from headwater.streams.row_ids import Kept, created_versions, kept
 from headwater.streams.serving_copy import (
     Lake,
     Staging,
@@ -67,7 +67,7 @@ class NewFragments:
     """Fragments that belong to no version yet, and by their data files what rows keep that were there before."""
 
     metadata: list[FragmentMetadata]
-    kept: Mapping[str, Kept]
+    kept: Mapping[str, KeptIds]
 
     def to_json(self) -> dict[str, Any]:
         kept = {path: each.to_json() for path, each in self.kept.items()}
@@ -78,7 +78,7 @@ class NewFragments:
         """Those of several parts, together."""
         return NewFragments(
             [fragment_from(value) for part in parts for value in part["fragments"]],
-            {path: Kept.from_json(value) for part in parts for path, value in part.get("kept", {}).items()},
+            {path: KeptIds.from_json(value) for part in parts for path, value in part.get("kept", {}).items()},
         )
 
 
@@ -104,13 +104,13 @@ def write_rows_of(lake: Lake, stream: Stream, dataset: Any, changes: Changes) ->
     return NewFragments(fragments + replacing, _kept(dataset, replacing, ids, addresses))
 
 
-def _kept(dataset: Any, fragments: list[FragmentMetadata], ids: Codes, addresses: Codes) -> dict[str, Kept]:
+def _kept(dataset: Any, fragments: list[FragmentMetadata], ids: Codes, addresses: Codes) -> dict[str, KeptIds]:
     """What fragments keep of the rows at these addresses; those that already say it are left to Lance."""
     if any(fragment.row_id_meta is not None for fragment in fragments):
         return {}
     metadata = {id: dataset.get_fragment(id).metadata for id in np.unique(addresses >> 32).tolist()}
     versions = created_versions(metadata, addresses)
-    found: dict[str, Kept] = {}
+    found: dict[str, KeptIds] = {}
     start = 0
     for fragment in fragments:
         end = start + fragment.physical_rows

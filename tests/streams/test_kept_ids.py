@@ -16,7 +16,7 @@ from headwater.lance_manifest import manifest_message
 from headwater.metastore import Metastore
 from headwater.protobuf import parse
 from headwater.streams import StreamTable
-from headwater.streams.row_ids import Kept, created_versions, kept, with_kept
+from headwater.streams.kept_ids import KeptIds, created_versions, kept, with_kept
 
 COLUMNS = ["id", "v", "_rowid", "_row_created_at_version", "_row_last_updated_at_version"]
 
@@ -43,7 +43,7 @@ def test_ids_are_written_as_lance_writes_them(ids: list[int]) -> None:
 
 def test_what_is_kept_travels_as_text() -> None:
     known = kept(np.array([1, 5, 9]), np.array([1, 1, 4]))
-    assert Kept.from_json(json.loads(json.dumps(known.to_json()))) == known
+    assert KeptIds.from_json(json.loads(json.dumps(known.to_json()))) == known
 
 
 def _version(folder: Path) -> Path:

@@ -28,7 +28,7 @@ RANGE, HOLES, BITMAP, SORTED = 1, 2, 3, 4
 
 
 @dataclass(frozen=True)
-class Kept:
+class KeptIds:
     """The ids that the rows of a fragment keep and the versions they were created in, as a manifest has them."""
 
     ids: bytes
@@ -38,13 +38,13 @@ class Kept:
         return [base64.b64encode(each).decode() for each in (self.ids, self.created)]
 
     @staticmethod
-    def from_json(texts: list[str]) -> Kept:
-        return Kept(*(base64.b64decode(each) for each in texts))
+    def from_json(texts: list[str]) -> KeptIds:
+        return KeptIds(*(base64.b64decode(each) for each in texts))
 
 
-def kept(ids: Codes, versions: Codes) -> Kept:
+def kept(ids: Codes, versions: Codes) -> KeptIds:
     """Of ids in order, and the version that each row was created in."""
-    return Kept(text(1, _segment(ids)), _runs(versions))
+    return KeptIds(text(1, _segment(ids)), _runs(versions))
 
 
 def created_versions(metadata: Mapping[int, Any], addresses: Codes) -> Codes | None:
@@ -63,7 +63,7 @@ def created_versions(metadata: Mapping[int, Any], addresses: Codes) -> Codes | N
     return found
 
 
-def with_kept(manifest: bytes, fragments: Mapping[str, Kept]) -> bytes:
+def with_kept(manifest: bytes, fragments: Mapping[str, KeptIds]) -> bytes:
     """A manifest file in which the fragments of these data files keep their ids, and none were used up for them."""
     position, minor = footer(manifest)
     parts: list[bytes] = []
@@ -85,7 +85,7 @@ def with_kept(manifest: bytes, fragments: Mapping[str, Kept]) -> bytes:
     )
 
 
-def _kept_of(fragment: bytes, fragments: Mapping[str, Kept]) -> Kept | None:
+def _kept_of(fragment: bytes, fragments: Mapping[str, KeptIds]) -> KeptIds | None:
     for field, value, _ in parse(fragment):
         if field == FILE:
             name = next((as_bytes(inner) for key, inner, _ in parse(as_bytes(value)) if key == 1), b"")
@@ -93,7 +93,7 @@ def _kept_of(fragment: bytes, fragments: Mapping[str, Kept]) -> Kept | None:
     return None
 
 
-def _with(fragment: bytes, known: Kept) -> tuple[bytes, int]:
+def _with(fragment: bytes, known: KeptIds) -> tuple[bytes, int]:
     """The fragment with the ids it keeps, and how many they are."""
     rows = 0
     parts = []
