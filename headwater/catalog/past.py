@@ -104,7 +104,7 @@ class Past(ABC):
             there.ask_time("undrop", {}, id)
             return
         near = metastore_of(there)
-        near.change(lambda tx: undrop(tx, id.names), f"undrop {id.format('.')}")
+        near.change(lambda tx: undrop(tx, id.names), f"undrop {id}")
 
     def undo(self, transaction: str | LogEntry | HistoryEntry, dry_run: bool = False) -> Undone:
         """Undo a transaction by a new one: all that it touched is as it was before. 19 with the reasons if it cannot.

@@ -18,6 +18,7 @@ from headwater.catalog.transactions import metastore_of
 from headwater.config import load_profile
 from headwater.errors import ConcurrentModificationError, InvalidInputError
 from headwater.metastore import Transaction
+from headwater.names import parse_name
 from headwater.pipeline.columns import infer_columns
 from headwater.pipeline.executors import Intake
 from headwater.pipeline.facts import gather, located, storage_of, wanted_properties
@@ -162,7 +163,7 @@ def _create(running: _Running, step: Step) -> None:
     if definition is None:
         raise ConcurrentModificationError(f"The files that tell the columns of {step.table} are gone: plan again.")
     running.catalog._with_namespace(step.table)
-    path = tuple(step.table.split("."))
+    path = parse_name(step.table)
     metastore_of(running.catalog._made).metastore.run(
         lambda tx: create_stream_table(tx, path, definition), f"create stream table {step.table}"
     )
@@ -217,7 +218,7 @@ def _refresh(running: _Running, step: Step) -> None:
     definition = _definition(running, running.pipeline.table(step.table))
     if definition is None:
         raise InvalidInputError(f"{step.table} cannot be made anew: no file of its sources is there.")
-    path = tuple(step.table.split("."))
+    path = parse_name(step.table)
 
     def work(tx: Transaction) -> None:
         for each in (path, sibling(path, QUARANTINE), sibling(path, HISTORY)):

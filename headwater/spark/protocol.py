@@ -12,7 +12,7 @@ from typing import Any, Literal
 import msgspec
 
 from headwater.errors import InvalidInputError
-from headwater.names import ObjectId
+from headwater.names import ObjectId, format_name
 from headwater.tables.handle import SESSION, TableHandle
 from headwater.tables.parts import AnyPart
 from headwater.tables.scan import Scan
@@ -63,7 +63,7 @@ class WireTable(Message, frozen=True):
         return self.fold is not None and self.fold.fresh
 
     def refused(self) -> InvalidInputError:
-        name = ".".join(self.id)
+        name = format_name(self.id)
         if self.fold is not None and self.fold.keyed:
             return InvalidInputError(
                 f"{name} is a stream table: its rows come from its change log, which nothing may replace. Change them "

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from headwater.errors import InvalidInputError
+from headwater.names import parse_name
 from headwater.spark.access_file import ACCESS_FILE, ENVIRONMENT, options_of, read_access
 from headwater.spark.python_functions import Function, filler, function_of
 from headwater.types import arrow_type
@@ -45,13 +46,14 @@ def backfill(
     """
     from headwater.spark.calls import ask
 
-    call: Json = {"catalog": catalog_options(spark, table.split(".")[0]), "job": "backfill"}
+    name, *id = parse_name(table)
+    call: Json = {"catalog": catalog_options(spark, name), "job": "backfill"}
     arguments: Json = {"column": column, "expression": value if isinstance(value, str) else None}
     field = None
     if not isinstance(value, str):
         field = pa.field(column, _type_of(value, type))
         arguments["arrow"] = pa.schema([field]).serialize().to_pybytes().hex()
-    planned = ask("job_plan", **call, id=table.split(".")[1:], arguments=arguments, parallelism=1)
+    planned = ask("job_plan", **call, id=id, arguments=arguments, parallelism=1)
     function = function_of(value) if field is not None else None
     run = _runner(planned, function, _columns(function, columns), field, rows)
     results = distribute(spark, len(planned["tasks"]), run)

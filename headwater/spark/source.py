@@ -81,7 +81,9 @@ class HeadwaterSource(DataSource):
         path = self._options.get("path") or self._options.get("table")
         if not path:
             raise ValueError('Give the table\'s name: .load("namespace.table").')
-        return str(path).split(".")
+        from headwater.names import parse_name
+
+        return list(parse_name(str(path)))
 
     def _call(self, operation: str, **arguments: Any) -> Any:
         from headwater.spark.calls import ask
@@ -100,7 +102,9 @@ class HeadwaterSource(DataSource):
         wanted = [name.strip() for name in columns.split(",")]
         missing = next((name for name in wanted if name not in found.names), None)
         if missing is not None:
-            told = f"The table {'.'.join(self._id())} has no column {missing!r}, which the option columns names."
+            from headwater.names import format_name
+
+            told = f"The table {format_name(self._id())} has no column {missing!r}, which the option columns names."
             raise ValueError(f"{told} It has {', '.join(found.names)}.")
         return StructType([found[name] for name in wanted])
 
