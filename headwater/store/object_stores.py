@@ -50,7 +50,7 @@ class ObjectStore:
 
     def read(self, key: str, start: int, length: int) -> bytes:
         """A part of the bytes at a key: as much of it as there is."""
-        ranged = {"range": (start, start + length)}
+        ranged: Any = {"range": (start, start + length)}
         return _call(key, lambda: bytes(obstore.get(self.backend, check_key(key), options=ranged).bytes()))
 
     def get(self, key: str) -> bytes:
