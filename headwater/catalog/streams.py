@@ -22,10 +22,6 @@ from headwater.streams.table import publish_tables
 class CatalogStream(NamespaceStream):
     """A stream table of a catalog. Reads are fresh; `serving` is what Lance clients see: the rows as last published."""
 
-    @property
-    def name(self) -> str:
-        return self.id.format(".")
-
     def __repr__(self) -> str:
         return f"CatalogStream({self.name!r})"
 

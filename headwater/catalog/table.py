@@ -24,15 +24,13 @@ from headwater.errors import (
     TableVersionNotFoundError,
     UnsupportedOperationError,
 )
-from headwater.names import ObjectId
+from headwater.names import ObjectId, format_name
 from headwater.namespace.data.schema import type_to_json
 from headwater.namespace.requests import parse_request
 from headwater.namespace.row_streams import read_rows, write_rows
 from headwater.tables.handle import TableHandle
 from headwater.tables.rows import reader_of
 from headwater.tables.translate import translating
-
-DOT = "."
 
 
 @dataclass(frozen=True)
@@ -54,7 +52,7 @@ class CatalogTable:
 
     @property
     def name(self) -> str:
-        return self.id.format(DOT)
+        return format_name(self.id.names)
 
     def __repr__(self) -> str:
         pinned = "" if self.version is None else f", version={self.version}"

@@ -22,7 +22,7 @@ from headwater.metastore.slot_views import (
     step,
 )
 from headwater.metastore.table_parts import find_partition, find_stream, find_version
-from headwater.names import ObjectId, object_id
+from headwater.names import ObjectId, format_name, object_id
 
 PART_LENGTHS = (1, 3, 5, 6)
 """How many parts of a locator name a version, a stream, a partition, a delta of a table."""
@@ -63,7 +63,9 @@ def _look_inside(view: SlotView, segments: Segments, table: Place, parts: tuple[
 
 def _same(table: Place, item: Item, parts: tuple[str, ...]) -> Item:
     if tuple(part_text(part) for part in item.revision.parts) != parts:
-        raise TableNotFoundError(f"{'.'.join(table.path)} has a {item.node.kind} {parts[0]!r}, but it is no {parts}.")
+        raise TableNotFoundError(
+            f"{format_name(table.path)} has a {item.node.kind} {parts[0]!r}, but it is no {parts}."
+        )
     return item
 
 
@@ -78,7 +80,7 @@ def _delta(view: SlotView, segments: Segments, table: Place, partition: Item, te
     stored = next(read_deltas(segments, stream, log, position - 1, base.at), None) if position else None
     body = decode_delta(stream, stored.body) if stored is not None else None
     if stored is None or body is None or (body.position, body.partition) != (position, partition.node.id):
-        raise TableVersionNotFoundError(f"There is no delta {text[:40]!r} in {'.'.join(table.path)}.")
+        raise TableVersionNotFoundError(f"There is no delta {text[:40]!r} in {format_name(table.path)}.")
     return delta_of(body, stored.slot)
 
 

@@ -53,6 +53,7 @@ from headwater.metastore.table_edits import Path
 from headwater.metastore.table_parts import DELTA_FORMAT
 from headwater.metastore.transaction import Transaction
 from headwater.metastore.undo import Restores
+from headwater.names import format_name
 from headwater.retry import retry
 from headwater.store import Store, open_store
 
@@ -174,7 +175,7 @@ class Metastore:
             made[:] = [tx]
             tx.undrop(path)
 
-        self.run(work, f"undrop {'.'.join(path)}")
+        self.run(work, f"undrop {format_name(path)}")
         slot = made[0].slot
         assert slot is not None
         return self.at(slot).get(path)

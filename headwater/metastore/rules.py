@@ -21,6 +21,7 @@ from headwater.metastore.records import (
 )
 from headwater.metastore.slot_views import IndexView, Item
 from headwater.metastore.table_parts import Values, taken_values
+from headwater.names import format_name
 
 WORDS = {
     "n": "a name it read or wrote",
@@ -109,7 +110,7 @@ def _of(index: SlotIndex, draft: Draft, read: str) -> str:
             break
         names.insert(0, item.revision.name)
         key = item.revision.parent
-    where = ".".join(names)
+    where = format_name(names)
     return (f" in {where}" if kind == "n" else f" ({where})") if where else ""
 
 

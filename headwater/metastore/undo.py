@@ -30,6 +30,7 @@ from headwater.metastore.serving_copy import (
 )
 from headwater.metastore.slot_views import Item, Place, place_at, version_at
 from headwater.metastore.table_parts import create_part
+from headwater.names import format_name
 
 Void = Callable[[tuple[str, ...], str], object]
 """Voids what the transaction landed in a stream table: its path and version. The log of one has no gaps, so a delta
@@ -224,7 +225,7 @@ class Undo:
         for name in (place.item.revision.name, *place.item.revision.aliases):
             taken = self.draft.mapped(above.key, digest(canonical(above.locator, name)))
             if taken not in (None, place.key):
-                self.reasons.append(f"the name {'.'.join((*above.path, name))} is taken by another object")
+                self.reasons.append(f"the name {format_name((*above.path, name))} is taken by another object")
                 return
         self._each_name(above.locator, place, place.key)
 
@@ -275,7 +276,9 @@ class Undo:
     def _void(self, version: str) -> None:
         table = self._path(version)
         if self.void is None:
-            self.reasons.append(f"it landed rows in the stream table {'.'.join(table)}: undo them through the catalog")
+            self.reasons.append(
+                f"it landed rows in the stream table {format_name(table)}: undo them through the catalog"
+            )
             return
         self.void(table, version.rsplit("/", 1)[-1])
         self.steps.append(UndoStep("void", "delta", table))
@@ -309,7 +312,7 @@ class Undo:
             return
         held = self.held(location_of(item.revision.properties, item.node.home))
         for position in sorted(own & held.keys()):
-            self.reasons.append(f"{held[position]} stands on version {position} of {'.'.join(table.path)}")
+            self.reasons.append(f"{held[position]} stands on version {position} of {format_name(table.path)}")
         kept = [delta for delta in self._visible(stream) if delta.position not in own]
         properties = {**item.revision.properties, LOCATION: location_of(item.revision.properties, item.node.home)}
         self.draft.change(Item(item.node, msgspec.structs.replace(item.revision, operation="delete")), table.path)
@@ -325,7 +328,7 @@ class Undo:
         """A version that is like the one before, on top: those that are undone stay in the past, with their numbers."""
         before = max((delta.position for delta in self._visible(stream) if delta.position < first), default=None)
         if before is None:
-            self.reasons.append(f"{'.'.join(table.path)} had no version before: drop the table instead")
+            self.reasons.append(f"{format_name(table.path)} had no version before: drop the table instead")
             return
         assert self.restores is not None
         self.restores.append((table.key, before))
@@ -375,7 +378,7 @@ class Undo:
 
     def _name(self, key: str) -> str:
         change = next((change for change in self.txn.changes if f"{change.key}/".startswith(f"{key}/")), None)
-        path = ".".join(self._path(key) or (change.path if change is not None else ()))
+        path = format_name(self._path(key) or (change.path if change is not None else ()))
         below = "/".join(key.split("/")[1:])
         return f"{path} ({below})" if below else path or key
 

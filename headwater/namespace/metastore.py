@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from datetime import timedelta
 from functools import partial
 from typing import Any, TypeVar
 
@@ -12,7 +13,7 @@ from lance_namespace import CreateTableRequest, InsertIntoTableRequest
 from headwater.clock import Clock, SystemClock
 from headwater.errors import UnsupportedOperationError
 from headwater.metastore import Metastore, Transaction
-from headwater.metastore.objects import Undone
+from headwater.metastore.objects import Collected, Undone
 from headwater.names import ObjectId
 from headwater.namespace.abilities import CatalogAbilities
 from headwater.namespace.appending import collect_rows, fit_rows, restore_version, stage_rows
@@ -22,7 +23,7 @@ from headwater.namespace.open_transactions import OpenTransactions
 from headwater.namespace.properties import MetastoreProperties, parse_metastore_properties
 from headwater.namespace.registered import RegisteredNamespace
 from headwater.namespace.requests import parse_request
-from headwater.namespace.streams import NamespaceStream, make_stream
+from headwater.namespace.streams import NamespaceStream, check_alone, make_stream
 from headwater.namespace.versions import VersionProblem
 from headwater.registries.metastore import MetastoreRegistry
 from headwater.registries.metastore.sessions import Moment, Session, Within
@@ -139,6 +140,7 @@ class MetastoreNamespace(RegisteredNamespace):
             stream=self.stream,
             create_stream=partial(make_stream, self),
             transactions=self.transactions,
+            collect=self.collect,
         )
 
     def by(self, author: str) -> MetastoreNamespace:
@@ -178,6 +180,13 @@ class MetastoreNamespace(RegisteredNamespace):
             restore_version(self.within(tx), ObjectId(tuple(tx.by_id(table).path)), version)
 
         return undo_transaction(self.metastore, txn, dry_run, restore)
+
+    def collect(
+        self, keep: timedelta | None = None, grace: timedelta | None = None, dry_run: bool = False
+    ) -> Collected:
+        """Forget what is older than `keep`, free what nothing shows any more; not in the past nor in a transaction."""
+        check_alone(self, "collect")
+        return self.metastore.collect(keep, grace, dry_run)
 
     def verify(self) -> list[VersionProblem]:
         """Everything on which the catalog, its storage and the published layout disagree. Nothing is changed.

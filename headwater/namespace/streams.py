@@ -89,8 +89,7 @@ class NamespaceStream(StreamTable):
 def make_stream(namespace: MetastoreNamespace, id: ObjectId, definition: Definition) -> NamespaceStream:
     """A new stream table under a name; errors 1, 5, 13."""
     namespace.registry.check_writable()
-    name = id.format(".")
-    namespace.change(lambda tx: create_stream_table(tx, id.names, definition), f"create stream table {name}")
+    namespace.change(lambda tx: create_stream_table(tx, id.names, definition), f"create stream table {id}")
     return NamespaceStream(namespace, id)
 
 

@@ -10,6 +10,7 @@ import json
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -17,7 +18,7 @@ import pyarrow as pa
 from headwater.catalog.streams import CatalogStream
 from headwater.errors import InvalidInputError, LanceNamespaceError, error_for
 from headwater.metastore import Transaction
-from headwater.pipeline.hands import Storehouse, cores, storehouse_of
+from headwater.pipeline.hands import Storehouse, cores, guarded, storehouse_of
 from headwater.pipeline.progress import NOBODY, Teller
 from headwater.streams.checks import Check
 from headwater.streams.definition import Definition
@@ -25,7 +26,7 @@ from headwater.streams.landing import APPEND, UPSERT, BatchOrigin, Landed, Landi
 from headwater.streams.opening import Stream
 from headwater.streams.preparing import EvolvedError, Json, PreparedLanding, prepare
 from headwater.streams.sources.debezium import take_debezium
-from headwater.streams.sources.files import SourceFile, read_lines, read_rows
+from headwater.streams.sources.files import SourceFile, naming, read_lines, read_rows
 from headwater.streams.sources.formats import total
 from headwater.streams.sources.taken import Taken, take_op, take_rows
 
@@ -170,7 +171,8 @@ def _commit(stream: CatalogStream, intake: Intake, file: SourceFile, prepared: J
         stream.namespace.metastore, stream.path, prepared, verb, intake.strict, intake.origin(file)
     )
     try:
-        return stream._report(stream._run(landing, f"{verb} {stream.name}"))
+        with naming(file):
+            return stream._report(stream._run(landing, f"{verb} {stream.name}"))
     except EvolvedError:
         return None
 
@@ -184,8 +186,12 @@ def _prepared(
     opened, snapshot = stream._open()
     run = preparer(storehouse_of(stream.namespace), opened, intake, rows_so_far(snapshot, opened))
     groups = _groups(files, TASKS_PER_CORE * cores(spark))
-    answers = distribute(spark, len(groups), lambda number: {"files": [run(file) for file in groups[number]]})
+    answers = distribute(spark, len(groups), partial(_group, groups, run))
     return [each for answer in answers for each in answer["files"]]
+
+
+def _group(groups: Sequence[Sequence[SourceFile]], run: Callable[[SourceFile], Json | None], number: int) -> Json:
+    return {"files": [run(file) for file in groups[number]]}
 
 
 def _groups(files: Sequence[SourceFile], tasks: int) -> list[list[SourceFile]]:
@@ -196,16 +202,14 @@ def _groups(files: Sequence[SourceFile], tasks: int) -> list[list[SourceFile]]:
 
 def preparer(house: Storehouse, stream: Stream, intake: Intake, rows: int) -> Callable[[SourceFile], Json | None]:
     """What a task does with a file; it travels to executors."""
+    return partial(guarded, partial(_prepare_file, house, stream, intake, rows))
 
-    def run(file: SourceFile) -> Json | None:
-        try:
-            taken = taken_from(stream.definition, intake, file)
-            lake = house.lake()
-            return prepare(lake.store, lake.clock, stream, taken, intake.origin(file), intake.checks, rows)
-        except LanceNamespaceError as error:
-            return {"error": [int(error.code), str(error)]}
 
-    return run
+def _prepare_file(house: Storehouse, stream: Stream, intake: Intake, rows: int, file: SourceFile) -> Json | None:
+    lake = house.lake()
+    with naming(file):
+        taken = taken_from(stream.definition, intake, file)
+        return prepare(lake.store, lake.clock, stream, taken, intake.origin(file), intake.checks, rows)
 
 
 def taken_from(definition: Definition, intake: Intake, file: SourceFile) -> Taken:

@@ -46,11 +46,6 @@ WITHIN = PAST | frozenset(
 )
 """The extensions that can be part of a transaction."""
 ENDS = frozenset({"BeginTransaction", "CommitTransaction", "AbortTransaction"})
-IN_FOLDERS = frozenset(
-    {"CreateTableTag", "UpdateTableTag", "DeleteTableTag", "CreateTableBranch", "DeleteTableBranch"}
-    | {"AlterTransaction"}
-)
-"""What Lance keeps in a table's folder, where no transaction of the catalog reaches."""
 MAX_PAST = 16
 MAX_AUTHORS = 64
 LOOKUPS = frozenset({"DescribeTable", "TableExists", "DescribeNamespace", "NamespaceExists"})
@@ -167,8 +162,7 @@ class Dispatcher:
         """Error 13 for what cannot be part of a transaction, before anything is read."""
         if self._abilities.transactions is None:
             raise UnsupportedOperationError("This server's catalog has no transactions: a metastore catalog has.")
-        refused = call.operation in IN_FOLDERS or (call.route.extension and call.operation not in WITHIN)
-        if refused or AT in call.headers:
+        if (call.route.extension and call.operation not in WITHIN) or AT in call.headers:
             raise InvalidInputError(f"{call.operation} cannot be part of a transaction: leave {TRANSACTION} out.")
 
     def _within(self, call: Call) -> Reply:

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from headwater.errors import InvalidInputError
 from headwater.metastore import Delta
-from headwater.names import ObjectId
+from headwater.names import ObjectId, format_name
 from headwater.streams.definition import Definition, from_properties
 from headwater.streams.deleting import as_rows
 from headwater.streams.landing import LandingReport
@@ -55,7 +55,7 @@ class RemoteStream:
 
     @property
     def name(self) -> str:
-        return self.id.format(".")
+        return format_name(self.id.names)
 
     def __repr__(self) -> str:
         return f"RemoteStream({self.name!r})"

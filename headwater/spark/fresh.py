@@ -18,6 +18,7 @@ import pyarrow as pa
 from headwater.errors import InvalidInputError, LanceNamespaceError, TableVersionNotFoundError
 from headwater.metastore import Metastore, Snapshot
 from headwater.metastore.table_parts import partition_id
+from headwater.names import format_name
 from headwater.spark.protocol import Fold, WireScan, WireTable
 from headwater.streams.log_files import Share
 from headwater.streams.opening import Stream, is_stream_table, open_stream
@@ -83,7 +84,7 @@ def _at_time(metastore: Metastore, id: list[str], time: dt.datetime) -> Snapshot
 
     11 if the table was not there, or what is known of it does not go so far back.
     """
-    now, name = metastore.now(), ".".join(id)
+    now, name = metastore.now(), format_name(id)
     try:
         found = metastore.at(time)
     except InvalidInputError as error:

@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from headwater.errors import ConcurrentModificationError, InvalidInputError
 from headwater.metastore import Transaction
+from headwater.names import format_name
 from headwater.spark.fresh import lake_of
 from headwater.spark.protocol import WireTable
 from headwater.spark.stream_writes import chunks
@@ -54,7 +55,7 @@ def land_batch(table: WireTable, query: str, batch: int, prepared: list[Json], t
     metastore = found.metastore
     if truncate:
         raise InvalidInputError(
-            f"{'.'.join(table.id)} is a stream table: its log cannot be replaced, so outputMode('complete') is "
+            f"{format_name(table.id)} is a stream table: its log cannot be replaced, so outputMode('complete') is "
             "refused. Use 'update' with a table that has the grouping columns as keys."
         )
     before = metastore.now()

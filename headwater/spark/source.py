@@ -81,7 +81,9 @@ class HeadwaterSource(DataSource):
         path = self._options.get("path") or self._options.get("table")
         if not path:
             raise ValueError('Give the table\'s name: .load("namespace.table").')
-        return str(path).split(".")
+        from headwater.names import parse_name
+
+        return list(parse_name(str(path)))
 
     def _call(self, operation: str, **arguments: Any) -> Any:
         from headwater.spark.calls import ask
@@ -100,7 +102,9 @@ class HeadwaterSource(DataSource):
         wanted = [name.strip() for name in columns.split(",")]
         missing = next((name for name in wanted if name not in found.names), None)
         if missing is not None:
-            told = f"The table {'.'.join(self._id())} has no column {missing!r}, which the option columns names."
+            from headwater.names import format_name
+
+            told = f"The table {format_name(self._id())} has no column {missing!r}, which the option columns names."
             raise ValueError(f"{told} It has {', '.join(found.names)}.")
         return StructType([found[name] for name in wanted])
 
@@ -158,10 +162,11 @@ class TableReader(DataSourceReader):
         return [SourcePart(part) for part in parts] or [SourcePart({"kind": "fragments", "fragments": []})]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        yield from _read(self._scan, partition.value, self._schema)
+        yield from read_part(self._scan, partition.value, self._schema)
 
 
-def _read(scan: Json, part: Json, schema: StructType) -> Iterator[pa.RecordBatch]:
+def read_part(scan: Json, part: Json, schema: StructType) -> Iterator[pa.RecordBatch]:
+    """The rows of a part, on an executor."""
     from headwater.spark import following, fresh
     from headwater.spark.protocol import WireScan, part_of, scan_of
     from headwater.tables.parts import Appended, Piece, Positions, Rewritten, Tail
@@ -247,7 +252,7 @@ class TableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return [SourcePart(part) for part in parts]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        yield from _read(self._scan, partition.value, self._schema)
+        yield from read_part(self._scan, partition.value, self._schema)
 
     def commit(self, end: Json) -> None:
         self._call("stream_done", end=end)

@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from headwater.catalog import Catalog
 from headwater.errors import InvalidInputError, UnsupportedOperationError
+from headwater.names import format_name
 from headwater.spark.fresh import opened, schema_of
 from headwater.spark.protocol import (
     AddColumn,
@@ -117,6 +118,6 @@ def alter_stream(lake: str | None, id: list[str], changes: Sequence[AnyTableChan
                 pass
             case _:
                 raise UnsupportedOperationError(
-                    f"{'.'.join(id)} is a stream table: its columns can be added at the end (NULL allowed), renamed, "
-                    "widened and dropped, and its properties set."
+                    f"{format_name(id)} is a stream table: its columns can be added at the end (NULL allowed), "
+                    "renamed, widened and dropped, and its properties set."
                 )

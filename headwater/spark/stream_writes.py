@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from headwater.errors import NamespaceNotFoundError, TableNotFoundError
 from headwater.metastore import Snapshot, Transaction
+from headwater.names import format_name
 from headwater.spark.fresh import lake_of
 from headwater.spark.protocol import CommitEvents, CommitStaged, WireTable
 from headwater.streams.batches import REFUSE
@@ -133,7 +134,7 @@ def commit_created(call: CommitStaged) -> int:
 def check_reads(tx: Transaction, reads: Sequence[WireTable]) -> None:
     """Every table that a statement has read is as it was then, and the transaction relies on that."""
     for table in reads:
-        name = ".".join(table.id)
+        name = format_name(table.id)
         try:
             if table.fold is not None:
                 check_position(tx, open_in(tx, table.id), table.fold.position)

@@ -13,6 +13,7 @@ import pyarrow as pa
 from headwater.errors import InvalidInputError, TableVersionNotFoundError
 from headwater.metastore import Delta, Metastore, Snapshot, Transaction
 from headwater.metastore.draft import AppendedDelta
+from headwater.names import format_name
 from headwater.streams.backfilling import (
     ROWS,
     Crew,
@@ -44,7 +45,7 @@ from headwater.streams.readers import drop_reader, forget, hand_out, handed, rea
 from headwater.streams.reading import count, read
 from headwater.streams.serving_copy import Lake, lake, open_version
 from headwater.streams.shares import Hands
-from headwater.streams.sources.files import SourceFile, find_files, is_files
+from headwater.streams.sources.files import SourceFile, find_files, is_files, naming
 from headwater.streams.sources.formats import check_format, take, total
 from headwater.streams.tidying import coverage
 from headwater.streams.undoing import txns_of, void
@@ -74,6 +75,10 @@ class StreamTable:
         self._storage_options = storage_options
         self.path = tuple(path)
 
+    @property
+    def name(self) -> str:
+        return format_name(self.path)
+
     @classmethod
     def create(
         cls,
@@ -89,7 +94,7 @@ class StreamTable:
     ) -> StreamTable:
         """Make a stream table. `uri` is the root's address as Lance opens it, where that is not a local folder."""
         definition = define(schema, keys, sequence, partition_by, properties)
-        metastore.run(lambda tx: create_stream_table(tx, path, definition), f"create stream table {'.'.join(path)}")
+        metastore.run(lambda tx: create_stream_table(tx, path, definition), f"create stream table {format_name(path)}")
         return cls(metastore, path, uri, storage_options)
 
     # Landing
@@ -158,17 +163,18 @@ class StreamTable:
         checks: Sequence[Check] = (),
     ) -> LandingReport:
         stream, snapshot = self._open()
-        taken = take(self._lake(), view_at(snapshot, stream), data, format, options, file)
-        verb = UPSERT if stream.definition.keys else APPEND
-        if verb == APPEND and taken.data.delete_mask.any():
-            raise InvalidInputError(f"{stream.name} has no keys: it is an append-only log and takes no deletes.")
-        if origin.digest is None:
-            origin = replace(origin, digest=taken.digest)
-        return self._land(taken.data, verb, origin, contract=None, strict=strict, bad=taken.bad, checks=checks)
+        with naming(file):
+            taken = take(self._lake(), view_at(snapshot, stream), data, format, options, file)
+            verb = UPSERT if stream.definition.keys else APPEND
+            if verb == APPEND and taken.data.delete_mask.any():
+                raise InvalidInputError(f"{stream.name} has no keys: it is an append-only log and takes no deletes.")
+            if origin.digest is None:
+                origin = replace(origin, digest=taken.digest)
+            return self._land(taken.data, verb, origin, contract=None, strict=strict, bad=taken.bad, checks=checks)
 
     def _land(self, data: Given, verb: str, origin: BatchOrigin, **options: Any) -> LandingReport:
         landing = Landing(self._metastore, self.path, data, verb, origin=origin, before=self._snapshot(), **options)
-        landed = self._run(landing, f"{verb} {'.'.join(self.path)}")
+        landed = self._run(landing, f"{verb} {self.name}")
         return self._report(landed)
 
     def _report(self, landed: Landed) -> LandingReport:
@@ -273,7 +279,7 @@ class StreamTable:
         return wanted
 
     def _reader_message(self, name: str) -> str:
-        return f"reader {name} of {'.'.join(self.path)}"
+        return f"reader {name} of {self.name}"
 
     def readers(self) -> dict[str, int]:
         """The named readers, and up to which position each has read."""
@@ -308,7 +314,7 @@ class StreamTable:
 
         `lineage` (a run, inputs, whatever JSON holds) is kept with the version, beside what the log knows itself.
         """
-        return publish_tables(self._lake(), [self.path], {".".join(self.path): dict(lineage or {})})[0]
+        return publish_tables(self._lake(), [self.path], {format_name(self.path): dict(lineage or {})})[0]
 
     def lineage(self, version: int | None = None) -> dict[str, Any]:
         """Where the rows of a published version come from, the newest unless told: see docs/streams.md."""
@@ -336,7 +342,7 @@ class StreamTable:
             txns = [txn] if txn is not None else txns_of(deltas, source=source, file=file, token=token, among=taken)
             return void(tx, snapshot, stream, txns)
 
-        made = self._run(work, f"undo in {'.'.join(self.path)}")
+        made = self._run(work, f"undo in {self.name}")
         return LandingReport(made.position or 0, len(made.properties["voids"]))
 
     def evolve(
@@ -356,7 +362,7 @@ class StreamTable:
                 tx.update_table_version(stream.path, stream.version, to_properties(changed))
             return changed
 
-        return self._run(work, f"evolve {'.'.join(self.path)}")
+        return self._run(work, f"evolve {self.name}")
 
     def set_properties(self, properties: Mapping[str, str | None]) -> Definition:
         """Set properties of the table; None takes one away."""
@@ -369,7 +375,7 @@ class StreamTable:
                 tx.update_table_version(stream.path, stream.version, to_properties(changed))
             return changed
 
-        return self._run(work, f"set properties of {'.'.join(self.path)}")
+        return self._run(work, f"set properties of {self.name}")
 
     def backfill(self, rows: int | None = None, crew: Crew | None = None) -> int:
         """Compute stale derived values again, all or about so many rows; how many versions that took.
@@ -379,7 +385,7 @@ class StreamTable:
         most = rows or (ROWS if crew is None else crew.rows * crew.batches)
         for version in itertools.count():
             done = self._run(
-                lambda tx: stage_backfill(self._lake(), tx, self.path, most, crew), f"backfill {'.'.join(self.path)}"
+                lambda tx: stage_backfill(self._lake(), tx, self.path, most, crew), f"backfill {self.name}"
             )
             if done is not None:
                 finish(self._lake(), self.path, done)
@@ -391,9 +397,7 @@ class StreamTable:
 
     def compact(self) -> bool:
         """Write fragments of the serving copy anew that have lost many rows; whether there were any."""
-        done = self._metastore.run(
-            lambda tx: stage_compaction(self._lake(), tx, self.path), f"compact {'.'.join(self.path)}"
-        )
+        done = self._metastore.run(lambda tx: stage_compaction(self._lake(), tx, self.path), f"compact {self.name}")
         if done is not None:
             finish(self._lake(), self.path, done)
         return done is not None
@@ -407,7 +411,7 @@ class StreamTable:
         """
         done = self._run(
             lambda tx: stage_index(self._lake(), tx, self.path, column, type, name, options, indexers),
-            f"index {column} of {'.'.join(self.path)}",
+            f"index {column} of {self.name}",
         )
         if done is not None:
             finish(self._lake(), self.path, done)
@@ -415,7 +419,7 @@ class StreamTable:
 
     def update_indices(self) -> bool:
         """Add to the indices of the serving copy the rows they lack; whether there were any."""
-        done = self._run(lambda tx: stage_indices(self._lake(), tx, self.path), f"indices of {'.'.join(self.path)}")
+        done = self._run(lambda tx: stage_indices(self._lake(), tx, self.path), f"indices of {self.name}")
         if done is not None:
             finish(self._lake(), self.path, done)
         return done is not None
@@ -447,7 +451,7 @@ class StreamTable:
                 tx.drop_delta(stream.path, position, version=stream.version)
             return found
 
-        return self._metastore.run(work, f"collect the log of {'.'.join(self.path)}")
+        return self._metastore.run(work, f"collect the log of {self.name}")
 
     def verify(self) -> list[str]:
         """Prove the serving copy from the log: what differs, in words. An empty list: it is what it should be."""
@@ -480,14 +484,14 @@ def publish_tables(
     `lineage` says by dotted name what else the rows of a table come from; it is kept with the published version.
     With `hands` large ones are done in shares elsewhere.
     """
-    twice = [".".join(path) for path, count in Counter(tuple(path) for path in paths).items() if count > 1]
+    twice = [format_name(path) for path, count in Counter(tuple(path) for path in paths).items() if count > 1]
     if twice:
         raise InvalidInputError(f"{', '.join(twice)} is named twice: a publish takes each table once.")
 
     def work(tx: Transaction) -> list[Publication]:
-        return [stage(lake, tx, path, (lineage or {}).get(".".join(path)), hands) for path in paths]
+        return [stage(lake, tx, path, (lineage or {}).get(format_name(path)), hands) for path in paths]
 
-    names = ", ".join(".".join(path) for path in paths)
+    names = ", ".join(format_name(path) for path in paths)
     done = lake.metastore.run(work, f"publish {names}")
     for path, publication in zip(paths, done, strict=True):
         finish(lake, path, publication)

@@ -160,6 +160,36 @@ def test_only_names_know_the_delimiter() -> None:
     assert {name for name, tree in MODULES.items() if "$" in set(texts(tree))} == set(DOLLARS)
 
 
+DOTS = {
+    "names.py": "the dots of names",
+    "cli/operations.py": "places in a request",
+    "cli/sql.py": "quoted names of SQL",
+    "pipeline/sql_names.py": "names of SQL",
+    "pipeline/views.py": "quoted names of SQL",
+    "rest/auth/jwt.py": "places in a token",
+    "rest/coding.py": "places in a request",
+    "spark/filters.py": "places in a struct",
+    "streams/checks.py": "words of SQL",
+    "tables/columns.py": "places in a struct, and numbers of versions",
+    "tables/fields.py": "places in a struct",
+    "tables/partitions.py": "parts of a file's name",
+    "web/snippets.py": "quoted names of SQL",
+}
+
+
+def test_only_names_join_and_part_names_by_dots() -> None:
+    """So that a name with a dot in it is read as it was written: `prod."a.b"`."""
+
+    def is_of_dots(node: ast.AST) -> bool:
+        if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)):
+            return False
+        texts = node.args if node.func.attr == "split" else [node.func.value] if node.func.attr == "join" else []
+        return any(isinstance(each, ast.Constant) and each.value == "." for each in texts)
+
+    found = {name for name, tree in MODULES.items() if any(is_of_dots(node) for node in ast.walk(tree))}
+    assert found == set(DOTS) - {"names.py"}
+
+
 def test_there_is_one_loop_that_looks_again() -> None:
     found = {name for name, tree in MODULES.items() if retries(tree) and name != "clock.py"}
     assert found == {"retry.py"}

@@ -25,7 +25,7 @@ from headwater.moving.deltacat.contents import FoundTable, Ids
 from headwater.moving.deltacat.files import batches, merge_keys, parse_schema, plain, problem, schema_of
 from headwater.moving.deltacat.layout import RowFile
 from headwater.moving.deltacat.log import DeltacatStep, read_steps
-from headwater.names import object_id
+from headwater.names import format_name, object_id, parse_name
 from headwater.store import Store, is_there, open_store
 from headwater.streams.definition import define
 
@@ -74,8 +74,8 @@ def import_deltacat(
             f"Parts of {source!r} cannot be read: {'; '.join(problems[:SHOWN])}.{more} "
             "skip_unreadable imports the rest; a table keeps the last state that can be read."
         )
-    prefix = into.split(".") if isinstance(into, str) and into else list(into)
-    return _Replay(catalog, store, tuple(prefix), keyed, problems, frozenset(_unreadable(looked))).run(steps)
+    prefix = parse_name(into) if isinstance(into, str) else tuple(into)
+    return _Replay(catalog, store, prefix, keyed, problems, frozenset(_unreadable(looked))).run(steps)
 
 
 def _problems(store: Store, step: DeltacatStep, looked: dict[RowFile, str | None]) -> Iterator[str]:
@@ -159,7 +159,7 @@ class _Replay:
         return {entry.message.partition(" at ")[0] for entry in self.catalog.log() if entry.message.startswith(MESSAGE)}
 
     def _message(self, step: DeltacatStep) -> str:
-        into = f" into {'.'.join(self.prefix)}" if self.prefix else ""
+        into = f" into {format_name(self.prefix)}" if self.prefix else ""
         return f"{MESSAGE} {step.txn.id}{into}"
 
     def _told(self, step: DeltacatStep) -> str:
@@ -278,7 +278,7 @@ class _Replay:
         keys = rows.select(list(made.keys))
         if keys.group_by(list(made.keys)).aggregate([]).num_rows != rows.num_rows:
             raise InvalidInputError(
-                f"{'.'.join(made.names)} has rows with one merge key more than once: import it with keyed=False."
+                f"{format_name(made.names)} has rows with one merge key more than once: import it with keyed=False."
             )
         if rows.num_rows or made.files:
             tx[made.names].ingest(rows, format="snapshot", source="deltacat", strict=True, allow_empty=True)
