@@ -71,6 +71,8 @@ class Abilities:
     """(folder): remove the folder and those below it as far as they are empty."""
     sweep: Callable[[int], int] | None = None
     """(before_ms): remove what killed writers left half written before a time; how many there were."""
+    read: Callable[[str, int, int], bytes] | None = None
+    """(key, start, length): a part of the bytes at a key, or KeyNotFoundError. A store with a path needs none."""
 
 
 class Store(Protocol):
