@@ -15,6 +15,7 @@ from headwater.store.protocol import (
     create,
     is_same_file,
     probe,
+    read_part,
     write_with,
 )
 from headwater.store.wrappers import (
@@ -59,6 +60,7 @@ __all__ = [
     "memory_store",
     "open_store",
     "probe",
+    "read_part",
     "storage_error",
     "write_with",
 ]

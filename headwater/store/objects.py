@@ -46,10 +46,14 @@ class ObjectStore:
 
     def __init__(self, backend: Any) -> None:
         self.backend = backend
-        self.abilities = Abilities()
+        self.abilities = Abilities(read=self.read)
 
     def get(self, key: str) -> bytes:
         return _call(key, lambda: bytes(obstore.get(self.backend, check_key(key)).bytes()))
+
+    def read(self, key: str, start: int, end: int) -> bytes:
+        """The bytes from `start` up to `end`."""
+        return _call(key, lambda: bytes(obstore.get_range(self.backend, check_key(key), start=start, end=end)))
 
     def head(self, key: str) -> Entry | None:
         try:

@@ -71,6 +71,8 @@ class Abilities:
     """(folder): remove the folder and those below it as far as they are empty."""
     sweep: Callable[[int], int] | None = None
     """(before_ms): remove what killed writers left half written before a time; how many there were."""
+    read: Callable[[str, int, int], bytes] | None = None
+    """(key, start, end): these bytes of what is at the key (fewer where it ends before), or KeyNotFoundError."""
 
 
 class Store(Protocol):
@@ -137,6 +139,12 @@ def check_key(key: str) -> str:
 
 def check_prefix(prefix: str) -> str:
     return check_key(prefix.rstrip("/")) if prefix.rstrip("/") else ""
+
+
+def read_part(store: Store, key: str, start: int, end: int) -> bytes:
+    """The bytes from `start` up to `end` of what is at the key, fewer where it ends before; or KeyNotFoundError."""
+    read = store.abilities.read
+    return store.get(key)[start:end] if read is None else read(key, start, end)
 
 
 def create(store: Store, key: str, data: bytes) -> bool:
