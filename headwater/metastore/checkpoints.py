@@ -16,7 +16,7 @@ from headwater.errors import CorruptFileError
 from headwater.metastore import whole
 from headwater.metastore.index import Checkpoint, Index
 from headwater.metastore.layers import LayerFile, Layers, Pages
-from headwater.metastore.layout import CHECKPOINTS, checkpoint_key, checkpoint_slot, layer_key
+from headwater.metastore.layout import CHECKPOINTS, LAYERS, checkpoint_key, checkpoint_slot, layer_key
 from headwater.metastore.records import CHECKPOINT, LAYERED, decode, encode, kind_of, seal, unseal
 from headwater.store import KeyNotFoundError, Store
 
@@ -57,6 +57,14 @@ class Checkpoints:
                 self.pages.fetch(index.book.base.files)
                 return index
         return None
+
+    def avoid(self, key: str) -> bool:
+        """Whether a damaged file is one of a layer that was used up to now; from now on it is not."""
+        folder, _, id = key.rpartition("/")
+        if folder != LAYERS or id in self.damaged:
+            return False
+        self.damaged.add(id)
+        return True
 
     def read(self, slot: int) -> Checkpoint | Index:
         """A checkpoint; one from before there were layers holds its index whole."""

@@ -21,7 +21,7 @@ from headwater.metastore.layout import layer_key
 from headwater.metastore.records import LAYER, checksum, decode, encode, seal, unseal
 from headwater.store import KeyNotFoundError, Store, read_part
 
-PAGE = 8 << 10
+PAGE = 4 << 10
 FILE = 16 << 20
 READ_WHOLE = 1 << 20
 """Files up to this size are read at once: then a small catalog costs one request for each layer."""

@@ -185,16 +185,18 @@ class Log:
     def _mend(self, index: Index, damaged: CorruptFileError) -> None:
         """A file of a layer is missing or damaged: what the index stood on is made anew of an older checkpoint and the
         slots after it, or of a newer one. If that cannot be, the file is named."""
-        self.checkpoints.damaged.add(damaged.key.rsplit("/", 1)[-1])
-        other = self.checkpoints.newest(index.slot) or Index()
-        if other.boundary > index.boundary:
-            raise damaged
-        for number in range(other.slot + 1, index.slot + 1):
+        lost = damaged
+        while self.checkpoints.avoid(lost.key):
+            other = self.checkpoints.newest(index.slot) or Index()
             try:
-                other.fold(number, self.read_slot(number))
+                for number in range(other.slot + 1, index.slot + 1):
+                    other.fold(number, self.read_slot(number))
+                return index.take_over(other)
+            except CorruptFileError as more:
+                lost = more
             except LanceNamespaceError:
-                raise damaged from None
-        index.take_over(other)
+                break
+        raise damaged
 
     # Writing
 

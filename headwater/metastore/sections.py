@@ -175,7 +175,6 @@ class Pairs(Generic[Value]):
     def take(self, key: str, other: Pairs[Value]) -> None:
         """The value that another map has of the pair, unless it was read or changed here; it is to be written."""
         first, _, second = key.partition(BETWEEN)
-        if first in self._held or second in self._loose.get(first, {}):
-            self._book.mark(self.prefix + key)
-        else:
-            self.put(first, second, other.of(first).get(second))
+        if first not in self._held:
+            self._loose.setdefault(first, {}).setdefault(second, other.of(first).get(second))
+        self._book.mark(self.prefix + key)
