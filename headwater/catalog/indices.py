@@ -8,7 +8,7 @@ from typing import Any
 import lance_namespace as api
 import pyarrow as pa
 
-from headwater.catalog.references import Listed, pages
+from headwater.catalog.refs import Listed, pages
 from headwater.errors import TableColumnNotFoundError
 
 SCALAR_TYPES = ("BTREE", "BITMAP", "LABEL_LIST", "FTS", "INVERTED", "NGRAM", "ZONEMAP", "BLOOM_FILTER", "RTREE")

@@ -15,7 +15,7 @@ from lance_namespace import LanceNamespace
 
 from headwater.catalog.frames import to_duckdb, to_polars
 from headwater.catalog.indices import Indices
-from headwater.catalog.references import Branches, Tags, pages
+from headwater.catalog.refs import Branches, Tags, pages
 from headwater.catalog.search import hybrid, search_request
 from headwater.catalog.sqltypes import sql_type
 from headwater.errors import (
@@ -24,15 +24,13 @@ from headwater.errors import (
     TableVersionNotFoundError,
     UnsupportedOperationError,
 )
-from headwater.names import ObjectId
+from headwater.names import ObjectId, format_name
 from headwater.namespace.data.schema import type_to_json
-from headwater.namespace.readers import read_rows, write_rows
 from headwater.namespace.requests import parse_request
+from headwater.namespace.row_streams import read_rows, write_rows
 from headwater.tables.handle import TableHandle
 from headwater.tables.rows import reader_of
 from headwater.tables.translate import translating
-
-DOT = "."
 
 
 @dataclass(frozen=True)
@@ -54,7 +52,7 @@ class CatalogTable:
 
     @property
     def name(self) -> str:
-        return self.id.format(DOT)
+        return format_name(self.id.names)
 
     def __repr__(self) -> str:
         pinned = "" if self.version is None else f", version={self.version}"

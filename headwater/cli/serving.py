@@ -11,13 +11,14 @@ from lance_namespace import LanceNamespace
 
 from headwater.adapter import AdaptedNamespace
 from headwater.adapter.loading import check_answers
-from headwater.cli.asking import ask
+from headwater.cli.consent import ask
 from headwater.cli.output import show
 from headwater.cli.target import properties_of, say
 from headwater.clock import Clock, SystemClock
 from headwater.config import Opening, load_profile
 from headwater.errors import InvalidInputError, UnsupportedOperationError
 from headwater.metastore.objects import time_of
+from headwater.names import format_name
 from headwater.namespace.vending import ScopedSettings
 from headwater.references import read_secret
 from headwater.rest.auth.keys import KeyRecord, change_key, create_key, list_keys, revoke_key
@@ -220,7 +221,7 @@ def shown(record: KeyRecord, now_ms: int) -> dict[str, Any]:
     return {
         "id": record.id,
         "role": record.role,
-        "scope": ".".join(record.scope) or "(everything)",
+        "scope": format_name(record.scope) or "(everything)",
         "state": state,
         "name": record.name,
         "created": time_of(record.created_ms),

@@ -14,7 +14,7 @@ import msgspec
 from headwater.clock import Clock
 from headwater.errors import CorruptFileError
 from headwater.metastore import whole
-from headwater.metastore.index import Checkpoint, Index
+from headwater.metastore.index import Checkpoint, SlotIndex
 from headwater.metastore.layers import LayerFile, Layers, Pages
 from headwater.metastore.layout import CHECKPOINTS, LAYERS, checkpoint_key, checkpoint_slot, layer_key
 from headwater.metastore.records import CHECKPOINT, LAYERED, decode, encode, kind_of, seal, unseal
@@ -40,7 +40,7 @@ class Checkpoints:
         slots = (checkpoint_slot(entry.key) for entry in self.store.children(CHECKPOINTS).entries)
         return sorted((slot for slot in slots if slot is not None), reverse=True)
 
-    def newest(self, up_to: int | None = None) -> Index | None:
+    def newest(self, up_to: int | None = None) -> SlotIndex | None:
         """The index of the newest checkpoint that can be read (of a slot that is not after this one)."""
         for slot in self.slots():
             if up_to is not None and slot > up_to:
@@ -49,14 +49,17 @@ class Checkpoints:
                 found = self.read(slot)
             except CorruptFileError:
                 continue
-            if isinstance(found, Index):
+            if isinstance(found, SlotIndex):
                 return found
-            if self.damaged.isdisjoint(file.id for layer in found.layers for file in layer):
-                index = Index.of(found, self.pages)
+            if self._is_whole(found):
+                index = SlotIndex.of(found, self.pages)
                 assert index.book.base is not None
                 self.pages.fetch(index.book.base.files)
                 return index
         return None
+
+    def _is_whole(self, found: Checkpoint) -> bool:
+        return self.damaged.isdisjoint(file.id for layer in found.layers for file in layer)
 
     def avoid(self, key: str) -> bool:
         """Whether a damaged file is one of a layer that was used up to now; from now on it is not."""
@@ -66,7 +69,7 @@ class Checkpoints:
         self.damaged.add(id)
         return True
 
-    def read(self, slot: int) -> Checkpoint | Index:
+    def read(self, slot: int) -> Checkpoint | SlotIndex:
         """A checkpoint; one from before there were layers holds its index whole."""
         key = checkpoint_key(slot)
         try:
@@ -89,7 +92,7 @@ class Checkpoints:
                 found.update((file.id, file) for layer in checkpoint.layers for file in layer)
         return found
 
-    def write(self, index: Index, lock: threading.RLock) -> int:
+    def write(self, index: SlotIndex, lock: threading.RLock) -> int:
         """Write what changed since the last checkpoint, whoever made it, as one layer more; the slot it is of."""
         with self._writing:
             retired = self._catch_up(index, lock)
@@ -112,7 +115,7 @@ class Checkpoints:
             self._tidy(made)
             return made.slot
 
-    def _catch_up(self, index: Index, lock: threading.RLock) -> dict[str, int]:
+    def _catch_up(self, index: SlotIndex, lock: threading.RLock) -> dict[str, int]:
         """Stand on the newest checkpoint that another has made since; the files that were of use before it."""
         for slot in self.slots():
             if slot > index.slot:
@@ -121,7 +124,9 @@ class Checkpoints:
                 found = self.read(slot)
             except CorruptFileError:
                 continue
-            if isinstance(found, Index) or not self.damaged.isdisjoint(f.id for layer in found.layers for f in layer):
+            if isinstance(found, SlotIndex) or not self.damaged.isdisjoint(
+                f.id for layer in found.layers for f in layer
+            ):
                 continue
             with lock:
                 if index.book.base is None or found.slot > index.book.base.slot:

@@ -1,7 +1,7 @@
 """The deltas of a stream: a short tail in memory, the rest in immutable segment files that are read on demand.
 
-A million deltas as Python objects would fill the memory, so at deterministic slots (`Index.fold`) every process seals
-the tails into a segment: the same content everywhere, so whoever finds its file missing may write it.
+A million deltas as Python objects would fill the memory, so at deterministic slots (`SlotIndex.fold`) every process
+seals the tails into a segment: the same content everywhere, so whoever finds its file missing may write it.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Stored(msgspec.Struct, frozen=True, array_like=True, gc=False):
     body: bytes
 
 
-class Run(msgspec.Struct, frozen=True, array_like=True, gc=False):
+class DeltaRun(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """The deltas of one stream that stand in one segment."""
 
     segment: int
@@ -47,7 +47,7 @@ class DeltaLog(msgspec.Struct, array_like=True, gc=False):
 
     last: int = 0
     changed: int = 0
-    runs: list[Run] = []
+    runs: list[DeltaRun] = []
     tail: list[Stored] = []
     dropped: dict[int, int] = {}
 
@@ -64,7 +64,7 @@ class DeltaLog(msgspec.Struct, array_like=True, gc=False):
         """Move the tail into a run of this segment; what it held is handed back, to be written."""
         sealed, self.tail = self.tail, []
         first, last = sealed[0], sealed[-1]
-        self.runs.append(Run(segment, first.position, last.position, first.slot, last.slot, RULE))
+        self.runs.append(DeltaRun(segment, first.position, last.position, first.slot, last.slot, RULE))
         return sealed
 
     def visible(self, stored: Stored, at: int) -> bool:
@@ -99,7 +99,7 @@ class Segments:
             if self.store.head(segment_key(number, RULE)) is not None:
                 del self.pending[number]
 
-    def read(self, stream: str, run: Run) -> list[Stored]:
+    def read(self, stream: str, run: DeltaRun) -> list[Stored]:
         """The deltas of one run. A damaged segment is read from the slots it was made of, while they are kept."""
         pending = self.pending.get(run.segment) if run.rule == RULE else None
         if pending is not None:
@@ -126,7 +126,7 @@ class Segments:
             stored = found[stream] = decode(_stored, key, stored)
         return cast("list[Stored]", stored)
 
-    def _from_slots(self, stream: str, run: Run, damaged: CorruptFileError) -> list[Stored]:
+    def _from_slots(self, stream: str, run: DeltaRun, damaged: CorruptFileError) -> list[Stored]:
         found: list[Stored] = []
         for number in range(run.first_slot, run.last_slot + 1):
             try:

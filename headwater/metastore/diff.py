@@ -11,7 +11,7 @@ from headwater.metastore.deltas import find_stored, last_position, read_deltas
 from headwater.metastore.log import Log
 from headwater.metastore.objects import Changed, Diff, Moved, Object, StreamDiff
 from headwater.metastore.reading import Snapshot, log_entries
-from headwater.metastore.views import IndexView, Item, Place, object_of, own_values, place_at
+from headwater.metastore.slot_views import IndexView, Item, Place, object_of, own_values, place_at
 
 
 def diff(log: Log, a: Snapshot, b: Snapshot) -> Diff:

@@ -15,7 +15,7 @@ import msgspec
 from headwater.errors import LanceNamespaceError
 from headwater.lance_manifest import Contents, read_contents
 from headwater.metastore.deltas import read_deltas
-from headwater.metastore.index import Index
+from headwater.metastore.index import SlotIndex
 from headwater.metastore.layout import (
     LAYERS,
     SEGMENTS,
@@ -31,12 +31,12 @@ from headwater.metastore.layout import (
 from headwater.metastore.log import Log
 from headwater.metastore.objects import Removal
 from headwater.metastore.records import DeltaBody, Node, decode_delta
-from headwater.metastore.serving import KEEP_DATA, dropped_locations, lance_streams, stream_location
+from headwater.metastore.serving_copy import KEEP_DATA, dropped_locations, lance_streams, stream_location
 from headwater.metastore.snapshots import FILE, Snapshots
 from headwater.metastore.verify import EVERYTHING, expected, kept_deltas, snapshot_records
 from headwater.store import Entry
 from headwater.store.layout import OWN_FOLDER
-from headwater.store.protocol import check_key
+from headwater.store.seam import check_key
 from headwater.table_refs import read_refs
 
 Files = dict[str, tuple[str, int]]
@@ -71,7 +71,7 @@ class Kept:
     snapshots: set[str] = field(default_factory=set)
 
 
-def kept_by(log: Log, index: Index, snapshots: Snapshots | None) -> Kept:
+def kept_by(log: Log, index: SlotIndex, snapshots: Snapshots | None) -> Kept:
     """Gathers what must stay: for the index, and for the named snapshots unless there is to be none of that.
 
     A snapshot that cannot be read is an error: it may need anything.
@@ -89,7 +89,7 @@ def kept_by(log: Log, index: Index, snapshots: Snapshots | None) -> Kept:
     return kept
 
 
-def _keep(kept: Kept, index: Index, deltas: Iterable[tuple[str, bytes]]) -> None:
+def _keep(kept: Kept, index: SlotIndex, deltas: Iterable[tuple[str, bytes]]) -> None:
     places = {node.key: node for node in lance_streams(index)}
     for node in places.values():
         ours = not node.versions[-1].properties.get(KEEP_DATA)
@@ -107,7 +107,7 @@ def _files_of(body: DeltaBody, stream: Node | None) -> Iterator[str]:
         yield f"{stream_location(stream)}/{body.properties['staged']}"
 
 
-def _doomed_files(log: Log, index: Index, boundary: int) -> Iterator[tuple[str, tuple[str, int]]]:
+def _doomed_files(log: Log, index: SlotIndex, boundary: int) -> Iterator[tuple[str, tuple[str, int]]]:
     """The data files of deltas that no slot from the boundary on can show."""
     for key in list(index.old.of("o")):
         node = index.node(key)
@@ -120,14 +120,16 @@ def _doomed_files(log: Log, index: Index, boundary: int) -> Iterator[tuple[str, 
             yield from _doomed(log, index, stream, dropped)
 
 
-def _streams_in(index: Index, key: str) -> Iterator[str]:
+def _streams_in(index: SlotIndex, key: str) -> Iterator[str]:
     if index.stream(key) is not None:
         yield key
     for part in index.parts(key):
         yield from _streams_in(index, part)
 
 
-def _doomed(log: Log, index: Index, stream: str, positions: set[int] | None) -> Iterator[tuple[str, tuple[str, int]]]:
+def _doomed(
+    log: Log, index: SlotIndex, stream: str, positions: set[int] | None
+) -> Iterator[tuple[str, tuple[str, int]]]:
     after = min(positions) - 1 if positions else 0
     node = index.node(stream)
     lance = node if node is not None and node.versions[-1].parts[1] == "lance" else None
@@ -137,7 +139,7 @@ def _doomed(log: Log, index: Index, stream: str, positions: set[int] | None) -> 
                 yield path, (stream_location(lance) if lance is not None else "", stored.position)
 
 
-def doomed_by(log: Log, index: Index, boundary: int, before: Iterable[Doomed]) -> Doomed:
+def doomed_by(log: Log, index: SlotIndex, boundary: int, before: Iterable[Doomed]) -> Doomed:
     """What the boundary dooms, and what earlier ones doomed that is still there."""
     with log.lock:
         files = dict(_doomed_files(log, index, boundary))
@@ -182,7 +184,7 @@ class Garbage:
     doomed: Doomed
     before_ms: int
 
-    def judge(self, index: Index, kept: Kept) -> list[Removal]:
+    def judge(self, index: SlotIndex, kept: Kept) -> list[Removal]:
         """All that can go, in the order in which it must."""
         found = list(self._folders(kept))
         gone = Folders(removal.key for removal in found)
@@ -296,7 +298,7 @@ class Garbage:
         staged = "/_staged/" in entry.key or ".manifest-" in entry.key.rsplit("/", 1)[-1]
         return staged and "/tree/" not in entry.key and entry.key not in kept.files and self._is_old(entry)
 
-    def _published(self, index: Index) -> Iterator[Removal]:
+    def _published(self, index: SlotIndex) -> Iterator[Removal]:
         """In the order of their keys, so that of one name the oldest mapping goes first."""
         candidates = [entry.key for entry in self.listed if parse_key(entry.key) is not None]
         with self.log.lock:
@@ -305,7 +307,7 @@ class Garbage:
             if key not in needed:
                 yield Removal("published", key, "no slot from the boundary on shows it")
 
-    def _segments(self, index: Index) -> Iterator[Removal]:
+    def _segments(self, index: SlotIndex) -> Iterator[Removal]:
         used = {segment_key(run.segment, run.rule) for _, deltas in index.streams() for run in deltas.runs}
         for entry in self.listed:
             if entry.key.startswith(f"{SEGMENTS}/") and entry.key not in used:

@@ -15,8 +15,18 @@ from typing import Any
 import msgspec
 
 from headwater.metastore.deltas import DeltaLog, Segment, stream_of
-from headwater.metastore.layers import REMOVED, Item, Layer, Layers, Pages
-from headwater.metastore.records import Change, Mapped, NameVersion, Node, Revision, Slot, decode, decode_body, encode
+from headwater.metastore.layers import REMOVED, Layer, LayerEntry, Layers, Pages
+from headwater.metastore.records import (
+    Mapped,
+    NameVersion,
+    NewRevision,
+    Node,
+    Revision,
+    Slot,
+    decode,
+    decode_body,
+    encode,
+)
 from headwater.metastore.sections import Book, Pairs, Section
 
 CHECKPOINT_CHANGES = 2000
@@ -33,7 +43,7 @@ class Card(msgspec.Struct, array_like=True, gc=False):
     deltas: DeltaLog | None = None
 
 
-class Child(msgspec.Struct, frozen=True, array_like=True, gc=False):
+class NamedChild(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """What a namespace's list says of one name in it: whose it is, and of which kind that is."""
 
     key: str
@@ -55,12 +65,12 @@ class Checkpoint(msgspec.Struct, array_like=True):
 
 
 _cards = msgspec.msgpack.Decoder(Card)
-_children = msgspec.msgpack.Decoder(Child)
+_children = msgspec.msgpack.Decoder(NamedChild)
 _flags = msgspec.msgpack.Decoder(bool)
 _times = msgspec.msgpack.Decoder(bytes)
 
 
-class Index:
+class SlotIndex:
     """The state of the catalog at every slot from `boundary` to `slot`."""
 
     def __init__(self) -> None:
@@ -76,7 +86,7 @@ class Index:
         """The slot of the first of the times; those before are in the layers."""
         self.cards: Section[Card] = Section(self.book, "o", _cards)
         self.names: Section[list[NameVersion]] = Section(self.book, "n", _names)
-        self.children: Pairs[Child] = Pairs(self.book, "c", _children)
+        self.children: Pairs[NamedChild] = Pairs(self.book, "c", _children)
         self.past: Pairs[bool] = Pairs(self.book, "p", _flags)
         self.old: Pairs[bool] = Pairs(self.book, "x", _flags)
         """The objects (`o`) and names (`n`) that have a past: more than one version, or a last one that deletes."""
@@ -191,7 +201,7 @@ class Index:
         assert log is not None
         return log.seal(number)
 
-    def _change(self, slot: int, change: Change) -> None:
+    def _change(self, slot: int, change: NewRevision) -> None:
         if change.kind == "delta":
             stream, _, position = stream_of(change.key)
             card = self.card(stream)
@@ -247,7 +257,7 @@ class Index:
         if not now.alive:
             self.past.put(now.parent, key, True)
         else:
-            self.children.put(now.parent, now.name, Child(key, kind))
+            self.children.put(now.parent, now.name, NamedChild(key, kind))
 
     def _leave(self, parent: str, name: str, key: str) -> None:
         """The name is free, unless another object of the same slot has taken it already."""
@@ -346,7 +356,7 @@ class Index:
 
     # Checkpoints
 
-    def changes(self) -> list[Item]:
+    def changes(self) -> list[LayerEntry]:
         """What has changed since the checkpoint it stands on, sorted, as the layer above that one holds it."""
         maps = {one.prefix: one for one in (self.cards, self.names, self.children, self.past, self.old)}
         found = [(key, maps[key[0]].encoded(key[1:])) for key in self.book.changed]
@@ -372,7 +382,7 @@ class Index:
         )
 
     @classmethod
-    def of(cls, found: Checkpoint, pages: Pages) -> Index:
+    def of(cls, found: Checkpoint, pages: Pages) -> SlotIndex:
         """The index that a checkpoint holds. Nothing of its layers is read yet."""
         index = cls()
         index.begin(found.slot, [found.time])
@@ -381,7 +391,7 @@ class Index:
         index.book.base = Layers(pages, found.layers, found.slot)
         return index
 
-    def take_over(self, other: Index) -> None:
+    def take_over(self, other: SlotIndex) -> None:
         """Stand on the layers of another index of the same slot, which was made of other files."""
         maps = {one.prefix: one for one in (self.cards, self.names, self.children, self.past, self.old)}
         theirs = {one.prefix: one for one in (other.cards, other.names, other.children, other.past, other.old)}

@@ -32,7 +32,7 @@ DIGEST = 16
 REMOVED = msgspec.Raw(b"\xc0")
 """The value of an entry that is no more: it hides those in the layers below."""
 
-Item = tuple[str, msgspec.Raw]
+LayerEntry = tuple[str, msgspec.Raw]
 Page = dict[str, msgspec.Raw]
 
 
@@ -166,11 +166,11 @@ class Layers:
                 return None if found == REMOVED else found
         return None
 
-    def scan(self, prefix: str) -> Iterator[Item]:
+    def scan(self, prefix: str) -> Iterator[LayerEntry]:
         """The entries whose keys begin with a prefix, sorted."""
         return _without_removed(_merged([self._from(layer, prefix) for layer in self.layers]))
 
-    def _from(self, layer: Layer, prefix: str) -> Iterator[Item]:
+    def _from(self, layer: Layer, prefix: str) -> Iterator[LayerEntry]:
         begin = max(bisect_right([file.first for file in layer], prefix) - 1, 0)
         for file in layer[begin:]:
             first = max(bisect_right(self.pages.directory(file).firsts, prefix) - 1, 0)
@@ -181,7 +181,7 @@ class Layers:
                     elif key > prefix:
                         return
 
-    def with_layer(self, clock: Clock, entries: Sequence[Item], slot: int) -> Layers:
+    def with_layer(self, clock: Clock, entries: Sequence[LayerEntry], slot: int) -> Layers:
         """These layers and one more, of sorted entries; written, and merged with those it has outgrown."""
         sizes = [sum(file.end for file in layer) for layer in self.layers]
         size, merged = sum(len(key) + len(value) for key, value in entries), 0
@@ -195,7 +195,7 @@ class Layers:
         return Layers(self.pages, [made, *self.layers[merged:]], slot)
 
 
-def _merged(sources: Sequence[Iterator[Item]]) -> Iterator[Item]:
+def _merged(sources: Sequence[Iterator[LayerEntry]]) -> Iterator[LayerEntry]:
     """Sorted entries as one; where keys are equal, that of the earlier source."""
     if len(sources) == 1:
         yield from sources[0]
@@ -207,15 +207,15 @@ def _merged(sources: Sequence[Iterator[Item]]) -> Iterator[Item]:
         before = key
 
 
-def _ranked(rank: int, source: Iterator[Item]) -> Iterator[tuple[str, int, msgspec.Raw]]:
+def _ranked(rank: int, source: Iterator[LayerEntry]) -> Iterator[tuple[str, int, msgspec.Raw]]:
     return ((key, rank, value) for key, value in source)
 
 
-def _without_removed(items: Iterator[Item]) -> Iterator[Item]:
+def _without_removed(items: Iterator[LayerEntry]) -> Iterator[LayerEntry]:
     return (item for item in items if item[1] != REMOVED)
 
 
-def write_layer(store: Store, clock: Clock, items: Iterable[Item]) -> Layer:
+def write_layer(store: Store, clock: Clock, items: Iterable[LayerEntry]) -> Layer:
     """Write sorted entries as the files of a layer."""
     files: list[LayerFile] = []
     made = Writing()

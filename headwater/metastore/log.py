@@ -20,7 +20,7 @@ from headwater.errors import (
 )
 from headwater.metastore.checkpoints import Checkpoints
 from headwater.metastore.deltas import Segments
-from headwater.metastore.index import Index
+from headwater.metastore.index import SlotIndex
 from headwater.metastore.layout import FORMAT, FORMAT_KEY, slot_key
 from headwater.metastore.publish import missing
 from headwater.metastore.rebuild import gap, rebuild
@@ -50,7 +50,7 @@ class Log:
         self.lock = threading.RLock()
         self.segments = Segments(store)
         self.checkpoints = Checkpoints(store, clock)
-        self.index = self._anew(Index())
+        self.index = self._anew(SlotIndex())
         self.checkpointed = 0
         self.sealed = 0
         self.due = False
@@ -101,7 +101,7 @@ class Log:
             self.refresh(ahead=32)
         return written
 
-    def refresh(self, ahead: int = 1) -> Index:
+    def refresh(self, ahead: int = 1) -> SlotIndex:
         """Fold the slots that were taken since we last looked: one request when there are none."""
         with self.lock:
             if self.lost is not None:
@@ -115,7 +115,7 @@ class Log:
                     return self.index
                 ahead = min(2 * ahead, MAX_READ_AHEAD)
 
-    def known(self) -> Index:
+    def known(self) -> SlotIndex:
         """The index as this process has it, which costs no request; refused like any read if slots were lost."""
         if self.lost is not None:
             raise self.lost
@@ -178,16 +178,16 @@ class Log:
         self.checkpointed = found.slot
         self._own = {number: left for number, left in self._own.items() if number > found.slot}
 
-    def _anew(self, index: Index) -> Index:
+    def _anew(self, index: SlotIndex) -> SlotIndex:
         index.book.mend = partial(self._mend, index)
         return index
 
-    def _mend(self, index: Index, damaged: CorruptFileError) -> None:
+    def _mend(self, index: SlotIndex, damaged: CorruptFileError) -> None:
         """A file of a layer is missing or damaged: what the index stood on is made anew of an older checkpoint and the
         slots after it, or of a newer one. If that cannot be, the file is named."""
         lost = damaged
         while self.checkpoints.avoid(lost.key):
-            other = self.checkpoints.newest(index.slot) or Index()
+            other = self.checkpoints.newest(index.slot) or SlotIndex()
             try:
                 for number in range(other.slot + 1, index.slot + 1):
                     other.fold(number, self.read_slot(number))

@@ -27,29 +27,9 @@ from headwater.metastore.objects import (
     RevisionEntry,
     Revisions,
 )
-from headwater.metastore.parts import (
-    DELTA_FORMAT,
-    Record,
-    chosen_partition,
-    find_partition,
-    find_stream,
-    find_version,
-    partition_values,
-)
 from headwater.metastore.records import Node
-from headwater.metastore.serving import dropped_locations
-from headwater.metastore.table_edits import (
-    Path,
-    Positions,
-    delta_at,
-    deltas_of,
-    last_delta,
-    last_positions,
-    positions_of,
-    with_stream,
-)
-from headwater.metastore.transaction import exists
-from headwater.metastore.views import (
+from headwater.metastore.serving_copy import dropped_locations
+from headwater.metastore.slot_views import (
     IndexView,
     Item,
     Place,
@@ -62,6 +42,26 @@ from headwater.metastore.views import (
     resolve_namespace,
     resolve_table,
 )
+from headwater.metastore.table_edits import (
+    Path,
+    Positions,
+    delta_at,
+    deltas_of,
+    last_delta,
+    last_positions,
+    positions_of,
+    with_stream,
+)
+from headwater.metastore.table_parts import (
+    DELTA_FORMAT,
+    Record,
+    chosen_partition,
+    find_partition,
+    find_stream,
+    find_version,
+    partition_values,
+)
+from headwater.metastore.transaction import exists
 from headwater.names import object_id
 
 

@@ -96,7 +96,7 @@ class DeltaBody(msgspec.Struct, frozen=True, gc=False):
     time: int
 
 
-class Change(msgspec.Struct, frozen=True, array_like=True, gc=False):
+class NewRevision(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """One new revision in a slot: the object, its directory (and `link`, if it was moved), the bytes of its file."""
 
     kind: str
@@ -127,7 +127,7 @@ class Txn(msgspec.Struct, frozen=True, array_like=True, gc=False):
     start: int
     message: str
     author: str
-    changes: tuple[Change, ...]
+    changes: tuple[NewRevision, ...]
     mappings: tuple[Mapped, ...]
 
 

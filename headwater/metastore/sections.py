@@ -11,7 +11,7 @@ from typing import Any, Generic, TypeVar
 import msgspec
 
 from headwater.errors import CorruptFileError
-from headwater.metastore.layers import REMOVED, Item, Layers
+from headwater.metastore.layers import REMOVED, LayerEntry, Layers
 from headwater.metastore.records import decode, encode
 
 Value = TypeVar("Value")
@@ -46,7 +46,7 @@ class Book:
                 self.mended(damaged)
         return None
 
-    def scan(self, prefix: str) -> Iterator[Item]:
+    def scan(self, prefix: str) -> Iterator[LayerEntry]:
         last = ""
         while self.base is not None:
             try:

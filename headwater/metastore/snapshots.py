@@ -15,7 +15,7 @@ import msgspec
 from headwater.errors import CorruptFileError, TableTagAlreadyExistsError, TableTagNotFoundError
 from headwater.metastore.deltas import DeltaLog, Stored, last_position, read_deltas
 from headwater.metastore.draft import Draft
-from headwater.metastore.index import Child, Index
+from headwater.metastore.index import NamedChild, SlotIndex
 from headwater.metastore.layout import (
     canonical,
     check_named_id,
@@ -39,8 +39,8 @@ from headwater.metastore.records import (
 )
 from headwater.metastore.retention import base_of
 from headwater.metastore.rules import refused
-from headwater.metastore.serving import LANCE_FORMAT
-from headwater.metastore.views import ROOT, IndexView, Item, Place, place_of, resolve_table, version_at
+from headwater.metastore.serving_copy import LANCE_FORMAT
+from headwater.metastore.slot_views import ROOT, IndexView, Item, Place, place_of, resolve_table, version_at
 from headwater.metastore.whole import dump, load
 from headwater.names import object_id
 from headwater.store import KeyNotFoundError
@@ -58,7 +58,7 @@ class Pinned(msgspec.Struct, array_like=True):
 
 
 _pinned = msgspec.msgpack.Decoder(Pinned)
-Read = tuple[tuple[PinnedTable, ...], Index]
+Read = tuple[tuple[PinnedTable, ...], SlotIndex]
 
 
 class Snapshots:
@@ -105,7 +105,7 @@ class Snapshots:
         self.log.store.put(snapshot_key(id), seal(PINNED, payload))
 
 
-def alive(index: Index) -> list[Item]:
+def alive(index: SlotIndex) -> list[Item]:
     """The records of the snapshots there are."""
     view = IndexView(index, index.slot)
     return [item for key in view.parts("") if (item := view.item(key)) is not None]
@@ -138,7 +138,7 @@ class Pinning:
         self.log = log
         self.view = view
         self.tables: list[PinnedTable] = []
-        self.index = Index()
+        self.index = SlotIndex()
         self.index.begin(view.at, [view.index.time_of(view.at)])
 
     def take(self, tables: Sequence[Sequence[str]] | None) -> None:
@@ -166,7 +166,7 @@ class Pinning:
 
     def _take(self, parent: Place, item: Item) -> None:
         key = self._copy(item)
-        self.index.children.put(parent.key, item.revision.name, Child(key, item.node.kind))
+        self.index.children.put(parent.key, item.revision.name, NamedChild(key, item.node.kind))
         for name in (item.revision.name, *item.revision.aliases):
             mapped = f"{parent.key}/{digest(canonical(parent.locator, name))}"
             version = version_at(self.view.index.name_versions(mapped), self.view.at)

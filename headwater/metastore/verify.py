@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from headwater.errors import CorruptFileError, InvalidTableStateError, LanceNamespaceError
 from headwater.metastore.deltas import RULE, Stored, delta_key, read_deltas
-from headwater.metastore.index import Index
+from headwater.metastore.index import SlotIndex
 from headwater.metastore.layers import check_file
 from headwater.metastore.layout import (
     CHECKPOINTS,
@@ -43,8 +43,8 @@ from headwater.metastore.records import (
     kind_of,
     unseal,
 )
+from headwater.metastore.slot_views import ROOT, IndexView, Place, children_of, resolve_namespace
 from headwater.metastore.snapshots import FILE
-from headwater.metastore.views import ROOT, IndexView, Place, children_of, resolve_namespace
 from headwater.names import ObjectId
 from headwater.store import KeyNotFoundError
 from headwater.store.layout import OWN_FOLDER
@@ -86,7 +86,7 @@ def repair(log: Log) -> list[str]:
     return [key for key, _ in broken]
 
 
-def expected(log: Log, index: Index) -> Iterator[tuple[str, bytes | None]]:
+def expected(log: Log, index: SlotIndex) -> Iterator[tuple[str, bytes | None]]:
     """Every file that must be there: the published ones, with their bytes (None: they are not known any more), and the
     data files that deltas name in a table's own folder."""
     for number in range(index.boundary + 1, index.slot + 1):
@@ -108,7 +108,7 @@ def expected(log: Log, index: Index) -> Iterator[tuple[str, bytes | None]]:
     yield from _expected_deltas(log, index)
 
 
-def _expected_deltas(log: Log, index: Index) -> Iterator[tuple[str, bytes | None]]:
+def _expected_deltas(log: Log, index: SlotIndex) -> Iterator[tuple[str, bytes | None]]:
     for stream, stored in kept_deltas(log, index):
         node = index.node(stream)
         assert node is not None
@@ -119,7 +119,7 @@ def _expected_deltas(log: Log, index: Index) -> Iterator[tuple[str, bytes | None
         yield from ((file.path, None) for file in body.files if is_table_data(file.path))
 
 
-def kept_deltas(log: Log, index: Index) -> Iterator[tuple[str, Stored]]:
+def kept_deltas(log: Log, index: SlotIndex) -> Iterator[tuple[str, Stored]]:
     """Every delta that some slot from the boundary on can show. A damaged segment, named elsewhere, ends its stream."""
     for stream, deltas in index.streams():
         try:
@@ -192,7 +192,7 @@ def _private(log: Log) -> Iterator[Problem]:
             yield from _check(log, segment_key(segment, rule), SEGMENT)
 
 
-def snapshot_records(index: Index) -> Iterator[Revision]:
+def snapshot_records(index: SlotIndex) -> Iterator[Revision]:
     """The records of every named snapshot that is there, or that an undo could bring back."""
     for key in index.parts(""):
         node = index.node(key)

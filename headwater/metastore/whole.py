@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from headwater.metastore.deltas import DeltaLog
-from headwater.metastore.index import Child, Index
+from headwater.metastore.index import NamedChild, SlotIndex
 from headwater.metastore.records import NameVersion, Node, decode, encode
 
 
@@ -32,7 +32,7 @@ class WholeIndex(msgspec.Struct, array_like=True):
 _whole = msgspec.msgpack.Decoder(WholeIndex)
 
 
-def dump(index: Index) -> bytes:
+def dump(index: SlotIndex) -> bytes:
     cards = dict(index.cards.items())
     listed = {parent: index.children.of(parent).values() for parent in index.children.firsts()}
     children = {parent: [child.key for child in found] for parent, found in listed.items()}
@@ -47,9 +47,9 @@ def dump(index: Index) -> bytes:
     return encode(values)
 
 
-def load(key: str, payload: bytes) -> Index:
+def load(key: str, payload: bytes) -> SlotIndex:
     found = decode(_whole, key, payload)
-    index = Index()
+    index = SlotIndex()
     index.begin(found.slot, found.times)
     index.published, index.weight = found.published, found.weight
     for node in found.nodes.values():
@@ -64,7 +64,7 @@ def load(key: str, payload: bytes) -> Index:
         index.names.put(name, versions)
     for parent, keys in found.children.items():
         for child in filter(None, map(index.node, keys)):
-            index.children.put(parent, child.versions[-1].name, Child(child.key, child.kind))
+            index.children.put(parent, child.versions[-1].name, NamedChild(child.key, child.kind))
     for parent, keys in found.past.items():
         for one in keys:
             index.past.put(parent, one, True)

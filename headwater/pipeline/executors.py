@@ -21,7 +21,7 @@ from headwater.pipeline.hands import Storehouse, cores, storehouse_of
 from headwater.pipeline.progress import NOBODY, Teller
 from headwater.streams.checks import Check
 from headwater.streams.definition import Definition
-from headwater.streams.landing import APPEND, UPSERT, Landed, Origin, Report, rows_so_far
+from headwater.streams.landing import APPEND, UPSERT, BatchOrigin, Landed, LandingReport, rows_so_far
 from headwater.streams.opening import Stream
 from headwater.streams.preparing import EvolvedError, Json, PreparedLanding, prepare
 from headwater.streams.sources.debezium import take_debezium
@@ -49,8 +49,8 @@ class Intake:
     options: Mapping[str, Any]
     token: str | None = None
 
-    def origin(self, file: SourceFile) -> Origin:
-        return Origin(self.source, None, file.path, file.digest)
+    def origin(self, file: SourceFile) -> BatchOrigin:
+        return BatchOrigin(self.source, None, file.path, file.digest)
 
     @property
     def needs_state(self) -> bool:
@@ -58,13 +58,13 @@ class Intake:
         return self.format == "snapshot" or bool(self.options.get("apply_as_truncates"))
 
 
-def ingest_files(spark: Any, stream: CatalogStream, intake: Intake, tell: Teller = NOBODY) -> list[Report]:
+def ingest_files(spark: Any, stream: CatalogStream, intake: Intake, tell: Teller = NOBODY) -> list[LandingReport]:
     """Take files in their order, by executors if there is a session and they are large."""
     size = sum(file.size for file in intake.files)
     tell.stage(f"take {len(intake.files)} files into {stream.name}", len(intake.files), size)
     if spark is None or intake.needs_state or size < LARGE_BYTES:
         return [_told(tell, file, _take(stream, intake, file)) for file in intake.files]
-    reports: list[Report] = []
+    reports: list[LandingReport] = []
     left = list(intake.files)
     while left:
         prepared = _prepared(spark, stream, intake, left, tell)
@@ -79,12 +79,12 @@ def ingest_files(spark: Any, stream: CatalogStream, intake: Intake, tell: Teller
     return reports
 
 
-def _told(tell: Teller, file: SourceFile, report: Report) -> Report:
+def _told(tell: Teller, file: SourceFile, report: LandingReport) -> LandingReport:
     tell.step(1, report.rows, file.size)
     return report
 
 
-def ingest_frame(frame: Any, stream: CatalogStream, intake: Intake) -> Report:
+def ingest_frame(frame: Any, stream: CatalogStream, intake: Intake) -> LandingReport:
     """Take a data frame: a partition by each task, all of them in one transaction.
 
     The rows of a frame have no order: where two have the same key and sequence, either may win. Frames whose columns
@@ -103,9 +103,9 @@ def ingest_frame(frame: Any, stream: CatalogStream, intake: Intake) -> Report:
     found = [each for each in prepared if each is not None]
     if verb == APPEND and any(each["deletes"] for each in found):
         raise InvalidInputError(f"{stream.name} has no keys: it is an append-only log and takes no deletes.")
-    metastore, origins = stream.namespace.metastore, [Origin(intake.source)] * len(found)
+    metastore, origins = stream.namespace.metastore, [BatchOrigin(intake.source)] * len(found)
     if found and intake.token is not None:
-        origins[0] = Origin(intake.source, intake.token, None, BATCH)  # the first stands for all of them
+        origins[0] = BatchOrigin(intake.source, intake.token, None, BATCH)  # the first stands for all of them
     landings = [
         PreparedLanding(metastore, stream.path, each, verb, intake.strict, origin)
         for each, origin in zip(found, origins, strict=True)
@@ -121,10 +121,10 @@ def ingest_frame(frame: Any, stream: CatalogStream, intake: Intake) -> Report:
         landed = stream._run(work, f"{verb} {stream.name}")
     except EvolvedError:
         return _by_driver(frame, stream, intake)
-    return total([stream._report(each) for each in landed]) if landed else Report(stream.position)
+    return total([stream._report(each) for each in landed]) if landed else LandingReport(stream.position)
 
 
-def _by_driver(frame: Any, stream: CatalogStream, intake: Intake) -> Report:
+def _by_driver(frame: Any, stream: CatalogStream, intake: Intake) -> LandingReport:
     options = {"strict": intake.strict, "checks": intake.checks, **intake.options}
     return stream.ingest(frame.toArrow(), intake.format, intake.source, intake.token, **options)
 
@@ -148,16 +148,16 @@ def _prepare_rows(house: Storehouse, stream: Stream, intake: Intake, data: pa.Ta
     try:
         taken = take_op(data, **intake.options) if intake.format == "op" else take_rows(data)
         lake = house.lake()
-        return prepare(lake.store, lake.clock, stream, taken, Origin(intake.source), intake.checks, rows)
+        return prepare(lake.store, lake.clock, stream, taken, BatchOrigin(intake.source), intake.checks, rows)
     except LanceNamespaceError as error:
         return {"error": [int(error.code), str(error)]}
 
 
-def _take(stream: CatalogStream, intake: Intake, file: SourceFile) -> Report:
+def _take(stream: CatalogStream, intake: Intake, file: SourceFile) -> LandingReport:
     return stream.ingest_file(file, intake.format, intake.source, intake.strict, intake.checks, **intake.options)
 
 
-def _commit(stream: CatalogStream, intake: Intake, file: SourceFile, prepared: Json | None) -> Report | None:
+def _commit(stream: CatalogStream, intake: Intake, file: SourceFile, prepared: Json | None) -> LandingReport | None:
     """Commit one prepared file; None: the table must evolve for it, or has."""
     if prepared is None:
         return None

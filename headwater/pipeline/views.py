@@ -15,10 +15,11 @@ import pyarrow as pa
 from headwater.catalog import Catalog
 from headwater.catalog.streams import CatalogStream
 from headwater.errors import InvalidInputError, UnsupportedOperationError
+from headwater.names import parse_name
 from headwater.pipeline.facts import INPUTS
 from headwater.pipeline.grammar import ViewSpec
 from headwater.pipeline.planning import sql_digest
-from headwater.streams.landing import Report
+from headwater.streams.landing import LandingReport
 
 MAX_LEVEL = 3
 NO_ENGINE = (
@@ -30,7 +31,7 @@ NO_ENGINE = (
 def rows_of(catalog: Catalog, view: ViewSpec, inputs: Sequence[str], spark: Any = None) -> pa.Table:
     """The rows of a view; `catalog` stands at one slot, so that its inputs are of one moment."""
     for name in (*inputs, view.name):
-        if len(name.split(".")) > MAX_LEVEL:
+        if len(parse_name(name)) > MAX_LEVEL:
             raise InvalidInputError(f"{name!r} has more than {MAX_LEVEL} names: SQL of a view has no way to say it.")
     tables = {name: catalog[name].to_arrow() for name in inputs}
     try:
@@ -48,8 +49,9 @@ def _by_duckdb(duckdb: Any, view: ViewSpec, tables: Mapping[str, pa.Table]) -> p
         connection.execute("SET python_enable_replacements = false; SET TimeZone = 'UTC'")
         for place, (name, table) in enumerate(tables.items()):
             connection.register(f"__input_{place}", table)
-            _make_name(connection, name.split("."))
-            connection.execute(f"CREATE VIEW {_quoted(name)} AS SELECT * FROM memory.main.__input_{place}")
+            names = parse_name(name)
+            _make_name(connection, names)
+            connection.execute(f"CREATE VIEW {_quoted(names)} AS SELECT * FROM memory.main.__input_{place}")
         relation = connection.sql(view.sql)
         if relation is None:
             raise InvalidInputError(f"The SQL of the view {view.name} is no query: {view.sql[:200]}")
@@ -64,18 +66,18 @@ def _by_duckdb(duckdb: Any, view: ViewSpec, tables: Mapping[str, pa.Table]) -> p
 def _make_name(connection: Any, names: Sequence[str]) -> None:
     """What stands before a table's name."""
     if len(names) == MAX_LEVEL:
-        connection.execute(f"ATTACH IF NOT EXISTS ':memory:' AS {_quoted(names[0])}")
+        connection.execute(f"ATTACH IF NOT EXISTS ':memory:' AS {_quoted(names[:1])}")
     if len(names) > 1:
-        connection.execute(f"CREATE SCHEMA IF NOT EXISTS {_quoted('.'.join(names[:-1]))}")
+        connection.execute(f"CREATE SCHEMA IF NOT EXISTS {_quoted(names[:-1])}")
 
 
-def _quoted(name: str) -> str:
-    return ".".join('"' + part.replace('"', '""') + '"' for part in name.split("."))
+def _quoted(names: Sequence[str]) -> str:
+    return ".".join('"' + name.replace('"', '""') + '"' for name in names)
 
 
 def _by_spark(spark: Any, view: ViewSpec, tables: Mapping[str, pa.Table]) -> pa.Table:
     """Spark has no schemas for temporary views, so each name in the SQL is replaced by one without dots."""
-    from headwater.pipeline.names import replaced
+    from headwater.pipeline.sql_names import replaced
 
     names = {name: f"__headwater_{place}" for place, name in enumerate(tables)}
     try:
@@ -88,7 +90,7 @@ def _by_spark(spark: Any, view: ViewSpec, tables: Mapping[str, pa.Table]) -> pa.
             spark.catalog.dropTempView(name)
 
 
-def land(catalog: Catalog, view: ViewSpec, rows: pa.Table) -> tuple[CatalogStream, Report]:
+def land(catalog: Catalog, view: ViewSpec, rows: pa.Table) -> tuple[CatalogStream, LandingReport]:
     """Make the view's table hold these rows: only what differs becomes changes. It is created when it is not there."""
     for name in view.keys:
         if name not in rows.schema.names:

@@ -17,7 +17,7 @@ from headwater.spark.landing_sink import land_batch
 from headwater.spark.sink import commit_batch
 from headwater.spark.statements import committed
 from headwater.spark.stream_writes import commit_created, commit_events
-from headwater.tables import changes
+from headwater.tables import feed
 from headwater.tables import scan as scans
 from headwater.tables.handle import TableHandle
 from headwater.tables.partition_list import list_partitions
@@ -32,14 +32,14 @@ _connections: dict[str, Connection] = {}
 _lock = threading.Lock()
 
 
-def answer(call: protocol.Call) -> Any:
+def answer(call: protocol.WorkerCall) -> Any:
     """The value that a call asks for."""
     return CALLS[type(call)](call)
 
 
 def ask(operation: str, **arguments: Any) -> Any:
     """A call from Python, checked as one of the jar's is; the answer as the jar gets it."""
-    call: protocol.Call = msgspec.convert({"op": operation, **arguments}, protocol.AnyCall)
+    call: protocol.WorkerCall = msgspec.convert({"op": operation, **arguments}, protocol.AnyCall)
     return msgspec.to_builtins(answer(call))
 
 
@@ -57,7 +57,7 @@ def _newest(call: protocol.CatalogCall, table: TableHandle) -> TableHandle:
     return table.at(connection(call).open(table).version)
 
 
-def _definition(call: protocol.Definition) -> tuple[list[str], Json, dict[str, str], list[Json]]:
+def _definition(call: protocol.NewTable) -> tuple[list[str], Json, dict[str, str], list[Json]]:
     return call.id, call.schema, call.properties, msgspec.to_builtins(call.partitioning)
 
 
@@ -67,7 +67,7 @@ def _matching_rows(call: protocol.MatchingRows) -> int:
     return sum(fragment.num_rows for fragment in may_match(scan.table.open(), scan.prune))
 
 
-def _plan(call: protocol.Plan) -> Sequence[AnyPart]:
+def _plan(call: protocol.PlanScan) -> Sequence[AnyPart]:
     if call.scan.search is None and call.scan.table.is_folded:
         return fresh.plan(call.scan, call.parallelism, call.by_partition)
     return scans.plan(call.scan.engine(), call.parallelism, call.by_partition)
@@ -155,7 +155,7 @@ def _stream_plan(call: protocol.StreamPlan) -> Sequence[AnyPart]:
     if call.table.fold is not None:
         return following.plan(call.table, start, end, call.options, call.changes, call.parallelism)
     if call.scan.changes:
-        return changes.plan(table.at(end["version"]), start["version"] + 1, end["version"], call.parallelism)
+        return feed.plan(table.at(end["version"]), start["version"] + 1, end["version"], call.parallelism)
     skip = stream.option(call.options, "skipChangeCommits") == "true"
     return stream.plan(table, start, end, call.parallelism, skip, call.scan.prune)
 
@@ -186,8 +186,8 @@ def _changes_plan(call: protocol.ChangesPlan) -> Sequence[AnyPart]:
     if call.table.fold is not None:
         return following.plan_changes(call.table, call.range, call.parallelism)
     table = call.table.handle()
-    first, last = changes.bounds(table, msgspec.to_builtins(call.range))
-    return changes.plan(table, first, last, call.parallelism)
+    first, last = feed.bounds(table, msgspec.to_builtins(call.range))
+    return feed.plan(table, first, last, call.parallelism)
 
 
 def _job_plan(call: protocol.JobPlan) -> Json:
@@ -210,7 +210,7 @@ def _job_commit(call: protocol.JobCommit) -> Json:
         return JOBS[call.job].commit(connection(call), table, call.arguments, call.results)
 
 
-CALLS: dict[type[protocol.Call], Callable[[Any], Any]] = {
+CALLS: dict[type[protocol.WorkerCall], Callable[[Any], Any]] = {
     protocol.ListNamespaces: lambda call: connection(call).list_namespaces(call.id),
     protocol.DescribeNamespace: lambda call: connection(call).describe_namespace(call.id),
     protocol.CreateNamespace: lambda call: connection(call).create_namespace(call.id, call.properties),
@@ -225,7 +225,7 @@ CALLS: dict[type[protocol.Call], Callable[[Any], Any]] = {
     protocol.DropTable: lambda call: connection(call).drop_table(call.id),
     protocol.RenameTable: lambda call: connection(call).rename_table(call.id, call.new_id),
     protocol.AlterTable: lambda call: connection(call).alter_table(call.id, call.changes),
-    protocol.Plan: _plan,
+    protocol.PlanScan: _plan,
     protocol.MatchingRows: _matching_rows,
     protocol.Count: _count,
     protocol.Partitions: lambda call: list_partitions(call.table.handle()),

@@ -34,12 +34,12 @@ from headwater.errors import (
     TableVersionNotFoundError,
     UnsupportedOperationError,
 )
-from headwater.names import ObjectId
+from headwater.names import ObjectId, format_name
 from headwater.rest.client import HEADER_PREFIXES, connect_rest, headers_of
-from headwater.spark.access import options_of
+from headwater.spark.access_file import options_of
 from headwater.spark.columns import alter
 from headwater.spark.fresh import LAKE, Streams, schema_of
-from headwater.spark.protocol import AnyChange, Fold, table_of
+from headwater.spark.protocol import AnyTableChange, Fold, table_of
 from headwater.spark.stream_ddl import alter_stream, check_provider, create_stream, stage_stream
 from headwater.streams.opening import Stream
 from headwater.tables.commit import TableCommitter
@@ -113,7 +113,7 @@ class Connection:
         answer = self.client.describe_table(DescribeTableRequest(id=id, with_table_uri=True, vend_credentials=True))
         uri = answer.table_uri or answer.location
         if not uri:
-            raise InvalidTableStateError(f"The catalog gives no location for the table {'.'.join(id)!r}.")
+            raise InvalidTableStateError(f"The catalog gives no location for the table {format_name(id)!r}.")
         return _handle(id, uri, answer)
 
     def open(self, table: TableHandle) -> lance.LanceDataset:
@@ -190,7 +190,7 @@ class Connection:
         arrow = partitioned(lance_schema(schema, kept), partitions).with_metadata(kept)
         answer = self.client.declare_table(DeclareTableRequest(id=id, location=None, properties=kept or None))
         if not answer.location:
-            raise InvalidTableStateError(f"The catalog gives no location for the table {'.'.join(id)!r}.")
+            raise InvalidTableStateError(f"The catalog gives no location for the table {format_name(id)!r}.")
         return _staged(_handle(id, answer.location, answer), arrow)
 
     def stage_replace(
@@ -199,7 +199,7 @@ class Connection:
         """An existing table whose next version will have this schema and these rows; older versions stay readable."""
         if check_provider(properties) or (self._streams is not None and self._streams.load(id, None, None) is not None):
             raise UnsupportedOperationError(
-                f"{'.'.join(id)} is a stream table: REPLACE would lose its log. Drop it and create it anew."
+                f"{format_name(id)} is a stream table: REPLACE would lose its log. Drop it and create it anew."
             )
         kept = table_properties(properties)
         arrow = partitioned(lance_schema(schema, kept), partitions).with_metadata(kept)
@@ -213,7 +213,7 @@ class Connection:
         request = RenameTableRequest(id=id, new_table_name=new_id[-1], new_namespace_id=new_id[:-1])
         self.client.rename_table(request)
 
-    def alter_table(self, id: list[str], changes: Sequence[AnyChange]) -> dict[str, Any]:
+    def alter_table(self, id: list[str], changes: Sequence[AnyTableChange]) -> dict[str, Any]:
         """Each change is one commit of the table, in the order given."""
         if self._streams is not None and self._streams.load(id, None, None) is not None:
             alter_stream(self.lake, id, changes)

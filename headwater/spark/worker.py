@@ -23,10 +23,10 @@ import pyarrow as pa
 from headwater.errors import ErrorCode, LanceNamespaceError, UnsupportedOperationError
 from headwater.spark import following, fresh, protocol
 from headwater.spark.calls import answer
+from headwater.spark.framing import Wire
 from headwater.spark.landing_sink import prepare_batch
 from headwater.spark.stream_writes import write_events
-from headwater.spark.wire import Wire
-from headwater.tables import changes
+from headwater.tables import feed
 from headwater.tables import scan as scans
 from headwater.tables.parts import Appended, Piece, Positions, Rewritten, Tail
 from headwater.tables.write import rewrite, write
@@ -82,7 +82,7 @@ def _read(wire: Wire, call: protocol.Read) -> None:
             elif folded or isinstance(part, Tail):
                 yield from fresh.read_rows(call.scan, part, schema)
             elif isinstance(part, Appended | Rewritten):
-                yield from changes.read(scan, part, schema)
+                yield from feed.read(scan, part, schema)
             else:
                 yield from scans.read(scan, part, schema)
         except Exception as error:

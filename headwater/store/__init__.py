@@ -1,9 +1,9 @@
 """SEAM 1: bytes at keys, on a local directory, in memory, or on an object store."""
 
 from headwater.store.local import LocalStore, file_uri_path, is_file_uri, local_path, storage_error
-from headwater.store.objects import ObjectStore, memory_store
+from headwater.store.object_stores import ObjectStore, memory_store
 from headwater.store.opening import is_local, is_there, open_store
-from headwater.store.protocol import (
+from headwater.store.seam import (
     Abilities,
     Entry,
     KeyExistsError,

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import TypeVar
 
 from headwater.errors import ServiceUnavailableError
-from headwater.store.protocol import Abilities, Entry, KeyExistsError, Listing, PutMode, Store, check_prefix
+from headwater.store.seam import Abilities, Entry, KeyExistsError, Listing, PutMode, Store, check_prefix
 
 Answer = TypeVar("Answer")
 CREATES = frozenset({"put", "link", "move_folder", "fill"})

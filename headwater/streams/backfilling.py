@@ -18,11 +18,12 @@ from headwater.metastore import Transaction
 from headwater.names import ObjectId
 from headwater.store import KeyNotFoundError
 from headwater.streams.derived import identity, with_derived
-from headwater.streams.files import narrowed
 from headwater.streams.layout import backfill_folder
+from headwater.streams.log_files import narrowed
 from headwater.streams.opening import Stream, open_in, open_stream
+from headwater.streams.position_views import Computed, Published, newest_published
 from headwater.streams.publishing import Publication
-from headwater.streams.serving import (
+from headwater.streams.serving_copy import (
     ROW_ADDRESS,
     ROW_ID,
     Lake,
@@ -35,7 +36,6 @@ from headwater.streams.serving import (
 )
 from headwater.streams.shares import Json, packed, unpacked
 from headwater.streams.tidying import coverage, due
-from headwater.streams.views import Computed, Published, newest_published
 from headwater.streams.writing import Changes, commit_rows, head_of, record, tidied, write_rows_of
 from headwater.tables.commit import fragment_from
 from headwater.tables.handle import TableHandle

@@ -20,16 +20,16 @@ from headwater.metastore import DataFile
 from headwater.store import Store
 from headwater.streams.definition import Definition
 from headwater.streams.derived import with_derived
-from headwater.streams.files import Logged, Share, narrowed, read_log
 from headwater.streams.fold import Folded
 from headwater.streams.given import as_json
 from headwater.streams.grouping import Codes
 from headwater.streams.hashing import MODULUS
+from headwater.streams.log_files import Logged, Share, narrowed, read_log
 from headwater.streams.merging import appended, merged
+from headwater.streams.position_views import PositionView, Published
 from headwater.streams.quarantine import Quarantined
-from headwater.streams.serving import Lake, open_version
+from headwater.streams.serving_copy import Lake, open_version
 from headwater.streams.tombstones import read_tombstones, write_tombstones
-from headwater.streams.views import Published, View
 from headwater.streams.watermark import Watermark, decoded, encoded, too_late
 from headwater.streams.writing import Changes, write_rows_of
 from headwater.tables.commit import fragment_from
@@ -41,7 +41,7 @@ Json = dict[str, Any]
 class Publish:
     """A publish: the view to make the serving copy equal to, what it is equal to now, and its newest version."""
 
-    view: View
+    view: PositionView
     before: Published | None
     head: tuple[int, str] | None
 
@@ -104,7 +104,9 @@ def written(lake: Lake, work: Publish, dataset: Any, log: Logged, changes: Chang
     )
 
 
-def _passed_over(definition: Definition, log: Logged, folded: Folded, counted: Any, view: View) -> list[Quarantined]:
+def _passed_over(
+    definition: Definition, log: Logged, folded: Folded, counted: Any, view: PositionView
+) -> list[Quarantined]:
     """Events that did not apply, as the quarantine keeps them."""
     late = folded.late & counted if definition.quarantines_late else np.zeros(len(counted), bool)
     rows: list[Quarantined] = []

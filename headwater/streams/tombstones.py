@@ -22,9 +22,9 @@ from headwater.errors import CorruptFileError
 from headwater.metastore import DataFile
 from headwater.store import Store
 from headwater.streams.definition import Definition, field_id, with_id
-from headwater.streams.files import narrowed, read_bytes
 from headwater.streams.grouping import KeyIndex, ranks
 from headwater.streams.layout import tombstone_file
+from headwater.streams.log_files import narrowed, read_bytes
 from headwater.streams.opening import Stream
 from headwater.streams.watermark import Watermark, line, measure
 

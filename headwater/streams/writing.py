@@ -16,7 +16,8 @@ from headwater.streams.grouping import Codes
 from headwater.streams.hashing import digest_of, hash_rows
 from headwater.streams.layout import LANCE, LINEAGE
 from headwater.streams.opening import Stream
-from headwater.streams.serving import (
+from headwater.streams.position_views import Published
+from headwater.streams.serving_copy import (
     Lake,
     Staging,
     commit,
@@ -28,7 +29,6 @@ from headwater.streams.serving import (
     write_rows,
 )
 from headwater.streams.tidying import due, lagging, rewritten
-from headwater.streams.views import Published
 
 
 @dataclass(frozen=True)

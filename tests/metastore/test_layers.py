@@ -14,7 +14,7 @@ from headwater.metastore import Metastore, layers, whole
 from headwater.metastore import checkpoints as checkpoints_module
 from headwater.metastore import commit as commit_module
 from headwater.metastore import index as index_module
-from headwater.metastore.index import Index
+from headwater.metastore.index import SlotIndex
 from headwater.metastore.layout import CHECKPOINTS, LAYERS, SEGMENTS, checkpoint_key, segment_key
 from headwater.metastore.records import CHECKPOINT, SEGMENT, encode, seal, unseal
 from headwater.store import CountingStore, LocalStore, Store, memory_store
@@ -40,7 +40,7 @@ def filled(store: Store | Path, tables: int = 60) -> Metastore:
     return made
 
 
-def plain(index: Index) -> list[Any]:
+def plain(index: SlotIndex) -> list[Any]:
     """All that an index holds, in an order of its own."""
 
     def ordered(value: Any) -> Any:
@@ -52,9 +52,9 @@ def plain(index: Index) -> list[Any]:
     return [*found[:2], *found[4:11], sorted(found[11]), sorted(found[12])]
 
 
-def folded(store: Metastore) -> Index:
+def folded(store: Metastore) -> SlotIndex:
     """The index as the slots alone make it."""
-    index = Index()
+    index = SlotIndex()
     for number in range(1, store.slot + 1):
         index.fold(number, store._log.read_slot(number))
     return index

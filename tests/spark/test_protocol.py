@@ -16,8 +16,8 @@ import pytest
 
 from headwater.spark import build, protocol
 from headwater.spark.calls import CALLS
+from headwater.spark.framing import Wire
 from headwater.spark.jobs import JOBS
-from headwater.spark.wire import Wire
 from headwater.spark.worker import serve
 from headwater.tables.parts import AnyPart
 

@@ -11,7 +11,7 @@ import pytest
 
 from headwater.metastore import Metastore
 from headwater.streams import StreamTable, tidying
-from headwater.streams.serving import open_version
+from headwater.streams.serving_copy import open_version
 from headwater.tables.partitions import field_ids, parts_of, transformed
 
 SCHEMA = {"id": "bigint", "at": "bigint", "name": "string"}

@@ -14,7 +14,7 @@ from headwater.registries.manifest.freshness import LocalFreshness, freshness_of
 from headwater.registries.manifest.index import RowIndex
 from headwater.registries.manifest.queue import GroupCommit, Request, Ticket, Turns, turn
 from headwater.registries.manifest.settings import ROOT_PROPERTY
-from headwater.registries.manifest.snapshot import ManifestSnapshot, RowDifference
+from headwater.registries.manifest.state import ManifestSnapshot, RowDifference
 from headwater.registries.manifest.table import ManifestTable
 from headwater.registries.markers import FolderMarkers
 from headwater.registry import Capabilities, Kind, Proposal, Registry

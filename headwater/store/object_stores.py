@@ -20,7 +20,7 @@ from obstore.exceptions import (
 )
 
 from headwater import errors
-from headwater.store.protocol import (
+from headwater.store.seam import (
     Abilities,
     Entry,
     KeyExistsError,

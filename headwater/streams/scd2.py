@@ -13,18 +13,18 @@ import numpy as np
 import pyarrow as pa
 
 from headwater.metastore import Transaction
-from headwater.streams.changes import Step, steps
 from headwater.streams.definition import Column, Definition, from_properties, to_properties
 from headwater.streams.evolving import evolve_copy, published_columns
-from headwater.streams.files import narrowed
+from headwater.streams.feed import TxnStep, steps
 from headwater.streams.fold import Rules
 from headwater.streams.grouping import Codes, KeyIndex
 from headwater.streams.hashing import MODULUS
 from headwater.streams.layout import HISTORY, LANCE, sibling
+from headwater.streams.log_files import narrowed
 from headwater.streams.opening import Stream
+from headwater.streams.position_views import PositionView, Published, newest_published, view_at
 from headwater.streams.reading import rows_of_keys
-from headwater.streams.serving import Lake, Staged, Staging, on_top, open_version, set_aside
-from headwater.streams.views import Published, View, newest_published, view_at
+from headwater.streams.serving_copy import Lake, Staged, Staging, on_top, open_version, set_aside
 from headwater.streams.writing import Changes, head_of, index_keys, record, rows_digest, write_changes
 
 FROM, TO = "valid_from", "valid_to"
@@ -40,7 +40,9 @@ class History:
     staged: tuple[Staged, ...]
 
 
-def publish_history(lake: Lake, tx: Transaction, stream: Stream, view: View, before: Published | None) -> History:
+def publish_history(
+    lake: Lake, tx: Transaction, stream: Stream, view: PositionView, before: Published | None
+) -> History:
     """Stage what the positions since the last publish add to the history."""
     history = _opened(tx, stream)
     snapshot = lake.metastore.now()
@@ -99,7 +101,9 @@ def sequence_type(definition: Definition) -> Any:
     return pa.struct([(name, definition.by_name[name].type) for name in definition.sequence])
 
 
-def _changes(lake: Lake, stream: Stream, history: Stream, view: View, known: Published | None, after: int) -> Changes:
+def _changes(
+    lake: Lake, stream: Stream, history: Stream, view: PositionView, known: Published | None, after: int
+) -> Changes:
     snapshot = lake.metastore.now()
     deltas = [d for d in snapshot.deltas(stream.path, after, version=stream.version) if d.position <= view.position]
     rules = narrowed(history.definition, None)
@@ -107,7 +111,7 @@ def _changes(lake: Lake, stream: Stream, history: Stream, view: View, known: Pub
     touched = _touched(rules, walk)
     ledger = _Open(rules, touched)
     if known is not None and touched.num_rows:
-        held = View(history, view.position, known, (), ())
+        held = PositionView(history, view.position, known, (), ())
         index = KeyIndex([touched.column(name) for name in rules.keys])
         found, ids, addresses = rows_of_keys(lake, held, known, rules, index, touched)
         ledger.load(found, ids, addresses)
@@ -120,7 +124,7 @@ def _changes(lake: Lake, stream: Stream, history: Stream, view: View, known: Pub
     return Changes(rows, ids, gone, addresses, digest % MODULUS, count)
 
 
-def _touched(rules: Rules, walk: list[Step]) -> pa.Table:
+def _touched(rules: Rules, walk: list[TxnStep]) -> pa.Table:
     keys = list(rules.keys)
     parts = [rules.schema.empty_table().select(keys)]
     for step in walk:
@@ -151,7 +155,7 @@ class _Open:
         self.rows = self.old.to_pylist()
         self.open[self.index.find([self.old.column(name) for name in self.rules.keys])] = np.arange(len(self.rows))
 
-    def take(self, definition: Definition, step: Step) -> None:
+    def take(self, definition: Definition, step: TxnStep) -> None:
         found, position = step.difference, step.delta.position
         ends = self._ends(definition, step)
         for row, code in zip(found.deleted.to_pylist(), self._codes(found.deleted), strict=True):
@@ -163,7 +167,7 @@ class _Open:
         for row, code in zip(found.inserted.to_pylist(), self._codes(found.inserted), strict=True):
             self._begin(code, row, place_of(definition, row, position))
 
-    def _ends(self, definition: Definition, step: Step) -> dict[int, Any]:
+    def _ends(self, definition: Definition, step: TxnStep) -> dict[int, Any]:
         """The sequences of deletes, by key."""
         rows = step.state.tombstones if definition.sequence and step.difference.deleted.num_rows else None
         if rows is None or not rows.num_rows:
