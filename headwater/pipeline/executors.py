@@ -10,6 +10,7 @@ import json
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -17,7 +18,7 @@ import pyarrow as pa
 from headwater.catalog.streams import CatalogStream
 from headwater.errors import InvalidInputError, LanceNamespaceError, error_for
 from headwater.metastore import Transaction
-from headwater.pipeline.hands import Storehouse, cores, storehouse_of
+from headwater.pipeline.hands import Storehouse, cores, guarded, storehouse_of
 from headwater.pipeline.progress import NOBODY, Teller
 from headwater.streams.checks import Check
 from headwater.streams.definition import Definition
@@ -184,8 +185,12 @@ def _prepared(
     opened, snapshot = stream._open()
     run = preparer(storehouse_of(stream.namespace), opened, intake, rows_so_far(snapshot, opened))
     groups = _groups(files, TASKS_PER_CORE * cores(spark))
-    answers = distribute(spark, len(groups), lambda number: {"files": [run(file) for file in groups[number]]})
+    answers = distribute(spark, len(groups), partial(_group, groups, run))
     return [each for answer in answers for each in answer["files"]]
+
+
+def _group(groups: Sequence[Sequence[SourceFile]], run: Callable[[SourceFile], Json | None], number: int) -> Json:
+    return {"files": [run(file) for file in groups[number]]}
 
 
 def _groups(files: Sequence[SourceFile], tasks: int) -> list[list[SourceFile]]:
@@ -196,16 +201,13 @@ def _groups(files: Sequence[SourceFile], tasks: int) -> list[list[SourceFile]]:
 
 def preparer(house: Storehouse, stream: Stream, intake: Intake, rows: int) -> Callable[[SourceFile], Json | None]:
     """What a task does with a file; it travels to executors."""
+    return partial(guarded, partial(_prepare_file, house, stream, intake, rows))
 
-    def run(file: SourceFile) -> Json | None:
-        try:
-            taken = taken_from(stream.definition, intake, file)
-            lake = house.lake()
-            return prepare(lake.store, lake.clock, stream, taken, intake.origin(file), intake.checks, rows)
-        except LanceNamespaceError as error:
-            return {"error": [int(error.code), str(error)]}
 
-    return run
+def _prepare_file(house: Storehouse, stream: Stream, intake: Intake, rows: int, file: SourceFile) -> Json | None:
+    lake = house.lake()
+    taken = taken_from(stream.definition, intake, file)
+    return prepare(lake.store, lake.clock, stream, taken, intake.origin(file), intake.checks, rows)
 
 
 def taken_from(definition: Definition, intake: Intake, file: SourceFile) -> Taken:

@@ -40,15 +40,14 @@ from headwater.pipeline.planning import (
     make_plan,
 )
 from headwater.pipeline.progress import NOBODY, Teller
-from headwater.pipeline.views import land, remember, rows_of
+from headwater.pipeline.view_tables import remember
+from headwater.pipeline.views import Say, ViewMoment, make_view
 from headwater.streams.columns import common
 from headwater.streams.definition import Definition, define
 from headwater.streams.layout import HISTORY, QUARANTINE, sibling
 from headwater.streams.sources.debezium import DebeziumChange, messages, parse
 from headwater.streams.sources.files import SourceFile, find_files, read_lines, read_rows
 from headwater.streams.table import create_stream_table
-
-Say = Callable[[str], None]
 
 
 @dataclass(frozen=True)
@@ -272,10 +271,12 @@ def _make_views(running: _Running, names: Sequence[str]) -> None:
     for name in names:
         running.say(f"view {name}")
         view = next(each for each in running.pipeline.views if each.name == name)
-        at = running.catalog.at(running.catalog.slot)
+        slot = running.catalog.slot
+        at = running.catalog.at(slot)
         inputs = inputs_of(view, set(at))
         tables = {each: at[each] for each in inputs}
-        stream, landed = land(running.catalog, view, rows_of(at, view, inputs, running.spark))
+        moment = ViewMoment(at, slot, inputs)
+        stream, landed = make_view(running.catalog, view, moment, running.spark, running.say)
         found = {each: _input(table) for each, table in tables.items()}
         made.append((stream, view, {each: entry["position"] for each, entry in found.items()}))
         lineage[name] = {"inputs": found, "sql": view.sql, "run": running.run}

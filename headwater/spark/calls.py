@@ -12,10 +12,12 @@ import msgspec
 from headwater.errors import TableVersionNotFoundError
 from headwater.spark import following, fresh, protocol, stream
 from headwater.spark.catalog import Connection, connect, schema_from
-from headwater.spark.jobs import JOBS, STREAM_JOBS
+from headwater.spark.jobs import JOBS
 from headwater.spark.landing_sink import land_batch
+from headwater.spark.procedures import JarSession, run_task
 from headwater.spark.sink import commit_batch
 from headwater.spark.statements import committed
+from headwater.spark.stream_jobs import STREAM_JOBS
 from headwater.spark.stream_writes import commit_created, commit_events
 from headwater.tables import feed
 from headwater.tables import scan as scans
@@ -192,7 +194,9 @@ def _changes_plan(call: protocol.ChangesPlan) -> Sequence[AnyPart]:
 
 def _job_plan(call: protocol.JobPlan) -> Json:
     found = connection(call).find(call.id)
-    table = found if call.job in STREAM_JOBS else _newest(call, found)
+    if call.job in STREAM_JOBS:  # which need no published version, and ask for tasks when they know them
+        return {"table": found.to_json(), "tasks": []}
+    table = _newest(call, found)
     with translating(table, f"plan to {call.job}"):
         tasks = JOBS[call.job].plan(table, call.arguments, call.parallelism)
     return {"table": table.to_json(), "tasks": tasks}
@@ -204,8 +208,12 @@ def _job_run(call: protocol.JobRun) -> Any:
         return JOBS[call.job].run(table, call.task)
 
 
-def _job_commit(call: protocol.JobCommit) -> Json:
+def commit_job(call: protocol.JobCommit, session: JarSession | None = None) -> Json:
+    """Without a session what a job of stream tables has to do is done here."""
     table = call.table.handle()
+    if call.job in STREAM_JOBS:
+        with translating(table, f"{call.job} of"):
+            return STREAM_JOBS[call.job](session, connection(call), table, call.arguments)
     with translating(table, f"commit {call.job} to"):
         return JOBS[call.job].commit(connection(call), table, call.arguments, call.results)
 
@@ -245,5 +253,6 @@ CALLS: dict[type[protocol.WorkerCall], Callable[[Any], Any]] = {
     protocol.ChangesPlan: _changes_plan,
     protocol.JobPlan: _job_plan,
     protocol.JobRun: _job_run,
-    protocol.JobCommit: _job_commit,
+    protocol.JobCommit: commit_job,
+    protocol.TaskRun: run_task,
 }

@@ -418,10 +418,20 @@ class JobRun(WorkerCall, frozen=True, tag="job_run"):
 
 
 class JobCommit(CatalogCall, frozen=True, tag="job_commit"):
+    """The last call of a job, or of one of stream tables the only one: it may ask for tasks before it answers."""
+
     table: WireTable
     job: JobName
     arguments: Json
     results: list[Any]
+    parallelism: int = 1
+
+
+class TaskRun(WorkerCall, frozen=True, tag="task_run"):
+    """On an executor: a task that a job of the driver's worker asked for, pickled as functions of Spark's are."""
+
+    function: str
+    number: int
 
 
 class Read(WorkerCall, frozen=True, tag="read"):
@@ -451,7 +461,7 @@ AnyCall = (
     | CreateTable | StageCreate | StageReplace | CommitStaged | DropTable | RenameTable | AlterTable | PlanScan
     | MatchingRows | Count | Partitions | CheckSearch | Append | Overwrite | OverwritePartitions | DeleteWhere
     | CommitDelta | CommitEvents | CommitBatch | StreamInitial | StreamNewest | StreamLatest | StreamPlan | StreamDone
-    | ChangesPlan | JobPlan | JobRun | JobCommit | Read | Write
+    | ChangesPlan | JobPlan | JobRun | JobCommit | TaskRun | Read | Write
 )  # fmt: skip
 
 _DECODER: msgspec.json.Decoder[AnyCall] = msgspec.json.Decoder(AnyCall)

@@ -162,10 +162,11 @@ class TableReader(DataSourceReader):
         return [SourcePart(part) for part in parts] or [SourcePart({"kind": "fragments", "fragments": []})]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        yield from _read(self._scan, partition.value, self._schema)
+        yield from read_part(self._scan, partition.value, self._schema)
 
 
-def _read(scan: Json, part: Json, schema: StructType) -> Iterator[pa.RecordBatch]:
+def read_part(scan: Json, part: Json, schema: StructType) -> Iterator[pa.RecordBatch]:
+    """The rows of a part, on an executor."""
     from headwater.spark import following, fresh
     from headwater.spark.protocol import WireScan, part_of, scan_of
     from headwater.tables.parts import Appended, Piece, Positions, Rewritten, Tail
@@ -251,7 +252,7 @@ class TableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return [SourcePart(part) for part in parts]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        yield from _read(self._scan, partition.value, self._schema)
+        yield from read_part(self._scan, partition.value, self._schema)
 
     def commit(self, end: Json) -> None:
         self._call("stream_done", end=end)

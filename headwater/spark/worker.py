@@ -22,9 +22,10 @@ import pyarrow as pa
 
 from headwater.errors import ErrorCode, LanceNamespaceError, UnsupportedOperationError
 from headwater.spark import following, fresh, protocol
-from headwater.spark.calls import answer
+from headwater.spark.calls import answer, commit_job
 from headwater.spark.framing import Wire
 from headwater.spark.landing_sink import prepare_batch
+from headwater.spark.procedures import JarSession
 from headwater.spark.stream_writes import write_events
 from headwater.tables import feed
 from headwater.tables import scan as scans
@@ -58,6 +59,8 @@ def _serve_one(wire: Wire, call: protocol.AnyCall) -> None:
         _read(wire, call)
     elif isinstance(call, protocol.Write):
         _write(wire, call)
+    elif isinstance(call, protocol.JobCommit):
+        wire.send(_guarded(lambda: commit_job(call, JarSession(wire, call.parallelism))))
     else:
         wire.send(_guarded(lambda: answer(call)))
 

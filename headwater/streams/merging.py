@@ -112,8 +112,10 @@ def refolded(
     digest = current.digest + rows_digest(rows) - rows_digest(old.take(np.flatnonzero(gone)))
     count = current.rows + rows.num_rows - int(gone.sum())
     tombstones = _rewritten(lake, view, current, touched.index, state)
-    was = old.take(replaces[known & ~same])
-    return Changes(rows, ids, was, old_addresses[gone], digest % MODULUS, count), folded, tombstones
+    replaced = replaces[known & ~same]
+    gone[replaced] = False
+    addresses = np.concatenate([old_addresses[replaced], old_addresses[gone]])
+    return Changes(rows, ids, old.take(replaced), addresses, digest % MODULUS, count), folded, tombstones
 
 
 def _rewritten(

@@ -14,7 +14,6 @@ from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import numpy as np
-from lance.fragment import FragmentMetadata
 
 from headwater.metastore import DataFile
 from headwater.store import Store
@@ -31,8 +30,7 @@ from headwater.streams.quarantine import Quarantined
 from headwater.streams.serving_copy import Lake, open_version
 from headwater.streams.tombstones import read_tombstones, write_tombstones
 from headwater.streams.watermark import Watermark, decoded, encoded, too_late
-from headwater.streams.writing import Changes, write_rows_of
-from headwater.tables.commit import fragment_from
+from headwater.streams.writing import Changes, NewFragments, write_rows_of
 
 Json = dict[str, Any]
 
@@ -62,7 +60,7 @@ class Publish:
 class Done:
     """What was written for a publish: fragments, addresses of rows to take away, and the counts after it."""
 
-    fragments: list[FragmentMetadata]
+    fragments: NewFragments
     addresses: Codes
     digest: int
     count: int
@@ -138,7 +136,7 @@ def share_of_work(lake: Lake, work: Publish, share: Share) -> Json:
     tombstones = write_tombstones(lake.store, lake.clock, stream, folded.tombstones, folded.watermark)
     known = current or Published(0, 0, "")
     return {
-        "fragments": [fragment.to_json() for fragment in done.fragments],
+        **done.fragments.to_json(),
         "addresses": packed(done.addresses),
         "digest": str((done.digest - known.digest) % MODULUS),
         "count": done.count - known.rows,
@@ -173,7 +171,7 @@ def together(lake: Lake, work: Publish, answers: Sequence[Json]) -> Done:
     known = work.current or Published(0, 0, "")
     addresses = [unpacked(each["addresses"]) for each in answers]
     return Done(
-        [fragment_from(value) for each in answers for value in each["fragments"]],
+        NewFragments.from_json(answers),
         np.concatenate([np.empty(0, np.int64), *addresses]),
         (known.digest + sum(int(each["digest"]) for each in answers)) % MODULUS,
         known.rows + sum(each["count"] for each in answers),
