@@ -1,7 +1,7 @@
 """The checkpoints of a log: which there are, the index that one holds, and writing the next one.
 
-Files of layers are written before the checkpoint that names them, and deleted a day after the last one that named
-them: whoever opened the catalog by an older checkpoint reads on meanwhile, and then finds a newer one.
+Files of layers are written before the checkpoint that names them, and deleted ten minutes after the last one that
+named them: whoever opened the catalog by an older checkpoint reads on meanwhile, and then finds a newer one.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from headwater.metastore.records import CHECKPOINT, LAYERED, decode, encode, kin
 from headwater.store import KeyNotFoundError, Store
 
 KEPT_CHECKPOINTS = 2
-RETIRED_MS = int(timedelta(days=1).total_seconds() * 1000)
+RETIRED_MS = int(timedelta(minutes=10).total_seconds() * 1000)
 _checkpoints = msgspec.msgpack.Decoder(Checkpoint)
 
 

@@ -158,7 +158,7 @@ class SlotIndex:
 
     def fold(self, number: int, slot: Slot) -> Segment | None:
         """Take in the next slot. Every so many changes the tails are sealed: the segment to write is returned."""
-        self._look_up(slot)
+        self.look_up(slot)
         self.book.slot = number
         self.resolved.clear()
         self._times.append(max(self._times[-1], slot.time))
@@ -177,7 +177,7 @@ class SlotIndex:
         tails, self.tails = self.tails, {}
         return {stream: self._seal(number, stream) for stream in tails}
 
-    def _look_up(self, slot: Slot) -> None:
+    def look_up(self, slot: Slot) -> None:
         """Read all that a slot changes: nothing was changed yet if that fails."""
         for txn in slot.transactions:
             for change in txn.changes:

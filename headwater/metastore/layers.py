@@ -19,7 +19,7 @@ from headwater.clock import Clock
 from headwater.errors import CorruptFileError
 from headwater.metastore.layout import layer_key
 from headwater.metastore.records import LAYER, checksum, decode, encode, seal, unseal
-from headwater.store import KeyNotFoundError, Store, read_part
+from headwater.store import KeyNotFoundError, Store, read_part, storage_error
 
 PAGE = 4 << 10
 FILE = 16 << 20
@@ -100,6 +100,8 @@ class Pages:
             found = read_part(self.store, key, start, end) if data is None else data[start:end]
         except KeyNotFoundError:
             raise CorruptFileError(key, "it is missing") from None
+        except OSError as error:
+            raise storage_error(error, key) from None
         if len(found) != end - start:
             raise CorruptFileError(key, "it was cut short")
         return found

@@ -57,6 +57,7 @@ class Log:
         self.lost: InvalidTableStateError | None = None
         self._own: dict[int, int] = {}
         self._probed = False
+        self._folding = False
 
     # Reading
 
@@ -153,11 +154,20 @@ class Log:
                 raise CorruptFileError(slot_key(number), "it was collected, but no checkpoint holds what it did")
             return False
         self.fold(number, decode_slot(slot_key(number), data))
-        return True
+        return self.index.slot == number
 
     def fold(self, number: int, slot: Slot) -> None:
         """Take in the next slot. If it seals the tails, whoever took it writes the checkpoint."""
-        sealed = self.index.fold(number, slot)
+        self._folding = True
+        try:
+            sealed = self.index.fold(number, slot)
+        except CorruptFileError:  # we stood on a checkpoint that is long gone
+            self._load()
+            if self.index.slot < number:
+                raise
+            return
+        finally:
+            self._folding = False
         if sealed is not None:
             self.sealed = number
         if sealed:
@@ -187,7 +197,10 @@ class Log:
         slots after it, or of a newer one. If that cannot be, the file is named."""
         lost = damaged
         while self.checkpoints.avoid(lost.key):
-            other = self.checkpoints.newest(index.slot) or SlotIndex()
+            found = self.checkpoints.newest(index.slot)
+            if found is None and self._folding and index.slot:
+                break  # the newest is begun anew from, which is quicker than to make this one anew
+            other = found or SlotIndex()
             try:
                 for number in range(other.slot + 1, index.slot + 1):
                     other.fold(number, self.read_slot(number))

@@ -26,7 +26,7 @@ from headwater.streams.landing import APPEND, UPSERT, BatchOrigin, Landed, Landi
 from headwater.streams.opening import Stream
 from headwater.streams.preparing import EvolvedError, Json, PreparedLanding, prepare
 from headwater.streams.sources.debezium import take_debezium
-from headwater.streams.sources.files import SourceFile, read_lines, read_rows
+from headwater.streams.sources.files import SourceFile, naming, read_lines, read_rows
 from headwater.streams.sources.formats import total
 from headwater.streams.sources.taken import Taken, take_op, take_rows
 
@@ -171,7 +171,8 @@ def _commit(stream: CatalogStream, intake: Intake, file: SourceFile, prepared: J
         stream.namespace.metastore, stream.path, prepared, verb, intake.strict, intake.origin(file)
     )
     try:
-        return stream._report(stream._run(landing, f"{verb} {stream.name}"))
+        with naming(file):
+            return stream._report(stream._run(landing, f"{verb} {stream.name}"))
     except EvolvedError:
         return None
 
@@ -206,8 +207,9 @@ def preparer(house: Storehouse, stream: Stream, intake: Intake, rows: int) -> Ca
 
 def _prepare_file(house: Storehouse, stream: Stream, intake: Intake, rows: int, file: SourceFile) -> Json | None:
     lake = house.lake()
-    taken = taken_from(stream.definition, intake, file)
-    return prepare(lake.store, lake.clock, stream, taken, intake.origin(file), intake.checks, rows)
+    with naming(file):
+        taken = taken_from(stream.definition, intake, file)
+        return prepare(lake.store, lake.clock, stream, taken, intake.origin(file), intake.checks, rows)
 
 
 def taken_from(definition: Definition, intake: Intake, file: SourceFile) -> Taken:

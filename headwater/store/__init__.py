@@ -3,6 +3,7 @@
 from headwater.store.local import LocalStore, file_uri_path, is_file_uri, local_path, storage_error
 from headwater.store.object_stores import ObjectStore, memory_store
 from headwater.store.opening import is_local, is_there, open_store
+from headwater.store.ranged import RangedFile
 from headwater.store.seam import (
     Abilities,
     Entry,
@@ -46,6 +47,7 @@ __all__ = [
     "PlainStore",
     "PrefixedStore",
     "PutMode",
+    "RangedFile",
     "SlowStore",
     "Store",
     "WrappedStore",

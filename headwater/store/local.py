@@ -38,26 +38,13 @@ class LocalStore:
 
     def __init__(self, root: str | os.PathLike[str]) -> None:
         self.root = os.path.abspath(root)
-        self.abilities = Abilities(self.root, self.link, self.move_folder, self.fill, self.prune, self.sweep, self.read)
+        self.abilities = Abilities(self.root, self.link, self.move_folder, self.fill, self.prune, self.sweep)
 
     def get(self, key: str) -> bytes:
         try:
             descriptor = os.open(self._path(key), os.O_RDONLY | os.O_CLOEXEC)
             try:
                 return _read_all(descriptor)
-            finally:
-                os.close(descriptor)
-        except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
-            raise KeyNotFoundError(key) from None
-        except OSError as error:
-            raise storage_error(error, key) from None
-
-    def read(self, key: str, start: int, end: int) -> bytes:
-        """The bytes from `start` up to `end`; fewer where the file ends before."""
-        try:
-            descriptor = os.open(self._path(key), os.O_RDONLY | os.O_CLOEXEC)
-            try:
-                return _read_part(descriptor, start, end)
             finally:
                 os.close(descriptor)
         except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
@@ -328,13 +315,6 @@ def _read_all(descriptor: int) -> bytes:
     while parts[-1] and sum(map(len, parts)) != size:
         parts.append(os.read(descriptor, CHUNK))
     return parts[0] if len(parts) == 1 else b"".join(parts)
-
-
-def _read_part(descriptor: int, start: int, end: int) -> bytes:
-    found = os.pread(descriptor, end - start, start)
-    while len(found) < end - start and (more := os.pread(descriptor, end - start - len(found), start + len(found))):
-        found += more
-    return found
 
 
 def _write_all(descriptor: int, data: bytes) -> None:

@@ -72,7 +72,7 @@ class Abilities:
     sweep: Callable[[int], int] | None = None
     """(before_ms): remove what killed writers left half written before a time; how many there were."""
     read: Callable[[str, int, int], bytes] | None = None
-    """(key, start, end): these bytes of what is at the key (fewer where it ends before), or KeyNotFoundError."""
+    """(key, start, length): a part of the bytes at a key, or KeyNotFoundError. A store with a path needs none."""
 
 
 class Store(Protocol):
@@ -143,8 +143,20 @@ def check_prefix(prefix: str) -> str:
 
 def read_part(store: Store, key: str, start: int, end: int) -> bytes:
     """The bytes from `start` up to `end` of what is at the key, fewer where it ends before; or KeyNotFoundError."""
-    read = store.abilities.read
-    return store.get(key)[start:end] if read is None else read(key, start, end)
+    abilities = store.abilities
+    if abilities.read is not None:
+        return abilities.read(key, start, end - start)
+    if abilities.path is None:
+        return store.get(key)[start:end]
+    try:
+        with open(f"{abilities.path}/{check_key(key)}", "rb", buffering=0) as file:
+            file.seek(start)
+            found = file.read(end - start)
+            while found and len(found) < end - start and (more := file.read(end - start - len(found))):
+                found += more
+            return found
+    except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
+        raise KeyNotFoundError(key) from None
 
 
 def create(store: Store, key: str, data: bytes) -> bool:

@@ -45,7 +45,7 @@ from headwater.streams.readers import drop_reader, forget, hand_out, handed, rea
 from headwater.streams.reading import count, read
 from headwater.streams.serving_copy import Lake, lake, open_version
 from headwater.streams.shares import Hands
-from headwater.streams.sources.files import SourceFile, find_files, is_files
+from headwater.streams.sources.files import SourceFile, find_files, is_files, naming
 from headwater.streams.sources.formats import check_format, take, total
 from headwater.streams.tidying import coverage
 from headwater.streams.undoing import txns_of, void
@@ -163,13 +163,14 @@ class StreamTable:
         checks: Sequence[Check] = (),
     ) -> LandingReport:
         stream, snapshot = self._open()
-        taken = take(self._lake(), view_at(snapshot, stream), data, format, options, file)
-        verb = UPSERT if stream.definition.keys else APPEND
-        if verb == APPEND and taken.data.delete_mask.any():
-            raise InvalidInputError(f"{stream.name} has no keys: it is an append-only log and takes no deletes.")
-        if origin.digest is None:
-            origin = replace(origin, digest=taken.digest)
-        return self._land(taken.data, verb, origin, contract=None, strict=strict, bad=taken.bad, checks=checks)
+        with naming(file):
+            taken = take(self._lake(), view_at(snapshot, stream), data, format, options, file)
+            verb = UPSERT if stream.definition.keys else APPEND
+            if verb == APPEND and taken.data.delete_mask.any():
+                raise InvalidInputError(f"{stream.name} has no keys: it is an append-only log and takes no deletes.")
+            if origin.digest is None:
+                origin = replace(origin, digest=taken.digest)
+            return self._land(taken.data, verb, origin, contract=None, strict=strict, bad=taken.bad, checks=checks)
 
     def _land(self, data: Given, verb: str, origin: BatchOrigin, **options: Any) -> LandingReport:
         landing = Landing(self._metastore, self.path, data, verb, origin=origin, before=self._snapshot(), **options)

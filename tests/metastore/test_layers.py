@@ -80,7 +80,6 @@ def test_opening_reads_no_layer_and_a_look_up_a_few_pages_whatever_the_size(smal
     passed = len(opened._log.index.book.base.layers)
     assert passed <= 6
     assert seen[1][1] <= 4 * 2 * passed  # two names and two objects: in each layer a directory and a page
-    assert sum(entry.size for entry in inner.list(CHECKPOINTS)) < 12_000
 
 
 def test_a_checkpoint_writes_what_changed_and_not_the_catalog(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -255,13 +254,15 @@ def test_a_slot_that_cannot_be_folded_for_want_of_a_page_changes_nothing(small: 
 class Later(SeededClock):
     """A clock that can be moved on."""
 
-    hours = 0
+    minutes = 0
 
     def now_ms(self) -> int:
-        return super().now_ms() + self.hours * 3_600_000
+        return super().now_ms() + self.minutes * 60_000
 
 
-def test_retired_files_stay_for_a_day_and_who_needs_them_after_it_finds_newer_ones(small: None, tmp_path: Path) -> None:
+def test_retired_files_stay_for_a_while_and_who_needs_them_after_it_finds_newer_ones(
+    small: None, tmp_path: Path
+) -> None:
     clock = Later(1)
     writer = Metastore(LocalStore(tmp_path), clock=clock)
     writer.run(lambda tx: tx.create_namespace(["a"]))
@@ -276,10 +277,10 @@ def test_retired_files_stay_for_a_day_and_who_needs_them_after_it_finds_newer_on
     more(30)
     named = set(writer._log.checkpoints.files())
     assert {path.name for path in layer_files(tmp_path)} > named
-    clock.hours = 25
+    clock.minutes = 11
     more(60)
     more(90)
-    assert checkpoints_module.RETIRED_MS == 24 * 3_600_000
+    assert checkpoints_module.RETIRED_MS == 10 * 60_000
     first = reader._log.index.book.base
     assert first is not None
     gone = {file.id for file in first.files} - {path.name for path in layer_files(tmp_path)}
@@ -295,7 +296,7 @@ def test_what_no_checkpoint_names_goes_with_a_collection(small: None, tmp_path: 
         store.run(lambda tx, number=number: tx.create_table([f"t{number}"]))  # type: ignore[misc]
     orphan = tmp_path / LAYERS / "of-a-writer-that-died"
     orphan.write_bytes(b"half a layer")
-    clock.hours = 24 * 365 * 100
+    clock.minutes = 60 * 24 * 365 * 100
     removed = {removal.key for removal in store.collect().removed}
     assert f"{LAYERS}/{orphan.name}" in removed
     assert not orphan.exists()

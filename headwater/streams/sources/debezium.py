@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import base64
 import binascii
-import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
 from typing import Any
 
+import msgspec
 import pyarrow as pa
 
 from headwater.errors import InvalidInputError
@@ -31,7 +31,7 @@ from headwater.streams.sources.envelopes import (
     envelope_of,
     is_plain,
 )
-from headwater.streams.sources.taken import Taken, from_events
+from headwater.streams.sources.taken import UNREADABLE, Taken, from_events
 
 Row = dict[str, Any]
 FLAT = {
@@ -134,6 +134,9 @@ def _by_message(
     return _events(definition, in_order(changes), rows, rejected)
 
 
+_DECODER = msgspec.json.Decoder(float_hook=Decimal)
+
+
 @dataclass(frozen=True)
 class _Broken:
     text: str
@@ -150,8 +153,8 @@ def messages(data: Any) -> Iterable[Any]:
             if not item.strip():
                 continue
             try:
-                item = json.loads(item, parse_float=Decimal)
-            except ValueError:
+                item = _DECODER.decode(item)
+            except UNREADABLE:
                 text = item if isinstance(item, str) else item.decode("utf-8", errors="replace")
                 yield _Broken(text)
                 continue
