@@ -198,7 +198,7 @@ class Log:
         lost = damaged
         while self.checkpoints.avoid(lost.key):
             found = self.checkpoints.newest(index.slot)
-            if found is None and self._folding and index.slot:
+            if found is None and self._folding and self.checkpoints.newest() is not None:
                 break  # the newest is begun anew from, which is quicker than to make this one anew
             other = found or SlotIndex()
             try:

@@ -260,9 +260,7 @@ class Later(SeededClock):
         return super().now_ms() + self.minutes * 60_000
 
 
-def test_retired_files_stay_for_a_while_and_who_needs_them_after_it_finds_newer_ones(
-    small: None, tmp_path: Path
-) -> None:
+def test_retired_files_stay_for_a_while_and_who_needs_them_later_finds_newer_ones(small: None, tmp_path: Path) -> None:
     clock = Later(1)
     writer = Metastore(LocalStore(tmp_path), clock=clock)
     writer.run(lambda tx: tx.create_namespace(["a"]))
