@@ -16,6 +16,7 @@ from headwater.store.seam import (
     create,
     is_same_file,
     probe,
+    read_part,
     write_with,
 )
 from headwater.store.wrappers import (
@@ -61,6 +62,7 @@ __all__ = [
     "memory_store",
     "open_store",
     "probe",
+    "read_part",
     "storage_error",
     "write_with",
 ]

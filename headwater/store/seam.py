@@ -141,6 +141,24 @@ def check_prefix(prefix: str) -> str:
     return check_key(prefix.rstrip("/")) if prefix.rstrip("/") else ""
 
 
+def read_part(store: Store, key: str, start: int, end: int) -> bytes:
+    """The bytes from `start` up to `end` of what is at the key, fewer where it ends before; or KeyNotFoundError."""
+    abilities = store.abilities
+    if abilities.read is not None:
+        return abilities.read(key, start, end - start)
+    if abilities.path is None:
+        return store.get(key)[start:end]
+    try:
+        with open(f"{abilities.path}/{check_key(key)}", "rb", buffering=0) as file:
+            file.seek(start)
+            found = file.read(end - start)
+            while found and len(found) < end - start and (more := file.read(end - start - len(found))):
+                found += more
+            return found
+    except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
+        raise KeyNotFoundError(key) from None
+
+
 def create(store: Store, key: str, data: bytes) -> bool:
     """Create the key with bytes that nobody else can have written (they hold a fresh id). True: it is ours.
 

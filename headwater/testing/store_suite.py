@@ -19,6 +19,7 @@ from headwater.store import (
     create,
     is_same_file,
     probe,
+    read_part,
     write_with,
 )
 
@@ -76,6 +77,13 @@ class StoreSuite:
         assert create(store, "slot", b"unique id 1")
         assert create(store, "slot", b"unique id 1")
         assert not create(store, "slot", b"unique id 2")
+
+    def test_a_part_of_the_bytes_is_read(self, store: Store) -> None:
+        store.put("a/b", bytes(range(100)))
+        assert read_part(store, "a/b", 0, 3) == b"\0\1\2"
+        assert read_part(store, "a/b", 90, 100) == bytes(range(90, 100))
+        with pytest.raises(KeyNotFoundError):
+            read_part(store, "a/c", 0, 3)
 
     def test_head_tells_the_size(self, store: Store) -> None:
         store.put("a/b", b"12345")
