@@ -14,6 +14,7 @@ import msgspec
 from headwater.errors import InvalidInputError
 from headwater.names import ObjectId
 from headwater.tables.handle import SESSION, TableHandle
+from headwater.tables.keys import Keys
 from headwater.tables.parts import AnyPart
 from headwater.tables.scan import Scan as TableScan
 
@@ -298,7 +299,10 @@ class Plan(CatalogCall, frozen=True, tag="plan"):
 
 
 class MatchingRows(CatalogCall, frozen=True, tag="matching_rows"):
+    """`used`: the top-level columns that the filter names."""
+
     scan: Scan
+    used: tuple[str, ...] = ()
 
 
 class Count(CatalogCall, frozen=True, tag="count"):
@@ -425,10 +429,11 @@ class JobCommit(CatalogCall, frozen=True, tag="job_commit"):
 
 
 class Read(Call, frozen=True, tag="read"):
-    """On an executor: the rows of one part follow the answer."""
+    """On an executor: the rows of one part follow the answer. `keys`: what a join found that it needs."""
 
     scan: Scan
     part: AnyPart
+    keys: tuple[Keys, ...] = ()
 
 
 class Write(Call, frozen=True, tag="write"):

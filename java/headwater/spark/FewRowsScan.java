@@ -23,6 +23,10 @@ final class FewRowsScan implements LocalScan, SupportsReportStatistics {
     this.count = count;
   }
 
+  long count() {
+    return count;
+  }
+
   @Override
   public StructType readSchema() {
     return planned.readSchema();
