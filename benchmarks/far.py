@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import Any, TypeVar
 
 from headwater.store import WrappedStore
-from headwater.store.protocol import Store
+from headwater.store.seam import Store
 
 Answer = TypeVar("Answer")
 S3 = {"GET": 0.015, "HEAD": 0.012, "PUT": 0.025, "LIST": 0.035, "DELETE": 0.015}

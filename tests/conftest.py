@@ -6,6 +6,16 @@ import uuid
 from collections.abc import Iterator
 
 import pytest
+from hypothesis import HealthCheck, settings
+
+settings.register_profile("headwater", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("headwater")  # how fast a machine is proves nothing
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The tests that share a Spark session first: they are one long piece of work, and the rest fits beside it."""
+    items.sort(key=lambda item: item.path.parent.name != "spark")
 
 
 @pytest.fixture(scope="session")

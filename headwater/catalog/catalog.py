@@ -12,7 +12,6 @@ from lance_namespace import LanceNamespace
 
 from headwater.catalog.batch import Batch
 from headwater.catalog.past import Past, Remote
-from headwater.catalog.references import pages
 from headwater.catalog.streams import CatalogStream, create_stream, is_stream, publish
 from headwater.catalog.table import CatalogTable
 from headwater.catalog.transactions import (
@@ -25,16 +24,17 @@ from headwater.catalog.transactions import (
 )
 from headwater.config import Opening
 from headwater.errors import InvalidInputError, LanceNamespaceError, NamespaceNotFoundError, UnsupportedOperationError
-from headwater.names import ObjectId, check_delimiter, object_id, parse
+from headwater.names import ObjectId, check_delimiter, format_name, object_id, parse_name
+from headwater.namespace.abilities import abilities_of
 from headwater.namespace.metastore import MetastoreNamespace
 from headwater.namespace.mirror import MirrorState
-from headwater.namespace.readers import write_rows
+from headwater.namespace.row_streams import write_rows
+from headwater.paging import all_pages
 from headwater.rest.remote_streams import create_remote
 from headwater.streams.definition import define
 from headwater.tables.fitting import fit
 from headwater.tables.rows import reader_of
 
-DOT = "."
 Name = str | Sequence[str]
 Answer = TypeVar("Answer")
 
@@ -42,15 +42,17 @@ Answer = TypeVar("Answer")
 class Catalog(Past):
     """A catalog by path, URI, profile name, or an open `LanceNamespace`.
 
-    Names are joined by dots, or by the `delimiter` that is given; a name with a dot in it is given as a list.
+    Names are joined by dots, and one with a dot in it stands in quotes (`prod."a.b"`) or is given as a list; with a
+    `delimiter` of your own, names are joined by that and nothing is quoted.
     Reading a catalog that is not there is an error; creating a namespace or a table makes it, and says so.
     """
 
     def __init__(self, target: str | LanceNamespace | None = None, **properties: Any) -> None:
         self._opening = None if isinstance(target, LanceNamespace) else Opening(target, properties)
         self.namespace: LanceNamespace = target if isinstance(target, LanceNamespace) else self._opening.namespace  # type: ignore[union-attr]
-        self._delimiter = str(properties.get("delimiter") or DOT)
-        check_delimiter(self._delimiter)
+        self._delimiter: str | None = properties.get("delimiter") or None
+        if self._delimiter is not None:
+            check_delimiter(self._delimiter)
 
     @property
     def _there(self) -> LanceNamespace:
@@ -99,7 +101,7 @@ class Catalog(Past):
 
     def __iter__(self) -> Iterator[str]:
         """The full name of every table, sorted."""
-        return iter(sorted(id.format(self._delimiter) for id in self._all_tables(ObjectId())))
+        return iter(sorted(self._format(id) for id in self._all_tables(ObjectId())))
 
     def __len__(self) -> int:
         """How many tables there are."""
@@ -132,7 +134,7 @@ class Catalog(Past):
         self, name: Name, properties: Mapping[str, str] | None = None, removed: Iterable[str] = ()
     ) -> dict[str, str]:
         """Set and remove properties of a namespace; the others stay. Not every kind of catalog can."""
-        alter = getattr(self._there, "alter_namespace_properties", None)
+        alter = abilities_of(self._there).alter_namespace
         if alter is None:
             raise UnsupportedOperationError("This catalog cannot change the properties of a namespace.")
         answer = alter({"id": self._list(name), "properties": dict(properties or {}), "removed": list(removed)})
@@ -145,14 +147,14 @@ class Catalog(Past):
     def namespaces(self, parent: Name = "") -> list[str]:
         """Names of the namespaces in a namespace (the root when not told)."""
         request = api.ListNamespacesRequest(id=self._list(parent))
-        return list(pages(self._there.list_namespaces, request, "namespaces"))
+        return list(all_pages(self._there.list_namespaces, request, "namespaces"))
 
     # Tables
 
     def tables(self, parent: Name = "") -> list[str]:
         """Names of the tables in a namespace (the root when not told)."""
         request = api.ListTablesRequest(id=self._list(parent))
-        return list(pages(self._there.list_tables, request, "tables"))
+        return list(all_pages(self._there.list_tables, request, "tables"))
 
     def create_table(
         self,
@@ -208,7 +210,7 @@ class Catalog(Past):
 
     def rename_namespace(self, name: Name, new: Name) -> None:
         """Give a namespace another name, also in another namespace, with all below it. No data moves."""
-        rename = getattr(self._there, "rename_namespace", None)
+        rename = abilities_of(self._there).rename_namespace
         if rename is None:
             raise UnsupportedOperationError("This catalog cannot rename a namespace: a metastore catalog can.")
         rename({"id": self._list(name), "new_id": self._list(new)})
@@ -307,13 +309,13 @@ class Catalog(Past):
 
     def close(self) -> None:
         """Wait for what goes on beside: housekeeping, and the mirror."""
-        close = getattr(self.namespace, "close", None)
+        close = abilities_of(self.namespace).close
         if close is not None:
             close()
 
     def _beside(self, namespace: LanceNamespace) -> Catalog:
         """The same catalog by another namespace."""
-        return Catalog(namespace, delimiter=self._delimiter)
+        return Catalog(namespace, **({} if self._delimiter is None else {"delimiter": self._delimiter}))
 
     def tree(self) -> str:
         """The whole catalog as a drawing."""
@@ -343,7 +345,10 @@ class Catalog(Past):
         return id
 
     def _id(self, name: Name) -> ObjectId:
-        return parse(name, self._delimiter) if isinstance(name, str) else object_id(name)
+        return ObjectId(parse_name(name, self._delimiter)) if isinstance(name, str) else object_id(name)
+
+    def _format(self, id: ObjectId) -> str:
+        return format_name(id.names) if self._delimiter is None else id.format(self._delimiter)
 
     def _list(self, name: Name) -> list[str]:
         return list(self._id(name).names)

@@ -11,12 +11,11 @@ import msgspec
 from lance_namespace import LanceNamespace
 
 from headwater.catalog.transactions import metastore_of
-from headwater.errors import InvalidInputError, UnsupportedOperationError
+from headwater.errors import UnsupportedOperationError
 from headwater.metastore import LogEntry
-from headwater.metastore.collect import GRACE
 from headwater.metastore.objects import Collected, Diff, History, HistoryEntry, NamedSnapshot, Undone
 from headwater.names import ObjectId
-from headwater.namespace.directory import DirectoryNamespace
+from headwater.namespace.abilities import abilities_of
 from headwater.namespace.streams import check_alone
 from headwater.streams.opening import undrop
 
@@ -105,7 +104,7 @@ class Past(ABC):
             there.ask_time("undrop", {}, id)
             return
         near = metastore_of(there)
-        near.change(lambda tx: undrop(tx, id.names), f"undrop {id.format('.')}")
+        near.change(lambda tx: undrop(tx, id.names), f"undrop {id}")
 
     def undo(self, transaction: str | LogEntry | HistoryEntry, dry_run: bool = False) -> Undone:
         """Undo a transaction by a new one: all that it touched is as it was before. 19 with the reasons if it cannot.
@@ -125,7 +124,7 @@ class Past(ABC):
         there = self._there
         if isinstance(there, Remote):
             return list(there.ask_time("verify", {})["problems"])
-        check = getattr(there, "verify", None)
+        check = abilities_of(there).verify
         if check is None:
             raise UnsupportedOperationError("This kind of catalog cannot be verified.")
         return list(check())
@@ -165,12 +164,10 @@ class Past(ABC):
         if isinstance(there, Remote):
             fields = {"keep_seconds": _seconds(keep), "grace_seconds": _seconds(grace), "dry_run": dry_run}
             return msgspec.convert(there.ask_time("collect", fields), Collected, strict=False)
-        if isinstance(there, DirectoryNamespace):
-            if keep is not None:
-                raise InvalidInputError("A directory catalog has no history to keep: say grace, or nothing.")
-            return there.collect(GRACE if grace is None else grace, dry_run)
-        check_alone(metastore_of(there), "collect")
-        return metastore_of(there).metastore.collect(keep, grace, dry_run)
+        collect = abilities_of(there).collect
+        if collect is None:
+            raise UnsupportedOperationError("This kind of catalog cannot be collected.")
+        return collect(keep, grace, dry_run)
 
 
 def _seconds(age: timedelta | None) -> float | None:

@@ -9,22 +9,18 @@ from headwater.catalog.table import CatalogTable
 from headwater.names import ObjectId
 from headwater.namespace.metastore import MetastoreNamespace
 from headwater.namespace.streams import NamespaceStream, check_alone, make_stream
-from headwater.registries.metastore.objects import has_stream
+from headwater.registries.metastore.mapping import has_stream
 from headwater.streams.definition import Definition
 from headwater.streams.layout import DELTA
 from headwater.streams.opening import is_stream_table
-from headwater.streams.serving import lake
+from headwater.streams.position_views import Published
+from headwater.streams.serving_copy import lake
 from headwater.streams.shares import Hands
 from headwater.streams.table import publish_tables
-from headwater.streams.views import Published
 
 
 class CatalogStream(NamespaceStream):
     """A stream table of a catalog. Reads are fresh; `serving` is what Lance clients see: the rows as last published."""
-
-    @property
-    def name(self) -> str:
-        return self.id.format(".")
 
     def __repr__(self) -> str:
         return f"CatalogStream({self.name!r})"

@@ -10,12 +10,12 @@ from typing import Any
 import lance_namespace as api
 import pyarrow as pa
 
-from headwater.cli.asking import ask
+from headwater.cli.consent import ask
 from headwater.cli.files import read_rows
 from headwater.cli.output import show, show_record
 from headwater.errors import InvalidInputError, LanceNamespaceError, UnsupportedOperationError
 from headwater.names import format_name
-from headwater.namespace.readers import write_rows
+from headwater.namespace.row_streams import write_rows
 from headwater.streams.columns import parse_type
 
 _COLUMN = re.compile(r"""\s*("(?:[^"]|"")+"|[^\s"]+)\s+(.+?)\s*""", re.DOTALL)

@@ -8,6 +8,7 @@ from itertools import islice
 from typing import Any
 
 from headwater.cli.lookups import Child, Lookups, names_of, walk
+from headwater.cli.meant import moment_of, open_table
 from headwater.cli.output import (
     Bytes,
     ago,
@@ -21,7 +22,6 @@ from headwater.cli.output import (
     size,
     visible,
 )
-from headwater.cli.reading import moment_of, open_table
 from headwater.errors import LanceNamespaceError, NamespaceNotFoundError, UnsupportedOperationError
 from headwater.lance_manifest import COMMENT
 from headwater.names import format_name

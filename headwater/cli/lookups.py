@@ -29,8 +29,8 @@ from headwater.lance_manifest import COMMENT, columns_of
 from headwater.metastore import Delta, Metastore, Object, Snapshot
 from headwater.metastore.columns import columns_at
 from headwater.metastore.objects import time_of
-from headwater.metastore.serving import LANCE_FORMAT
-from headwater.names import DELIMITER, ObjectId
+from headwater.metastore.serving_copy import LANCE_FORMAT
+from headwater.names import DELIMITER, ObjectId, format_name
 from headwater.references import follow
 from headwater.store import KeyNotFoundError, Store
 
@@ -128,7 +128,7 @@ class MetastoreLookups:
             )
         found = self._state.get(list(table))
         if found.kind != "table":
-            raise TableNotFoundError(f"{'.'.join(table)} is a namespace, not a table.")
+            raise TableNotFoundError(f"{format_name(table)} is a namespace, not a table.")
         return [Seen(delta.position, _committed(delta)) for delta in self._deltas(table)]
 
     def _deltas(self, table: Names) -> list[Delta]:

@@ -11,9 +11,9 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from headwater.cli.asking import NotAgreedError
 from headwater.cli.completion import ASK as COMPLETE
 from headwater.cli.completion import answer
+from headwater.cli.consent import NotAgreedError
 from headwater.cli.output import visible
 from headwater.cli.parsing import read
 from headwater.errors import ERRORS, ErrorCode, LanceNamespaceError

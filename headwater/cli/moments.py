@@ -7,10 +7,10 @@ from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from headwater.cli.asking import ask
+from headwater.cli.consent import ask
 from headwater.cli.lookups import names_of
+from headwater.cli.meant import at
 from headwater.cli.output import cell, is_terminal, show_record, show_records
-from headwater.cli.reading import at
 from headwater.errors import InvalidInputError, TransactionNotFoundError
 from headwater.metastore import Diff, LogChange, LogEntry, Object
 from headwater.names import format_name

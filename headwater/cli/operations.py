@@ -10,14 +10,14 @@ import pyarrow as pa
 from pydantic import ValidationError
 
 from headwater.catalog import CatalogTable
-from headwater.cli.asking import ask
+from headwater.cli.consent import ask
 from headwater.cli.files import read_rows
 from headwater.cli.grammar.old import ASKS
 from headwater.cli.grammar.operations import Verb, request_fields
 from headwater.cli.output import show
 from headwater.errors import InvalidInputError, NamespaceNotFoundError
 from headwater.names import ObjectId
-from headwater.namespace.readers import write_rows
+from headwater.namespace.row_streams import write_rows
 from headwater.rest.routes import BY_OPERATION
 
 

@@ -16,15 +16,16 @@ from headwater.errors import InvalidInputError
 from headwater.metastore.commit import Committer
 from headwater.metastore.draft import Draft
 from headwater.metastore.garbage import Doomed, Garbage, doomed_by, kept_by
-from headwater.metastore.index import Index
+from headwater.metastore.index import SlotIndex
 from headwater.metastore.layout import CHECKPOINTS, DOOMED, checkpoint_key, checkpoint_slot, doomed_key, slot_key
 from headwater.metastore.log import Log
 from headwater.metastore.objects import Collected, Removal
 from headwater.metastore.records import COLLECTED, DOOM, decode, encode, is_collected, seal, unseal
 from headwater.metastore.rules import Header
+from headwater.metastore.slot_views import IndexView
 from headwater.metastore.snapshots import Snapshots
 from headwater.metastore.verify import snapshot_records
-from headwater.metastore.views import IndexView
+from headwater.metastore.whole import dump, load
 from headwater.store import KeyNotFoundError
 
 GRACE = timedelta(days=7)
@@ -74,12 +75,12 @@ class Collection:
         boundary = self._boundary(index)
         garbage, _ = self._look(index, boundary)
         with self.log.lock:
-            after = Index.load("a copy", index.dump())
+            after = load("a copy", dump(index))
         after.forget(boundary)
         removals = garbage.judge(after, kept_by(self.log, after, self.snapshots))
         return _told(boundary, [*removals, *self._slots(boundary)])
 
-    def _look(self, index: Index, boundary: int) -> tuple[Garbage, list[str]]:
+    def _look(self, index: SlotIndex, boundary: int) -> tuple[Garbage, list[str]]:
         """What there is, and what the boundary dooms; looked at before the index forgets. And what doomed before."""
         listed = list(self.log.store.list())
         with self.log.lock:
@@ -108,7 +109,7 @@ class Collection:
             if key not in own:
                 self.log.store.delete(key)
 
-    def _boundary(self, index: Index) -> int:
+    def _boundary(self, index: SlotIndex) -> int:
         keep = self.keep
         if isinstance(keep, timedelta):
             age = _milliseconds(keep, "keep is how far back to stay readable")
@@ -158,7 +159,7 @@ def _milliseconds(age: timedelta, what: str) -> int:
     return int(age.total_seconds() * 1000)
 
 
-def _fresh_checkpoint(log: Log, index: Index) -> None:
+def _fresh_checkpoint(log: Log, index: SlotIndex) -> None:
     """A checkpoint that knows the boundary; those that reach back behind it are of no use any more."""
     log.checkpoint()
     for entry in log.store.children(CHECKPOINTS).entries:

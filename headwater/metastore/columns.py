@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from headwater.errors import LanceNamespaceError
 from headwater.lance_manifest import columns_of
 from headwater.metastore.reading import Snapshot
-from headwater.metastore.serving import LANCE_FORMAT
+from headwater.metastore.serving_copy import LANCE_FORMAT
 from headwater.store import KeyNotFoundError, Store
 
 

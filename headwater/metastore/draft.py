@@ -13,11 +13,11 @@ from typing import Any
 
 from headwater.metastore.index import NAMED
 from headwater.metastore.records import DataFile, Node, Revision
-from headwater.metastore.views import IndexView, Item
+from headwater.metastore.slot_views import IndexView, Item
 
 
 @dataclass(slots=True)
-class Appended:
+class AppendedDelta:
     """A delta that was asked for. Its position is known once the transaction is committed."""
 
     stream: str
@@ -52,7 +52,7 @@ class Draft:
     names: dict[tuple[str, str], str | None] = field(default_factory=dict)
     moved: dict[str, dict[str, bool]] = field(default_factory=dict)
     new_parts: dict[str, list[str]] = field(default_factory=dict)
-    appends: list[Appended] = field(default_factory=list)
+    appends: list[AppendedDelta] = field(default_factory=list)
     dropped_deltas: list[DroppedDelta] = field(default_factory=list)
 
     @property

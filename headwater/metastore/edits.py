@@ -15,7 +15,7 @@ from headwater.errors import (
 from headwater.metastore.draft import Draft
 from headwater.metastore.layout import below, canonical, digest
 from headwater.metastore.records import Node, Revision
-from headwater.metastore.views import Item, Place, place_of, resolve, resolve_namespace, step
+from headwater.metastore.slot_views import Item, Place, place_of, resolve, resolve_namespace, step
 from headwater.names import ObjectId, check_name
 
 PENDING = 1 << 62  # the slot of what an open transaction dropped

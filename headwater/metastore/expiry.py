@@ -6,13 +6,13 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import NamedTuple
 
-from headwater.metastore.index import iterate_nodes
 from headwater.metastore.objects import Removal
 from headwater.metastore.reading import Snapshot
 from headwater.metastore.retention import expired, log_retention
-from headwater.metastore.serving import LANCE_FORMAT, READER_FORMAT, STREAM_TABLE
+from headwater.metastore.serving_copy import LANCE_FORMAT, READER_FORMAT, STREAM_TABLE
+from headwater.metastore.slot_views import place_at
 from headwater.metastore.transaction import Transaction
-from headwater.metastore.views import place_at
+from headwater.names import format_name
 
 Run = Callable[[Callable[[Transaction], None], str], None]
 WHY = "it was published longer ago than log_retention"
@@ -32,8 +32,8 @@ def expire(run: Run, now: Callable[[], Snapshot], now_ms: int, dry_run: bool) ->
     done: list[Removal] = []
     for log in expired_logs(now(), now_ms):
         if not dry_run:
-            run(partial(_drop, now, log, now_ms), f"collect the log of {'.'.join(log.path)}")
-        done += (Removal("delta", f"{'.'.join(log.path)}@{position}", WHY) for position in log.expired)
+            run(partial(_drop, now, log, now_ms), f"collect the log of {format_name(log.path)}")
+        done += (Removal("delta", f"{format_name(log.path)}@{position}", WHY) for position in log.expired)
     return done
 
 
@@ -47,7 +47,7 @@ def _drop(now: Callable[[], Snapshot], log: ChangeLog, now_ms: int, tx: Transact
 def expired_logs(snapshot: Snapshot, now_ms: int) -> Iterator[ChangeLog]:
     """Every stream table's change log of which something may go."""
     view = snapshot.view
-    for node in iterate_nodes(view.index):
+    for node in view.index.nodes():
         if node.kind == "table_version" and STREAM_TABLE in node.versions[-1].properties and view.item(node.key):
             place = place_at(view, node.key.split("/")[0])
             if place is not None:

@@ -15,13 +15,15 @@ import msgspec
 from headwater.errors import LanceNamespaceError
 from headwater.lance_manifest import Contents, read_contents
 from headwater.metastore.deltas import read_deltas
-from headwater.metastore.index import Index
+from headwater.metastore.index import SlotIndex
 from headwater.metastore.layout import (
+    LAYERS,
     SEGMENTS,
     SNAPSHOTS,
     TXNS,
     is_dataset_folder,
     is_table_data,
+    layer_key,
     parse_key,
     segment_key,
     snapshot_key,
@@ -29,12 +31,12 @@ from headwater.metastore.layout import (
 from headwater.metastore.log import Log
 from headwater.metastore.objects import Removal
 from headwater.metastore.records import DeltaBody, Node, decode_delta
-from headwater.metastore.serving import KEEP_DATA, dropped_locations, lance_streams, stream_location
+from headwater.metastore.serving_copy import KEEP_DATA, dropped_locations, lance_streams, stream_location
 from headwater.metastore.snapshots import FILE, Snapshots
 from headwater.metastore.verify import EVERYTHING, expected, kept_deltas, snapshot_records
 from headwater.store import Entry
 from headwater.store.layout import OWN_FOLDER
-from headwater.store.protocol import check_key
+from headwater.store.seam import check_key
 from headwater.table_refs import read_refs
 
 Files = dict[str, tuple[str, int]]
@@ -69,7 +71,7 @@ class Kept:
     snapshots: set[str] = field(default_factory=set)
 
 
-def kept_by(log: Log, index: Index, snapshots: Snapshots | None) -> Kept:
+def kept_by(log: Log, index: SlotIndex, snapshots: Snapshots | None) -> Kept:
     """Gathers what must stay: for the index, and for the named snapshots unless there is to be none of that.
 
     A snapshot that cannot be read is an error: it may need anything.
@@ -82,12 +84,12 @@ def kept_by(log: Log, index: Index, snapshots: Snapshots | None) -> Kept:
         for revision in list(snapshot_records(index)):
             _, pinned = snapshots.read(revision)
             kept.snapshots.add(snapshot_key(str(revision.properties[FILE])))
-            deltas = ((stream, one.body) for stream, found in pinned.streams.items() for one in found.tail)
+            deltas = ((stream, one.body) for stream, found in pinned.streams() for one in found.tail)
             _keep(kept, pinned, deltas)
     return kept
 
 
-def _keep(kept: Kept, index: Index, deltas: Iterable[tuple[str, bytes]]) -> None:
+def _keep(kept: Kept, index: SlotIndex, deltas: Iterable[tuple[str, bytes]]) -> None:
     places = {node.key: node for node in lance_streams(index)}
     for node in places.values():
         ours = not node.versions[-1].properties.get(KEEP_DATA)
@@ -105,37 +107,39 @@ def _files_of(body: DeltaBody, stream: Node | None) -> Iterator[str]:
         yield f"{stream_location(stream)}/{body.properties['staged']}"
 
 
-def _doomed_files(log: Log, index: Index, boundary: int) -> Iterator[tuple[str, tuple[str, int]]]:
+def _doomed_files(log: Log, index: SlotIndex, boundary: int) -> Iterator[tuple[str, tuple[str, int]]]:
     """The data files of deltas that no slot from the boundary on can show."""
-    for key in list(index.old_nodes):
+    for key in list(index.old.of("o")):
         node = index.node(key)
         if node is not None and not node.versions[-1].alive and node.versions[-1].slot <= boundary:
             for stream in _streams_in(index, key):
                 yield from _doomed(log, index, stream, None)
-    for stream, deltas in index.streams.items():
+    for stream, deltas in index.streams():
         dropped = {position for position, slot in deltas.dropped.items() if slot <= boundary}
         if dropped:
             yield from _doomed(log, index, stream, dropped)
 
 
-def _streams_in(index: Index, key: str) -> Iterator[str]:
-    if key in index.streams:
+def _streams_in(index: SlotIndex, key: str) -> Iterator[str]:
+    if index.stream(key) is not None:
         yield key
-    for part in index.parts.get(key, ()):
+    for part in index.parts(key):
         yield from _streams_in(index, part)
 
 
-def _doomed(log: Log, index: Index, stream: str, positions: set[int] | None) -> Iterator[tuple[str, tuple[str, int]]]:
+def _doomed(
+    log: Log, index: SlotIndex, stream: str, positions: set[int] | None
+) -> Iterator[tuple[str, tuple[str, int]]]:
     after = min(positions) - 1 if positions else 0
     node = index.node(stream)
     lance = node if node is not None and node.versions[-1].parts[1] == "lance" else None
-    for stored in read_deltas(log.segments, stream, index.streams[stream], after, EVERYTHING, dropped=True):
+    for stored in read_deltas(log.segments, stream, index.deltas(stream), after, EVERYTHING, dropped=True):
         if positions is None or stored.position in positions:
             for path in _files_of(decode_delta(stream, stored.body), lance):
                 yield path, (stream_location(lance) if lance is not None else "", stored.position)
 
 
-def doomed_by(log: Log, index: Index, boundary: int, before: Iterable[Doomed]) -> Doomed:
+def doomed_by(log: Log, index: SlotIndex, boundary: int, before: Iterable[Doomed]) -> Doomed:
     """What the boundary dooms, and what earlier ones doomed that is still there."""
     with log.lock:
         files = dict(_doomed_files(log, index, boundary))
@@ -180,7 +184,7 @@ class Garbage:
     doomed: Doomed
     before_ms: int
 
-    def judge(self, index: Index, kept: Kept) -> list[Removal]:
+    def judge(self, index: SlotIndex, kept: Kept) -> list[Removal]:
         """All that can go, in the order in which it must."""
         found = list(self._folders(kept))
         gone = Folders(removal.key for removal in found)
@@ -190,6 +194,7 @@ class Garbage:
         found += self._published(index)
         found += self._segments(index)
         found += self._snapshots(kept)
+        found += self._layers()
         return found
 
     def saved(self, live: Kept, removals: Iterable[Removal]) -> Doomed:
@@ -293,7 +298,7 @@ class Garbage:
         staged = "/_staged/" in entry.key or ".manifest-" in entry.key.rsplit("/", 1)[-1]
         return staged and "/tree/" not in entry.key and entry.key not in kept.files and self._is_old(entry)
 
-    def _published(self, index: Index) -> Iterator[Removal]:
+    def _published(self, index: SlotIndex) -> Iterator[Removal]:
         """In the order of their keys, so that of one name the oldest mapping goes first."""
         candidates = [entry.key for entry in self.listed if parse_key(entry.key) is not None]
         with self.log.lock:
@@ -302,11 +307,17 @@ class Garbage:
             if key not in needed:
                 yield Removal("published", key, "no slot from the boundary on shows it")
 
-    def _segments(self, index: Index) -> Iterator[Removal]:
-        used = {segment_key(run.segment) for deltas in index.streams.values() for run in deltas.runs}
+    def _segments(self, index: SlotIndex) -> Iterator[Removal]:
+        used = {segment_key(run.segment, run.rule) for _, deltas in index.streams() for run in deltas.runs}
         for entry in self.listed:
             if entry.key.startswith(f"{SEGMENTS}/") and entry.key not in used:
                 yield Removal("segment", entry.key, "all its deltas are forgotten")
+
+    def _layers(self) -> Iterator[Removal]:
+        needed = {layer_key(id) for id in self.log.checkpoints.files()}
+        for entry in self.listed:
+            if entry.key.startswith(f"{LAYERS}/") and entry.key not in needed and self._is_old(entry):
+                yield Removal("layer", entry.key, "no checkpoint names it")
 
     def _snapshots(self, kept: Kept) -> Iterator[Removal]:
         for entry in self.listed:

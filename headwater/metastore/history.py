@@ -9,14 +9,23 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 
 from headwater.errors import CorruptFileError, TransactionNotFoundError
-from headwater.metastore.deltas import DeltaLog, read_deltas, stream_of
-from headwater.metastore.index import Index
+from headwater.metastore.deltas import read_deltas, stream_of
+from headwater.metastore.index import SlotIndex
 from headwater.metastore.layout import slot_key, txn_key
 from headwater.metastore.log import Log
 from headwater.metastore.objects import HistoryEntry, LogChange, LogEntry, time_of
 from headwater.metastore.rebuild import key_of
-from headwater.metastore.records import Change, Slot, Txn, TxnBody, decode_delta, decode_slot, decode_txn, is_collected
-from headwater.metastore.serving import LANCE_FORMAT
+from headwater.metastore.records import (
+    NewRevision,
+    Slot,
+    Txn,
+    TxnBody,
+    decode_delta,
+    decode_slot,
+    decode_txn,
+    is_collected,
+)
+from headwater.metastore.serving_copy import LANCE_FORMAT
 
 READ_AT_ONCE = 256
 TELLING = ("namespace", "table", "table_version", "delta", "stream", "partition")
@@ -42,7 +51,7 @@ def _touched(log: Log, key: str, at: int) -> Files:
         for revision in node.versions if node is not None else ():
             if revision.slot <= at:
                 found.setdefault(revision.slot, {})[revision.txn] = revision.time
-        deltas = log.index.streams.get(part, DeltaLog())
+        deltas = log.index.deltas(part)
         for slot in deltas.dropped.values():
             if slot <= at:
                 found.setdefault(slot, {})
@@ -53,13 +62,13 @@ def _touched(log: Log, key: str, at: int) -> Files:
     return found
 
 
-def _with_parts(index: Index, key: str) -> Iterator[str]:
+def _with_parts(index: SlotIndex, key: str) -> Iterator[str]:
     yield key
-    for part in index.parts.get(key, ()) if key else ():
+    for part in index.parts(key) if key else ():
         yield from _with_parts(index, part)
 
 
-def _formats(index: Index, key: str) -> Iterator[tuple[str, str]]:
+def _formats(index: SlotIndex, key: str) -> Iterator[tuple[str, str]]:
     for part in _with_parts(index, key):
         node = index.node(part)
         if node is not None and node.kind == "stream":
@@ -128,7 +137,7 @@ def entries_of(number: int, slot: Slot) -> Iterator[LogEntry]:
         yield LogEntry(number, ordinal, time_of(slot.time), txn.message, txn.author, txn.id, _changes(txn.changes))
 
 
-def _changes(changes: Iterable[Change]) -> tuple[LogChange, ...]:
+def _changes(changes: Iterable[NewRevision]) -> tuple[LogChange, ...]:
     return tuple(_log_change(c.operation, c.kind, c.key, c.path, c.number) for c in changes)
 
 

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from headwater.errors import InvalidInputError, TableNotFoundError, TableVersionNotFoundError
-from headwater.metastore.deltas import DeltaLog, Segments, read_deltas
+from headwater.metastore.deltas import Segments, read_deltas
 from headwater.metastore.draft import Draft
 from headwater.metastore.locator import Locator
 from headwater.metastore.objects import Delta, Object, delta_of
-from headwater.metastore.parts import find_partition, find_stream, find_version
 from headwater.metastore.records import decode_delta
-from headwater.metastore.views import (
+from headwater.metastore.slot_views import (
     ROOT,
     IndexView,
     Item,
     Place,
-    View,
+    SlotView,
     not_found,
     object_of,
     part_of,
@@ -22,13 +21,14 @@ from headwater.metastore.views import (
     resolve,
     step,
 )
-from headwater.names import ObjectId, object_id
+from headwater.metastore.table_parts import find_partition, find_stream, find_version
+from headwater.names import ObjectId, format_name, object_id
 
 PART_LENGTHS = (1, 3, 5, 6)
 """How many parts of a locator name a version, a stream, a partition, a delta of a table."""
 
 
-def look_up(view: View, segments: Segments, locator: Locator | str) -> Object | Delta:
+def look_up(view: SlotView, segments: Segments, locator: Locator | str) -> Object | Delta:
     """The object at a locator. Names lead down to a table, which has none below it: what is left are its parts."""
     parts = (locator if isinstance(locator, Locator) else Locator.parse(locator)).parts
     place, level = ROOT, 0
@@ -44,7 +44,7 @@ def look_up(view: View, segments: Segments, locator: Locator | str) -> Object | 
     return _look_inside(view, segments, place, rest)
 
 
-def _look_inside(view: View, segments: Segments, table: Place, parts: tuple[str, ...]) -> Object | Delta:
+def _look_inside(view: SlotView, segments: Segments, table: Place, parts: tuple[str, ...]) -> Object | Delta:
     if len(parts) not in PART_LENGTHS:
         raise InvalidInputError(
             "Below a table, a locator has its version, then a stream's id and format, a partition's id and values, "
@@ -63,26 +63,28 @@ def _look_inside(view: View, segments: Segments, table: Place, parts: tuple[str,
 
 def _same(table: Place, item: Item, parts: tuple[str, ...]) -> Item:
     if tuple(part_text(part) for part in item.revision.parts) != parts:
-        raise TableNotFoundError(f"{'.'.join(table.path)} has a {item.node.kind} {parts[0]!r}, but it is no {parts}.")
+        raise TableNotFoundError(
+            f"{format_name(table.path)} has a {item.node.kind} {parts[0]!r}, but it is no {parts}."
+        )
     return item
 
 
-def _delta(view: View, segments: Segments, table: Place, partition: Item, text: str) -> Delta:
+def _delta(view: SlotView, segments: Segments, table: Place, partition: Item, text: str) -> Delta:
     base = view.base if isinstance(view, Draft) else view
     assert isinstance(base, IndexView)
     stream = partition.revision.parent
     if isinstance(view, Draft):
         view.reads.add(f"d{stream}")
     position = int(text) if text.isascii() and text.isdigit() and len(text) < 20 else 0
-    log = base.index.streams.get(stream, DeltaLog())
+    log = base.index.deltas(stream)
     stored = next(read_deltas(segments, stream, log, position - 1, base.at), None) if position else None
     body = decode_delta(stream, stored.body) if stored is not None else None
     if stored is None or body is None or (body.position, body.partition) != (position, partition.node.id):
-        raise TableVersionNotFoundError(f"There is no delta {text[:40]!r} in {'.'.join(table.path)}.")
+        raise TableVersionNotFoundError(f"There is no delta {text[:40]!r} in {format_name(table.path)}.")
     return delta_of(body, stored.slot)
 
 
-def look_up_id(view: View, id: str) -> Object:
+def look_up_id(view: SlotView, id: str) -> Object:
     """The namespace or table of an id, or the part of a table with that key."""
     table_id, *below = id.split("/")
     names: list[str] = []
@@ -105,6 +107,6 @@ def look_up_id(view: View, id: str) -> Object:
     return part_of(view, place, id)
 
 
-def _rely(view: View, key: str) -> None:
+def _rely(view: SlotView, key: str) -> None:
     if isinstance(view, Draft):
         view.relied_on(key)

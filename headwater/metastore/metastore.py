@@ -43,16 +43,17 @@ from headwater.metastore.objects import (
     UndoStep,
     moment_ms,
 )
-from headwater.metastore.parts import DELTA_FORMAT
 from headwater.metastore.reading import Snapshot, log_entries
 from headwater.metastore.rules import Group, Header, compile_txn, conflict, refused
 from headwater.metastore.saved import SavedTransaction
-from headwater.metastore.serving import lance_streams, stream_location
+from headwater.metastore.serving_copy import lance_streams, stream_location
+from headwater.metastore.slot_views import IndexView
 from headwater.metastore.snapshots import Snapshots, alive
 from headwater.metastore.table_edits import Path
+from headwater.metastore.table_parts import DELTA_FORMAT
 from headwater.metastore.transaction import Transaction
 from headwater.metastore.undo import Restores
-from headwater.metastore.views import IndexView
+from headwater.names import format_name
 from headwater.retry import retry
 from headwater.store import Store, open_store
 
@@ -174,7 +175,7 @@ class Metastore:
             made[:] = [tx]
             tx.undrop(path)
 
-        self.run(work, f"undrop {'.'.join(path)}")
+        self.run(work, f"undrop {format_name(path)}")
         slot = made[0].slot
         assert slot is not None
         return self.at(slot).get(path)
@@ -245,7 +246,7 @@ class Metastore:
             for item in alive(self._log.refresh()):
                 _, index = self._snapshots.read(item.revision)
                 streams = [node.key for node in lance_streams(index) if stream_location(node) == location]
-                for stored in (one for key in streams if key in index.streams for one in index.streams[key].tail):
+                for stored in (one for key in streams for one in index.deltas(key).tail):
                     found[stored.position] = item.revision.name
         return found
 
@@ -399,7 +400,7 @@ class Metastore:
             index = self._log.refresh()
             view = IndexView(index, index.slot)
             found: dict[str, tuple[str, str]] = {}
-            for key in list(index.nodes) if keys is None else keys:
+            for key in [node.key for node in index.nodes()] if keys is None else keys:
                 item = view.item(key) if "/" not in key else None
                 if item is not None and item.node.kind in NAMED:
                     values = "\n".join(f"{name}={value}" for name, value in item.revision.properties.items())

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 
 from headwater.clock import Clock
 from headwater.errors import CorruptFileError, InvalidTableStateError, LanceNamespaceError
-from headwater.metastore.index import NAMED, Index
+from headwater.metastore.index import NAMED, SlotIndex
 from headwater.metastore.layout import (
     FORMAT_KEY,
     SLOTS,
@@ -27,8 +27,8 @@ from headwater.metastore.layout import (
 )
 from headwater.metastore.records import (
     SLOT,
-    Change,
     Mapped,
+    NewRevision,
     Slot,
     Txn,
     TxnBody,
@@ -71,7 +71,7 @@ def _has_transactions(store: Store) -> bool:
     return any(isinstance(parse_key(entry.key), TxnFile) for entry in store.children(TXNS).entries)
 
 
-def rebuild(store: Store, clock: Clock, index: Index) -> list[str]:
+def rebuild(store: Store, clock: Clock, index: SlotIndex) -> list[str]:
     """Write every slot that was lost; their keys. InvalidTableState (19) if one cannot be told, or not be written."""
     known = _transactions(store, index.boundary)  # first: a slot that others take meanwhile is not taken to be lost
     there = {number for entry in store.list(SLOTS) if (number := slot_number(entry.key)) is not None}
@@ -125,12 +125,12 @@ def _slot(store: Store, clock: Clock, found: list[TxnBody], reasons: list[str]) 
 
 def _transaction(store: Store, body: TxnBody, reasons: list[str]) -> Txn:
     keys = [revision_key(change.home, change.revision, change.operation, body.id) for change in body.changes]
-    changes: list[Change] = []
+    changes: list[NewRevision] = []
     for change, (key, data) in zip(body.changes, _read(store, keys), strict=True):
         if data is None or not _belongs(key, data, change, body.id):
             reasons.append(f"{key} is missing or damaged")
         changes.append(
-            Change(
+            NewRevision(
                 change.kind,
                 change.operation,
                 key_of(change),

@@ -10,7 +10,7 @@ from typing import Any
 from headwater.errors import InvalidInputError
 from headwater.metastore.objects import Delta
 from headwater.metastore.records import DeltaBody
-from headwater.metastore.serving import PUBLISHED
+from headwater.metastore.serving_copy import PUBLISHED
 
 LOG_RETENTION = "30 days"
 RETENTION_PROPERTY = "log_retention"

@@ -6,21 +6,22 @@ from dataclasses import dataclass, field
 
 from headwater.errors import ConcurrentModificationError, InvalidInputError
 from headwater.metastore.deltas import delta_key
-from headwater.metastore.draft import Appended, Draft, DroppedDelta
-from headwater.metastore.index import NAMED, Index
+from headwater.metastore.draft import AppendedDelta, Draft, DroppedDelta
+from headwater.metastore.index import NAMED, SlotIndex
 from headwater.metastore.layout import FORMAT, below
-from headwater.metastore.parts import Values, taken_values
 from headwater.metastore.records import (
-    Change,
     DeltaBody,
     Mapped,
+    NewRevision,
     Node,
     Revision,
     Txn,
     body_of,
     encode,
 )
-from headwater.metastore.views import IndexView, Item
+from headwater.metastore.slot_views import IndexView, Item
+from headwater.metastore.table_parts import Values, taken_values
+from headwater.names import format_name
 
 WORDS = {
     "n": "a name it read or wrote",
@@ -52,7 +53,7 @@ class Group:
     partitions: dict[str, Values] = field(default_factory=dict)
 
 
-def last_change(index: Index, read: str) -> int:
+def last_change(index: SlotIndex, read: str) -> int:
     """The last slot that changed what was read; 0 if nothing did."""
     kind, key = read[0], read[1:]
     if kind == "n":
@@ -66,14 +67,14 @@ def last_change(index: Index, read: str) -> int:
         changes = reversed(node.versions) if node is not None else ()
         return next((revision.slot for revision in changes if revision.operation != "update"), 0)
     if kind == "c":
-        return index.touched.get(key, 0)
+        return index.touched.get(key, index.since)
     if kind == "m":
-        return index.members.get(key, 0)
+        return index.members.get(key, index.since)
     if kind == "d":
-        log = index.streams.get(key)
+        log = index.stream(key)
         return log.changed if log is not None else 0
     stream, _, position = key.rpartition("/")
-    log = index.streams.get(stream)
+    log = index.stream(stream)
     return log.dropped.get(int(position), 0) if log is not None else 0
 
 
@@ -81,7 +82,7 @@ MAX_TOLD = 8
 """So many of the things that others changed are named by a conflict."""
 
 
-def conflict(index: Index, draft: Draft) -> str | None:
+def conflict(index: SlotIndex, draft: Draft) -> str | None:
     """Why the transaction cannot follow the head: a slot after its snapshot changed what it read or wrote."""
     if index.slot == draft.base.at:
         return None
@@ -95,7 +96,7 @@ def conflict(index: Index, draft: Draft) -> str | None:
     return f"{', '.join(sorted(told)[:MAX_TOLD])}{more}"
 
 
-def _of(index: Index, draft: Draft, read: str) -> str:
+def _of(index: SlotIndex, draft: Draft, read: str) -> str:
     """Of which object that is, by the name it has for the transaction or has had since."""
     kind, (key, _, part) = read[0], read[1:].partition("/")
     views = (draft.base, IndexView(index, index.slot))
@@ -109,7 +110,7 @@ def _of(index: Index, draft: Draft, read: str) -> str:
             break
         names.insert(0, item.revision.name)
         key = item.revision.parent
-    where = ".".join(names)
+    where = format_name(names)
     return (f" in {where}" if kind == "n" else f" ({where})") if where else ""
 
 
@@ -120,9 +121,9 @@ def refused(reason: str) -> ConcurrentModificationError:
     )
 
 
-def compile_txn(index: Index, draft: Draft, header: Header, group: Group, max_key: int) -> Txn:
+def compile_txn(index: SlotIndex, draft: Draft, header: Header, group: Group, max_key: int) -> Txn:
     """The records of a transaction that follows the head. Positions are assigned here. Marks `group`."""
-    changes: list[Change] = []
+    changes: list[NewRevision] = []
     for key, item in draft.items.items():
         if not _stillborn(index, draft, key):
             _compile_item(index, draft, header, key, item, changes)
@@ -140,7 +141,7 @@ def compile_txn(index: Index, draft: Draft, header: Header, group: Group, max_ke
     return Txn(header.id, header.start, header.message, header.author, tuple(changes), tuple(mappings))
 
 
-def _stillborn(index: Index, draft: Draft, key: str) -> bool:
+def _stillborn(index: SlotIndex, draft: Draft, key: str) -> bool:
     """Whether the object, or one it is a part of, was created and dropped again in this transaction."""
     steps = key.split("/")
     for end in range(1, len(steps) + 1):
@@ -151,7 +152,9 @@ def _stillborn(index: Index, draft: Draft, key: str) -> bool:
     return False
 
 
-def _compile_item(index: Index, draft: Draft, header: Header, key: str, item: Item, changes: list[Change]) -> None:
+def _compile_item(
+    index: SlotIndex, draft: Draft, header: Header, key: str, item: Item, changes: list[NewRevision]
+) -> None:
     before = index.node(key)
     last = before.versions[-1] if before is not None else None
     alive = item.revision.alive
@@ -183,8 +186,8 @@ def _path(draft: Draft, key: str) -> tuple[str, ...]:
     return (*_path(draft, item.revision.parent), item.revision.name) if item.revision.parent else (item.revision.name,)
 
 
-def _change(node: Node, revision: Revision, path: tuple[str, ...], link: str) -> Change:
-    return Change(
+def _change(node: Node, revision: Revision, path: tuple[str, ...], link: str) -> NewRevision:
+    return NewRevision(
         node.kind, revision.operation, node.key, node.home, revision.number, path, body_of(node, revision), link
     )
 
@@ -198,7 +201,7 @@ def _link(draft: Draft, item: Item) -> str:
     return "" if expected == item.node.home else expected
 
 
-def _compile_append(index: Index, append: Appended, header: Header, group: Group) -> list[Change]:
+def _compile_append(index: SlotIndex, append: AppendedDelta, header: Header, group: Group) -> list[NewRevision]:
     changes = _compile_partition(index, append, header, group)
     append.position = group.positions[append.stream] = _position(index, append, group)
     home = f"{append.stream_home}/{append.partition}/{append.position}"
@@ -217,11 +220,11 @@ def _compile_append(index: Index, append: Appended, header: Header, group: Group
         header.start,
     )
     key = delta_key(append.stream, append.partition, append.position)
-    changes.append(Change("delta", "create", key, home, 1, append.path, encode(body)))
+    changes.append(NewRevision("delta", "create", key, home, 1, append.path, encode(body)))
     return changes
 
 
-def _compile_partition(index: Index, append: Appended, header: Header, group: Group) -> list[Change]:
+def _compile_partition(index: SlotIndex, append: AppendedDelta, header: Header, group: Group) -> list[NewRevision]:
     """The partition of a new delta, unless it is there: then its values are those the append names, if it does."""
     key = f"{append.stream}/{append.partition}"
     node = index.node(key)
@@ -242,9 +245,9 @@ def _compile_partition(index: Index, append: Appended, header: Header, group: Gr
     return [_change(made, revision, append.path, "")]
 
 
-def _position(index: Index, append: Appended, group: Group) -> int:
+def _position(index: SlotIndex, append: AppendedDelta, group: Group) -> int:
     """The next position of the stream; a position that was asked for must not be taken or passed."""
-    log = index.streams.get(append.stream)
+    log = index.stream(append.stream)
     last = group.positions.get(append.stream, log.last if log is not None else 0)
     if append.wanted is None:
         return last + 1
@@ -255,7 +258,7 @@ def _position(index: Index, append: Appended, group: Group) -> int:
     return append.wanted
 
 
-def _compile_drop(drop: DroppedDelta, header: Header) -> Change:
+def _compile_drop(drop: DroppedDelta, header: Header) -> NewRevision:
     key = delta_key(drop.stream, drop.partition, drop.position)
     body = DeltaBody(
         FORMAT,
@@ -272,10 +275,10 @@ def _compile_drop(drop: DroppedDelta, header: Header) -> Change:
         header.start,
     )
     home = f"{drop.stream_home}/{drop.partition}/{drop.position}"
-    return Change("delta", "delete", key, home, 2, drop.path, encode(body))
+    return NewRevision("delta", "delete", key, home, 2, drop.path, encode(body))
 
 
-def _compile_names(index: Index, draft: Draft) -> list[Mapped]:
+def _compile_names(index: SlotIndex, draft: Draft) -> list[Mapped]:
     """The net effect on each Name Resolution Directory.
 
     Numbers go on from the last one known. A directory whose past was collected begins above the boundary, so that a
@@ -296,7 +299,7 @@ def _compile_names(index: Index, draft: Draft) -> list[Mapped]:
     return mappings
 
 
-def _written(draft: Draft, changes: list[Change], mappings: list[Mapped]) -> set[str]:
+def _written(draft: Draft, changes: list[NewRevision], mappings: list[Mapped]) -> set[str]:
     """The reads of another transaction that these changes would break."""
     written = {f"n{mapped.parent}/{mapped.digest}" for mapped in mappings}
     for change in changes:
@@ -321,7 +324,7 @@ def _written(draft: Draft, changes: list[Change], mappings: list[Mapped]) -> set
     return written
 
 
-def _check_length(change: Change, max_key: int) -> None:
+def _check_length(change: NewRevision, max_key: int) -> None:
     if len(change.home.encode()) + len(change.link.encode()) + 80 > max_key:
         raise InvalidInputError(
             f"The directory of {'/'.join(change.path)!r} would have too long a name for this store: nest less deeply."

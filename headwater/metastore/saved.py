@@ -6,9 +6,9 @@ from typing import Any
 
 import msgspec
 
-from headwater.metastore.draft import Appended, Draft, DroppedDelta
+from headwater.metastore.draft import AppendedDelta, Draft, DroppedDelta
 from headwater.metastore.rules import Header
-from headwater.metastore.views import IndexView, Item
+from headwater.metastore.slot_views import IndexView, Item
 
 
 class SavedTransaction(msgspec.Struct):
@@ -25,7 +25,7 @@ class SavedTransaction(msgspec.Struct):
     names: list[tuple[str, str, str | None]]
     moved: dict[str, dict[str, bool]]
     new_parts: dict[str, list[str]]
-    appends: list[Appended]
+    appends: list[AppendedDelta]
     dropped_deltas: list[DroppedDelta]
 
     @property

@@ -9,9 +9,8 @@ from itertools import islice
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from headwater.errors import InvalidInputError, TableNotFoundError, TableVersionNotFoundError
-from headwater.metastore import parts
+from headwater.metastore import table_parts
 from headwater.metastore.deltas import (
-    DeltaLog,
     Segments,
     find_delta,
     find_stored,
@@ -19,22 +18,22 @@ from headwater.metastore.deltas import (
     newest_first,
     read_deltas,
 )
-from headwater.metastore.draft import Appended, Draft, DroppedDelta
+from headwater.metastore.draft import AppendedDelta, Draft, DroppedDelta
 from headwater.metastore.log import Log
 from headwater.metastore.objects import Delta, Deltas, Object, Objects, check_type, data_files, delta_of
-from headwater.metastore.parts import DELTA_FORMAT, find_partition, find_stream, find_version
 from headwater.metastore.records import decode_delta, own_properties
-from headwater.metastore.views import (
+from headwater.metastore.slot_views import (
     IndexView,
     Item,
     Place,
-    View,
+    SlotView,
     object_of,
     own_values,
     part_of,
     resolve,
     resolve_table,
 )
+from headwater.metastore.table_parts import DELTA_FORMAT, find_partition, find_stream, find_version
 from headwater.names import object_id
 
 Path = Sequence[str]
@@ -80,7 +79,7 @@ class TableEdits(ABC):
     ) -> Object:
         """One more table version, with its streams. Appends and reads go to the newest unless told otherwise."""
         table = resolve_table(self._checked(), object_id(path))
-        parts.check_parts(version, formats)
+        table_parts.check_parts(version, formats)
         return self._shown(table, self._create_version(table, version, own_properties(properties), formats))
 
     @locked
@@ -97,7 +96,7 @@ class TableEdits(ABC):
     @locked
     def drop_table_version(self, path: Path, id: str) -> None:
         """Drop it with all below it. Its id stays taken."""
-        parts.drop_part(self.draft, *self._version(path, id))
+        table_parts.drop_part(self.draft, *self._version(path, id))
 
     @locked
     def versions(self, path: Path) -> Objects:
@@ -111,7 +110,7 @@ class TableEdits(ABC):
         """One more stream. Its id is the format unless one is chosen, so a version may have several of one format."""
         table, above = self._version(path, version)
         return self._shown(
-            table, parts.create_part(self.draft, table, above, "stream", parts.stream_parts(format, id), {})
+            table, table_parts.create_part(self.draft, table, above, "stream", table_parts.stream_parts(format, id), {})
         )
 
     @locked
@@ -122,7 +121,7 @@ class TableEdits(ABC):
         return self._read(table, item)
 
     @locked
-    def get_with_stream(self, path: Path, format: str) -> tuple[Object, parts.Record | None]:
+    def get_with_stream(self, path: Path, format: str) -> tuple[Object, table_parts.Record | None]:
         """An object, and if it is a table the record that its stream of a format is."""
         found, record = with_stream(self._checked(), path, format)
         place = resolve(self.draft, object_id(path))
@@ -141,7 +140,7 @@ class TableEdits(ABC):
     @locked
     def drop_stream(self, path: Path, id: str, *, version: str | None = None) -> None:
         """Drop it with all below it. Its id stays taken."""
-        parts.drop_part(self.draft, *self._stream(path, DELTA_FORMAT, version, id))
+        table_parts.drop_part(self.draft, *self._stream(path, DELTA_FORMAT, version, id))
 
     @locked
     def streams(self, path: Path, version: str | None = None) -> Objects:
@@ -184,7 +183,7 @@ class TableEdits(ABC):
         for delta in deltas_of(self._log.segments, self.draft.base, key, 0, id):
             if not self._is_dropped(key, delta.position):
                 self.draft.dropped_deltas.append(DroppedDelta(key, home, table.path, id, delta.position))
-        parts.drop_part(self.draft, table, item)
+        table_parts.drop_part(self.draft, table, item)
 
     @locked
     def partitions(
@@ -209,7 +208,7 @@ class TableEdits(ABC):
         position: int | None = None,
         stream: str | None = None,
         partition_id: str | None = None,
-    ) -> Appended:
+    ) -> AppendedDelta:
         """Append to a table's stream. The position is assigned at commit, so appends never conflict with each other;
         several in one transaction follow each other without a gap. The answer has the position once it is committed.
 
@@ -220,10 +219,10 @@ class TableEdits(ABC):
         table, item = self._stream(path, format, version, stream)
         if position is not None and position < 1:
             raise InvalidInputError(f"A position is 1 or more, not {position}.")
-        values = parts.partition_values(partition)
-        chosen = parts.chosen_partition(partition_id, values)
+        values = table_parts.partition_values(partition)
+        chosen = table_parts.chosen_partition(partition_id, values)
         self._check_partition(item, chosen, values)
-        append = Appended(
+        append = AppendedDelta(
             item.node.key,
             item.node.home,
             table.path,
@@ -250,7 +249,7 @@ class TableEdits(ABC):
         """Drop one delta. It stays readable in the past; its files are collected once nothing shows them."""
         table, item = self._stream(path, format, version, stream)
         key = item.node.key
-        log = self.draft.base.index.streams.get(key, DeltaLog())
+        log = self.draft.base.index.deltas(key)
         self.draft.reads.add(f"x{key}/{position}")
         found = find_delta(self._log.segments, key, log, position, self.draft.base.at)
         if found is None or self._is_dropped(key, position):
@@ -301,7 +300,7 @@ class TableEdits(ABC):
         """The last position that was given out in a stream before this transaction began; 0: there was none."""
         _, item = self._stream(path, format, version, None)
         self.draft.reads.add(f"d{item.node.key}")
-        log = self.draft.base.index.streams.get(item.node.key)
+        log = self.draft.base.index.stream(item.node.key)
         return 0 if log is None else last_position(self._log.segments, item.node.key, log, self.draft.base.at)
 
     @locked
@@ -316,9 +315,9 @@ class TableEdits(ABC):
     # Finding
 
     def _create_version(self, table: Place, version: str, properties: dict[str, Any], formats: Sequence[str]) -> Item:
-        item = parts.create_part(self.draft, table, table.item, "table_version", (version,), properties)
+        item = table_parts.create_part(self.draft, table, table.item, "table_version", (version,), properties)
         for format in formats:
-            parts.create_part(self.draft, table, item, "stream", parts.stream_parts(format), {})
+            table_parts.create_part(self.draft, table, item, "stream", table_parts.stream_parts(format), {})
         return item
 
     def _version(self, path: Path, version: str | None) -> tuple[Place, Item]:
@@ -340,7 +339,7 @@ class TableEdits(ABC):
         return self._shown(table, item)
 
     def _update(self, table: Place, item: Item, properties: Mapping[str, Any]) -> Object:
-        parts.update_part(self.draft, table, item, own_properties(properties))
+        table_parts.update_part(self.draft, table, item, own_properties(properties))
         return self._shown(table, item)
 
     def _shown(self, table: Place, item: Item) -> Object:
@@ -350,17 +349,17 @@ class TableEdits(ABC):
         self.draft.reads.add(f"c{key}")
         return [part_of(self.draft, table, part) for part in self.draft.parts(key)]
 
-    def _check_partition(self, stream: Item, id: str, values: parts.Values) -> None:
+    def _check_partition(self, stream: Item, id: str, values: table_parts.Values) -> None:
         own = self.draft.items.get(f"{stream.node.key}/{id}")
         if own is not None and not own.revision.alive:
             raise InvalidInputError(f"This transaction drops the partition {id!r}: append to it in another one.")
-        parts.check_values(self.draft, stream, id, values)
+        table_parts.check_values(self.draft, stream, id, values)
 
     def _is_dropped(self, stream: str, position: int) -> bool:
         return any(drop.stream == stream and drop.position == position for drop in self.draft.dropped_deltas)
 
 
-def with_stream(view: View, path: Path, format: str) -> tuple[Object, parts.Record | None]:
+def with_stream(view: SlotView, path: Path, format: str) -> tuple[Object, table_parts.Record | None]:
     place = resolve(view, object_id(path))
     found = object_of(place)
     if place.item.node.kind != "table":
@@ -369,33 +368,33 @@ def with_stream(view: View, path: Path, format: str) -> tuple[Object, parts.Reco
         stream = find_stream(view, place, find_version(view, place, None), format)
     except (TableNotFoundError, TableVersionNotFoundError):
         return found, None
-    return found, parts.Record(stream.node.home, own_values(stream.revision.properties))
+    return found, table_parts.Record(stream.node.home, own_values(stream.revision.properties))
 
 
 def delta_at(segments: Segments, view: IndexView, stream: str, position: int) -> Delta:
-    stored = find_stored(segments, stream, view.index.streams.get(stream, DeltaLog()), position, view.at)
+    stored = find_stored(segments, stream, view.index.deltas(stream), position, view.at)
     if stored is None:
         raise TableVersionNotFoundError(f"The stream {stream.rpartition('/')[2]!r} has no delta {position}.")
     return delta_of(decode_delta(stream, stored.body), stored.slot)
 
 
 def last_delta(segments: Segments, view: IndexView, stream: str) -> Delta | None:
-    stored = next(newest_first(segments, stream, view.index.streams.get(stream, DeltaLog()), view.at), None)
+    stored = next(newest_first(segments, stream, view.index.deltas(stream), view.at), None)
     return None if stored is None else delta_of(decode_delta(stream, stored.body), stored.slot)
 
 
 def positions_of(segments: Segments, view: IndexView, stream: str) -> Positions:
-    log = view.index.streams.get(stream, DeltaLog())
+    log = view.index.deltas(stream)
     return [stored.position for stored in read_deltas(segments, stream, log, 0, view.at)]
 
 
 def last_positions(segments: Segments, view: IndexView, stream: str, before: int | None, count: int) -> Positions:
-    log = view.index.streams.get(stream, DeltaLog())
+    log = view.index.deltas(stream)
     return [stored.position for stored in islice(newest_first(segments, stream, log, view.at, before), count)]
 
 
 def deltas_of(segments: Segments, view: IndexView, stream: str, after: int, partition: str | None) -> Deltas:
-    log = view.index.streams.get(stream)
+    log = view.index.stream(stream)
     if log is None:
         return []
     found: list[Delta] = []

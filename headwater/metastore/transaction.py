@@ -14,19 +14,27 @@ from headwater.errors import (
     TableNotFoundError,
     TableTagNotFoundError,
 )
-from headwater.metastore import edits, parts, snapshots
+from headwater.metastore import edits, snapshots, table_parts
 from headwater.metastore.draft import Draft
 from headwater.metastore.layout import snapshot_node
 from headwater.metastore.locator import Locator
 from headwater.metastore.log import Log
 from headwater.metastore.lookup import look_up, look_up_id
 from headwater.metastore.objects import Delta, Object, Objects, UndoStep
-from headwater.metastore.parts import DELTA_FORMAT, FIRST_VERSION
 from headwater.metastore.records import Txn, own_properties
 from headwater.metastore.rules import Header, refused
+from headwater.metastore.slot_views import (
+    IndexView,
+    Place,
+    SlotView,
+    children_of,
+    object_of,
+    resolve,
+    resolve_namespace,
+)
 from headwater.metastore.table_edits import Path, TableEdits, locked
+from headwater.metastore.table_parts import DELTA_FORMAT, FIRST_VERSION
 from headwater.metastore.undo import Restores, Undo, Void
-from headwater.metastore.views import IndexView, Place, View, children_of, object_of, resolve, resolve_namespace
 from headwater.names import object_id
 from headwater.table_refs import Ref, held_versions, read_refs
 
@@ -73,7 +81,7 @@ class Transaction(TableEdits):
 
         `id`: a fresh uuid of the caller's, who has written files for the table already.
         """
-        parts.check_parts(version, formats)
+        table_parts.check_parts(version, formats)
         table = self._create(path, "table", properties, id)
         self._create_version(table, version, {}, formats)
         return object_of(table)
@@ -204,7 +212,7 @@ class Transaction(TableEdits):
         return edits.create(self._checked(), object_id(path), kind, made, own_properties(properties))
 
 
-def exists(view: View, path: Path) -> bool:
+def exists(view: SlotView, path: Path) -> bool:
     place_id = object_id(path)
     try:
         resolve(view, place_id)

@@ -12,15 +12,14 @@ from typing import NamedTuple
 import msgspec
 
 from headwater.errors import InvalidTableStateError
-from headwater.metastore.deltas import DeltaLog, Segments, read_deltas, stream_of
-from headwater.metastore.draft import Appended, Draft, DroppedDelta
+from headwater.metastore.deltas import Segments, read_deltas, stream_of
+from headwater.metastore.draft import AppendedDelta, Draft, DroppedDelta
 from headwater.metastore.edits import PENDING
 from headwater.metastore.index import NAMED
 from headwater.metastore.layout import canonical, digest
 from headwater.metastore.objects import Delta, UndoStep, delta_of
-from headwater.metastore.parts import create_part
-from headwater.metastore.records import Change, Node, Revision, Txn, decode_delta
-from headwater.metastore.serving import (
+from headwater.metastore.records import NewRevision, Node, Revision, Txn, decode_delta
+from headwater.metastore.serving_copy import (
     LANCE_FORMAT,
     LOCATION,
     PUBLISHED,
@@ -29,7 +28,9 @@ from headwater.metastore.serving import (
     STREAM_TABLE,
     location_of,
 )
-from headwater.metastore.views import Item, Place, place_at, version_at
+from headwater.metastore.slot_views import Item, Place, place_at, version_at
+from headwater.metastore.table_parts import create_part
+from headwater.names import format_name
 
 Void = Callable[[tuple[str, ...], str], object]
 """Voids what the transaction landed in a stream table: its path and version. The log of one has no gaps, so a delta
@@ -132,20 +133,21 @@ class Undo:
 
     # Objects
 
-    def _target(self, change: Change) -> Reverted:
+    def _target(self, change: NewRevision) -> Reverted:
         node = self.draft.base.index.node(change.key)
         assert node is not None
         return Reverted(node, version_at(node.versions, self.number - 1), node.versions[-1])
 
     def _check(self, target: Reverted) -> None:
-        """The object is still as the transaction left it, and nothing was done inside of what it created."""
+        """The object is still as the transaction left it, and nothing was done inside of what it created or dropped:
+        that may have come back meanwhile, and been dropped again."""
         key, kind = target.node.key, target.node.kind
         self.draft.relied_on(key)
         if key in self.draft.items:
             self.reasons.append(f"this transaction changes {self._name(key)} as well")
         elif not self._is_as_left(target):
             self.reasons.append(f"{self._name(key)} was changed again in slot {target.now.slot}")
-        elif not target.back and kind not in ("namespace", "snapshot"):
+        elif not (target.back and target.now.alive) and kind not in ("namespace", "snapshot"):
             self._require_untouched(key)
         if target.back and not target.now.alive:
             self._check_dropped(target)
@@ -160,10 +162,10 @@ class Undo:
     def _require_untouched(self, key: str) -> None:
         index = self.draft.base.index
         self.draft.reads.update((f"c{key}", f"d{key}"))
-        deltas = index.streams.get(key)
+        deltas = index.stream(key)
         if deltas is not None and deltas.changed > self.number:
             self.reasons.append(f"{self._name(key)} was written to in slot {deltas.changed}")
-        for part in index.parts.get(key, ()):
+        for part in index.parts(key):
             node = index.node(part)
             if node is not None and node.versions[-1].slot > self.number:
                 self.reasons.append(f"{self._name(part)} was changed in slot {node.versions[-1].slot}")
@@ -174,7 +176,7 @@ class Undo:
         above = key.rpartition("/")[0]
         if kind == "stream" and target.now.parts[1] == LANCE_FORMAT:
             self.reasons.append(f"{self._name(key)} lost Lance versions, whose files may be gone")
-        elif kind == "table_version" and self.draft.base.index.parts[above][-1] != key:
+        elif kind == "table_version" and self.draft.base.index.parts(above)[-1] != key:
             self.reasons.append(f"{self._name(above)} has a newer table version")
 
     def _restore(self, target: Reverted) -> None:
@@ -224,7 +226,7 @@ class Undo:
         for name in (place.item.revision.name, *place.item.revision.aliases):
             taken = self.draft.mapped(above.key, digest(canonical(above.locator, name)))
             if taken not in (None, place.key):
-                self.reasons.append(f"the name {'.'.join((*above.path, name))} is taken by another object")
+                self.reasons.append(f"the name {format_name((*above.path, name))} is taken by another object")
                 return
         self._each_name(above.locator, place, place.key)
 
@@ -241,7 +243,7 @@ class Undo:
 
     # Deltas
 
-    def _voided(self, deltas: list[Change]) -> set[str]:
+    def _voided(self, deltas: list[NewRevision]) -> set[str]:
         """The table versions of stream tables into which the transaction landed rows."""
         streams = {stream_of(change.key)[0] for change in deltas if self._format(change) != LANCE_FORMAT}
         versions = {stream.rpartition("/")[0] for stream in streams if not self._is_below_gone(f"{stream}/x")}
@@ -255,8 +257,8 @@ class Undo:
         is_partition = target.node.kind == "partition" and above.rpartition("/")[0] in voided
         return self.void is not None and ((is_record and above in voided) or is_partition)
 
-    def _undo_deltas(self, deltas: list[Change], voided: set[str]) -> None:
-        by_stream: dict[str, list[Change]] = {}
+    def _undo_deltas(self, deltas: list[NewRevision], voided: set[str]) -> None:
+        by_stream: dict[str, list[NewRevision]] = {}
         for change in deltas:
             if not self._is_below_gone(f"{stream_of(change.key)[0]}/x"):
                 by_stream.setdefault(stream_of(change.key)[0], []).append(change)
@@ -275,12 +277,14 @@ class Undo:
     def _void(self, version: str) -> None:
         table = self._path(version)
         if self.void is None:
-            self.reasons.append(f"it landed rows in the stream table {'.'.join(table)}: undo them through the catalog")
+            self.reasons.append(
+                f"it landed rows in the stream table {format_name(table)}: undo them through the catalog"
+            )
             return
         self.void(table, version.rsplit("/", 1)[-1])
         self.steps.append(UndoStep("void", "delta", table))
 
-    def _drop_newest(self, stream: str, changes: list[Change]) -> None:
+    def _drop_newest(self, stream: str, changes: list[NewRevision]) -> None:
         if not self._are_newest(stream, changes):
             return
         first = min(stream_of(change.key)[2] for change in changes)
@@ -290,7 +294,7 @@ class Undo:
         for change in changes:
             self._drop(change)
 
-    def _undo_versions(self, stream: str, changes: list[Change]) -> None:
+    def _undo_versions(self, stream: str, changes: list[NewRevision]) -> None:
         """Only the newest Lance versions can be undone. If they are taken away, their numbers are used again, and
         positions are not, so what is left moves into a new stream."""
         if any(PUBLISHED in decode_delta(stream, change.body).properties for change in changes):
@@ -309,7 +313,7 @@ class Undo:
             return
         held = self.held(location_of(item.revision.properties, item.node.home))
         for position in sorted(own & held.keys()):
-            self.reasons.append(f"{held[position]} stands on version {position} of {'.'.join(table.path)}")
+            self.reasons.append(f"{held[position]} stands on version {position} of {format_name(table.path)}")
         kept = [delta for delta in self._visible(stream) if delta.position not in own]
         properties = {**item.revision.properties, LOCATION: location_of(item.revision.properties, item.node.home)}
         self.draft.change(Item(item.node, msgspec.structs.replace(item.revision, operation="delete")), table.path)
@@ -325,13 +329,13 @@ class Undo:
         """A version that is like the one before, on top: those that are undone stay in the past, with their numbers."""
         before = max((delta.position for delta in self._visible(stream) if delta.position < first), default=None)
         if before is None:
-            self.reasons.append(f"{'.'.join(table.path)} had no version before: drop the table instead")
+            self.reasons.append(f"{format_name(table.path)} had no version before: drop the table instead")
             return
         assert self.restores is not None
         self.restores.append((table.key, before))
         self.steps.append(UndoStep("restore", "delta", table.path, f"version {before}"))
 
-    def _are_newest(self, stream: str, changes: list[Change]) -> bool:
+    def _are_newest(self, stream: str, changes: list[NewRevision]) -> bool:
         self.draft.reads.add(f"d{stream}")
         own = {stream_of(change.key)[2] for change in changes}
         there = [delta.position for delta in self._visible(stream, min(own) - 1)]
@@ -343,7 +347,7 @@ class Undo:
             self.reasons.append(f"{self._name(stream)} has {what} {later[0]} after it")
         return own == set(there)
 
-    def _drop(self, change: Change) -> None:
+    def _drop(self, change: NewRevision) -> None:
         stream, partition, position = stream_of(change.key)
         item, path = self.draft.item(stream), self._path(stream)
         assert item is not None
@@ -352,7 +356,7 @@ class Undo:
 
     def _visible(self, stream: str, after: int = 0) -> Iterator[Delta]:
         base = self.draft.base
-        for stored in read_deltas(self.segments, stream, base.index.streams.get(stream, DeltaLog()), after, base.at):
+        for stored in read_deltas(self.segments, stream, base.index.deltas(stream), after, base.at):
             yield delta_of(decode_delta(stream, stored.body), stored.slot)
 
     def _readers(self, stream: str) -> Iterator[tuple[str, int]]:
@@ -364,7 +368,7 @@ class Undo:
 
     # Telling
 
-    def _format(self, change: Change) -> str:
+    def _format(self, change: NewRevision) -> str:
         item = self.draft.item(stream_of(change.key)[0], dropped=True)
         return str(item.revision.parts[1]) if item is not None else ""
 
@@ -375,7 +379,7 @@ class Undo:
 
     def _name(self, key: str) -> str:
         change = next((change for change in self.txn.changes if f"{change.key}/".startswith(f"{key}/")), None)
-        path = ".".join(self._path(key) or (change.path if change is not None else ()))
+        path = format_name(self._path(key) or (change.path if change is not None else ()))
         below = "/".join(key.split("/")[1:])
         return f"{path} ({below})" if below else path or key
 
@@ -393,8 +397,8 @@ def _content(revision: Revision) -> tuple[object, ...]:
     return revision.parent, revision.parts, revision.properties, revision.aliases
 
 
-def _copied(stream: Item, path: tuple[str, ...], delta: Delta) -> Appended:
-    return Appended(
+def _copied(stream: Item, path: tuple[str, ...], delta: Delta) -> AppendedDelta:
+    return AppendedDelta(
         stream.node.key,
         stream.node.home,
         path,

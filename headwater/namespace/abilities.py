@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import pyarrow as pa
 from lance_namespace import LanceNamespace, QueryTableRequest
 
 from headwater.metastore import Metastore, Snapshot, Transaction
-from headwater.metastore.objects import Undone
+from headwater.metastore.objects import Collected, Undone
 from headwater.names import DELIMITER, ObjectId
 from headwater.store import Store
 
@@ -47,7 +47,9 @@ class CatalogAbilities:
     was at a slot, a time or a named snapshot; `moment` says that this one is such. `undo` takes a transaction back, or
     tells what that would do. `by` is the catalog in the name of an author, `change` does something in the transaction
     that is open here or in one of its own, `stream` and `create_stream` are its stream tables, and `transactions` those
-    of callers in other processes.
+    of callers in other processes. `verify` tells on what catalog and storage disagree; `collect` forgets what is older
+    than its first age and deletes what dead writers left longer than the second ago, or tells what would go. `close`
+    waits for what goes on beside.
     """
 
     delimiter: str = DELIMITER
@@ -73,6 +75,9 @@ class CatalogAbilities:
     stream: Callable[[ObjectId], StreamTable] | None = None
     create_stream: Callable[[ObjectId, Definition], StreamTable] | None = None
     transactions: Transactions | None = None
+    verify: Callable[[], Sequence[Any]] | None = None
+    collect: Callable[[timedelta | None, timedelta | None, bool], Collected] | None = None
+    close: Callable[[], None] | None = None
 
 
 @runtime_checkable

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from lance_namespace import LanceNamespace
 
 from headwater.clock import Clock
+from headwater.errors import InvalidInputError
 from headwater.model import Table
 from headwater.names import ObjectId, object_id
 from headwater.namespace.creation import Creation
@@ -15,6 +17,7 @@ from headwater.namespace.versions import Maintenance, TableVersions
 from headwater.registry import Registry, VersionRecords
 from headwater.store import Store
 from headwater.tables.handle import TableHandle
+from headwater.tables.refs import branch_of
 
 
 class ComposedNamespace(LanceNamespace):
@@ -56,6 +59,19 @@ class ComposedNamespace(LanceNamespace):
 
     def check_columns(self, id: ObjectId, paths: Sequence[str]) -> None:
         """Error 13 for columns that Lance operations cannot change, because they are filled from elsewhere."""
+
+    def check_folder(self, doing: str) -> None:
+        """Error 13 in a transaction, for what Lance keeps in a table's folder: there it would be done at once."""
+        if self.versions.in_transaction:
+            raise InvalidInputError(
+                f"A transaction cannot {doing}: that is in the table's folder and would be done at once, whatever "
+                "becomes of the transaction. Do it before or afterwards."
+            )
+
+    def check_branch(self, request: Any) -> None:
+        """The same for a change of rows or columns that names a branch."""
+        if branch_of(getattr(request, "branch", None)) is not None:
+            self.check_folder("change a branch")
 
     def handle_of(self, id: list[str] | None) -> TableHandle:
         return self.handle(self.operations.find_table(self.id_of(id)))

@@ -10,7 +10,7 @@ from typing import Any
 from lance_namespace import DescribeTableRequest, LanceNamespace
 
 from headwater.errors import InvalidTableStateError
-from headwater.names import ObjectId
+from headwater.names import ObjectId, format_name
 from headwater.tables.handle import TableHandle
 from headwater.types import spark_schema
 
@@ -20,7 +20,7 @@ def describe_exact(namespace: LanceNamespace, id: list[str]) -> dict[str, Any]:
     answer = namespace.describe_table(DescribeTableRequest(id=id, with_table_uri=True))
     uri = answer.table_uri or answer.location
     if not uri:
-        raise InvalidTableStateError(f"The catalog gives no location for the table {'.'.join(id)!r}.")
+        raise InvalidTableStateError(f"The catalog gives no location for the table {format_name(id)!r}.")
     client = namespace if answer.managed_versioning else None
     dataset = TableHandle(ObjectId(tuple(id)), uri, dict(answer.storage_options or {}), client).open()
     fragments = [fragment.metadata for fragment in dataset.get_fragments()]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -10,6 +11,7 @@ from headwater.clock import Clock, SystemClock
 from headwater.errors import InvalidInputError
 from headwater.metastore.collect import GRACE
 from headwater.metastore.objects import Collected
+from headwater.namespace.abilities import CatalogAbilities
 from headwater.namespace.kinds import open_directory, open_registry, records_of
 from headwater.namespace.properties import parse_properties
 from headwater.namespace.registered import RegisteredNamespace
@@ -34,12 +36,20 @@ class DirectoryNamespace(RegisteredNamespace):
             self.properties.storage,
         )
 
-    def collect(self, grace: timedelta = GRACE, dry_run: bool = False) -> Collected:
-        """Delete what writers that died, and drops that were interrupted, left longer than `grace` ago.
+    def abilities(self) -> CatalogAbilities:
+        return replace(super().abilities(), collect=self.collect)
+
+    def collect(
+        self, keep: timedelta | None = None, grace: timedelta | None = None, dry_run: bool = False
+    ) -> Collected:
+        """Delete what writers that died, and drops that were interrupted, left longer than `grace` ago (7 days).
 
         A folder without a version whose creator died, staged manifests, files that no version names, the trash. A dry
-        run tells what would go, and why.
+        run tells what would go, and why. There is no past, so `keep` is refused (13).
         """
+        if keep is not None:
+            raise InvalidInputError("A directory catalog has no history to keep: say grace, or nothing.")
+        grace = GRACE if grace is None else grace
         if grace < timedelta(0):
             raise InvalidInputError("grace is how old a leftover must be: a timedelta that is not negative.")
         if not dry_run:

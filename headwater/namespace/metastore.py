@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from datetime import timedelta
 from functools import partial
 from typing import Any, TypeVar
 
@@ -12,7 +13,7 @@ from lance_namespace import CreateTableRequest, InsertIntoTableRequest
 from headwater.clock import Clock, SystemClock
 from headwater.errors import UnsupportedOperationError
 from headwater.metastore import Metastore, Transaction
-from headwater.metastore.objects import Undone
+from headwater.metastore.objects import Collected, Undone
 from headwater.names import ObjectId
 from headwater.namespace.abilities import CatalogAbilities
 from headwater.namespace.appending import collect_rows, fit_rows, restore_version, stage_rows
@@ -22,8 +23,8 @@ from headwater.namespace.open_transactions import OpenTransactions
 from headwater.namespace.properties import MetastoreProperties, parse_metastore_properties
 from headwater.namespace.registered import RegisteredNamespace
 from headwater.namespace.requests import parse_request
-from headwater.namespace.streams import NamespaceStream, make_stream
-from headwater.namespace.versions import Problem
+from headwater.namespace.streams import NamespaceStream, check_alone, make_stream
+from headwater.namespace.versions import VersionProblem
 from headwater.registries.metastore import MetastoreRegistry
 from headwater.registries.metastore.sessions import Moment, Session, Within
 from headwater.registries.openable import check_finished
@@ -139,6 +140,8 @@ class MetastoreNamespace(RegisteredNamespace):
             stream=self.stream,
             create_stream=partial(make_stream, self),
             transactions=self.transactions,
+            collect=self.collect,
+            close=self.close,
         )
 
     def by(self, author: str) -> MetastoreNamespace:
@@ -179,7 +182,14 @@ class MetastoreNamespace(RegisteredNamespace):
 
         return undo_transaction(self.metastore, txn, dry_run, restore)
 
-    def verify(self) -> list[Problem]:
+    def collect(
+        self, keep: timedelta | None = None, grace: timedelta | None = None, dry_run: bool = False
+    ) -> Collected:
+        """Forget what is older than `keep`, free what nothing shows any more; not in the past nor in a transaction."""
+        check_alone(self, "collect")
+        return self.metastore.collect(keep, grace, dry_run)
+
+    def verify(self) -> list[VersionProblem]:
         """Everything on which the catalog, its storage and the published layout disagree. Nothing is changed.
 
         The folder of a dropped table that can still be brought back, or that a named snapshot needs, is where it
@@ -187,10 +197,10 @@ class MetastoreNamespace(RegisteredNamespace):
         """
         dropped = self._registry.dropped_locations()
         found = [item for item in super().verify() if item.key not in dropped and not self._is_pinned(item)]
-        own = [Problem("metastore", None, item.key, item.reason) for item in self.metastore.verify()]
+        own = [VersionProblem("metastore", None, item.key, item.reason) for item in self.metastore.verify()]
         return [*found, *own]
 
-    def _is_pinned(self, found: Problem) -> bool:
+    def _is_pinned(self, found: VersionProblem) -> bool:
         return found.kind == "unreferenced_folder" and bool(self.metastore.pinned_versions(found.key))
 
     def close(self) -> None:

@@ -57,6 +57,10 @@ class OpenTransaction(msgspec.Struct):
     staged: int = 0
 
 
+_transactions = msgspec.msgpack.Decoder(OpenTransaction)
+"""Made here and not where it is used: two threads of a server that are the first to decode a type crash it."""
+
+
 class OpenTransactions:
     """The open transactions of one catalog, by who began them. An id of another's is not found."""
 
@@ -97,11 +101,8 @@ class OpenTransactions:
             _, known = self._read(folder)
         except TransactionNotFoundError:
             return self._committed(id)
-        if not create(self._store, f"{folder}/{END}", b""):
-            raise CommitStateUnknownError(
-                "This transaction is being committed by another request: it may have landed. Ask again, or look for it "
-                "in the log."
-            )
+        if not create(self._store, f"{folder}/{END}", self._clock.uuid().encode()):
+            return self._committed_elsewhere(id)
         try:
             done = session_of(commit(self._namespace, self._inside(known))).tx.slot
         except CommitStateUnknownError:
@@ -133,6 +134,7 @@ class OpenTransactions:
         self._store.delete(f"{folder}/{step:08d}")
 
     def _write(self, folder: str, step: int, state: OpenTransaction) -> bool:
+        """Whether this state is the one at the step: two operations at once that come to the same state both hold."""
         data = msgspec.msgpack.encode(state)
         if len(data) > MAX_STATE:
             raise InvalidInputError(f"This transaction would take {len(data)} bytes: commit it, and begin another.")
@@ -148,7 +150,7 @@ class OpenTransactions:
             data = self._store.get(newest.key)
         except KeyNotFoundError:
             raise ConcurrentModificationError("Another operation of this transaction was made at once.") from None
-        return int(newest.key.rsplit("/", 1)[-1]), msgspec.msgpack.decode(data, type=OpenTransaction)
+        return int(newest.key.rsplit("/", 1)[-1]), _transactions.decode(data)
 
     def _sweep(self, own: str) -> set[str]:
         """Forget the transactions of all callers that were not heard of; the folders of those of one that were."""
@@ -167,6 +169,16 @@ class OpenTransactions:
     def _forget(self, folder: str) -> None:
         for entry in list(self._store.list(folder)):
             self._store.delete(entry.key)
+
+    def _committed_elsewhere(self, id: str) -> int:
+        """The slot of a transaction whose commit another request began, if that has landed."""
+        try:
+            return self._namespace.metastore.slot_of(id)
+        except TransactionNotFoundError:
+            raise CommitStateUnknownError(
+                "This transaction is being committed by another request: it may have landed. Ask again, or look for it "
+                "in the log."
+            ) from None
 
     def _committed(self, id: str) -> int:
         try:

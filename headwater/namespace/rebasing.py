@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from lance.fragment import FragmentMetadata
 
 from headwater.errors import ConcurrentModificationError
-from headwater.metastore.draft import Appended
+from headwater.metastore.draft import AppendedDelta
 from headwater.names import ObjectId
 from headwater.namespace.appending import Fitted, fields_of, fit_rows, session_of, stage_rows
 from headwater.registries.metastore.sessions import NewRows, Within
@@ -67,7 +67,7 @@ def _staged_rows(namespace: MetastoreNamespace, begun: Within) -> list[NewRows]:
     return [_new_rows(before, each) for each in appends]
 
 
-def _new_rows(before: MetastoreNamespace, append: Appended) -> NewRows:
+def _new_rows(before: MetastoreNamespace, append: AppendedDelta) -> NewRows:
     id = ObjectId(tuple(append.path))
     table = before.operations.find_table(id)
     handle = before.handle(table)

@@ -56,6 +56,7 @@ class RegisteredNamespace(VersionMethods, DataMethods):
             optimize=self.optimize_table,
             current_state=self.registry.capabilities.current_state,
             retries=lambda: self.operations.retries,
+            verify=self.verify,
         )
 
     def level(self) -> int | None:
@@ -231,6 +232,7 @@ class RegisteredNamespace(VersionMethods, DataMethods):
             raise InvalidInputError("The request has no table id.")
         table = self.operations.find_table(self.id_of(request.id))
         self.registry.check_writable()
+        self.check_branch(request)
         self.check_rows(table.id)
         try:
             return data.insert_reader(self.handle(table), request, reader)

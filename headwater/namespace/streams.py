@@ -11,9 +11,9 @@ from headwater.metastore import Snapshot
 from headwater.names import ObjectId
 from headwater.registries.metastore.sessions import Within
 from headwater.streams.definition import Definition
-from headwater.streams.landing import Report
+from headwater.streams.landing import LandingReport
+from headwater.streams.position_views import Published
 from headwater.streams.table import StreamTable, create_stream_table
-from headwater.streams.views import Published
 from headwater.streams.within import OwnLog, landing
 
 if TYPE_CHECKING:
@@ -28,23 +28,23 @@ class NamespaceStream(StreamTable):
         self.namespace = namespace
         self.id = id
 
-    def append(self, *args: Any, **options: Any) -> Report:
+    def append(self, *args: Any, **options: Any) -> LandingReport:
         with self._landing():
             return super().append(*args, **options)
 
-    def upsert(self, *args: Any, **options: Any) -> Report:
+    def upsert(self, *args: Any, **options: Any) -> LandingReport:
         with self._landing():
             return super().upsert(*args, **options)
 
-    def delete(self, *args: Any, **options: Any) -> Report:
+    def delete(self, *args: Any, **options: Any) -> LandingReport:
         with self._landing():
             return super().delete(*args, **options)
 
-    def ingest(self, *args: Any, **options: Any) -> Report:
+    def ingest(self, *args: Any, **options: Any) -> LandingReport:
         with self._landing():
             return super().ingest(*args, **options)
 
-    def _ingest(self, *args: Any, **options: Any) -> Report:
+    def _ingest(self, *args: Any, **options: Any) -> LandingReport:
         with self._landing():
             return super()._ingest(*args, **options)
 
@@ -89,8 +89,7 @@ class NamespaceStream(StreamTable):
 def make_stream(namespace: MetastoreNamespace, id: ObjectId, definition: Definition) -> NamespaceStream:
     """A new stream table under a name; errors 1, 5, 13."""
     namespace.registry.check_writable()
-    name = id.format(".")
-    namespace.change(lambda tx: create_stream_table(tx, id.names, definition), f"create stream table {name}")
+    namespace.change(lambda tx: create_stream_table(tx, id.names, definition), f"create stream table {id}")
     return NamespaceStream(namespace, id)
 
 

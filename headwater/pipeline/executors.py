@@ -10,6 +10,8 @@ import json
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
+from itertools import chain
 from typing import Any
 
 import pyarrow as pa
@@ -17,15 +19,15 @@ import pyarrow as pa
 from headwater.catalog.streams import CatalogStream
 from headwater.errors import InvalidInputError, LanceNamespaceError, error_for
 from headwater.metastore import Transaction
-from headwater.pipeline.hands import Storehouse, cores, storehouse_of
+from headwater.pipeline.hands import Storehouse, cores, guarded, storehouse_of
 from headwater.pipeline.progress import NOBODY, Teller
 from headwater.streams.checks import Check
 from headwater.streams.definition import Definition
-from headwater.streams.landing import APPEND, UPSERT, Landed, Origin, Report, rows_so_far
+from headwater.streams.landing import APPEND, UPSERT, BatchOrigin, Landed, LandingReport, rows_so_far
 from headwater.streams.opening import Stream
 from headwater.streams.preparing import EvolvedError, Json, PreparedLanding, prepare
 from headwater.streams.sources.debezium import take_debezium
-from headwater.streams.sources.files import SourceFile, read_lines, read_rows
+from headwater.streams.sources.files import SourceFile, naming, read_lines, read_rows
 from headwater.streams.sources.formats import total
 from headwater.streams.sources.taken import Taken, take_op, take_rows
 
@@ -49,8 +51,8 @@ class Intake:
     options: Mapping[str, Any]
     token: str | None = None
 
-    def origin(self, file: SourceFile) -> Origin:
-        return Origin(self.source, None, file.path, file.digest)
+    def origin(self, file: SourceFile) -> BatchOrigin:
+        return BatchOrigin(self.source, None, file.path, file.digest)
 
     @property
     def needs_state(self) -> bool:
@@ -58,13 +60,13 @@ class Intake:
         return self.format == "snapshot" or bool(self.options.get("apply_as_truncates"))
 
 
-def ingest_files(spark: Any, stream: CatalogStream, intake: Intake, tell: Teller = NOBODY) -> list[Report]:
+def ingest_files(spark: Any, stream: CatalogStream, intake: Intake, tell: Teller = NOBODY) -> list[LandingReport]:
     """Take files in their order, by executors if there is a session and they are large."""
     size = sum(file.size for file in intake.files)
     tell.stage(f"take {len(intake.files)} files into {stream.name}", len(intake.files), size)
     if spark is None or intake.needs_state or size < LARGE_BYTES:
         return [_told(tell, file, _take(stream, intake, file)) for file in intake.files]
-    reports: list[Report] = []
+    reports: list[LandingReport] = []
     left = list(intake.files)
     while left:
         prepared = _prepared(spark, stream, intake, left, tell)
@@ -79,13 +81,13 @@ def ingest_files(spark: Any, stream: CatalogStream, intake: Intake, tell: Teller
     return reports
 
 
-def _told(tell: Teller, file: SourceFile, report: Report) -> Report:
+def _told(tell: Teller, file: SourceFile, report: LandingReport) -> LandingReport:
     tell.step(1, report.rows, file.size)
     return report
 
 
-def ingest_frame(frame: Any, stream: CatalogStream, intake: Intake) -> Report:
-    """Take a data frame: a partition by each task, all of them in one transaction.
+def ingest_frame(frame: Any, stream: CatalogStream, intake: Intake) -> LandingReport:
+    """Take a data frame: a partition by each task, about a million rows in a file, all of them in one transaction.
 
     The rows of a frame have no order: where two have the same key and sequence, either may win. Frames whose columns
     the table lacks, and formats that need the state, are collected by the driver.
@@ -103,9 +105,9 @@ def ingest_frame(frame: Any, stream: CatalogStream, intake: Intake) -> Report:
     found = [each for each in prepared if each is not None]
     if verb == APPEND and any(each["deletes"] for each in found):
         raise InvalidInputError(f"{stream.name} has no keys: it is an append-only log and takes no deletes.")
-    metastore, origins = stream.namespace.metastore, [Origin(intake.source)] * len(found)
+    metastore, origins = stream.namespace.metastore, [BatchOrigin(intake.source)] * len(found)
     if found and intake.token is not None:
-        origins[0] = Origin(intake.source, intake.token, None, BATCH)  # the first stands for all of them
+        origins[0] = BatchOrigin(intake.source, intake.token, None, BATCH)  # the first stands for all of them
     landings = [
         PreparedLanding(metastore, stream.path, each, verb, intake.strict, origin)
         for each, origin in zip(found, origins, strict=True)
@@ -121,10 +123,10 @@ def ingest_frame(frame: Any, stream: CatalogStream, intake: Intake) -> Report:
         landed = stream._run(work, f"{verb} {stream.name}")
     except EvolvedError:
         return _by_driver(frame, stream, intake)
-    return total([stream._report(each) for each in landed]) if landed else Report(stream.position)
+    return total([stream._report(each) for each in landed]) if landed else LandingReport(stream.position)
 
 
-def _by_driver(frame: Any, stream: CatalogStream, intake: Intake) -> Report:
+def _by_driver(frame: Any, stream: CatalogStream, intake: Intake) -> LandingReport:
     options = {"strict": intake.strict, "checks": intake.checks, **intake.options}
     return stream.ingest(frame.toArrow(), intake.format, intake.source, intake.token, **options)
 
@@ -133,10 +135,14 @@ def _prepared_frame(frame: Any, stream: CatalogStream, intake: Intake, opened: S
     house = storehouse_of(stream.namespace)
 
     def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        found = list(batches)
-        if found:
-            answer = _prepare_rows(house, opened, intake, pa.Table.from_batches(found), rows)
-            yield pa.RecordBatch.from_pydict({"result": [json.dumps(answer)]})
+        from headwater.spark.stream_writes import chunks
+
+        first = next(batches, None)
+        if first is not None:
+            reader = pa.RecordBatchReader.from_batches(first.schema, chain([first], batches))
+            for data in chunks(reader):  # a task holds the rows of one file of the log, however many it gets
+                answer = _prepare_rows(house, opened, intake, data, rows)
+                yield pa.RecordBatch.from_pydict({"result": [json.dumps(answer)]})
 
     with warnings.catch_warnings():  # of PySpark's about the version of pandas, which no batch here goes through
         warnings.simplefilter("ignore", FutureWarning)
@@ -148,16 +154,16 @@ def _prepare_rows(house: Storehouse, stream: Stream, intake: Intake, data: pa.Ta
     try:
         taken = take_op(data, **intake.options) if intake.format == "op" else take_rows(data)
         lake = house.lake()
-        return prepare(lake.store, lake.clock, stream, taken, Origin(intake.source), intake.checks, rows)
+        return prepare(lake.store, lake.clock, stream, taken, BatchOrigin(intake.source), intake.checks, rows)
     except LanceNamespaceError as error:
         return {"error": [int(error.code), str(error)]}
 
 
-def _take(stream: CatalogStream, intake: Intake, file: SourceFile) -> Report:
+def _take(stream: CatalogStream, intake: Intake, file: SourceFile) -> LandingReport:
     return stream.ingest_file(file, intake.format, intake.source, intake.strict, intake.checks, **intake.options)
 
 
-def _commit(stream: CatalogStream, intake: Intake, file: SourceFile, prepared: Json | None) -> Report | None:
+def _commit(stream: CatalogStream, intake: Intake, file: SourceFile, prepared: Json | None) -> LandingReport | None:
     """Commit one prepared file; None: the table must evolve for it, or has."""
     if prepared is None:
         return None
@@ -170,7 +176,8 @@ def _commit(stream: CatalogStream, intake: Intake, file: SourceFile, prepared: J
         stream.namespace.metastore, stream.path, prepared, verb, intake.strict, intake.origin(file)
     )
     try:
-        return stream._report(stream._run(landing, f"{verb} {stream.name}"))
+        with naming(file):
+            return stream._report(stream._run(landing, f"{verb} {stream.name}"))
     except EvolvedError:
         return None
 
@@ -184,8 +191,12 @@ def _prepared(
     opened, snapshot = stream._open()
     run = preparer(storehouse_of(stream.namespace), opened, intake, rows_so_far(snapshot, opened))
     groups = _groups(files, TASKS_PER_CORE * cores(spark))
-    answers = distribute(spark, len(groups), lambda number: {"files": [run(file) for file in groups[number]]})
+    answers = distribute(spark, len(groups), partial(_group, groups, run))
     return [each for answer in answers for each in answer["files"]]
+
+
+def _group(groups: Sequence[Sequence[SourceFile]], run: Callable[[SourceFile], Json | None], number: int) -> Json:
+    return {"files": [run(file) for file in groups[number]]}
 
 
 def _groups(files: Sequence[SourceFile], tasks: int) -> list[list[SourceFile]]:
@@ -196,16 +207,14 @@ def _groups(files: Sequence[SourceFile], tasks: int) -> list[list[SourceFile]]:
 
 def preparer(house: Storehouse, stream: Stream, intake: Intake, rows: int) -> Callable[[SourceFile], Json | None]:
     """What a task does with a file; it travels to executors."""
+    return partial(guarded, partial(_prepare_file, house, stream, intake, rows))
 
-    def run(file: SourceFile) -> Json | None:
-        try:
-            taken = taken_from(stream.definition, intake, file)
-            lake = house.lake()
-            return prepare(lake.store, lake.clock, stream, taken, intake.origin(file), intake.checks, rows)
-        except LanceNamespaceError as error:
-            return {"error": [int(error.code), str(error)]}
 
-    return run
+def _prepare_file(house: Storehouse, stream: Stream, intake: Intake, rows: int, file: SourceFile) -> Json | None:
+    lake = house.lake()
+    with naming(file):
+        taken = taken_from(stream.definition, intake, file)
+        return prepare(lake.store, lake.clock, stream, taken, intake.origin(file), intake.checks, rows)
 
 
 def taken_from(definition: Definition, intake: Intake, file: SourceFile) -> Taken:

@@ -12,11 +12,11 @@ from headwater.catalog.streams import CatalogStream
 from headwater.catalog.transactions import metastore_of
 from headwater.errors import InvalidInputError
 from headwater.pipeline.grammar import Pipeline, Source, TableSpec
-from headwater.pipeline.names import candidates
 from headwater.pipeline.planning import Facts, FileFact, TableFact
+from headwater.pipeline.sql_names import candidates
 from headwater.streams.columns import common
 from headwater.streams.definition import DERIVED, Definition
-from headwater.streams.ledger import FILE, UNDONE, Entry, files_taken
+from headwater.streams.ledger import FILE, UNDONE, LedgerEntry, files_taken
 from headwater.streams.sources.files import SourceFile, find_files
 from headwater.streams.sources.remote import is_remote
 
@@ -110,10 +110,10 @@ def storage_of(catalog: Catalog) -> Mapping[str, str]:
     return dict(metastore_of(catalog.namespace).properties.storage)
 
 
-def known_files(table: CatalogStream, source: str, kind: str = FILE) -> Mapping[str, list[Entry]]:
+def known_files(table: CatalogStream, source: str, kind: str = FILE) -> Mapping[str, list[LedgerEntry]]:
     stream, snapshot = table._open()
     return files_taken(snapshot.streams(stream.path, stream.version), source, kind)
 
 
-def is_taken(taken: Mapping[str, list[Entry]], file: SourceFile) -> bool:
+def is_taken(taken: Mapping[str, list[LedgerEntry]], file: SourceFile) -> bool:
     return any(entry.digest == file.digest for entry in taken.get(file.path, ()))

@@ -45,7 +45,7 @@ class Source:
 
 
 @dataclass(frozen=True)
-class Index:
+class WantedIndex:
     """An index that a published table should have."""
 
     column: str
@@ -62,7 +62,7 @@ class TableSpec:
     sequence: tuple[str, ...] = ()
     properties: Mapping[str, str] = field(default_factory=dict)
     checks: tuple[Check, ...] = ()
-    indices: tuple[Index, ...] = ()
+    indices: tuple[WantedIndex, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -193,10 +193,10 @@ def _derived(where: str, values: Any) -> str:
     return json.dumps(known)
 
 
-def _index(where: str, values: Any) -> Index:
+def _index(where: str, values: Any) -> WantedIndex:
     _known(_mapping(values, f"{where} index"), INDEX, f"{where} index")
     kind = _text(values["type"], f"{where} index type") if "type" in values else None
-    return Index(_text(values.get("column"), f"{where} index column"), kind)
+    return WantedIndex(_text(values.get("column"), f"{where} index column"), kind)
 
 
 def _view(name: str, values: Any) -> ViewSpec:

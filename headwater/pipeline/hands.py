@@ -13,6 +13,7 @@ import os
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -24,8 +25,8 @@ from headwater.pipeline.progress import NOBODY, Teller, spark_tasks
 from headwater.store import is_local, open_store
 from headwater.streams.backfilling import Backfill, batch_of_backfill
 from headwater.streams.definition import Definition
-from headwater.streams.files import Share, bucket_count
-from headwater.streams.serving import Lake, lake_at
+from headwater.streams.log_files import Share, bucket_count
+from headwater.streams.serving_copy import Lake, lake_at
 from headwater.streams.shares import Json, Publish, share_of_work
 
 PUBLISHED_ROWS = 2_000_000
@@ -113,29 +114,30 @@ def distributed(spark: Any, tasks: int, run: Callable[[int], Json], tell: Teller
     """What tasks on executors answer, in their order. An error of ours comes back as a value, and is raised here."""
     from headwater.spark.python_jobs import distribute
 
-    def guarded(number: int) -> Json:
-        try:
-            return run(number)
-        except LanceNamespaceError as error:
-            return {"error": [int(error.code), str(error)]}
-
     with spark_tasks(spark, tell):
-        answers = distribute(spark, tasks, guarded)
+        answers = distribute(spark, tasks, partial(guarded, run))
     failed = next((answer["error"] for answer in answers if "error" in answer), None)
     if failed is not None:
         raise error_for(*failed)
     return answers
 
 
+def guarded(run: Callable[[Any], Json | None], what: Any) -> Any:
+    """What a task answers, or an error of ours as a value."""
+    try:
+        return run(what)
+    except LanceNamespaceError as error:
+        return {"error": [int(error.code), str(error)]}
+
+
 def share_runner(house: Storehouse, work: Publish, count: int) -> Callable[[int], Json]:
     """What a task does with its number; it travels to executors."""
-    code = code_of(work.view.stream.definition)
+    return partial(_share, house, work, count, code_of(work.view.stream.definition))
 
-    def run(number: int) -> Json:
-        ready(code)
-        return share_of_work(house.lake(), work, Share(number, count))
 
-    return run
+def _share(house: Storehouse, work: Publish, count: int, code: tuple[Code, ...], number: int) -> Json:
+    ready(code)
+    return share_of_work(house.lake(), work, Share(number, count))
 
 
 class SparkCrew:
@@ -155,15 +157,14 @@ class SparkCrew:
 
 def batch_runner(house: Storehouse, work: Backfill) -> Callable[[int], Json]:
     """What a task does with its number; it travels to executors."""
-    code = code_of(work.stream.definition)
+    return partial(_batch, house, work, code_of(work.stream.definition))
 
-    def run(number: int) -> Json:
-        ready(code)
-        return batch_of_backfill(house.lake(), work, work.batches[number])
 
-    return run
+def _batch(house: Storehouse, work: Backfill, code: tuple[Code, ...], number: int) -> Json:
+    ready(code)
+    return batch_of_backfill(house.lake(), work, work.batches[number])
 
 
 def cores(spark: Any) -> int:
-    context = getattr(spark, "_sc", None)  # a Connect session has none
-    return int(context.defaultParallelism) if context is not None else 8
+    context = getattr(spark, "_sc", None)  # a Connect session has none, nor has that of a procedure
+    return int(context.defaultParallelism) if context is not None else int(getattr(spark, "cores", 8))

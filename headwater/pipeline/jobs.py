@@ -22,7 +22,7 @@ from headwater.pipeline.hands import SparkCrew, SparkHands, storehouse_of
 from headwater.pipeline.progress import NOBODY, Teller
 from headwater.pipeline.streaming import ingest_stream
 from headwater.streams.checks import Check
-from headwater.streams.landing import Report as Landed
+from headwater.streams.landing import LandingReport as Landed
 from headwater.streams.ledger import UNDONE
 from headwater.streams.sources.files import SourceFile, find_files, is_files
 from headwater.streams.sources.formats import check_format, total

@@ -19,6 +19,7 @@ from headwater.catalog.indices import index_type_of
 from headwater.catalog.streams import CatalogStream
 from headwater.catalog.transactions import metastore_of
 from headwater.errors import InvalidInputError
+from headwater.names import parse_name
 from headwater.pipeline.executors import LARGE_ROWS
 from headwater.pipeline.hands import cores, distributed
 from headwater.pipeline.jobs import Report, open_lake, stream_of, summed
@@ -66,9 +67,9 @@ def _is(told: Mapping[str, str], key: str, name: str) -> bool:
 def properties_for(catalog: Catalog, name: str) -> dict[str, str]:
     """The properties that count for a table: its own, and before them those of the namespaces above it."""
     found: dict[str, str] = {}
-    parts = name.split(".")
-    for depth in range(1, len(parts)):
-        found |= catalog.namespace_properties(".".join(parts[:depth]))
+    names = parse_name(name)
+    for depth in range(1, len(names)):
+        found |= catalog.namespace_properties(names[:depth])
     table = catalog[name]
     own = table.definition.properties if isinstance(table, CatalogStream) else table.properties
     return {**found, **own}

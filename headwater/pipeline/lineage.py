@@ -23,7 +23,7 @@ UPSTREAM, DOWNSTREAM = "upstream", "downstream"
 
 
 @dataclass(frozen=True)
-class Origin:
+class VersionOrigin:
     """What one published version comes from."""
 
     table: str
@@ -38,15 +38,15 @@ class Origin:
 
 
 @dataclass(frozen=True)
-class Node:
+class LineageNode:
     """A table and what it comes from, or what comes from it."""
 
     table: str
-    origin: Origin | None
-    related: tuple[Node, ...] = ()
+    origin: VersionOrigin | None
+    related: tuple[LineageNode, ...] = ()
 
 
-def origins(stream: CatalogStream) -> list[Origin]:
+def origins(stream: CatalogStream) -> list[VersionOrigin]:
     """Where every published version that is kept comes from, oldest first."""
     opened, snapshot = stream._open()
     found = []
@@ -54,7 +54,7 @@ def origins(stream: CatalogStream) -> list[Origin]:
         noted = delta.properties.get(LINEAGE)
         if noted is not None:
             found.append(
-                Origin(
+                VersionOrigin(
                     stream.name,
                     delta.position,
                     int(delta.properties["position"]),
@@ -69,7 +69,7 @@ def origins(stream: CatalogStream) -> list[Origin]:
     return found
 
 
-def latest(catalog: Catalog, name: str) -> Origin | None:
+def latest(catalog: Catalog, name: str) -> VersionOrigin | None:
     """Where the newest published version comes from: sources of all its versions, the rest as of the last."""
     if name not in catalog:
         return None
@@ -89,7 +89,7 @@ def latest(catalog: Catalog, name: str) -> Origin | None:
             known = sources.setdefault(each["source"], {"source": each["source"], "files": []})
             known["files"] += [file for file in each["files"] if file not in known["files"]]
     last = found[-1]
-    return Origin(
+    return VersionOrigin(
         last.table,
         last.version,
         last.position,
@@ -102,24 +102,24 @@ def latest(catalog: Catalog, name: str) -> Origin | None:
     )
 
 
-def upstream(catalog: Catalog, name: str, above: Sequence[str] = ()) -> Node:
+def upstream(catalog: Catalog, name: str, above: Sequence[str] = ()) -> LineageNode:
     """A table, the tables it was made of, theirs, and so on."""
     catalog[name]
     origin = latest(catalog, name)
     inputs = [each for each in (origin.inputs if origin is not None else {}) if each not in above]
     there = [each for each in inputs if each in catalog]
-    return Node(name, origin, tuple(upstream(catalog, each, (*above, name)) for each in there))
+    return LineageNode(name, origin, tuple(upstream(catalog, each, (*above, name)) for each in there))
 
 
-def downstream(catalog: Catalog, name: str, above: Sequence[str] = ()) -> Node:
+def downstream(catalog: Catalog, name: str, above: Sequence[str] = ()) -> LineageNode:
     """A table, the tables that were made of it, of those, and so on."""
     catalog[name]
     made = {each: origin for each in catalog if (origin := latest(catalog, each)) is not None and each not in above}
     below = [each for each, origin in made.items() if name in origin.inputs]
-    return Node(name, latest(catalog, name), tuple(downstream(catalog, each, (*above, name)) for each in below))
+    return LineageNode(name, latest(catalog, name), tuple(downstream(catalog, each, (*above, name)) for each in below))
 
 
-def drawing(node: Node, way: str = UPSTREAM, indent: str = "") -> Iterator[str]:
+def drawing(node: LineageNode, way: str = UPSTREAM, indent: str = "") -> Iterator[str]:
     """A tree of names for people, a line each."""
     origin = node.origin
     at = f"  version {origin.version}, position {origin.position}" if origin is not None else ""
@@ -147,7 +147,7 @@ def open_lineage(catalog: Catalog, names: Sequence[str] = (), namespace: str = "
     return sorted(events, key=lambda event: str(event["eventTime"]))
 
 
-def _event(origin: Origin, table: CatalogStream, namespace: str) -> dict[str, Any]:
+def _event(origin: VersionOrigin, table: CatalogStream, namespace: str) -> dict[str, Any]:
     files = [{"namespace": "file", "name": file} for source in origin.sources for file in source["files"]]
     tables = [
         {"namespace": namespace, "name": name, "facets": {"version": _version(entry.get("version", 0))}}

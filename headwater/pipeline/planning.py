@@ -14,7 +14,7 @@ from typing import Any
 
 from headwater.errors import InvalidInputError
 from headwater.pipeline.grammar import Pipeline, ViewSpec
-from headwater.pipeline.names import names_in
+from headwater.pipeline.sql_names import names_in
 from headwater.streams.definition import DERIVED
 
 CREATE, ALTER, REFRESH, INGEST = "create", "alter", "refresh", "ingest"

@@ -18,6 +18,7 @@ from headwater.catalog.transactions import metastore_of
 from headwater.config import load_profile
 from headwater.errors import ConcurrentModificationError, InvalidInputError
 from headwater.metastore import Transaction
+from headwater.names import parse_name
 from headwater.pipeline.columns import infer_columns
 from headwater.pipeline.executors import Intake
 from headwater.pipeline.facts import gather, located, storage_of, wanted_properties
@@ -39,15 +40,14 @@ from headwater.pipeline.planning import (
     make_plan,
 )
 from headwater.pipeline.progress import NOBODY, Teller
-from headwater.pipeline.views import land, remember, rows_of
+from headwater.pipeline.view_tables import remember
+from headwater.pipeline.views import Say, ViewMoment, make_view
 from headwater.streams.columns import common
 from headwater.streams.definition import Definition, define
 from headwater.streams.layout import HISTORY, QUARANTINE, sibling
-from headwater.streams.sources.debezium import Change, messages, parse
+from headwater.streams.sources.debezium import DebeziumChange, messages, parse
 from headwater.streams.sources.files import SourceFile, find_files, read_lines, read_rows
 from headwater.streams.table import create_stream_table
-
-Say = Callable[[str], None]
 
 
 @dataclass(frozen=True)
@@ -162,7 +162,7 @@ def _create(running: _Running, step: Step) -> None:
     if definition is None:
         raise ConcurrentModificationError(f"The files that tell the columns of {step.table} are gone: plan again.")
     running.catalog._with_namespace(step.table)
-    path = tuple(step.table.split("."))
+    path = parse_name(step.table)
     metastore_of(running.catalog._made).metastore.run(
         lambda tx: create_stream_table(tx, path, definition), f"create stream table {step.table}"
     )
@@ -195,7 +195,7 @@ def _first_rows(file: SourceFile, format: str) -> Any:
     if format != "debezium":
         return read_rows(file, Definition(()))[0]
     found = [parse(message) for message in messages(read_lines(file)) if not hasattr(message, "text")]
-    return [row for change in found if isinstance(change, Change) if (row := change.after or change.before)]
+    return [row for change in found if isinstance(change, DebeziumChange) if (row := change.after or change.before)]
 
 
 def _alter(running: _Running, step: Step) -> None:
@@ -217,7 +217,7 @@ def _refresh(running: _Running, step: Step) -> None:
     definition = _definition(running, running.pipeline.table(step.table))
     if definition is None:
         raise InvalidInputError(f"{step.table} cannot be made anew: no file of its sources is there.")
-    path = tuple(step.table.split("."))
+    path = parse_name(step.table)
 
     def work(tx: Transaction) -> None:
         for each in (path, sibling(path, QUARANTINE), sibling(path, HISTORY)):
@@ -271,10 +271,12 @@ def _make_views(running: _Running, names: Sequence[str]) -> None:
     for name in names:
         running.say(f"view {name}")
         view = next(each for each in running.pipeline.views if each.name == name)
-        at = running.catalog.at(running.catalog.slot)
+        slot = running.catalog.slot
+        at = running.catalog.at(slot)
         inputs = inputs_of(view, set(at))
         tables = {each: at[each] for each in inputs}
-        stream, landed = land(running.catalog, view, rows_of(at, view, inputs, running.spark))
+        moment = ViewMoment(at, slot, inputs)
+        stream, landed = make_view(running.catalog, view, moment, running.spark, running.say)
         found = {each: _input(table) for each, table in tables.items()}
         made.append((stream, view, {each: entry["position"] for each, entry in found.items()}))
         lineage[name] = {"inputs": found, "sql": view.sql, "run": running.run}

@@ -12,18 +12,20 @@ from typing import Any
 from headwater.catalog.streams import CatalogStream
 from headwater.errors import InvalidInputError
 from headwater.pipeline.executors import Intake, ingest_frame
-from headwater.streams.landing import Report
+from headwater.streams.landing import LandingReport
 from headwater.streams.sources.formats import total
 
 QUERY = "sql.streaming.queryId"
 """The property of a job that names the streaming query it is of."""
 
 
-def ingest_stream(frame: Any, stream: CatalogStream, intake: Intake, checkpoint: str | None) -> tuple[Report, int]:
+def ingest_stream(
+    frame: Any, stream: CatalogStream, intake: Intake, checkpoint: str | None
+) -> tuple[LandingReport, int]:
     """Take what a stream has now; the report, and how many batches that were."""
     if checkpoint is None:
         raise InvalidInputError("A streaming DataFrame needs checkpoint=..., where Spark keeps how far it has read.")
-    reports: list[Report] = []
+    reports: list[LandingReport] = []
 
     def take(batch: Any, number: int) -> None:
         query = batch.sparkSession.sparkContext.getLocalProperty(QUERY)
@@ -32,4 +34,4 @@ def ingest_stream(frame: Any, stream: CatalogStream, intake: Intake, checkpoint:
     writer = frame.writeStream.foreachBatch(take).option("checkpointLocation", checkpoint)
     writer.trigger(availableNow=True).start().awaitTermination()
     new = [report for report in reports if not report.duplicate]
-    return (total(new) if new else Report(stream.position)), len(new)
+    return (total(new) if new else LandingReport(stream.position)), len(new)

@@ -24,11 +24,11 @@ from headwater.rest.dispatch import Dispatcher
 from headwater.rest.endpoint import Endpoint
 from headwater.rest.extensions import ALL_ROUTES, HANDLERS
 from headwater.rest.idempotency import Repeats
+from headwater.rest.lane import Lane, MetricsPage, Ready, ServedPage, live
 from headwater.rest.lookups import NameLookups
 from headwater.rest.metrics import Metrics
 from headwater.rest.middleware import Admitted, Based, Faced, Limited, OwnSite, Paths, Recorded, Routed, StatusNoted
 from headwater.rest.openapi import openapi_json
-from headwater.rest.pages import Lane, MetricsPage, Page, Ready, live
 from headwater.rest.routes import RouteTable
 from headwater.rest.settings import Settings
 from headwater.rest.work import Here, Work
@@ -107,7 +107,7 @@ class CatalogApp:
         pages: dict[str, ASGIApp] = {
             "/health/live": live,
             "/health/ready": Ready(lane, self.namespace),
-            "/openapi.json": Page(lane, openapi_json),
+            "/openapi.json": ServedPage(lane, openapi_json),
             "/metrics": metrics,
         }
         inner: ASGIApp = Paths(pages, catalog)

@@ -26,7 +26,7 @@ FREE = 64 * 1024
 """A body as small as this, in one piece, is not counted."""
 
 
-class TooLargeError(InvalidInputError):
+class BodyTooLargeError(InvalidInputError):
     """A body over the server's limit; its HTTP status is 413."""
 
 
@@ -140,7 +140,7 @@ async def _drain(receive: Receive, more: bool) -> None:
         more = message.get("more_body", False)
 
 
-def too_large(limit: int) -> TooLargeError:
-    return TooLargeError(
+def too_large(limit: int) -> BodyTooLargeError:
+    return BodyTooLargeError(
         f"The body is larger than this server's limit of {limit} bytes: send it in parts, or raise the limit."
     )

@@ -18,13 +18,13 @@ from headwater.rest.arrow import file_chunks
 from headwater.rest.auth.access import OWNER, check, check_route, is_filtered, storage_access
 from headwater.rest.body import BodySpool, too_large
 from headwater.rest.call import Call
+from headwater.rest.coding import ARROW_FILE, JSON, encode_json, read_call, read_ids, read_json, write_answer
 from headwater.rest.idempotency import GivenAnswer, Repeats, fingerprint
-from headwater.rest.listing import list_visible
+from headwater.rest.lists import list_visible
 from headwater.rest.reply import Headers, Reply, context_headers, etag, is_known_to_client, refusal
 from headwater.rest.routes import BY_OPERATION, Answer, BodyKind
 from headwater.rest.settings import Limits
 from headwater.rest.time_handlers import has_news, parse_moment
-from headwater.rest.wire import ARROW_FILE, JSON, encode_json, read_call, read_ids, read_json, write_answer
 from headwater.rest.work import Here, Work, is_data_work
 
 JSON_HEADERS: Headers = ((b"content-type", JSON),)
@@ -46,11 +46,6 @@ WITHIN = PAST | frozenset(
 )
 """The extensions that can be part of a transaction."""
 ENDS = frozenset({"BeginTransaction", "CommitTransaction", "AbortTransaction"})
-IN_FOLDERS = frozenset(
-    {"CreateTableTag", "UpdateTableTag", "DeleteTableTag", "CreateTableBranch", "DeleteTableBranch"}
-    | {"AlterTransaction"}
-)
-"""What Lance keeps in a table's folder, where no transaction of the catalog reaches."""
 MAX_PAST = 16
 MAX_AUTHORS = 64
 LOOKUPS = frozenset({"DescribeTable", "TableExists", "DescribeNamespace", "NamespaceExists"})
@@ -129,18 +124,18 @@ class Dispatcher:
         """The answer to a call that was authorized and understood."""
         try:
             if TRANSACTION in call.headers:
-                return self._within(call, call.headers[TRANSACTION])
+                return self._answer(call, self._within)
             if AT in call.headers:
                 return self._at(call.headers[AT])._apply(call)
-            return self._by(call)._answer(call)
+            return self._answer(call, self._by(call)._apply)
         finally:
             call.drop_body()
 
-    def _answer(self, call: Call) -> Reply:
+    def _answer(self, call: Call, apply: Callable[[Call], Reply]) -> Reply:
         key = call.headers.get("idempotency-key")
         if key is not None and call.route.changes:
-            return self._once(call, key)
-        return self._apply(call)
+            return self._once(call, key, apply)
+        return apply(call)
 
     def _by(self, call: Call) -> Dispatcher:
         """What changes the catalog in the name of the caller, whom the log names then."""
@@ -167,16 +162,15 @@ class Dispatcher:
         """Error 13 for what cannot be part of a transaction, before anything is read."""
         if self._abilities.transactions is None:
             raise UnsupportedOperationError("This server's catalog has no transactions: a metastore catalog has.")
-        refused = call.operation in IN_FOLDERS or (call.route.extension and call.operation not in WITHIN)
-        if refused or AT in call.headers:
+        if (call.route.extension and call.operation not in WITHIN) or AT in call.headers:
             raise InvalidInputError(f"{call.operation} cannot be part of a transaction: leave {TRANSACTION} out.")
 
-    def _within(self, call: Call, id: str) -> Reply:
+    def _within(self, call: Call) -> Reply:
         """One operation of a transaction. The data work is done here: what it reads is known when it ends."""
         assert self._abilities.transactions is not None
         sent = call.body.view.nbytes if isinstance(call.body, BodySpool) else len(call.body)
-        with self._abilities.transactions.using(call.asker.name, id, sent) as inside:
-            return self._over(inside, Here(inside, abilities_of(inside)), self._read_only)._answer(call)
+        with self._abilities.transactions.using(call.asker.name, call.headers[TRANSACTION], sent) as inside:
+            return self._over(inside, Here(inside, abilities_of(inside)), self._read_only)._apply(call)
 
     def _check_past(self, call: Call) -> None:
         """Error 13 for what the past cannot be asked, before anything is read."""
@@ -224,14 +218,18 @@ class Dispatcher:
         check_limits(call, self._limits.depth, self._limits.properties)
         check_request(call.request)
 
-    def _once(self, call: Call, key: str) -> Reply:
-        """Idempotency-Key: the change is made at most once, and a repeat gets the first answer."""
+    def _once(self, call: Call, key: str, apply: Callable[[Call], Reply]) -> Reply:
+        """Idempotency-Key: the change is made at most once, and a repeat gets the first answer.
+
+        A change inside a transaction is made when the transaction has it; the same in another one is another change.
+        """
         body = call.body.view if isinstance(call.body, BodySpool) else call.body
-        begun = self._repeats.begin(call.asker.name, key, fingerprint(call.route.verb, call.target, body))
+        target = f"{call.headers.get(TRANSACTION, '')} {call.target}".lstrip()
+        begun = self._repeats.begin(call.asker.name, key, fingerprint(call.route.verb, target, body))
         if isinstance(begun, GivenAnswer):
             return Reply(begun.status, begun.body, (*JSON_HEADERS, (b"idempotency-replayed", b"true")))
         try:
-            reply = self._apply(call)
+            reply = apply(call)
         except Exception as error:
             refused = refusal(error, call.request_id, call.id)
             self._repeats.end(begun, refused.status, refused.body)

@@ -19,6 +19,7 @@ from headwater.rest import time_handlers as time
 from headwater.rest import transaction_handlers as transactions
 from headwater.rest.auth.roles import names_of, role_of
 from headwater.rest.call import Call
+from headwater.rest.coding import implements
 from headwater.rest.routes import (
     NOTHING,
     ROUTES,
@@ -30,7 +31,6 @@ from headwater.rest.routes import (
     Route,
     RouteTarget,
 )
-from headwater.rest.wire import implements
 
 Handler = Callable[[LanceNamespace, Call], Any]
 

@@ -12,9 +12,9 @@ from typing import Any
 import lance_namespace_urllib3_client.models as models
 from pydantic import BaseModel
 
+from headwater.rest.coding import ARROW_FILE, ARROW_STREAM, OWN_REQUESTS, encode_json
 from headwater.rest.extensions import ALL_ROUTES, EXTENSIONS
 from headwater.rest.routes import Answer, BodyKind, ParameterKind, Route
-from headwater.rest.wire import ARROW_FILE, ARROW_STREAM, OWN_REQUESTS, encode_json
 
 Json = dict[str, Any]
 REF = "#/components/schemas/"

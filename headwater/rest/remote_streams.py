@@ -13,13 +13,13 @@ import pyarrow as pa
 
 from headwater.errors import InvalidInputError
 from headwater.metastore import Delta
-from headwater.names import ObjectId
+from headwater.names import ObjectId, format_name
 from headwater.streams.definition import Definition, from_properties
 from headwater.streams.deleting import as_rows
-from headwater.streams.landing import Report
+from headwater.streams.landing import LandingReport
+from headwater.streams.packing import END, pack, pack_types
 from headwater.streams.sources.files import find_files, is_files
 from headwater.streams.sources.formats import total
-from headwater.streams.wire import END, pack, pack_types
 from headwater.tables.arrow import to_stream
 
 
@@ -55,7 +55,7 @@ class RemoteStream:
 
     @property
     def name(self) -> str:
-        return self.id.format(".")
+        return format_name(self.id.names)
 
     def __repr__(self) -> str:
         return f"RemoteStream({self.name!r})"
@@ -74,13 +74,13 @@ class RemoteStream:
 
     # Landing
 
-    def append(self, rows: Any, token: str | None = None, source: str | None = None) -> Report:
+    def append(self, rows: Any, token: str | None = None, source: str | None = None) -> LandingReport:
         return self._land("append", pack(rows), token=token, source=source)
 
-    def upsert(self, rows: Any, token: str | None = None, source: str | None = None) -> Report:
+    def upsert(self, rows: Any, token: str | None = None, source: str | None = None) -> LandingReport:
         return self._land("upsert", pack(rows), token=token, source=source)
 
-    def delete(self, what: Any, token: str | None = None, source: str | None = None) -> Report:
+    def delete(self, what: Any, token: str | None = None, source: str | None = None) -> LandingReport:
         rows = what if isinstance(what, str) else as_rows(self.definition, what)
         return self._land("delete", pack(rows), token=token, source=source)
 
@@ -92,7 +92,7 @@ class RemoteStream:
         token: str | None = None,
         strict: bool = False,
         **options: Any,
-    ) -> Report:
+    ) -> LandingReport:
         """As `StreamTable.ingest`. Files are those of this machine: they are read here and sent."""
         known = {"format": format, "source": source, "strict": strict, "options": options or None}
         if not is_files(data):
@@ -106,10 +106,10 @@ class RemoteStream:
             reports.append(self._land("ingest", pa.table(columns), file=file.path, **known))
         return total(reports)
 
-    def _land(self, tail: str, rows: pa.Table, **fields: Any) -> Report:
+    def _land(self, tail: str, rows: pa.Table, **fields: Any) -> LandingReport:
         told = self._send(tail, fields, rows)
         names = {name: tuple(told[name]) for name in ("added", "widened")}
-        return Report(**{**told, **names})
+        return LandingReport(**{**told, **names})
 
     # Reading
 
@@ -194,9 +194,9 @@ class RemoteStream:
 
     def undo(
         self, source: str | None = None, file: str | None = None, token: str | None = None, txn: str | None = None
-    ) -> Report:
+    ) -> LandingReport:
         told = self._send("undo", {"source": source, "file": file, "token": token, "txn": txn})
-        return Report(told["position"], told["rows"])
+        return LandingReport(told["position"], told["rows"])
 
     def _told(self) -> dict[str, Any]:
         return dict(self._send("describe", {}))

@@ -10,8 +10,8 @@ from typing import Any
 
 from headwater.errors import ERRORS, ErrorCode, InternalError, InvalidInputError, LanceNamespaceError
 from headwater.names import ROOT, ObjectId
-from headwater.rest.body import TooLargeError
-from headwater.rest.wire import JSON, encode_json
+from headwater.rest.body import BodyTooLargeError
+from headwater.rest.coding import JSON, encode_json
 
 Headers = tuple[tuple[bytes, bytes], ...]
 MAX_MESSAGE = 2000
@@ -58,7 +58,7 @@ def refusal(error: BaseException, request_id: str, id: ObjectId = ROOT) -> Reply
         status = error.status
         if error.allow:
             headers.append((b"allow", ", ".join(error.allow).encode()))
-    elif isinstance(error, TooLargeError):
+    elif isinstance(error, BodyTooLargeError):
         status = 413
         headers.append((b"connection", b"close"))
     elif status == 401:

@@ -27,9 +27,9 @@ from lance_namespace import LanceNamespace
 from headwater.clock import Clock, SystemClock
 from headwater.errors import ServiceUnavailableError
 from headwater.rest.app import CatalogApp, Face
+from headwater.rest.coding import encode_json
 from headwater.rest.server import GRACE_SECONDS, ReadyServer, bind, check_exposure, check_tls, create_app, url_of
 from headwater.rest.settings import MIB, Settings
-from headwater.rest.wire import encode_json
 from headwater.rest.work import HOST, InWorkers
 from headwater.store import Store, open_store
 from headwater.workers import Host, Pool, WorkerLimits

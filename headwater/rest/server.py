@@ -18,8 +18,8 @@ from headwater.clock import Clock, SystemClock
 from headwater.errors import InvalidInputError, ServiceUnavailableError, UnauthenticatedError
 from headwater.namespace.abilities import abilities_of
 from headwater.rest.app import CatalogApp, Face
+from headwater.rest.http import bounded
 from headwater.rest.origin import is_loopback
-from headwater.rest.protocol import bounded
 from headwater.rest.settings import Settings
 from headwater.rest.work import Work
 from headwater.store import Store

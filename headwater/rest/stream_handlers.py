@@ -1,6 +1,6 @@
 """What answers the routes of stream tables: the library's own calls, on the server's side of the wire.
 
-A body is Arrow, as `streams/wire.py` packs it. A text in it is a predicate or change data, never the name of a file
+A body is Arrow, as `streams/packing.py` packs it. A text in it is a predicate or change data, never the name of a file
 here. Derived columns run a function where the table is published, so they are not set from afar.
 """
 
@@ -22,13 +22,13 @@ from headwater.namespace.abilities import abilities_of
 from headwater.rest.body import BodySpool
 from headwater.rest.call import Call
 from headwater.streams.definition import DERIVED, define, to_properties
-from headwater.streams.landing import Origin, Report
-from headwater.streams.serving import lake
+from headwater.streams.landing import BatchOrigin, LandingReport
+from headwater.streams.packing import END, unpack, unpack_types
+from headwater.streams.position_views import Published
+from headwater.streams.serving_copy import lake
 from headwater.streams.sources.files import SourceFile
 from headwater.streams.sources.formats import check_format
 from headwater.streams.table import StreamTable, publish_tables
-from headwater.streams.views import Published
-from headwater.streams.wire import END, unpack, unpack_types
 from headwater.tables.arrow import read_stream
 
 
@@ -86,10 +86,10 @@ def ingest(namespace: LanceNamespace, call: Call) -> dict[str, Any]:
     check_format(asked.format, asked.options)
     body = rows_of(call)
     if asked.file is None:
-        origin = Origin(asked.source, asked.token)
+        origin = BatchOrigin(asked.source, asked.token)
         return _report(table._ingest(unpack(body), asked.format, origin, asked.strict, asked.options))
     with _file(body, asked.file) as (path, digest):
-        origin = Origin(asked.source, None, asked.file, digest)
+        origin = BatchOrigin(asked.source, None, asked.file, digest)
         try:
             return _report(
                 table._ingest(None, asked.format, origin, asked.strict, asked.options, SourceFile(path, digest))
@@ -206,7 +206,7 @@ def _partition(text: str) -> Any:
     return found
 
 
-def _report(report: Report) -> dict[str, Any]:
+def _report(report: LandingReport) -> dict[str, Any]:
     return asdict(report)
 
 

@@ -153,9 +153,10 @@ def _check_undo(take_back: Callable[[str, bool], Undone], txn: str, caller: Call
 
 
 def verify(namespace: LanceNamespace, call: Call) -> dict[str, Any]:
-    metastore_of(namespace)
-    problems: list[Any] = getattr(namespace, "verify", list)()
-    return {"problems": [_told(item) for item in problems]}
+    find = abilities_of(namespace).verify
+    if find is None:
+        raise UnsupportedOperationError("This server's catalog cannot be verified.")
+    return {"problems": [_told(item) for item in find()]}
 
 
 def _told(problem: Any) -> dict[str, Any]:
@@ -164,9 +165,11 @@ def _told(problem: Any) -> dict[str, Any]:
 
 
 def collect(namespace: LanceNamespace, call: Call) -> Any:
-    asked = call.request
+    asked, free = call.request, abilities_of(namespace).collect
+    if free is None:
+        raise UnsupportedOperationError("This server's catalog cannot be collected.")
     keep, grace = (None if age is None else timedelta(seconds=age) for age in (asked.keep_seconds, asked.grace_seconds))
-    return metastore_of(namespace).collect(keep, grace, asked.dry_run)
+    return free(keep, grace, asked.dry_run)
 
 
 def snapshot(namespace: LanceNamespace, call: Call) -> Any:

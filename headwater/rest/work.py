@@ -19,8 +19,8 @@ from headwater.namespace.abilities import CatalogAbilities, abilities_of
 from headwater.rest.arrow import byte_chunks, file_chunks, file_parts
 from headwater.rest.body import BodySpool
 from headwater.rest.call import Call
+from headwater.rest.coding import make_request
 from headwater.rest.routes import BY_OPERATION, Answer, BodyKind, Route
-from headwater.rest.wire import make_request
 from headwater.tables.arrow import measure_stream, read_stream
 from headwater.workers import Pool
 from headwater.workers.channel import Chunk

@@ -12,12 +12,14 @@ import msgspec
 from headwater.errors import TableVersionNotFoundError
 from headwater.spark import following, fresh, protocol, stream
 from headwater.spark.catalog import Connection, connect, schema_from
-from headwater.spark.jobs import JOBS, STREAM_JOBS
+from headwater.spark.jobs import JOBS
 from headwater.spark.landing_sink import land_batch
+from headwater.spark.procedures import JarSession, run_task
 from headwater.spark.sink import commit_batch
 from headwater.spark.statements import committed
+from headwater.spark.stream_jobs import STREAM_JOBS
 from headwater.spark.stream_writes import commit_created, commit_events
-from headwater.tables import changes
+from headwater.tables import feed
 from headwater.tables import scan as scans
 from headwater.tables.estimate import rows_left
 from headwater.tables.handle import TableHandle
@@ -32,14 +34,14 @@ _connections: dict[str, Connection] = {}
 _lock = threading.Lock()
 
 
-def answer(call: protocol.Call) -> Any:
+def answer(call: protocol.WorkerCall) -> Any:
     """The value that a call asks for."""
     return CALLS[type(call)](call)
 
 
 def ask(operation: str, **arguments: Any) -> Any:
     """A call from Python, checked as one of the jar's is; the answer as the jar gets it."""
-    call: protocol.Call = msgspec.convert({"op": operation, **arguments}, protocol.AnyCall)
+    call: protocol.WorkerCall = msgspec.convert({"op": operation, **arguments}, protocol.AnyCall)
     return msgspec.to_builtins(answer(call))
 
 
@@ -57,11 +59,11 @@ def _newest(call: protocol.CatalogCall, table: TableHandle) -> TableHandle:
     return table.at(connection(call).open(table).version)
 
 
-def _definition(call: protocol.Definition) -> tuple[list[str], Json, dict[str, str], list[Json]]:
+def _definition(call: protocol.NewTable) -> tuple[list[str], Json, dict[str, str], list[Json]]:
     return call.id, call.schema, call.properties, msgspec.to_builtins(call.partitioning)
 
 
-def _plan(call: protocol.Plan) -> Sequence[AnyPart]:
+def _plan(call: protocol.PlanScan) -> Sequence[AnyPart]:
     if call.scan.search is None and call.scan.table.is_folded:
         return fresh.plan(call.scan, call.parallelism, call.by_partition)
     return scans.plan(call.scan.engine(), call.parallelism, call.by_partition)
@@ -149,7 +151,7 @@ def _stream_plan(call: protocol.StreamPlan) -> Sequence[AnyPart]:
     if call.table.fold is not None:
         return following.plan(call.table, start, end, call.options, call.changes, call.parallelism)
     if call.scan.changes:
-        return changes.plan(table.at(end["version"]), start["version"] + 1, end["version"], call.parallelism)
+        return feed.plan(table.at(end["version"]), start["version"] + 1, end["version"], call.parallelism)
     skip = stream.option(call.options, "skipChangeCommits") == "true"
     return stream.plan(table, start, end, call.parallelism, skip, call.scan.prune)
 
@@ -180,13 +182,15 @@ def _changes_plan(call: protocol.ChangesPlan) -> Sequence[AnyPart]:
     if call.table.fold is not None:
         return following.plan_changes(call.table, call.range, call.parallelism)
     table = call.table.handle()
-    first, last = changes.bounds(table, msgspec.to_builtins(call.range))
-    return changes.plan(table, first, last, call.parallelism)
+    first, last = feed.bounds(table, msgspec.to_builtins(call.range))
+    return feed.plan(table, first, last, call.parallelism)
 
 
 def _job_plan(call: protocol.JobPlan) -> Json:
     found = connection(call).find(call.id)
-    table = found if call.job in STREAM_JOBS else _newest(call, found)
+    if call.job in STREAM_JOBS:  # which need no published version, and ask for tasks when they know them
+        return {"table": found.to_json(), "tasks": []}
+    table = _newest(call, found)
     with translating(table, f"plan to {call.job}"):
         tasks = JOBS[call.job].plan(table, call.arguments, call.parallelism)
     return {"table": table.to_json(), "tasks": tasks}
@@ -198,13 +202,17 @@ def _job_run(call: protocol.JobRun) -> Any:
         return JOBS[call.job].run(table, call.task)
 
 
-def _job_commit(call: protocol.JobCommit) -> Json:
+def commit_job(call: protocol.JobCommit, session: JarSession | None = None) -> Json:
+    """Without a session what a job of stream tables has to do is done here."""
     table = call.table.handle()
+    if call.job in STREAM_JOBS:
+        with translating(table, f"{call.job} of"):
+            return STREAM_JOBS[call.job](session, connection(call), table, call.arguments)
     with translating(table, f"commit {call.job} to"):
         return JOBS[call.job].commit(connection(call), table, call.arguments, call.results)
 
 
-CALLS: dict[type[protocol.Call], Callable[[Any], Any]] = {
+CALLS: dict[type[protocol.WorkerCall], Callable[[Any], Any]] = {
     protocol.ListNamespaces: lambda call: connection(call).list_namespaces(call.id),
     protocol.DescribeNamespace: lambda call: connection(call).describe_namespace(call.id),
     protocol.CreateNamespace: lambda call: connection(call).create_namespace(call.id, call.properties),
@@ -219,7 +227,7 @@ CALLS: dict[type[protocol.Call], Callable[[Any], Any]] = {
     protocol.DropTable: lambda call: connection(call).drop_table(call.id),
     protocol.RenameTable: lambda call: connection(call).rename_table(call.id, call.new_id),
     protocol.AlterTable: lambda call: connection(call).alter_table(call.id, call.changes),
-    protocol.Plan: _plan,
+    protocol.PlanScan: _plan,
     protocol.MatchingRows: lambda call: rows_left(call.scan.engine(), call.used),
     protocol.Count: _count,
     protocol.Partitions: lambda call: list_partitions(call.table.handle()),
@@ -239,5 +247,6 @@ CALLS: dict[type[protocol.Call], Callable[[Any], Any]] = {
     protocol.ChangesPlan: _changes_plan,
     protocol.JobPlan: _job_plan,
     protocol.JobRun: _job_run,
-    protocol.JobCommit: _job_commit,
+    protocol.JobCommit: commit_job,
+    protocol.TaskRun: run_task,
 }

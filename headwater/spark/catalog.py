@@ -34,12 +34,13 @@ from headwater.errors import (
     TableVersionNotFoundError,
     UnsupportedOperationError,
 )
-from headwater.names import ObjectId
+from headwater.names import ObjectId, format_name
+from headwater.paging import all_pages
 from headwater.rest.client import HEADER_PREFIXES, connect_rest, headers_of
-from headwater.spark.access import options_of
+from headwater.spark.access_file import options_of
 from headwater.spark.columns import alter
 from headwater.spark.fresh import LAKE, Streams, schema_of
-from headwater.spark.protocol import AnyChange, Fold, table_of
+from headwater.spark.protocol import AnyTableChange, Fold, table_of
 from headwater.spark.stream_ddl import alter_stream, check_provider, create_stream, stage_stream
 from headwater.streams.opening import Stream
 from headwater.tables.commit import TableCommitter
@@ -48,7 +49,6 @@ from headwater.tables.partitions import partitioned, partitioning
 from headwater.tables.translate import NoDataError, translating
 from headwater.types import lance_schema, spark_schema
 
-PAGE = 1000
 SPARKS_PROPERTIES = ("provider", "owner", "is_managed_location")
 SPARKS_OPTIONS = "option."
 
@@ -68,14 +68,7 @@ class Connection:
     # Namespaces -------------------------------------------------------------------------------------------------
 
     def list_namespaces(self, id: list[str]) -> list[str]:
-        names: list[str] = []
-        token: str | None = None
-        while True:
-            page = self.client.list_namespaces(ListNamespacesRequest(id=id, page_token=token, limit=PAGE))
-            names.extend(page.namespaces)
-            token = page.page_token
-            if not token:
-                return names
+        return list(all_pages(self.client.list_namespaces, ListNamespacesRequest(id=id), "namespaces"))
 
     def describe_namespace(self, id: list[str]) -> dict[str, str]:
         return dict(self.client.describe_namespace(DescribeNamespaceRequest(id=id)).properties or {})
@@ -99,21 +92,14 @@ class Connection:
     # Tables -----------------------------------------------------------------------------------------------------
 
     def list_tables(self, id: list[str]) -> list[str]:
-        names: list[str] = []
-        token: str | None = None
-        while True:
-            page = self.client.list_tables(ListTablesRequest(id=id, page_token=token, limit=PAGE))
-            names.extend(page.tables)
-            token = page.page_token
-            if not token:
-                return names
+        return list(all_pages(self.client.list_tables, ListTablesRequest(id=id), "tables"))
 
     def find(self, id: list[str]) -> TableHandle:
         """Where the table is and who orders its versions, at no version yet."""
         answer = self.client.describe_table(DescribeTableRequest(id=id, with_table_uri=True, vend_credentials=True))
         uri = answer.table_uri or answer.location
         if not uri:
-            raise InvalidTableStateError(f"The catalog gives no location for the table {'.'.join(id)!r}.")
+            raise InvalidTableStateError(f"The catalog gives no location for the table {format_name(id)!r}.")
         return _handle(id, uri, answer)
 
     def open(self, table: TableHandle) -> lance.LanceDataset:
@@ -190,7 +176,7 @@ class Connection:
         arrow = partitioned(lance_schema(schema, kept), partitions).with_metadata(kept)
         answer = self.client.declare_table(DeclareTableRequest(id=id, location=None, properties=kept or None))
         if not answer.location:
-            raise InvalidTableStateError(f"The catalog gives no location for the table {'.'.join(id)!r}.")
+            raise InvalidTableStateError(f"The catalog gives no location for the table {format_name(id)!r}.")
         return _staged(_handle(id, answer.location, answer), arrow)
 
     def stage_replace(
@@ -199,7 +185,7 @@ class Connection:
         """An existing table whose next version will have this schema and these rows; older versions stay readable."""
         if check_provider(properties) or (self._streams is not None and self._streams.load(id, None, None) is not None):
             raise UnsupportedOperationError(
-                f"{'.'.join(id)} is a stream table: REPLACE would lose its log. Drop it and create it anew."
+                f"{format_name(id)} is a stream table: REPLACE would lose its log. Drop it and create it anew."
             )
         kept = table_properties(properties)
         arrow = partitioned(lance_schema(schema, kept), partitions).with_metadata(kept)
@@ -213,7 +199,7 @@ class Connection:
         request = RenameTableRequest(id=id, new_table_name=new_id[-1], new_namespace_id=new_id[:-1])
         self.client.rename_table(request)
 
-    def alter_table(self, id: list[str], changes: Sequence[AnyChange]) -> dict[str, Any]:
+    def alter_table(self, id: list[str], changes: Sequence[AnyTableChange]) -> dict[str, Any]:
         """Each change is one commit of the table, in the order given."""
         if self._streams is not None and self._streams.load(id, None, None) is not None:
             alter_stream(self.lake, id, changes)

@@ -12,7 +12,7 @@ import pyarrow as pa
 from headwater.errors import InvalidInputError, TableColumnNotFoundError, UnsupportedOperationError
 from headwater.spark.protocol import (
     AddColumn,
-    AnyChange,
+    AnyTableChange,
     ColumnComment,
     ColumnNullable,
     ColumnType,
@@ -26,7 +26,7 @@ from headwater.tables.columns import COMMENT, Alteration, FieldPath, column_at, 
 from headwater.types import arrow_field, arrow_type
 
 
-def alter(dataset: lance.LanceDataset, change: AnyChange) -> None:
+def alter(dataset: lance.LanceDataset, change: AnyTableChange) -> None:
     match change:
         case SetProperty():
             _set(dataset, change)

@@ -19,17 +19,17 @@ import pyarrow as pa
 from headwater.errors import InvalidInputError, InvalidTableStateError, TableVersionNotFoundError
 from headwater.metastore import Delta, Snapshot
 from headwater.spark.fresh import check_readable, lake_of, sent, shares_for
-from headwater.spark.protocol import Offset, Range, Scan, Table
+from headwater.spark.protocol import Offset, Range, WireScan, WireTable
 from headwater.spark.stream import CONSUMER, option
-from headwater.streams.changes import INSERT, changes, grouped, walked
-from headwater.streams.files import Share
+from headwater.streams.feed import INSERT, changes, grouped, walked
 from headwater.streams.layout import LANCE
+from headwater.streams.log_files import Share
 from headwater.streams.opening import Stream, open_in, open_stream
+from headwater.streams.position_views import PositionView, collected, view_at
 from headwater.streams.readers import readers, set_reader
 from headwater.streams.reading import read_touched, read_untouched
-from headwater.streams.serving import Lake, filtered, open_version
-from headwater.streams.views import View, collected, view_at
-from headwater.tables.changes import TIMESTAMP, TYPE, VERSION
+from headwater.streams.serving_copy import Lake, filtered, open_version
+from headwater.tables.feed import TIMESTAMP, TYPE, VERSION
 from headwater.tables.nested import pruned
 from headwater.tables.parts import LogPart, Piece, Positions
 from headwater.tables.scan import EXTRAS, SMALL_ROWS, Extent, whole_fragments
@@ -64,7 +64,7 @@ class Followed:
         return wanted
 
 
-def log_of(table: Table, slot: int | None = None) -> Followed:
+def log_of(table: WireTable, slot: int | None = None) -> Followed:
     """The log of a table now, or at a slot."""
     found = lake_of(table)
     snapshot = found.metastore.now() if slot is None else found.metastore.at(slot)
@@ -82,7 +82,7 @@ def _is_undo(group: Sequence[Delta]) -> bool:
 # CHANGES FROM ... TO ... ---------------------------------------------------------------------------------------------
 
 
-def plan_changes(table: Table, asked: Range, parallelism: int) -> list[Positions]:
+def plan_changes(table: WireTable, asked: Range, parallelism: int) -> list[Positions]:
     """The parts of a range of positions or times."""
     log = log_of(table)
     return _divided(log, *_bounds(log, asked), parallelism)
@@ -155,7 +155,7 @@ def _skips(options: Options) -> bool:
     return option(options, "skipChangeCommits") == "true"
 
 
-def initial(table: Table, options: Options, is_changes: bool) -> Offset:
+def initial(table: WireTable, options: Options, is_changes: bool) -> Offset:
     """Where a new query begins: with the rows that are there, after the newest position, or at the one named."""
     log = log_of(table)
     _check_followed(log, options, is_changes)
@@ -180,12 +180,12 @@ def _before(log: Followed, micros: int) -> int:
     return min(later, default=log.last)
 
 
-def newest(table: Table) -> int:
+def newest(table: WireTable) -> int:
     return log_of(table).last
 
 
 def latest(
-    table: Table,
+    table: WireTable,
     start: Offset,
     options: Options,
     is_changes: bool,
@@ -214,7 +214,7 @@ def latest(
     return {POSITION: position}
 
 
-def _pieces(log: Followed, position: int) -> tuple[View, list[Extent]]:
+def _pieces(log: Followed, position: int) -> tuple[PositionView, list[Extent]]:
     """The state at a position as pieces: fragments of its base (its last piece is what the log touches)."""
     view = view_at(log.snapshot, log.stream, position)
     if view.base is None:
@@ -224,7 +224,7 @@ def _pieces(log: Followed, position: int) -> tuple[View, list[Extent]]:
     return view, [Extent(each.id, each.num_rows) for each in metadata]
 
 
-def _through_pieces(table: Table, start: Offset, max_pieces: int | None, max_rows: int | None) -> Offset:
+def _through_pieces(table: WireTable, start: Offset, max_pieces: int | None, max_rows: int | None) -> Offset:
     view, extents = _pieces(log_of(table, start[SLOT]), start[POSITION])
     sizes = [*(extent.rows for extent in extents), _rows_of(view.tail)]
     done, rows = start[PIECES], 0
@@ -238,7 +238,7 @@ def _through_pieces(table: Table, start: Offset, max_pieces: int | None, max_row
 
 
 def plan(
-    table: Table, start: Offset, end: Offset, options: Options, is_changes: bool, parallelism: int
+    table: WireTable, start: Offset, end: Offset, options: Options, is_changes: bool, parallelism: int
 ) -> Sequence[LogPart]:
     """The parts of the batch between two offsets."""
     parts: list[LogPart] = []
@@ -254,7 +254,7 @@ def plan(
     return [*parts, *_divided(log_of(table), start[POSITION], end[POSITION], parallelism, whole=keyed)]
 
 
-def protect(table: Table, checkpoint: str, options: Options, offset: Offset) -> None:
+def protect(table: WireTable, checkpoint: str, options: Options, offset: Offset) -> None:
     """The query has read up to here: as a reader of the table, it keeps what comes after from being collected."""
     if option(options, "protect") == "false":
         return
@@ -273,7 +273,7 @@ def reader_of(checkpoint: str) -> str:
 # On an executor ------------------------------------------------------------------------------------------------------
 
 
-def output_schema(scan: Scan, part: LogPart) -> pa.Schema:
+def output_schema(scan: WireScan, part: LogPart) -> pa.Schema:
     """The wire schema of a part's rows; 12 if a running query's columns are not the table's any more."""
     check_readable(scan)
     stream = log_of(scan.table, part.slot).stream
@@ -291,7 +291,7 @@ def _types(schema: Mapping[str, Any]) -> list[Any]:
     return [field["type"] for field in schema["fields"]]
 
 
-def read_rows(scan: Scan, part: LogPart, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+def read_rows(scan: WireScan, part: LogPart, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     """The rows of a part: changes with what Spark wants to know of them, or only rows."""
     log = log_of(scan.table, part.slot)
     found = _piece(log, part, scan) if isinstance(part, Piece) else _changed(log, part, scan)
@@ -303,7 +303,7 @@ def read_rows(scan: Scan, part: LogPart, schema: pa.Schema) -> Iterator[pa.Recor
     yield from sent(pa.table(columns, names=list(scan.columns)) if columns else rows, schema)
 
 
-def _changed(log: Followed, part: Positions, scan: Scan) -> pa.Table:
+def _changed(log: Followed, part: Positions, scan: WireScan) -> pa.Table:
     share = Share(part.share, part.shares) if part.shares > 1 else None
     if scan.changes:
         found = changes(log.lake, log.snapshot, log.stream, part.after, part.until, share)
@@ -316,7 +316,7 @@ def _changed(log: Followed, part: Positions, scan: Scan) -> pa.Table:
     return pa.concat_tables(parts)
 
 
-def _piece(log: Followed, part: Piece, scan: Scan) -> pa.Table:
+def _piece(log: Followed, part: Piece, scan: WireScan) -> pa.Table:
     """Rows that are there when a stream begins; as changes, they are inserts at that position."""
     view = view_at(log.snapshot, log.stream, part.position)
     names = list(log.stream.definition.shown)

@@ -17,13 +17,14 @@ import pyarrow as pa
 
 from headwater.errors import InvalidInputError, LanceNamespaceError, TableVersionNotFoundError
 from headwater.metastore import Metastore, Snapshot
-from headwater.metastore.parts import partition_id
-from headwater.spark.protocol import Fold, Scan, Table
-from headwater.streams.files import Share
+from headwater.metastore.table_parts import partition_id
+from headwater.names import format_name
+from headwater.spark.protocol import Fold, WireScan, WireTable
+from headwater.streams.log_files import Share
 from headwater.streams.opening import Stream, is_stream_table, open_stream
+from headwater.streams.position_views import PositionView, newest_published, view_at
 from headwater.streams.reading import count, read, read_bucket, read_touched, read_untouched
-from headwater.streams.serving import Lake, lake, open_version
-from headwater.streams.views import View, newest_published, view_at
+from headwater.streams.serving_copy import Lake, lake, open_version
 from headwater.tables.nested import pruned
 from headwater.tables.partitions import partitions_of
 from headwater.tables.parts import AnyPart, Fragments, Tail, Whole
@@ -48,7 +49,7 @@ def opened(option: str) -> Lake:
     return lake(Metastore(known["root"], known["storage"]), known["root"], known["storage"])
 
 
-def lake_of(table: Table) -> Lake:
+def lake_of(table: WireTable) -> Lake:
     """The metastore that a stream table of a session is in."""
     assert table.fold is not None
     return opened(table.fold.lake)
@@ -83,7 +84,7 @@ def _at_time(metastore: Metastore, id: list[str], time: dt.datetime) -> Snapshot
 
     11 if the table was not there, or what is known of it does not go so far back.
     """
-    now, name = metastore.now(), ".".join(id)
+    now, name = metastore.now(), format_name(id)
     try:
         found = metastore.at(time)
     except InvalidInputError as error:
@@ -123,27 +124,27 @@ def schema_of(stream: Stream) -> pa.Schema:
     return pa.schema(list(stream.definition.shown.values()))
 
 
-def _view(scan: Scan) -> tuple[Lake, View]:
+def _view(scan: WireScan) -> tuple[Lake, PositionView]:
     found, fold = lake_of(scan.table), scan.table.fold
     assert fold is not None
     snapshot = found.metastore.at(fold.slot)
     return found, view_at(snapshot, open_stream(snapshot, scan.table.id), fold.position)
 
 
-def check_readable(scan: Scan) -> None:
+def check_readable(scan: WireScan) -> None:
     """Statements that change rows ask for the places of rows, and rows of a log have none."""
     if ROW_ADDRESS in scan.columns or ROW_ID in scan.columns:
         raise scan.table.refused()
 
 
-def count_rows(scan: Scan) -> int:
+def count_rows(scan: WireScan) -> int:
     found, view = _view(scan)
     if scan.filter is None:
         return count(found, view)
     return read(found, view, columns=list(view.stream.definition.keys[:1]) or None, filter=scan.filter).num_rows
 
 
-def output_schema(scan: Scan) -> pa.Schema:
+def output_schema(scan: WireScan) -> pa.Schema:
     check_readable(scan)
     _, view = _view(scan)
     shown = view.stream.definition.shown
@@ -151,7 +152,7 @@ def output_schema(scan: Scan) -> pa.Schema:
     return wire_schema(pa.schema([pruned(shown[name], trees.get(name)) for name in scan.columns]))
 
 
-def plan(scan: Scan, parallelism: int, by_partition: bool = False) -> Sequence[AnyPart]:
+def plan(scan: WireScan, parallelism: int, by_partition: bool = False) -> Sequence[AnyPart]:
     """One part; or for a large table first what the log touches, in shares, then groups of the base's fragments.
 
     `by_partition`: of a table in buckets of its key each part is a bucket, folded for itself.
@@ -170,14 +171,14 @@ def plan(scan: Scan, parallelism: int, by_partition: bool = False) -> Sequence[A
     return [*(Tail(number, count) for number in range(count)), *divide(extents, parallelism, splittable=False)]
 
 
-def _fragments(found: Lake, view: View) -> list[Any]:
+def _fragments(found: Lake, view: PositionView) -> list[Any]:
     if view.base is None:
         return []
     dataset = open_version(found, view.stream, view.base.version, view.base.manifest)
     return [fragment.metadata for fragment in dataset.get_fragments()]
 
 
-def _buckets(found: Lake, view: View, metadata: Sequence[Any]) -> dict[Any, set[int]] | None:
+def _buckets(found: Lake, view: PositionView, metadata: Sequence[Any]) -> dict[Any, set[int]] | None:
     """The buckets of a table and the fragments of each; None: not all fragments tell theirs, or it is in none."""
     if not view.stream.definition.buckets:
         return None
@@ -192,7 +193,7 @@ def _buckets(found: Lake, view: View, metadata: Sequence[Any]) -> dict[Any, set[
     return {**{every[delta.partition]: set() for delta in view.tail}, **known}
 
 
-def read_rows(scan: Scan, part: AnyPart, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+def read_rows(scan: WireScan, part: AnyPart, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     """The rows of a part, in the wire schema."""
     if scan.columns:
         yield from sent(_rows(scan, part).slice(0, scan.limit), schema)
@@ -215,7 +216,7 @@ def without_columns(rows: int) -> pa.RecordBatch:
     return pa.RecordBatch.from_struct_array(empty)
 
 
-def _rows(scan: Scan, part: AnyPart) -> pa.Table:
+def _rows(scan: WireScan, part: AnyPart) -> pa.Table:
     found, view = _view(scan)
     if isinstance(part, Tail):
         share = Share(part.share, part.shares) if part.shares > 1 else None

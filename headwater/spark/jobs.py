@@ -20,7 +20,6 @@ from headwater.clock import SystemClock
 from headwater.errors import InvalidInputError
 from headwater.spark.catalog import Connection, schema_from
 from headwater.spark.stream import unread_from
-from headwater.spark.stream_jobs import collect_log, ingest_files, publish_tables, undo_source
 from headwater.tables import compact, indices
 from headwater.tables.fill import commit_column, fill_fragment
 from headwater.tables.handle import TableHandle
@@ -173,10 +172,4 @@ JOBS: dict[str, Job] = {
     "cleanup": Job(_no_tasks, _nothing, _cleanup),
     "rollback": Job(_no_tasks, _nothing, _rollback),
     "drop_index": Job(_no_tasks, _nothing, _drop_index),
-    "publish": Job(_no_tasks, _nothing, publish_tables),
-    "ingest": Job(_no_tasks, _nothing, ingest_files),
-    "undo": Job(_no_tasks, _nothing, undo_source),
-    "collect": Job(_no_tasks, _nothing, collect_log),
 }
-STREAM_JOBS = frozenset(("publish", "ingest", "undo", "collect"))
-"""Jobs of stream tables, which need no published version."""

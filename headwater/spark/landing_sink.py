@@ -13,13 +13,14 @@ import pyarrow as pa
 
 from headwater.errors import ConcurrentModificationError, InvalidInputError
 from headwater.metastore import Transaction
+from headwater.names import format_name
 from headwater.spark.fresh import lake_of
-from headwater.spark.protocol import Table
+from headwater.spark.protocol import WireTable
 from headwater.spark.stream_writes import chunks
 from headwater.streams.definition import Definition
 from headwater.streams.given import from_table
-from headwater.streams.landing import APPEND, UPSERT, Origin, rows_so_far
-from headwater.streams.ledger import Entry, Ledger
+from headwater.streams.landing import APPEND, UPSERT, BatchOrigin, rows_so_far
+from headwater.streams.ledger import Ledger, LedgerEntry
 from headwater.streams.opening import open_in, open_stream
 from headwater.streams.preparing import EvolvedError, PreparedLanding, prepare
 from headwater.streams.sources.taken import Taken
@@ -27,13 +28,13 @@ from headwater.streams.sources.taken import Taken
 Json = dict[str, Any]
 
 
-def prepare_batch(table: Table, query: str, reader: pa.RecordBatchReader) -> list[Json]:
+def prepare_batch(table: WireTable, query: str, reader: pa.RecordBatchReader) -> list[Json]:
     """On an executor: the rows of a task as files of the log, and what their commit needs."""
     found = lake_of(table)
     snapshot = found.metastore.now()
     stream = open_stream(snapshot, table.id)
     store, clock, definition = found.metastore.store, found.metastore.clock, stream.definition
-    origin, known = Origin(_source(query)), rows_so_far(snapshot, stream)
+    origin, known = BatchOrigin(_source(query)), rows_so_far(snapshot, stream)
     made: list[Json] = []
     for rows in chunks(reader):
         taken = Taken(from_table(rows))
@@ -48,20 +49,20 @@ def _contract(definition: Definition) -> str:
     return "discard" if definition.contract == "discard" else "freeze"
 
 
-def land_batch(table: Table, query: str, batch: int, prepared: list[Json], truncate: bool) -> int:
+def land_batch(table: WireTable, query: str, batch: int, prepared: list[Json], truncate: bool) -> int:
     """On the driver: all that the tasks of a batch wrote, in one transaction, once; the newest position."""
     found = lake_of(table)
     metastore = found.metastore
     if truncate:
         raise InvalidInputError(
-            f"{'.'.join(table.id)} is a stream table: its log cannot be replaced, so outputMode('complete') is "
+            f"{format_name(table.id)} is a stream table: its log cannot be replaced, so outputMode('complete') is "
             "refused. Use 'update' with a table that has the grouping columns as keys."
         )
     before = metastore.now()
     stream = open_stream(before, table.id)
     verb = UPSERT if stream.definition.keys else APPEND
     source, token = _source(query), str(batch)
-    landings = [PreparedLanding(metastore, stream.path, each, verb, False, Origin(source)) for each in prepared]
+    landings = [PreparedLanding(metastore, stream.path, each, verb, False, BatchOrigin(source)) for each in prepared]
 
     def work(tx: Transaction) -> None:
         opened = open_in(tx, stream.path)
@@ -71,7 +72,7 @@ def land_batch(table: Table, query: str, batch: int, prepared: list[Json], trunc
         landed = [landing(tx) for landing in landings]
         counts = sum(each.rows for each in landed), sum(each.quarantined for each in landed)
         after = before.last_position(opened.path, version=opened.version)
-        ledger.take_token(token, Entry(token, tx.id, after, *counts, time=metastore.clock.now_ms()))
+        ledger.take_token(token, LedgerEntry(token, tx.id, after, *counts, time=metastore.clock.now_ms()))
 
     if landings:
         try:

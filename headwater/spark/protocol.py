@@ -12,11 +12,11 @@ from typing import Any, Literal
 import msgspec
 
 from headwater.errors import InvalidInputError
-from headwater.names import ObjectId
+from headwater.names import ObjectId, format_name
 from headwater.tables.handle import SESSION, TableHandle
 from headwater.tables.keys import Keys
 from headwater.tables.parts import AnyPart
-from headwater.tables.scan import Scan as TableScan
+from headwater.tables.scan import Scan
 
 Json = dict[str, Any]
 Offset = dict[str, int]
@@ -48,7 +48,7 @@ class Fold(Message, frozen=True):
     new: NewStream | None = None
 
 
-class Table(Message, frozen=True):
+class WireTable(Message, frozen=True):
     """A table at one version, as `TableHandle.to_json` writes it: an executor can read and write its files by it."""
 
     id: tuple[str, ...]
@@ -64,7 +64,7 @@ class Table(Message, frozen=True):
         return self.fold is not None and self.fold.fresh
 
     def refused(self) -> InvalidInputError:
-        name = ".".join(self.id)
+        name = format_name(self.id)
         if self.fold is not None and self.fold.keyed:
             return InvalidInputError(
                 f"{name} is a stream table: its rows come from its change log, which nothing may replace. Change them "
@@ -98,10 +98,10 @@ class Search(Message, frozen=True):
     filter: str | None = None
 
 
-class Scan(Message, frozen=True):
+class WireScan(Message, frozen=True):
     """What to read; see `headwater.tables.scan.Scan`."""
 
-    table: Table
+    table: WireTable
     columns: tuple[str, ...]
     filter: str | None = None
     limit: int | None = None
@@ -111,9 +111,9 @@ class Scan(Message, frozen=True):
     prune: Json | None = None
     schema: Json | None = None
 
-    def engine(self) -> TableScan:
+    def engine(self) -> Scan:
         search = None if self.search is None else msgspec.to_builtins(self.search)
-        return TableScan(
+        return Scan(
             self.table.handle(),
             self.columns,
             self.filter,
@@ -148,20 +148,20 @@ class Range(Message, frozen=True):
 # ALTER TABLE ---------------------------------------------------------------------------------------------------------
 
 
-class Change(Message, frozen=True, tag_field="action"):
+class TableChange(Message, frozen=True, tag_field="action"):
     """One change of ALTER TABLE. A path is the names from the top-level column down."""
 
 
-class SetProperty(Change, frozen=True, tag="set_property"):
+class SetProperty(TableChange, frozen=True, tag="set_property"):
     key: str
     value: str
 
 
-class RemoveProperty(Change, frozen=True, tag="remove_property"):
+class RemoveProperty(TableChange, frozen=True, tag="remove_property"):
     key: str
 
 
-class AddColumn(Change, frozen=True, tag="add_column"):
+class AddColumn(TableChange, frozen=True, tag="add_column"):
     path: list[str]
     type: Any
     nullable: bool
@@ -169,32 +169,32 @@ class AddColumn(Change, frozen=True, tag="add_column"):
     comment: str | None = None
 
 
-class DropColumn(Change, frozen=True, tag="drop_column"):
+class DropColumn(TableChange, frozen=True, tag="drop_column"):
     path: list[str]
     if_exists: bool
 
 
-class RenameColumn(Change, frozen=True, tag="rename_column"):
+class RenameColumn(TableChange, frozen=True, tag="rename_column"):
     path: list[str]
     name: str
 
 
-class ColumnType(Change, frozen=True, tag="column_type"):
+class ColumnType(TableChange, frozen=True, tag="column_type"):
     path: list[str]
     type: Any
 
 
-class ColumnNullable(Change, frozen=True, tag="column_nullable"):
+class ColumnNullable(TableChange, frozen=True, tag="column_nullable"):
     path: list[str]
     nullable: bool
 
 
-class ColumnComment(Change, frozen=True, tag="column_comment"):
+class ColumnComment(TableChange, frozen=True, tag="column_comment"):
     path: list[str]
     comment: str | None = None
 
 
-AnyChange = (
+AnyTableChange = (
     SetProperty | RemoveProperty | AddColumn | DropColumn | RenameColumn | ColumnType | ColumnNullable | ColumnComment
 )
 
@@ -202,11 +202,11 @@ AnyChange = (
 # Calls ---------------------------------------------------------------------------------------------------------------
 
 
-class Call(Message, frozen=True, tag_field="op"):
+class WorkerCall(Message, frozen=True, tag_field="op"):
     """One call. `op` is its name."""
 
 
-class CatalogCall(Call, frozen=True):
+class CatalogCall(WorkerCall, frozen=True):
     """A call of a driver, through the catalog whose options it carries."""
 
     catalog: Options
@@ -246,7 +246,7 @@ class LoadTable(CatalogCall, frozen=True, tag="load_table"):
     micros: int | None = None
 
 
-class Definition(CatalogCall, frozen=True):
+class NewTable(CatalogCall, frozen=True):
     """A new table: its schema in Spark's JSON form."""
 
     id: list[str]
@@ -255,20 +255,20 @@ class Definition(CatalogCall, frozen=True):
     partitioning: list[PartitionedBy] = []
 
 
-class CreateTable(Definition, frozen=True, tag="create_table"): ...
+class CreateTable(NewTable, frozen=True, tag="create_table"): ...
 
 
-class StageCreate(Definition, frozen=True, tag="stage_create"): ...
+class StageCreate(NewTable, frozen=True, tag="stage_create"): ...
 
 
-class StageReplace(Definition, frozen=True, tag="stage_replace"): ...
+class StageReplace(NewTable, frozen=True, tag="stage_replace"): ...
 
 
 class Commit(CatalogCall, frozen=True, kw_only=True):
     """The end of a statement that writes. `reads`: the tables that it has read, as they were then."""
 
-    table: Table
-    reads: list[Table] = []
+    table: WireTable
+    reads: list[WireTable] = []
 
 
 class CommitStaged(Commit, frozen=True, tag="commit_staged"):
@@ -287,13 +287,13 @@ class RenameTable(CatalogCall, frozen=True, tag="rename_table"):
 
 class AlterTable(CatalogCall, frozen=True, tag="alter_table"):
     id: list[str]
-    changes: list[AnyChange]
+    changes: list[AnyTableChange]
 
 
-class Plan(CatalogCall, frozen=True, tag="plan"):
+class PlanScan(CatalogCall, frozen=True, tag="plan"):
     """`by_partition`: each part is to be of one partition, if that can be."""
 
-    scan: Scan
+    scan: WireScan
     parallelism: int
     by_partition: bool = False
 
@@ -301,20 +301,20 @@ class Plan(CatalogCall, frozen=True, tag="plan"):
 class MatchingRows(CatalogCall, frozen=True, tag="matching_rows"):
     """`used`: the top-level columns that the filter names."""
 
-    scan: Scan
+    scan: WireScan
     used: tuple[str, ...] = ()
 
 
 class Count(CatalogCall, frozen=True, tag="count"):
-    scan: Scan
+    scan: WireScan
 
 
 class Partitions(CatalogCall, frozen=True, tag="partitions"):
-    table: Table
+    table: WireTable
 
 
 class CheckSearch(CatalogCall, frozen=True, tag="check_search"):
-    table: Table
+    table: WireTable
     search: Search
 
 
@@ -355,7 +355,7 @@ class CommitEvents(Commit, frozen=True, tag="commit_events"):
 
 
 class CommitBatch(CatalogCall, frozen=True, tag="commit_batch"):
-    table: Table
+    table: WireTable
     fragments: list[Json]
     stream: str
     batch: int
@@ -365,7 +365,7 @@ class CommitBatch(CatalogCall, frozen=True, tag="commit_batch"):
 class StreamCall(CatalogCall, frozen=True):
     """A call of a streaming query, which its checkpoint names."""
 
-    table: Table
+    table: WireTable
     checkpoint: str
     options: dict[str, str]
     changes: bool = False
@@ -387,7 +387,7 @@ class StreamLatest(StreamCall, frozen=True, tag="stream_latest", kw_only=True):
 class StreamPlan(StreamCall, frozen=True, tag="stream_plan", kw_only=True):
     start: Offset
     end: Offset
-    scan: Scan
+    scan: WireScan
     parallelism: int
 
 
@@ -396,7 +396,7 @@ class StreamDone(StreamCall, frozen=True, tag="stream_done", kw_only=True):
 
 
 class ChangesPlan(CatalogCall, frozen=True, tag="changes_plan"):
-    table: Table
+    table: WireTable
     range: Range
     parallelism: int
 
@@ -413,37 +413,47 @@ class JobPlan(CatalogCall, frozen=True, tag="job_plan"):
     parallelism: int
 
 
-class JobRun(Call, frozen=True, tag="job_run"):
+class JobRun(WorkerCall, frozen=True, tag="job_run"):
     """On an executor: no catalog."""
 
-    table: Table
+    table: WireTable
     job: JobName
     task: Json
 
 
 class JobCommit(CatalogCall, frozen=True, tag="job_commit"):
-    table: Table
+    """The last call of a job, or of one of stream tables the only one: it may ask for tasks before it answers."""
+
+    table: WireTable
     job: JobName
     arguments: Json
     results: list[Any]
+    parallelism: int = 1
 
 
-class Read(Call, frozen=True, tag="read"):
+class TaskRun(WorkerCall, frozen=True, tag="task_run"):
+    """On an executor: a task that a job of the driver's worker asked for, pickled as functions of Spark's are."""
+
+    function: str
+    number: int
+
+
+class Read(WorkerCall, frozen=True, tag="read"):
     """On an executor: the rows of one part follow the answer. `keys`: what a join found that it needs."""
 
-    scan: Scan
+    scan: WireScan
     part: AnyPart
     keys: tuple[Keys, ...] = ()
 
 
-class Write(Call, frozen=True, tag="write"):
+class Write(WorkerCall, frozen=True, tag="write"):
     """On an executor: the rows follow the call. `arrow`: the schema of a table that has no version yet, in hex.
 
     `query`: the streaming query that the rows are of.
     Into a stream table: `given` are the columns that the statement names, `deletes` says that rows are to go.
     """
 
-    table: Table
+    table: WireTable
     arrow: str | None = None
     row_ids: bool = False
     query: str | None = None
@@ -453,10 +463,10 @@ class Write(Call, frozen=True, tag="write"):
 
 AnyCall = (
     ListNamespaces | DescribeNamespace | CreateNamespace | AlterNamespace | DropNamespace | ListTables | LoadTable
-    | CreateTable | StageCreate | StageReplace | CommitStaged | DropTable | RenameTable | AlterTable | Plan
+    | CreateTable | StageCreate | StageReplace | CommitStaged | DropTable | RenameTable | AlterTable | PlanScan
     | MatchingRows | Count | Partitions | CheckSearch | Append | Overwrite | OverwritePartitions | DeleteWhere
     | CommitDelta | CommitEvents | CommitBatch | StreamInitial | StreamNewest | StreamLatest | StreamPlan | StreamDone
-    | ChangesPlan | JobPlan | JobRun | JobCommit | Read | Write
+    | ChangesPlan | JobPlan | JobRun | JobCommit | TaskRun | Read | Write
 )  # fmt: skip
 
 _DECODER: msgspec.json.Decoder[AnyCall] = msgspec.json.Decoder(AnyCall)
@@ -473,11 +483,11 @@ def encode(value: Any) -> bytes:
 
 def table_of(value: Mapping[str, Any]) -> TableHandle:
     """A table as an answer told it, to write to."""
-    return msgspec.convert(value, Table).writable()
+    return msgspec.convert(value, WireTable).writable()
 
 
-def scan_of(value: Mapping[str, Any]) -> TableScan:
-    return msgspec.convert(value, Scan).engine()
+def scan_of(value: Mapping[str, Any]) -> Scan:
+    return msgspec.convert(value, WireScan).engine()
 
 
 def part_of(value: Mapping[str, Any]) -> AnyPart:

@@ -15,8 +15,10 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from headwater.errors import InvalidInputError
-from headwater.spark.access import ACCESS_FILE, ENVIRONMENT, options_of, read_access
-from headwater.spark.functions import Function, filler, function_of
+from headwater.names import parse_name
+from headwater.spark.access_file import ACCESS_FILE, ENVIRONMENT, options_of, read_access
+from headwater.spark.procedures import JarSession
+from headwater.spark.python_functions import Function, filler, function_of
 from headwater.types import arrow_type
 
 if TYPE_CHECKING:
@@ -38,20 +40,21 @@ def backfill(
 ) -> Json:
     """Add a column to a table and fill it: `backfill(spark, "lake.a.t", "length", f, columns=["body"], type="int")`.
 
-    `value` is a Python function of the columns named (see `headwater.spark.functions`) or an expression in Lance's SQL.
-    `type` is a Spark type (`"array<float>"`) or an Arrow type (`pa.list_(pa.float32(), 384)` makes a vector); a
-    function made by Spark's `udf` has one already. `rows` is how many rows a call gets at most. Rows written by others
-    while it runs have NULL in the new column.
+    `value` is a Python function of the columns named (see `headwater.spark.python_functions`) or an expression in
+    Lance's SQL. `type` is a Spark type (`"array<float>"`) or an Arrow type (`pa.list_(pa.float32(), 384)` makes a
+    vector); a function made by Spark's `udf` has one already. `rows` is how many rows a call gets at most. Rows written
+    by others while it runs have NULL in the new column.
     """
     from headwater.spark.calls import ask
 
-    call: Json = {"catalog": catalog_options(spark, table.split(".")[0]), "job": "backfill"}
+    name, *id = parse_name(table)
+    call: Json = {"catalog": catalog_options(spark, name), "job": "backfill"}
     arguments: Json = {"column": column, "expression": value if isinstance(value, str) else None}
     field = None
     if not isinstance(value, str):
         field = pa.field(column, _type_of(value, type))
         arguments["arrow"] = pa.schema([field]).serialize().to_pybytes().hex()
-    planned = ask("job_plan", **call, id=table.split(".")[1:], arguments=arguments, parallelism=1)
+    planned = ask("job_plan", **call, id=id, arguments=arguments, parallelism=1)
     function = function_of(value) if field is not None else None
     run = _runner(planned, function, _columns(function, columns), field, rows)
     results = distribute(spark, len(planned["tasks"]), run)
@@ -119,13 +122,15 @@ def _runner(
     return run
 
 
-def distribute(spark: SparkSession, tasks: int, run: Callable[[int], Json]) -> list[Json]:
+def distribute(spark: SparkSession | JarSession, tasks: int, run: Callable[[int], Json]) -> list[Json]:
     """Run tasks on executors, one partition each; a task that is tried twice leaves a file that nothing refers to.
 
     The function travels to executors pickled, as every function of Spark's does; what comes back is JSON in Arrow.
     """
     if not tasks:
         return []
+    if isinstance(spark, JarSession):
+        return spark.distribute(tasks, run)
 
     def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:

@@ -15,7 +15,7 @@ from headwater.clock import unique_hex
 from headwater.config import REST, Resolved, open_resolved, resolve
 from headwater.errors import InvalidInputError, UnsupportedOperationError
 from headwater.namespace.metastore import MetastoreNamespace
-from headwater.spark.access import ACCESS_FILE, ENVIRONMENT, write_access
+from headwater.spark.access_file import ACCESS_FILE, ENVIRONMENT, write_access
 from headwater.spark.build import NO_COMPILER, JarNotBuiltError, ensure_jar
 
 if TYPE_CHECKING:

@@ -41,7 +41,7 @@ Json = dict[str, Any]
 
 
 @dataclass
-class Part(InputPartition):
+class SourcePart(InputPartition):
     value: Json
 
 
@@ -52,7 +52,7 @@ class Written(WriterCommitMessage):
 
 def catalog_options(options: Json) -> Json:
     """How to reach the catalog: from the options, or the file that `configure` named in the driver's environment."""
-    from headwater.spark.access import ACCESS_FILE, ENVIRONMENT
+    from headwater.spark.access_file import ACCESS_FILE, ENVIRONMENT
 
     if "uri" in options:
         return {key: options[key] for key in ("uri", "token") if key in options}
@@ -81,7 +81,9 @@ class HeadwaterSource(DataSource):
         path = self._options.get("path") or self._options.get("table")
         if not path:
             raise ValueError('Give the table\'s name: .load("namespace.table").')
-        return str(path).split(".")
+        from headwater.names import parse_name
+
+        return list(parse_name(str(path)))
 
     def _call(self, operation: str, **arguments: Any) -> Any:
         from headwater.spark.calls import ask
@@ -100,7 +102,9 @@ class HeadwaterSource(DataSource):
         wanted = [name.strip() for name in columns.split(",")]
         missing = next((name for name in wanted if name not in found.names), None)
         if missing is not None:
-            told = f"The table {'.'.join(self._id())} has no column {missing!r}, which the option columns names."
+            from headwater.names import format_name
+
+            told = f"The table {format_name(self._id())} has no column {missing!r}, which the option columns names."
             raise ValueError(f"{told} It has {', '.join(found.names)}.")
         return StructType([found[name] for name in wanted])
 
@@ -153,22 +157,23 @@ class TableReader(DataSourceReader):
                 taken.append(sql)
         self._scan["filter"] = " AND ".join(taken) or None
 
-    def partitions(self) -> Sequence[Part]:
+    def partitions(self) -> Sequence[SourcePart]:
         parts = self._source._call("plan", scan=self._scan, parallelism=os.cpu_count() or 2)
-        return [Part(part) for part in parts] or [Part({"kind": "fragments", "fragments": []})]
+        return [SourcePart(part) for part in parts] or [SourcePart({"kind": "fragments", "fragments": []})]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        yield from _read(self._scan, partition.value, self._schema)
+        yield from read_part(self._scan, partition.value, self._schema)
 
 
-def _read(scan: Json, part: Json, schema: StructType) -> Iterator[pa.RecordBatch]:
+def read_part(scan: Json, part: Json, schema: StructType) -> Iterator[pa.RecordBatch]:
+    """The rows of a part, on an executor."""
     from headwater.spark import following, fresh
-    from headwater.spark.protocol import Scan, part_of, scan_of
+    from headwater.spark.protocol import WireScan, part_of, scan_of
     from headwater.tables.parts import Appended, Piece, Positions, Rewritten, Tail
     from headwater.tables.scan import read
 
     found = part_of(part)
-    asked = msgspec.convert(scan, Scan)
+    asked = msgspec.convert(scan, WireScan)
     sent = to_arrow_schema(schema, timezone="UTC")
     if isinstance(found, Piece | Positions):
         yield from following.read_rows(asked, found, sent)
@@ -242,12 +247,12 @@ class TableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         offset: Json = self._call("stream_latest", start=start, **limits)
         return offset
 
-    def partitions(self, start: Json, end: Json) -> Sequence[Part]:
+    def partitions(self, start: Json, end: Json) -> Sequence[SourcePart]:
         parts = self._call("stream_plan", start=start, end=end, scan=self._scan, parallelism=os.cpu_count() or 2)
-        return [Part(part) for part in parts]
+        return [SourcePart(part) for part in parts]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        yield from _read(self._scan, partition.value, self._schema)
+        yield from read_part(self._scan, partition.value, self._schema)
 
     def commit(self, end: Json) -> None:
         self._call("stream_done", end=end)

@@ -7,6 +7,7 @@ from contextlib import nullcontext
 from typing import TypeVar
 
 from headwater.catalog.transactions import metastore_of
+from headwater.names import format_name
 from headwater.namespace.appending import session_of
 from headwater.spark.catalog import Connection
 from headwater.spark.protocol import Append, Commit
@@ -26,7 +27,7 @@ def committed(connection: Connection, call: Commit, act: Callable[[TableCommitte
     others = [each for each in call.reads if is_append or each.id != target]
     if not others or connection.lake is None:
         return act(connection.committer)
-    with catalog_at(connection.lake).transaction(f"write {'.'.join(target)}") as inside:
+    with catalog_at(connection.lake).transaction(f"write {format_name(target)}") as inside:
         namespace = metastore_of(inside.namespace)
         session = session_of(namespace)
         check_reads(session.tx, others)

@@ -11,10 +11,11 @@ import pyarrow as pa
 
 from headwater.catalog import Catalog
 from headwater.errors import InvalidInputError, UnsupportedOperationError
+from headwater.names import format_name
 from headwater.spark.fresh import opened, schema_of
 from headwater.spark.protocol import (
     AddColumn,
-    AnyChange,
+    AnyTableChange,
     ColumnType,
     DropColumn,
     Fold,
@@ -22,7 +23,7 @@ from headwater.spark.protocol import (
     RemoveProperty,
     RenameColumn,
     SetProperty,
-    Table,
+    WireTable,
 )
 from headwater.streams.definition import define, to_properties
 from headwater.streams.opening import open_in
@@ -91,12 +92,12 @@ def stage_stream(
     tx.rollback()
     new = NewStream(key, stream.home, stream.version, to_properties(definition))
     fold = Fold(option, tx.draft.base.at, 0, 0, True, bool(definition.keys), new)
-    table = Table(tuple(id), "", True, {}, fold=fold)
+    table = WireTable(tuple(id), "", True, {}, fold=fold)
     shown = spark_schema(schema_of(stream))
     return {"table": msgspec.to_builtins(table), "arrow": "", "schema": shown, "partitioning": []}
 
 
-def alter_stream(lake: str | None, id: list[str], changes: Sequence[AnyChange]) -> None:
+def alter_stream(lake: str | None, id: list[str], changes: Sequence[AnyTableChange]) -> None:
     """Columns added, renamed, dropped and widened, properties set; each change in turn."""
     stream = catalog_at(lake)[id]
     for change in changes:
@@ -117,6 +118,6 @@ def alter_stream(lake: str | None, id: list[str], changes: Sequence[AnyChange]) 
                 pass
             case _:
                 raise UnsupportedOperationError(
-                    f"{'.'.join(id)} is a stream table: its columns can be added at the end (NULL allowed), renamed, "
-                    "widened and dropped, and its properties set."
+                    f"{format_name(id)} is a stream table: its columns can be added at the end (NULL allowed), "
+                    "renamed, widened and dropped, and its properties set."
                 )

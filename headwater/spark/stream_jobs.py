@@ -1,7 +1,11 @@
-"""CALL system.publish, ingest, undo and collect: jobs of the pipeline as procedures, done by the driver."""
+"""CALL system.publish, ingest, undo and collect: jobs of the pipeline as procedures.
+
+They run in the worker of the driver. What is large they divide as with a session of Python's: through the jar.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from headwater.catalog.streams import CatalogStream
@@ -17,26 +21,26 @@ MORE = tuple(f"table{number}" for number in range(2, 9))
 """The further tables that one publish may name."""
 
 
-def publish_tables(connection: Connection, table: TableHandle, arguments: Json, results: list[Any]) -> Json:
+def publish_tables(session: Any, connection: Connection, table: TableHandle, arguments: Json) -> Json:
     """All at one slot; what the call answers is of the first."""
     names = [table.name, *(arguments[name] for name in MORE if arguments.get(name))]
-    done = publish(None, catalog_at(connection.lake), *names)
+    done = publish(session, catalog_at(connection.lake), *names)
     first = done.parts[0] if done.parts else done
     return {"rows": done.rows, "late": done.late, "position": first.position, "version": first.version}
 
 
-def ingest_files(connection: Connection, table: TableHandle, arguments: Json, results: list[Any]) -> Json:
+def ingest_files(session: Any, connection: Connection, table: TableHandle, arguments: Json) -> Json:
     format = arguments.get("format") or "rows"
-    done = ingest(None, catalog_at(connection.lake), table.name, arguments["source"], format, arguments.get("name"))
+    done = ingest(session, catalog_at(connection.lake), table.name, arguments["source"], format, arguments.get("name"))
     return {name: getattr(done, name) for name in ("rows", "files", "quarantined", "skipped", "position")}
 
 
-def undo_source(connection: Connection, table: TableHandle, arguments: Json, results: list[Any]) -> Json:
-    done = undo(None, catalog_at(connection.lake), table.name, arguments.get("source"), arguments.get("file"))
+def undo_source(session: Any, connection: Connection, table: TableHandle, arguments: Json) -> Json:
+    done = undo(session, catalog_at(connection.lake), table.name, arguments.get("source"), arguments.get("file"))
     return {"position": done.position, "version": done.version}
 
 
-def collect_log(connection: Connection, table: TableHandle, arguments: Json, results: list[Any]) -> Json:
+def collect_log(session: Any, connection: Connection, table: TableHandle, arguments: Json) -> Json:
     """Deltas of a log that nothing needs any more (`log_retention`), then files of the catalog past its retention."""
     catalog = catalog_at(connection.lake)
     stream = catalog[table.name]
@@ -45,3 +49,11 @@ def collect_log(connection: Connection, table: TableHandle, arguments: Json, res
     dropped = stream.collect()
     removed = metastore_of(catalog.namespace).metastore.collect()
     return {"deltas": len(dropped), "files": removed.data + removed.published, "position": stream.position}
+
+
+STREAM_JOBS: dict[str, Callable[[Any, Connection, TableHandle, Json], Json]] = {
+    "publish": publish_tables,
+    "ingest": ingest_files,
+    "undo": undo_source,
+    "collect": collect_log,
+}

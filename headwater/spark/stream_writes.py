@@ -10,16 +10,17 @@ import pyarrow as pa
 
 from headwater.errors import NamespaceNotFoundError, TableNotFoundError
 from headwater.metastore import Snapshot, Transaction
+from headwater.names import format_name
 from headwater.spark.fresh import lake_of
-from headwater.spark.protocol import CommitEvents, CommitStaged, Table
+from headwater.spark.protocol import CommitEvents, CommitStaged, WireTable
 from headwater.streams.batches import REFUSE
 from headwater.streams.definition import from_properties
 from headwater.streams.given import Given
-from headwater.streams.landing import Origin, rows_so_far
+from headwater.streams.landing import BatchOrigin, rows_so_far
 from headwater.streams.layout import LANCE
 from headwater.streams.opening import Stream, open_in, open_stream
 from headwater.streams.preparing import prepare
-from headwater.streams.serving import Lake
+from headwater.streams.serving_copy import Lake
 from headwater.streams.sources.taken import Taken
 from headwater.streams.statements import Statement, changed, check_position, land_statement
 from headwater.streams.table import create_stream_table
@@ -34,7 +35,7 @@ Json = dict[str, Any]
 
 
 def write_events(
-    table: Table, reader: pa.RecordBatchReader, given: Sequence[str] | None, deletes: bool = False
+    table: WireTable, reader: pa.RecordBatchReader, given: Sequence[str] | None, deletes: bool = False
 ) -> list[Json]:
     """On an executor: the rows of a task as files of the log, and what their commit needs. A bad row is an error.
 
@@ -48,13 +49,13 @@ def write_events(
         names = stream.definition.by_name if given is None else given  # a changed row comes with derived columns
         chosen = rows.select([name for name in rows.schema.names if name in names])
         events = _events(_in_order(chosen, stream.definition.sequence), deletes)
-        landed = prepare(store, clock, stream, Taken(events), Origin(), (), sofar, REFUSE)
+        landed = prepare(store, clock, stream, Taken(events), BatchOrigin(), (), sofar, REFUSE)
         assert landed is not None  # what is refused is an error, and nothing evolves
         made.append(landed)
     return made
 
 
-def _opened(table: Table) -> tuple[Lake, Snapshot, Stream]:
+def _opened(table: WireTable) -> tuple[Lake, Snapshot, Stream]:
     """A stream table as the statement found it, or as it will create it."""
     fold = table.fold
     assert fold is not None
@@ -130,10 +131,10 @@ def commit_created(call: CommitStaged) -> int:
     return found.metastore.now().last_position(stream.path)
 
 
-def check_reads(tx: Transaction, reads: Sequence[Table]) -> None:
+def check_reads(tx: Transaction, reads: Sequence[WireTable]) -> None:
     """Every table that a statement has read is as it was then, and the transaction relies on that."""
     for table in reads:
-        name = ".".join(table.id)
+        name = format_name(table.id)
         try:
             if table.fold is not None:
                 check_position(tx, open_in(tx, table.id), table.fold.position)

@@ -22,11 +22,12 @@ import pyarrow as pa
 
 from headwater.errors import ErrorCode, LanceNamespaceError, UnsupportedOperationError
 from headwater.spark import following, fresh, protocol
-from headwater.spark.calls import answer
+from headwater.spark.calls import answer, commit_job
+from headwater.spark.framing import Wire
 from headwater.spark.landing_sink import prepare_batch
+from headwater.spark.procedures import JarSession
 from headwater.spark.stream_writes import write_events
-from headwater.spark.wire import Wire
-from headwater.tables import changes
+from headwater.tables import feed
 from headwater.tables import scan as scans
 from headwater.tables.keys import kept
 from headwater.tables.parts import Appended, Piece, Positions, Rewritten, Tail
@@ -59,6 +60,8 @@ def _serve_one(wire: Wire, call: protocol.AnyCall) -> None:
         _read(wire, call)
     elif isinstance(call, protocol.Write):
         _write(wire, call)
+    elif isinstance(call, protocol.JobCommit):
+        wire.send(_guarded(lambda: commit_job(call, JarSession(wire, call.parallelism))))
     else:
         wire.send(_guarded(lambda: answer(call)))
 
@@ -81,7 +84,7 @@ def _read(wire: Wire, call: protocol.Read) -> None:
         if folded or isinstance(part, Tail):
             return fresh.read_rows(call.scan, part, schema)
         if isinstance(part, Appended | Rewritten):
-            return changes.read(scan, part, schema)
+            return feed.read(scan, part, schema)
         return scans.read(scan, part, schema)
 
     def batches() -> Any:

@@ -17,7 +17,7 @@ from urllib.parse import unquote
 
 from headwater.clock import unique_hex
 from headwater.errors import InternalError, InvalidInputError, LanceNamespaceError, PermissionDeniedError
-from headwater.store.protocol import (
+from headwater.store.seam import (
     Abilities,
     Entry,
     KeyExistsError,

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from headwater.errors import InvalidInputError
 from headwater.store.local import LocalStore, is_file_uri, local_path
-from headwater.store.objects import memory_store, remote_store
-from headwater.store.protocol import Store
+from headwater.store.object_stores import memory_store, remote_store
+from headwater.store.seam import Store
 from headwater.store.wrappers import PrefixedStore
 
 REMOTE_SCHEMES = ("s3", "s3a", "gs", "az", "abfs", "abfss")

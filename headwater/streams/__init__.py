@@ -7,16 +7,16 @@ StreamTable -> landing (batches, files, ledger) -> deltas of the `delta` stream
 """
 
 from headwater.streams.definition import Definition, define
-from headwater.streams.landing import Report
-from headwater.streams.serving import Lake, lake
+from headwater.streams.landing import LandingReport
+from headwater.streams.position_views import Published
+from headwater.streams.serving_copy import Lake, lake
 from headwater.streams.table import StreamTable, create_stream_table, publish_tables
-from headwater.streams.views import Published
 
 __all__ = [
     "Definition",
     "Lake",
+    "LandingReport",
     "Published",
-    "Report",
     "StreamTable",
     "create_stream_table",
     "define",

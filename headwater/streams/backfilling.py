@@ -18,11 +18,12 @@ from headwater.metastore import Transaction
 from headwater.names import ObjectId
 from headwater.store import KeyNotFoundError
 from headwater.streams.derived import identity, with_derived
-from headwater.streams.files import narrowed
 from headwater.streams.layout import backfill_folder
+from headwater.streams.log_files import narrowed
 from headwater.streams.opening import Stream, open_in, open_stream
+from headwater.streams.position_views import Computed, Published, newest_published
 from headwater.streams.publishing import Publication
-from headwater.streams.serving import (
+from headwater.streams.serving_copy import (
     ROW_ADDRESS,
     ROW_ID,
     Lake,
@@ -35,8 +36,7 @@ from headwater.streams.serving import (
 )
 from headwater.streams.shares import Json, packed, unpacked
 from headwater.streams.tidying import coverage, due
-from headwater.streams.views import Computed, Published, newest_published
-from headwater.streams.writing import Changes, commit_rows, head_of, record, tidied, write_rows_of
+from headwater.streams.writing import Changes, NewFragments, commit_rows, head_of, record, tidied, write_rows_of
 from headwater.tables.commit import fragment_from
 from headwater.tables.handle import TableHandle
 from headwater.tables.indices import NewIndex, build, commit_pieces, divided, index_type, new_index
@@ -103,7 +103,7 @@ def stage_backfill(
             done = [batch_of_backfill(lake, work, batch, False) for batch in work.batches]
         else:
             done = crew.backfill(work)
-        fragments = [fragment_from(value) for each in done for value in each["fragments"]]
+        fragments = NewFragments.from_json(done)
         addresses = np.concatenate([unpacked(each["addresses"]) for each in done])
         commit_rows(lake, stream, staging, dataset, fragments, addresses, before.position)
     published = record(lake, tx, stream, staging, replace(before, late=0, too_late=0))
@@ -138,13 +138,9 @@ def batch_of_backfill(lake: Lake, work: Backfill, batch: StaleRows, is_kept: boo
     changes = _rows_of(work, dataset, batch)
     rows = with_derived(work.stream.definition, dataset, changes, work.fresh)
     fragments = write_rows_of(lake, work.stream, dataset, replace(changes, rows=rows))
-    done = {
-        "fragments": [fragment.to_json() for fragment in fragments],
-        "addresses": packed(changes.addresses),
-        "rows": rows.num_rows,
-    }
+    done = {**fragments.to_json(), "addresses": packed(changes.addresses), "rows": rows.num_rows}
     if is_kept:
-        lake.store.sync(list(files_of(work.stream, fragments)))
+        lake.store.sync(list(files_of(work.stream, fragments.metadata)))
         lake.store.put(key, json.dumps(done).encode())
     return done
 

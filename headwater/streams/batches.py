@@ -34,7 +34,7 @@ class Bad:
 
 
 @dataclass(frozen=True)
-class Batch:
+class EventBatch:
     """Good rows as events, in the order given; bad ones; and what the contract did."""
 
     definition: Definition
@@ -46,7 +46,7 @@ class Batch:
     discarded: int = 0
 
 
-def shape(definition: Definition, data: Given, contract: str = REFUSE) -> Batch:
+def shape(definition: Definition, data: Given, contract: str = REFUSE) -> EventBatch:
     """The batch that these rows are. Errors 13 name the column, and the row where there is one."""
     _require_columns(definition, data)
     after, added, dropped = _with_unknown(definition, data, contract)
@@ -68,7 +68,7 @@ def shape(definition: Definition, data: Given, contract: str = REFUSE) -> Batch:
     if bad:
         numbers = np.flatnonzero(~faults.any)
         events = events.take(numbers)
-    return Batch(after, events, numbers, bad, added, widened, dropped)
+    return EventBatch(after, events, numbers, bad, added, widened, dropped)
 
 
 def _loose(definition: Definition) -> list[Column]:

@@ -12,12 +12,12 @@ from headwater.errors import InvalidInputError
 from headwater.streams.batches import shape
 from headwater.streams.definition import Definition, define
 from headwater.streams.given import Given, from_table, given
+from headwater.streams.position_views import PositionView
 from headwater.streams.reading import read, state_of_keys
-from headwater.streams.serving import Lake
-from headwater.streams.views import View
+from headwater.streams.serving_copy import Lake
 
 
-def deletion(lake: Lake, view: View, what: Any) -> Given:
+def deletion(lake: Lake, view: PositionView, what: Any) -> Given:
     """The delete events: of the rows a predicate finds, or of keys, with the sequence of the row as it is now."""
     definition = view.stream.definition
     if not definition.keys:

@@ -19,8 +19,8 @@ import pyarrow as pa
 from headwater.errors import InvalidInputError
 from headwater.streams.calling import called
 from headwater.streams.definition import Definition, Derived
+from headwater.streams.position_views import Computed, Published
 from headwater.streams.reading import same_rows
-from headwater.streams.views import Computed, Published
 from headwater.streams.writing import Changes
 from headwater.types import convert
 

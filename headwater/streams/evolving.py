@@ -8,8 +8,8 @@ import pyarrow as pa
 
 from headwater.streams.definition import Definition
 from headwater.streams.opening import Stream
-from headwater.streams.serving import Lake, Staging, open_staging
-from headwater.streams.views import Published
+from headwater.streams.position_views import Published
+from headwater.streams.serving_copy import Lake, Staging, open_staging
 
 PASSING = "__hw_passing_"
 

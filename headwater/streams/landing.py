@@ -16,18 +16,18 @@ import pyarrow as pa
 from headwater.clock import Clock
 from headwater.errors import InvalidInputError
 from headwater.metastore import DataFile, Metastore, Snapshot, Transaction
-from headwater.metastore.draft import Appended
+from headwater.metastore.draft import AppendedDelta
 from headwater.store import Store
-from headwater.streams.batches import REFUSE, Bad, Batch, shape
+from headwater.streams.batches import REFUSE, Bad, EventBatch, shape
 from headwater.streams.checks import DROP, Check, judge, with_own
 from headwater.streams.definition import Definition, to_properties
-from headwater.streams.files import LogFile, bucket_count, encode_events
 from headwater.streams.fold import Events
 from headwater.streams.given import Given, as_json
 from headwater.streams.grouping import Codes, KeyIndex
 from headwater.streams.hashing import content_digest
 from headwater.streams.layout import LANCE, log_file
-from headwater.streams.ledger import Entry, Ledger
+from headwater.streams.ledger import Ledger, LedgerEntry
+from headwater.streams.log_files import LogFile, bucket_count, encode_events
 from headwater.streams.opening import Stream, open_in
 from headwater.streams.quarantine import Quarantined, quarantine
 from headwater.tables.partitions import transformed
@@ -38,7 +38,7 @@ Written = tuple[tuple[Any, ...] | None, DataFile, LogFile]
 
 
 @dataclass(frozen=True)
-class Report:
+class LandingReport:
     """What a landing call did. `position` is where its rows can be read; of a call without effect, the newest."""
 
     position: int
@@ -53,7 +53,7 @@ class Report:
 
 
 @dataclass(frozen=True)
-class Origin:
+class BatchOrigin:
     """Where a batch comes from, and what makes it known again: a token of the caller's, or a file with its digest."""
 
     source: str | None = None
@@ -72,9 +72,9 @@ class Landed:
 
     rows: int = 0
     quarantined: int = 0
-    deltas: list[Appended] = field(default_factory=list)
-    duplicate: Entry | None = None
-    batch: Batch | None = None
+    deltas: list[AppendedDelta] = field(default_factory=list)
+    duplicate: LedgerEntry | None = None
+    batch: EventBatch | None = None
     checks: dict[str, int] = field(default_factory=dict)
 
 
@@ -89,7 +89,7 @@ class Landing:
         verb: str,
         contract: str | None = REFUSE,
         strict: bool = False,
-        origin: Origin | None = None,
+        origin: BatchOrigin | None = None,
         bad: Sequence[Quarantined] = (),
         checks: Sequence[Check] = (),
         before: Any = None,
@@ -102,11 +102,11 @@ class Landing:
         self._verb = verb
         self._contract = contract
         self._strict = strict
-        self._origin = origin or Origin()
+        self._origin = origin or BatchOrigin()
         self._bad = bad
         self._checks = checks
         self._failed: dict[str, int] = {}
-        self._shaped: tuple[Definition, Batch] | None = None
+        self._shaped: tuple[Definition, EventBatch] | None = None
         self._written: dict[int, list[Written]] = {}
 
     def __call__(self, tx: Transaction) -> Landed:
@@ -148,7 +148,7 @@ class Landing:
             return None
         return Ledger(tx, stream.path, stream.version, self._origin.source or "")
 
-    def _known(self, ledger: Ledger | None, digest: str) -> Entry | None:
+    def _known(self, ledger: Ledger | None, digest: str) -> LedgerEntry | None:
         if ledger is None:
             return None
         if self._origin.token is not None:
@@ -157,7 +157,7 @@ class Landing:
 
     def _remember(self, tx: Transaction, ledger: Ledger, stream: Stream, landed: Landed, digest: str) -> None:
         after = self._before.last_position(stream.path, version=stream.version)
-        entry = Entry(digest, tx.id, after, landed.rows, landed.quarantined, time=self._clock.now_ms())
+        entry = LedgerEntry(digest, tx.id, after, landed.rows, landed.quarantined, time=self._clock.now_ms())
         if self._origin.token is not None:
             ledger.take_token(self._origin.token, entry)
         else:
@@ -165,7 +165,7 @@ class Landing:
 
     # What it becomes
 
-    def _shape(self, stream: Stream) -> Batch:
+    def _shape(self, stream: Stream) -> EventBatch:
         if self._shaped is None or self._shaped[0] != stream.definition:
             ingests = self._contract is None
             contract = self._contract if self._contract is not None else stream.definition.contract
@@ -174,10 +174,10 @@ class Landing:
             self._shaped = stream.definition, shaped
         return self._shaped[1]
 
-    def _quarantined(self, batch: Batch) -> Iterator[Quarantined]:
+    def _quarantined(self, batch: EventBatch) -> Iterator[Quarantined]:
         return rejected(batch, self._data, self._origin)
 
-    def _append(self, tx: Transaction, stream: Stream, batch: Batch) -> list[Appended]:
+    def _append(self, tx: Transaction, stream: Stream, batch: EventBatch) -> list[AppendedDelta]:
         if not len(batch.events):
             return []
         key = batch.definition.schema_id
@@ -202,11 +202,11 @@ class Landing:
         found = {"source": self._origin.source, "file": self._origin.file, "token": self._origin.token}
         return {name: text for name, text in found.items() if text is not None}
 
-    def _write(self, stream: Stream, batch: Batch) -> Iterator[Written]:
+    def _write(self, stream: Stream, batch: EventBatch) -> Iterator[Written]:
         return write_batch(self._store, self._clock, stream, batch, rows_so_far(self._before, stream))
 
 
-def write_batch(store: Store, clock: Clock, stream: Stream, batch: Batch, rows: int) -> Iterator[Written]:
+def write_batch(store: Store, clock: Clock, stream: Stream, batch: EventBatch, rows: int) -> Iterator[Written]:
     """Write a batch as files of the log, one for each partition. Nothing refers to them before a commit does."""
     buckets = bucket_count(rows + len(batch.events)) if stream.definition.keys else 1
     for values, indices in partitions_of(batch.definition, batch.events):
@@ -224,7 +224,7 @@ def rows_so_far(snapshot: Snapshot, stream: Stream) -> int:
     return int(newest.properties.get("rows", 0)) if newest is not None else 0
 
 
-def checked(batch: Batch, checks: Sequence[Check]) -> tuple[Batch, dict[str, int]]:
+def checked(batch: EventBatch, checks: Sequence[Check]) -> tuple[EventBatch, dict[str, int]]:
     """The batch without the rows that checks drop, and how many rows failed each."""
     judged = judge(checks, batch.events)
     failed = {each.check.name: int(each.failed.sum()) for each in judged if each.failed.any()}
@@ -240,20 +240,20 @@ def checked(batch: Batch, checks: Sequence[Check]) -> tuple[Batch, dict[str, int
     return replace(batch, events=batch.events.take(kept), numbers=batch.numbers[kept], bad=bad), failed
 
 
-def sourced(bad: Sequence[Quarantined], origin: Origin) -> Iterator[Quarantined]:
+def sourced(bad: Sequence[Quarantined], origin: BatchOrigin) -> Iterator[Quarantined]:
     """Rows that a format made nothing of, with where they come from."""
     for row in bad:
         yield row if row.source is not None else replace(row, source=origin.file or origin.source)
 
 
-def rejected(batch: Batch, data: Given, origin: Origin) -> Iterator[Quarantined]:
+def rejected(batch: EventBatch, data: Given, origin: BatchOrigin) -> Iterator[Quarantined]:
     """The bad rows of a batch as the quarantine keeps them."""
     for bad in batch.bad:
         row = as_json(data.row(bad.index))
         yield Quarantined(row, bad.reason, bad.column, origin.file or origin.source)
 
 
-def digest_of_batch(batch: Batch, bad: Sequence[Quarantined]) -> str:
+def digest_of_batch(batch: EventBatch, bad: Sequence[Quarantined]) -> str:
     """The logical content of a batch in whatever form it came: rows in order, by field, NULL told from missing."""
     names: list[str] = []
     columns: list[Any] = []

@@ -28,7 +28,7 @@ ROOM = 64
 
 
 @dataclass(frozen=True)
-class Entry:
+class LedgerEntry:
     """What is remembered of a batch or file that was taken."""
 
     digest: str
@@ -52,7 +52,7 @@ class Ledger:
         self._version = version
         self.source = source
 
-    def token(self, token: str, digest: str) -> Entry | None:
+    def token(self, token: str, digest: str) -> LedgerEntry | None:
         """The entry of a batch that was taken with this token; 13 if it was another batch."""
         found = self._generations(TOKEN + token)
         if not found:
@@ -63,18 +63,18 @@ class Ledger:
             )
         return found[-1]
 
-    def file(self, name: str, digest: str) -> Entry | None:
+    def file(self, name: str, digest: str) -> LedgerEntry | None:
         """The entry of a file that was taken with this very content."""
         return next((entry for entry in self._generations(FILE + name) if entry.digest == digest), None)
 
-    def files(self) -> dict[str, list[Entry]]:
+    def files(self) -> dict[str, list[LedgerEntry]]:
         """Every file that was taken, and its generations."""
         return files_taken(self._tx.streams(self._path, self._version), self.source)
 
-    def take_token(self, token: str, entry: Entry) -> None:
+    def take_token(self, token: str, entry: LedgerEntry) -> None:
         self._take(TOKEN + token, entry, replace=True)
 
-    def take_file(self, name: str, entry: Entry) -> None:
+    def take_file(self, name: str, entry: LedgerEntry) -> None:
         self._take(FILE + name, entry, replace=False)
 
     def give_back(self, txns: set[str]) -> None:
@@ -93,9 +93,9 @@ class Ledger:
             if kept != stream.properties:
                 self._write(stream.id, kept)
 
-    def _generations(self, key: str) -> list[Entry]:
+    def _generations(self, key: str) -> list[LedgerEntry]:
         pages = (self._read(source_page(self.source, key, level)) for level in range(self._level(key) + 1))
-        return [Entry(*entry) for page in pages for entry in page.get(key, [])]
+        return [LedgerEntry(*entry) for page in pages for entry in page.get(key, [])]
 
     def _level(self, key: str) -> int:
         """The level that is being filled: tokens stay at the first."""
@@ -103,14 +103,14 @@ class Ledger:
             return 0
         return level_of(int(self._read(source_record(self.source)).get("files", 0)))
 
-    def _take(self, key: str, entry: Entry, replace: bool) -> None:
+    def _take(self, key: str, entry: LedgerEntry, replace: bool) -> None:
         head = self._read(source_record(self.source))
         number = int(head.get("count", 0)) + 1
         id = source_page(self.source, key, self._level(key))
         files = int(head.get("files", 0)) + key.startswith(FILE)
         self._write(source_record(self.source), {"source": self.source, "count": number, "files": files})
         page = self._read(id)
-        made = Entry(entry.digest, entry.txn, entry.after, entry.rows, entry.quarantined, number, entry.time)
+        made = LedgerEntry(entry.digest, entry.txn, entry.after, entry.rows, entry.quarantined, number, entry.time)
         page[key] = [made.to_list()] if replace else [*page.get(key, []), made.to_list()]
         self._write(id, _forgotten(page, number, entry.time))
 
@@ -137,17 +137,17 @@ def level_of(files: int) -> int:
     return level
 
 
-def files_taken(streams: Sequence[Object], source: str, kind: str = FILE) -> dict[str, list[Entry]]:
+def files_taken(streams: Sequence[Object], source: str, kind: str = FILE) -> dict[str, list[LedgerEntry]]:
     """Every file that was taken from a source, and its generations, from the streams of a table version.
 
     With `UNDONE` those that were undone since.
     """
-    found: dict[str, list[Entry]] = {}
+    found: dict[str, list[LedgerEntry]] = {}
     for stream in streams:
         if stream.id.startswith(f"{source_record(source)}-"):
             for name, entries in stream.properties.items():
                 if name.startswith(kind):
-                    found.setdefault(name.removeprefix(kind), []).extend(Entry(*entry) for entry in entries)
+                    found.setdefault(name.removeprefix(kind), []).extend(LedgerEntry(*entry) for entry in entries)
     return {name: sorted(entries, key=lambda entry: entry.number) for name, entries in found.items()}
 
 

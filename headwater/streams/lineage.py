@@ -12,13 +12,13 @@ from headwater.errors import TableVersionNotFoundError
 from headwater.metastore import Snapshot
 from headwater.streams.layout import LANCE, LINEAGE
 from headwater.streams.opening import Stream
-from headwater.streams.views import Published, View
+from headwater.streams.position_views import PositionView, Published
 
 MAX_FILES = 1_000
 """So many files of a source are named; all of them are counted."""
 
 
-def lineage_of(view: View, before: Published | None, made: Published) -> dict[str, Any]:
+def lineage_of(view: PositionView, before: Published | None, made: Published) -> dict[str, Any]:
     start = before.position if before is not None else 0
     sources: dict[str, dict[str, Any]] = {}
     for delta in view.after_base:

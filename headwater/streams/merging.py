@@ -11,27 +11,29 @@ import numpy as np
 import pyarrow as pa
 
 from headwater.metastore import DataFile
-from headwater.streams.files import Logged, narrowed, read_log
 from headwater.streams.fold import Folded, Rules, State, apply, fold
 from headwater.streams.grouping import Codes, KeyIndex
 from headwater.streams.hashing import MODULUS, digest_of, hash_rows
+from headwater.streams.log_files import Logged, narrowed, read_log
+from headwater.streams.position_views import PositionView, Published
 from headwater.streams.reading import base_rows, rows_of_keys, same_rows, touched_state
-from headwater.streams.serving import Lake, open_version
+from headwater.streams.serving_copy import Lake, open_version
 from headwater.streams.tombstones import read_tombstones, write_tombstones
-from headwater.streams.views import Published, View
 from headwater.streams.writing import Changes, rows_digest
 
 
-def digest_now(lake: Lake, view: View, published: Published) -> int:
+def digest_now(lake: Lake, view: PositionView, published: Published) -> int:
     """The digest of published rows under the present columns: an added or dropped one is part of every row."""
     definition = view.stream.definition
     if tuple(column.id for column in definition.columns) == tuple(id for id, _ in published.columns):
         return published.digest
-    rows = base_rows(lake, View(view.stream, published.position, published, (), ()), narrowed(definition, None))
+    rows = base_rows(lake, PositionView(view.stream, published.position, published, (), ()), narrowed(definition, None))
     return rows_digest(rows)
 
 
-def appended(lake: Lake, view: View, rules: Rules, log: Logged, before: Published | None) -> tuple[Changes, Folded]:
+def appended(
+    lake: Lake, view: PositionView, rules: Rules, log: Logged, before: Published | None
+) -> tuple[Changes, Folded]:
     """A table without keys: the rows after the base are added. If rows were voided, it is written anew."""
     base = view.base
     state = State(rules.schema.empty_table(), rules.marks.empty_table(), base.watermark if base is not None else None)
@@ -44,7 +46,7 @@ def appended(lake: Lake, view: View, rules: Rules, log: Logged, before: Publishe
     return Changes(folded.rows, new, state.rows, addresses, digest % MODULUS, count), folded
 
 
-def _after_base(lake: Lake, view: View, before: Published) -> Codes:
+def _after_base(lake: Lake, view: PositionView, before: Published) -> Codes:
     """The addresses of rows that a version has and the base of a view has not: their row ids came later."""
     newer = open_version(lake, view.stream, before.version, before.manifest)
     found = newer.scanner(columns=[], with_row_id=True, with_row_address=True).to_table()
@@ -57,7 +59,9 @@ def _after_base(lake: Lake, view: View, before: Published) -> Codes:
     return addresses[~np.isin(ids, known)]
 
 
-def merged(lake: Lake, view: View, rules: Rules, log: Logged, current: Published | None) -> tuple[Changes, Folded]:
+def merged(
+    lake: Lake, view: PositionView, rules: Rules, log: Logged, current: Published | None
+) -> tuple[Changes, Folded]:
     """A table with keys, on top of what is published."""
     touched = touched_state(lake, replace(view, base=current), rules, log.events) if len(log.events) else None
     if touched is None:
@@ -87,7 +91,7 @@ def merged(lake: Lake, view: View, rules: Rules, log: Logged, current: Published
 
 
 def refolded(
-    lake: Lake, view: View, rules: Rules, log: Logged, current: Published
+    lake: Lake, view: PositionView, rules: Rules, log: Logged, current: Published
 ) -> tuple[Changes, Folded, tuple[DataFile, ...]]:
     """After an undo: the keys of all deltas since the base are folded anew, and compared with what is published."""
     everything = read_log(view.stream.definition, lake.store, [d for d in view.after_base if d.files]).events
@@ -108,11 +112,15 @@ def refolded(
     digest = current.digest + rows_digest(rows) - rows_digest(old.take(np.flatnonzero(gone)))
     count = current.rows + rows.num_rows - int(gone.sum())
     tombstones = _rewritten(lake, view, current, touched.index, state)
-    was = old.take(replaces[known & ~same])
-    return Changes(rows, ids, was, old_addresses[gone], digest % MODULUS, count), folded, tombstones
+    replaced = replaces[known & ~same]
+    gone[replaced] = False
+    addresses = np.concatenate([old_addresses[replaced], old_addresses[gone]])
+    return Changes(rows, ids, old.take(replaced), addresses, digest % MODULUS, count), folded, tombstones
 
 
-def _rewritten(lake: Lake, view: View, current: Published, index: KeyIndex, state: State) -> tuple[DataFile, ...]:
+def _rewritten(
+    lake: Lake, view: PositionView, current: Published, index: KeyIndex, state: State
+) -> tuple[DataFile, ...]:
     """The tombstones of all other keys as they are, and of the keys that were folded anew as they came out."""
     definition = view.stream.definition
     held = read_tombstones(lake.store, definition, current.tombstones)

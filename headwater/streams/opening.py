@@ -14,7 +14,7 @@ from headwater.errors import (
     TableNotFoundError,
 )
 from headwater.metastore import Delta, Object, Snapshot, Transaction
-from headwater.names import object_id
+from headwater.names import format_name, object_id
 from headwater.streams.definition import Definition, from_properties
 from headwater.streams.layout import DELTA, HISTORY, QUARANTINE, serving_folder, sibling
 
@@ -30,7 +30,7 @@ class Stream:
 
     @property
     def name(self) -> str:
-        return ".".join(self.path)
+        return format_name(self.path)
 
     @property
     def serving(self) -> str:

@@ -16,12 +16,12 @@ import pyarrow as pa
 from headwater.clock import Clock
 from headwater.metastore import DataFile, Metastore
 from headwater.store import Store
-from headwater.streams.batches import Batch, shape
+from headwater.streams.batches import EventBatch, shape
 from headwater.streams.checks import Check, with_own
-from headwater.streams.files import LogFile
 from headwater.streams.fold import Events
 from headwater.streams.given import Given
-from headwater.streams.landing import Landing, Origin, checked, rejected, sourced, write_batch
+from headwater.streams.landing import BatchOrigin, Landing, checked, rejected, sourced, write_batch
+from headwater.streams.log_files import LogFile
 from headwater.streams.opening import Stream
 from headwater.streams.quarantine import Quarantined
 from headwater.streams.sources.taken import Taken
@@ -38,7 +38,7 @@ def prepare(
     clock: Clock,
     stream: Stream,
     taken: Taken,
-    origin: Origin,
+    origin: BatchOrigin,
     checks: Sequence[Check],
     rows: int,
     contract: str | None = None,
@@ -74,7 +74,7 @@ class PreparedLanding(Landing):
         prepared: Mapping[str, Any],
         verb: str,
         strict: bool,
-        origin: Origin,
+        origin: BatchOrigin,
     ) -> None:
         bad = [Quarantined(**each) for each in prepared["bad"]]
         super().__init__(metastore, path, Given({}, 0), verb, None, strict, origin, bad)
@@ -82,12 +82,12 @@ class PreparedLanding(Landing):
         self._failed = dict(prepared["checks"])
         self._written = {prepared["schema"]: [_written(each) for each in prepared["files"]]}
 
-    def _shape(self, stream: Stream) -> Batch:
+    def _shape(self, stream: Stream) -> EventBatch:
         if stream.definition.schema_id != self._prepared["schema"]:
             raise EvolvedError
         count = self._prepared["rows"]
         rows = Events(pa.table({"": pa.nulls(count)}), np.zeros(count, bool))  # they are in the files already
-        return Batch(stream.definition, rows, np.arange(count), discarded=self._prepared["discarded"])
+        return EventBatch(stream.definition, rows, np.arange(count), discarded=self._prepared["discarded"])
 
 
 def _written(entry: Any) -> tuple[tuple[Any, ...] | None, DataFile, LogFile]:

@@ -15,16 +15,16 @@ from headwater.errors import ConcurrentModificationError
 from headwater.metastore import DataFile, Snapshot, Transaction
 from headwater.streams.derived import computed
 from headwater.streams.evolving import evolve_copy, published_columns
-from headwater.streams.files import narrowed, read_log
-from headwater.streams.history import History, publish_history
 from headwater.streams.lineage import lineage_of
+from headwater.streams.log_files import narrowed, read_log
 from headwater.streams.merging import appended, digest_now, merged, refolded
 from headwater.streams.opening import Stream, open_in, open_stream
+from headwater.streams.position_views import PositionView, Published, newest_published, view_at
 from headwater.streams.quarantine import quarantine
-from headwater.streams.serving import Lake, Staged, Staging, finalize, on_top, open_version, set_aside
+from headwater.streams.scd2 import History, publish_history
+from headwater.streams.serving_copy import Lake, Staged, Staging, finalize, on_top, open_version, set_aside
 from headwater.streams.shares import Done, Hands, Publish, together, tombstones_of, written
 from headwater.streams.tombstones import add_tombstones
-from headwater.streams.views import Published, View, newest_published, view_at
 from headwater.streams.watermark import Watermark
 from headwater.streams.writing import commit_rows, head_of, index_keys, record, tidied
 
@@ -78,7 +78,7 @@ def _publish(
     tx: Transaction,
     snapshot: Snapshot,
     stream: Stream,
-    view: View,
+    view: PositionView,
     before: Published | None,
     lineage: Mapping[str, Any],
     hands: Hands | None,
@@ -95,7 +95,7 @@ def _staged(
     tx: Transaction,
     stream: Stream,
     staging: Staging,
-    view: View,
+    view: PositionView,
     before: Published | None,
     head: tuple[int, str] | None,
     lineage: Mapping[str, Any],

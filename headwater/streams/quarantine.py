@@ -13,9 +13,9 @@ from headwater.clock import Clock
 from headwater.metastore import DataFile, Delta, Transaction
 from headwater.store import Store
 from headwater.streams.definition import define, to_properties
-from headwater.streams.files import encode_events
 from headwater.streams.fold import Events
 from headwater.streams.layout import DELTA, LANCE, QUARANTINE, log_file, sibling
+from headwater.streams.log_files import encode_events
 from headwater.streams.opening import Stream, open_in
 
 TYPES: dict[str, Any] = {

@@ -12,15 +12,15 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from headwater.errors import TableColumnNotFoundError
-from headwater.metastore.parts import partition_id
+from headwater.metastore.table_parts import partition_id
 from headwater.streams.definition import Definition
-from headwater.streams.files import Share, narrowed, read_log
 from headwater.streams.fold import Events, Rules, State, apply, fold
 from headwater.streams.grouping import Codes, KeyIndex
 from headwater.streams.hashing import hash_array
-from headwater.streams.serving import ROW_ADDRESS, ROW_ID, Lake, filtered, find_rows, judging, open_version
+from headwater.streams.log_files import Share, narrowed, read_log
+from headwater.streams.position_views import PositionView, Published
+from headwater.streams.serving_copy import ROW_ADDRESS, ROW_ID, Lake, filtered, find_rows, judging, open_version
 from headwater.streams.tombstones import read_tombstones
-from headwater.streams.views import Published, View
 from headwater.tables.sql import check_sql
 
 Mask = npt.NDArray[np.bool_]
@@ -37,7 +37,11 @@ class Touched:
 
 
 def read(
-    lake: Lake, view: View, columns: Sequence[str] | None = None, filter: str | None = None, limit: int | None = None
+    lake: Lake,
+    view: PositionView,
+    columns: Sequence[str] | None = None,
+    filter: str | None = None,
+    limit: int | None = None,
 ) -> pa.Table:
     """The rows at a view, in no order."""
     definition = view.stream.definition
@@ -50,14 +54,14 @@ def read(
     return table if limit is None else table.slice(0, limit)
 
 
-def count(lake: Lake, view: View) -> int:
+def count(lake: Lake, view: PositionView) -> int:
     if not view.tail:
         return view.base.rows if view.base is not None else 0
     return int(whole_state(lake, view, []).rows.num_rows)
 
 
 def read_untouched(
-    lake: Lake, view: View, fragments: Sequence[int], columns: Sequence[str], filter: str | None = None
+    lake: Lake, view: PositionView, fragments: Sequence[int], columns: Sequence[str], filter: str | None = None
 ) -> pa.Table:
     """The rows of some fragments of the base that no event of the tail is about. With `read_touched` it is `read`."""
     definition, base = view.stream.definition, view.base
@@ -82,7 +86,7 @@ def read_untouched(
 
 
 def read_touched(
-    lake: Lake, view: View, columns: Sequence[str], filter: str | None = None, share: Share | None = None
+    lake: Lake, view: PositionView, columns: Sequence[str], filter: str | None = None, share: Share | None = None
 ) -> pa.Table:
     """The rows that events of the tail are about, as they are after the fold; those of a share of the keys if told."""
     definition = view.stream.definition
@@ -94,7 +98,7 @@ def read_touched(
 
 def read_bucket(
     lake: Lake,
-    view: View,
+    view: PositionView,
     key: tuple[Any, ...],
     fragments: Sequence[int],
     columns: Sequence[str],
@@ -111,7 +115,7 @@ def read_bucket(
     return output(definition, table if text is None else filtered(table, text), wanted)
 
 
-def _touched_rows(lake: Lake, view: View, rules: Rules, events: Events) -> pa.Table:
+def _touched_rows(lake: Lake, view: PositionView, rules: Rules, events: Events) -> pa.Table:
     """The rows of the base of the keys that events are of."""
     if view.base is None or not rules.keys or not len(events):
         return rules.schema.empty_table()
@@ -121,7 +125,7 @@ def _touched_rows(lake: Lake, view: View, rules: Rules, events: Events) -> pa.Ta
 
 def whole_state(
     lake: Lake,
-    view: View,
+    view: PositionView,
     columns: Sequence[str] | None = None,
     touched: bool = False,
     share: Share | None = None,
@@ -147,7 +151,7 @@ def whole_state(
 
 
 def state_of_keys(
-    lake: Lake, view: View, keys: pa.Table, columns: Sequence[str] | None = None, share: Share | None = None
+    lake: Lake, view: PositionView, keys: pa.Table, columns: Sequence[str] | None = None, share: Share | None = None
 ) -> State:
     """The state at a view of some keys only (all in a share, if told): rows, tombstones, watermark.
 
@@ -170,7 +174,7 @@ def state_of_keys(
 
 def shown_state(
     lake: Lake,
-    view: View,
+    view: PositionView,
     wanted: Sequence[str],
     touched: bool = False,
     share: Share | None = None,
@@ -216,7 +220,7 @@ def _without_changed(rows: pa.Table, old: pa.Table, replaces: Codes, name: str, 
     return rows.set_column(rows.schema.get_field_index(name), rows.schema.field(name), column)
 
 
-def touched_state(lake: Lake, view: View, rules: Rules, events: Events) -> Touched:
+def touched_state(lake: Lake, view: PositionView, rules: Rules, events: Events) -> Touched:
     """What the base of a view knows of the keys of events."""
     index = KeyIndex([events.rows.column(name) for name in rules.keys])
     nothing = np.empty(0, np.int64)
@@ -228,7 +232,7 @@ def touched_state(lake: Lake, view: View, rules: Rules, events: Events) -> Touch
 
 
 def rows_of_keys(
-    lake: Lake, view: View, base: Published, rules: Rules, index: KeyIndex, rows: pa.Table
+    lake: Lake, view: PositionView, base: Published, rules: Rules, index: KeyIndex, rows: pa.Table
 ) -> tuple[pa.Table, Codes, Codes]:
     """The rows of a version that have the keys of an index (`rows` are rows with those keys), ids and addresses."""
     dataset = open_version(lake, view.stream, base.version, base.manifest)
@@ -243,7 +247,7 @@ def rows_of_keys(
     return _in_schema(found, rules, names), ids, addresses
 
 
-def base_rows(lake: Lake, view: View, rules: Rules, fragments: Sequence[int] | None = None) -> pa.Table:
+def base_rows(lake: Lake, view: PositionView, rules: Rules, fragments: Sequence[int] | None = None) -> pa.Table:
     """All rows of the base, or of some fragments, under the present schema."""
     if view.base is None:
         return rules.schema.empty_table()
@@ -278,7 +282,9 @@ def _in_schema(table: pa.Table, rules: Rules, names: dict[str, str]) -> pa.Table
     return pa.Table.from_arrays(columns, schema=rules.schema)
 
 
-def _base_only(lake: Lake, view: View, wanted: Sequence[str], filter: str | None, limit: int | None) -> pa.Table:
+def _base_only(
+    lake: Lake, view: PositionView, wanted: Sequence[str], filter: str | None, limit: int | None
+) -> pa.Table:
     definition = view.stream.definition
     if view.base is None:
         return pa.schema([definition.shown[name] for name in wanted]).empty_table()

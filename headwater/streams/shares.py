@@ -14,25 +14,23 @@ from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import numpy as np
-from lance.fragment import FragmentMetadata
 
 from headwater.metastore import DataFile
 from headwater.store import Store
 from headwater.streams.definition import Definition
 from headwater.streams.derived import with_derived
-from headwater.streams.files import Logged, Share, narrowed, read_log
 from headwater.streams.fold import Folded
 from headwater.streams.given import as_json
 from headwater.streams.grouping import Codes
 from headwater.streams.hashing import MODULUS
+from headwater.streams.log_files import Logged, Share, narrowed, read_log
 from headwater.streams.merging import appended, merged
+from headwater.streams.position_views import PositionView, Published
 from headwater.streams.quarantine import Quarantined
-from headwater.streams.serving import Lake, open_version
+from headwater.streams.serving_copy import Lake, open_version
 from headwater.streams.tombstones import read_tombstones, write_tombstones
-from headwater.streams.views import Published, View
 from headwater.streams.watermark import Watermark, decoded, encoded, too_late
-from headwater.streams.writing import Changes, write_rows_of
-from headwater.tables.commit import fragment_from
+from headwater.streams.writing import Changes, NewFragments, write_rows_of
 
 Json = dict[str, Any]
 
@@ -41,7 +39,7 @@ Json = dict[str, Any]
 class Publish:
     """A publish: the view to make the serving copy equal to, what it is equal to now, and its newest version."""
 
-    view: View
+    view: PositionView
     before: Published | None
     head: tuple[int, str] | None
 
@@ -62,7 +60,7 @@ class Publish:
 class Done:
     """What was written for a publish: fragments, addresses of rows to take away, and the counts after it."""
 
-    fragments: list[FragmentMetadata]
+    fragments: NewFragments
     addresses: Codes
     digest: int
     count: int
@@ -104,7 +102,9 @@ def written(lake: Lake, work: Publish, dataset: Any, log: Logged, changes: Chang
     )
 
 
-def _passed_over(definition: Definition, log: Logged, folded: Folded, counted: Any, view: View) -> list[Quarantined]:
+def _passed_over(
+    definition: Definition, log: Logged, folded: Folded, counted: Any, view: PositionView
+) -> list[Quarantined]:
     """Events that did not apply, as the quarantine keeps them."""
     late = folded.late & counted if definition.quarantines_late else np.zeros(len(counted), bool)
     rows: list[Quarantined] = []
@@ -136,7 +136,7 @@ def share_of_work(lake: Lake, work: Publish, share: Share) -> Json:
     tombstones = write_tombstones(lake.store, lake.clock, stream, folded.tombstones, folded.watermark)
     known = current or Published(0, 0, "")
     return {
-        "fragments": [fragment.to_json() for fragment in done.fragments],
+        **done.fragments.to_json(),
         "addresses": packed(done.addresses),
         "digest": str((done.digest - known.digest) % MODULUS),
         "count": done.count - known.rows,
@@ -171,7 +171,7 @@ def together(lake: Lake, work: Publish, answers: Sequence[Json]) -> Done:
     known = work.current or Published(0, 0, "")
     addresses = [unpacked(each["addresses"]) for each in answers]
     return Done(
-        [fragment_from(value) for each in answers for value in each["fragments"]],
+        NewFragments.from_json(answers),
         np.concatenate([np.empty(0, np.int64), *addresses]),
         (known.digest + sum(int(each["digest"]) for each in answers)) % MODULUS,
         known.rows + sum(each["count"] for each in answers),

@@ -17,15 +17,15 @@ import pyarrow as pa
 from headwater.errors import ConcurrentModificationError, InvalidInputError
 from headwater.metastore import DataFile, Snapshot, Transaction
 from headwater.store import Store
-from headwater.streams.files import narrowed, read_bytes, read_file
 from headwater.streams.fold import Events, Rules, State, concat, empty
 from headwater.streams.grouping import Codes, KeyIndex, ranks
-from headwater.streams.landing import APPEND, UPSERT, Origin
+from headwater.streams.landing import APPEND, UPSERT, BatchOrigin
+from headwater.streams.log_files import narrowed, read_bytes, read_file
 from headwater.streams.opening import Stream, open_in
+from headwater.streams.position_views import view_at
 from headwater.streams.preparing import EvolvedError, PreparedLanding
 from headwater.streams.reading import state_of_keys
-from headwater.streams.serving import Lake
-from headwater.streams.views import view_at
+from headwater.streams.serving_copy import Lake
 from headwater.streams.watermark import too_late
 
 Json = Mapping[str, Any]
@@ -66,7 +66,7 @@ def land_statement(lake: Lake, tx: Transaction, path: Sequence[str], statement: 
     if keyed:
         check_rows(lake, tx, stream, statement)
     for prepared in statement.all:
-        landing = PreparedLanding(lake.metastore, path, prepared, UPSERT if keyed else APPEND, True, Origin())
+        landing = PreparedLanding(lake.metastore, path, prepared, UPSERT if keyed else APPEND, True, BatchOrigin())
         try:
             landing(tx)
         except EvolvedError:

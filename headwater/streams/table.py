@@ -12,7 +12,8 @@ import pyarrow as pa
 
 from headwater.errors import InvalidInputError, TableVersionNotFoundError
 from headwater.metastore import Delta, Metastore, Snapshot, Transaction
-from headwater.metastore.draft import Appended
+from headwater.metastore.draft import AppendedDelta
+from headwater.names import format_name
 from headwater.streams.backfilling import (
     ROWS,
     Crew,
@@ -23,32 +24,32 @@ from headwater.streams.backfilling import (
     stage_index,
     stage_indices,
 )
-from headwater.streams.changes import changes
 from headwater.streams.checks import Check, try_checks
 from headwater.streams.collecting import collectable
 from headwater.streams.definition import Definition, define, to_properties, with_properties
 from headwater.streams.definition import evolve as evolve_definition
 from headwater.streams.deleting import deletion
 from headwater.streams.derived import stale_rows
+from headwater.streams.feed import changes
 from headwater.streams.given import Given, given
-from headwater.streams.landing import APPEND, UPSERT, Landed, Landing, Origin, Report
+from headwater.streams.landing import APPEND, UPSERT, BatchOrigin, Landed, Landing, LandingReport
 from headwater.streams.layout import DELTA, LANCE, QUARANTINE, sibling
 from headwater.streams.ledger import txns_with
 from headwater.streams.lineage import noted
 from headwater.streams.opening import Stream, open_in, open_stream
+from headwater.streams.position_views import Published, newest_published, view_at
 from headwater.streams.publishing import Publication, finish, stage
 from headwater.streams.quarantine import SCHEMA as QUARANTINE_SCHEMA
 from headwater.streams.quarantine import with_positions
 from headwater.streams.readers import drop_reader, forget, hand_out, handed, readers, set_reader
 from headwater.streams.reading import count, read
-from headwater.streams.serving import Lake, lake, open_version
+from headwater.streams.serving_copy import Lake, lake, open_version
 from headwater.streams.shares import Hands
-from headwater.streams.sources.files import SourceFile, find_files, is_files
+from headwater.streams.sources.files import SourceFile, find_files, is_files, naming
 from headwater.streams.sources.formats import check_format, take, total
 from headwater.streams.tidying import coverage
 from headwater.streams.undoing import txns_of, void
 from headwater.streams.verifying import verify
-from headwater.streams.views import Published, newest_published, view_at
 from headwater.streams.writing import head_of
 
 Path = Sequence[str]
@@ -74,6 +75,10 @@ class StreamTable:
         self._storage_options = storage_options
         self.path = tuple(path)
 
+    @property
+    def name(self) -> str:
+        return format_name(self.path)
+
     @classmethod
     def create(
         cls,
@@ -89,27 +94,27 @@ class StreamTable:
     ) -> StreamTable:
         """Make a stream table. `uri` is the root's address as Lance opens it, where that is not a local folder."""
         definition = define(schema, keys, sequence, partition_by, properties)
-        metastore.run(lambda tx: create_stream_table(tx, path, definition), f"create stream table {'.'.join(path)}")
+        metastore.run(lambda tx: create_stream_table(tx, path, definition), f"create stream table {format_name(path)}")
         return cls(metastore, path, uri, storage_options)
 
     # Landing
 
-    def append(self, rows: Any, token: str | None = None, source: str | None = None) -> Report:
+    def append(self, rows: Any, token: str | None = None, source: str | None = None) -> LandingReport:
         """Add rows to a table without keys."""
-        return self._land(given(rows), APPEND, Origin(source, token))
+        return self._land(given(rows), APPEND, BatchOrigin(source, token))
 
-    def upsert(self, rows: Any, token: str | None = None, source: str | None = None) -> Report:
+    def upsert(self, rows: Any, token: str | None = None, source: str | None = None) -> LandingReport:
         """Insert rows or change those of the same key. A column that a row lacks keeps its value."""
-        return self._land(given(rows), UPSERT, Origin(source, token))
+        return self._land(given(rows), UPSERT, BatchOrigin(source, token))
 
-    def delete(self, what: Any, token: str | None = None, source: str | None = None) -> Report:
+    def delete(self, what: Any, token: str | None = None, source: str | None = None) -> LandingReport:
         """Delete rows: by a SQL predicate (a text), by keys, or by rows.
 
         Keys without sequence values take the sequence of the row as it is now; one that is not there does nothing.
         """
         stream, snapshot = self._open()
         data = deletion(self._lake(), view_at(snapshot, stream), what)
-        return self._land(data, UPSERT, Origin(source, token))
+        return self._land(data, UPSERT, BatchOrigin(source, token))
 
     def ingest(
         self,
@@ -121,7 +126,7 @@ class StreamTable:
         checks: Sequence[Check] = (),
         storage: Mapping[str, str] | None = None,
         **options: Any,
-    ) -> Report:
+    ) -> LandingReport:
         """Take change data: rows, JSON text, or files by path or glob, in one of the formats of docs/streams.md.
 
         Files may be on an object store (`s3://...`), which `storage` opens, or else the options of the catalog.
@@ -130,7 +135,7 @@ class StreamTable:
         """
         check_format(format, options)
         if not is_files(data):
-            return self._ingest(data, format, Origin(source, token), strict, options, checks=checks)
+            return self._ingest(data, format, BatchOrigin(source, token), strict, options, checks=checks)
         files = find_files(data, storage if storage is not None else self._storage_options)
         return total([self.ingest_file(file, format, source, strict, checks, **options) for file in files])
 
@@ -142,44 +147,45 @@ class StreamTable:
         strict: bool = False,
         checks: Sequence[Check] = (),
         **options: Any,
-    ) -> Report:
+    ) -> LandingReport:
         """Take one file whose digest is known."""
-        origin = Origin(source, None, file.path, file.digest)
+        origin = BatchOrigin(source, None, file.path, file.digest)
         return self._ingest(file.path, format, origin, strict, options, file, checks)
 
     def _ingest(
         self,
         data: Any,
         format: str,
-        origin: Origin,
+        origin: BatchOrigin,
         strict: bool,
         options: Mapping[str, Any],
         file: SourceFile | None = None,
         checks: Sequence[Check] = (),
-    ) -> Report:
+    ) -> LandingReport:
         stream, snapshot = self._open()
-        taken = take(self._lake(), view_at(snapshot, stream), data, format, options, file)
-        verb = UPSERT if stream.definition.keys else APPEND
-        if verb == APPEND and taken.data.delete_mask.any():
-            raise InvalidInputError(f"{stream.name} has no keys: it is an append-only log and takes no deletes.")
-        if origin.digest is None:
-            origin = replace(origin, digest=taken.digest)
-        return self._land(taken.data, verb, origin, contract=None, strict=strict, bad=taken.bad, checks=checks)
+        with naming(file):
+            taken = take(self._lake(), view_at(snapshot, stream), data, format, options, file)
+            verb = UPSERT if stream.definition.keys else APPEND
+            if verb == APPEND and taken.data.delete_mask.any():
+                raise InvalidInputError(f"{stream.name} has no keys: it is an append-only log and takes no deletes.")
+            if origin.digest is None:
+                origin = replace(origin, digest=taken.digest)
+            return self._land(taken.data, verb, origin, contract=None, strict=strict, bad=taken.bad, checks=checks)
 
-    def _land(self, data: Given, verb: str, origin: Origin, **options: Any) -> Report:
+    def _land(self, data: Given, verb: str, origin: BatchOrigin, **options: Any) -> LandingReport:
         landing = Landing(self._metastore, self.path, data, verb, origin=origin, before=self._snapshot(), **options)
-        landed = self._run(landing, f"{verb} {'.'.join(self.path)}")
+        landed = self._run(landing, f"{verb} {self.name}")
         return self._report(landed)
 
-    def _report(self, landed: Landed) -> Report:
+    def _report(self, landed: Landed) -> LandingReport:
         if landed.duplicate is not None:
             known = landed.duplicate
             position = self._position_of(known.txn, known.after)
-            return Report(position, known.rows, known.quarantined, duplicate=True)
+            return LandingReport(position, known.rows, known.quarantined, duplicate=True)
         position = max((delta.position or 0 for delta in landed.deltas), default=0) or self.position
         batch = landed.batch
         assert batch is not None
-        return Report(
+        return LandingReport(
             position,
             landed.rows,
             landed.quarantined,
@@ -273,7 +279,7 @@ class StreamTable:
         return wanted
 
     def _reader_message(self, name: str) -> str:
-        return f"reader {name} of {'.'.join(self.path)}"
+        return f"reader {name} of {self.name}"
 
     def readers(self) -> dict[str, int]:
         """The named readers, and up to which position each has read."""
@@ -308,7 +314,7 @@ class StreamTable:
 
         `lineage` (a run, inputs, whatever JSON holds) is kept with the version, beside what the log knows itself.
         """
-        return publish_tables(self._lake(), [self.path], {".".join(self.path): dict(lineage or {})})[0]
+        return publish_tables(self._lake(), [self.path], {format_name(self.path): dict(lineage or {})})[0]
 
     def lineage(self, version: int | None = None) -> dict[str, Any]:
         """Where the rows of a published version come from, the newest unless told: see docs/streams.md."""
@@ -322,13 +328,13 @@ class StreamTable:
         token: str | None = None,
         txn: str | None = None,
         digest: str | None = None,
-    ) -> Report:
+    ) -> LandingReport:
         """Take out again what came from a source, a file, a batch or a transaction, as a delta of its own.
 
         With `digest` only what files of that very content gave. The record keeps that a file was undone.
         """
 
-        def work(tx: Transaction) -> Appended:
+        def work(tx: Transaction) -> AppendedDelta:
             snapshot = self._snapshot()
             stream = open_in(tx, self.path)
             deltas = snapshot.deltas(stream.path, version=stream.version)
@@ -336,8 +342,8 @@ class StreamTable:
             txns = [txn] if txn is not None else txns_of(deltas, source=source, file=file, token=token, among=taken)
             return void(tx, snapshot, stream, txns)
 
-        made = self._run(work, f"undo in {'.'.join(self.path)}")
-        return Report(made.position or 0, len(made.properties["voids"]))
+        made = self._run(work, f"undo in {self.name}")
+        return LandingReport(made.position or 0, len(made.properties["voids"]))
 
     def evolve(
         self,
@@ -356,7 +362,7 @@ class StreamTable:
                 tx.update_table_version(stream.path, stream.version, to_properties(changed))
             return changed
 
-        return self._run(work, f"evolve {'.'.join(self.path)}")
+        return self._run(work, f"evolve {self.name}")
 
     def set_properties(self, properties: Mapping[str, str | None]) -> Definition:
         """Set properties of the table; None takes one away."""
@@ -369,7 +375,7 @@ class StreamTable:
                 tx.update_table_version(stream.path, stream.version, to_properties(changed))
             return changed
 
-        return self._run(work, f"set properties of {'.'.join(self.path)}")
+        return self._run(work, f"set properties of {self.name}")
 
     def backfill(self, rows: int | None = None, crew: Crew | None = None) -> int:
         """Compute stale derived values again, all or about so many rows; how many versions that took.
@@ -379,7 +385,7 @@ class StreamTable:
         most = rows or (ROWS if crew is None else crew.rows * crew.batches)
         for version in itertools.count():
             done = self._run(
-                lambda tx: stage_backfill(self._lake(), tx, self.path, most, crew), f"backfill {'.'.join(self.path)}"
+                lambda tx: stage_backfill(self._lake(), tx, self.path, most, crew), f"backfill {self.name}"
             )
             if done is not None:
                 finish(self._lake(), self.path, done)
@@ -391,9 +397,7 @@ class StreamTable:
 
     def compact(self) -> bool:
         """Write fragments of the serving copy anew that have lost many rows; whether there were any."""
-        done = self._metastore.run(
-            lambda tx: stage_compaction(self._lake(), tx, self.path), f"compact {'.'.join(self.path)}"
-        )
+        done = self._metastore.run(lambda tx: stage_compaction(self._lake(), tx, self.path), f"compact {self.name}")
         if done is not None:
             finish(self._lake(), self.path, done)
         return done is not None
@@ -407,7 +411,7 @@ class StreamTable:
         """
         done = self._run(
             lambda tx: stage_index(self._lake(), tx, self.path, column, type, name, options, indexers),
-            f"index {column} of {'.'.join(self.path)}",
+            f"index {column} of {self.name}",
         )
         if done is not None:
             finish(self._lake(), self.path, done)
@@ -415,7 +419,7 @@ class StreamTable:
 
     def update_indices(self) -> bool:
         """Add to the indices of the serving copy the rows they lack; whether there were any."""
-        done = self._run(lambda tx: stage_indices(self._lake(), tx, self.path), f"indices of {'.'.join(self.path)}")
+        done = self._run(lambda tx: stage_indices(self._lake(), tx, self.path), f"indices of {self.name}")
         if done is not None:
             finish(self._lake(), self.path, done)
         return done is not None
@@ -447,7 +451,7 @@ class StreamTable:
                 tx.drop_delta(stream.path, position, version=stream.version)
             return found
 
-        return self._metastore.run(work, f"collect the log of {'.'.join(self.path)}")
+        return self._metastore.run(work, f"collect the log of {self.name}")
 
     def verify(self) -> list[str]:
         """Prove the serving copy from the log: what differs, in words. An empty list: it is what it should be."""
@@ -480,14 +484,14 @@ def publish_tables(
     `lineage` says by dotted name what else the rows of a table come from; it is kept with the published version.
     With `hands` large ones are done in shares elsewhere.
     """
-    twice = [".".join(path) for path, count in Counter(tuple(path) for path in paths).items() if count > 1]
+    twice = [format_name(path) for path, count in Counter(tuple(path) for path in paths).items() if count > 1]
     if twice:
         raise InvalidInputError(f"{', '.join(twice)} is named twice: a publish takes each table once.")
 
     def work(tx: Transaction) -> list[Publication]:
-        return [stage(lake, tx, path, (lineage or {}).get(".".join(path)), hands) for path in paths]
+        return [stage(lake, tx, path, (lineage or {}).get(format_name(path)), hands) for path in paths]
 
-    names = ", ".join(".".join(path) for path in paths)
+    names = ", ".join(format_name(path) for path in paths)
     done = lake.metastore.run(work, f"publish {names}")
     for path, publication in zip(paths, done, strict=True):
         finish(lake, path, publication)

@@ -7,15 +7,15 @@ from typing import Any
 
 from headwater.errors import InvalidInputError, InvalidTableStateError
 from headwater.metastore import Delta, Metastore, Snapshot, Transaction
-from headwater.metastore.draft import Appended
+from headwater.metastore.draft import AppendedDelta
 from headwater.metastore.metastore import RestoreIn
 from headwater.metastore.objects import Undone
 from headwater.streams.ledger import Ledger
 from headwater.streams.opening import Stream, open_in
-from headwater.streams.views import all_published
+from headwater.streams.position_views import all_published
 
 
-def void(tx: Transaction, snapshot: Snapshot, stream: Stream, txns: Sequence[str]) -> Appended:
+def void(tx: Transaction, snapshot: Snapshot, stream: Stream, txns: Sequence[str]) -> AppendedDelta:
     """Void the deltas of these transactions, and take their sources' records back. 19 with the reason if it cannot."""
     deltas = snapshot.deltas(stream.path, version=stream.version)
     chosen = [delta for delta in deltas if delta.txn in set(txns)]
@@ -53,7 +53,7 @@ def undo_transaction(metastore: Metastore, txn: Any, dry_run: bool = False, rest
     `restore` makes the next version of a Lance table like an older one.
     """
 
-    def void_in(tx: Transaction, path: tuple[str, ...], version: str, whose: str) -> Appended:
+    def void_in(tx: Transaction, path: tuple[str, ...], version: str, whose: str) -> AppendedDelta:
         return void(tx, metastore.now(), open_in(tx, path, version), [whose])
 
     return metastore.undo(txn, dry_run, void_in, restore)

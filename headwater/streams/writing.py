@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import lance
 import numpy as np
 import pyarrow as pa
-from lance.fragment import FragmentMetadata
+from lance.fragment import FragmentMetadata, RowIdSequence
 
 from headwater.metastore import Snapshot, Transaction
 from headwater.streams.grouping import Codes
 from headwater.streams.hashing import digest_of, hash_rows
+from headwater.streams.kept_ids import KeptIds, created_versions, kept
 from headwater.streams.layout import LANCE, LINEAGE
 from headwater.streams.opening import Stream
-from headwater.streams.serving import (
+from headwater.streams.position_views import Published
+from headwater.streams.serving_copy import (
     Lake,
     Staging,
     commit,
@@ -28,14 +30,15 @@ from headwater.streams.serving import (
     write_rows,
 )
 from headwater.streams.tidying import due, lagging, rewritten
-from headwater.streams.views import Published
+from headwater.tables.commit import fragment_from
 
 
 @dataclass(frozen=True)
 class Changes:
     """What a publish does to the serving copy: rows to write, the row ids they keep (-1: new), rows to take away.
 
-    `before` are the rows as they were, of those that keep their id, in the order of these.
+    `before` are the rows as they were, of those that keep their id, in the order of these. `addresses` of rows to take
+    away begin with theirs, in that order too.
     """
 
     rows: pa.Table
@@ -59,20 +62,64 @@ def settled(snapshot: Snapshot, stream: Stream) -> int:
     return newest.position if newest is not None and known >= newest.position - 1 else known
 
 
-def write_changes(lake: Lake, stream: Stream, staging: Staging, dataset: Any, changes: Changes, position: int) -> Any:
-    """Stage the version with the changed rows; the dataset as it is then."""
-    fragments = write_rows_of(lake, stream, dataset, changes)
-    return commit_rows(lake, stream, staging, dataset, fragments, changes.addresses, position)
+@dataclass(frozen=True)
+class NewFragments:
+    """Fragments that belong to no version yet, and by their data files what rows keep that were there before."""
+
+    metadata: list[FragmentMetadata]
+    kept: Mapping[str, KeptIds]
+
+    def to_json(self) -> dict[str, Any]:
+        kept = {path: each.to_json() for path, each in self.kept.items()}
+        return {"fragments": [each.to_json() for each in self.metadata], "kept": kept}
+
+    @staticmethod
+    def together(parts: Sequence[NewFragments]) -> NewFragments:
+        """Those of several parts, together."""
+        kept = {path: each for part in parts for path, each in part.kept.items()}
+        return NewFragments([each for part in parts for each in part.metadata], kept)
+
+    @staticmethod
+    def from_json(parts: Sequence[Mapping[str, Any]]) -> NewFragments:
+        """Those of several parts, as they were told."""
+        return NewFragments(
+            [fragment_from(value) for part in parts for value in part["fragments"]],
+            {path: KeptIds.from_json(value) for part in parts for path, value in part.get("kept", {}).items()},
+        )
 
 
-def write_rows_of(lake: Lake, stream: Stream, dataset: Any, changes: Changes) -> list[FragmentMetadata]:
-    """The changed rows as fragments, which belong to no version yet: those that keep their ids, then the new ones."""
+def write_rows_of(lake: Lake, stream: Stream, dataset: Any, changes: Changes) -> NewFragments:
+    """The changed rows as fragments: the new ones, then those that keep their ids, in the order of the ids.
+
+    Ids in order take few bytes in the manifest, and rows that were created together stand together.
+    """
     rows = pa.Table.from_arrays(changes.rows.columns, schema=stream.definition.published)
     if dataset is None:
-        return write_rows(lake, stream, None, rows, None)
-    kept, new = np.flatnonzero(changes.ids >= 0), np.flatnonzero(changes.ids < 0)
-    fragments = write_rows(lake, stream, dataset, rows.take(kept), changes.ids[kept])
-    return fragments + write_rows(lake, stream, dataset, rows.take(new), None)
+        return NewFragments(write_rows(lake, stream, None, rows, None), {})
+    new, old = np.flatnonzero(changes.ids < 0), np.flatnonzero(changes.ids >= 0)
+    order = np.argsort(changes.ids[old], kind="stable")
+    ids, addresses = changes.ids[old][order], changes.addresses[: len(old)][order]
+    fragments = write_rows(lake, stream, dataset, rows if len(new) == len(changes.ids) else rows.take(new), None)
+    replacing = write_rows(lake, stream, dataset, rows.take(old[order]), ids)
+    return NewFragments(fragments + replacing, _kept(dataset, replacing, ids, addresses))
+
+
+def _kept(dataset: Any, fragments: list[FragmentMetadata], ids: Codes, addresses: Codes) -> dict[str, KeptIds]:
+    """What fragments keep of the rows at these addresses; those that already say it are left to Lance."""
+    if any(fragment.row_id_meta is not None for fragment in fragments):
+        return {}
+    metadata = {id: dataset.get_fragment(id).metadata for id in np.unique(addresses >> 32).tolist()}
+    versions = created_versions(metadata, addresses)
+    found: dict[str, KeptIds] = {}
+    start = 0
+    for fragment in fragments:
+        end = start + fragment.physical_rows
+        if versions is None:
+            fragment.row_id_meta = RowIdSequence(ids[start:end].tolist()).to_inline_metadata()
+        else:
+            found[fragment.files[0].path] = kept(ids[start:end], versions[start:end])
+        start = end
+    return found
 
 
 def commit_rows(
@@ -80,12 +127,13 @@ def commit_rows(
     stream: Stream,
     staging: Staging,
     dataset: Any,
-    fragments: list[FragmentMetadata],
+    new: NewFragments,
     addresses: Codes,
     position: int,
 ) -> Any:
     """Stage the version with these fragments and without the rows at these addresses; the dataset as it is then."""
     properties = {"headwater.position": str(position)}
+    fragments = new.metadata
     if staging.staged and not fragments and not len(addresses):
         return dataset  # only the columns changed
     if dataset is None:
@@ -93,11 +141,12 @@ def commit_rows(
         lake.store.sync(list(files_of(stream, fragments)))
         return commit(lake, stream, staging, lance.LanceOperation.Overwrite(schema, fragments), 0, properties)
     removed, changed = delete_rows(dataset, addresses)
+    fragments = sorted(fragments, key=lambda each: each.files[0].path in new.kept)  # ids are given out in their order
     operation = lance.LanceOperation.Update(
         removed_fragment_ids=removed, updated_fragments=changed, new_fragments=fragments
     )
     lake.store.sync(list(files_of(stream, [*changed, *fragments])))
-    return commit(lake, stream, staging, operation, dataset.version, properties)
+    return commit(lake, stream, staging, operation, dataset.version, properties, new.kept)
 
 
 def index_keys(stream: Stream, dataset: Any, rows: int) -> None:

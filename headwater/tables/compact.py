@@ -19,7 +19,7 @@ from lance.fragment import FragmentMetadata
 from lance.optimize import Compaction, CompactionTask
 
 from headwater.errors import LanceNamespaceError
-from headwater.store.objects import remote_store
+from headwater.store.object_stores import remote_store
 from headwater.tables.handle import TableHandle
 from headwater.tables.partitions import field_ids, file_name, key_of, partitioning
 

@@ -14,7 +14,7 @@ from headwater.errors import (
     TableBranchNotFoundError,
     TableVersionNotFoundError,
 )
-from headwater.names import ObjectId
+from headwater.names import ObjectId, format_name
 from headwater.tables.bases import outside
 from headwater.tables.refs import branch_of, check_version
 from headwater.tables.translate import named_error, translating
@@ -51,7 +51,7 @@ class TableHandle:
     @property
     def name(self) -> str:
         """The table as SQL writes it."""
-        return self.id.format(".")
+        return format_name(self.id.names)
 
     def at(self, version: int | None) -> TableHandle:
         return dataclasses.replace(self, version=version)

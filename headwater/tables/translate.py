@@ -36,7 +36,7 @@ from headwater.errors import (
     ThrottlingError,
     UnsupportedOperationError,
 )
-from headwater.store.objects import without_body
+from headwater.store.object_stores import without_body
 
 if TYPE_CHECKING:
     from headwater.tables.handle import TableHandle

@@ -17,7 +17,7 @@ from headwater.web.visit import Visit
 
 
 @dataclass(frozen=True)
-class Version:
+class VersionSize:
     """One version and how much it holds."""
 
     version: int
@@ -30,7 +30,7 @@ class Version:
 
 @dataclass(frozen=True)
 class Versions:
-    items: list[Version]
+    items: list[VersionSize]
     total: int
 
 
@@ -53,7 +53,7 @@ def versions_of(visit: Visit, id: ObjectId, most: int) -> Versions:
     """The newest versions that the catalog knows, oldest first."""
     listed = visit.ask("ListTableVersions", id, limit=most, descending=True).get("versions") or []
     times = {int(one["version"]): one.get("timestamp_millis") for one in listed}
-    found: list[Version] = []
+    found: list[VersionSize] = []
     everything = opened(visit, id).versions()
     for one in sorted(everything, key=lambda item: int(item["version"])):
         told: dict[str, str] = one.get("metadata") or {}
@@ -61,7 +61,7 @@ def versions_of(visit: Visit, id: ObjectId, most: int) -> Versions:
         if number in times:
             before = found[-1].rows if found else 0
             size, fragments = int(told.get("total_files_size") or 0), int(told.get("total_fragments") or 0)
-            found.append(Version(number, times[number] or _ms(one), rows, size, fragments, rows - before))
+            found.append(VersionSize(number, times[number] or _ms(one), rows, size, fragments, rows - before))
     return Versions(found, len(everything))
 
 

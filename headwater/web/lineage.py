@@ -15,7 +15,7 @@ from markupsafe import Markup
 
 from headwater.errors import LanceNamespaceError
 from headwater.metastore import Snapshot
-from headwater.names import ObjectId
+from headwater.names import ObjectId, format_name, parse_name
 from headwater.rest.routes import Permission
 from headwater.streams.layout import LANCE, LINEAGE
 from headwater.web.visit import Visit
@@ -52,7 +52,7 @@ def lineage_graph(visit: Visit, id: ObjectId) -> Graph:
     assert visit.metastore is not None
     snapshot = visit.metastore.now()
     graph = Graph()
-    here = ".".join(id.names)
+    here = format_name(id.names)
     graph.boxes[here] = Box(id.name, _about(noted(snapshot, id)), 0, is_here=True)
     _before(visit, snapshot, graph, here, id, 0)
     _after(visit, snapshot, graph, here)
@@ -82,7 +82,7 @@ def _before(visit: Visit, snapshot: Snapshot, graph: Graph, key: str, id: Object
         files = len(source.get("files", ()))
         _lead(graph, f"source:{name}", key, Box(name, f"{files} files" if files else "rows", step - 1))
     for name in told.get("inputs", {}):
-        there = ObjectId(tuple(name.split(".")))
+        there = ObjectId(parse_name(name))
         known = name in graph.boxes
         if not _lead(graph, name, key, _box(visit, snapshot, there, step - 1)) or known:
             continue
@@ -93,13 +93,13 @@ def _before(visit: Visit, snapshot: Snapshot, graph: Graph, key: str, id: Object
 def _after(visit: Visit, snapshot: Snapshot, graph: Graph, here: str) -> None:
     tables = list(_tables(snapshot))
     graph.complete = graph.complete and len(tables) < MAX_TABLES
-    inputs = {".".join(table.names): set(noted(snapshot, table).get("inputs", {})) for table in tables}
+    inputs = {format_name(table.names): set(noted(snapshot, table).get("inputs", {})) for table in tables}
     waiting = [(here, 0)]
     while waiting:
         key, step = waiting.pop(0)
         for name in (each for each, made_of in inputs.items() if key in made_of):
             known = name in graph.boxes
-            box = _box(visit, snapshot, ObjectId(tuple(name.split("."))), step + 1)
+            box = _box(visit, snapshot, ObjectId(parse_name(name)), step + 1)
             if _lead(graph, key, name, box, target=True) and not known and step < MAX_STEPS:
                 waiting.append((name, step + 1))
 
@@ -120,7 +120,7 @@ def _box(visit: Visit, snapshot: Snapshot, id: ObjectId, step: int) -> Box:
         return Box("a table you may not see", "", step)
     there = snapshot.exists(id.names)
     about = _about(noted(snapshot, id)) if there else "no longer there"
-    return Box(".".join(id.names), about, step, visit.links.table(id, view="lineage") if there else "")
+    return Box(format_name(id.names), about, step, visit.links.table(id, view="lineage") if there else "")
 
 
 def _lead(graph: Graph, start: str, end: str, box: Box, target: bool = False) -> bool:

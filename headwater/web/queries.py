@@ -10,7 +10,7 @@ import pyarrow as pa
 from headwater.errors import InvalidInputError
 from headwater.names import ObjectId
 from headwater.web.cells import Cell, cell, is_vector
-from headwater.web.visit import TooLargeError, Visit
+from headwater.web.visit import PageTooLargeError, Visit
 
 MAX_ROWS = 100
 FEW = 20
@@ -53,7 +53,7 @@ class Query:
 
 
 @dataclass(frozen=True)
-class Rows:
+class ShownRows:
     """Rows as they are shown. `version` is the one that was read."""
 
     names: list[str]
@@ -77,7 +77,7 @@ def read_query(visit: Visit) -> Query:
     )
 
 
-def run(visit: Visit, id: ObjectId, query: Query) -> Rows:
+def run(visit: Visit, id: ObjectId, query: Query) -> ShownRows:
     """The rows; without columns of bytes when they are too large with them."""
     if query.text and query.like is not None:
         raise InvalidInputError("Search for words or near a row, not both at once.")
@@ -87,7 +87,7 @@ def run(visit: Visit, id: ObjectId, query: Query) -> Rows:
     asked = _request(visit, id, query, version)
     try:
         return _shown(visit, id, query, version, visit.rows(id, **asked), [])
-    except TooLargeError:
+    except PageTooLargeError:
         schema = visit.rows(id, **{**asked, "k": 1, "offset": 0}).schema if not query.is_search else None
         names = [field.name for field in schema if not _is_heavy(field.type)] if schema is not None else []
         if schema is None or not names or len(names) == len(schema.names):
@@ -133,7 +133,7 @@ def _vector(visit: Visit, id: ObjectId, query: Query, version: int) -> list[floa
     return [float(item) for item in value]
 
 
-def _shown(visit: Visit, id: ObjectId, query: Query, version: int, found: pa.Table, left_out: list[str]) -> Rows:
+def _shown(visit: Visit, id: ObjectId, query: Query, version: int, found: pa.Table, left_out: list[str]) -> ShownRows:
     has_more = not query.is_search and found.num_rows > query.limit
     table = found.slice(0, query.limit).select(found.schema.names[:MAX_COLUMNS])
     columns = [table.column(position).to_pylist() for position in range(table.num_columns)]
@@ -147,7 +147,7 @@ def _shown(visit: Visit, id: ObjectId, query: Query, version: int, found: pa.Tab
             cells.append(cell(values[position], field.type, picture, near))
         rows.append((number, cells))
     left_out = [*left_out, *found.schema.names[MAX_COLUMNS:]]
-    return Rows(table.schema.names, [str(field.type) for field in table.schema], rows, has_more, left_out, version)
+    return ShownRows(table.schema.names, [str(field.type) for field in table.schema], rows, has_more, left_out, version)
 
 
 def _near(visit: Visit, id: ObjectId, number: int, column: str) -> str:

@@ -29,10 +29,10 @@ from headwater.rest.origin import is_loopback, networks, speaks_for
 from headwater.rest.pressure import Buckets, Running
 from headwater.rest.reply import Headers, Reply, clean
 from headwater.rest.sending import send_reply
-from headwater.web import actions, views
+from headwater.web import actions, pages
 from headwater.web.cells import ago, instant, size
+from headwater.web.cookies import Sessions, cookie_of, set_cookie
 from headwater.web.links import Links, own_path, segments
-from headwater.web.session import Sessions, cookie_of, set_cookie
 from headwater.web.visit import Page, Visit
 
 THREADS = 16
@@ -133,7 +133,7 @@ class Site:
             if not self._sessions.check_form(cookie, visit.form.get("token", "")):
                 raise PermissionDeniedError("The form is too old or was not made by this page: load the page again.")
             return actions.act(visit)
-        view = views.VIEWS.get(first)
+        view = pages.VIEWS.get(first)
         if view is None or call.verb not in ("GET", "HEAD"):
             raise no_route(call, ("GET",) if view is not None else ())
         return view(visit)
@@ -143,7 +143,7 @@ class Site:
             return Reply(page.status, page.body or b"", page.headers)
         values = {"visit": visit, "tree": None, **page.values}
         if not visit.is_part or page.values.get("whole"):
-            values["tree"] = views.tree_of(visit)
+            values["tree"] = pages.tree_of(visit)
         return Reply(page.status, self._render(page.template, values), (*HTML, *page.headers))
 
     def _failed(self, call: Call, visit: Visit | None, error: Exception) -> Reply:

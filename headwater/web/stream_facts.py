@@ -12,7 +12,7 @@ from headwater.metastore.objects import Object
 from headwater.names import ObjectId
 from headwater.streams.layout import DELTA
 from headwater.streams.opening import is_stream_table, open_stream
-from headwater.streams.views import newest_published
+from headwater.streams.position_views import newest_published
 
 
 @dataclass(frozen=True)

@@ -15,10 +15,10 @@ from headwater.names import ObjectId, object_id
 from headwater.rest.app import Served
 from headwater.rest.auth.access import Caller
 from headwater.rest.call import Call
+from headwater.rest.coding import make_request
 from headwater.rest.extensions import ALL_ROUTES
 from headwater.rest.reply import Headers
 from headwater.rest.routes import Permission
-from headwater.rest.wire import make_request
 from headwater.tables.arrow import read_file
 from headwater.web.links import Links
 
@@ -26,7 +26,7 @@ MAX_ROW_BYTES = 16 * 1024 * 1024
 _ROUTES = {route.operation: route for route in ALL_ROUTES}
 
 
-class TooLargeError(InvalidInputError):
+class PageTooLargeError(InvalidInputError):
     """The rows hold more bytes than a page shows."""
 
 
@@ -115,7 +115,7 @@ class Visit:
                     chunks.append(chunk)
                     size += len(chunk)
                     if size > MAX_ROW_BYTES:
-                        raise TooLargeError(
+                        raise PageTooLargeError(
                             f"These rows hold more than {MAX_ROW_BYTES // 2**20} MiB, more than a page shows: choose "
                             "fewer rows or columns, or read them with one of the snippets."
                         )

@@ -12,12 +12,15 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
+import httpx
 import pyarrow as pa
 import pytest
 
 from headwater import Catalog, MetastoreNamespace
 from headwater.errors import (
+    CommitStateUnknownError,
     ConcurrentModificationError,
     InvalidInputError,
     LanceNamespaceError,
@@ -27,7 +30,7 @@ from headwater.errors import (
     UnsupportedOperationError,
 )
 from headwater.namespace import open_transactions
-from headwater.namespace.open_transactions import IDLE_SECONDS, MAX_OPEN
+from headwater.namespace.open_transactions import IDLE_SECONDS, MAX_OPEN, OpenTransactions
 from headwater.rest.auth.keys import create_key
 from headwater.rest.server import RunningServer, start_in_thread
 
@@ -157,7 +160,6 @@ def test_what_a_transaction_cannot_hold_is_refused_in_it_and_changes_nothing(nea
     slot = near.slot
     with far.transaction() as tx:
         attempts: list[Callable[[], object]] = [
-            lambda: tx["a.t"].tags.create("x", 1),
             lambda: tx.publish(["a.t"]),
             lambda: tx.snapshot("s"),
             lambda: tx.collect(),
@@ -170,6 +172,39 @@ def test_what_a_transaction_cannot_hold_is_refused_in_it_and_changes_nothing(nea
     assert near.slot == slot
     with pytest.raises(InvalidInputError, match="author"):
         far.transaction(author="somebody")
+
+
+@pytest.mark.parametrize("is_near", [True, False])
+def test_tags_and_branches_which_lance_keeps_in_the_folder_are_refused_in_a_transaction_and_read_there(
+    near: Catalog, far: Catalog, is_near: bool
+) -> None:
+    near["a.t"].tags["first"] = 1
+    near["a.t"].branches.create("trial", 1)
+    slot = near.slot
+    with (near if is_near else far).transaction() as tx:
+        table = tx["a.t"]
+        attempts: list[Callable[[], object]] = [
+            lambda: table.tags.create("x", 1),
+            lambda: table.tags.__setitem__("first", 1),
+            lambda: table.tags.__delitem__("first"),
+            lambda: table.branches.create("y", 1),
+            lambda: table.branches.__delitem__("trial"),
+            lambda: table.at(branch="trial").append(ROWS),
+            lambda: table.at(branch="trial").delete("true"),
+            lambda: table.at(branch="trial").update({"id": 7}),
+            lambda: table.at(branch="trial").add_columns({"twice": "id * 2"}),
+        ]
+        for refused in attempts:
+            with pytest.raises(InvalidInputError, match=r"A transaction cannot change .* Do it before or afterwards"):
+                refused()
+        for refused in (table.optimize, lambda: table.clean_up(keep_versions=1)):
+            with pytest.raises(InvalidInputError, match="transaction"):
+                refused()
+        assert dict(table.tags) == {"first": 1}
+        assert list(table.branches) == ["trial"]
+        assert len(table.at(branch="trial")) == 3
+    assert near.slot == slot
+    assert (dict(near["a.t"].tags), len(near["a.t"].at(branch="trial"))) == ({"first": 1}, 3)
 
 
 @pytest.mark.parametrize("id", ["", "x", "../../../etc", "%2e%2e", "0" * 36, "a" * 5000, "٣", "x\ty"])
@@ -231,6 +266,59 @@ def test_two_operations_at_once_are_a_conflict_of_one(near: Catalog) -> None:
     assert open_ones.commit("ann", id) == near.slot, "a repeat after a lost answer"
     with pytest.raises(TransactionNotFoundError):
         open_ones.commit("ann", open_ones.begin("bob", ""))
+
+
+def test_a_server_that_dies_while_it_commits_leaves_an_answer_for_the_next(
+    near: Catalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    near_namespace: Any = near.namespace
+    open_ones = near_namespace.transactions
+
+    def begun() -> str:
+        id = str(open_ones.begin("ann", ""))
+        with open_ones.using("ann", id) as inside:
+            Catalog(inside)["a.t"].append([{"id": 4}])
+        return id
+
+    with monkeypatch.context() as patched:
+        patched.setattr(open_ones, "_forget", lambda folder: None)  # it dies right after the commit
+        landed = begun()
+        slot = open_ones.commit("ann", landed)
+    assert open_ones.commit("ann", landed) == slot
+    assert len(near["a.t"]) == 4
+    lost = begun()
+    with monkeypatch.context() as patched:
+        patched.setattr(open_ones, "_inside", Mock(side_effect=KeyboardInterrupt))  # and right before it
+        with pytest.raises(KeyboardInterrupt):
+            open_ones.commit("ann", lost)
+    with pytest.raises(CommitStateUnknownError, match="may have landed"):
+        open_ones.commit("ann", lost)
+    assert len(near["a.t"]) == 4
+
+
+def test_a_key_of_an_operation_is_used_when_its_transaction_has_it(
+    near: Catalog, servers: list[RunningServer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with httpx.Client(base_url=servers[0].url) as http:
+
+        def begun() -> str:
+            return str(http.post("/headwater/v1/transaction/begin", json={}).json()["transaction"])
+
+        def make(transaction: str) -> httpx.Response:
+            headers = {"x-headwater-transaction": transaction, "idempotency-key": "one"}
+            return http.post("/v1/namespace/fresh/create", json={}, headers=headers)
+
+        first = begun()
+        with monkeypatch.context() as patched:
+            patched.setattr(OpenTransactions, "_write", lambda *asked: False)  # another operation was made at once
+            assert make(first).json()["code"] == 14
+        made, again = make(first), make(first)
+        assert (made.status_code, "idempotency-replayed" in made.headers) == (200, False)
+        assert (again.status_code, "idempotency-replayed" in again.headers) == (200, True)
+        assert make(begun()).json()["code"] == 13
+        assert http.post("/headwater/v1/transaction/commit", json={"transaction": first}).status_code == 200
+    assert near.namespace_properties("fresh") == {}
+    near.drop_namespace("fresh")
 
 
 def test_a_client_that_is_killed_leaves_nothing(near: Catalog, servers: list[RunningServer]) -> None:

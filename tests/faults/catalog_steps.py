@@ -2,74 +2,110 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
 from headwater.errors import ServiceUnavailableError
 from headwater.store import Crash, LocalStore, Store, WrappedStore
+from headwater.store.wrappers import WRITES
+from tests.faults.children import PROCESSES
 
-PROCESSES = multiprocessing.get_context("forkserver")
-PROCESSES.set_forkserver_preload([__name__])
 NOW = timedelta(0)
 LIVES, KILLED, DIES, LOSES, FAILS = "lives", "killed", "dies", "loses", "fails"
 """How a request ends that is the n-th: as always; with the process; with all after it; without an answer; not done."""
 
 
-class AtRequest(WrappedStore):
-    """Counts the requests of a store, reads too, and lets the n-th end in a way of its own."""
+State = frozenset[tuple[str, int, int]]
 
-    def __init__(self, inner: Store, number: int, how: str) -> None:
-        super().__init__(inner)
+
+@dataclass(frozen=True)
+class Request:
+    """One request of an action, and every file of the root after it."""
+
+    verb: str
+    key: str
+    state: State
+
+    @property
+    def changes(self) -> bool:
+        return self.verb in WRITES
+
+
+def state_of(root: str) -> State:
+    """Every file: its path, its size and when it was written."""
+    found = set()
+    for folder, _, names in os.walk(root):
+        for name in names:
+            with suppress(FileNotFoundError):
+                path = os.path.join(folder, name)
+                facts = os.stat(path)
+                found.add((path, facts.st_size, facts.st_mtime_ns))
+    return frozenset(found)
+
+
+class Fault:
+    """Counts every request of an action, in all stores it opens, and lets the n-th end in a way of its own."""
+
+    def __init__(self, number: int, how: str) -> None:
         self.number = number
         self.how = how
         self.count = 0
+        self.requests: list[Request] = []
         self._lock = threading.Lock()
 
-    def around(self, verb: str, key: str, action: Callable[[], Any]) -> Any:
+    def around(self, root: str, verb: str, key: str, action: Callable[[], Any]) -> Any:
         with self._lock:
             self.count += 1
             mine = self.count == self.number
-            dead = self.how == DIES and self.count > self.number > 0
+            dead = self.how == DIES and self.count > self.number
         if dead:
             raise Crash
-        if not mine or self.how == LIVES:
-            return action()
-        if self.how == FAILS:
-            raise ServiceUnavailableError(f"The storage did not answer {verb} {key!r}.")
-        answer = action() if self.number % 2 or self.how == LOSES else None
-        if self.how == KILLED:
-            os.kill(os.getpid(), signal.SIGKILL)
-        if self.how == DIES:
-            raise Crash
-        if verb in ("get", "head", "list", "children", "get_all"):
+        if self.how == LIVES:
+            answer = action()
+            self.requests.append(Request(verb, key, state_of(root)))
             return answer
+        if not mine:
+            return action()
+        if self.how != FAILS:
+            answer = action()
+            if self.how == KILLED:
+                os.kill(os.getpid(), signal.SIGKILL)
+            if self.how == DIES:
+                raise Crash
+            if verb not in WRITES:
+                return answer
         raise ServiceUnavailableError(f"The storage did not answer {verb} {key!r}.")
 
-    def put_all(self, items: Any, durable: bool = True) -> None:
-        for key, data in items:
-            self.put(key, data, durable=durable)
+
+class FaultyStore(WrappedStore):
+    def __init__(self, root: str, fault: Fault) -> None:
+        super().__init__(LocalStore(root))
+        self.root = root
+        self.fault = fault
+
+    def around(self, verb: str, key: str, action: Callable[[], Any]) -> Any:
+        return self.fault.around(self.root, verb, key, action)
 
 
 @contextmanager
-def stores(number: int, how: str) -> Iterator[list[AtRequest]]:
-    """Whoever opens a catalog here gets such a store; the ones that were opened."""
+def stores(number: int, how: str) -> Iterator[Fault]:
+    """Whoever opens a catalog here gets such a store."""
     import headwater.catalog
     import headwater.config
     import headwater.moving.upgrade
     import headwater.namespace.metastore  # noqa: F401
 
-    made: list[AtRequest] = []
+    fault = Fault(number, how)
 
     def opened(uri: str, options: Any = None) -> Store:
-        made.append(AtRequest(LocalStore(uri), number, how))
-        return made[-1]
+        return FaultyStore(uri, fault)
 
     holders = [module for name, module in list(sys.modules.items()) if name.startswith("headwater.")]
     patched = [module for module in holders if "open_store" in vars(module)]
@@ -77,7 +113,7 @@ def stores(number: int, how: str) -> Iterator[list[AtRequest]]:
     for module in patched:
         vars(module)["open_store"] = opened
     try:
-        yield made
+        yield fault
     finally:
         for module, function in before.items():
             vars(module)["open_store"] = function
@@ -169,10 +205,10 @@ def contents(catalog: Any) -> dict[str, list[Any]]:
     return found
 
 
-def requests_of(root: str, action: str) -> int:
-    with stores(0, LIVES) as made:
+def requests_of(root: str, action: str) -> list[Request]:
+    with stores(0, LIVES) as fault:
         ACTIONS[action](root)
-    return max(store.count for store in made)
+    return fault.requests
 
 
 def killed(root: str, action: str, number: int) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import multiprocessing
 import os
 import signal
 import sys
@@ -23,9 +22,8 @@ from headwater.registries.manifest import queue
 from headwater.registries.manifest.spool import Spool
 from headwater.registries.manifest.table import ManifestTable
 from headwater.testing.namespace_suite import ipc
+from tests.faults.children import PROCESSES
 
-PROCESSES = multiprocessing.get_context("forkserver")
-PROCESSES.set_forkserver_preload([__name__])
 PATIENCE_S = 120
 
 MODES: dict[str, dict[str, str]] = {

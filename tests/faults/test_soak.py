@@ -14,6 +14,11 @@ import pytest
 from headwater import MetastoreNamespace
 from headwater.rest.server import start_in_thread
 from tests.faults import soak
+from tests.faults.children import PROCESSES
+
+KINDS = {"a.t", "a.log", "pair", "published", "rename of a table", "move of a table", "rename of a namespace"}
+KINDS |= {"drop", "undrop", "grow", "undo", "collection"}
+"""All that is done at once."""
 
 
 def notes_of(folder: Path) -> list[list[Any]]:
@@ -21,7 +26,7 @@ def notes_of(folder: Path) -> list[list[Any]]:
 
 
 def run(tmp_path: Path, writers: int, seconds: float, servers: int) -> Counter[str]:
-    """So many writers and one reader; what was acknowledged, by kind."""
+    """So many writers, one or two that read and one that collects beside; what was acknowledged, by kind."""
     root = str(tmp_path / "lake")
     soak.prepare(root, writers)
     running = [start_in_thread(MetastoreNamespace(root=root)) for _ in range(servers)]
@@ -30,8 +35,10 @@ def run(tmp_path: Path, writers: int, seconds: float, servers: int) -> Counter[s
         (soak.write, (targets[number % len(targets)], number, str(tmp_path / f"{number}.notes"), seconds))
         for number in range(writers)
     ]
-    jobs.append((soak.read, (root, str(tmp_path / "reader.notes"), seconds)))
-    children = [soak.PROCESSES.Process(target=target, args=args) for target, args in jobs]
+    for number, target in enumerate(targets[:2]):
+        jobs.append((soak.read, (target, str(tmp_path / f"reader{number}.notes"), seconds)))
+    jobs.append((soak.collect, (targets[-1], str(tmp_path / "collector.notes"), seconds)))
+    children = [PROCESSES.Process(target=target, args=args) for target, args in jobs]
     try:
         for child in children:
             child.start()
@@ -81,4 +88,5 @@ def test_processes_that_do_everything_at_once_lose_nothing(tmp_path: Path) -> No
 @pytest.mark.parametrize("servers", [0, 2])
 def test_eight_processes_that_do_everything_at_once_for_long_lose_nothing(tmp_path: Path, servers: int) -> None:
     done = run(tmp_path, writers=8, seconds=60, servers=servers)
-    assert all(done[kind] > 8 for kind in ("a.t", "a.log", "pair"))
+    assert all(done[kind] > 8 for kind in ("a.t", "a.log", "pair")), done
+    assert set(done) >= KINDS, KINDS - set(done)

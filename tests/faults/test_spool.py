@@ -15,10 +15,10 @@ from headwater.clock import SystemClock
 from headwater.registries.layout import SPOOL
 from headwater.registries.manifest import queue, spool
 from headwater.registries.manifest.table import ManifestTable
+from tests.faults.children import PROCESSES
 from tests.faults.processes import (
     MODES,
     PATIENCE_S,
-    PROCESSES,
     call,
     check_sound,
     kill,

@@ -10,7 +10,7 @@ import pytest
 from headwater.errors import InvalidInputError
 from headwater.pipeline import parse_pipeline
 from headwater.pipeline.columns import parse_columns
-from headwater.pipeline.names import candidates, names_in, replaced
+from headwater.pipeline.sql_names import candidates, names_in, replaced
 from headwater.streams.checks import Check
 from tests.pipeline.shop import PIPELINE
 

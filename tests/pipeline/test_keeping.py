@@ -18,7 +18,7 @@ from headwater.errors import InvalidInputError, ServiceUnavailableError
 from headwater.pipeline import index, ingest, maintain, publish
 from headwater.pipeline.exporting import export_lineage
 from headwater.pipeline.keeping import Policy, policy_of
-from headwater.pipeline.lineage import open_lineage
+from headwater.pipeline.lineage import open_lineage, upstream
 
 
 @pytest.fixture
@@ -100,6 +100,25 @@ def collector() -> Iterator[str]:
     yield f"http://127.0.0.1:{server.server_port}"
     server.shutdown()
     server.server_close()
+
+
+def test_a_name_with_a_dot_in_it_is_written_in_quotes_everywhere(tmp_path: Path) -> None:
+    (tmp_path / "rows.jsonl").write_text('{"id": 1, "text": "a"}\n')
+    (tmp_path / "p.toml").write_text(
+        """
+        pipeline = { name = "p", catalog = "lake" }
+        source = [{ name = "s", path = "rows.jsonl", into = 'raw."a.b"' }]
+        table = { 'raw."a.b"' = { keys = ["id"] } }
+        view = { 'raw."v.w"' = { keys = ["id"], sql = 'SELECT id, text FROM raw."a.b"' } }
+        """
+    )
+    assert main(["run", str(tmp_path / "p.toml")]) == 0
+    catalog = Catalog(str(tmp_path / "lake"))
+    catalog.create_namespace("other", {"maintain.compact": "yes"})
+    assert [catalog[name].name for name in catalog] == ['raw."a.b"', 'raw."v.w"']
+    assert catalog[["raw", "v.w"]].to_arrow().to_pylist() == [{"id": 1, "text": "a"}]
+    assert upstream(catalog, 'raw."v.w"').related[0].table == 'raw."a.b"'
+    assert [part.table for part in maintain(None, catalog).parts] == ['raw."a.b"', 'raw."v.w"']
 
 
 def test_lineage_is_sent_to_a_collector_an_event_for_each_version(

@@ -20,11 +20,11 @@ from headwater.rest.auth.gate import FRESH_MS
 from headwater.rest.auth.keys import change_key, create_key, list_keys, revoke_key
 from headwater.rest.auth.roles import ROLES, define_role, parse_role, remove_role
 from headwater.rest.call import Call
+from headwater.rest.coding import OWN_REQUESTS
 from headwater.rest.extensions import ALL_ROUTES
 from headwater.rest.routes import BY_OPERATION, Permission
 from headwater.rest.server import create_app, start_in_thread
 from headwater.rest.settings import Limits, Settings
-from headwater.rest.wire import OWN_REQUESTS
 from tests.rest.samples import PEOPLE, Serve, ipc
 
 

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 from headwater.names import ROOT, ObjectId
 from headwater.paging import page
-from headwater.rest import listing
+from headwater.rest import lists
 from headwater.rest.auth.access import Caller, Grant
 from headwater.rest.call import Call
-from headwater.rest.listing import list_visible
+from headwater.rest.lists import list_visible
 from headwater.rest.routes import BY_OPERATION, READS
 
 
@@ -46,7 +46,7 @@ names = st.lists(st.text("abcdef", min_size=1, max_size=3), unique=True, max_siz
        scan=st.integers(1, 9))  # fmt: skip
 def test_pages_hold_exactly_what_the_caller_may_see(names: list[str], seen: set[str], limit: int, scan: int) -> None:
     caller = Caller("c", tuple(Grant(READS, ObjectId((name, "below"))) for name in sorted(seen)))
-    before, listing.SCAN = listing.SCAN, scan
+    before, lists.SCAN = lists.SCAN, scan
     try:
         expected = [name for name in names if name in seen]
         found: list[str] = []
@@ -60,7 +60,7 @@ def test_pages_hold_exactly_what_the_caller_may_see(names: list[str], seen: set[
             assert len(answer.namespaces) == limit
         assert found == expected
     finally:
-        listing.SCAN = before
+        lists.SCAN = before
 
 
 def test_a_page_among_many_hidden_names_takes_few_questions() -> None:

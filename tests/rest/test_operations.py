@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import shutil
 import threading
+from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -13,9 +15,17 @@ import pytest
 from starlette.responses import PlainTextResponse
 from starlette.routing import Route as PageRoute
 
-from headwater import DirectoryNamespace
-from headwater.errors import ConcurrentModificationError, NamespaceNotFoundError, UnsupportedOperationError
+from headwater import Catalog, DirectoryNamespace
+from headwater.clock import SystemClock
+from headwater.errors import (
+    ConcurrentModificationError,
+    InvalidInputError,
+    NamespaceNotFoundError,
+    PermissionDeniedError,
+    UnsupportedOperationError,
+)
 from headwater.names import ObjectId
+from headwater.rest.auth.keys import create_key
 from headwater.rest.client import connect_rest
 from headwater.rest.metrics import Metrics, add, render
 from headwater.rest.reply import context_headers
@@ -261,6 +271,31 @@ def test_old_versions_are_cleaned_up_and_a_table_optimized_by_an_extension(
     assert http.post("/v1/table/t/count_rows", json={}).json() == 2 * PEOPLE.num_rows
     missing = http.post("/headwater/v1/table/nope/optimize", json={})
     assert (missing.status_code, missing.json()["code"]) == (404, 4)
+
+
+def test_what_dead_writers_left_in_a_directory_is_collected_through_a_server_by_who_may(
+    server: RunningServer, catalog: DirectoryNamespace, root: str
+) -> None:
+    far = Catalog(server.url)
+    far.create_table("kept", PEOPLE)
+    left = Path(root) / "0a1b2c3d_dead" / "data" / "a.lance"
+    left.parent.mkdir(parents=True)
+    left.write_bytes(b"x")
+    assert far.collect().removed == (), "not yet a week old"
+    told = far.collect(grace=timedelta(0), dry_run=True)
+    assert ([removal.key for removal in told.removed], left.exists()) == (["0a1b2c3d_dead"], True)
+    with pytest.raises(InvalidInputError, match="no history"):
+        far.collect(keep=timedelta(0))
+    editor, admin = (create_key(catalog.store, SystemClock(), role, [])[1] for role in ("editor", "admin"))
+    with start_in_thread(catalog) as closed:
+        with pytest.raises(PermissionDeniedError):
+            Catalog(closed.url, **{"headers.x-api-key": editor}).collect(grace=timedelta(0))
+        assert left.exists()
+        keeper = Catalog(closed.url, **{"headers.x-api-key": admin})
+        assert keeper.collect(grace=timedelta(0)).removed == told.removed
+        assert (left.exists(), keeper.verify()) == (False, [])
+        next(Path(root).glob("*kept*/data/*")).unlink()
+        assert [problem["kind"] for problem in keeper.verify()] == ["missing_file"]
 
 
 def test_a_server_without_the_extension_is_told_from_a_namespace_that_is_not_there(

@@ -17,8 +17,8 @@ from headwater.errors import InvalidInputError
 from headwater.namespace.vending import check_request
 from headwater.namespace.vending.options import ALLOWED
 from headwater.rest.call import Call
+from headwater.rest.coding import read_call
 from headwater.rest.routes import BY_OPERATION
-from headwater.rest.wire import read_call
 from tests.rest.samples import PEOPLE, ipc
 
 HOSTILE = (

@@ -16,7 +16,7 @@ from headwater.errors import InvalidInputError, PermissionDeniedError, Unsupport
 from headwater.rest.auth.keys import create_key
 from headwater.rest.server import RunningServer, start_in_thread
 from headwater.rest.settings import Settings
-from headwater.streams.wire import TEXT
+from headwater.streams.packing import TEXT
 from headwater.tables.arrow import to_stream
 
 FIELDS: list[tuple[str, pa.DataType]] = [("id", pa.int64()), ("name", pa.string())]

@@ -13,11 +13,11 @@ import httpx
 import pytest
 
 from headwater.names import ObjectId
+from headwater.rest.coding import read_json, read_query
 from headwater.rest.extensions import ALL_ROUTES
 from headwater.rest.origin import address_of, check_site, networks
 from headwater.rest.reply import MAX_ECHO, MAX_MESSAGE, clean, context_headers, is_known_to_client, shown
 from headwater.rest.routes import BodyKind, RouteTable
-from headwater.rest.wire import read_json, read_query
 
 MEGABYTE = 1024 * 1024
 HOSTILE = ["a", " ", ".rs:1", "a.rs:", ",", "'", "/", "$", "%2e", "\t,x.rs", "((", "=&", "a' "]

@@ -14,8 +14,8 @@ from pyspark.sql import DataFrame, SparkSession
 
 from headwater.catalog import Catalog
 from headwater.spark import following, fresh
-from headwater.streams.changes import changes
-from headwater.streams.files import Share
+from headwater.streams.feed import changes
+from headwater.streams.log_files import Share
 
 _numbers = itertools.count()
 MARKS = ("_change_type", "_commit_version", "_commit_timestamp")
@@ -136,11 +136,11 @@ def test_many_changes_are_divided_in_shares_and_by_positions(
 
 def _table(stream: Any) -> Any:
     """A stream table as a plan names it."""
-    from headwater.spark.protocol import Fold, Table
+    from headwater.spark.protocol import Fold, WireTable
 
     root = stream.namespace.properties.root
     option = fresh.lake_option(root, {})
-    return Table(tuple(stream.path), "", True, {}, fold=Fold(option, 0, 0, 0, True, bool(stream.definition.keys)))
+    return WireTable(tuple(stream.path), "", True, {}, fold=Fold(option, 0, 0, 0, True, bool(stream.definition.keys)))
 
 
 def test_a_change_stream_starts_with_the_rows_and_goes_on_by_positions(

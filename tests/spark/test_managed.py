@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 from headwater import DirectoryNamespace
 from headwater.errors import CommitStateUnknownError
 from headwater.rest.server import start_in_thread
-from headwater.spark.access import read_access
+from headwater.spark.access_file import read_access
 from tests.spark.catalogs import learn
 
 KEY = "a-key-for-this-test"

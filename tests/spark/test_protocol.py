@@ -16,8 +16,9 @@ import pytest
 
 from headwater.spark import build, protocol
 from headwater.spark.calls import CALLS
+from headwater.spark.framing import Wire
 from headwater.spark.jobs import JOBS
-from headwater.spark.wire import Wire
+from headwater.spark.stream_jobs import STREAM_JOBS
 from headwater.spark.worker import serve
 from headwater.tables.parts import AnyPart
 
@@ -49,7 +50,7 @@ def test_every_call_and_every_kind_of_part_has_a_golden_frame_and_every_call_an_
     assert set(CALLS) == calls - ON_EXECUTORS
     read = [protocol.decode(json.dumps(f["call"]).encode()) for f in FRAMES if f["call"]["op"] == "read"]
     assert {type(call.part) for call in read if isinstance(call, protocol.Read)} == set(get_args(AnyPart))
-    assert set(get_args(protocol.JobName)) == set(JOBS)
+    assert set(get_args(protocol.JobName)) == {*JOBS, *STREAM_JOBS}
 
 
 @pytest.mark.parametrize(

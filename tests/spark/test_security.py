@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 import headwater
-from headwater.spark.access import read_access, write_access
+from headwater.spark.access_file import read_access, write_access
 
 PACKAGE = Path(headwater.__file__).parent
 

@@ -287,7 +287,21 @@ def test_derived_columns_are_not_set_and_do_not_hinder(spark: SparkSession, cata
     spark.sql("UPDATE writes.raw.derived SET n = 2")
     refused(spark, "UPDATE writes.raw.derived SET minus = 2", "minus.*is derived from others")
     refused(spark, "INSERT INTO writes.raw.derived (id, minus) VALUES (1, 1)", "'minus'")
+    merge = "MERGE INTO writes.raw.derived t USING (SELECT {} AS id, 3 AS n, 7L AS minus) s ON t.id = s.id WHEN "
+    for id, given in (
+        (1, "MATCHED THEN UPDATE SET n = s.n, minus = s.minus"),
+        (1, "MATCHED THEN UPDATE SET *"),
+        (5, "NOT MATCHED THEN INSERT *"),
+        (5, "NOT MATCHED THEN INSERT (id, minus) VALUES (s.id, 9)"),
+        (5, "MATCHED THEN DELETE WHEN NOT MATCHED THEN INSERT (id, n, minus) VALUES (s.id, s.n, s.minus)"),
+    ):
+        refused(spark, merge.format(id) + given, "minus.*is derived from others.*without it")
     assert state(made) == [(1, 2, None)]
+    both = "MATCHED THEN UPDATE SET n = s.n WHEN NOT MATCHED THEN INSERT (id, n) VALUES (s.id, s.n)"
+    spark.sql(merge.format(1) + both)
+    spark.sql(merge.format(5) + both)
+    spark.sql(merge.format(6) + "NOT MATCHED THEN INSERT (id, n) VALUES (s.id, s.n)")
+    assert state(made) == [(1, 3, None), (5, 3, None), (6, 3, None)]
 
 
 def test_collect_drops_what_no_reader_needs(spark: SparkSession, people: Any) -> None:

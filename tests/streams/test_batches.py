@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from headwater.errors import InvalidInputError
-from headwater.streams.batches import Batch, shape
+from headwater.streams.batches import EventBatch, shape
 from headwater.streams.definition import define
 from headwater.streams.given import given
 
@@ -25,7 +25,7 @@ TABLE = define(pa.schema(FIELDS), keys="id", sequence="at")
 AT = datetime(2024, 1, 2, tzinfo=UTC)
 
 
-def batch(rows: Any, contract: str = "refuse") -> Batch:
+def batch(rows: Any, contract: str = "refuse") -> EventBatch:
     return shape(TABLE, given(rows), contract)
 
 

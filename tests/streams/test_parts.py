@@ -10,9 +10,9 @@ import pytest
 
 from headwater.metastore import Metastore
 from headwater.streams import StreamTable
+from headwater.streams.position_views import view_at
 from headwater.streams.reading import read, read_touched, read_untouched
-from headwater.streams.serving import open_version
-from headwater.streams.views import view_at
+from headwater.streams.serving_copy import open_version
 
 DERIVED = '{"function": "tests.streams.features:embed", "inputs": ["text"], "type": "float32[2]", "version": "1"}'
 

@@ -14,10 +14,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headwater.metastore import Metastore
-from headwater.streams.files import ROW_GROUP, Share, row_groups_of
+from headwater.streams.log_files import ROW_GROUP, Share, row_groups_of
+from headwater.streams.position_views import Published
 from headwater.streams.shares import Publish, share_of_work
 from headwater.streams.table import StreamTable, publish_tables
-from headwater.streams.views import Published
 from tests.streams import features
 from tests.streams.histories import History, histories
 from tests.streams.oracle import sorted_rows

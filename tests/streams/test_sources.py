@@ -258,6 +258,52 @@ def test_a_broken_file_is_an_error_that_names_it_and_nothing_of_it_is_taken(
         table.ingest(tmp_path / "missing.csv")
 
 
+HOSTILE = {
+    "cut.json": b'[{"id":1,"_lsn":1},{"id":2',
+    "scalars.json": b'[1,null,{"id":3,"_lsn":1}]',
+    "deep.json": b"[" * 100_000,
+    "deep_line.json": b'{"id":1,"_lsn":' + b"[" * 5000 + b"]" * 5000 + b"}\n",
+    "deep_value.json": b'{"id":1,"_lsn":' + b"[" * 900 + b"]" * 900 + b"}\n",
+    "surrogate.json": b'{"id":1,"_lsn":1,"note":"\\ud800"}\n',
+    "large_number.json": b'{"id":123456789012345678901234567890,"_lsn":1}\n',
+    "zipped.json": b"\x1f\x8b\x08\x00",
+    "twice.csv": b"id,id,_lsn\n1,2,3\n",
+    "headless.csv": b"1,2\n3,4\n",
+    "ragged.csv": b"id,_lsn\n1\n2,3\n4,5,6\n",
+    "open_quote.csv": b'id,_lsn\n1,"abc\n',
+    "nothing.csv": b"",
+    "nothing.parquet": b"",
+    "nothing.arrow": b"",
+}
+
+
+@pytest.mark.parametrize("format", ["rows", "op", "debezium", "snapshot"])
+def test_hostile_files_end_in_the_quarantine_or_in_an_error_that_names_them(
+    metastore: Metastore, tmp_path: Path, format: str
+) -> None:
+    table = orders(metastore)
+    refused: dict[Path, tuple[str, bool]] = {}
+    for name, content in HOSTILE.items():
+        path = tmp_path / name
+        path.write_bytes(content)
+        before = table.position
+        try:
+            table.ingest(path, format=format, source="s")
+        except InvalidInputError as error:
+            refused[path] = (str(error), table.position == before)
+    assert refused
+    assert [path for path, (told, is_untouched) in refused.items() if str(path) not in told or not is_untouched] == []
+    assert table.verify() == []
+
+
+def test_a_file_may_begin_with_a_byte_order_mark(metastore: Metastore, tmp_path: Path) -> None:
+    table = orders(metastore)
+    for name, text in {"a.json": '{"id": 1, "_lsn": 1}\n', "b.csv": "id,_lsn\n2,1\n"}.items():
+        (tmp_path / name).write_text(text, encoding="utf-8-sig")
+        assert table.ingest(tmp_path / name).quarantined == 0
+    assert [row["id"] for row in rows_of(table)] == [1, 2]
+
+
 def test_an_unknown_format_or_option_is_named(metastore: Metastore) -> None:
     table = orders(metastore)
     with pytest.raises(InvalidInputError, match="'avro'"):

@@ -14,7 +14,7 @@ from headwater.errors import InvalidInputError, PermissionDeniedError, Unsupport
 pytest.importorskip("pyspark", reason="the extra `spark` is not installed")
 
 from headwater.spark import configure, session
-from headwater.spark.access import ENVIRONMENT, read_access, write_access
+from headwater.spark.access_file import ENVIRONMENT, read_access, write_access
 
 SECRET = "a-canary-of-a-token"
 

@@ -45,32 +45,53 @@ SYSTEM_CLOCKS = {
     "workers/pool.py": "real processes, unless another clock is given",
 }
 DOLLARS = {"names.py": "the delimiter", "tables/sql.py": "a character of SQL, not of names"}
-SAME_WORD = {
-    "Appended": "what was added: a delta in a transaction, fragments in a version",
-    "Arg": "one argument of a verb: of every operation, of the words of the command line",
-    "Batch": "changes of a person's block, and rows on their way into a log",
-    "Call": "one call to a server, and one to Spark's worker",
-    "Change": "an edit as each format writes it: of a slot, of ALTER TABLE, of Debezium; `model.Change` is ours",
-    "Definition": "what a table is made from: in CREATE TABLE of Spark, and of a stream table",
-    "Entry": "one line of a list: of a store's keys, of a ledger",
-    "Index": "what makes finding quick: slots in memory, an index of a published table's column",
-    "Node": "one object of a tree: of a metastore's names, of where tables come from",
-    "Origin": "where something comes from: a batch, a published version",
-    "Page": "one page of a server: as bytes, as a person sees it",
-    "Part": "what one task of a scan reads; Spark's source has its own, picklable",
-    "Plan": "what is decided before it is done: a run of a pipeline, a statement of Spark, an operation",
-    "Problem": "one finding of `verify`: of a metastore alone, of a catalog",
-    "Report": "what was done: by a job, by a landing call",
-    "Rows": "which rows: found by an index, said by a manifest",
-    "Run": "what follows one another: deltas in a segment, steps of a pipeline",
-    "Scan": "what to read; Spark's protocol has its wire form",
-    "Step": "one of what follows one another: to do with a table, done by a transaction",
-    "Table": "a table; Spark's protocol has its wire form",
-    "TooLargeError": "more than is taken or shown: of a body, of rows on a page",
-    "Version": "a version of a table: as a record, as the page shows it",
-    "View": "what can be asked at one state: of a metastore, of a stream table",
+
+SAME_MODULE = {
+    "arrow": "Arrow bodies: how they are read and written, how a server sends them",
+    "batch": "several changes in one commit: of the friendly face, of the protocol",
+    "catalog": "a catalog's names: for people, for Spark",
+    "change": "the verbs that change something: their grammar, what they do",
+    "changes": "the model's changes: as JSON, as edits of a metastore",
+    "columns": "the columns of a table",
+    "commit": "how writers that come together become one commit",
+    "directory": "the directory catalog",
+    "feed": "the change feed: of a Lance table, of a stream table",
+    "files": "files that people bring, and rows of them",
+    "folders": "the folders of tables",
+    "history": "what happened, commit by commit: to an object, to a table",
+    "index": "a catalog in memory, which look-ups are answered from",
+    "indices": "the indices of a table",
+    "jobs": "work on executors that answers a report",
+    "layout": "every on-disk name of one format",
+    "lineage": "what a published version comes from: in its commit, in reports, on the page",
+    "log": "a log of transactions: ours, DeltaCAT's",
+    "look": "the verbs that look: their grammar, what they do",
+    "lookups": "look-ups of names, answered quickly",
+    "metastore": "the metastore: itself, and as a catalog",
+    "methods": "operations as `LanceNamespace` has them",
+    "opening": "from a name to what it names, opened",
+    "operations": "the operations of the protocol: as they are done, as verbs",
+    "pipeline": "the verbs of the pipeline: their grammar, what they do",
+    "plans": "what an operation does, decided purely",
+    "progress": "how far a job is: told, shown",
+    "reading": "reading a state: of a metastore at a slot, of a stream table at a position",
+    "refs": "tags and branches",
+    "registry": "seam 2, and two registries",
+    "rows": "the rows of a table",
+    "serve": "`headwater serve`: its grammar, its processes",
+    "serving": "answering strangers: agents on stdio, clients over HTTP",
+    "serving_copy": "the Lance dataset that serves a stream table: its record, its versions",
+    "settings": "what something can be told: a catalog, a server",
+    "sql": "SQL that is given, and what it may reach",
+    "statements": "what one SQL statement does",
+    "streams": "stream tables, as a catalog has them",
+    "table": "one table: of a catalog, of the manifest registry, of streams",
+    "table_parts": "the parts of a table: in the metastore, as verbs",
+    "transactions": "what is all or nothing, and is kept as such: of a catalog, of a table",
+    "turns": "who goes next",
+    "write": "rows into a table",
 }
-"""Class names that stand in two packages, each with one meaning that both are forms of."""
+"""Module names that stand in several packages, each with the one meaning that it has in all of them."""
 
 
 def name_of(node: ast.expr) -> str:
@@ -139,19 +160,73 @@ def test_only_names_know_the_delimiter() -> None:
     assert {name for name, tree in MODULES.items() if "$" in set(texts(tree))} == set(DOLLARS)
 
 
+DOTS = {
+    "names.py": "the dots of names",
+    "cli/operations.py": "places in a request",
+    "cli/sql.py": "quoted names of SQL",
+    "pipeline/sql_names.py": "names of SQL",
+    "pipeline/views.py": "quoted names of SQL",
+    "rest/auth/jwt.py": "places in a token",
+    "rest/coding.py": "places in a request",
+    "spark/filters.py": "places in a struct",
+    "streams/checks.py": "words of SQL",
+    "tables/columns.py": "places in a struct, and numbers of versions",
+    "tables/fields.py": "places in a struct",
+    "tables/partitions.py": "parts of a file's name",
+    "web/snippets.py": "quoted names of SQL",
+}
+
+
+def test_only_names_join_and_part_names_by_dots() -> None:
+    """So that a name with a dot in it is read as it was written: `prod."a.b"`."""
+
+    def is_of_dots(node: ast.AST) -> bool:
+        if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)):
+            return False
+        texts = node.args if node.func.attr == "split" else [node.func.value] if node.func.attr == "join" else []
+        return any(isinstance(each, ast.Constant) and each.value == "." for each in texts)
+
+    found = {name for name, tree in MODULES.items() if any(is_of_dots(node) for node in ast.walk(tree))}
+    assert found == set(DOTS) - {"names.py"}
+
+
 def test_there_is_one_loop_that_looks_again() -> None:
     found = {name for name, tree in MODULES.items() if retries(tree) and name != "clock.py"}
     assert found == {"retry.py"}
 
 
-def test_a_class_name_has_one_meaning_in_all_packages() -> None:
-    homes: dict[str, set[str]] = defaultdict(set)
+def test_abilities_are_declared_and_nobody_probes_for_them() -> None:
+    """No store is told by its class, no method is a stub, and no catalog, store or registry is asked for attributes."""
+    whom = {"namespace", "_namespace", "client", "_there", "there", "catalog", "store", "registry"}
+    found = set[str]()
+    for name, tree in MODULES.items():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Raise) and node.exc is not None:
+                kind = node.exc.func if isinstance(node.exc, ast.Call) else node.exc
+                found |= {name} if name_of(kind) == "NotImplementedError" else set()
+            if not isinstance(node, ast.Call):
+                continue
+            if name_of(node.func) == "isinstance" and "LocalStore" in ast.unparse(node.args[1]):
+                found.add(name)
+            if name_of(node.func) in ("getattr", "hasattr") and isinstance(node.args[1], ast.Constant):
+                found |= {name} if name_of(node.args[0]).rsplit(".", 1)[-1] in whom else set()
+    assert found == set()
+
+
+def test_a_class_name_stands_for_one_thing_in_all_packages() -> None:
+    homes: dict[str, list[str]] = defaultdict(list)
     for name, tree in MODULES.items():
         for node in ast.iter_child_nodes(tree):
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
-                homes[node.name].add(name)
-    assert {word: sorted(found) for word, found in homes.items() if len(found) > 1 and word not in SAME_WORD} == {}
-    assert {word for word in SAME_WORD if len(homes[word]) < 2} == set()
+                homes[node.name].append(name)
+    assert {word: found for word, found in homes.items() if len(found) > 1} == {}
+
+
+def test_a_module_name_has_one_meaning_in_all_packages() -> None:
+    homes: dict[str, list[str]] = defaultdict(list)
+    for name in MODULES:
+        homes[name.rsplit("/", 1)[-1].removesuffix(".py")].append(name)
+    assert {word for word, found in homes.items() if len(found) > 1} - {"__init__"} == set(SAME_MODULE)
 
 
 def test_design_notes_are_numbered_without_a_hole_and_all_are_in_the_index() -> None:

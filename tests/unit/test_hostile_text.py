@@ -20,7 +20,7 @@ import headwater
 from headwater.errors import LanceNamespaceError
 from headwater.names import ObjectId, parse
 from headwater.namespace.data.write import parse_timeout
-from headwater.store.objects import without_body
+from headwater.store.object_stores import without_body
 from headwater.tables.fields import parse_path
 from headwater.tables.handle import TableHandle
 from headwater.tables.sql import check_sql

@@ -18,7 +18,7 @@ from headwater.errors import InternalError
 from headwater.protobuf import number, numbers, packed, pair, pairs, parse, text, varint
 from headwater.registries.manifest import table as manifest_table
 from headwater.registries.manifest.format import Manifest, live_rows, parse_manifest
-from headwater.registries.manifest.snapshot import CHANGES
+from headwater.registries.manifest.state import CHANGES
 from headwater.tables.layout import manifest_name
 
 OURS = {"dir_listing_enabled": "false"}
@@ -143,7 +143,7 @@ def test_one_process_follows_another_without_reading_data_files(
 
 def test_deletion_files_are_followed_as_well(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows of a large fragment are deleted by pylance; who follows knows which they were."""
-    monkeypatch.setattr("headwater.registries.manifest.snapshot.REWRITE_ROWS", 2)
+    monkeypatch.setattr("headwater.registries.manifest.state.REWRITE_ROWS", 2)
     writer, reader = catalog(tmp_path), catalog(tmp_path)
     create(writer, *(f"n{number}" for number in range(12)))
     assert len(names(reader)) == 12
@@ -169,7 +169,7 @@ def test_a_catalog_that_was_removed_and_made_anew_is_not_followed_from_the_old_o
 def test_a_change_too_long_for_a_manifest_is_read_from_the_data_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("headwater.registries.manifest.snapshot.LONGEST_CHANGES", 10)
+    monkeypatch.setattr("headwater.registries.manifest.state.LONGEST_CHANGES", 10)
     writer, reader = catalog(tmp_path), catalog(tmp_path)
     create(writer, "a")
     assert names(reader) == {"a"}

@@ -12,7 +12,7 @@ from headwater.namespace.directory import DirectoryNamespace
 from headwater.namespace.metastore import MetastoreNamespace
 from headwater.rest.server import RunningServer, start_in_thread
 from headwater.rest.settings import Settings
-from headwater.web import page, views
+from headwater.web import page, pages
 from headwater.web import site as site_module
 from headwater.web.visit import Page, Visit
 from tests.web.pages import Document
@@ -177,7 +177,7 @@ def test_a_page_that_takes_too_long_is_given_up(browser: httpx.Client, monkeypat
         released.wait(30)
         return Page(body=b"", status=204)
 
-    monkeypatch.setitem(views.VIEWS, "slow", slow)
+    monkeypatch.setitem(pages.VIEWS, "slow", slow)
     monkeypatch.setattr(site_module, "PAGE_SECONDS", 0.05)
     answer = browser.get("/slow")
     assert (answer.status_code, released.is_set()) == (503, True)

@@ -20,8 +20,8 @@ from headwater.rest.server import RunningServer, start_in_thread
 from headwater.rest.settings import JwtSettings, Settings
 from headwater.store import Store
 from headwater.web import page
+from headwater.web.cookies import MAX_MS, SECRET_KEY, Sessions
 from headwater.web.links import own_path
-from headwater.web.session import MAX_MS, SECRET_KEY, Sessions
 from tests.rest import test_jwt
 from tests.web.pages import Document
 from tests.web.samples import fill_metastore

@@ -18,7 +18,7 @@ from headwater.web.cells import ago, cell, image_type, instant, size, sparkline
 from headwater.web.charts import Point, plot
 from headwater.web.links import Links, own_path, segments
 from headwater.web.snippets import snippets
-from headwater.web.table_views import differences
+from headwater.web.table_pages import differences
 from headwater.web.vendor import different
 from tests.web.pages import Document
 from tests.web.samples import HOSTILE, png

@@ -78,7 +78,7 @@ CHANGE = (
         "one object: the properties",
     ),
     Command(
-        "columns", "change", "list, add, drop, rename and cast columns", "parts:columns",
+        "columns", "change", "list, add, drop, rename and cast columns", "table_parts:columns",
         (
             TABLE, arg("action", about="list, add, drop, rename or cast", **_ACTION),
             arg("words", about="add NAME=SQL|NAME:TYPE..., drop NAME..., rename OLD NEW, cast NAME TYPE", nargs="*"),
@@ -87,7 +87,7 @@ CHANGE = (
         "one object a line: column, type, nullable, comment",
     ),
     Command(
-        "tags", "change", "list, add, move and drop names for versions", "parts:tags",
+        "tags", "change", "list, add, move and drop names for versions", "table_parts:tags",
         (
             TABLE, arg("action", about="list, add, move or drop", **_ACTION),
             arg("tag", about="the name of the tag", nargs="?"),
@@ -96,7 +96,7 @@ CHANGE = (
         "one object a line: tag, version, branch",
     ),
     Command(
-        "branches", "change", "list, add and drop branches", "parts:branches",
+        "branches", "change", "list, add and drop branches", "table_parts:branches",
         (
             TABLE, arg("action", about="list, add or drop", **_ACTION),
             arg("branch", about="the name of the branch", nargs="?"),
@@ -106,7 +106,7 @@ CHANGE = (
         "one object a line: branch, from_branch, from_version",
     ),
     Command(
-        "index", "change", "list, add and drop indices", "parts:index",
+        "index", "change", "list, add and drop indices", "table_parts:index",
         (
             TABLE, arg("action", about="list, add, drop or stats", **_ACTION),
             arg("column", about="the column to index, or the index to drop", nargs="?"),

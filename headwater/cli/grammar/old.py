@@ -6,7 +6,7 @@ import argparse
 from typing import Any
 
 from headwater.cli.grammar.operations import VERBS, Verb
-from headwater.cli.grammar.operations import Arg as Field
+from headwater.cli.grammar.operations import FieldArg as Field
 from headwater.cli.grammar.words import YES, Arg, Command, arg
 
 ASKS = frozenset(("drop-namespace", "drop-columns", "delete-versions"))

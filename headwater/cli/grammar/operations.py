@@ -15,7 +15,7 @@ Fields = dict[str, Any]
 
 
 @dataclass(frozen=True)
-class Arg:
+class FieldArg:
     """One argument of a verb; a name with dashes is an option. `field` is the request field it fills."""
 
     name: str
@@ -39,7 +39,7 @@ class Verb:
     name: str
     operation: str
     about: str
-    args: tuple[Arg, ...] = ()
+    args: tuple[FieldArg, ...] = ()
     fixed: tuple[tuple[str, Any], ...] = ()
     data: bool = False
     without_id: bool = False
@@ -89,17 +89,17 @@ def columns(values: dict[str, str]) -> list[dict[str, str]]:
     return [{"name": name, "expression": expression} for name, expression in values.items()]
 
 
-_LIMIT = Arg("--limit", "at most so many", "limit", number)
-_TOKEN = Arg("--page-token", "continue after the page that gave this token", "page_token")
+_LIMIT = FieldArg("--limit", "at most so many", "limit", number)
+_TOKEN = FieldArg("--page-token", "continue after the page that gave this token", "page_token")
 _PAGE = (_LIMIT, _TOKEN)
-_PROPERTY = Arg("--set", "a property, key=value (repeatable)", "properties", pair, repeat=True)
-_BRANCH = Arg("--branch", "on this branch", "branch")
-_VERSION = Arg("--version", "at this version", "version", number)
-_WHERE = Arg("--where", "only rows where this SQL holds", "predicate")
-_MODE = Arg("--mode", "what to do when it exists: create, exist_ok or overwrite", "mode")
-_INDEX = Arg("index", "the name of the index", "index_name")
-_TAG = Arg("tag", "the name of the tag", "tag")
-_TAGGED = Arg("version", "the version it names", "version", number)
+_PROPERTY = FieldArg("--set", "a property, key=value (repeatable)", "properties", pair, repeat=True)
+_BRANCH = FieldArg("--branch", "on this branch", "branch")
+_VERSION = FieldArg("--version", "at this version", "version", number)
+_WHERE = FieldArg("--where", "only rows where this SQL holds", "predicate")
+_MODE = FieldArg("--mode", "what to do when it exists: create, exist_ok or overwrite", "mode")
+_INDEX = FieldArg("index", "the name of the index", "index_name")
+_TAG = FieldArg("tag", "the name of the tag", "tag")
+_TAGGED = FieldArg("version", "the version it names", "version", number)
 _NO_VECTOR: tuple[tuple[str, Any], ...] = (("vector", {}),)
 
 VERBS: tuple[Verb, ...] = (
@@ -108,7 +108,7 @@ VERBS: tuple[Verb, ...] = (
         "tables",
         "ListTables",
         "list the tables in a namespace",
-        (*_PAGE, Arg("--include-declared", "true (default) or false", "include_declared", lambda t: t == "true")),
+        (*_PAGE, FieldArg("--include-declared", "true (default) or false", "include_declared", lambda t: t == "true")),
     ),
     Verb("all-tables", "ListAllTables", "list every table of the catalog", _PAGE, without_id=True),
     Verb("create-namespace", "CreateNamespace", "create a namespace", (_MODE, _PROPERTY)),
@@ -119,24 +119,29 @@ VERBS: tuple[Verb, ...] = (
         "DropNamespace",
         "drop a namespace",
         (
-            Arg("--behavior", "restrict (default), or cascade: drop what is in it too", "behavior"),
-            Arg("--mode", "fail (default) or skip, when there is none", "mode"),
+            FieldArg("--behavior", "restrict (default), or cascade: drop what is in it too", "behavior"),
+            FieldArg("--mode", "fail (default) or skip, when there is none", "mode"),
         ),
     ),
     Verb(
         "describe",
         "DescribeTable",
         "show a table",
-        (_VERSION, _BRANCH, Arg("--tag", "at this tag", "tag")),
+        (_VERSION, _BRANCH, FieldArg("--tag", "at this tag", "tag")),
         (("load_detailed_metadata", True), ("with_table_uri", True)),
     ),
     Verb("exists", "TableExists", "exit 0 if there is such a table, 3 if not", (_VERSION,)),
-    Verb("declare", "DeclareTable", "reserve a name for a table", (Arg("--location", "where", "location"), _PROPERTY)),
+    Verb(
+        "declare",
+        "DeclareTable",
+        "reserve a name for a table",
+        (FieldArg("--location", "where", "location"), _PROPERTY),
+    ),
     Verb(
         "register",
         "RegisterTable",
         "give a name to a Lance table that is there already",
-        (Arg("location", "where it is, relative to the catalog", "location"), _MODE, _PROPERTY),
+        (FieldArg("location", "where it is, relative to the catalog", "location"), _MODE, _PROPERTY),
     ),
     Verb("deregister", "DeregisterTable", "forget a table and keep its data"),
     Verb("drop", "DropTable", "drop a table and its data"),
@@ -144,7 +149,7 @@ VERBS: tuple[Verb, ...] = (
         "rename",
         "RenameTable",
         "rename a table, or move it: both ids are whole ones",
-        (Arg("new_id", "its new id, such as prod.people"),),
+        (FieldArg("new_id", "its new id, such as prod.people"),),
     ),
     Verb("restore", "RestoreTable", "make an old version the current one", (_TAGGED, _BRANCH)),
     Verb("create", "CreateTable", "create a table from a file", (_MODE, _PROPERTY), data=True),
@@ -152,14 +157,14 @@ VERBS: tuple[Verb, ...] = (
         "insert",
         "InsertIntoTable",
         "add the rows of a file",
-        (Arg("--mode", "append (default) or overwrite", "mode"), _BRANCH),
+        (FieldArg("--mode", "append (default) or overwrite", "mode"), _BRANCH),
         data=True,
     ),
     Verb(
         "merge",
         "MergeInsertIntoTable",
         "merge the rows of a file: update those that match, insert the others",
-        (Arg("--on", "a column to match by (repeatable)", "on", repeat=True, required=True), _BRANCH),
+        (FieldArg("--on", "a column to match by (repeatable)", "on", repeat=True, required=True), _BRANCH),
         (("when_matched_update_all", True), ("when_not_matched_insert_all", True)),
         data=True,
     ),
@@ -167,13 +172,13 @@ VERBS: tuple[Verb, ...] = (
         "update",
         "UpdateTable",
         "change rows",
-        (Arg("--set", "column=SQL expression (repeatable)", "updates", pair, repeat=True, required=True), _WHERE),
+        (FieldArg("--set", "column=SQL expression (repeatable)", "updates", pair, repeat=True, required=True), _WHERE),
     ),
     Verb(
         "delete",
         "DeleteFromTable",
         "delete rows",
-        (Arg("--where", "the rows to delete, as SQL", "predicate", required=True), _BRANCH),
+        (FieldArg("--where", "the rows to delete, as SQL", "predicate", required=True), _BRANCH),
     ),
     Verb("count", "CountTableRows", "count rows", (_WHERE, _VERSION, _BRANCH)),
     Verb("stats", "GetTableStats", "sizes and numbers of a table", (_BRANCH,)),
@@ -182,29 +187,29 @@ VERBS: tuple[Verb, ...] = (
         "ExplainTableQueryPlan",
         "how a query would be run",
         (
-            Arg("--where", "the filter of the query, as SQL", "filter"),
-            Arg("--verbose", "in detail", "verbose", flag=True),
+            FieldArg("--where", "the filter of the query, as SQL", "filter"),
+            FieldArg("--verbose", "in detail", "verbose", flag=True),
         ),
     ),
     Verb(
         "analyze",
         "AnalyzeTableQueryPlan",
         "run a query and show how it went",
-        (Arg("--where", "the filter of the query, as SQL", "filter"),),
+        (FieldArg("--where", "the filter of the query, as SQL", "filter"),),
         (("k", 10), *_NO_VECTOR),
     ),
     Verb(
         "versions",
         "ListTableVersions",
         "list the versions of a table",
-        (*_PAGE, _BRANCH, Arg("--descending", "newest first", "descending", flag=True)),
+        (*_PAGE, _BRANCH, FieldArg("--descending", "newest first", "descending", flag=True)),
     ),
     Verb("describe-version", "DescribeTableVersion", "show a version", (_VERSION, _BRANCH)),
     Verb(
         "delete-versions",
         "BatchDeleteTableVersions",
         "delete the records of old versions",
-        (Arg("versions", "such as 3, 1-5, 1-3,5 or 7- (the newest too)", "ranges", ranges), _BRANCH),
+        (FieldArg("versions", "such as 3, 1-5, 1-3,5 or 7- (the newest too)", "ranges", ranges), _BRANCH),
     ),
     Verb("tags", "ListTableTags", "list the tags of a table", _PAGE),
     Verb("tag-version", "GetTableTagVersion", "the version a tag names", (_TAG,)),
@@ -217,22 +222,22 @@ VERBS: tuple[Verb, ...] = (
         "CreateTableBranch",
         "create a branch",
         (
-            Arg("name", "its name", "name"),
-            Arg("--from-branch", "from this branch", "from_branch"),
-            Arg("--from-version", "from this version", "from_version", number),
+            FieldArg("name", "its name", "name"),
+            FieldArg("--from-branch", "from this branch", "from_branch"),
+            FieldArg("--from-version", "from this version", "from_version", number),
         ),
     ),
-    Verb("delete-branch", "DeleteTableBranch", "delete a branch", (Arg("name", "its name", "name"),)),
+    Verb("delete-branch", "DeleteTableBranch", "delete a branch", (FieldArg("name", "its name", "name"),)),
     Verb("indices", "ListTableIndices", "list the indices of a table", _PAGE),
     Verb(
         "create-index",
         "CreateTableIndex",
         "create an index on a column",
         (
-            Arg("column", "the column", "column"),
-            Arg("--type", "IVF_PQ, BTREE, BITMAP, FTS, ...", "index_type", required=True),
-            Arg("--name", "its name", "name"),
-            Arg("--distance", "l2, cosine or dot", "distance_type"),
+            FieldArg("column", "the column", "column"),
+            FieldArg("--type", "IVF_PQ, BTREE, BITMAP, FTS, ...", "index_type", required=True),
+            FieldArg("--name", "its name", "name"),
+            FieldArg("--distance", "l2, cosine or dot", "distance_type"),
         ),
     ),
     Verb("index-stats", "DescribeTableIndexStats", "show an index", (_INDEX,)),
@@ -241,25 +246,28 @@ VERBS: tuple[Verb, ...] = (
         "add-columns",
         "AlterTableAddColumns",
         "add columns",
-        (Arg("--column", "name=SQL expression (repeatable)", "new_columns", pair, repeat=True, required=True), _BRANCH),
+        (
+            FieldArg("--column", "name=SQL expression (repeatable)", "new_columns", pair, repeat=True, required=True),
+            _BRANCH,
+        ),
     ),
     Verb(
         "drop-columns",
         "AlterTableDropColumns",
         "drop columns",
-        (Arg("--column", "a column (repeatable)", "columns", repeat=True, required=True), _BRANCH),
+        (FieldArg("--column", "a column (repeatable)", "columns", repeat=True, required=True), _BRANCH),
     ),
     Verb(
         "rename-column",
         "AlterTableAlterColumns",
         "rename a column",
-        (Arg("column", "its name"), Arg("name", "its new name"), _BRANCH),
+        (FieldArg("column", "its name"), FieldArg("name", "its new name"), _BRANCH),
     ),
     Verb(
         "set-metadata",
         "UpdateTableSchemaMetadata",
         "set the metadata of a table's schema",
-        (Arg("--set", "key=value (repeatable)", "metadata", pair, repeat=True, required=True), _BRANCH),
+        (FieldArg("--set", "key=value (repeatable)", "metadata", pair, repeat=True, required=True), _BRANCH),
     ),
     Verb("transaction", "DescribeTransaction", "show a transaction: the id is the table's, followed by its own"),
 )

@@ -6,7 +6,7 @@ from headwater.cli.grammar.words import TABLE, YES, Command, arg, number
 
 RUN = (
     Command(
-        "init", "run", "make an empty catalog, also in a folder with other things", "running:init",
+        "init", "run", "make an empty catalog, also in a folder with other things", "housekeeping:init",
         (arg("--impl", about="metastore (default) or dir"),), "one object: catalog, kind",
     ),
     Command(
@@ -54,16 +54,16 @@ RUN = (
         "one object: transactions, namespaces, tables, stream_tables, unreadable, slot",
     ),
     Command(
-        "verify", "run", "check that a catalog is whole; exit 1 if not", "running:verify",
+        "verify", "run", "check that a catalog is whole; exit 1 if not", "housekeeping:verify",
         (), "one object a line for each finding: kind, name, id, key, message",
     ),
     Command(
-        "repair", "run", "write anew what a metastore has lost and its other files still say", "running:repair",
+        "repair", "run", "write anew what a metastore has lost and its other files still say", "housekeeping:repair",
         (), "a list of the files written",
     ),
     Command(
         "collect", "run", "forget what is past retention, remove what dead writers left, and free the disk",
-        "running:collect",
+        "housekeeping:collect",
         (
             arg("--keep-days", about="history of so many days stays (7)", type=float),
             arg("--keep-slots", about="the newest so many slots stay", type=number),
@@ -76,7 +76,7 @@ RUN = (
         (), "one object a line: check, state, what, todo",
     ),
     Command(
-        "mcp", "run", "let agents look at a catalog: read-only tools over MCP, on stdin and stdout", "running:mcp",
+        "mcp", "run", "let agents look at a catalog: read-only tools over MCP, on stdin and stdout", "housekeeping:mcp",
         (arg("--timeout", about="a call may take so many seconds (30, the most)", type=float),),
     ),
     Command(
@@ -95,6 +95,8 @@ HOUSE = (
             arg("--grace-seconds", about="those replaced so recently stay (600)", type=float),
         ),
     ),
-    Command("migrate", "", "give each table that is only a folder a row in __manifest (V1 to V2)", "running:migrate"),
+    Command(
+        "migrate", "", "give each table that is only a folder a row in __manifest (V1 to V2)", "housekeeping:migrate",
+    ),
 )  # fmt: skip
 """Old spellings that are no operation of the protocol."""

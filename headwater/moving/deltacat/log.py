@@ -13,7 +13,7 @@ from headwater.store import KeyNotFoundError, Store
 
 
 @dataclass(frozen=True)
-class Step:
+class DeltacatStep:
     """A transaction, and what it touched as it was afterwards (None: it was dropped)."""
 
     txn: DeltacatTxn
@@ -24,7 +24,7 @@ class Step:
     """Revisions that could not be read: what they changed is not known."""
 
 
-def read_steps(store: Store) -> Iterator[Step]:
+def read_steps(store: Store) -> Iterator[DeltacatStep]:
     """Every committed transaction in the order of their ends, which is DeltaCAT's."""
     txns = sorted(_committed(store), key=lambda txn: (txn.end, txn.id))
     if not txns:
@@ -41,13 +41,13 @@ def _committed(store: Store) -> Iterator[DeltacatTxn]:
             yield found
 
 
-def _step(store: Store, contents: DeltacatContents, txn: DeltacatTxn) -> Step:
+def _step(store: Store, contents: DeltacatContents, txn: DeltacatTxn) -> DeltacatStep:
     problems: list[str] = []
     touched: dict[Ids, None] = {}
     try:
         record = decode(txn.key, read_metadata(store, txn.key))
     except CorruptFileError as error:
-        return Step(txn, "", {}, {}, (str(error),))
+        return DeltacatStep(txn, "", {}, {}, (str(error),))
     root = root_of(record)
     for write in writes(record, txn.key):
         try:
@@ -58,7 +58,7 @@ def _step(store: Store, contents: DeltacatContents, txn: DeltacatTxn) -> Step:
             problems.append(str(error))
         touched[write.ids] = None
     message = record.get("commit_message")
-    return Step(
+    return DeltacatStep(
         txn,
         message if isinstance(message, str) else "",
         {ids: contents.namespace(ids) for ids in touched if len(ids) == NAMESPACE},

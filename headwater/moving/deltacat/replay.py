@@ -24,8 +24,8 @@ from headwater.errors import InvalidInputError
 from headwater.moving.deltacat.contents import FoundTable, Ids
 from headwater.moving.deltacat.files import batches, merge_keys, parse_schema, plain, problem, schema_of
 from headwater.moving.deltacat.layout import RowFile
-from headwater.moving.deltacat.log import Step, read_steps
-from headwater.names import object_id
+from headwater.moving.deltacat.log import DeltacatStep, read_steps
+from headwater.names import format_name, object_id, parse_name
 from headwater.store import Store, is_there, open_store
 from headwater.streams.definition import define
 
@@ -74,11 +74,11 @@ def import_deltacat(
             f"Parts of {source!r} cannot be read: {'; '.join(problems[:SHOWN])}.{more} "
             "skip_unreadable imports the rest; a table keeps the last state that can be read."
         )
-    prefix = into.split(".") if isinstance(into, str) and into else list(into)
-    return _Replay(catalog, store, tuple(prefix), keyed, problems, frozenset(_unreadable(looked))).run(steps)
+    prefix = parse_name(into) if isinstance(into, str) else tuple(into)
+    return _Replay(catalog, store, prefix, keyed, problems, frozenset(_unreadable(looked))).run(steps)
 
 
-def _problems(store: Store, step: Step, looked: dict[RowFile, str | None]) -> Iterator[str]:
+def _problems(store: Store, step: DeltacatStep, looked: dict[RowFile, str | None]) -> Iterator[str]:
     """What cannot be read after a transaction; each file is looked at once."""
     yield from step.problems
     for table in step.tables.values():
@@ -133,7 +133,7 @@ class _Replay:
     older: list[_Made] = field(default_factory=list)
     """Tables of versions that are not the active one any more."""
 
-    def run(self, steps: Sequence[Step]) -> ImportedRoot:
+    def run(self, steps: Sequence[DeltacatStep]) -> ImportedRoot:
         done = self._done()
         self._check_names(steps, fresh=not done)
         made = 0
@@ -158,17 +158,17 @@ class _Replay:
             return set()
         return {entry.message.partition(" at ")[0] for entry in self.catalog.log() if entry.message.startswith(MESSAGE)}
 
-    def _message(self, step: Step) -> str:
-        into = f" into {'.'.join(self.prefix)}" if self.prefix else ""
+    def _message(self, step: DeltacatStep) -> str:
+        into = f" into {format_name(self.prefix)}" if self.prefix else ""
         return f"{MESSAGE} {step.txn.id}{into}"
 
-    def _told(self, step: Step) -> str:
+    def _told(self, step: DeltacatStep) -> str:
         return f"{self._message(step)} at {step.txn.time.isoformat()}{f': {step.message}' if step.message else ''}"
 
-    def _tells(self, step: Step) -> bool:
+    def _tells(self, step: DeltacatStep) -> bool:
         return bool(step.namespaces or step.tables)
 
-    def _check_names(self, steps: Sequence[Step], fresh: bool) -> None:
+    def _check_names(self, steps: Sequence[DeltacatStep], fresh: bool) -> None:
         """Every name that is ever given can be, and at the first run no table has it."""
         for step in steps:
             for space in step.namespaces.values():
@@ -183,12 +183,12 @@ class _Replay:
                         f"There is a table {id.format('.')} already: import into a namespace of its own."
                     )
 
-    def _once(self, step: Step, before: _Known, tx: Any) -> None:
+    def _once(self, step: DeltacatStep, before: _Known, tx: Any) -> None:
         """A transaction that is begun anew after a conflict begins with what was known before it."""
         self.spaces, self.tables, self.older = before.copy()
         self._replay(tx, step)
 
-    def _replay(self, tx: Any, step: Step) -> None:
+    def _replay(self, tx: Any, step: DeltacatStep) -> None:
         for ids, space in step.namespaces.items():
             if space is not None:
                 self._namespace(tx, ids, (*self.prefix, space.name), space.properties)
@@ -218,7 +218,7 @@ class _Replay:
         if properties:
             tx.alter_namespace(names, properties)
 
-    def _table(self, tx: Any, ids: Ids, found: FoundTable, step: Step) -> None:
+    def _table(self, tx: Any, ids: Ids, found: FoundTable, step: DeltacatStep) -> None:
         names = (*self.prefix, found.namespace, found.name)
         made = self.tables.get(ids)
         if made is not None and made.version != found.version:
@@ -278,7 +278,7 @@ class _Replay:
         keys = rows.select(list(made.keys))
         if keys.group_by(list(made.keys)).aggregate([]).num_rows != rows.num_rows:
             raise InvalidInputError(
-                f"{'.'.join(made.names)} has rows with one merge key more than once: import it with keyed=False."
+                f"{format_name(made.names)} has rows with one merge key more than once: import it with keyed=False."
             )
         if rows.num_rows or made.files:
             tx[made.names].ingest(rows, format="snapshot", source="deltacat", strict=True, allow_empty=True)

@@ -1,7 +1,7 @@
 """Table versions: kept by the storage, or by the catalog as an external manifest store (lance-objects.md)."""
 
 from headwater.namespace.versions.batch import BatchCommit
-from headwater.namespace.versions.maintenance import Cleaned, Maintenance, Optimized, Problem
+from headwater.namespace.versions.maintenance import Cleaned, Maintenance, Optimized, VersionProblem
 from headwater.namespace.versions.managed import ManagedVersions
 from headwater.namespace.versions.operations import NewVersion, TableVersions
 from headwater.namespace.versions.ranges import KeepPolicy
@@ -14,6 +14,6 @@ __all__ = [
     "ManagedVersions",
     "NewVersion",
     "Optimized",
-    "Problem",
     "TableVersions",
+    "VersionProblem",
 ]

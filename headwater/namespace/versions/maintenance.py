@@ -28,7 +28,7 @@ MAX_ROWS_PER_COMMIT = 100_000
 
 
 @dataclass(frozen=True)
-class Problem:
+class VersionProblem:
     """One thing that storage and catalog do not agree on."""
 
     kind: str
@@ -124,7 +124,7 @@ class Maintenance:
         current = keeper.records.find(item.id for item in versions)
         return [item for item in current.values() if isinstance(item, Version)]
 
-    def verify(self) -> list[Problem]:
+    def verify(self) -> list[VersionProblem]:
         """Everything on which the catalog and its storage disagree."""
         tables = self.versions.records.tables() if self.versions.records is not None else []
         found = [problem for table in tables for problem in self._verify_table(table)]
@@ -178,20 +178,22 @@ class Maintenance:
         found: Mapping[ObjectId, CatalogObject] = records.find(ids)
         return {id: item for id, item in found.items() if isinstance(item, Version)}
 
-    def _verify_table(self, table: Table) -> Iterator[Problem]:
+    def _verify_table(self, table: Table) -> Iterator[VersionProblem]:
         registry = self.versions.registry
         others = registry.location_holders(table.location) - {table.id}
         if others:
             text = f"Table {table.id} is at, inside or around the table {min(others)}: dropping either keeps the files."
-            yield Problem("shared_location", table.id, table.location, text)
+            yield VersionProblem("shared_location", table.id, table.location, text)
         if not is_place(table.location):
             text = f"The record of table {table.id} has a location that is no place for a table: deregister it."
-            yield Problem("unusable_location", table.id, table.location, text)
+            yield VersionProblem("unusable_location", table.id, table.location, text)
             return
         if not folder_status(self.store, table.location).exists:
             if registry.capabilities.markers is None and not self._known(table.id):
                 return  # only declared: nothing has been written yet
-            yield Problem("missing_folder", table.id, table.location, f"Table {table.id} has no folder: drop it.")
+            yield VersionProblem(
+                "missing_folder", table.id, table.location, f"Table {table.id} has no folder: drop it."
+            )
             return
         if table.known.managed:
             yield from self._verify_versions(self.versions.line(table))
@@ -201,7 +203,7 @@ class Maintenance:
         records = self.versions.records
         return records is None or records.replaces_records
 
-    def _verify_versions(self, line: VersionLine) -> Iterator[Problem]:
+    def _verify_versions(self, line: VersionLine) -> Iterator[VersionProblem]:
         table, known = line.table.id, self._known(line.table.id)
         names = {entry.key.rsplit("/", 1)[-1] for entry in self.store.children(line.folder).entries}
         for item in known.values():
@@ -209,23 +211,23 @@ class Maintenance:
             staged = line.key(item.manifest_path)
             if not names & {final, staged.rsplit("/", 1)[-1]} and self.store.head(staged) is None:
                 text = f"Version {item.number} of {table} is recorded and its manifest is gone."
-                yield Problem("missing_manifest", table, line.key(item.manifest_path), text)
+                yield VersionProblem("missing_manifest", table, line.key(item.manifest_path), text)
         for version in self.versions.storage.all(line):
             if version.id not in known:
                 text = f"Version {version.number} of {table} was written without the catalog, which does not show it."
-                yield Problem("unrecorded_version", table, line.key(version.manifest_path), text)
+                yield VersionProblem("unrecorded_version", table, line.key(version.manifest_path), text)
         for entry in self.store.children(f"{UNRECORDED}/{line.table.location}").entries:
             text = f"A version of {table} was written without the catalog; its manifest was moved out of the table."
-            yield Problem("unrecorded_version", table, entry.key, text)
+            yield VersionProblem("unrecorded_version", table, entry.key, text)
         used = {item.manifest_path.rsplit("/", 1)[-1] for item in known.values()}
         recorded = {item.number for item in known.values()} if not self.records_are_replaced else set()
         for name in sorted(names - used):
             number = staged_version(name)
             if number is not None and number not in recorded:  # one of a recorded version goes with the next commit
                 text = f"A writer of {table} died before it committed, or is about to commit, this manifest."
-                yield Problem("staged_leftover", table, f"{line.folder}/{name}", text)
+                yield VersionProblem("staged_leftover", table, f"{line.folder}/{name}", text)
 
-    def _missing_versions(self, table: Table) -> Iterator[Problem]:
+    def _missing_versions(self, table: Table) -> Iterator[VersionProblem]:
         """Tags and branches that stand on a version which is gone."""
         for ref in read_refs(self.store, table.location):
             line = self.versions.line(table, ref.branch)
@@ -233,9 +235,9 @@ class Maintenance:
             there = keeper.look(line, ref.version)
             if there is None:
                 text = f"Version {ref.version} of {table.id} is gone, and {ref} stands on it: delete or move that."
-                yield Problem("missing_version", table.id, ref.key, text)
+                yield VersionProblem("missing_version", table.id, ref.key, text)
 
-    def _missing_files(self, table: Table) -> Iterator[Problem]:
+    def _missing_files(self, table: Table) -> Iterator[VersionProblem]:
         """Files that a version names and that are not there: reads of it fail, or will."""
         line = self.versions.line(table)
         managed = table.known.managed and self.versions.records is not None
@@ -245,14 +247,14 @@ class Maintenance:
         for file, numbers in lost_files(self.store, table.location, manifests).items():
             of = f"Version {numbers[0]}" if len(numbers) == 1 else f"{len(numbers)} versions, the newest {numbers[-1]},"
             text = f"{of} of {table.id} names {file}, which is gone: bring it back from a copy, or restore another."
-            yield Problem("missing_file", table.id, f"{table.location}/{file}", text)
+            yield VersionProblem("missing_file", table.id, f"{table.location}/{file}", text)
 
-    def _unfinished_drops(self) -> Iterator[Problem]:
+    def _unfinished_drops(self) -> Iterator[VersionProblem]:
         for name in self.store.children(TRASH).folders:
             text = "A dropped table's folder was not wholly deleted: empty_trash() deletes it."
-            yield Problem("unfinished_drop", None, f"{TRASH}/{name}", text)
+            yield VersionProblem("unfinished_drop", None, f"{TRASH}/{name}", text)
 
-    def _unreferenced_folders(self, used: set[str]) -> Iterator[Problem]:
+    def _unreferenced_folders(self, used: set[str]) -> Iterator[VersionProblem]:
         """Folders of the root with versions in them that no table of the catalog is at."""
         listed = {item.location for item in self._listed()}
         for folder in self.store.children("").folders:
@@ -263,7 +265,7 @@ class Maintenance:
                 text = (
                     f"No table is at {folder}: it was deregistered, or a creation was interrupted ({VERSIONS} found)."
                 )
-                yield Problem("unreferenced_folder", None, folder, text)
+                yield VersionProblem("unreferenced_folder", None, folder, text)
 
     def _listed(self) -> Sequence[Table]:
         found = self.versions.registry.descendants(ObjectId())

@@ -27,7 +27,7 @@ from headwater.namespace.versions.batch import (
 from headwater.namespace.versions.maintenance import (
     Cleaned,
     Optimized,
-    Problem,
+    VersionProblem,
     keep_policy,
 )
 from headwater.namespace.versions.operations import FoundVersion, NewVersion
@@ -60,6 +60,7 @@ class VersionMethods(ComposedNamespace):
 
     def create_table_version(self, request: api.CreateTableVersionRequest) -> api.CreateTableVersionResponse:
         request = parse_request(api.CreateTableVersionRequest, request)
+        self.check_branch(request)
         table = self.operations.find_table(self.id_of(request.id))
         return api.CreateTableVersionResponse(
             version=_answer(self.versions.create(table, _asked(request), request.branch))
@@ -72,6 +73,8 @@ class VersionMethods(ComposedNamespace):
         request = parse_request(api.BatchCreateTableVersionsRequest, request)
         if not request.entries:
             raise InvalidInputError("entries must have at least one version to create.")
+        for entry in request.entries:
+            self.check_branch(entry)
         entries = [(self.id_of(entry.id), _asked(entry), entry.branch) for entry in request.entries]
         tables = [self.operations.find_table(id) for id, _, _ in entries]
         branches = any(self.versions.line(table, entry[2]).branch for table, entry in zip(tables, entries, strict=True))
@@ -94,6 +97,7 @@ class VersionMethods(ComposedNamespace):
     ) -> api.BatchDeleteTableVersionsResponse:
         ignore_missing = _ignore_missing(request)
         request = parse_request(api.BatchDeleteTableVersionsRequest, request)
+        self.check_branch(request)
         table = self.operations.find_table(self.id_of(request.id))
         count = self.versions.delete(table, parse_ranges(request.ranges), request.branch, ignore_missing)
         return api.BatchDeleteTableVersionsResponse(deleted_count=count)
@@ -137,7 +141,7 @@ class VersionMethods(ComposedNamespace):
         """
         return [table.id.name for table in self.maintenance.migrate()]
 
-    def verify(self) -> list[Problem]:
+    def verify(self) -> list[VersionProblem]:
         """Everything on which the catalog and its storage disagree. Nothing is changed."""
         return self.maintenance.verify()
 
@@ -155,6 +159,7 @@ class VersionMethods(ComposedNamespace):
         """Remove old versions and free the disk that only they hold. The current version and tagged ones stay."""
         policy = keep_policy(keep_versions, keep_days, grace_seconds)
         table = self.operations.find_table(self.id_of(id))
+        self.check_folder("clean up")
         if not self.operations.has_data(table):
             return Cleaned()
         return self.maintenance.clean_up(table, policy)
@@ -171,6 +176,7 @@ class VersionMethods(ComposedNamespace):
         policy = keep_policy(keep_versions, keep_days if said else KEEP_DAYS, grace_seconds)
         table = self.operations.find_table(self.id_of(id))
         self.versions.registry.check_writable()
+        self.check_folder("optimize")
         removed, added = optimize(self.handle(table))
         return Optimized(removed, added, self.maintenance.clean_up(table, policy))
 

@@ -24,7 +24,7 @@ from headwater.registries.layout import MANIFEST
 from headwater.registries.manifest.format import FragmentFile, Manifest, parse_manifest
 from headwater.registries.manifest.rows import SCHEMA, Codec, Row
 from headwater.registries.manifest.settings import MANAGED, parse_settings
-from headwater.registries.manifest.snapshot import (
+from headwater.registries.manifest.state import (
     ManifestFragment,
     ManifestSnapshot,
     Rewrite,

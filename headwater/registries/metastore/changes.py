@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterator, Mapping
 
 from headwater.errors import ConcurrentModificationError, NamespaceNotFoundError
 from headwater.metastore import Delta, Transaction
-from headwater.metastore.parts import DELTA_FORMAT
-from headwater.metastore.serving import KEEP_DATA, LANCE_FORMAT, LOCATION
+from headwater.metastore.serving_copy import KEEP_DATA, LANCE_FORMAT, LOCATION
+from headwater.metastore.table_parts import DELTA_FORMAT
 from headwater.model import (
     Add,
     CatalogObject,
@@ -26,7 +26,7 @@ from headwater.model import (
     Version,
 )
 from headwater.names import ROOT, ObjectId
-from headwater.registries.metastore.objects import (
+from headwater.registries.metastore.mapping import (
     find,
     has_stream,
     newest_version,

@@ -23,12 +23,12 @@ from headwater.errors import (
     TableVersionNotFoundError,
 )
 from headwater.metastore import Metastore, Snapshot
-from headwater.metastore.parts import DELTA_FORMAT
-from headwater.metastore.serving import LANCE_FORMAT
+from headwater.metastore.serving_copy import LANCE_FORMAT
+from headwater.metastore.table_parts import DELTA_FORMAT
 from headwater.model import CatalogObject, Change, Table, Version
 from headwater.names import ROOT, ObjectId
 from headwater.registries.metastore.changes import TransactionChanges
-from headwater.registries.metastore.objects import (
+from headwater.registries.metastore.mapping import (
     NOT_FOUND,
     catalog_object,
     find_all,

@@ -13,10 +13,10 @@ from typing import Any, Protocol, TypeVar
 
 from headwater.errors import InvalidInputError, TableVersionNotFoundError
 from headwater.metastore import Delta, Metastore, Snapshot, Transaction
-from headwater.metastore.draft import Appended
+from headwater.metastore.draft import AppendedDelta
 from headwater.metastore.objects import Object
-from headwater.metastore.parts import DELTA_FORMAT
-from headwater.metastore.serving import LANCE_FORMAT
+from headwater.metastore.serving_copy import LANCE_FORMAT
+from headwater.metastore.table_parts import DELTA_FORMAT
 from headwater.model import Change, Move, Namespace, Remove, Replace, Table
 from headwater.names import ObjectId
 
@@ -283,7 +283,7 @@ class OwnView:
     def dropped_locations(self) -> list[str]:
         return []
 
-    def _own(self, stream: Object) -> list[Appended]:
+    def _own(self, stream: Object) -> list[AppendedDelta]:
         home = stream.home
         return [item for item in self._tx.draft.appends if item.stream_home == home and item.wanted is not None]
 
@@ -307,7 +307,7 @@ def _followed(unstaged: dict[ObjectId, NewRows], change: Change) -> Iterator[tup
                 yield id, rows
 
 
-def _delta(append: Appended, slot: int) -> Delta:
+def _delta(append: AppendedDelta, slot: int) -> Delta:
     assert append.wanted is not None
     return Delta(append.wanted, append.type, append.files, append.partition, dict(append.properties), slot, "", 0)
 

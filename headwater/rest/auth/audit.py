@@ -18,8 +18,8 @@ from headwater.errors import InvalidInputError, LanceNamespaceError
 from headwater.rest.auth.access import needs
 from headwater.rest.auth.keys import split_key
 from headwater.rest.call import Call
+from headwater.rest.coding import read_ids
 from headwater.rest.routes import NO_ROUTE
-from headwater.rest.wire import read_ids
 
 log = logging.getLogger("headwater.server")
 REFUSALS = frozenset({15, 16, 21})

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import base64
 import binascii
-import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
 from typing import Any
 
+import msgspec
 import pyarrow as pa
 
 from headwater.errors import InvalidInputError
@@ -31,7 +31,7 @@ from headwater.streams.sources.envelopes import (
     envelope_of,
     is_plain,
 )
-from headwater.streams.sources.taken import Taken, from_events
+from headwater.streams.sources.taken import UNREADABLE, Taken, from_events
 
 Row = dict[str, Any]
 FLAT = {
@@ -46,7 +46,7 @@ OPS = frozenset("cudrt")
 
 
 @dataclass(frozen=True)
-class Change:
+class DebeziumChange:
     """One message: the row before, the row after, and what the envelope says."""
 
     op: str
@@ -84,7 +84,7 @@ def _by_columns(definition: Definition, known: Decoding, text: str, bad: Sequenc
         found = decode(known, line) if line and not line.isspace() else None
         if found is not None and (found is UNSET or not is_plain(found)):
             single = _by_itself(line)
-            if isinstance(single, Change):
+            if isinstance(single, DebeziumChange):
                 found = envelope_of(known, definition, single) if single.op != "t" else None
                 if found is None:
                     return None
@@ -96,7 +96,7 @@ def _by_columns(definition: Definition, known: Decoding, text: str, bad: Sequenc
     return Taken(as_columns(known, definition, envelopes, is_unavailable_in(text)), tuple(rejected))
 
 
-def _by_itself(line: str) -> Change | Quarantined | None:
+def _by_itself(line: str) -> DebeziumChange | Quarantined | None:
     """One line: a change, what is wrong with it, or nothing."""
     message = next(iter(messages(line)), None)
     if message is None:
@@ -115,14 +115,14 @@ def _by_message(
     bad: Sequence[Quarantined],
 ) -> Taken:
     """One message after another."""
-    changes: list[Change] = []
+    changes: list[DebeziumChange] = []
     rejected = list(bad)
     for number, message in enumerate(messages(data)):
         if isinstance(message, _Broken):
             rejected.append(Quarantined(message.text, "parse"))
             continue
         found = parse(message)
-        if isinstance(found, Change):
+        if isinstance(found, DebeziumChange):
             if found.op == "t" and not apply_as_truncates:
                 raise InvalidInputError(
                     f"Message {number} truncates the source's table: say apply_as_truncates=True to delete all rows."
@@ -132,6 +132,9 @@ def _by_message(
             rejected.append(Quarantined(as_json({"message": message}), found))
     rows = state() if any(change.op == "t" for change in changes) else []
     return _events(definition, in_order(changes), rows, rejected)
+
+
+_DECODER = msgspec.json.Decoder(float_hook=Decimal)
 
 
 @dataclass(frozen=True)
@@ -150,8 +153,8 @@ def messages(data: Any) -> Iterable[Any]:
             if not item.strip():
                 continue
             try:
-                item = json.loads(item, parse_float=Decimal)
-            except ValueError:
+                item = _DECODER.decode(item)
+            except UNREADABLE:
                 text = item if isinstance(item, str) else item.decode("utf-8", errors="replace")
                 yield _Broken(text)
                 continue
@@ -163,7 +166,7 @@ def _text_of(data: str | bytes | bytearray) -> str:
     return data if isinstance(data, str) else bytes(data).decode("utf-8", errors="replace")
 
 
-def parse(message: Any) -> Change | str | None:
+def parse(message: Any) -> DebeziumChange | str | None:
     """A message as a change; a text says why it is none; None: there is nothing in it (a tombstone of the topic)."""
     if not isinstance(message, Mapping):
         return "parse"
@@ -181,7 +184,7 @@ def parse(message: Any) -> Change | str | None:
     return "unknown_op"
 
 
-def _enveloped(message: Mapping[str, Any], kinds: Mapping[str, Mapping[str, Any]]) -> Change | str:
+def _enveloped(message: Mapping[str, Any], kinds: Mapping[str, Mapping[str, Any]]) -> DebeziumChange | str:
     op = str(message["op"]).lower()
     if op not in OPS:
         return "unknown_op"
@@ -193,10 +196,10 @@ def _enveloped(message: Mapping[str, Any], kinds: Mapping[str, Mapping[str, Any]
     offered = {name: source.get(field) for name, field in OFFERED.items() if source.get(field) is not None}
     if "_ts_ms" not in offered and message.get("ts_ms") is not None:
         offered["_ts_ms"] = message["ts_ms"]
-    return Change(op, before, after, offered)
+    return DebeziumChange(op, before, after, offered)
 
 
-def _flattened(message: Mapping[str, Any], kinds: Mapping[str, Mapping[str, Any]]) -> Change | str:
+def _flattened(message: Mapping[str, Any], kinds: Mapping[str, Mapping[str, Any]]) -> DebeziumChange | str:
     deleted = str(message.get("__deleted", "false")).lower() == "true"
     op = str(message.get("__op") or ("d" if deleted else "u")).lower()
     if op not in OPS:
@@ -212,7 +215,7 @@ def _flattened(message: Mapping[str, Any], kinds: Mapping[str, Mapping[str, Any]
         if value is not None:
             offered[name] = value
     gone = op == "d" or deleted
-    return Change("d" if gone else op, row if gone else None, None if gone else row, offered)
+    return DebeziumChange("d" if gone else op, row if gone else None, None if gone else row, offered)
 
 
 def _row(value: Any, schema: Mapping[str, Any] | None) -> Row | None:
@@ -223,7 +226,7 @@ def _row(value: Any, schema: Mapping[str, Any] | None) -> Row | None:
     return {name: read_value(item, kinds.get(name)) for name, item in value.items() if not is_unavailable(item)}
 
 
-def in_order(changes: Sequence[Change]) -> list[Change]:
+def in_order(changes: Sequence[DebeziumChange]) -> list[DebeziumChange]:
     """By log position, a snapshot's reads before the changes at their position; as they came where none is told."""
     places = [_place(change.offered) for change in changes]
     if any(place is None for place in places):
@@ -243,7 +246,7 @@ def _place(offered: Row) -> Any:
 
 
 def _events(
-    definition: Definition, changes: Sequence[Change], state: Sequence[Row], bad: Sequence[Quarantined]
+    definition: Definition, changes: Sequence[DebeziumChange], state: Sequence[Row], bad: Sequence[Quarantined]
 ) -> Taken:
     events: list[tuple[Row, bool]] = []
     for change in changes:

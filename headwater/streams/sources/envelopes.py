@@ -24,6 +24,7 @@ from headwater.streams.casting import FAILS
 from headwater.streams.definition import Definition
 from headwater.streams.given import Given
 from headwater.streams.sources.connect import fields_of, is_unavailable, read_value, reads
+from headwater.streams.sources.taken import UNREADABLE
 
 UNSET: Any = msgspec.UNSET
 UPSERTS, DELETES, READS = frozenset("curCUR"), frozenset("dD"), frozenset("rR")
@@ -83,7 +84,7 @@ def decode(known: Decoding, line: str) -> Any:
             schema = _schema(bytes(message.schema)) if found is not None else None
             if schema is not None:
                 return _read(found, schema)
-    except (msgspec.DecodeError, UnicodeError):
+    except UNREADABLE:
         return UNSET
     return found
 

@@ -25,10 +25,28 @@ from headwater.streams.definition import Definition
 from headwater.streams.given import Given
 from headwater.streams.quarantine import Quarantined
 from headwater.streams.sources.remote import fetched, find_remote, is_remote
+from headwater.streams.sources.taken import UNREADABLE
 
 JSON = (".json", ".jsonl", ".ndjson")
 ARROW = (".arrow", ".ipc", ".feather")
 CHUNK = 1 << 20
+
+
+class SourceFileError(InvalidInputError):
+    """What is wrong with a file, which it names."""
+
+
+@contextmanager
+def naming(file: SourceFile | None) -> Iterator[None]:
+    """Whatever is wrong with the rows of a file, the error says which file."""
+    try:
+        yield
+    except SourceFileError:
+        raise
+    except InvalidInputError as error:
+        if file is None:
+            raise
+        raise SourceFileError(f"In the file {file.path!r}: {error}") from None
 
 
 @dataclass(frozen=True)
@@ -114,7 +132,7 @@ def read_rows(file: SourceFile, definition: Definition) -> tuple[Any, list[Quara
             return _read(path, ending, definition, file.path)
     except (OSError, ValueError, pa.ArrowInvalid) as error:
         told = f"The file {file.path!r} cannot be read: {error}. Nothing of it was taken."
-        raise InvalidInputError(told) from None
+        raise SourceFileError(told) from None
 
 
 def _read(path: str, ending: str, definition: Definition, name: str) -> tuple[Any, list[Quarantined]]:
@@ -126,7 +144,7 @@ def _read(path: str, ending: str, definition: Definition, name: str) -> tuple[An
         return _read_csv(path, definition, name)
     if ending in JSON:
         return _read_json(path, name)
-    raise InvalidInputError(
+    raise SourceFileError(
         f"The file {name!r} is of a kind that is not known: its name ends in .parquet, .arrow, .json, .csv or .lance."
     )
 
@@ -158,9 +176,9 @@ def _whole_lines(text: str, name: str) -> str:
     if last.strip():
         try:
             msgspec.json.decode(last)
-        except msgspec.DecodeError as error:
+        except UNREADABLE as error:
             row = text.count("\n")
-            raise InvalidInputError(
+            raise SourceFileError(
                 f"The file {name!r} ends inside row {row}, it was cut off ({error}). Nothing of it was taken."
             ) from None
     return text
@@ -168,15 +186,15 @@ def _whole_lines(text: str, name: str) -> str:
 
 def read_text(path: str, name: str) -> str:
     try:
-        with open(path, encoding="utf-8", newline="") as file:
+        with open(path, encoding="utf-8-sig", newline="") as file:  # with the mark that some programs begin with
             return file.read()
     except UnicodeDecodeError as error:
         row = error.object.count(b"\n", 0, error.start)
-        raise InvalidInputError(
+        raise SourceFileError(
             f"The file {name!r} is not UTF-8: row {row}, offset {error.start}. Nothing of it was taken."
         ) from None
     except OSError as error:
-        raise InvalidInputError(f"The file {name!r} cannot be read: {error}.") from None
+        raise SourceFileError(f"The file {name!r} cannot be read: {error}.") from None
 
 
 def _read_arrow(path: str) -> pa.Table:
@@ -188,24 +206,32 @@ def _read_arrow(path: str) -> pa.Table:
 
 
 def _read_json(path: str, name: str) -> tuple[Any, list[Quarantined]]:
-    """Lines of objects, or one array of them."""
+    """Lines of objects, or one array of them. What is no object is quarantined, `null` is passed over."""
     text = read_text(path, name)
-    if text.lstrip().startswith("["):
-        return msgspec.json.decode(text), []
     decoder = msgspec.json.Decoder()
     rows: list[Any] = []
     bad: list[Quarantined] = []
+
+    def add(row: Any, told: str) -> None:
+        if isinstance(row, dict):
+            rows.append(row)
+        elif row is not None:
+            bad.append(Quarantined(told, "parse", None, name))
+
+    if text.lstrip().startswith("["):
+        try:
+            found = decoder.decode(text)
+        except RecursionError:
+            raise SourceFileError(f"The file {name!r} is nested too deeply. Nothing of it was taken.") from None
+        for row in found:
+            add(row, "" if isinstance(row, dict) else msgspec.json.encode(row).decode())
+        return rows, bad
     for line in _whole_lines(text, name).split("\n"):
         if not line or line.isspace():
             continue
         try:
-            row = decoder.decode(line)
-        except msgspec.DecodeError:
-            bad.append(Quarantined(line.rstrip("\r"), "parse", None, name))
-            continue
-        if isinstance(row, dict):
-            rows.append(row)
-        elif row is not None:
+            add(decoder.decode(line), line.rstrip("\r"))
+        except UNREADABLE:
             bad.append(Quarantined(line.rstrip("\r"), "parse", None, name))
     return rows, bad
 
@@ -227,6 +253,8 @@ def _read_csv(path: str, definition: Definition, name: str) -> tuple[Any, list[Q
     )
     columns: dict[str, Any] = {}
     for each in table.schema.names:
+        if table.schema.names.count(each) > 1:
+            raise SourceFileError(f"Two columns of the file {name!r} are named {each!r}. Nothing of it was taken.")
         column = definition.by_name.get(each)
         columns[each] = _parsed(table.column(each), column.type) if column is not None else table.column(each)
     return Given(columns, table.num_rows), bad

@@ -6,14 +6,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from headwater.errors import InvalidInputError
-from headwater.streams.landing import Report
+from headwater.streams.landing import LandingReport
+from headwater.streams.position_views import PositionView
 from headwater.streams.reading import read
-from headwater.streams.serving import Lake
+from headwater.streams.serving_copy import Lake
 from headwater.streams.sources.debezium import take_debezium
 from headwater.streams.sources.files import SourceFile, read_lines, read_rows
 from headwater.streams.sources.snapshot import take_snapshot
 from headwater.streams.sources.taken import Taken, take_op, take_rows
-from headwater.streams.views import View
 
 FORMATS: dict[str, tuple[str, ...]] = {
     "rows": (),
@@ -33,7 +33,7 @@ def check_format(format: str, options: Mapping[str, Any]) -> None:
 
 
 def take(
-    lake: Lake, view: View, data: Any, format: str, options: Mapping[str, Any], file: SourceFile | None = None
+    lake: Lake, view: PositionView, data: Any, format: str, options: Mapping[str, Any], file: SourceFile | None = None
 ) -> Taken:
     """The rows that change data stands for; `file` is where to read it from, if it is a file."""
     definition = view.stream.definition
@@ -49,9 +49,9 @@ def take(
     return take_rows(rows, bad)
 
 
-def total(reports: Sequence[Report]) -> Report:
+def total(reports: Sequence[LandingReport]) -> LandingReport:
     """One report of several files."""
-    return Report(
+    return LandingReport(
         max(report.position for report in reports),
         sum(report.rows for report in reports),
         sum(report.quarantined for report in reports),

@@ -8,21 +8,21 @@ import numpy as np
 import pyarrow as pa
 
 from headwater.errors import InvalidInputError
-from headwater.streams.batches import Batch, shape
-from headwater.streams.changes import difference
+from headwater.streams.batches import EventBatch, shape
 from headwater.streams.definition import Definition
-from headwater.streams.files import narrowed
+from headwater.streams.feed import difference
 from headwater.streams.fold import Events, Rules, empty, fold
 from headwater.streams.given import Given, as_json, given
 from headwater.streams.landing import digest_of_batch
+from headwater.streams.log_files import narrowed
+from headwater.streams.position_views import PositionView
 from headwater.streams.quarantine import Quarantined
 from headwater.streams.reading import whole_state
-from headwater.streams.serving import Lake
+from headwater.streams.serving_copy import Lake
 from headwater.streams.sources.taken import Taken
-from headwater.streams.views import View
 
 
-def take_snapshot(lake: Lake, view: View, data: Any, allow_empty: bool = False) -> Taken:
+def take_snapshot(lake: Lake, view: PositionView, data: Any, allow_empty: bool = False) -> Taken:
     """Upserts of rows that are new or different, deletes (with the row's sequence) of those that are not there."""
     definition = view.stream.definition
     rows = given(data)
@@ -47,7 +47,7 @@ def take_snapshot(lake: Lake, view: View, data: Any, allow_empty: bool = False) 
     return Taken(made, tuple(bad), digest_of_batch(batch, bad))
 
 
-def _nothing(definition: Definition) -> Batch:
+def _nothing(definition: Definition) -> EventBatch:
     columns = {name: pa.nulls(0, definition.by_name[name].type) for name in definition.schema.names}
     return shape(definition, Given(columns, 0))
 
@@ -69,7 +69,7 @@ def _under(rules: Rules, rows: pa.Table) -> pa.Table:
     return pa.Table.from_arrays(columns, schema=rules.schema)
 
 
-def _without_bad(definition: Definition, rows: Given, batch: Batch, deleted: pa.Table) -> pa.Table:
+def _without_bad(definition: Definition, rows: Given, batch: EventBatch, deleted: pa.Table) -> pa.Table:
     """A row that is there and bad is not a row that is gone."""
     if not batch.bad or not deleted.num_rows:
         return deleted

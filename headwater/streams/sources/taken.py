@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from headwater.errors import InvalidInputError
@@ -14,6 +15,8 @@ from headwater.streams.quarantine import Quarantined
 
 DELETES = frozenset(("delete", "d"))
 UPSERTS = frozenset(("insert", "update", "upsert", "c", "u", "r"))
+UNREADABLE = (msgspec.DecodeError, UnicodeError, RecursionError)
+"""What a text that is no JSON, or hostile JSON, makes of a decoder."""
 
 
 @dataclass(frozen=True)

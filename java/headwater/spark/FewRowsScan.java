@@ -39,7 +39,7 @@ final class FewRowsScan implements LocalScan, SupportsReportStatistics {
 
   @Override
   public Statistics estimateStatistics() {
-    long bytes = count * Math.max(8, readSchema().defaultSize());
+    long bytes = count * (TableScan.ROW_BYTES + readSchema().defaultSize());
     return new TableScan.Estimate(OptionalLong.of(bytes), OptionalLong.of(count));
   }
 

@@ -30,6 +30,7 @@ import org.apache.spark.sql.catalyst.rules.Rule;
 import org.apache.spark.sql.catalyst.trees.TreeNodeTag;
 import org.apache.spark.sql.execution.datasources.v2.DataSourceV2ScanRelation;
 import org.apache.spark.sql.execution.dynamicpruning.PartitionPruning$;
+import org.apache.spark.sql.internal.SQLConf;
 import scala.Function1;
 import scala.Option;
 import scala.collection.immutable.Seq;
@@ -42,6 +43,11 @@ import scala.runtime.AbstractPartialFunction;
  * that it is small, and every column of whole numbers or dates can be told about.
  */
 final class JoinRule extends Rule<LogicalPlan> {
+  /** From how many rows on a scan is worth telling keys to: below, what is saved is less than waiting for them. */
+  private static final String WORTH = "spark.headwater.join_keys.rows";
+  private static final String WORTH_DEFAULT = "1000000";
+  /** So few rows are narrowed all the same, because they may tell their keys in turn; but nothing is read for it. */
+  private static final long LINK = 100_000;
   /** A scan of so many rows is read a second time for its keys if no join broadcasts it. */
   private static final long READ_TWICE = 200_000;
   /** And only for so many times as many rows. */
@@ -182,9 +188,12 @@ final class JoinRule extends Rule<LogicalPlan> {
       return told -> null;
     }
     long rows = rows(found.plan());
-    return told -> rows > told.rows() ? null : new DynamicPruningSubquery(told.column(), found.plan(),
-        one(found.key()), one(0), rows > READ_TWICE || rows * GAIN > told.rows(), NamedExpression.newExprId(),
-        Option.empty(), Option.empty());
+    return told -> {
+      boolean worth = told.rows() >= Long.parseLong(SQLConf.get().getConfString(WORTH, WORTH_DEFAULT));
+      boolean again = worth && rows <= READ_TWICE && rows * GAIN <= told.rows();
+      return rows > told.rows() || !worth && told.rows() > LINK ? null : new DynamicPruningSubquery(told.column(),
+          found.plan(), one(found.key()), one(0), !again, NamedExpression.newExprId(), Option.empty(), Option.empty());
+    };
   }
 
   private static <T> Seq<T> one(T item) {

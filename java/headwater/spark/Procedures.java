@@ -1,6 +1,7 @@
 package headwater.spark;
 
 import com.fasterxml.jackson.databind.JsonNode;
+import com.fasterxml.jackson.databind.node.ArrayNode;
 import com.fasterxml.jackson.databind.node.ObjectNode;
 import java.util.ArrayList;
 import java.util.Iterator;
@@ -116,8 +117,10 @@ final class Procedures {
       ObjectNode commit = session.request("job_commit").put("job", name);
       commit.set("table", planned.get("table"));
       commit.set("arguments", arguments);
-      commit.putArray("results").addAll(run(spark, planned));
-      return List.<Scan>of(new Answer(definition.schema(), session.call(commit))).iterator();
+      commit.put("parallelism", spark.defaultParallelism());
+      commit.set("results", run(spark, requests(planned)));
+      JsonNode answer = session.call(commit, tasks -> run(spark, tasks));
+      return List.<Scan>of(new Answer(definition.schema(), answer)).iterator();
     }
 
     private String[] table(ObjectNode arguments) {
@@ -144,21 +147,28 @@ final class Procedures {
       return arguments;
     }
 
-    private List<JsonNode> run(JavaSparkContext spark, JsonNode planned) {
-      List<String> tasks = new ArrayList<>();
+    private ArrayNode requests(JsonNode planned) {
+      ArrayNode requests = Json.MAPPER.createArrayNode();
       for (JsonNode task : planned.get("tasks")) {
-        ObjectNode request = Json.object().put("op", "job_run").put("job", name);
+        ObjectNode request = requests.addObject().put("op", "job_run").put("job", name);
         request.set("table", planned.get("table"));
         request.set("task", task);
-        tasks.add(request.toString());
       }
-      if (tasks.isEmpty()) {
-        return List.of();
+      return requests;
+    }
+
+    /** Calls of the workers of executors, a task of Spark each, and their answers. */
+    private ArrayNode run(JavaSparkContext spark, JsonNode requests) {
+      ArrayNode answers = Json.MAPPER.createArrayNode();
+      List<String> tasks = new ArrayList<>();
+      requests.forEach(request -> tasks.add(request.toString()));
+      if (!tasks.isEmpty()) {
+        String python = session.python;
+        spark.parallelize(tasks, tasks.size())
+            .map(task -> Worker.of(python).call((ObjectNode) Json.parse(task)).toString()).collect()
+            .forEach(answer -> answers.add(Json.parse(answer)));
       }
-      String python = session.python;
-      List<String> results = spark.parallelize(tasks, tasks.size())
-          .map(task -> Worker.of(python).call((ObjectNode) Json.parse(task)).toString()).collect();
-      return results.stream().map(Json::parse).toList();
+      return answers;
     }
   }
 

@@ -1,9 +1,11 @@
 package headwater.spark;
 
 import com.fasterxml.jackson.databind.JsonNode;
+import com.fasterxml.jackson.databind.node.ArrayNode;
 import com.fasterxml.jackson.databind.node.ObjectNode;
 import java.util.Map;
 import java.util.TreeMap;
+import java.util.function.Function;
 import org.apache.spark.SparkEnv;
 import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 
@@ -102,5 +104,10 @@ final class Session {
 
   JsonNode call(ObjectNode request) {
     return Worker.of(python).call(request);
+  }
+
+  /** A call that may ask for tasks to be run before it answers. */
+  JsonNode call(ObjectNode request, Function<JsonNode, ArrayNode> run) {
+    return Worker.of(python).call(request, run);
   }
 }

@@ -2,14 +2,19 @@ package headwater.spark;
 
 import java.util.ArrayList;
 import java.util.HashMap;
+import java.util.HashSet;
 import java.util.List;
 import java.util.Map;
+import java.util.Set;
 import org.apache.spark.sql.SparkSession;
 import org.apache.spark.sql.SparkSessionExtensions;
 import org.apache.spark.sql.catalyst.analysis.NamedRelation;
 import org.apache.spark.sql.catalyst.analysis.UnresolvedRelation;
 import org.apache.spark.sql.catalyst.expressions.Alias;
 import org.apache.spark.sql.catalyst.expressions.Attribute;
+import org.apache.spark.sql.catalyst.expressions.Cast;
+import org.apache.spark.sql.catalyst.expressions.ExprId;
+import org.apache.spark.sql.catalyst.expressions.Expression;
 import org.apache.spark.sql.catalyst.expressions.IsNotNull;
 import org.apache.spark.sql.catalyst.expressions.Literal;
 import org.apache.spark.sql.catalyst.expressions.NamedExpression;
@@ -19,11 +24,13 @@ import org.apache.spark.sql.catalyst.plans.logical.DeleteFromTable;
 import org.apache.spark.sql.catalyst.plans.logical.InsertIntoStatement;
 import org.apache.spark.sql.catalyst.plans.logical.InsertOnlyMerge;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
+import org.apache.spark.sql.catalyst.plans.logical.MergeRows;
 import org.apache.spark.sql.catalyst.plans.logical.Project;
 import org.apache.spark.sql.catalyst.plans.logical.TransactionalWrite;
 import org.apache.spark.sql.catalyst.plans.logical.WriteDelta;
 import org.apache.spark.sql.catalyst.rules.Rule;
 import org.apache.spark.sql.connector.catalog.CatalogPlugin;
+import org.apache.spark.sql.connector.write.RowLevelOperationTable;
 import org.apache.spark.sql.execution.datasources.v2.DataSourceV2Relation;
 import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 import scala.Function1;
@@ -140,11 +147,12 @@ final class StreamRules {
       }
       if (plan instanceof InsertOnlyMerge merge && merge.write().isEmpty() && stream(merge.table()) != null
           && !isKnown(merge.table())) {
+        checkDerived(stream(merge.table()), merge.query());
         NamedRelation marked = with((DataSourceV2Relation) merge.table(), NEW_ROWS);
         return merge.copy(marked, merge.query(), merge.write(), merge.analyzedQuery());
       }
       if (plan instanceof WriteDelta delta) {
-        checkDerived(delta);
+        checkDerived(stream(delta.originalTable()), delta.query());
       }
       return plan instanceof DeleteFromTable delete ? ofAllRows(delete) : null;
     }
@@ -177,19 +185,48 @@ final class StreamRules {
       return null;
     }
 
-    /** What UPDATE sets: each column of the table by its name. A MERGE computes derived columns, whatever it gives. */
-    private static void checkDerived(WriteDelta delta) {
-      HeadwaterTable table = stream(delta.originalTable());
-      if (table == null || !(delta.query() instanceof Project project)) {
+    /** What UPDATE and MERGE give for derived columns: their own old value and NULL are what Spark fills in itself. */
+    private static void checkDerived(HeadwaterTable table, LogicalPlan query) {
+      if (table == null || table.derived().isEmpty()) {
         return;
       }
-      for (NamedExpression each : CollectionConverters.asJava(project.projectList())) {
-        if (table.derived().contains(each.name()) && each instanceof Alias set
-            && !(set.child() instanceof Attribute column && column.name().equals(each.name()))) {
-          throw new HeadwaterException(HeadwaterException.INVALID_INPUT, "The column " + each.name() + " of "
-              + table.name() + " is derived from others: it cannot be set.");
+      Set<ExprId> own = ownColumns(query);
+      if (query instanceof Project project) {
+        for (NamedExpression each : CollectionConverters.asJava(project.projectList())) {
+          checkDerived(table, each.name(), each instanceof Alias set ? set.child() : (Expression) each, own);
+        }
+      } else if (query instanceof MergeRows merge) {
+        List<Attribute> columns = CollectionConverters.asJava(merge.output());
+        for (Seq<Expression> row : CollectionConverters.asJava(merge.outputs())) {
+          for (int i = 0; i < columns.size(); i++) {
+            checkDerived(table, columns.get(i).name(), row.apply(i), own);
+          }
         }
       }
+    }
+
+    private static void checkDerived(HeadwaterTable table, String column, Expression value, Set<ExprId> own) {
+      Expression plain = value;
+      while (plain instanceof Cast || plain instanceof Alias) {
+        plain = plain.children().head();
+      }
+      boolean isNull = plain instanceof Literal literal && literal.value() == null;
+      boolean isKept = plain instanceof Attribute kept && kept.name().equals(column) && own.contains(kept.exprId());
+      if (table.derived().contains(column) && !isNull && !isKept) {
+        throw new HeadwaterException(HeadwaterException.INVALID_INPUT, "The column " + column + " of "
+            + table.name() + " is derived from others: it cannot be set. Name the columns to set, without it.");
+      }
+    }
+
+    /** The columns of the rows that are changed, as the statement reads them. */
+    private static Set<ExprId> ownColumns(LogicalPlan query) {
+      Set<ExprId> own = new HashSet<>();
+      for (LogicalPlan leaf : CollectionConverters.asJava(query.collectLeaves())) {
+        if (leaf instanceof DataSourceV2Relation relation && relation.table() instanceof RowLevelOperationTable) {
+          CollectionConverters.asJava(relation.output()).forEach(column -> own.add(column.exprId()));
+        }
+      }
+      return own;
     }
   }
 

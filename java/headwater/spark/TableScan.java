@@ -28,6 +28,9 @@ import org.apache.spark.sql.vectorized.ColumnarBatch;
 /** A planned read of one version: parts of the table, each read as Arrow batches. */
 final class TableScan implements SupportsReportStatistics, SupportsReportPartitioning, SupportsRuntimeV2Filtering,
     Batch {
+  /** What Spark itself counts for a row besides its columns. */
+  static final int ROW_BYTES = 8;
+
   private final HeadwaterTable table;
   private final StructType columns;
   private final ObjectNode scan;
@@ -81,7 +84,7 @@ final class TableScan implements SupportsReportStatistics, SupportsReportPartiti
   public Statistics estimateStatistics() {
     long rows = matching();
     long limit = scan.has("limit") ? scan.get("limit").asLong() : rows;
-    long bytes = rows * Math.max(8, columns.defaultSize());
+    long bytes = rows * (ROW_BYTES + columns.defaultSize());
     return new Estimate(OptionalLong.of(bytes), OptionalLong.of(Math.min(rows, limit)));
   }
 

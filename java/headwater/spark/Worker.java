@@ -1,6 +1,7 @@
 package headwater.spark;
 
 import com.fasterxml.jackson.databind.JsonNode;
+import com.fasterxml.jackson.databind.node.ArrayNode;
 import com.fasterxml.jackson.databind.node.ObjectNode;
 import java.io.BufferedReader;
 import java.io.IOException;
@@ -14,12 +15,14 @@ import java.util.List;
 import java.util.Map;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.ConcurrentLinkedDeque;
+import java.util.function.Function;
 
 /**
  * The Python process of this JVM: started when first needed, one per Python executable, ended with the JVM because its
- * standard input closes then. Calls go over a Unix socket, see headwater/spark/wire.py for the frames.
+ * standard input closes then. Calls go over a Unix socket, see headwater/spark/framing.py for the frames.
  */
 final class Worker {
+  private static final String TASKS = "tasks";
   private static final Map<String, Worker> WORKERS = new ConcurrentHashMap<>();
 
   private final String python;
@@ -58,21 +61,37 @@ final class Worker {
 
   /** One call and its answer. */
   JsonNode call(ObjectNode request) {
+    return call(request, tasks -> Json.MAPPER.createArrayNode());
+  }
+
+  /** One call and its answer. An answer with `tasks` is a question: what they gave is sent back, and it goes on. */
+  JsonNode call(ObjectNode request, Function<JsonNode, ArrayNode> run) {
     Connection connection = open();
     boolean done = false;
+    boolean asked = false;
     try {
       connection.send(request);
       JsonNode answer = connection.receive();
+      while (asked = isQuestion(answer)) {
+        ArrayNode results = run.apply(answer.get(TASKS));
+        asked = false;
+        connection.send(results);
+        answer = connection.receive();
+      }
       done = true;
       return answer;
     } catch (HeadwaterException error) {
-      done = true;
+      done = !asked;
       throw error;
     } catch (IOException error) {
       throw lost(error);
     } finally {
       connection.release(done);
     }
+  }
+
+  private static boolean isQuestion(JsonNode answer) {
+    return answer != null && answer.size() == 1 && answer.has(TASKS);
   }
 
   Connection open() {
@@ -101,7 +120,7 @@ final class Worker {
       this.channel = channel;
     }
 
-    void send(ObjectNode request) throws IOException {
+    void send(JsonNode request) throws IOException {
       byte[] body = Json.MAPPER.writeValueAsBytes(request);
       ByteBuffer frame = ByteBuffer.allocate(4 + body.length);
       frame.putInt(body.length).put(body).flip();

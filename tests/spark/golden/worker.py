@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from headwater.spark import protocol
-from headwater.spark.wire import Wire
+from headwater.spark.framing import Wire
 
 
 def main() -> None:

@@ -6,7 +6,7 @@ transaction of the metastore makes them versions. After that each gets its final
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import date, datetime
@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 import lance
 import numpy as np
 import pyarrow as pa
-from lance.fragment import FragmentMetadata, RowIdSequence, write_fragments
+from lance.fragment import FragmentMetadata, write_fragments
 from lance_namespace import (
     CreateTableVersionResponse,
     DescribeTableResponse,
@@ -38,6 +38,7 @@ from headwater.metastore import DataFile, Delta, Metastore
 from headwater.names import ObjectId
 from headwater.store import KeyNotFoundError, Store, claim
 from headwater.streams.grouping import Codes, KeyIndex
+from headwater.streams.kept_ids import KeptIds, with_kept
 from headwater.streams.layout import LANCE
 from headwater.streams.opening import Stream
 from headwater.tables.commit import fragment_from
@@ -46,7 +47,7 @@ from headwater.tables.handle import TableHandle
 from headwater.tables.layout import UNRECORDED, VERSIONS, hidden_manifest, manifest_name
 from headwater.tables.partition_write import PartitionWriter
 from headwater.tables.partitions import has_blobs
-from headwater.tables.translate import first_line, kind_of
+from headwater.tables.translate import HoldsDataError, first_line, kind_of, translating
 from headwater.tables.write import BYTES_PER_FILE
 from headwater.types import aligned
 
@@ -125,6 +126,7 @@ class Staging(LanceNamespace):
         self.overtaken = False
         self.failure: BaseException | None = None
         self.staged: list[Staged] = []
+        self.kept: Mapping[str, KeptIds] = {}
 
     @property
     def newest(self) -> str:
@@ -158,12 +160,22 @@ class Staging(LanceNamespace):
             raise ConcurrentModificationError(f"Version {expected} of {self._stream.name} is the next.")
         key = f"{self._stream.serving}/{hidden_manifest(self._id, expected)}"
         try:
-            hide(self._store, staged_key(self._stream.serving, asked), key)
+            size = self._hide(staged_key(self._stream.serving, asked), key, int(asked["manifest_size"]))
         except BaseException as error:
             self.failure = error  # what Lance would make of it says nothing
             raise
-        self.staged.append(Staged(expected, key, int(asked["manifest_size"])))
+        self.staged.append(Staged(expected, key, size))
         return CreateTableVersionResponse(version=self._version(expected))
+
+    def _hide(self, staged: str, key: str, size: int) -> int:
+        """Give the manifest its hidden name, with what its fragments keep; its size then."""
+        if not self.kept:
+            hide(self._store, staged, key)
+            return size
+        data = with_kept(self._store.get(staged), self.kept)
+        self._store.put(key, data)
+        self._store.delete(staged)
+        return len(data)
 
 
 @contextmanager
@@ -257,31 +269,63 @@ def open_staging(lake: Lake, stream: Stream, staging: Staging) -> Any:
 
 
 def commit(
-    lake: Lake, stream: Stream, staging: Staging, operation: Any, read_version: int, properties: dict[str, str]
+    lake: Lake,
+    stream: Stream,
+    staging: Staging,
+    operation: Any,
+    read_version: int,
+    properties: dict[str, str],
+    kept: Mapping[str, KeptIds] | None = None,
 ) -> Any:
-    """Stage the version that follows; the dataset at it."""
+    """Stage the version that follows; the dataset at it. `kept`: what fragments keep, by their data files."""
     transaction = lance.Transaction(read_version, operation, transaction_properties=properties)
     new = {"enable_stable_row_ids": True, "enable_v2_manifest_paths": True} if read_version == 0 else {}
-    return lance.LanceDataset.commit(
-        f"{lake.uri}/{stream.serving}",
-        transaction,
-        namespace_client=staging,
-        table_id=list(stream.path),
-        namespace_client_managed_versioning=True,
-        storage_options=lake.storage_options or None,
-        **new,
-    )
+    staging.kept = kept or {}
+    try:
+        done = lance.LanceDataset.commit(
+            f"{lake.uri}/{stream.serving}",
+            transaction,
+            namespace_client=staging,
+            table_id=list(stream.path),
+            namespace_client_managed_versioning=True,
+            storage_options=lake.storage_options or None,
+            **new,
+        )
+    finally:
+        staging.kept = {}
+    return open_staging(lake, stream, staging) if kept else done  # Lance remembers the manifest as it was
 
 
 # Rows ----------------------------------------------------------------------------------------------------------------
 
 
 def write_rows(lake: Lake, stream: Stream, dataset: Any, rows: pa.Table, ids: Codes | None) -> list[FragmentMetadata]:
-    """Rows as new fragments, which keep the given row ids; of a table in buckets, each of one bucket."""
+    """Rows as new fragments; of a table in buckets, each of one bucket, and those say which ids they keep."""
     if not rows.num_rows:
         return []
     if stream.definition.buckets and not has_blobs(rows.schema):
         return _write_buckets(lake, stream, dataset, rows, ids)
+    if dataset is None:
+        with _first(place_of(lake, stream)):
+            return _write_fragments(lake, stream, dataset, rows, ids)
+    return _write_fragments(lake, stream, dataset, rows, ids)
+
+
+@contextmanager
+def _first(place: TableHandle) -> Iterator[None]:
+    """Work for a first version: if another publish was faster it is a conflict (14), so it is looked at anew."""
+    try:
+        with translating(place, "publish"):
+            yield
+    except HoldsDataError:
+        raise ConcurrentModificationError(
+            f"{place.name} was published by another writer meanwhile. Nothing was changed: look again."
+        ) from None
+
+
+def _write_fragments(
+    lake: Lake, stream: Stream, dataset: Any, rows: pa.Table, ids: Codes | None
+) -> list[FragmentMetadata]:
     reader = pa.RecordBatchReader.from_batches(rows.schema, (aligned(batch) for batch in rows.to_batches()))
     fragments: list[FragmentMetadata] = write_fragments(
         reader,
@@ -292,12 +336,6 @@ def write_rows(lake: Lake, stream: Stream, dataset: Any, rows: pa.Table, ids: Co
         storage_options=lake.storage_options or None,
         **({} if dataset is not None else {"enable_stable_row_ids": True}),
     )
-    if ids is not None:
-        start = 0
-        for fragment in fragments:
-            end = start + fragment.physical_rows
-            fragment.row_id_meta = RowIdSequence(ids[start:end].tolist()).to_inline_metadata()
-            start = end
     return fragments
 
 

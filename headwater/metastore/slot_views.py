@@ -12,7 +12,7 @@ from headwater.errors import (
     NamespaceNotFoundError,
     TableNotFoundError,
 )
-from headwater.metastore.index import Index
+from headwater.metastore.index import SlotIndex
 from headwater.metastore.layout import canonical, digest
 from headwater.metastore.objects import Object
 from headwater.metastore.records import Node, Revision
@@ -45,7 +45,7 @@ REMEMBERED = 1000
 ROOT = Place(Item(Node("", "", "namespace", "", []), Revision(0, 0, "create", "", 0, "", ("",), {})), (), "", ("",))
 
 
-class View(Protocol):
+class SlotView(Protocol):
     """What can be asked at one slot."""
 
     def mapped(self, parent: str, digest: str) -> str | None:
@@ -76,7 +76,7 @@ class View(Protocol):
 class IndexView:
     """The index at a slot."""
 
-    def __init__(self, index: Index, at: int) -> None:
+    def __init__(self, index: SlotIndex, at: int) -> None:
         self.index = index
         self.at = at
 
@@ -99,20 +99,20 @@ class IndexView:
         return Item(node, revision)
 
     def children(self, key: str) -> Iterable[str]:
-        live = self.index.children.get(key, {})
+        live = [child.key for child in self.index.children.of(key).values()]
         if self.is_newest:
             return live
-        candidates = {**live, **self.index.past.get(key, {})}
+        candidates = dict.fromkeys((*live, *self.index.past.of(key)))
         return [child for child in candidates if (item := self.item(child)) and item.revision.parent == key]
 
     def part(self, key: str) -> Item | None:
         return self.item(key)
 
     def parts(self, key: str) -> Iterable[str]:
-        return [part for part in self.index.parts.get(key, ()) if self.item(part) is not None]
+        return [part for part in self.index.parts(key) if self.item(part) is not None]
 
     def past(self, key: str) -> Iterable[str]:
-        return self.index.past.get(key, {})
+        return self.index.past.of(key)
 
 
 def version_at(versions: Sequence[Any], at: int) -> Any:
@@ -125,7 +125,7 @@ def version_at(versions: Sequence[Any], at: int) -> Any:
     return versions[position - 1] if position else None
 
 
-def resolve(view: View, id: ObjectId) -> Place:
+def resolve(view: SlotView, id: ObjectId) -> Place:
     """Follow the Name Resolution Directories from the root to the object, or raise NotFound."""
     if isinstance(view, IndexView) and view.is_newest:
         return _step_from(view, _known_parent(view, id), id)
@@ -158,7 +158,7 @@ def _step_from(view: IndexView, parent: Place, id: ObjectId) -> Place:
     return found
 
 
-def _resolve(view: View, id: ObjectId) -> Place:
+def _resolve(view: SlotView, id: ObjectId) -> Place:
     place = ROOT
     for level, name in enumerate(id.names, 1):
         found = step(view, place, name) if place.item.node.kind == "namespace" else None
@@ -168,7 +168,7 @@ def _resolve(view: View, id: ObjectId) -> Place:
     return place
 
 
-def step(view: View, parent: Place, name: str) -> Place | None:
+def step(view: SlotView, parent: Place, name: str) -> Place | None:
     """From a namespace to its child of this name or alias."""
     key = view.mapped(parent.key, digest(canonical(parent.locator, name)))
     item = view.item(key) if key is not None else None
@@ -182,7 +182,7 @@ def place_of(parent: Place, item: Item) -> Place:
     return Place(item, (*parent.path, name), canonical(parent.locator, name), (*parent.keys, item.node.key))
 
 
-def place_at(view: View, key: str) -> Place | None:
+def place_at(view: SlotView, key: str) -> Place | None:
     """Where the namespace or table with this key is; None if it, or one above it, is not there (or above itself)."""
     items: list[Item] = []
     while key:
@@ -197,14 +197,14 @@ def place_at(view: View, key: str) -> Place | None:
     return place
 
 
-def resolve_namespace(view: View, id: ObjectId) -> Place:
+def resolve_namespace(view: SlotView, id: ObjectId) -> Place:
     place = resolve(view, id)
     if place.item.node.kind != "namespace":
         raise NamespaceNotFoundError(f"{id} is a table, not a namespace.")
     return place
 
 
-def resolve_table(view: View, id: ObjectId) -> Place:
+def resolve_table(view: SlotView, id: ObjectId) -> Place:
     place = resolve(view, id)
     if place.item.node.kind != "table":
         raise TableNotFoundError(f"{id} is a namespace, not a table.")
@@ -221,7 +221,7 @@ def not_found(id: ObjectId, level: int) -> LanceNamespaceError:
     return TableNotFoundError(f"There is no table or namespace {missing}.")
 
 
-def children_of(view: View, parent: Place) -> list[Object]:
+def children_of(view: SlotView, parent: Place) -> list[Object]:
     """The namespaces and tables in a namespace, sorted by name."""
     found: list[Object] = []
     for key in view.children(parent.key):
@@ -242,8 +242,11 @@ def names_of(view: IndexView, parent: Place, kind: str) -> list[str]:
     known = index.sorted_names.get((key, kind)) if current else None
     if known is not None and known[0] == index.touched.get(key, 0):
         return known[1]
-    items = (view.item(child) for child in view.children(key))
-    found = sorted(item.revision.name for item in items if item is not None and item.node.kind == kind)
+    if current:
+        found = sorted(name for name, child in index.children.of(key).items() if child.kind == kind)
+    else:
+        items = (view.item(child) for child in view.children(key))
+        found = sorted(item.revision.name for item in items if item is not None and item.node.kind == kind)
     if current:
         index.sorted_names[key, kind] = index.touched.get(key, 0), found
     return found
@@ -258,7 +261,7 @@ def object_of(place: Place) -> Object:
     return _object(place.item, place.path, place.locator)
 
 
-def part_of(view: View, table: Place, key: str) -> Object:
+def part_of(view: SlotView, table: Place, key: str) -> Object:
     """A version, stream or partition of a table, as an object. Its locator has the parts of all above it."""
     item = view.item(key)
     assert item is not None

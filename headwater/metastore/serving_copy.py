@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from headwater.metastore.index import Index, iterate_nodes
+from headwater.metastore.index import SlotIndex
 from headwater.metastore.records import Node
 
 LANCE_FORMAT = "lance"
@@ -29,9 +29,9 @@ def location_of(properties: Mapping[str, Any], stream_home: str) -> str:
     return str(properties.get(LOCATION) or f"{stream_home.rsplit('/', 1)[0]}.lance")
 
 
-def lance_streams(index: Index) -> Iterator[Node]:
+def lance_streams(index: SlotIndex) -> Iterator[Node]:
     """Every lance stream that is kept, also of what was dropped."""
-    for node in iterate_nodes(index):
+    for node in index.nodes():
         if node.kind == "stream" and node.versions[-1].parts[1] == LANCE_FORMAT:
             yield node
 
@@ -40,7 +40,7 @@ def stream_location(stream: Node) -> str:
     return location_of(stream.versions[-1].properties, stream.home)
 
 
-def dropped_locations(index: Index, boundary: int | None = None) -> Iterator[str]:
+def dropped_locations(index: SlotIndex, boundary: int | None = None) -> Iterator[str]:
     """The folders of datasets that were dropped (up to a slot), but for those that were to be left where they are."""
     for stream in lance_streams(index):
         steps = stream.key.split("/")

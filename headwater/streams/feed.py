@@ -16,20 +16,20 @@ import pyarrow as pa
 from headwater.errors import InvalidInputError
 from headwater.metastore import Delta, Snapshot
 from headwater.streams.definition import Definition
-from headwater.streams.files import Logged, Share, narrowed, read_log
 from headwater.streams.fold import Rules, State, apply, fold
 from headwater.streams.grouping import Codes, KeyIndex
 from headwater.streams.hashing import hash_rows
+from headwater.streams.log_files import Logged, Share, narrowed, read_log
 from headwater.streams.opening import Stream
+from headwater.streams.position_views import PositionView, collected, view_at
 from headwater.streams.reading import same_rows, state_of_keys, whole_state
-from headwater.streams.serving import Lake
-from headwater.streams.views import View, collected, view_at
+from headwater.streams.serving_copy import Lake
 
 INSERT, DELETE, BEFORE, AFTER = "insert", "delete", "update_preimage", "update_postimage"
 
 
 @dataclass(frozen=True)
-class Step:
+class TxnStep:
     """What one transaction changed: the difference it made, the state of the touched keys after it, its last delta."""
 
     difference: Difference
@@ -58,7 +58,7 @@ def changes(
 
 def walked(
     lake: Lake, snapshot: Snapshot, stream: Stream, after: int, until: int | None, share: Share | None = None
-) -> Iterator[Step]:
+) -> Iterator[TxnStep]:
     """The same, transaction by transaction."""
     last = snapshot.last_position(stream.path, version=stream.version)
     end = last if until is None else until
@@ -91,10 +91,10 @@ def steps(
     lake: Lake,
     snapshot: Snapshot,
     stream: Stream,
-    start: View,
+    start: PositionView,
     deltas: Sequence[Delta],
     share: Share | None = None,
-) -> Iterator[Step]:
+) -> Iterator[TxnStep]:
     """Transaction by transaction, the changes of a table with keys. `deltas` are those that follow `start`."""
     rules = narrowed(stream.definition, None)
     log = read_log(stream.definition, lake.store, [*_voided(snapshot, stream, deltas), *deltas], share=share)
@@ -108,11 +108,13 @@ def steps(
             after = state_of_keys(lake, view_at(snapshot, stream, position), keys, share=share)
         else:
             after = apply(rules, state, fold(rules, state, _of(log, position)))
-        yield Step(difference(rules, state.rows, after.rows), after, group[-1])
+        yield TxnStep(difference(rules, state.rows, after.rows), after, group[-1])
         state = after
 
 
-def _keyless(lake: Lake, snapshot: Snapshot, stream: Stream, start: View, deltas: Sequence[Delta]) -> Iterator[Step]:
+def _keyless(
+    lake: Lake, snapshot: Snapshot, stream: Stream, start: PositionView, deltas: Sequence[Delta]
+) -> Iterator[TxnStep]:
     rules = narrowed(stream.definition, None)
     log = read_log(stream.definition, lake.store, deltas)
     nothing = rules.schema.empty_table()
@@ -123,12 +125,12 @@ def _keyless(lake: Lake, snapshot: Snapshot, stream: Stream, start: View, deltas
             before = whole_state(lake, view_at(snapshot, stream, _previous(position, group)))
             after = whole_state(lake, view_at(snapshot, stream, position))
             watermark = after.watermark
-            yield Step(Difference(*_multiset(before.rows, after.rows), nothing, nothing), after, group[-1])
+            yield TxnStep(Difference(*_multiset(before.rows, after.rows), nothing, nothing), after, group[-1])
             continue
         state = State(nothing, rules.marks.empty_table(), watermark)
         folded = fold(rules, state, _of(log, position))
         watermark = folded.watermark
-        yield Step(Difference(folded.rows, nothing, nothing, nothing), state, group[-1])
+        yield TxnStep(Difference(folded.rows, nothing, nothing, nothing), state, group[-1])
 
 
 def _previous(position: int, group: Sequence[Delta]) -> int:

@@ -9,6 +9,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping
 
+from headwater.names import format_name
+
 _WORDS = re.compile(
     r"""--[^\n]*+ | /\*(?:[^*]|\*(?!/))*+\*/ | '(?:[^']|'')*+'
       | (?P<name> (?:"(?:[^"]|"")++"|`[^`]++`|\w++) (?:\s*+\.\s*+(?:"(?:[^"]|"")++"|`[^`]++`|\w++))*+ )""",
@@ -19,16 +21,16 @@ _PART = re.compile(r"""\"((?:[^"]|"")++)\"|`([^`]++)`|(\w++)""")
 
 def candidates(sql: str) -> set[str]:
     """Every name that stands in a SQL text and may be a table's: `a.b.c` may be that, `a.b` or `a`."""
-    return {".".join(parts[:end]) for parts in _names(sql) for end in range(1, len(parts) + 1)}
+    return {format_name(parts[:end]) for parts in _names(sql) for end in range(1, len(parts) + 1)}
 
 
 def names_in(sql: str, known: Iterable[str]) -> set[str]:
-    """The known names (joined by dots) that stand in a SQL text, without regard to case."""
+    """The known names (as people write them) that stand in a SQL text, without regard to case."""
     wanted = {name.lower(): name for name in known}
     found = set()
     for parts in _names(sql):
         for end in range(len(parts), 0, -1):  # t.column names t
-            name = ".".join(parts[:end]).lower()
+            name = format_name(parts[:end]).lower()
             if name in wanted:
                 found.add(wanted[name])
                 break
@@ -50,7 +52,7 @@ def replaced(sql: str, names: Mapping[str, str]) -> str:
             return match[0]
         parts = _parts(match["name"])
         for end in range(len(parts), 0, -1):
-            name = ".".join(parts[:end]).lower()
+            name = format_name(parts[:end]).lower()
             if name in wanted:
                 return ".".join([wanted[name], *(f"`{part}`" for part in parts[end:])])
         return match[0]

@@ -12,10 +12,10 @@ from typing import Any
 
 from headwater.errors import InvalidInputError, TableVersionNotFoundError
 from headwater.metastore import DataFile, Delta, Snapshot
-from headwater.streams.files import readable_positions
 from headwater.streams.layout import LANCE
+from headwater.streams.log_files import readable_positions
 from headwater.streams.opening import Stream
-from headwater.streams.serving import manifest_of
+from headwater.streams.serving_copy import manifest_of
 from headwater.streams.watermark import Watermark, decoded, encoded
 
 
@@ -67,7 +67,7 @@ class Published:
 
 
 @dataclass(frozen=True)
-class View:
+class PositionView:
     """A position of a stream table: its base, and of the deltas after that those that count."""
 
     stream: Stream
@@ -127,7 +127,7 @@ def _publishes(snapshot: Snapshot, stream: Stream, after: int) -> list[Published
     return found
 
 
-def view_at(snapshot: Snapshot, stream: Stream, position: int | None = None) -> View:
+def view_at(snapshot: Snapshot, stream: Stream, position: int | None = None) -> PositionView:
     """The view of a position, the newest one unless told. 13: not a position that can be read; 11: collected."""
     last = snapshot.last_position(stream.path, version=stream.version)
     wanted = last if position is None else position
@@ -141,7 +141,7 @@ def view_at(snapshot: Snapshot, stream: Stream, position: int | None = None) -> 
     return _older_view(snapshot, stream, wanted)
 
 
-def _older_view(snapshot: Snapshot, stream: Stream, wanted: int) -> View:
+def _older_view(snapshot: Snapshot, stream: Stream, wanted: int) -> PositionView:
     deltas = snapshot.deltas(stream.path, version=stream.version)
     for base in reversed(all_published(snapshot, stream)):
         if base.position <= wanted and is_base(base.position, wanted, deltas):
@@ -155,13 +155,13 @@ def is_base(base: int, position: int, deltas: Sequence[Delta]) -> bool:
     return not any(voided <= base for delta in later for voided in delta.properties.get("voids", ()))
 
 
-def _view(stream: Stream, position: int, base: Published | None, deltas: Sequence[Delta]) -> View:
+def _view(stream: Stream, position: int, base: Published | None, deltas: Sequence[Delta]) -> PositionView:
     start = base.position if base is not None else 0
     _check_readable(stream, position, start, deltas)
     after = [delta for delta in deltas if start < delta.position <= position]
     if [delta.position for delta in after] != list(range(start + 1, position + 1)):
         raise collected(stream, position)
-    return View(stream, position, base, tuple(counted(after)), tuple(after))
+    return PositionView(stream, position, base, tuple(counted(after)), tuple(after))
 
 
 def collected(stream: Stream, position: int) -> TableVersionNotFoundError:

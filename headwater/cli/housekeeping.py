@@ -8,7 +8,7 @@ from datetime import timedelta
 from typing import Any
 
 import headwater
-from headwater.cli.asking import ask
+from headwater.cli.consent import ask
 from headwater.cli.output import show, show_record, show_records
 from headwater.config import init as make
 from headwater.config import repair as mend

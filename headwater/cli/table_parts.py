@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping
 from itertools import islice
 from typing import Any
 
-from headwater.cli.asking import ask
 from headwater.cli.change import column_type
+from headwater.cli.consent import ask
 from headwater.cli.look import columns_of
 from headwater.cli.output import show, show_records
 from headwater.errors import InvalidInputError

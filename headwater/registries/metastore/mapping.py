@@ -13,8 +13,8 @@ from typing import Any, NamedTuple, Protocol
 from headwater.errors import NamespaceNotFoundError, TableNotFoundError, TableVersionNotFoundError
 from headwater.metastore import DataFile, Delta, Object
 from headwater.metastore.objects import Objects
-from headwater.metastore.parts import Record
-from headwater.metastore.serving import LANCE_FORMAT, location_of
+from headwater.metastore.serving_copy import LANCE_FORMAT, location_of
+from headwater.metastore.table_parts import Record
 from headwater.model import CatalogObject, Known, Namespace, Table, Version
 from headwater.names import ObjectId
 from headwater.streams.definition import from_properties

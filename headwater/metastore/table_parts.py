@@ -23,7 +23,8 @@ from headwater.errors import (
 from headwater.metastore.draft import Draft
 from headwater.metastore.layout import check_named_id
 from headwater.metastore.records import Node, Revision, encode
-from headwater.metastore.views import Item, Place, View
+from headwater.metastore.slot_views import Item, Place, SlotView
+from headwater.names import format_name
 
 
 class Record(NamedTuple):
@@ -39,39 +40,41 @@ WHOLE = "default"
 Values = tuple[Any, ...] | None
 
 
-def find_version(view: View, table: Place, version: str | None) -> Item:
+def find_version(view: SlotView, table: Place, version: str | None) -> Item:
     """The table version of this id, or the newest."""
     keys = [f"{table.key}/{version}"] if version is not None else list(view.parts(table.key))[-1:]
     item = view.part(keys[0]) if keys else None
     if item is None:
-        raise TableVersionNotFoundError(f"The table {'.'.join(table.path)} has no table version {version!r}.")
+        raise TableVersionNotFoundError(f"The table {format_name(table.path)} has no table version {version!r}.")
     return item
 
 
-def find_stream(view: View, table: Place, above: Item, format: str, stream: str | None = None) -> Item:
+def find_stream(view: SlotView, table: Place, above: Item, format: str, stream: str | None = None) -> Item:
     """The stream of this id, whatever its format; without an id the one named as the format, or the only one of it."""
     item = view.part(f"{above.node.key}/{format if stream is None else stream}")
     if stream is None and (item is None or item.revision.parts[1] != format):
         item = _only_stream(view, table, above, format)
     if item is None:
         what = f"of format {format!r}" if stream is None else repr(stream)
-        raise TableNotFoundError(f"The table {'.'.join(table.path)} has no stream {what}.")
+        raise TableNotFoundError(f"The table {format_name(table.path)} has no stream {what}.")
     return item
 
 
-def _only_stream(view: View, table: Place, above: Item, format: str) -> Item | None:
+def _only_stream(view: SlotView, table: Place, above: Item, format: str) -> Item | None:
     found = [item for key in view.parts(above.node.key) if (item := view.part(key)) is not None]
     of_format = [item for item in found if item.revision.parts[1] == format]
     if len(of_format) > 1:
         ids = ", ".join(repr(item.node.id) for item in of_format)
-        raise InvalidInputError(f"{'.'.join(table.path)} has several streams of format {format!r}: say which ({ids}).")
+        raise InvalidInputError(
+            f"{format_name(table.path)} has several streams of format {format!r}: say which ({ids})."
+        )
     return of_format[0] if of_format else None
 
 
-def find_partition(view: View, table: Place, stream: Item, id: str) -> Item:
+def find_partition(view: SlotView, table: Place, stream: Item, id: str) -> Item:
     item = view.part(f"{stream.node.key}/{id}")
     if item is None:
-        raise TableNotFoundError(f"The stream {stream.node.id!r} of {'.'.join(table.path)} has no partition {id!r}.")
+        raise TableNotFoundError(f"The stream {stream.node.id!r} of {format_name(table.path)} has no partition {id!r}.")
     return item
 
 
@@ -84,7 +87,7 @@ def create_part(
     before = draft.item(key, dropped=True)
     if before is not None:
         gone = "" if before.revision.alive else ": it was dropped, and an id is never used twice"
-        raise TableAlreadyExistsError(f"{'.'.join(table.path)} has a {kind} {parts[0]!r} already{gone}.")
+        raise TableAlreadyExistsError(f"{format_name(table.path)} has a {kind} {parts[0]!r} already{gone}.")
     node = Node(key, parts[0], kind, f"{above.node.home}/{parts[0]}", [])
     revision = Revision(0, 0, "create", "", 0, above.node.key, parts, properties)
     draft.add(node, revision, table.path)
@@ -150,7 +153,7 @@ def require_values(id: str, asked: Values, found: Any, error: type[LanceNamespac
         raise error(f"The partition {id!r} has the values {there}, not {asked}.")
 
 
-def check_values(view: View, stream: Item, id: str, values: Values) -> None:
+def check_values(view: SlotView, stream: Item, id: str, values: Values) -> None:
     """As far as can be told now; the commit looks again."""
     item = view.item(f"{stream.node.key}/{id}")
     if item is not None:

@@ -13,7 +13,7 @@ from headwater.metastore.metastore import DEFAULT_KEEP
 from headwater.metastore.objects import PinnedTable
 from headwater.names import ROOT, ObjectId
 from headwater.rest.routes import Permission
-from headwater.web import table_views
+from headwater.web import table_pages
 from headwater.web.children import NAMESPACES, TABLES, child_names, first_names
 from headwater.web.links import NAMESPACE, TABLE
 from headwater.web.searching import search
@@ -77,18 +77,18 @@ def confirm_drop(visit: Visit, id: ObjectId) -> Page:
 
 
 @dataclass
-class Node:
+class TreeLine:
     """One line of the tree; `children` is None for what is closed."""
 
     name: str
     kind: str
     href: str
     current: bool = False
-    children: list[Node] | None = None
+    children: list[TreeLine] | None = None
     more: bool = field(default=False)
 
 
-def tree_of(visit: Visit) -> list[Node] | None:
+def tree_of(visit: Visit) -> list[TreeLine] | None:
     """The tree as far as it is open: the way to what is looked at. None when even its root cannot be listed."""
     at = visit.names[1:] if visit.names and visit.names[0] in (NAMESPACE, TABLE, "cell") else ()
     try:
@@ -97,8 +97,8 @@ def tree_of(visit: Visit) -> list[Node] | None:
         return None
 
 
-def _level(visit: Visit, parent: ObjectId, onward: tuple[str, ...]) -> list[Node]:
-    found: list[Node] = []
+def _level(visit: Visit, parent: ObjectId, onward: tuple[str, ...]) -> list[TreeLine]:
+    found: list[TreeLine] = []
     following = onward[0] if onward else None
     for kind, operation in (("namespace", NAMESPACES), ("table", TABLES)):
         names, more = first_names(visit, parent, operation, IN_TREE)
@@ -107,14 +107,14 @@ def _level(visit: Visit, parent: ObjectId, onward: tuple[str, ...]) -> list[Node
             names = [*names, following]
         for name in names:
             id = parent.child(name)
-            node = Node(name, kind, visit.links.of(id, kind))
+            node = TreeLine(name, kind, visit.links.of(id, kind))
             if name == following and is_here:
                 node.current = len(onward) == 1
                 if kind == "namespace":
                     node.children = _level(visit, id, onward[1:])
             found.append(node)
         if more:
-            found.append(Node(f"more {operation}…", "more", visit.links.namespace(parent)))
+            found.append(TreeLine(f"more {operation}…", "more", visit.links.namespace(parent)))
     return found
 
 
@@ -167,7 +167,7 @@ def _texts_of(visit: Visit, entry: LogEntry) -> Iterator[str]:
 def deleted_page(visit: Visit) -> Page:
     metastore = _metastore(visit)
     seen = [one for one in metastore.now().dropped() if visit.caller.may(Permission.DESCRIBE, ObjectId(one.path))]
-    authors = table_views.authors_of(metastore, {one.slot for one in seen[:LISTED]})
+    authors = table_pages.authors_of(metastore, {one.slot for one in seen[:LISTED]})
     seen = [one for one in seen if visit.keeps(" / ".join(one.path), one.kind, authors.get(one.txn, ""))]
     items = [
         {
@@ -241,8 +241,8 @@ def _metastore(visit: Visit) -> Metastore:
 VIEWS: dict[str, Callable[[Visit], Page]] = {
     "": catalog,
     NAMESPACE: catalog,
-    TABLE: table_views.table,
-    "cell": table_views.image,
+    TABLE: table_pages.table,
+    "cell": table_pages.image,
     "search": search_page,
     "log": log_page,
     "deleted": deleted_page,

@@ -33,7 +33,7 @@ class Lane:
         return await asyncio.get_running_loop().run_in_executor(self._pool, function, *args)
 
 
-class Page:
+class ServedPage:
     """A page whose text a function makes, in the lane."""
 
     def __init__(self, lane: Lane, make: Callable[[], bytes], headers: Headers = _JSON) -> None:
@@ -46,7 +46,7 @@ class Page:
         await send_reply(scope[KEY], reply, receive, send, self._lane.run)
 
 
-class MetricsPage(Page):
+class MetricsPage(ServedPage):
     """What Prometheus reads."""
 
     def __init__(self, lane: Lane, make: Callable[[], bytes]) -> None:

@@ -1,0 +1,113 @@
+"""Views of many rows: Spark runs the SQL over rows that executors read, and executors write what differs.
+
+The driver sees no row. The result is compared with the view's present state by a join on the keys, and the differences
+land in one transaction.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from contextlib import contextmanager
+from functools import reduce
+from typing import Any
+
+import pyarrow as pa
+
+from headwater.catalog import Catalog
+from headwater.catalog.streams import CatalogStream
+from headwater.clock import unique_hex
+from headwater.errors import UnsupportedOperationError
+from headwater.pipeline.executors import Intake, ingest_frame
+from headwater.pipeline.grammar import ViewSpec
+from headwater.pipeline.hands import cores
+from headwater.pipeline.sql_names import replaced
+from headwater.pipeline.view_tables import VIEW_SOURCE, check_distinct, check_named, kept, view_table
+from headwater.spark.table_frames import Readable, frame_of, readable
+from headwater.streams.landing import LandingReport
+from headwater.types import arrow_type, spark_schema
+
+LARGE_VIEW_ROWS = 1_000_000
+"""With so many rows in its inputs a view is Spark's, if there is a session."""
+OP = "__headwater_op"
+OLD, NEW, THERE = "__headwater_old_", "__headwater_new", "__headwater_there"
+
+
+def land_by_spark(
+    spark: Any, catalog: Catalog, view: ViewSpec, inputs: Mapping[str, Readable]
+) -> tuple[CatalogStream, LandingReport]:
+    """Make the view's table hold what its SQL gives now. Error 0: Spark does not take the SQL, or cannot compare it."""
+    with _asked(spark, view, inputs) as frame:
+        check_named(view, frame.columns)
+        total, distinct = _counted(frame, view)
+        check_distinct(view, total, distinct)
+        columns = {field.name: kept(arrow_type(json.loads(field.dataType.json()))) for field in frame.schema}
+        stream = view_table(catalog, view, pa.schema(list(columns.items())))
+        unknown = {name: kind for name, kind in columns.items() if name not in stream.definition.by_name}
+        if unknown:
+            stream.evolve(add=unknown)
+        events = _differences(spark, stream, frame, catalog.slot)
+        return stream, ingest_frame(events, stream, Intake((), "op", VIEW_SOURCE, True, (), {"op_column": OP}))
+
+
+@contextmanager
+def _asked(spark: Any, view: ViewSpec, inputs: Mapping[str, Readable]) -> Any:
+    """What the SQL gives. Spark has no schemas for temporary views, so each name is replaced by one without dots."""
+    from pyspark import StorageLevel
+    from pyspark.errors import AnalysisException
+
+    run = unique_hex(8)
+    names = {name: f"__headwater_{run}_{place}" for place, name in enumerate(inputs)}
+    frame = None
+    try:
+        for name, found in inputs.items():
+            frame_of(spark, found, cores(spark)).createOrReplaceTempView(names[name])
+        try:
+            frame = spark.sql(replaced(view.sql, names))
+            kinds = [field.dataType.simpleString() for field in frame.schema]
+        except AnalysisException as error:
+            raise UnsupportedOperationError(f"Spark does not take it: {str(error).splitlines()[0][:300]}") from None
+        if any("map<" in kind for kind in kinds):
+            raise UnsupportedOperationError("Spark does not compare maps.")
+        frame = frame.persist(StorageLevel.DISK_ONLY)  # it is looked at twice, and may be as large as its inputs
+        yield frame
+    finally:
+        if frame is not None:
+            frame.unpersist()
+        for name in names.values():
+            spark.catalog.dropTempView(name)
+
+
+def _counted(frame: Any, view: ViewSpec) -> tuple[int, int]:
+    keys = frame.select(*(_quoted(name) for name in view.keys))
+    return frame.count(), keys.distinct().count()
+
+
+def _differences(spark: Any, stream: CatalogStream, frame: Any, slot: int) -> Any:
+    """Upserts of rows that are new or different, deletes of those that are not there any more."""
+    from pyspark.sql import functions as F
+    from pyspark.sql.types import StructType
+
+    definition = stream.definition
+    names = [name for name in frame.columns if name in definition.by_name]
+    kinds = StructType.fromJson(spark_schema(pa.schema([(name, definition.by_name[name].type) for name in names])))
+    new = frame.select(*(F.col(_quoted(each.name)).cast(each.dataType).alias(each.name) for each in kinds))
+    if not stream.position:
+        return new.withColumn(OP, F.lit("u"))
+    held = frame_of(spark, readable(stream, slot), cores(spark))
+    old = held.select(*(F.col(_quoted(name)).alias(f"{OLD}{name}") for name in names)).withColumn(THERE, F.lit(True))
+    new = new.withColumn(NEW, F.lit(True))
+
+    def of(name: str) -> tuple[Any, Any]:
+        return F.col(_quoted(name)), F.col(_quoted(f"{OLD}{name}"))
+
+    on = reduce(lambda a, b: a & b, (of(name)[0] == of(name)[1] for name in definition.keys))
+    same = reduce(lambda a, b: a & b, (of(name)[0].eqNullSafe(of(name)[1]) for name in names))
+    gone = F.col(NEW).isNull()
+    changed = new.join(old, on, "full_outer").where(gone | F.col(THERE).isNull() | ~same)
+    columns = [F.coalesce(*of(name)).alias(name) if name in definition.keys else of(name)[0] for name in names]
+    return changed.select(*columns, F.when(gone, "d").otherwise("u").alias(OP))
+
+
+def _quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"

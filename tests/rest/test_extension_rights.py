@@ -1,0 +1,122 @@
+"""Every route of ours, as nobody, as a stranger and without its one permission: refused, and nothing changed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import httpx
+import pyarrow as pa
+import pytest
+
+from headwater import Catalog, MetastoreNamespace
+from headwater.clock import SystemClock
+from headwater.rest.auth.keys import create_key
+from headwater.rest.auth.roles import names_of
+from headwater.rest.extensions import EXTENSIONS
+from headwater.rest.routes import NOTHING, BodyKind, Permission, Route, RouteTarget
+from headwater.rest.server import start_in_thread
+from headwater.tables.arrow import to_stream
+
+ROWS = pa.table({"id": [1], "name": ["x"]})
+FOR_ALL = {"Capabilities", "DescribeCaller", "ReadLog", "BeginTransaction", "CommitTransaction", "AbortTransaction"}
+"""What every caller may ask: each is answered as far as that caller may see, or about what is the caller's own."""
+NAMED: dict[str, str] = {"AlterNamespaceProperties": "a", "RenameNamespace": "a", "Undrop": "a$gone"}
+BODIES: dict[str, dict[str, Any]] = {
+    "AlterNamespaceProperties": {"properties": {"k": "v"}},
+    "RenameNamespace": {"new_id": ["a2"]},
+    "CleanUpTableVersions": {"keep_versions": 1},
+    "PublishStreamTables": {"tables": [["a", "t"]]},
+    "EvolveStreamTable": {"add": {"more": "string"}},
+    "SetStreamProperties": {"properties": {"late": "ignore"}},
+    "CommitStreamReader": {"reader": "me", "position": 1},
+    "DropStreamReader": {"reader": "me"},
+    "UndoStreamIngest": {"source": "s"},
+    "AddAlias": {"alias": "other"},
+    "RemoveAlias": {"alias": "known"},
+    "DescribeDifference": {"before": 1, "after": 2},
+    "TakeSnapshot": {"name": "new"},
+    "DropSnapshot": {"name": "kept"},
+    "CollectCatalog": {"keep_seconds": 0, "grace_seconds": 0},
+}
+ROUTES = {extension.route.operation: extension.route for extension in EXTENSIONS}
+GUARDED = [name for name in ROUTES if name not in FOR_ALL]
+
+
+@dataclass
+class Served:
+    http: httpx.Client
+    namespace: MetastoreNamespace
+    txn: str
+
+    def key(self, role: str, *scope: str) -> dict[str, str]:
+        return {"x-api-key": create_key(self.namespace.store, SystemClock(), role, list(scope))[1]}
+
+    def ask(self, route: Route, headers: dict[str, str]) -> httpx.Response:
+        body = BODIES.get(route.operation, {"txn": self.txn} if route.operation == "UndoTransaction" else {})
+        id = NAMED.get(route.operation, "a$t")
+        path = route.path.replace("{id}", id)
+        if route.body is BodyKind.ARROW:
+            return self.http.post(path, content=to_stream(ROWS.to_reader()), headers=headers)
+        return self.http.request(route.verb, path, json=body if route.verb == "POST" else None, headers=headers)
+
+    def state(self) -> list[tuple[str, int]]:
+        """Every file that is not a key, and its size."""
+        found = ((entry.key, entry.size) for entry in self.namespace.store.list())
+        return sorted(each for each in found if "/tokens/" not in each[0])
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    namespace = MetastoreNamespace(root=str(tmp_path_factory.mktemp("rights") / "lake"))
+    catalog = Catalog(namespace)
+    for name in ("a.t", "b.t"):
+        catalog.create_stream_table(name, ROWS.schema, keys="id").upsert(ROWS, source="s")
+    txn = list(catalog.log())[-2].txn
+    catalog.create_table("a.gone", ROWS)
+    catalog.drop_table("a.gone")
+    catalog.alias("a.t", "known")
+    catalog.snapshot("kept")
+    create_key(namespace.store, SystemClock(), "admin", [])
+    running = start_in_thread(namespace)
+    with httpx.Client(base_url=running.url, timeout=60) as http:
+        yield Served(http, namespace, txn)
+    running.stop()
+
+
+def test_routes_that_need_no_permission_are_the_ones_meant_for_all() -> None:
+    assert {name for name, route in ROUTES.items() if route.needs == NOTHING} == FOR_ALL
+
+
+def test_nobody_gets_an_answer_from_a_route_of_ours(served: Served) -> None:
+    before = served.state()
+    for route in ROUTES.values():
+        answer = served.ask(route, {})
+        assert (answer.status_code, answer.json()["code"]) == (401, 16), (route.operation, answer.text)
+    assert served.state() == before
+
+
+def test_a_stranger_and_a_caller_without_the_permission_are_refused_and_change_nothing(served: Served) -> None:
+    before = served.state()
+    stranger = served.key("admin", "b")
+    without = {permission: served.key(",".join(names_of(~permission))) for permission in Permission}
+    for name in GUARDED:
+        for headers in (stranger, without[ROUTES[name].needs]):
+            answer = served.ask(ROUTES[name], headers)
+            assert (answer.status_code, answer.json()["code"]) == (403, 15), (name, answer.text)
+    assert served.state() == before
+
+
+def test_a_caller_in_a_scope_has_nothing_of_the_whole_catalog_and_the_permission_alone_is_enough(
+    served: Served,
+) -> None:
+    inside = served.key("admin", "a")
+    for name in GUARDED:
+        route = ROUTES[name]
+        is_whole = route.target is RouteTarget.NONE and name not in ("PublishStreamTables", "UndoTransaction")
+        if is_whole:
+            assert served.ask(route, inside).status_code == 403, name
+        alone = served.key(",".join(names_of(route.needs)))
+        answer = served.ask(route, alone)
+        assert answer.status_code not in (401, 403), (name, answer.text)

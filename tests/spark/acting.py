@@ -1,0 +1,184 @@
+"""Writes into stream tables on a cluster whose tasks have twins and whose executors are killed: see test_twins.py.
+
+Arguments: the address of the master, and a folder. What there is in the end is printed as JSON.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import SparkSession
+from pyspark.sql.functions import udf
+
+from headwater.catalog import Catalog
+from headwater.pipeline import backfill, executors, hands, index, ingest, keeping, publish
+from headwater.spark import configure
+
+ACTS = '''
+import os, signal, time
+from pathlib import Path
+
+MARKS = Path({marks!r})
+
+
+def stall(name, id, last):
+    """The first attempt at partition 0 stops at a row until Spark takes it down."""
+    from pyspark import TaskContext
+
+    context = TaskContext.get()
+    if context is not None and context.partitionId() == 0 and id == last:
+        (MARKS / f"{{name}}-{{context.attemptNumber()}}").touch()
+        while context.attemptNumber() == 0 or not (MARKS / f"{{name}}-0").exists():
+            time.sleep(0.1)
+
+
+def die(name):
+    """Kills the executor that it runs in, once."""
+    mark, stat = MARKS / name, Path(f"/proc/{{os.getppid()}}/stat").read_text()
+    executor = int(stat.rpartition(")")[2].split()[1])
+    if not mark.exists():
+        mark.touch()
+        assert b"CoarseGrainedExecutorBackend" in Path(f"/proc/{{executor}}/cmdline").read_bytes()
+        os.kill(executor, signal.SIGKILL)
+        time.sleep(60)
+
+
+def lengths(name):
+    return [len(word) for word in name.to_pylist()]
+
+
+def lengths_with_a_twin(name):
+    stall("publish", 0, 0)
+    return lengths(name)
+
+
+def lengths_of_the_dead(name):
+    die("publish-died")
+    return lengths(name)
+
+
+def negative(name):
+    die("backfill-died")
+    return [-len(word) for word in name.to_pylist()]
+'''
+ROWS = 20_000
+LAST = ROWS // 2 - 1
+
+
+def session(master: str, folder: Path) -> SparkSession:
+    settings = {
+        "spark.driver.host": "127.0.0.1", "spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "false",
+        "spark.executor.memory": "512m", "spark.executor.cores": "1", "spark.cores.max": "2",
+        "spark.scheduler.minRegisteredResourcesRatio": "1",
+        "spark.speculation.task.duration.threshold": "15s",
+        "spark.speculation": "true", "spark.speculation.interval": "100ms",
+        "spark.speculation.quantile": "0.5", "spark.speculation.minTaskRuntime": "100ms",
+        "spark.sql.shuffle.partitions": "2",
+    }  # fmt: skip
+    builder = SparkSession.builder.master(master)
+    for key, value in settings.items():
+        builder = builder.config(key, value)
+    builder = configure(builder, "flow", root=str(folder / "lake"), impl="metastore")
+    found = builder.config("spark.headwater.python", sys.executable).getOrCreate()
+    found.sparkContext.setLogLevel("OFF")
+    return found
+
+
+def column(function: str, version: str) -> dict[str, str]:
+    told = {"function": f"acts:{function}", "inputs": ["name"], "type": "int64", "version": version}
+    return {"column.size": json.dumps(told)}
+
+
+def kill_an_executor(spark: Any, mark: Path) -> None:
+    """Kill an executor of this very driver once a task runs."""
+    port = spark.sparkContext.getConf().get("spark.driver.port")
+    tracker = spark.sparkContext.statusTracker()
+    limit = time.monotonic() + 120
+    while time.monotonic() < limit:
+        stages = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
+        if any(stage is not None and stage.numActiveTasks for stage in stages):
+            break
+        time.sleep(0.01)
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            words = (folder / "cmdline").read_bytes().split(b"\0")
+        except OSError:
+            continue
+        is_executor = any(word.endswith(b"CoarseGrainedExecutorBackend") for word in words)
+        if is_executor and any(word.endswith(f"@127.0.0.1:{port}".encode()) for word in words):
+            os.kill(int(folder.name), signal.SIGKILL)
+            mark.touch()
+            return
+
+
+def twins(spark: Any, catalog: Catalog) -> None:
+    import acts  # type: ignore[import-not-found]
+
+    def valued(name: str, value: int) -> Any:
+        def run(id: int) -> int:
+            acts.stall(name, id, LAST)
+            return value
+
+        return spark.udf.register(f"{name}_twin", run, "int")
+
+    for name, value in (("insert", 1), ("update", 2)):
+        valued(name, value)
+    catalog.create_stream_table("raw.log", {"id": "bigint", "n": "int"})
+    spark.sql(f"INSERT INTO flow.raw.log SELECT id, insert_twin(id) FROM range(0, {ROWS}, 1, 2)")
+    schema = {"id": "bigint", "n": "int", "name": "string"}
+    catalog.create_stream_table("raw.twins", schema, keys=["id"], properties=column("lengths_with_a_twin", "1"))
+    frame = spark.range(0, ROWS, 1, 2).withColumn("n", valued("ingest", 0)("id")).selectExpr("*", "'abc' AS name")
+    ingest(spark, catalog, "raw.twins", frame, name="frame")
+    spark.sql("UPDATE flow.raw.twins SET n = update_twin(id)")
+    publish(spark, catalog, "raw.log", "raw.twins")
+
+
+def dead(spark: Any, catalog: Catalog, marks: Path) -> None:
+    import acts
+
+    def dying(id: int) -> int:
+        if id == LAST:
+            acts.die("ingest-died")
+        return 1
+
+    schema = {"id": "bigint", "n": "int", "name": "string"}
+    catalog.create_stream_table("raw.dead", schema, keys=["id"], properties=column("lengths_of_the_dead", "1"))
+    frame = spark.range(0, ROWS, 1, 2).withColumn("n", udf(dying, "int")("id")).selectExpr("*", "'abc' AS name")
+    ingest(spark, catalog, "raw.dead", frame, name="frame")
+    publish(spark, catalog, "raw.dead")
+    killer = threading.Thread(target=kill_an_executor, args=(spark, marks / "index-died"))
+    killer.start()
+    index(spark, catalog, "raw.dead", "name", "BTREE")
+    killer.join()
+    catalog["raw.dead"].set_properties(column("negative", "2"))
+    publish(spark, catalog, "raw.dead")
+    backfill(spark, catalog, "raw.dead", batch=5_000)
+
+
+def told(table: Any) -> list[Any]:
+    rows = table.serving.to_arrow()
+    names = [name for name in ("n", "size") if name in rows.schema.names]
+    sums = [sum(rows[name].to_pylist()) for name in names]
+    return [rows.num_rows, len(set(rows["id"].to_pylist())), *sums, table.count(), table.verify()]
+
+
+if __name__ == "__main__":
+    folder = Path(sys.argv[2])
+    (folder / "acts.py").write_text(ACTS.format(marks=str(folder / "marks")))
+    sys.path.insert(0, str(folder))
+    executors.LARGE_BYTES = hands.PUBLISHED_ROWS = 0
+    vars(keeping)["LARGE_ROWS"] = 0
+    running = session(sys.argv[1], folder)
+    lake = Catalog(str(folder / "lake"), impl="metastore")
+    lake.create_namespace("raw")
+    twins(running, lake)
+    dead(running, lake, folder / "marks")
+    found = {name: told(lake[f"raw.{name}"]) for name in ("log", "twins", "dead")}
+    print(json.dumps({**found, "positions": [lake[f"raw.{name}"].position for name in ("log", "dead")]}))

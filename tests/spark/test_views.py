@@ -1,0 +1,87 @@
+"""Views of many rows: Spark reads, computes, compares and writes them, and the driver sees no row."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import SparkSession
+
+from headwater.catalog import Catalog
+from headwater.errors import InvalidInputError
+from headwater.pipeline import executors, read_pipeline, run_pipeline, spark_views, views
+from headwater.pipeline.grammar import ViewSpec
+from headwater.pipeline.views import ViewMoment, make_view
+from tests.pipeline.shop import Shop
+
+
+@pytest.fixture(autouse=True)
+def by_spark(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every view counts as large, and rows that come to the driver are an error."""
+
+    def collected(*_: Any) -> Any:
+        raise AssertionError("rows of a large view came to the driver")
+
+    monkeypatch.setattr(spark_views, "LARGE_VIEW_ROWS", 0)
+    monkeypatch.setattr(executors, "_by_driver", collected)
+    monkeypatch.setattr(views, "_by_duckdb", collected)
+
+
+def made(spark: SparkSession, catalog: Catalog, sql: str, keys: tuple[str, ...], inputs: tuple[str, ...]) -> Any:
+    slot = catalog.slot
+    return make_view(catalog, ViewSpec("mart.v", sql, keys), ViewMoment(catalog.at(slot), slot, inputs), spark)[1]
+
+
+def test_a_large_view_follows_its_inputs_and_only_what_differs_is_written(spark: SparkSession, tmp_path: Path) -> None:
+    shop = Shop(tmp_path, seed=5)
+    for times in (60, 60, 5):
+        shop.deliver(shop.change(times))
+        run_pipeline(read_pipeline(shop.file), spark, select=["raw.orders", "mart.spend"])
+        view = Catalog(str(tmp_path / "lake"))["mart.spend"]
+        found = sorted((r["customer"], f"{r['spent']:.2f}", r["orders"]) for r in view.to_arrow().to_pylist())
+        assert found == shop.spend()
+    last = view.changes(view.position - 1).to_pylist()
+    assert 0 < len(last) < 20
+    assert view.verify() == []
+
+
+def test_rows_that_go_columns_that_come_and_keys_that_are_not_distinct(spark: SparkSession, tmp_path: Path) -> None:
+    catalog = Catalog(str(tmp_path / "lake"))
+    catalog.create_table("raw.plain", pa.table({"id": [1, 2, 3], "n": [1.0, float("nan"), None]}))
+    items = catalog.create_stream_table("raw.items", {"id": "bigint", "word": "string"}, keys=["id"])
+    items.upsert([{"id": number, "word": f"w{number}"} for number in range(1, 6)])
+    inputs = ("raw.items", "raw.plain")
+    join = "SELECT i.id AS key, i.word, p.n FROM raw.items i LEFT JOIN raw.plain p ON p.id = i.id"
+    assert made(spark, catalog, join, ("key",), inputs).rows == 5
+    assert made(spark, catalog, join, ("key",), inputs).rows == 0
+    items.delete([2])
+    items.upsert([{"id": 7, "word": "new"}])
+    assert made(spark, catalog, join, ("key",), inputs).rows == 2
+    wider = join.replace("p.n", "p.n, length(word) AS size") + " WHERE i.id <> 5"
+    assert made(spark, catalog, wider, ("key",), inputs).rows == 5
+    found = sorted(catalog["mart.v"].to_arrow().to_pylist(), key=lambda row: int(row["key"]))
+    assert [(row["key"], row["word"], row["size"]) for row in found] == [
+        (1, "w1", 2), (3, "w3", 2), (4, "w4", 2), (7, "new", 3),
+    ]  # fmt: skip
+    with pytest.raises(InvalidInputError, match="4 rows and 1 different keys"):
+        made(spark, catalog, "SELECT 1 AS key, word FROM raw.items WHERE id < 9 LIMIT 4", ("key",), inputs[:1])
+
+
+def test_sql_that_spark_does_not_take_is_run_by_duckdb_and_that_is_said(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.undo()
+    monkeypatch.setattr(spark_views, "LARGE_VIEW_ROWS", 0)
+    catalog = Catalog(str(tmp_path / "lake"))
+    items = catalog.create_stream_table("raw.items", {"id": "bigint"}, keys=["id"])
+    items.upsert([{"id": 1}])
+    view = ViewSpec("mart.v", "FROM raw.items SELECT id, epoch_ms(0) AS at", ("id",))
+    said: list[str] = []
+    moment = ViewMoment(catalog.at(catalog.slot), catalog.slot, ("raw.items",))
+    assert make_view(catalog, view, moment, spark, said.append)[1].rows == 1
+    assert [text.startswith("view mart.v: computed in this process, by DuckDB.") for text in said] == [True]
+    monkeypatch.setattr(views, "_duckdb", lambda: None)
+    with pytest.raises(InvalidInputError, match="Spark does not take it"):
+        make_view(catalog, view, moment, spark)
