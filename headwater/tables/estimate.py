@@ -30,7 +30,7 @@ def rows_left(scan: Scan, used: Iterable[str]) -> int:
     """About how many rows a scan finds. `used`: the top-level columns that its filter names."""
     dataset = scan.table.open()
     fragments = may_match(dataset, scan.prune)
-    rows = sum(fragment.num_rows for fragment in fragments)
+    rows: int = sum(fragment.num_rows for fragment in fragments)
     columns = sorted(used)
     deleted = any(fragment.deletion_file is not None for fragment in fragments)
     if scan.filter is None or not columns or rows <= SMALL_TABLE or deleted:
@@ -49,7 +49,7 @@ def _sample(dataset: lance.LanceDataset, columns: list[str]) -> pa.Table:
             return _known[key]
     starts = np.linspace(0, dataset.count_rows() - WINDOW_ROWS, WINDOWS).astype(int)
     places = np.concatenate([np.arange(start, start + WINDOW_ROWS) for start in starts])
-    found = dataset.take(places.tolist(), columns=columns)
+    found: pa.Table = dataset.take(places.tolist(), columns=columns)
     with _lock:
         _known[key] = found
         while len(_known) > KEPT:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -15,7 +16,8 @@ import pyarrow.compute as pc
 
 TABLE_SPAN = 1 << 24
 SENT_ROWS = 32_768
-Test = Callable[[pa.Array], pa.Array]
+Values = Any  # an Arrow array: the stubs of pyarrow cannot follow its types
+Test = Callable[[Values], Values]
 
 
 class Keys(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -39,10 +41,14 @@ def kept(batches: Iterable[pa.RecordBatch], keys: Sequence[Keys]) -> Iterator[pa
         waiting.append(batch)
         rows += batch.num_rows
         if rows >= SENT_ROWS:
-            yield pa.concat_batches(waiting)
+            yield from _joined(waiting)
             waiting, rows = [], 0
     if rows:
-        yield pa.concat_batches(waiting)
+        yield from _joined(waiting)
+
+
+def _joined(batches: Sequence[pa.RecordBatch]) -> list[pa.RecordBatch]:
+    return pa.Table.from_batches(batches).combine_chunks().to_batches()
 
 
 def _test(keys: np.ndarray) -> Test:
@@ -57,7 +63,7 @@ def _test(keys: np.ndarray) -> Test:
     known = np.zeros(high - low + 3, dtype=bool)
     known[keys - low + 1] = True
 
-    def test(values: pa.Array) -> pa.Array:
+    def test(values: Values) -> Values:
         whole = _whole(values)
         if whole.null_count:
             return pc.is_in(whole, value_set=hashed)
@@ -66,6 +72,6 @@ def _test(keys: np.ndarray) -> Test:
     return test
 
 
-def _whole(values: pa.Array) -> pa.Array:
+def _whole(values: Values) -> Values:
     days = values.cast(pa.int32()) if pa.types.is_date32(values.type) else values
     return days if days.type == pa.int64() else days.cast(pa.int64())
