@@ -90,7 +90,7 @@ def rows(frame: DataFrame) -> list[str]:
 
 def told(frame: DataFrame) -> bool:
     """Whether a scan of a query that was run was told keys."""
-    final = str(frame._jdf.queryExecution().executedPlan().toString()).split("== Initial Plan ==")[0]
+    final = str(frame._jdf.queryExecution().executedPlan().toString()).split("\n+- == Initial Plan ==")[0]
     return " IN dynamicpruning#" in final
 
 
