@@ -56,7 +56,8 @@ JOINS = {
     "ON f.k = d.a AND f.n = d.b",
 }
 NOT_TOLD = {
-    "the kept side", "full", "anti, the other way", "not in", "null safe", "a limit below", "a window below", "text"
+    "the kept side", "full", "anti, the other way", "not in", "null safe", "a limit below", "a window below", "text",
+    "semi, the other way",
 }  # fmt: skip
 SHORT = {"inner", "left", "semi, the other way", "anti", "groups", "a chain", "a limit below"}
 
