@@ -338,13 +338,20 @@ def opening(root: str, tables: int) -> list[Row]:
         opened[:] = [Metastore(OnlyPrivate(LocalStore(root)))]
         opened[0].exists(["big"])
 
+    spent = time.process_time()
     seconds = milliseconds(again, 5) / 1000
+    spent = (time.process_time() - spent) / 5
     numbers = iter(range(0, tables, max(tables // 1000, 1)))
     cold = milliseconds(lambda: opened[0].get(["big", f"table_{next(numbers):07}"]), 301)
     commit = milliseconds(lambda: append_to(opened[0], f"table_{next(numbers):07}"), 51)
     size = sum(entry.size for entry in LocalStore(root).list(".headwater/layers")) / 1e6
     return [
-        Row(f"open with {tables} tables, and look for a namespace", f"{seconds:.3f} s", "< 2 s", seconds < 2),
+        Row(
+            f"open with {tables} tables, and look for a namespace",
+            f"{seconds:.3f} s (CPU {spent:.3f} s)",
+            "< 2 s",
+            seconds < 2,
+        ),
         Row(f"first look-up of a table among {tables}", f"{cold:.2f} ms", "", True),
         Row(f"first commit to a table among {tables}", f"{commit:.2f} ms", "", True),
         Row(f"layers of {tables} tables, retired ones too", f"{size:.0f} MB", "", True),
