@@ -1,7 +1,8 @@
 """What operations cost in storage requests and bytes, and how that grows: `python -m benchmarks.scale [part ...]`.
 
 Parts: requests (counted on a bucket), commits (writers on a far store), names (10^3 and 10^4 tables; `names-large` and
-`names-million` for 10^5 and 10^6), publish (into growing tables, on a far bucket). Requests wait as long as S3 takes to answer.
+`names-million` for 10^5 and 10^6), publish (into growing tables, on a far bucket). Requests wait as long
+as S3 takes to answer.
 """
 
 from __future__ import annotations
