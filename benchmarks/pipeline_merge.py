@@ -1,8 +1,8 @@
 """A tenth of changed rows into a large table: ours through a warm session, deltalake's merge, a Spark job by hand.
 
-`python -m benchmarks.pipeline_merge [rows] [rounds]` (10,000,000, 2): wall and CPU seconds of all processes, the best of
-the rounds, the sides in turn. deltalake is left out where it cannot be imported. The job by hand reads base and changes
-as Parquet, keeps the newest row of each key and writes Parquet. Beside it: a DataFrame taken in, and written as Parquet.
+`python -m benchmarks.pipeline_merge [rows] [rounds]` (10,000,000, 2): wall and CPU seconds of all processes, the best
+of the rounds, the sides in turn. deltalake is left out where it cannot be imported. The job by hand reads base and
+changes as Parquet, keeps the newest row of each key and writes Parquet. Beside it: a DataFrame taken in, and written.
 """
 
 from __future__ import annotations
