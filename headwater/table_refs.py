@@ -26,6 +26,9 @@ class _Contents(msgspec.Struct, rename="camel"):
     parent_version: int | None = None
 
 
+_contents = msgspec.json.Decoder(_Contents)
+
+
 @dataclass(frozen=True)
 class Ref:
     """A tag, a branch or a named snapshot, the version it stands on, and that one's branch (None: the main one)."""
@@ -67,7 +70,7 @@ def snapshot_refs(pinned: Mapping[int, str]) -> Iterator[Ref]:
 
 def _parse(kind: str, key: str, data: bytes) -> Ref | None:
     try:
-        found = msgspec.json.decode(data, type=_Contents)
+        found = _contents.decode(data)
     except msgspec.DecodeError:
         return None
     name = unquote(key.rsplit("/", 1)[-1].removesuffix(".json"))

@@ -77,6 +77,9 @@ class AgentTool:
     about: str
     asked: type[AskedTool]
 
+    def __post_init__(self) -> None:
+        msgspec.json.Decoder(self.asked)  # learnt now, and not by two threads at once
+
     @property
     def schema(self) -> dict[str, Any]:
         """The JSON schema of its arguments, whole in one object."""

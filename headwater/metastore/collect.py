@@ -25,6 +25,7 @@ from headwater.metastore.rules import Header
 from headwater.metastore.slot_views import IndexView
 from headwater.metastore.snapshots import Snapshots
 from headwater.metastore.verify import snapshot_records
+from headwater.metastore.whole import dump, load
 from headwater.store import KeyNotFoundError
 
 GRACE = timedelta(days=7)
@@ -74,7 +75,7 @@ class Collection:
         boundary = self._boundary(index)
         garbage, _ = self._look(index, boundary)
         with self.log.lock:
-            after = SlotIndex.load("a copy", index.dump())
+            after = load("a copy", dump(index))
         after.forget(boundary)
         removals = garbage.judge(after, kept_by(self.log, after, self.snapshots))
         return _told(boundary, [*removals, *self._slots(boundary)])

@@ -129,10 +129,11 @@ class Committer:
         log = self.log
         with log.lock:
             taken = self._compile(group)
-            now = max(log.clock.now_ms(), log.index.times[-1])
+            now = max(log.clock.now_ms(), log.index.last_time)
             transactions = tuple(waiting.txn for waiting in taken if waiting.txn is not None)
             boundary = max((waiting.boundary for waiting in taken), default=0)
             slot = Slot(log.clock.uuid(), now, log.index.published, boundary, transactions)
+            log.index.look_up(slot)  # what cannot be read is told before the slot is taken, not after
             return log.index.slot + 1, slot, taken
 
     def _compile(self, group: Sequence[Waiting]) -> list[Waiting]:
@@ -159,7 +160,8 @@ class Committer:
         with self.log.lock:
             self.log.publishing(number, len(taken))
             if self.log.index.slot < number:  # another thread may have read our slot back and folded it
-                self.log.fold(number, slot)
+                with contextlib.suppress(LanceNamespaceError):  # it is committed: whoever looks next takes it in
+                    self.log.fold(number, slot)
             self.log.due = self.log.due or self.log.sealed == number
         for ordinal, waiting in enumerate(taken):
             waiting.slot, waiting.made, waiting.ordinal, waiting.done = number, slot, ordinal, True

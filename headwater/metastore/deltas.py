@@ -9,6 +9,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections import OrderedDict
 from collections.abc import Iterator
+from typing import Any, cast
 
 import msgspec
 
@@ -18,6 +19,8 @@ from headwater.metastore.records import SEGMENT, DeltaBody, decode, decode_delta
 from headwater.store import KeyNotFoundError, Store
 
 CACHED_SEGMENTS = 4
+RULE = 2
+"""Which slots seal: by rule 2 every so many changes; rule 1 waited longer in large catalogs."""
 
 
 class Stored(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -36,6 +39,7 @@ class DeltaRun(msgspec.Struct, frozen=True, array_like=True, gc=False):
     last: int
     first_slot: int
     last_slot: int
+    rule: int = 1
 
 
 class DeltaLog(msgspec.Struct, array_like=True, gc=False):
@@ -59,7 +63,8 @@ class DeltaLog(msgspec.Struct, array_like=True, gc=False):
     def seal(self, segment: int) -> list[Stored]:
         """Move the tail into a run of this segment; what it held is handed back, to be written."""
         sealed, self.tail = self.tail, []
-        self.runs.append(DeltaRun(segment, sealed[0].position, sealed[-1].position, sealed[0].slot, sealed[-1].slot))
+        first, last = sealed[0], sealed[-1]
+        self.runs.append(DeltaRun(segment, first.position, last.position, first.slot, last.slot, RULE))
         return sealed
 
     def visible(self, stored: Stored, at: int) -> bool:
@@ -68,7 +73,8 @@ class DeltaLog(msgspec.Struct, array_like=True, gc=False):
 
 
 Segment = dict[str, list[Stored]]
-_segments = msgspec.msgpack.Decoder(Segment)
+_segments = msgspec.msgpack.Decoder(dict[str, msgspec.Raw])
+_stored = msgspec.msgpack.Decoder(list[Stored])
 
 
 class Segments:
@@ -77,12 +83,12 @@ class Segments:
     def __init__(self, store: Store) -> None:
         self.store = store
         self.pending: dict[int, Segment] = {}
-        self._cache: OrderedDict[int, Segment] = OrderedDict()
+        self._cache: OrderedDict[str, dict[str, Any]] = OrderedDict()
 
     def flush(self) -> None:
         """Write the pending segments that no other process has written; their content is the same for all."""
         for number in list(self.pending):
-            key = segment_key(number)
+            key = segment_key(number, RULE)
             if self.store.head(key) is None:
                 self.store.put(key, seal(SEGMENT, encode(self.pending[number])))
             self.pending.pop(number, None)
@@ -90,29 +96,35 @@ class Segments:
     def let_go(self) -> None:
         """Forget the older pending segments that have been written by whoever took their slot."""
         for number in sorted(self.pending)[:-1]:
-            if self.store.head(segment_key(number)) is not None:
+            if self.store.head(segment_key(number, RULE)) is not None:
                 del self.pending[number]
 
     def read(self, stream: str, run: DeltaRun) -> list[Stored]:
         """The deltas of one run. A damaged segment is read from the slots it was made of, while they are kept."""
-        found = self.pending.get(run.segment) or self._cache.get(run.segment)
+        pending = self.pending.get(run.segment) if run.rule == RULE else None
+        if pending is not None:
+            return pending.get(stream, [])
+        try:
+            return self._load(segment_key(run.segment, run.rule), stream)
+        except CorruptFileError as damaged:
+            return self._from_slots(stream, run, damaged)
+
+    def _load(self, key: str, stream: str) -> list[Stored]:
+        """What a segment has of a stream; of the others nothing is decoded."""
+        found = self._cache.get(key)
         if found is None:
             try:
-                found = self._load(run.segment)
-            except CorruptFileError as damaged:
-                return self._from_slots(stream, run, damaged)
-        return found.get(stream, [])
-
-    def _load(self, number: int) -> Segment:
-        key = segment_key(number)
-        try:
-            data = self.store.get(key)
-        except KeyNotFoundError:
-            raise CorruptFileError(key, "it is missing") from None
-        found = self._cache[number] = decode(_segments, key, unseal(key, data, SEGMENT))
-        while len(self._cache) > CACHED_SEGMENTS:
-            self._cache.popitem(last=False)
-        return found
+                data = self.store.get(key)
+            except KeyNotFoundError:
+                raise CorruptFileError(key, "it is missing") from None
+            raw = decode(_segments, key, unseal(key, data, SEGMENT))
+            found = self._cache[key] = {**raw}
+            while len(self._cache) > CACHED_SEGMENTS:
+                self._cache.popitem(last=False)
+        stored = found.get(stream, [])
+        if isinstance(stored, msgspec.Raw):
+            stored = found[stream] = decode(_stored, key, stored)
+        return cast("list[Stored]", stored)
 
     def _from_slots(self, stream: str, run: DeltaRun, damaged: CorruptFileError) -> list[Stored]:
         found: list[Stored] = []

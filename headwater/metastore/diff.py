@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from headwater.metastore.deltas import DeltaLog, find_stored, last_position, read_deltas
+from headwater.metastore.deltas import find_stored, last_position, read_deltas
 from headwater.metastore.log import Log
 from headwater.metastore.objects import Changed, Diff, Moved, Object, StreamDiff
 from headwater.metastore.reading import Snapshot, log_entries
@@ -95,17 +95,17 @@ def _parts(view: IndexView, table: str) -> Iterator[tuple[str, Item]]:
 
 def _since(log: Log, older: IndexView | None, view: IndexView, stream: str) -> Iterator[int]:
     """The positions that one state has behind the last one that the other knows."""
-    known = older.index.streams.get(stream) if older is not None else None
+    known = older.index.stream(stream) if older is not None else None
     last = last_position(log.segments, stream, known, older.at) if known is not None and older is not None else 0
-    deltas = view.index.streams.get(stream, DeltaLog())
+    deltas = view.index.deltas(stream)
     for stored in read_deltas(log.segments, stream, deltas, last, view.at):
         yield stored.position
 
 
 def _dropped(log: Log, before: IndexView, after: IndexView, stream: str) -> list[int]:
     """The positions that one state shows and the later one has dropped."""
-    known = before.index.streams.get(stream, DeltaLog())
-    gone = after.index.streams.get(stream, DeltaLog()).dropped.items()
+    known = before.index.deltas(stream)
+    gone = after.index.deltas(stream).dropped.items()
     between = (position for position, slot in gone if before.at < slot <= after.at)
     return [position for position in between if find_stored(log.segments, stream, known, position, before.at)]
 

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import NamedTuple
 
-from headwater.metastore.index import iterate_nodes
 from headwater.metastore.objects import Removal
 from headwater.metastore.reading import Snapshot
 from headwater.metastore.retention import expired, log_retention
@@ -48,7 +47,7 @@ def _drop(now: Callable[[], Snapshot], log: ChangeLog, now_ms: int, tx: Transact
 def expired_logs(snapshot: Snapshot, now_ms: int) -> Iterator[ChangeLog]:
     """Every stream table's change log of which something may go."""
     view = snapshot.view
-    for node in iterate_nodes(view.index):
+    for node in view.index.nodes():
         if node.kind == "table_version" and STREAM_TABLE in node.versions[-1].properties and view.item(node.key):
             place = place_at(view, node.key.split("/")[0])
             if place is not None:

@@ -17,11 +17,13 @@ from headwater.lance_manifest import Contents, read_contents
 from headwater.metastore.deltas import read_deltas
 from headwater.metastore.index import SlotIndex
 from headwater.metastore.layout import (
+    LAYERS,
     SEGMENTS,
     SNAPSHOTS,
     TXNS,
     is_dataset_folder,
     is_table_data,
+    layer_key,
     parse_key,
     segment_key,
     snapshot_key,
@@ -82,7 +84,7 @@ def kept_by(log: Log, index: SlotIndex, snapshots: Snapshots | None) -> Kept:
         for revision in list(snapshot_records(index)):
             _, pinned = snapshots.read(revision)
             kept.snapshots.add(snapshot_key(str(revision.properties[FILE])))
-            deltas = ((stream, one.body) for stream, found in pinned.streams.items() for one in found.tail)
+            deltas = ((stream, one.body) for stream, found in pinned.streams() for one in found.tail)
             _keep(kept, pinned, deltas)
     return kept
 
@@ -107,21 +109,21 @@ def _files_of(body: DeltaBody, stream: Node | None) -> Iterator[str]:
 
 def _doomed_files(log: Log, index: SlotIndex, boundary: int) -> Iterator[tuple[str, tuple[str, int]]]:
     """The data files of deltas that no slot from the boundary on can show."""
-    for key in list(index.old_nodes):
+    for key in list(index.old.of("o")):
         node = index.node(key)
         if node is not None and not node.versions[-1].alive and node.versions[-1].slot <= boundary:
             for stream in _streams_in(index, key):
                 yield from _doomed(log, index, stream, None)
-    for stream, deltas in index.streams.items():
+    for stream, deltas in index.streams():
         dropped = {position for position, slot in deltas.dropped.items() if slot <= boundary}
         if dropped:
             yield from _doomed(log, index, stream, dropped)
 
 
 def _streams_in(index: SlotIndex, key: str) -> Iterator[str]:
-    if key in index.streams:
+    if index.stream(key) is not None:
         yield key
-    for part in index.parts.get(key, ()):
+    for part in index.parts(key):
         yield from _streams_in(index, part)
 
 
@@ -131,7 +133,7 @@ def _doomed(
     after = min(positions) - 1 if positions else 0
     node = index.node(stream)
     lance = node if node is not None and node.versions[-1].parts[1] == "lance" else None
-    for stored in read_deltas(log.segments, stream, index.streams[stream], after, EVERYTHING, dropped=True):
+    for stored in read_deltas(log.segments, stream, index.deltas(stream), after, EVERYTHING, dropped=True):
         if positions is None or stored.position in positions:
             for path in _files_of(decode_delta(stream, stored.body), lance):
                 yield path, (stream_location(lance) if lance is not None else "", stored.position)
@@ -192,6 +194,7 @@ class Garbage:
         found += self._published(index)
         found += self._segments(index)
         found += self._snapshots(kept)
+        found += self._layers()
         return found
 
     def saved(self, live: Kept, removals: Iterable[Removal]) -> Doomed:
@@ -305,10 +308,16 @@ class Garbage:
                 yield Removal("published", key, "no slot from the boundary on shows it")
 
     def _segments(self, index: SlotIndex) -> Iterator[Removal]:
-        used = {segment_key(run.segment) for deltas in index.streams.values() for run in deltas.runs}
+        used = {segment_key(run.segment, run.rule) for _, deltas in index.streams() for run in deltas.runs}
         for entry in self.listed:
             if entry.key.startswith(f"{SEGMENTS}/") and entry.key not in used:
                 yield Removal("segment", entry.key, "all its deltas are forgotten")
+
+    def _layers(self) -> Iterator[Removal]:
+        needed = {layer_key(id) for id in self.log.checkpoints.files()}
+        for entry in self.listed:
+            if entry.key.startswith(f"{LAYERS}/") and entry.key not in needed and self._is_old(entry):
+                yield Removal("layer", entry.key, "no checkpoint names it")
 
     def _snapshots(self, kept: Kept) -> Iterator[Removal]:
         for entry in self.listed:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 
 from headwater.errors import CorruptFileError, TransactionNotFoundError
-from headwater.metastore.deltas import DeltaLog, read_deltas, stream_of
+from headwater.metastore.deltas import read_deltas, stream_of
 from headwater.metastore.index import SlotIndex
 from headwater.metastore.layout import slot_key, txn_key
 from headwater.metastore.log import Log
@@ -51,7 +51,7 @@ def _touched(log: Log, key: str, at: int) -> Files:
         for revision in node.versions if node is not None else ():
             if revision.slot <= at:
                 found.setdefault(revision.slot, {})[revision.txn] = revision.time
-        deltas = log.index.streams.get(part, DeltaLog())
+        deltas = log.index.deltas(part)
         for slot in deltas.dropped.values():
             if slot <= at:
                 found.setdefault(slot, {})
@@ -64,7 +64,7 @@ def _touched(log: Log, key: str, at: int) -> Files:
 
 def _with_parts(index: SlotIndex, key: str) -> Iterator[str]:
     yield key
-    for part in index.parts.get(key, ()) if key else ():
+    for part in index.parts(key) if key else ():
         yield from _with_parts(index, part)
 
 

@@ -1,19 +1,21 @@
-"""The index: the folded slots, in memory, with every revision and mapping kept, so that any slot can be read.
+"""The index: the folded slots, with every revision and mapping kept, so that any slot can be read.
 
-It mirrors the published layout: objects by key, Name Resolution Directories by `<parent>/<digest>`. What comes out of a
-checkpoint stays encoded until it is touched, so opening costs little. Nothing here does I/O.
+It mirrors the published layout: objects by key, Name Resolution Directories by `<parent>/<digest>`. It stands on the
+layers of a checkpoint, of which only what is asked for is read, so opening costs next to nothing. A slot is folded in
+two steps: what it touches is looked up, which may read, and then all of it is changed, which cannot fail.
 """
 
 from __future__ import annotations
 
 from array import array
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import msgspec
 
 from headwater.metastore.deltas import DeltaLog, Segment, stream_of
+from headwater.metastore.layers import REMOVED, Layer, LayerEntry, Layers, Pages
 from headwater.metastore.records import (
     Mapped,
     NameVersion,
@@ -25,108 +27,190 @@ from headwater.metastore.records import (
     decode_body,
     encode,
 )
+from headwater.metastore.sections import Book, Pairs, Section
 
 CHECKPOINT_CHANGES = 2000
-NODES_PER_CHANGE = 10
 NAMED = ("namespace", "table")
-_nodes = msgspec.msgpack.Decoder(Node)
+TIMES = "t"
 _names = msgspec.msgpack.Decoder(list[NameVersion])
 
 
+class Card(msgspec.Struct, array_like=True, gc=False):
+    """All that the index has of one key: the object, the keys of its parts, and of a stream its deltas."""
+
+    node: Node | None = None
+    parts: list[str] = []
+    deltas: DeltaLog | None = None
+
+
+class NamedChild(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """What a namespace's list says of one name in it: whose it is, and of which kind that is."""
+
+    key: str
+    kind: str
+
+
 class Checkpoint(msgspec.Struct, array_like=True):
-    """An index as a checkpoint file holds it."""
+    """An index as a checkpoint has it: the layers that its maps are in, newest first, and the little beside them."""
 
     slot: int
     boundary: int
     published: int
     weight: int
-    times: list[int]
-    nodes: dict[str, msgspec.Raw]
-    names: dict[str, msgspec.Raw]
-    children: dict[str, list[str]]
-    past: dict[str, list[str]]
-    parts: dict[str, list[str]]
-    streams: dict[str, DeltaLog]
-    old_nodes: list[str]
-    old_names: list[str]
+    time: int
+    tails: list[str]
+    layers: list[Layer]
+    retired: dict[str, int] = {}
+    """Files of earlier layers that somebody may still read, each with the time since when nobody needs to."""
 
 
-_checkpoints = msgspec.msgpack.Decoder(Checkpoint)
+_cards = msgspec.msgpack.Decoder(Card)
+_children = msgspec.msgpack.Decoder(NamedChild)
+_flags = msgspec.msgpack.Decoder(bool)
+_times = msgspec.msgpack.Decoder(bytes)
 
 
 class SlotIndex:
     """The state of the catalog at every slot from `boundary` to `slot`."""
 
     def __init__(self) -> None:
-        self.slot = 0
+        self.book = Book()
         self.boundary = 0
         self.published = 0
         self.weight = 0
-        self.times = array("q", [0])
-        self.nodes: dict[str, Node | msgspec.Raw] = {}
-        self.names: dict[str, list[NameVersion] | msgspec.Raw] = {}
-        self.children: dict[str, dict[str, None]] = {}
-        self.past: dict[str, dict[str, None]] = {}
-        self.parts: dict[str, list[str]] = {}
-        self.streams: dict[str, DeltaLog] = {}
+        self.since = 0
+        """The slot from which on every change was folded here; what changed before it is not known in detail."""
+        self._times = array("q", [0])
+        self._forgot = False
+        self._timed = 0
+        """The slot of the first of the times; those before are in the layers."""
+        self.cards: Section[Card] = Section(self.book, "o", _cards)
+        self.names: Section[list[NameVersion]] = Section(self.book, "n", _names)
+        self.children: Pairs[NamedChild] = Pairs(self.book, "c", _children)
+        self.past: Pairs[bool] = Pairs(self.book, "p", _flags)
+        self.old: Pairs[bool] = Pairs(self.book, "x", _flags)
+        """The objects (`o`) and names (`n`) that have a past: more than one version, or a last one that deletes."""
+        self.tails: dict[str, None] = {}
+        """The streams that have deltas which no segment holds yet."""
         self.touched: dict[str, int] = {}
         self.members: dict[str, int] = {}
         self.sorted_names: dict[tuple[str, str], tuple[int, list[str]]] = {}
         self.resolved: dict[tuple[str, ...], Any] = {}
         """Where namespaces of the newest slot are, as far as somebody asked."""
-        self.old_nodes: dict[str, None] = {}
-        self.old_names: dict[str, None] = {}
+
+    @property
+    def slot(self) -> int:
+        return self.book.slot
 
     # Reading
 
     def node(self, key: str) -> Node | None:
-        found = self.nodes.get(key)
-        if isinstance(found, msgspec.Raw):
-            found = self.nodes[key] = decode(_nodes, "checkpoint", bytes(found))
-        return found
+        card = self.cards.get(key)
+        return None if card is None else card.node
+
+    def parts(self, key: str) -> Sequence[str]:
+        """The keys of a table's versions, a version's streams, a stream's partitions, in order of creation."""
+        card = self.cards.get(key)
+        return () if card is None else card.parts
+
+    def stream(self, key: str) -> DeltaLog | None:
+        card = self.cards.get(key)
+        return None if card is None else card.deltas
+
+    def deltas(self, key: str) -> DeltaLog:
+        """The deltas of a stream; none, if it is not there or has none yet."""
+        return self.stream(key) or DeltaLog()
+
+    def nodes(self) -> Iterator[Node]:
+        return (card.node for _, card in self.cards.items() if card.node is not None)
+
+    def streams(self) -> Iterator[tuple[str, DeltaLog]]:
+        return ((key, card.deltas) for key, card in self.cards.items() if card.deltas is not None)
 
     def name_versions(self, name: str) -> list[NameVersion]:
-        found = self.names.get(name)
-        if isinstance(found, msgspec.Raw):
-            found = self.names[name] = decode(_names, "checkpoint", bytes(found))
-        return found or []
+        return self.names.get(name) or []
 
     def slot_at(self, time_ms: int) -> int:
         """The last slot not younger than a time. Slot times never decrease, whatever the writers' clocks say."""
-        return self.boundary + bisect_right(self.times, time_ms) - 1
+        return self.boundary + bisect_right(self.times(), time_ms) - 1
 
     def time_of(self, slot: int) -> int:
-        return self.times[slot - self.boundary]
+        return self._times[slot - self._timed] if slot >= self._timed else self.times()[slot - self.boundary]
+
+    @property
+    def last_time(self) -> int:
+        return self._times[-1]
+
+    def times(self) -> array[int]:
+        """The times of the slots from the boundary on."""
+        if self._timed > self.boundary:
+            times = array("q", bytes(8 * (self._timed - self.boundary)))
+            for key, raw in self.book.scan(TIMES):
+                first, chunk = int(key[len(TIMES) :]), array("q")
+                chunk.frombytes(decode(_times, "checkpoint", raw))
+                begin, end = max(first, self.boundary), min(first + len(chunk), self._timed)
+                if begin < end:
+                    times[begin - self.boundary : end - self.boundary] = chunk[begin - first : end - first]
+            self._times, self._timed = times + self._times, self.boundary
+        return self._times
 
     # Folding
 
     def fold(self, number: int, slot: Slot) -> Segment | None:
         """Take in the next slot. Every so many changes the tails are sealed: the segment to write is returned."""
-        self.slot = number
+        self.look_up(slot)
+        self.book.slot = number
         self.resolved.clear()
-        self.times.append(max(self.times[-1], slot.time))
+        self._times.append(max(self._times[-1], slot.time))
         self.published = max(self.published, slot.published)
         for txn in slot.transactions:
             for change in txn.changes:
                 self._change(number, change)
             for mapped in txn.mappings:
                 self._map(number, txn.id, mapped)
-            self.weight += len(txn.changes) + 1
         if slot.boundary > self.boundary:
-            self.forget(slot.boundary)
-        if self.weight < max(CHECKPOINT_CHANGES, len(self.nodes) // NODES_PER_CHANGE):
+            self._forget_before(slot.boundary)
+        self.weight += _weight(slot)
+        if self.weight < CHECKPOINT_CHANGES:
             return None
         self.weight = 0
-        return {stream: log.seal(number) for stream, log in self.streams.items() if log.tail}
+        tails, self.tails = self.tails, {}
+        return {stream: self._seal(number, stream) for stream in tails}
+
+    def look_up(self, slot: Slot) -> None:
+        """Read all that a slot changes: nothing was changed yet if that fails."""
+        for txn in slot.transactions:
+            for change in txn.changes:
+                above = change.key.rpartition("/")[0]
+                if change.kind == "delta":
+                    self.cards.get(above.rpartition("/")[0])
+                else:
+                    self.cards.get(change.key)
+                    if change.kind not in NAMED:
+                        self.cards.get(above)
+            for mapped in txn.mappings:
+                self.names.get(f"{mapped.parent}/{mapped.digest}")
+        if slot.boundary > self.boundary:
+            self._look_back(slot.boundary)
+        if self.weight + _weight(slot) >= CHECKPOINT_CHANGES:
+            for stream in self.tails:
+                self.cards.get(stream)
+
+    def _seal(self, number: int, stream: str) -> list[Any]:
+        log = self.card(stream).deltas
+        assert log is not None
+        return log.seal(number)
 
     def _change(self, slot: int, change: NewRevision) -> None:
         if change.kind == "delta":
             stream, _, position = stream_of(change.key)
-            log = self.streams.get(stream)
+            card = self.card(stream)
+            log = card.deltas
             if log is None:
-                log = self.streams[stream] = DeltaLog()
+                log = card.deltas = DeltaLog()
             if change.operation == "create":
                 log.add(position, slot, change.body)
+                self.tails[stream] = None
             else:
                 log.drop(position, slot)
             return
@@ -143,13 +227,15 @@ class SlotIndex:
             body.aliases,
             change.link,
         )
-        node = self.node(change.key)
+        card = self.card(change.key)
+        node, before = card.node, None
         if node is None:
-            self.nodes[change.key] = Node(change.key, body.id, body.kind, body.home, [revision])
+            card.node = Node(change.key, body.id, body.kind, body.home, [revision])
         else:
+            before = node.versions[-1]
             node.versions.append(revision)
-            self.old_nodes[change.key] = None
-        self._place(change.key, body.kind, node.versions[-2] if node is not None else None, revision)
+            self.old.put("o", change.key, True)
+        self._place(change.key, body.kind, before, revision)
 
     def _place(self, key: str, kind: str, before: Revision | None, now: Revision) -> None:
         """Keep the lists of children, the slot at which each last changed, and that at which one came or went."""
@@ -160,96 +246,164 @@ class SlotIndex:
                 self.members[before.parent] = now.slot
         if kind not in NAMED:
             if before is None:
-                self.parts.setdefault(now.parent, []).append(key)
+                self.card(now.parent).parts.append(key)
             return
-        if before is not None and before.alive and (before.parent != now.parent or not now.alive):
-            self.touched[before.parent] = now.slot
-            self.children[before.parent].pop(key, None)
-            self.past.setdefault(before.parent, {})[key] = None
+        if before is not None and before.alive:
+            if before.parent != now.parent or not now.alive:
+                self.touched[before.parent] = now.slot
+                self.past.put(before.parent, key, True)
+            if before.parent != now.parent or before.name != now.name or not now.alive:
+                self._leave(before.parent, before.name, key)
         if not now.alive:
-            self.past.setdefault(now.parent, {})[key] = None
+            self.past.put(now.parent, key, True)
         else:
-            self.children.setdefault(now.parent, {})[key] = None
+            self.children.put(now.parent, now.name, NamedChild(key, kind))
+
+    def _leave(self, parent: str, name: str, key: str) -> None:
+        """The name is free, unless another object of the same slot has taken it already."""
+        taken = self.children.known(parent, name)
+        if taken is None or taken.key == key:
+            self.children.put(parent, name, None)
 
     def _map(self, slot: int, txn: str, mapped: Mapped) -> None:
         name = f"{mapped.parent}/{mapped.digest}"
-        versions = self.name_versions(name)
+        versions = self.names.get(name)
         if versions:
-            self.old_names[name] = None
+            self.old.put("n", name, True)
         else:
-            self.names[name] = versions
+            versions = []
         versions.append(NameVersion(slot, mapped.number, mapped.operation, mapped.object_id, txn))
+        self.names.put(name, versions)
 
     # Forgetting
 
     def forget(self, boundary: int) -> None:
-        """Forget what cannot be seen at or after the boundary. Every process does the same at the same slot."""
-        self.times = self.times[boundary - self.boundary :]
-        self.boundary = boundary
-        for name in list(self.old_names):
+        """Forget what cannot be seen at or after the boundary."""
+        self._look_back(boundary)
+        self._forget_before(boundary)
+
+    def _look_back(self, boundary: int) -> None:
+        """Read all that forgetting may change."""
+        self.times()
+        for name in self.old.of("n"):
+            self.names.get(name)
+        for key in self.old.of("o"):
+            self._look_below(key)
+        for parent in self.past.firsts():
+            for key in self.past.of(parent):
+                self.cards.get(key)
+
+    def _look_below(self, key: str) -> None:
+        above = key.rpartition("/")[0]
+        self.cards.get(above)
+        for part in self.parts(key):
+            self._look_below(part)
+
+    def _forget_before(self, boundary: int) -> None:
+        """Every process does the same at the same slot."""
+        del self._times[: boundary - self._timed]
+        self.boundary = self._timed = boundary
+        self._forgot = True
+        for name in list(self.old.of("n")):
             kept = _kept(self.name_versions(name), boundary)
-            if kept:
-                self.names[name] = kept
-            else:
-                del self.names[name]
+            self.names.put(name, kept or None)
             if len(kept) < 2 and not (kept and kept[-1].operation == "delete"):
-                del self.old_names[name]
-        for key in list(self.old_nodes):
+                self.old.put("n", name, None)
+        for key in list(self.old.of("o")):
             node = self.node(key)
             if node is not None:
+                self.card(key)
                 node.versions[:] = _kept(node.versions, boundary)
                 if not node.versions:
                     self._forget(key)
             if node is None or (len(node.versions) < 2 and not (node.versions and not node.versions[-1].alive)):
-                self.old_nodes.pop(key, None)
-        self._prune_past()
-
-    def _prune_past(self) -> None:
-        for parent in list(self.past):
-            kept = {key: None for key in self.past[parent] if self._was_child(key, parent)}
-            if kept:
-                self.past[parent] = kept
-            else:
-                del self.past[parent]
+                self.old.put("o", key, None)
+        for parent in self.past.firsts():
+            for key in [key for key in self.past.of(parent) if not self._was_child(key, parent)]:
+                self.past.put(parent, key, None)
 
     def _was_child(self, key: str, parent: str) -> bool:
         node = self.node(key)
         return node is not None and any(revision.parent == parent for revision in node.versions)
 
     def _forget(self, key: str) -> None:
-        self.nodes.pop(key, None)
-        self.streams.pop(key, None)
-        self.children.pop(key, None)
-        siblings = self.parts.get(key.rpartition("/")[0])
-        if siblings is not None and key in siblings:
-            siblings.remove(key)
-        for part in self.parts.pop(key, []):
+        card = self.cards.get(key)
+        self.cards.put(key, None)
+        self.tails.pop(key, None)
+        above = key.rpartition("/")[0]
+        if key in self.parts(above):
+            self.card(above).parts.remove(key)
+        for part in list(card.parts) if card is not None else ():
             self._forget(part)
+
+    # Being made
+
+    def begin(self, slot: int, times: Sequence[int]) -> None:
+        """An index of this slot that knows the times of the last slots."""
+        self.book.slot, self.since = slot, slot
+        self.boundary = self._timed = slot - len(times) + 1
+        self._times = array("q", times)
+
+    def card(self, key: str) -> Card:
+        """The card of a key, made if there is none, that is about to be changed."""
+        card = self.cards.get(key)
+        if card is None:
+            card = Card()
+            self.cards.put(key, card)
+        else:
+            self.cards.mark(key)
+        return card
 
     # Checkpoints
 
-    def dump(self) -> bytes:
-        children = {key: list(found) for key, found in self.children.items() if found}
-        past = {key: list(found) for key, found in self.past.items()}
-        values: list[Any] = [self.slot, self.boundary, self.published, self.weight, self.times.tolist()]
-        values += [self.nodes, self.names, children, past, self.parts, self.streams]
-        values += [list(self.old_nodes), list(self.old_names)]
-        return encode(values)
+    def changes(self) -> list[LayerEntry]:
+        """What has changed since the checkpoint it stands on, sorted, as the layer above that one holds it."""
+        maps = {one.prefix: one for one in (self.cards, self.names, self.children, self.past, self.old)}
+        found = [(key, maps[key[0]].encoded(key[1:])) for key in self.book.changed]
+        first = max(self.book.base.slot + 1 if self.book.base is not None else 0, self.boundary)
+        if self._forgot and self.book.base is not None:
+            found += ((key, REMOVED) for key, _ in self.book.base.scan(TIMES) if int(key[1:]) < self.boundary)
+            first = self.boundary
+        if first <= self.slot:
+            chunk = self._times[first - self._timed :].tobytes()
+            found.append((f"{TIMES}{first:020d}", msgspec.Raw(encode(chunk))))
+        found.sort(key=lambda item: item[0])
+        return found
+
+    def stand_on(self, base: Layers) -> None:
+        """A checkpoint of a slot that is folded already: it holds all that was changed up to it."""
+        self.book.stand_on(base)
+        self._forgot = self._forgot and base.slot < self.slot
+
+    def checkpoint(self, layers: list[Layer]) -> Checkpoint:
+        """What stands beside the layers."""
+        return Checkpoint(
+            self.slot, self.boundary, self.published, self.weight, self.last_time, list(self.tails), layers
+        )
 
     @classmethod
-    def load(cls, key: str, payload: bytes) -> SlotIndex:
-        found = decode(_checkpoints, key, payload)
+    def of(cls, found: Checkpoint, pages: Pages) -> SlotIndex:
+        """The index that a checkpoint holds. Nothing of its layers is read yet."""
         index = cls()
-        index.slot, index.boundary = found.slot, found.boundary
-        index.published, index.weight = found.published, found.weight
-        index.times = array("q", found.times)
-        index.nodes.update(found.nodes)
-        index.names.update(found.names)
-        index.children = {parent: dict.fromkeys(keys) for parent, keys in found.children.items()}
-        index.past = {parent: dict.fromkeys(keys) for parent, keys in found.past.items()}
-        index.parts, index.streams = found.parts, found.streams
-        index.old_nodes, index.old_names = dict.fromkeys(found.old_nodes), dict.fromkeys(found.old_names)
+        index.begin(found.slot, [found.time])
+        index.boundary, index.published, index.weight = found.boundary, found.published, found.weight
+        index.tails = dict.fromkeys(found.tails)
+        index.book.base = Layers(pages, found.layers, found.slot)
         return index
+
+    def take_over(self, other: SlotIndex) -> None:
+        """Stand on the layers of another index of the same slot, which was made of other files."""
+        maps = {one.prefix: one for one in (self.cards, self.names, self.children, self.past, self.old)}
+        theirs = {one.prefix: one for one in (other.cards, other.names, other.children, other.past, other.old)}
+        times = other.times()
+        self.book.base = other.book.base
+        for key in [key for key in other.book.changed if key not in self.book.changed]:
+            maps[key[0]].take(key[1:], theirs[key[0]])  # type: ignore[arg-type]
+        self._times, self._timed = times[:], other.boundary
+
+
+def _weight(slot: Slot) -> int:
+    return sum(len(txn.changes) + 1 for txn in slot.transactions)
 
 
 def _kept(versions: list[Any], boundary: int) -> list[Any]:
@@ -258,10 +412,3 @@ def _kept(versions: list[Any], boundary: int) -> list[Any]:
     if versions and versions[start].slot <= boundary and versions[start].operation == "delete":
         start += 1
     return versions[start:]
-
-
-def iterate_nodes(index: SlotIndex) -> Iterator[Node]:
-    for key in list(index.nodes):
-        node = index.node(key)
-        if node is not None:
-            yield node

@@ -17,6 +17,7 @@ FORMAT = 1
 FORMAT_KEY = f"{OWN_FOLDER}/metastore"
 CHECKPOINTS = f"{OWN_FOLDER}/checkpoints"
 SLOTS = f"{OWN_FOLDER}/slots"
+LAYERS = f"{OWN_FOLDER}/layers"
 SEGMENTS = f"{OWN_FOLDER}/segments"
 SNAPSHOTS = f"{OWN_FOLDER}/snapshots"
 DOOMED = f"{OWN_FOLDER}/doomed"
@@ -93,8 +94,14 @@ def checkpoint_slot(key: str) -> int | None:
     return slot_number(key)
 
 
-def segment_key(number: int) -> str:
-    return f"{SEGMENTS}/{number:020d}"
+def layer_key(id: str) -> str:
+    """A file of a checkpoint's layer."""
+    return f"{LAYERS}/{id}"
+
+
+def segment_key(number: int, rule: int) -> str:
+    """The segment that a slot sealed. The rule which slots do so has changed once, so the files of both are apart."""
+    return f"{SEGMENTS}/{number:020d}" if rule == 1 else f"{SEGMENTS}/{number:020d}-{rule}"
 
 
 def snapshot_key(id: str) -> str:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
+from functools import partial
 
 from headwater.clock import Clock
 from headwater.errors import (
@@ -17,21 +18,14 @@ from headwater.errors import (
     ServiceUnavailableError,
     TransactionNotFoundError,
 )
+from headwater.metastore.checkpoints import Checkpoints
 from headwater.metastore.deltas import Segments
 from headwater.metastore.index import SlotIndex
-from headwater.metastore.layout import (
-    CHECKPOINTS,
-    FORMAT,
-    FORMAT_KEY,
-    checkpoint_key,
-    checkpoint_slot,
-    slot_key,
-)
+from headwater.metastore.layout import FORMAT, FORMAT_KEY, slot_key
 from headwater.metastore.publish import missing
 from headwater.metastore.rebuild import gap, rebuild
 from headwater.metastore.records import (
     CATALOG,
-    CHECKPOINT,
     SLOT,
     Slot,
     decode_slot,
@@ -44,7 +38,6 @@ from headwater.retry import retry
 from headwater.store import KeyNotFoundError, Store, create, probe
 
 MAX_READ_AHEAD = 256
-KEPT_CHECKPOINTS = 2
 LOST_ANSWERS = 5
 
 
@@ -56,13 +49,15 @@ class Log:
         self.clock = clock
         self.lock = threading.RLock()
         self.segments = Segments(store)
-        self.index = SlotIndex()
+        self.checkpoints = Checkpoints(store, clock)
+        self.index = self._anew(SlotIndex())
         self.checkpointed = 0
         self.sealed = 0
         self.due = False
         self.lost: InvalidTableStateError | None = None
         self._own: dict[int, int] = {}
         self._probed = False
+        self._folding = False
 
     # Reading
 
@@ -159,11 +154,20 @@ class Log:
                 raise CorruptFileError(slot_key(number), "it was collected, but no checkpoint holds what it did")
             return False
         self.fold(number, decode_slot(slot_key(number), data))
-        return True
+        return self.index.slot == number
 
     def fold(self, number: int, slot: Slot) -> None:
         """Take in the next slot. If it seals the tails, whoever took it writes the checkpoint."""
-        sealed = self.index.fold(number, slot)
+        self._folding = True
+        try:
+            sealed = self.index.fold(number, slot)
+        except CorruptFileError:  # we stood on a checkpoint that is long gone
+            self._load()
+            if self.index.slot < number:
+                raise
+            return
+        finally:
+            self._folding = False
         if sealed is not None:
             self.sealed = number
         if sealed:
@@ -176,20 +180,36 @@ class Log:
             return
 
     def _load(self) -> None:
-        """The newest checkpoint that can be read; an empty index if there is none."""
-        for slot in self._checkpoints():
-            key = checkpoint_key(slot)
-            try:
-                self.index = SlotIndex.load(key, unseal(key, self.store.get(key), CHECKPOINT))
-            except (KeyNotFoundError, CorruptFileError):
-                continue
-            self.checkpointed = slot
-            self._own = {number: left for number, left in self._own.items() if number > slot}
+        """The newest checkpoint that can be read; if there is none, what is known stays."""
+        found = self.checkpoints.newest()
+        if found is None:
             return
+        self.index = self._anew(found)
+        self.checkpointed = found.slot
+        self._own = {number: left for number, left in self._own.items() if number > found.slot}
 
-    def _checkpoints(self) -> list[int]:
-        slots = (checkpoint_slot(entry.key) for entry in self.store.children(CHECKPOINTS).entries)
-        return sorted((slot for slot in slots if slot is not None), reverse=True)
+    def _anew(self, index: SlotIndex) -> SlotIndex:
+        index.book.mend = partial(self._mend, index)
+        return index
+
+    def _mend(self, index: SlotIndex, damaged: CorruptFileError) -> None:
+        """A file of a layer is missing or damaged: what the index stood on is made anew of an older checkpoint and the
+        slots after it, or of a newer one. If that cannot be, the file is named."""
+        lost = damaged
+        while self.checkpoints.avoid(lost.key):
+            found = self.checkpoints.newest(index.slot)
+            if found is None and self._folding and self.checkpoints.newest() is not None:
+                break  # the newest is begun anew from, which is quicker than to make this one anew
+            other = found or SlotIndex()
+            try:
+                for number in range(other.slot + 1, index.slot + 1):
+                    other.fold(number, self.read_slot(number))
+                return index.take_over(other)
+            except CorruptFileError as more:
+                lost = more
+            except LanceNamespaceError:
+                break
+        raise damaged
 
     # Writing
 
@@ -259,8 +279,5 @@ class Log:
         self.repair()
         with self.lock:
             self.segments.flush()
-            slot, payload = self.index.slot, self.index.dump()
-        self.store.put(checkpoint_key(slot), seal(CHECKPOINT, payload))
-        self.checkpointed = slot
-        for old in self._checkpoints()[KEPT_CHECKPOINTS:]:
-            self.store.delete(checkpoint_key(old))
+            index = self.index
+        self.checkpointed = self.checkpoints.write(index, self.lock)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from headwater.errors import InvalidInputError, TableNotFoundError, TableVersionNotFoundError
-from headwater.metastore.deltas import DeltaLog, Segments, read_deltas
+from headwater.metastore.deltas import Segments, read_deltas
 from headwater.metastore.draft import Draft
 from headwater.metastore.locator import Locator
 from headwater.metastore.objects import Delta, Object, delta_of
@@ -76,7 +76,7 @@ def _delta(view: SlotView, segments: Segments, table: Place, partition: Item, te
     if isinstance(view, Draft):
         view.reads.add(f"d{stream}")
     position = int(text) if text.isascii() and text.isdigit() and len(text) < 20 else 0
-    log = base.index.streams.get(stream, DeltaLog())
+    log = base.index.deltas(stream)
     stored = next(read_deltas(segments, stream, log, position - 1, base.at), None) if position else None
     body = decode_delta(stream, stored.body) if stored is not None else None
     if stored is None or body is None or (body.position, body.partition) != (position, partition.node.id):

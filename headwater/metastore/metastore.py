@@ -246,7 +246,7 @@ class Metastore:
             for item in alive(self._log.refresh()):
                 _, index = self._snapshots.read(item.revision)
                 streams = [node.key for node in lance_streams(index) if stream_location(node) == location]
-                for stored in (one for key in streams if key in index.streams for one in index.streams[key].tail):
+                for stored in (one for key in streams for one in index.deltas(key).tail):
                     found[stored.position] = item.revision.name
         return found
 
@@ -400,7 +400,7 @@ class Metastore:
             index = self._log.refresh()
             view = IndexView(index, index.slot)
             found: dict[str, tuple[str, str]] = {}
-            for key in list(index.nodes) if keys is None else keys:
+            for key in [node.key for node in index.nodes()] if keys is None else keys:
                 item = view.item(key) if "/" not in key else None
                 if item is not None and item.node.kind in NAMED:
                     values = "\n".join(f"{name}={value}" for name, value in item.revision.properties.items())

@@ -245,6 +245,10 @@ Problems = list[Problem]
 NamedSnapshots = list[NamedSnapshot]
 DroppedObjects = list[Dropped]
 Keys = list[str]
+LEARNT = tuple(
+    msgspec.json.Decoder(kind) for kind in (Delta, LogEntry, HistoryEntry, Diff, Undone, NamedSnapshot, Collected)
+)
+"""What is converted to elsewhere, known to msgspec from here on: threads that are first at once crash the process."""
 
 
 def data_files(files: Iterable[Any]) -> tuple[DataFile, ...]:

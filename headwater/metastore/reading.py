@@ -172,9 +172,9 @@ class Snapshot:
         with self._log.lock:
             view = self._ready()
             found: dict[tuple[str, ...], Dropped] = {}
-            for parent, keys in list(view.index.past.items()):
+            for parent in view.index.past.firsts():
                 place = _place_of(view, parent)
-                for key in keys if place is not None else ():
+                for key in list(view.index.past.of(parent)) if place is not None else ():
                     item = view.item(key, dropped=True)
                     if place is None or item is None or item.revision.alive or item.revision.parent != parent:
                         continue
@@ -190,7 +190,7 @@ class Snapshot:
         """The last position that was given out in a table's stream; 0: there is none yet."""
         with self._log.lock:
             _, stream = self._stream(path, format, version, None)
-            log = self._view.index.streams.get(stream.node.key)
+            log = self._view.index.stream(stream.node.key)
             return 0 if log is None else last_position(self._log.segments, stream.node.key, log, self._view.at)
 
     def versions(self, path: Path) -> Objects:

@@ -13,6 +13,9 @@ from headwater.metastore.layout import FORMAT
 
 MAGIC = b"HWMS"
 SLOT, COLLECTED, CHECKPOINT, SEGMENT, CATALOG, PINNED, DOOM = b"s", b"x", b"c", b"g", b"f", b"p", b"d"
+LAYERED, LAYER = b"l", b"e"
+FORMATS = {LAYERED: 2}
+"""The format version of the kinds that came later: a Headwater that does not know them says so."""
 HEADER = len(MAGIC) + 2 + 16
 Value = TypeVar("Value")
 encode = msgspec.msgpack.Encoder().encode
@@ -194,23 +197,28 @@ _txns = msgspec.msgpack.Decoder(TxnBody)
 
 def seal(kind: bytes, payload: bytes) -> bytes:
     """Put private bytes into their envelope: magic, format, kind, checksum, payload."""
-    return b"".join((MAGIC, bytes((FORMAT,)), kind, _checksum(payload), payload))
+    return b"".join((MAGIC, bytes((FORMATS.get(kind, FORMAT),)), kind, checksum(payload), payload))
 
 
 def unseal(key: str, data: bytes, kind: bytes) -> bytes:
     """The payload of an envelope; a named error for a damaged, foreign or newer file."""
     if data[:4] != MAGIC or len(data) < HEADER:
         raise CorruptFileError(key, "it is not a metastore file, or it was cut short")
-    if data[4] != FORMAT:
+    if data[4] != FORMATS.get(data[5:6], FORMAT):
         raise UnsupportedOperationError(
             f"The catalog file {key!r} has format version {data[4]}, this Headwater knows {FORMAT}: upgrade Headwater."
         )
     payload = data[HEADER:]
-    if data[6:HEADER] != _checksum(payload):
+    if data[6:HEADER] != checksum(payload):
         raise CorruptFileError(key, "its checksum does not match its content")
     if data[5:6] != kind:
         raise CorruptFileError(key, "it is another kind of metastore file")
     return payload
+
+
+def kind_of(data: bytes) -> bytes:
+    """The kind that an envelope says; nothing can be told of what is in it."""
+    return data[5:6]
 
 
 def is_collected(data: bytes) -> bool:
@@ -278,5 +286,6 @@ def own_properties(properties: Mapping[str, Any] | None) -> dict[str, Any]:
     return dict(copy)
 
 
-def _checksum(payload: bytes) -> bytes:
+def checksum(payload: bytes) -> bytes:
+    """The BLAKE2b digest, 16 bytes."""
     return hashlib.blake2b(payload, digest_size=16).digest()

@@ -67,14 +67,14 @@ def last_change(index: SlotIndex, read: str) -> int:
         changes = reversed(node.versions) if node is not None else ()
         return next((revision.slot for revision in changes if revision.operation != "update"), 0)
     if kind == "c":
-        return index.touched.get(key, 0)
+        return index.touched.get(key, index.since)
     if kind == "m":
-        return index.members.get(key, 0)
+        return index.members.get(key, index.since)
     if kind == "d":
-        log = index.streams.get(key)
+        log = index.stream(key)
         return log.changed if log is not None else 0
     stream, _, position = key.rpartition("/")
-    log = index.streams.get(stream)
+    log = index.stream(stream)
     return log.dropped.get(int(position), 0) if log is not None else 0
 
 
@@ -247,7 +247,7 @@ def _compile_partition(index: SlotIndex, append: AppendedDelta, header: Header, 
 
 def _position(index: SlotIndex, append: AppendedDelta, group: Group) -> int:
     """The next position of the stream; a position that was asked for must not be taken or passed."""
-    log = index.streams.get(append.stream)
+    log = index.stream(append.stream)
     last = group.positions.get(append.stream, log.last if log is not None else 0)
     if append.wanted is None:
         return last + 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from headwater.metastore.index import SlotIndex, iterate_nodes
+from headwater.metastore.index import SlotIndex
 from headwater.metastore.records import Node
 
 LANCE_FORMAT = "lance"
@@ -31,7 +31,7 @@ def location_of(properties: Mapping[str, Any], stream_home: str) -> str:
 
 def lance_streams(index: SlotIndex) -> Iterator[Node]:
     """Every lance stream that is kept, also of what was dropped."""
-    for node in iterate_nodes(index):
+    for node in index.nodes():
         if node.kind == "stream" and node.versions[-1].parts[1] == LANCE_FORMAT:
             yield node
 

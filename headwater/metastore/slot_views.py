@@ -99,20 +99,20 @@ class IndexView:
         return Item(node, revision)
 
     def children(self, key: str) -> Iterable[str]:
-        live = self.index.children.get(key, {})
+        live = [child.key for child in self.index.children.of(key).values()]
         if self.is_newest:
             return live
-        candidates = {**live, **self.index.past.get(key, {})}
+        candidates = dict.fromkeys((*live, *self.index.past.of(key)))
         return [child for child in candidates if (item := self.item(child)) and item.revision.parent == key]
 
     def part(self, key: str) -> Item | None:
         return self.item(key)
 
     def parts(self, key: str) -> Iterable[str]:
-        return [part for part in self.index.parts.get(key, ()) if self.item(part) is not None]
+        return [part for part in self.index.parts(key) if self.item(part) is not None]
 
     def past(self, key: str) -> Iterable[str]:
-        return self.index.past.get(key, {})
+        return self.index.past.of(key)
 
 
 def version_at(versions: Sequence[Any], at: int) -> Any:
@@ -242,8 +242,11 @@ def names_of(view: IndexView, parent: Place, kind: str) -> list[str]:
     known = index.sorted_names.get((key, kind)) if current else None
     if known is not None and known[0] == index.touched.get(key, 0):
         return known[1]
-    items = (view.item(child) for child in view.children(key))
-    found = sorted(item.revision.name for item in items if item is not None and item.node.kind == kind)
+    if current:
+        found = sorted(name for name, child in index.children.of(key).items() if child.kind == kind)
+    else:
+        items = (view.item(child) for child in view.children(key))
+        found = sorted(item.revision.name for item in items if item is not None and item.node.kind == kind)
     if current:
         index.sorted_names[key, kind] = index.touched.get(key, 0), found
     return found

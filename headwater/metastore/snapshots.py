@@ -8,7 +8,6 @@ snapshot needs, whichever of the two comes first.
 
 from __future__ import annotations
 
-from array import array
 from collections.abc import Iterator, Sequence
 
 import msgspec
@@ -16,7 +15,7 @@ import msgspec
 from headwater.errors import CorruptFileError, TableTagAlreadyExistsError, TableTagNotFoundError
 from headwater.metastore.deltas import DeltaLog, Stored, last_position, read_deltas
 from headwater.metastore.draft import Draft
-from headwater.metastore.index import SlotIndex
+from headwater.metastore.index import NamedChild, SlotIndex
 from headwater.metastore.layout import (
     canonical,
     check_named_id,
@@ -42,6 +41,7 @@ from headwater.metastore.retention import base_of
 from headwater.metastore.rules import refused
 from headwater.metastore.serving_copy import LANCE_FORMAT
 from headwater.metastore.slot_views import ROOT, IndexView, Item, Place, place_of, resolve_table, version_at
+from headwater.metastore.whole import dump, load
 from headwater.names import object_id
 from headwater.store import KeyNotFoundError
 
@@ -87,12 +87,12 @@ class Snapshots:
                 raise CorruptFileError(key, "it is missing") from None
             while len(self._read) >= CACHED:
                 self._read.pop(next(iter(self._read)))
-            self._read[id] = tuple(found.tables), SlotIndex.load(key, found.index)
+            self._read[id] = tuple(found.tables), load(key, found.index)
         return self._read[id]
 
     def told(self, name: str, revision: Revision) -> NamedSnapshot:
         tables, index = self.read(revision)
-        return NamedSnapshot(name, index.slot, time_of(index.times[0]), tables)
+        return NamedSnapshot(name, index.slot, time_of(index.last_time), tables)
 
     def write(self, id: str, view: IndexView, tables: Sequence[Sequence[str]] | None) -> None:
         """Write the file of a new snapshot of what a view shows."""
@@ -101,7 +101,7 @@ class Snapshots:
                 raise refused("its snapshot was collected")
             made = Pinning(self.log, view)
             made.take(tables)
-            payload = encode(Pinned(made.tables, made.index.dump()))
+            payload = encode(Pinned(made.tables, dump(made.index)))
         self.log.store.put(snapshot_key(id), seal(PINNED, payload))
 
 
@@ -139,8 +139,7 @@ class Pinning:
         self.view = view
         self.tables: list[PinnedTable] = []
         self.index = SlotIndex()
-        self.index.slot = self.index.boundary = view.at
-        self.index.times = array("q", [view.index.time_of(view.at)])
+        self.index.begin(view.at, [view.index.time_of(view.at)])
 
     def take(self, tables: Sequence[Sequence[str]] | None) -> None:
         """All there is, or these tables with the namespaces on the way to them."""
@@ -153,7 +152,7 @@ class Pinning:
             for key in found.keys[1:]:
                 item = self.view.item(key)
                 assert item is not None
-                if key not in self.index.nodes:
+                if self.index.node(key) is None:
                     self._take(place, item)
                 place = place_of(place, item)
 
@@ -167,18 +166,18 @@ class Pinning:
 
     def _take(self, parent: Place, item: Item) -> None:
         key = self._copy(item)
-        self.index.children.setdefault(parent.key, {})[key] = None
+        self.index.children.put(parent.key, item.revision.name, NamedChild(key, item.node.kind))
         for name in (item.revision.name, *item.revision.aliases):
             mapped = f"{parent.key}/{digest(canonical(parent.locator, name))}"
             version = version_at(self.view.index.name_versions(mapped), self.view.at)
             if version is not None:
-                self.index.names[mapped] = [version]
+                self.index.names.put(mapped, [version])
         if item.node.kind == "table":
             self._take_table(place_of(parent, item))
 
     def _copy(self, item: Item) -> str:
         node = item.node
-        self.index.nodes[node.key] = Node(node.key, node.id, node.kind, node.home, [item.revision])
+        self.index.card(node.key).node = Node(node.key, node.id, node.kind, node.home, [item.revision])
         return node.key
 
     def _take_table(self, table: Place) -> None:
@@ -194,7 +193,7 @@ class Pinning:
         for part in self.view.parts(key):
             item = self.view.item(part)
             assert item is not None
-            self.index.parts.setdefault(key, []).append(self._copy(item))
+            self.index.card(key).parts.append(self._copy(item))
             yield part
 
     def _take_deltas(self, streams: Sequence[str]) -> tuple[int | None, int | None]:
@@ -206,13 +205,13 @@ class Pinning:
         changes = [d for stream in streams if formats[stream] == DELTA_FORMAT for d in deltas[stream]]
         base, first = base_of([body for _, body in lance], [body for _, body in changes])
         for stream in streams:
-            known = self.view.index.streams.get(stream)
+            known = self.view.index.stream(stream)
             if known is None:
                 continue
             last = last_position(self.log.segments, stream, known, self.view.at)
             after = {LANCE_FORMAT: first - 1, DELTA_FORMAT: base}.get(formats[stream], 0)
             tail = [stored for stored, _ in deltas[stream] if stored.position > after]
-            self.index.streams[stream] = DeltaLog(last, self.view.at, [], tail, {})
+            self.index.card(stream).deltas = DeltaLog(last, self.view.at, [], tail, {})
             if formats[stream] == LANCE_FORMAT:
                 version = deltas[stream][-1][0].position if deltas[stream] else None
             elif formats[stream] == DELTA_FORMAT:
@@ -220,6 +219,6 @@ class Pinning:
         return version, position
 
     def _deltas(self, stream: str) -> Iterator[tuple[Stored, DeltaBody]]:
-        known = self.view.index.streams.get(stream, DeltaLog())
+        known = self.view.index.deltas(stream)
         for stored in read_deltas(self.log.segments, stream, known, 0, self.view.at):
             yield stored, decode_delta(stream, stored.body)

@@ -11,7 +11,6 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 from headwater.errors import InvalidInputError, TableNotFoundError, TableVersionNotFoundError
 from headwater.metastore import table_parts
 from headwater.metastore.deltas import (
-    DeltaLog,
     Segments,
     find_delta,
     find_stored,
@@ -250,7 +249,7 @@ class TableEdits(ABC):
         """Drop one delta. It stays readable in the past; its files are collected once nothing shows them."""
         table, item = self._stream(path, format, version, stream)
         key = item.node.key
-        log = self.draft.base.index.streams.get(key, DeltaLog())
+        log = self.draft.base.index.deltas(key)
         self.draft.reads.add(f"x{key}/{position}")
         found = find_delta(self._log.segments, key, log, position, self.draft.base.at)
         if found is None or self._is_dropped(key, position):
@@ -301,7 +300,7 @@ class TableEdits(ABC):
         """The last position that was given out in a stream before this transaction began; 0: there was none."""
         _, item = self._stream(path, format, version, None)
         self.draft.reads.add(f"d{item.node.key}")
-        log = self.draft.base.index.streams.get(item.node.key)
+        log = self.draft.base.index.stream(item.node.key)
         return 0 if log is None else last_position(self._log.segments, item.node.key, log, self.draft.base.at)
 
     @locked
@@ -373,29 +372,29 @@ def with_stream(view: SlotView, path: Path, format: str) -> tuple[Object, table_
 
 
 def delta_at(segments: Segments, view: IndexView, stream: str, position: int) -> Delta:
-    stored = find_stored(segments, stream, view.index.streams.get(stream, DeltaLog()), position, view.at)
+    stored = find_stored(segments, stream, view.index.deltas(stream), position, view.at)
     if stored is None:
         raise TableVersionNotFoundError(f"The stream {stream.rpartition('/')[2]!r} has no delta {position}.")
     return delta_of(decode_delta(stream, stored.body), stored.slot)
 
 
 def last_delta(segments: Segments, view: IndexView, stream: str) -> Delta | None:
-    stored = next(newest_first(segments, stream, view.index.streams.get(stream, DeltaLog()), view.at), None)
+    stored = next(newest_first(segments, stream, view.index.deltas(stream), view.at), None)
     return None if stored is None else delta_of(decode_delta(stream, stored.body), stored.slot)
 
 
 def positions_of(segments: Segments, view: IndexView, stream: str) -> Positions:
-    log = view.index.streams.get(stream, DeltaLog())
+    log = view.index.deltas(stream)
     return [stored.position for stored in read_deltas(segments, stream, log, 0, view.at)]
 
 
 def last_positions(segments: Segments, view: IndexView, stream: str, before: int | None, count: int) -> Positions:
-    log = view.index.streams.get(stream, DeltaLog())
+    log = view.index.deltas(stream)
     return [stored.position for stored in islice(newest_first(segments, stream, log, view.at, before), count)]
 
 
 def deltas_of(segments: Segments, view: IndexView, stream: str, after: int, partition: str | None) -> Deltas:
-    log = view.index.streams.get(stream)
+    log = view.index.stream(stream)
     if log is None:
         return []
     found: list[Delta] = []

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import msgspec
 
 from headwater.errors import InvalidTableStateError
-from headwater.metastore.deltas import DeltaLog, Segments, read_deltas, stream_of
+from headwater.metastore.deltas import Segments, read_deltas, stream_of
 from headwater.metastore.draft import AppendedDelta, Draft, DroppedDelta
 from headwater.metastore.edits import PENDING
 from headwater.metastore.index import NAMED
@@ -139,14 +139,15 @@ class Undo:
         return Reverted(node, version_at(node.versions, self.number - 1), node.versions[-1])
 
     def _check(self, target: Reverted) -> None:
-        """The object is still as the transaction left it, and nothing was done inside of what it created."""
+        """The object is still as the transaction left it, and nothing was done inside of what it created or dropped:
+        that may have come back meanwhile, and been dropped again."""
         key, kind = target.node.key, target.node.kind
         self.draft.relied_on(key)
         if key in self.draft.items:
             self.reasons.append(f"this transaction changes {self._name(key)} as well")
         elif not self._is_as_left(target):
             self.reasons.append(f"{self._name(key)} was changed again in slot {target.now.slot}")
-        elif not target.back and kind not in ("namespace", "snapshot"):
+        elif not (target.back and target.now.alive) and kind not in ("namespace", "snapshot"):
             self._require_untouched(key)
         if target.back and not target.now.alive:
             self._check_dropped(target)
@@ -161,10 +162,10 @@ class Undo:
     def _require_untouched(self, key: str) -> None:
         index = self.draft.base.index
         self.draft.reads.update((f"c{key}", f"d{key}"))
-        deltas = index.streams.get(key)
+        deltas = index.stream(key)
         if deltas is not None and deltas.changed > self.number:
             self.reasons.append(f"{self._name(key)} was written to in slot {deltas.changed}")
-        for part in index.parts.get(key, ()):
+        for part in index.parts(key):
             node = index.node(part)
             if node is not None and node.versions[-1].slot > self.number:
                 self.reasons.append(f"{self._name(part)} was changed in slot {node.versions[-1].slot}")
@@ -175,7 +176,7 @@ class Undo:
         above = key.rpartition("/")[0]
         if kind == "stream" and target.now.parts[1] == LANCE_FORMAT:
             self.reasons.append(f"{self._name(key)} lost Lance versions, whose files may be gone")
-        elif kind == "table_version" and self.draft.base.index.parts[above][-1] != key:
+        elif kind == "table_version" and self.draft.base.index.parts(above)[-1] != key:
             self.reasons.append(f"{self._name(above)} has a newer table version")
 
     def _restore(self, target: Reverted) -> None:
@@ -355,7 +356,7 @@ class Undo:
 
     def _visible(self, stream: str, after: int = 0) -> Iterator[Delta]:
         base = self.draft.base
-        for stored in read_deltas(self.segments, stream, base.index.streams.get(stream, DeltaLog()), after, base.at):
+        for stored in read_deltas(self.segments, stream, base.index.deltas(stream), after, base.at):
             yield delta_of(decode_delta(stream, stored.body), stored.slot)
 
     def _readers(self, stream: str) -> Iterator[tuple[str, int]]:

@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from headwater.errors import CorruptFileError, InvalidTableStateError, LanceNamespaceError
-from headwater.metastore.deltas import Stored, delta_key, read_deltas
-from headwater.metastore.index import SlotIndex, iterate_nodes
+from headwater.metastore.deltas import RULE, Stored, delta_key, read_deltas
+from headwater.metastore.index import SlotIndex
+from headwater.metastore.layers import check_file
 from headwater.metastore.layout import (
     CHECKPOINTS,
     FORMAT_KEY,
@@ -31,6 +32,7 @@ from headwater.metastore.rebuild import strays
 from headwater.metastore.records import (
     CATALOG,
     CHECKPOINT,
+    LAYERED,
     PINNED,
     SEGMENT,
     Revision,
@@ -38,6 +40,7 @@ from headwater.metastore.records import (
     body_of,
     decode_delta,
     is_collected,
+    kind_of,
     unseal,
 )
 from headwater.metastore.slot_views import ROOT, IndexView, Place, children_of, resolve_namespace
@@ -90,16 +93,16 @@ def expected(log: Log, index: SlotIndex) -> Iterator[tuple[str, bytes | None]]:
         slot = _slot(log, number)
         if slot is not None:
             yield from files_of_slot(number, slot)
-    for node in iterate_nodes(index):
+    for node in index.nodes():
         for revision in node.versions:
             data = body_of(node, revision)
             for home in (node.home, revision.link) if revision.link else (node.home,):
                 yield revision_key(home, revision.number, revision.operation, revision.txn), data
             yield txn_key(revision.time, revision.txn), None
-    for name in list(index.names):
+    for name, versions in index.names.items():
         parent, digest = name.split("/")
         above = index.node(parent) if parent else None
-        for version in index.name_versions(name):
+        for version in versions:
             home = above.home if above else ""
             yield mapping_key(home, digest, version.number, version.operation, version.txn, version.object_id), b""
     yield from _expected_deltas(log, index)
@@ -118,7 +121,7 @@ def _expected_deltas(log: Log, index: SlotIndex) -> Iterator[tuple[str, bytes | 
 
 def kept_deltas(log: Log, index: SlotIndex) -> Iterator[tuple[str, Stored]]:
     """Every delta that some slot from the boundary on can show. A damaged segment, named elsewhere, ends its stream."""
-    for stream, deltas in list(index.streams.items()):
+    for stream, deltas in index.streams():
         try:
             for stored in read_deltas(log.segments, stream, deltas, 0, EVERYTHING, dropped=True):
                 if deltas.dropped.get(stored.position, EVERYTHING) > index.boundary:
@@ -170,7 +173,12 @@ def _private(log: Log) -> Iterator[Problem]:
     if index.slot:
         yield from _check(log, FORMAT_KEY, CATALOG)
     for entry in log.store.children(CHECKPOINTS).entries:
-        yield from _check(log, entry.key, CHECKPOINT)
+        yield from _check(log, entry.key, CHECKPOINT, LAYERED)
+    for layer in log.checkpoints.files().values():
+        try:
+            check_file(log.store, layer)
+        except CorruptFileError as error:
+            yield Problem(error.key, str(error))
     for number in range(index.boundary + 1, index.slot + 1):
         try:
             log.read_slot(number)
@@ -178,23 +186,25 @@ def _private(log: Log) -> Iterator[Problem]:
             yield Problem(slot_key(number), str(error))
     for file in sorted({str(revision.properties[FILE]) for revision in snapshot_records(index)}):
         yield from _check(log, snapshot_key(file), PINNED)
-    segments = {run.segment for deltas in index.streams.values() for run in deltas.runs}
-    for segment in sorted(segments - set(log.segments.pending)):
-        yield from _check(log, segment_key(segment), SEGMENT)
+    segments = {(run.segment, run.rule) for _, deltas in index.streams() for run in deltas.runs}
+    for segment, rule in sorted(segments):
+        if rule != RULE or segment not in log.segments.pending:
+            yield from _check(log, segment_key(segment, rule), SEGMENT)
 
 
 def snapshot_records(index: SlotIndex) -> Iterator[Revision]:
     """The records of every named snapshot that is there, or that an undo could bring back."""
-    for key in index.parts.get("", ()):
+    for key in index.parts(""):
         node = index.node(key)
         yield from node.versions if node is not None else ()
 
 
-def _check(log: Log, key: str, kind: bytes) -> Iterator[Problem]:
+def _check(log: Log, key: str, *kinds: bytes) -> Iterator[Problem]:
+    """Whether the file is there, whole, and of one of these kinds."""
     try:
         data = log.store.get(key)
-        if not (kind == SEGMENT and is_collected(data)):
-            unseal(key, data, kind)
+        if not (SEGMENT in kinds and is_collected(data)):
+            unseal(key, data, kind_of(data) if kind_of(data) in kinds else kinds[0])
     except KeyNotFoundError:
         yield Problem(key, "it is missing")
     except LanceNamespaceError as error:

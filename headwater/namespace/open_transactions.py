@@ -57,6 +57,10 @@ class OpenTransaction(msgspec.Struct):
     staged: int = 0
 
 
+_transactions = msgspec.msgpack.Decoder(OpenTransaction)
+"""Made here and not where it is used: two threads of a server that are the first to decode a type crash it."""
+
+
 class OpenTransactions:
     """The open transactions of one catalog, by who began them. An id of another's is not found."""
 
@@ -146,7 +150,7 @@ class OpenTransactions:
             data = self._store.get(newest.key)
         except KeyNotFoundError:
             raise ConcurrentModificationError("Another operation of this transaction was made at once.") from None
-        return int(newest.key.rsplit("/", 1)[-1]), msgspec.msgpack.decode(data, type=OpenTransaction)
+        return int(newest.key.rsplit("/", 1)[-1]), _transactions.decode(data)
 
     def _sweep(self, own: str) -> set[str]:
         """Forget the transactions of all callers that were not heard of; the folders of those of one that were."""

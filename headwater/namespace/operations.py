@@ -364,7 +364,8 @@ class Operations:
 
     def _page(self, id: ObjectId, kind: Kind, token: str | None, limit: int | None) -> Names:
         count = check_limit(limit)
-        plans.namespace_of(self.registry.find([id]), id)
+        if not id.is_root:  # which always exists
+            plans.namespace_of(self.registry.find([id]), id)
         names = self._children(id, kind, after(token) if token else "", None if count is None else count + 1)
         if count is None or len(names) <= count:
             return names, None

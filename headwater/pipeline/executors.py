@@ -11,6 +11,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain
 from typing import Any
 
 import pyarrow as pa
@@ -86,7 +87,7 @@ def _told(tell: Teller, file: SourceFile, report: LandingReport) -> LandingRepor
 
 
 def ingest_frame(frame: Any, stream: CatalogStream, intake: Intake) -> LandingReport:
-    """Take a data frame: a partition by each task, all of them in one transaction.
+    """Take a data frame: a partition by each task, about a million rows in a file, all of them in one transaction.
 
     The rows of a frame have no order: where two have the same key and sequence, either may win. Frames whose columns
     the table lacks, and formats that need the state, are collected by the driver.
@@ -134,10 +135,14 @@ def _prepared_frame(frame: Any, stream: CatalogStream, intake: Intake, opened: S
     house = storehouse_of(stream.namespace)
 
     def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        found = list(batches)
-        if found:
-            answer = _prepare_rows(house, opened, intake, pa.Table.from_batches(found), rows)
-            yield pa.RecordBatch.from_pydict({"result": [json.dumps(answer)]})
+        from headwater.spark.stream_writes import chunks
+
+        first = next(batches, None)
+        if first is not None:
+            reader = pa.RecordBatchReader.from_batches(first.schema, chain([first], batches))
+            for data in chunks(reader):  # a task holds the rows of one file of the log, however many it gets
+                answer = _prepare_rows(house, opened, intake, data, rows)
+                yield pa.RecordBatch.from_pydict({"result": [json.dumps(answer)]})
 
     with warnings.catch_warnings():  # of PySpark's about the version of pandas, which no batch here goes through
         warnings.simplefilter("ignore", FutureWarning)

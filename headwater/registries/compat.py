@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from heapq import merge
+from itertools import chain
 
 from headwater.errors import ConcurrentModificationError, LanceNamespaceError
 from headwater.model import SEEN, Add, CatalogObject, Change, Move, Remove, Replace, Table
@@ -54,10 +55,13 @@ class CompatRegistry(Registry):
         rows = self.manifest.children(parent, kind, after, limit)
         if kind is Kind.NAMESPACE or not parent.is_root:
             return rows
-        found: list[str] = []
         known = set(rows)
         candidates = (name for name in self.listing.names_after(after, limit) if name not in known)
-        for name in merge(rows, candidates):
+        first = next(candidates, None)
+        if first is None:  # no folder without a row, as in most catalogs
+            return rows
+        found: list[str] = []
+        for name in merge(rows, chain((first,), candidates)):
             if limit is not None and len(found) == limit:
                 break
             if name in known or self._is_shown(name):

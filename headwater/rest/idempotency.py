@@ -42,6 +42,9 @@ class KeyUse:
     body: str = ""
 
 
+_uses = msgspec.json.Decoder(KeyUse)
+
+
 class Repeats:
     """The records of one catalog, in its store (or in memory when the catalog has none)."""
 
@@ -82,7 +85,7 @@ class Repeats:
 
     def _read(self, path: str) -> KeyUse | None:
         try:
-            return msgspec.json.decode(self._store.get(path), type=KeyUse)
+            return _uses.decode(self._store.get(path))
         except KeyNotFoundError:
             return None
         except msgspec.MsgspecError as error:

@@ -35,6 +35,9 @@ class Counts(msgspec.Struct):
     retries: int = 0
 
 
+_counts = msgspec.json.Decoder(Counts)
+
+
 class Metrics:
     """The counts of this process, and through a shared folder those of its sister workers."""
 
@@ -89,7 +92,7 @@ class Metrics:
 
 
 def _read(path: Path) -> Counts:
-    return msgspec.json.decode(path.read_bytes(), type=Counts)
+    return _counts.decode(path.read_bytes())
 
 
 def add(snapshots: list[Counts]) -> Counts:

@@ -33,6 +33,9 @@ class Access(msgspec.Struct, frozen=True, tag="headwater-access", tag_field="kin
     options: dict[str, str]
 
 
+_accesses = msgspec.json.Decoder(Access)
+
+
 @cache
 def _folder() -> str:
     """A folder of this process that only its owner may enter; it goes when the process ends."""
@@ -65,7 +68,7 @@ def read_access(path: str) -> dict[str, str]:
     with os.fdopen(handle, "rb") as file:
         content = file.read()
     try:
-        return msgspec.json.decode(content, type=Access).options
+        return _accesses.decode(content).options
     except msgspec.MsgspecError:
         raise InvalidInputError("The catalog's access file is not one of headwater.spark.configure().") from None
 

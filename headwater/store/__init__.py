@@ -3,6 +3,7 @@
 from headwater.store.local import LocalStore, file_uri_path, is_file_uri, local_path, storage_error
 from headwater.store.object_stores import ObjectStore, memory_store
 from headwater.store.opening import is_local, is_there, open_store
+from headwater.store.ranged import RangedFile
 from headwater.store.seam import (
     Abilities,
     Entry,
@@ -15,6 +16,7 @@ from headwater.store.seam import (
     create,
     is_same_file,
     probe,
+    read_part,
     write_with,
 )
 from headwater.store.wrappers import (
@@ -45,6 +47,7 @@ __all__ = [
     "PlainStore",
     "PrefixedStore",
     "PutMode",
+    "RangedFile",
     "SlowStore",
     "Store",
     "WrappedStore",
@@ -59,6 +62,7 @@ __all__ = [
     "memory_store",
     "open_store",
     "probe",
+    "read_part",
     "storage_error",
     "write_with",
 ]

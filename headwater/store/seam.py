@@ -71,6 +71,8 @@ class Abilities:
     """(folder): remove the folder and those below it as far as they are empty."""
     sweep: Callable[[int], int] | None = None
     """(before_ms): remove what killed writers left half written before a time; how many there were."""
+    read: Callable[[str, int, int], bytes] | None = None
+    """(key, start, length): a part of the bytes at a key, or KeyNotFoundError. A store with a path needs none."""
 
 
 class Store(Protocol):
@@ -137,6 +139,24 @@ def check_key(key: str) -> str:
 
 def check_prefix(prefix: str) -> str:
     return check_key(prefix.rstrip("/")) if prefix.rstrip("/") else ""
+
+
+def read_part(store: Store, key: str, start: int, end: int) -> bytes:
+    """The bytes from `start` up to `end` of what is at the key, fewer where it ends before; or KeyNotFoundError."""
+    abilities = store.abilities
+    if abilities.read is not None:
+        return abilities.read(key, start, end - start)
+    if abilities.path is None:
+        return store.get(key)[start:end]
+    try:
+        with open(f"{abilities.path}/{check_key(key)}", "rb", buffering=0) as file:
+            file.seek(start)
+            found = file.read(end - start)
+            while found and len(found) < end - start and (more := file.read(end - start - len(found))):
+                found += more
+            return found
+    except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
+        raise KeyNotFoundError(key) from None
 
 
 def create(store: Store, key: str, data: bytes) -> bool:

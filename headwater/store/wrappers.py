@@ -28,7 +28,7 @@ class WrappedStore:
     def _forwarded(self, inner: Abilities) -> Abilities:
         """The same abilities, each of them run by `around` under its name, with the key it writes."""
         link, move, fill, prune, sweep = inner.link, inner.move_folder, inner.fill, inner.prune, inner.sweep
-        around = self.around
+        around, read = self.around, inner.read
         return Abilities(
             inner.path,
             link and (lambda old, new, durable: around("link", new, lambda: link(old, new, durable))),
@@ -36,6 +36,7 @@ class WrappedStore:
             fill and (lambda key, write: around("fill", key, lambda: fill(key, write))),
             prune and (lambda folder: around("prune", folder, lambda: prune(folder))),
             sweep and (lambda before_ms: around("sweep", "", lambda: sweep(before_ms))),
+            read and (lambda key, start, length: around("read", key, lambda: read(key, start, length))),
         )
 
     def around(self, verb: str, key: str, action: Callable[[], Answer]) -> Answer:
@@ -91,6 +92,7 @@ class PrefixedStore:
 
     def _forwarded(self, inner: Abilities) -> Abilities:
         at, link, move, fill, prune = self.prefix, inner.link, inner.move_folder, inner.fill, inner.prune
+        read = inner.read
         return Abilities(
             inner.path and os.path.join(inner.path, at.rstrip("/")),
             link and (lambda old, new, durable: link(at + old, at + new, durable)),
@@ -98,6 +100,7 @@ class PrefixedStore:
             fill and (lambda key, write: fill(at + key, write)),
             prune and (lambda folder: prune(at + folder)),
             inner.sweep,
+            read and (lambda key, start, length: read(at + key, start, length)),
         )
 
     def get(self, key: str) -> bytes:

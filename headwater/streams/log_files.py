@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 
 from headwater.errors import CorruptFileError
 from headwater.metastore import DataFile, Delta
-from headwater.store import KeyNotFoundError, Store
+from headwater.store import KeyNotFoundError, RangedFile, Store
 from headwater.streams.definition import Definition, field_id, with_id
 from headwater.streams.fold import Events, Rules, concat
 from headwater.streams.grouping import ranks
@@ -32,6 +32,8 @@ ROW_GROUP = 1 << 17
 BUCKET_ROWS = 1 << 20
 MAX_RANGE_TEXT = 64
 SMALL = 10_000
+LARGE = 1 << 20
+"""Of a file with more bytes than this, on an object store, the parts that are needed are sent for one by one."""
 
 
 @dataclass(frozen=True)
@@ -173,7 +175,7 @@ def read_log(
     for number, (delta, position) in enumerate(zip(deltas, readable_positions(deltas), strict=True)):
         for file in delta.files:
             chosen = None if share is None else (share, delta.properties)
-            events, rows = read_file(definition, rules, read_bytes(store, file), file.path, chosen)
+            events, rows = read_file(definition, rules, read_bytes(store, file, chosen is None), file.path, chosen)
             size = len(events)
             call = int(delta.properties.get("call", 0))
             parts.append(events)
@@ -226,11 +228,14 @@ def narrowed(definition: Definition, columns: Sequence[str] | None) -> Rules:
     return Rules(pa.schema(fields), definition.keys, definition.sequence, definition.rules.lateness)
 
 
-def read_bytes(store: Store, file: DataFile) -> Any:
-    """A file where it can be read from: its path on a local store, else its bytes."""
-    folder = store.abilities.path
+def read_bytes(store: Store, file: DataFile, whole: bool = True) -> Any:
+    """A file where it can be read from: its path on a local store, else its bytes, all at once or as they are asked
+    for: of a large one that is not needed whole."""
+    folder, read = store.abilities.path, store.abilities.read
     if folder is not None:
         return f"{folder}/{file.path}"
+    if read is not None and not whole and file.bytes > LARGE:
+        return RangedFile(read, file.path, file.bytes)
     try:
         return pa.BufferReader(store.get(file.path))
     except KeyNotFoundError:
@@ -258,7 +263,7 @@ def read_file(
         else:
             keys = [names[ids[name]] for name in definition.keys]
             table = _share_of(file, columns, keys, *chosen)
-    except FileNotFoundError:
+    except (FileNotFoundError, KeyNotFoundError):
         raise CorruptFileError(key, "a file of the change log is missing") from None
     except (OSError, pa.ArrowInvalid) as error:
         raise CorruptFileError(key, f"it cannot be read as Parquet ({error})") from None

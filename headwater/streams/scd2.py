@@ -6,13 +6,14 @@ event's sequence, and NULL while the row is the state. Without a sequence both a
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from headwater.metastore import Transaction
+from headwater.metastore import Delta, Transaction
 from headwater.streams.definition import Column, Definition, from_properties, to_properties
 from headwater.streams.evolving import evolve_copy, published_columns
 from headwater.streams.feed import TxnStep, steps
@@ -20,16 +21,27 @@ from headwater.streams.fold import Rules
 from headwater.streams.grouping import Codes, KeyIndex
 from headwater.streams.hashing import MODULUS
 from headwater.streams.layout import HISTORY, LANCE, sibling
-from headwater.streams.log_files import narrowed
+from headwater.streams.log_files import Share, narrowed
 from headwater.streams.opening import Stream
 from headwater.streams.position_views import PositionView, Published, newest_published, view_at
 from headwater.streams.reading import rows_of_keys
 from headwater.streams.serving_copy import Lake, Staged, Staging, on_top, open_version, set_aside
-from headwater.streams.writing import Changes, head_of, index_keys, record, rows_digest, write_changes
+from headwater.streams.writing import (
+    Changes,
+    NewFragments,
+    commit_rows,
+    head_of,
+    index_keys,
+    record,
+    rows_digest,
+    write_rows_of,
+)
 
 FROM, TO = "valid_from", "valid_to"
 FIRST_ID = 1_000_000
 """Field ids of the history's own columns: above those of any table."""
+SHARE_ROWS = 1 << 17
+"""The history of so many events is made at once: its rows are Python's meanwhile."""
 
 
 @dataclass(frozen=True)
@@ -55,14 +67,19 @@ def publish_history(
         dataset = open_version(lake, history, *head) if head else None
         if dataset is not None and known is not None and known.schema_id != history.definition.schema_id:
             dataset = evolve_copy(lake, history, staging, known)
-        changes = _changes(lake, stream, history, view, known, before.position if before is not None else 0)
-        index_keys(history, write_changes(lake, history, staging, dataset, changes, view.position), changes.count)
+        parts = _parts(lake, stream, history, view, known, before.position if before is not None else 0)
+        new = [(write_rows_of(lake, history, dataset, each), each.addresses, each.digest, each.count) for each in parts]
+        fragments = NewFragments.together([each[0] for each in new])
+        addresses = np.concatenate([np.empty(0, np.int64), *(each[1] for each in new)])
+        digest = (known.digest if known is not None else 0) + sum(each[2] for each in new)
+        rows = (known.rows if known is not None else 0) + sum(each[3] for each in new)
+        index_keys(history, commit_rows(lake, history, staging, dataset, fragments, addresses, view.position), rows)
     made = Published(
         0,
         view.position,
         "",
-        changes.count,
-        changes.digest,
+        rows,
+        digest % MODULUS,
         history.definition.schema_id,
         published_columns(history.definition),
     )
@@ -101,13 +118,33 @@ def sequence_type(definition: Definition) -> Any:
     return pa.struct([(name, definition.by_name[name].type) for name in definition.sequence])
 
 
-def _changes(
+def _parts(
     lake: Lake, stream: Stream, history: Stream, view: PositionView, known: Published | None, after: int
-) -> Changes:
+) -> Iterator[Changes]:
+    """What changes, for a share of the keys after the other: only the rows of one are in memory."""
     snapshot = lake.metastore.now()
     deltas = [d for d in snapshot.deltas(stream.path, after, version=stream.version) if d.position <= view.position]
+    start = view_at(snapshot, stream, after)
+    for share in _shares(stream.definition, deltas):
+        walk = list(steps(lake, snapshot, stream, start, deltas, share)) if deltas else []
+        yield _changes(lake, stream, history, view, known, walk)
+
+
+def _shares(definition: Definition, deltas: Sequence[Delta]) -> list[Share | None]:
+    """None: all at once, also where a watermark is of all events."""
+    rows, count = sum(file.rows or 0 for delta in deltas for file in delta.files), 1
+    while count * SHARE_ROWS < rows:
+        count *= 2
+    if count == 1 or definition.rules.lateness is not None:
+        return [None]
+    return [Share(number, count) for number in range(count)]
+
+
+def _changes(
+    lake: Lake, stream: Stream, history: Stream, view: PositionView, known: Published | None, walk: list[TxnStep]
+) -> Changes:
+    """The rows that steps open and close; count and digest are differences to what is published."""
     rules = narrowed(history.definition, None)
-    walk = list(steps(lake, snapshot, stream, view_at(snapshot, stream, after), deltas)) if deltas else []
     touched = _touched(rules, walk)
     ledger = _Open(rules, touched)
     if known is not None and touched.num_rows:
@@ -119,9 +156,8 @@ def _changes(
         ledger.take(stream.definition, step)
     rows, ids, addresses = ledger.written()
     gone = ledger.replaced()
-    digest = (known.digest if known is not None else 0) + rows_digest(rows) - rows_digest(gone)
-    count = (known.rows if known is not None else 0) + rows.num_rows - gone.num_rows
-    return Changes(rows, ids, gone, addresses, digest % MODULUS, count)
+    digest = rows_digest(rows) - rows_digest(gone)
+    return Changes(rows, ids, gone, addresses, digest % MODULUS, rows.num_rows - gone.num_rows)
 
 
 def _touched(rules: Rules, walk: list[TxnStep]) -> pa.Table:

@@ -47,7 +47,7 @@ from headwater.tables.handle import TableHandle
 from headwater.tables.layout import UNRECORDED, VERSIONS, hidden_manifest, manifest_name
 from headwater.tables.partition_write import PartitionWriter
 from headwater.tables.partitions import has_blobs
-from headwater.tables.translate import first_line, kind_of
+from headwater.tables.translate import HoldsDataError, first_line, kind_of, translating
 from headwater.tables.write import BYTES_PER_FILE
 from headwater.types import aligned
 
@@ -305,6 +305,27 @@ def write_rows(lake: Lake, stream: Stream, dataset: Any, rows: pa.Table, ids: Co
         return []
     if stream.definition.buckets and not has_blobs(rows.schema):
         return _write_buckets(lake, stream, dataset, rows, ids)
+    if dataset is None:
+        with _first(place_of(lake, stream)):
+            return _write_fragments(lake, stream, dataset, rows, ids)
+    return _write_fragments(lake, stream, dataset, rows, ids)
+
+
+@contextmanager
+def _first(place: TableHandle) -> Iterator[None]:
+    """Work for a first version: if another publish was faster it is a conflict (14), so it is looked at anew."""
+    try:
+        with translating(place, "publish"):
+            yield
+    except HoldsDataError:
+        raise ConcurrentModificationError(
+            f"{place.name} was published by another writer meanwhile. Nothing was changed: look again."
+        ) from None
+
+
+def _write_fragments(
+    lake: Lake, stream: Stream, dataset: Any, rows: pa.Table, ids: Codes | None
+) -> list[FragmentMetadata]:
     reader = pa.RecordBatchReader.from_batches(rows.schema, (aligned(batch) for batch in rows.to_batches()))
     fragments: list[FragmentMetadata] = write_fragments(
         reader,

@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 from headwater.clock import Clock
 from headwater.errors import CorruptFileError
 from headwater.metastore import DataFile
-from headwater.store import Store
+from headwater.store import KeyNotFoundError, Store
 from headwater.streams.definition import Definition, field_id, with_id
 from headwater.streams.grouping import KeyIndex, ranks
 from headwater.streams.layout import tombstone_file
@@ -58,13 +58,13 @@ def _wanted(index: KeyIndex) -> list[Any] | None:
 def _read(store: Store, definition: Definition, marks: pa.Schema, file: DataFile, wanted: list[Any] | None) -> pa.Table:
     ids = {column.name: column.id for column in definition.columns}
     try:
-        opened = pq.ParquetFile(read_bytes(store, file))
+        opened = pq.ParquetFile(read_bytes(store, file, wanted is None))
         names = {field_id(field): field.name for field in opened.schema_arrow}
         groups = list(range(opened.num_row_groups))
         if wanted is not None:
             groups = row_groups(opened.metadata, names[ids[definition.keys[0]]], wanted)
         table = opened.read_row_groups(groups)
-    except (OSError, pa.ArrowInvalid) as error:
+    except (OSError, KeyNotFoundError, pa.ArrowInvalid) as error:
         raise CorruptFileError(file.path, f"tombstones cannot be read ({error})") from None
     columns: list[Any] = []
     for field in marks:

@@ -74,18 +74,18 @@ class NewFragments:
         return {"fragments": [each.to_json() for each in self.metadata], "kept": kept}
 
     @staticmethod
-    def from_json(parts: Sequence[Mapping[str, Any]]) -> NewFragments:
+    def together(parts: Sequence[NewFragments]) -> NewFragments:
         """Those of several parts, together."""
+        kept = {path: each for part in parts for path, each in part.kept.items()}
+        return NewFragments([each for part in parts for each in part.metadata], kept)
+
+    @staticmethod
+    def from_json(parts: Sequence[Mapping[str, Any]]) -> NewFragments:
+        """Those of several parts, as they were told."""
         return NewFragments(
             [fragment_from(value) for part in parts for value in part["fragments"]],
             {path: KeptIds.from_json(value) for part in parts for path, value in part.get("kept", {}).items()},
         )
-
-
-def write_changes(lake: Lake, stream: Stream, staging: Staging, dataset: Any, changes: Changes, position: int) -> Any:
-    """Stage the version with the changed rows; the dataset as it is then."""
-    fragments = write_rows_of(lake, stream, dataset, changes)
-    return commit_rows(lake, stream, staging, dataset, fragments, changes.addresses, position)
 
 
 def write_rows_of(lake: Lake, stream: Stream, dataset: Any, changes: Changes) -> NewFragments:

@@ -30,7 +30,7 @@ def unpacked_bytes(array: Array) -> int:
     if kinds.is_map(kind):
         return unpacked_bytes(array.keys) + unpacked_bytes(array.items)
     if kinds.is_list(kind) or kinds.is_large_list(kind) or kinds.is_fixed_size_list(kind):
-        return int(array.nbytes) + (unpacked_bytes(array.values) if _repeats(kind.value_type) else 0)
+        return int(array.nbytes) + (unpacked_bytes(array.values) if repeats(kind.value_type) else 0)
     if kinds.is_string_view(kind) or kinds.is_binary_view(kind):
         return _sum(_lengths(array))
     return int(array.nbytes)
@@ -82,11 +82,11 @@ def _has_one_width(kind: Any) -> bool:
     return bool(kinds.is_primitive(kind) or kinds.is_fixed_size_binary(kind) or kinds.is_null(kind))
 
 
-def _repeats(kind: Any) -> bool:
+def repeats(kind: Any) -> bool:
     """Whether a type holds views, dictionaries or runs anywhere."""
     if isinstance(kind, pa.BaseExtensionType):
-        return _repeats(kind.storage_type)
+        return repeats(kind.storage_type)
     is_view = kinds.is_string_view(kind) or kinds.is_binary_view(kind) or kinds.is_list_view(kind)
     if is_view or kinds.is_large_list_view(kind) or kinds.is_dictionary(kind) or kinds.is_run_end_encoded(kind):
         return True
-    return any(_repeats(kind.field(i).type) for i in range(kind.num_fields))
+    return any(repeats(kind.field(i).type) for i in range(kind.num_fields))

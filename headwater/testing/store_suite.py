@@ -13,11 +13,13 @@ from headwater.store import (
     KeyExistsError,
     KeyNotFoundError,
     PutMode,
+    RangedFile,
     Store,
     claim,
     create,
     is_same_file,
     probe,
+    read_part,
     write_with,
 )
 
@@ -75,6 +77,13 @@ class StoreSuite:
         assert create(store, "slot", b"unique id 1")
         assert create(store, "slot", b"unique id 1")
         assert not create(store, "slot", b"unique id 2")
+
+    def test_a_part_of_the_bytes_is_read(self, store: Store) -> None:
+        store.put("a/b", bytes(range(100)))
+        assert read_part(store, "a/b", 0, 3) == b"\0\1\2"
+        assert read_part(store, "a/b", 90, 100) == bytes(range(90, 100))
+        with pytest.raises(KeyNotFoundError):
+            read_part(store, "a/c", 0, 3)
 
     def test_head_tells_the_size(self, store: Store) -> None:
         store.put("a/b", b"12345")
@@ -181,6 +190,17 @@ class StoreSuite:
         store.put("a/b", b"here")
         with open(os.path.join(store.abilities.path, "a", "b"), "rb") as file:
             assert file.read() == b"here"
+
+    def test_a_part_of_a_file_is_read_alone_if_the_store_can(self, store: Store) -> None:
+        read = store.abilities.read
+        if read is None:
+            return
+        store.put("a/b", bytes(range(100)))
+        assert [read("a/b", 0, 3), read("a/b", 97, 3), read("a/b", 98, 5)] == [b"\x00\x01\x02", b"abc", b"bc"]
+        file = RangedFile(read, "a/b", 100)
+        assert (file.seek(-2, os.SEEK_END), file.read(9), file.read(), file.tell()) == (98, b"bc", b"", 100)
+        with pytest.raises(KeyNotFoundError):
+            read("nothing", 0, 1)
 
     def test_pruning_removes_empty_folders_and_nothing_else(self, store: Store) -> None:
         if store.abilities.prune is None:

@@ -140,7 +140,7 @@ def undo_everything(root: str, seed: int, steps: int) -> int:
     return done
 
 
-def snapshots_stay(root: str, seed: int, steps: int) -> None:
+def snapshots_stay(root: str, seed: int, steps: int, collections: int = 2) -> None:
     history = History(root, seed)
     catalog = history.catalog
     pinned: dict[str, Rows] = {}
@@ -149,7 +149,7 @@ def snapshots_stay(root: str, seed: int, steps: int) -> None:
             catalog.snapshot(f"s{number}")
             pinned[f"s{number}"] = contents(catalog)
         history.step()
-        if number % (steps // 2) == steps // 2 - 1:
+        if number % (steps // collections) == steps // collections - 1:
             catalog["log"].publish()
             catalog.collect(keep=NOW, grace=NOW)
     catalog.collect(keep=NOW, grace=NOW)
@@ -177,3 +177,8 @@ def test_an_undo_in_long_histories_is_exact_or_refused(tmp_path: Path, seed: int
 @pytest.mark.parametrize("seed", range(10))
 def test_snapshots_read_the_same_rows_after_long_histories(tmp_path: Path, seed: int) -> None:
     snapshots_stay(str(tmp_path / "lake"), seed, steps=120)
+
+
+@pytest.mark.long
+def test_snapshots_read_the_same_rows_after_thousands_of_changes(tmp_path: Path) -> None:
+    snapshots_stay(str(tmp_path / "lake"), seed=1000, steps=3000, collections=12)

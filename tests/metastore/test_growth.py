@@ -40,7 +40,7 @@ def test_a_second_process_seals_the_same_segments_and_lets_go_of_those_written(
         assert watcher.slot == number + 2
     assert len(watcher._log.segments.pending) <= 2
     assert [delta.files[0].path for delta in watcher.deltas(["t"])] == [f"{number}" for number in range(200)]
-    streams = [next(iter(store._log.index.streams.values())).runs for store in (writer, watcher, Metastore(tmp_path))]
+    streams = [next(store._log.index.streams())[1].runs for store in (writer, watcher, Metastore(tmp_path))]
     assert streams[0] == streams[1] == streams[2]
 
 
@@ -82,7 +82,7 @@ def test_deltas_behind_the_tail_are_not_held_in_memory(tmp_path: Path) -> None:
         with store.transaction() as tx:
             for number in range(first, first + 500):
                 tx.append_delta(["t"], [f"{number}"])
-    (log,) = store._log.index.streams.values()
+    ((_, log),) = store._log.index.streams()
     assert len(log.tail) < index_module.CHECKPOINT_CHANGES
     assert sum(run.last - run.first + 1 for run in log.runs) + len(log.tail) == 4000
     assert [delta.position for delta in store.deltas(["t"], after=3990)] == list(range(3991, 4001))

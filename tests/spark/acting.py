@@ -35,7 +35,7 @@ def stall(name, id, last):
     context = TaskContext.get()
     if context is not None and context.partitionId() == 0 and id == last:
         (MARKS / f"{{name}}-{{context.attemptNumber()}}").touch()
-        while context.attemptNumber() == 0:
+        while context.attemptNumber() == 0 or not (MARKS / f"{{name}}-0").exists():
             time.sleep(0.1)
 
 
@@ -158,6 +158,7 @@ def dead(spark: Any, catalog: Catalog, marks: Path) -> None:
     index(spark, catalog, "raw.dead", "name", "BTREE")
     killer.join()
     catalog["raw.dead"].set_properties(column("negative", "2"))
+    publish(spark, catalog, "raw.dead")
     backfill(spark, catalog, "raw.dead", batch=5_000)
 
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from headwater.metastore import Metastore
-from headwater.streams import StreamTable, tidying
+from headwater.streams import StreamTable, serving_copy, tidying, writing
 from headwater.streams.serving_copy import open_version
 from headwater.tables.partitions import field_ids, parts_of, transformed
 
@@ -81,4 +81,26 @@ def test_columns_that_come_and_go_leave_the_buckets_known(table: StreamTable) ->
     table.publish()
     assert buckets(table) == {0, 1, 2, 3}
     assert np.sum([row["size"] or 0 for row in table.to_arrow().to_pylist()]) == sum(range(10, 30))
+    assert table.verify() == []
+
+
+@pytest.mark.parametrize("by", [(), [{"column": "id", "transform": "bucket", "width": 4}]])
+def test_two_first_publishes_at_once_are_one_version_after_the_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, by: Any
+) -> None:
+    table = StreamTable.create(Metastore(str(tmp_path)), ["t"], SCHEMA, ["id"], ["at"], partition_by=by)
+    table.upsert(rows(range(10), 1))
+    other, write, done = StreamTable(Metastore(str(tmp_path)), ["t"]), serving_copy.write_rows, list[int]()
+
+    def late(*args: Any) -> Any:
+        if not done:
+            done.append(1)
+            other.publish()
+            other.upsert(rows([100], 1))
+        return write(*args)
+
+    monkeypatch.setattr(writing, "write_rows", late)
+    published = table.publish()
+    assert done
+    assert serving(table).count_rows() == published.rows == 11
     assert table.verify() == []

@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import lance
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headwater.metastore import Metastore
+from headwater.streams import scd2
 from headwater.streams.fold import Rules
 from headwater.streams.layout import HISTORY, sibling
 from headwater.streams.table import StreamTable
@@ -25,7 +27,12 @@ def history_of(table: StreamTable) -> list[dict[str, Any]]:
     return found
 
 
-def test_a_row_is_closed_by_the_event_that_replaced_it(metastore: Metastore) -> None:
+@pytest.mark.parametrize("rows", [scd2.SHARE_ROWS, 1])
+def test_a_row_is_closed_by_the_event_that_replaced_it(
+    metastore: Metastore, rows: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also when the history is made in shares of the keys."""
+    monkeypatch.setattr(scd2, "SHARE_ROWS", rows)
     schema = {"id": "int64", "at": "int64", "note": "string"}
     table = StreamTable.create(metastore, ["t"], schema, "id", "at", properties={"history": "scd2"})
     table.upsert([{"id": 1, "at": 1, "note": "a"}, {"id": 2, "at": 1, "note": "x"}])
@@ -38,8 +45,8 @@ def test_a_row_is_closed_by_the_event_that_replaced_it(metastore: Metastore) -> 
     table.publish()
     table.upsert([{"id": 2, "at": 10, "note": "again"}])
     table.publish()
-    rows = sorted((row["id"], row["note"], row["valid_from"], row["valid_to"]) for row in history_of(table))
-    assert rows == [
+    found = sorted((row["id"], row["note"], row["valid_from"], row["valid_to"]) for row in history_of(table))
+    assert found == [
         (1, "a", 1, 2),
         (1, "b", 2, 5),
         (1, "c", 5, None),
@@ -57,7 +64,8 @@ def test_a_row_is_closed_by_the_event_that_replaced_it(metastore: Metastore) -> 
 @given(histories(max_batches=4), st.data())
 def test_the_open_rows_of_the_history_are_the_state(history: History, data: st.DataObject) -> None:
     rules: Rules = history.rules
-    with new_table(rules, history="scd2") as table:
+    with pytest.MonkeyPatch.context() as patched, new_table(rules, history="scd2") as table:
+        patched.setattr(scd2, "SHARE_ROWS", data.draw(st.sampled_from([1, 2, scd2.SHARE_ROWS])))
         for number, batch in enumerate(history.batches):
             land(table, rules, batch, token=str(number))
             if data.draw(st.booleans()):

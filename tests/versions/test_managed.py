@@ -20,6 +20,7 @@ from headwater.errors import (
 )
 from headwater.names import ObjectId
 from headwater.namespace.directory import DirectoryNamespace
+from headwater.namespace.versions.operations import TableVersions
 from headwater.registries.manifest.settings import READER_FLAGS, WRITER_FLAGS
 from headwater.tables.layout import manifest_name
 from tests.versions.samples import MANAGED, append, folder_of, make, numbers, open_kind, opened, rows, stage, stream
@@ -160,6 +161,36 @@ def test_listing_versions_waits_for_nobody_and_moves_nothing(catalog: DirectoryN
     assert [found.version.number for found in catalog.versions.page(table, None, None, 1, descending=True)[0]] == [1]
     assert call(catalog, "list_table_versions", id=["t"], limit=2).versions[0].version == 1
     assert sorted(Path(catalog.properties.root).rglob("*")) == before
+
+
+def test_pylance_gives_up_an_append_if_nothing_was_set_aside_before_it_looks_at_the_storage(
+    catalog: DirectoryNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Why ListTableVersions(limit=1), which every open begins with, moves what was written behind the catalog."""
+    folder = make(catalog)
+    lance.write_dataset(rows(99), folder, mode="append")
+    with monkeypatch.context() as patched:
+        patched.setattr(TableVersions, "begin_append", lambda *_: None)
+        with pytest.raises(OSError, match="Commit result for version 3 is unknown"):
+            append(catalog, value=4)
+    assert numbers(catalog) == [1]
+    append(catalog, value=4)
+    assert numbers(catalog) == [2, 1]
+
+
+def test_a_dataset_that_was_open_before_a_write_behind_the_catalog_loses_one_append(
+    catalog: DirectoryNamespace,
+) -> None:
+    """Its append makes one call, CreateTableVersion, in which it is too late: the next append is as any other."""
+    folder = make(catalog)
+    dataset = opened(catalog)
+    lance.write_dataset(rows(99), folder, mode="append")
+    with pytest.raises(OSError, match="Commit result for version 3 is unknown"):
+        dataset.insert(rows(4))
+    assert numbers(catalog) == [1]
+    dataset.insert(rows(4))
+    assert numbers(catalog) == [2, 1]
+    assert opened(again(catalog)).count_rows() == 4
 
 
 def test_a_declared_table_filled_behind_the_catalog_stays_declared(catalog: DirectoryNamespace) -> None:

@@ -107,7 +107,7 @@ class ManagedVersions:
         moved: list[str] = []
         if not self.records.is_newest:
             return moved  # what is newer than a transaction or the past knows of is not foreign
-        number = self.newest(line) + 1
+        number = (line.table.known.newest or self.newest(line)) + 1
         while len(moved) < limit and (key := self._foreign(line, number)) is not None:
             target = f"{UNRECORDED}/{line.table.location}/{key.rsplit('/', 1)[-1]}"
             try:
@@ -205,8 +205,7 @@ class ManagedVersions:
         """A version as readers see it. One that is still staged is finalized, and pointed at later."""
         if not is_staged(version.manifest_path) or self._is_hidden(version):
             return version
-        with self._lock:
-            known = self._finalized.get(version.id)
+        known = self._finalized.get(version.id)
         if known is not None and known.staged == version:
             return known.final
         final = line.key(line.manifest(version.number, version.naming_scheme))

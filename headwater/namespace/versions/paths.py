@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 from urllib.parse import quote, urlsplit
 
 from headwater.errors import InvalidInputError
@@ -18,6 +19,7 @@ from headwater.tables.bases import bases_of, message_of, outside
 from headwater.tables.layout import STAGED, VERSIONS, manifest_name, manifest_version
 
 SCHEMES = ("V1", "V2")
+_HIDDEN = f"{STAGED}/"
 _STAGED = re.compile(r"^(\d+\.manifest)-[0-9A-Za-z-]{1,64}$", re.ASCII)
 _FOOTER = 16
 _MAGIC = b"LANC"
@@ -84,7 +86,7 @@ def check_scheme(given: str | None) -> str:
 
 def is_staged(manifest_path: str) -> bool:
     """Whether it is not the final name of a version's manifest: as a client stages it, or a transaction hides it."""
-    return manifest_path.startswith(f"{STAGED}/") or _STAGED.match(manifest_path.rsplit("/", 1)[-1]) is not None
+    return manifest_path.startswith(_HIDDEN) or _STAGED.match(manifest_path.rsplit("/", 1)[-1]) is not None
 
 
 def staged_version(name: str) -> int | None:
@@ -131,6 +133,7 @@ def _refused(given: str, why: str) -> InvalidInputError:
     return InvalidInputError(f"manifest_path {given[:200]!r} cannot be used: {why}.")
 
 
+@lru_cache(64)
 def _object_root(root_uri: str) -> str:
     path = urlsplit(root_uri).path if "://" in root_uri else root_uri
     return path.strip("/") + "/" if path.strip("/") else ""

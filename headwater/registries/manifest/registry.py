@@ -64,15 +64,17 @@ class ManifestRegistry(Registry):
             index = self._fresh()
             managed, found = self._is_managed(), dict[ObjectId, CatalogObject]()
             for id in ids:
-                item = index.get(id) or self._root(id)
+                item = index.get(id)
+                if item is None:
+                    item = self._root(id)
+                elif managed and isinstance(item, Table):
+                    item = self._with_known(item)
                 if item is not None:
-                    found[id] = self._with_known(item) if managed else item
+                    found[id] = item
             return found
 
-    def _with_known(self, item: CatalogObject) -> CatalogObject:
+    def _with_known(self, item: Table) -> Table:
         """Of a managed catalog: a table with what is known of it."""
-        if not isinstance(item, Table):
-            return item
         found = self._known.get(item.id)
         if found is None:
             known = Known(managed=True, newest=self._index.newest_version(item.id))
@@ -109,7 +111,9 @@ class ManifestRegistry(Registry):
     def descendants(self, parent: ObjectId) -> Sequence[CatalogObject]:
         with self._lock:
             found = list(self._fresh().descendants(parent))
-            return [self._with_known(item) for item in found] if self._is_managed() else found
+            if not self._is_managed():
+                return found
+            return [self._with_known(item) if isinstance(item, Table) else item for item in found]
 
     def versions(self, table: ObjectId) -> Sequence[int]:
         with self._lock:

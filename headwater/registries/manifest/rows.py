@@ -47,6 +47,9 @@ class _Change(msgspec.Struct):
     added: list[_Row]
 
 
+_changes = msgspec.json.Decoder(_Change)
+
+
 class Codec:
     """Rows to objects and back, for a table with these columns. Other writers may have more columns, or fewer."""
 
@@ -98,7 +101,7 @@ class Codec:
 
     def from_json(self, data: str) -> tuple[frozenset[str], list[Row]]:
         """The change again, or ValueError."""
-        change = msgspec.json.decode(data, type=_Change)
+        change = _changes.decode(data)
         return frozenset(change.removed), [
             tuple(getattr(row, name) if name in self._own else None for name in self.schema.names)
             for row in change.added

@@ -56,6 +56,9 @@ class KeyRecord:
         return self.revoked_ms is None and (self.expires_ms is None or now_ms < self.expires_ms)
 
 
+_records = msgspec.json.Decoder(KeyRecord)
+
+
 def key_path(id: str) -> str:
     return f"{TOKENS}/{id}.json"
 
@@ -153,7 +156,7 @@ def _hash(secret: str) -> str:
 
 def _read(store: Store, key: str) -> KeyRecord | None:
     try:
-        return msgspec.json.decode(store.get(key), type=KeyRecord)
+        return _records.decode(store.get(key))
     except KeyNotFoundError:
         return None
     except msgspec.MsgspecError as error:

@@ -59,6 +59,9 @@ class _Record(msgspec.Struct):
     permissions: list[str]
 
 
+_records = msgspec.json.Decoder(_Record)
+
+
 def defined_roles(store: Store) -> dict[str, Permission]:
     """The roles that a catalog defines itself."""
     found = {}
@@ -96,6 +99,6 @@ def role_path(name: str) -> str:
 
 def _read(store: Store, key: str) -> _Record | None:
     try:
-        return msgspec.json.decode(store.get(key), type=_Record)
+        return _records.decode(store.get(key))
     except (KeyNotFoundError, msgspec.MsgspecError):  # By a role that cannot be read nobody may do anything.
         return None

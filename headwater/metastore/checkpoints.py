@@ -1,0 +1,154 @@
+"""The checkpoints of a log: which there are, the index that one holds, and writing the next one.
+
+Files of layers are written before the checkpoint that names them, and deleted ten minutes after the last one that
+named them: whoever opened the catalog by an older checkpoint reads on meanwhile, and then finds a newer one.
+"""
+
+from __future__ import annotations
+
+import threading
+from datetime import timedelta
+
+import msgspec
+
+from headwater.clock import Clock
+from headwater.errors import CorruptFileError
+from headwater.metastore import whole
+from headwater.metastore.index import Checkpoint, SlotIndex
+from headwater.metastore.layers import LayerFile, Layers, Pages
+from headwater.metastore.layout import CHECKPOINTS, LAYERS, checkpoint_key, checkpoint_slot, layer_key
+from headwater.metastore.records import CHECKPOINT, LAYERED, decode, encode, kind_of, seal, unseal
+from headwater.store import KeyNotFoundError, Store
+
+KEPT_CHECKPOINTS = 2
+RETIRED_MS = int(timedelta(minutes=10).total_seconds() * 1000)
+_checkpoints = msgspec.msgpack.Decoder(Checkpoint)
+
+
+class Checkpoints:
+    """The checkpoints of one catalog. `damaged` are the files of layers that cannot be read any more."""
+
+    def __init__(self, store: Store, clock: Clock) -> None:
+        self.store = store
+        self.clock = clock
+        self.pages = Pages(store)
+        self.damaged: set[str] = set()
+        self._writing = threading.Lock()
+
+    def slots(self) -> list[int]:
+        """The slots that there are checkpoints of, the newest first."""
+        slots = (checkpoint_slot(entry.key) for entry in self.store.children(CHECKPOINTS).entries)
+        return sorted((slot for slot in slots if slot is not None), reverse=True)
+
+    def newest(self, up_to: int | None = None) -> SlotIndex | None:
+        """The index of the newest checkpoint that can be read (of a slot that is not after this one)."""
+        for slot in self.slots():
+            if up_to is not None and slot > up_to:
+                continue
+            try:
+                found = self.read(slot)
+            except CorruptFileError:
+                continue
+            if isinstance(found, SlotIndex):
+                return found
+            if self._is_whole(found):
+                index = SlotIndex.of(found, self.pages)
+                assert index.book.base is not None
+                self.pages.fetch(index.book.base.files)
+                return index
+        return None
+
+    def _is_whole(self, found: Checkpoint) -> bool:
+        return self.damaged.isdisjoint(file.id for layer in found.layers for file in layer)
+
+    def avoid(self, key: str) -> bool:
+        """Whether a damaged file is one of a layer that was used up to now; from now on it is not."""
+        folder, _, id = key.rpartition("/")
+        if folder != LAYERS or id in self.damaged:
+            return False
+        self.damaged.add(id)
+        return True
+
+    def read(self, slot: int) -> Checkpoint | SlotIndex:
+        """A checkpoint; one from before there were layers holds its index whole."""
+        key = checkpoint_key(slot)
+        try:
+            data = self.store.get(key)
+        except KeyNotFoundError:
+            raise CorruptFileError(key, "it is missing") from None
+        if kind_of(data) == CHECKPOINT:
+            return whole.load(key, unseal(key, data, CHECKPOINT))
+        return decode(_checkpoints, key, unseal(key, data, LAYERED))
+
+    def files(self) -> dict[str, LayerFile]:
+        """The files of layers that some checkpoint names."""
+        found: dict[str, LayerFile] = {}
+        for slot in self.slots():
+            try:
+                checkpoint = self.read(slot)
+            except CorruptFileError:
+                continue
+            if isinstance(checkpoint, Checkpoint):
+                found.update((file.id, file) for layer in checkpoint.layers for file in layer)
+        return found
+
+    def write(self, index: SlotIndex, lock: threading.RLock) -> int:
+        """Write what changed since the last checkpoint, whoever made it, as one layer more; the slot it is of."""
+        with self._writing:
+            retired = self._catch_up(index, lock)
+            while True:
+                with lock:
+                    entries = index.changes()
+                    before = index.book.base or Layers(self.pages, [], 0)
+                    made = index.checkpoint([])
+                try:
+                    layers = before.with_layer(self.clock, entries, made.slot)
+                    break
+                except CorruptFileError as damaged:
+                    with lock:
+                        index.book.mended(damaged)
+            made.layers = layers.layers
+            made.retired = self._retired(retired, before, layers)
+            self.store.put(checkpoint_key(made.slot), seal(LAYERED, encode(made)))
+            with lock:
+                index.stand_on(layers)
+            self._tidy(made)
+            return made.slot
+
+    def _catch_up(self, index: SlotIndex, lock: threading.RLock) -> dict[str, int]:
+        """Stand on the newest checkpoint that another has made since; the files that were of use before it."""
+        for slot in self.slots():
+            if slot > index.slot:
+                continue
+            try:
+                found = self.read(slot)
+            except CorruptFileError:
+                continue
+            if isinstance(found, SlotIndex) or not self.damaged.isdisjoint(
+                f.id for layer in found.layers for f in layer
+            ):
+                continue
+            with lock:
+                if index.book.base is None or found.slot > index.book.base.slot:
+                    index.stand_on(Layers(self.pages, found.layers, found.slot))
+            return found.retired
+        return {}
+
+    def _retired(self, known: dict[str, int], before: Layers, after: Layers) -> dict[str, int]:
+        now = self.clock.now_ms()
+        used = {file.id for file in after.files}
+        gone = dict.fromkeys((file.id for file in before.files if file.id not in used), now)
+        return {**gone, **known}
+
+    def _tidy(self, made: Checkpoint) -> None:
+        """Delete all checkpoints but the last few, and the files that were retired long ago."""
+        for old in self.slots()[KEPT_CHECKPOINTS:]:
+            self.store.delete(checkpoint_key(old))
+        self.pages.keep_only([file for layer in made.layers for file in layer])
+        long_ago = self.clock.now_ms() - RETIRED_MS
+        due = [id for id, since in made.retired.items() if since < long_ago]
+        if due:
+            used = self.files()
+            for id in due:
+                if id not in used:
+                    self.store.delete(layer_key(id))
