@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from headwater.errors import TableColumnNotFoundError
+from headwater.errors import InvalidInputError, TableColumnNotFoundError
 from headwater.metastore.table_parts import partition_id
 from headwater.streams.definition import Definition
 from headwater.streams.fold import Events, Rules, State, apply, fold
@@ -47,6 +47,8 @@ def read(
     definition = view.stream.definition
     wanted = check_columns(definition, columns)
     text = check_sql("filter", filter)
+    if limit is not None and not 0 <= limit < 1 << 63:
+        raise InvalidInputError(f"A limit is a number of rows from 0 on, not {limit}.")
     if not view.tail:
         return _base_only(lake, view, wanted, text, limit)
     table = shown_state(lake, view, list(definition.shown) if text is not None else wanted)
