@@ -9,11 +9,14 @@ from __future__ import annotations
 import base64
 import binascii
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
 
 from headwater.errors import InvalidInputError
 
 MAX_TOKEN_CHARS = 4096
+PAGE = 1000
+"""So much is asked for at once where a whole list is wanted."""
 
 
 def page(names: Sequence[str], token: str | None, limit: int | None) -> tuple[list[str], str | None]:
@@ -24,6 +27,18 @@ def page(names: Sequence[str], token: str | None, limit: int | None) -> tuple[li
         return list(names[start:]), None
     chosen = list(names[start : start + count])
     return chosen, token_after(chosen[-1])
+
+
+def all_pages(operation: Callable[[Any], Any], request: Any, field: str, limit: int | None = PAGE) -> Iterator[Any]:
+    """What is in a field of every page of a list."""
+    token = None
+    while True:
+        answer = operation(request.model_copy(update={"page_token": token, "limit": limit}))
+        found = getattr(answer, field) or ()
+        yield from found.items() if isinstance(found, Mapping) else found
+        token = answer.page_token
+        if not token:
+            return
 
 
 def check_limit(limit: int | None) -> int | None:

@@ -133,7 +133,9 @@ class Registry(ABC):
 
     def alter_root(self, properties: Mapping[str, str], removed: Collection[str]) -> None:
         """Set and remove properties of the root namespace, which is no object that could be replaced."""
-        raise UnsupportedOperationError("The root namespace of this kind of catalog keeps no properties.")
+        raise UnsupportedOperationError(
+            "The root namespace of this kind of catalog keeps no properties: give them to a namespace in it."
+        )
 
     def check_writable(self) -> None:  # noqa: B027
         """InvalidInput (13) if what is written this way would be discarded: another kind of handle is needed."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import uuid
 from collections.abc import Iterator
 
@@ -10,6 +11,9 @@ from hypothesis import HealthCheck, settings
 
 settings.register_profile("headwater", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("headwater")  # how fast a machine is proves nothing
+
+os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+"""A JVM of a test is young when it ends: what its best compiler makes of its code comes too late for it."""
 
 
 @pytest.hookimpl(trylast=True)

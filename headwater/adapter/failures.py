@@ -25,6 +25,7 @@ from headwater.errors import (
     UnsupportedOperationError,
 )
 from headwater.names import ObjectId
+from headwater.paging import all_pages
 
 MAX_WORDS = 300
 MAKES_TABLE = frozenset({"create_table", "declare_table", "register_table", "create_empty_table"})
@@ -139,12 +140,6 @@ def _has_children(namespace: LanceNamespace, id: ObjectId) -> bool:
     )
 
 
-def _names(list_all: Any, model: Any, parent: ObjectId, field: str) -> list[str]:
-    """Every name in a namespace, page after page."""
-    found, token = list[str](), None
-    while True:
-        answer = list_all(model(id=list(parent.names), page_token=token))
-        found += getattr(answer, field) or ()
-        token = answer.page_token
-        if not token:
-            return found
+def _names(list_all: Any, model: Any, parent: ObjectId, field: str) -> Iterator[str]:
+    """Every name in a namespace, in pages as large as the back end likes."""
+    return all_pages(list_all, model(id=list(parent.names)), field, limit=None)

@@ -12,7 +12,6 @@ from lance_namespace import LanceNamespace
 
 from headwater.catalog.batch import Batch
 from headwater.catalog.past import Past, Remote
-from headwater.catalog.refs import pages
 from headwater.catalog.streams import CatalogStream, create_stream, is_stream, publish
 from headwater.catalog.table import CatalogTable
 from headwater.catalog.transactions import (
@@ -26,9 +25,11 @@ from headwater.catalog.transactions import (
 from headwater.config import Opening
 from headwater.errors import InvalidInputError, LanceNamespaceError, NamespaceNotFoundError, UnsupportedOperationError
 from headwater.names import ObjectId, check_delimiter, format_name, object_id, parse_name
+from headwater.namespace.abilities import abilities_of
 from headwater.namespace.metastore import MetastoreNamespace
 from headwater.namespace.mirror import MirrorState
 from headwater.namespace.row_streams import write_rows
+from headwater.paging import all_pages
 from headwater.rest.remote_streams import create_remote
 from headwater.streams.definition import define
 from headwater.tables.fitting import fit
@@ -133,7 +134,7 @@ class Catalog(Past):
         self, name: Name, properties: Mapping[str, str] | None = None, removed: Iterable[str] = ()
     ) -> dict[str, str]:
         """Set and remove properties of a namespace; the others stay. Not every kind of catalog can."""
-        alter = getattr(self._there, "alter_namespace_properties", None)
+        alter = abilities_of(self._there).alter_namespace
         if alter is None:
             raise UnsupportedOperationError("This catalog cannot change the properties of a namespace.")
         answer = alter({"id": self._list(name), "properties": dict(properties or {}), "removed": list(removed)})
@@ -146,14 +147,14 @@ class Catalog(Past):
     def namespaces(self, parent: Name = "") -> list[str]:
         """Names of the namespaces in a namespace (the root when not told)."""
         request = api.ListNamespacesRequest(id=self._list(parent))
-        return list(pages(self._there.list_namespaces, request, "namespaces"))
+        return list(all_pages(self._there.list_namespaces, request, "namespaces"))
 
     # Tables
 
     def tables(self, parent: Name = "") -> list[str]:
         """Names of the tables in a namespace (the root when not told)."""
         request = api.ListTablesRequest(id=self._list(parent))
-        return list(pages(self._there.list_tables, request, "tables"))
+        return list(all_pages(self._there.list_tables, request, "tables"))
 
     def create_table(
         self,
@@ -209,7 +210,7 @@ class Catalog(Past):
 
     def rename_namespace(self, name: Name, new: Name) -> None:
         """Give a namespace another name, also in another namespace, with all below it. No data moves."""
-        rename = getattr(self._there, "rename_namespace", None)
+        rename = abilities_of(self._there).rename_namespace
         if rename is None:
             raise UnsupportedOperationError("This catalog cannot rename a namespace: a metastore catalog can.")
         rename({"id": self._list(name), "new_id": self._list(new)})
@@ -308,7 +309,7 @@ class Catalog(Past):
 
     def close(self) -> None:
         """Wait for what goes on beside: housekeeping, and the mirror."""
-        close = getattr(self.namespace, "close", None)
+        close = abilities_of(self.namespace).close
         if close is not None:
             close()
 

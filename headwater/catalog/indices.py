@@ -8,8 +8,9 @@ from typing import Any
 import lance_namespace as api
 import pyarrow as pa
 
-from headwater.catalog.refs import Listed, pages
+from headwater.catalog.refs import Listed
 from headwater.errors import TableColumnNotFoundError
+from headwater.paging import all_pages
 
 SCALAR_TYPES = ("BTREE", "BITMAP", "LABEL_LIST", "FTS", "INVERTED", "NGRAM", "ZONEMAP", "BLOOM_FILTER", "RTREE")
 
@@ -40,7 +41,7 @@ class Indices(Listed):
 
     def _all(self) -> Iterator[tuple[str, Any]]:
         request = api.ListTableIndicesRequest(id=self._id)
-        return ((item.index_name, item) for item in pages(self._namespace.list_table_indices, request, "indexes"))
+        return ((item.index_name, item) for item in all_pages(self._namespace.list_table_indices, request, "indexes"))
 
 
 def index_type_of(kind: pa.DataType) -> str:

@@ -124,7 +124,7 @@ class Past(ABC):
         there = self._there
         if isinstance(there, Remote):
             return list(there.ask_time("verify", {})["problems"])
-        check = getattr(there, "verify", None)
+        check = abilities_of(there).verify
         if check is None:
             raise UnsupportedOperationError("This kind of catalog cannot be verified.")
         return list(check())

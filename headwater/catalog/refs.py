@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Mapping, MutableMapping
+from collections.abc import Iterator, Mapping, MutableMapping
 from typing import Any
 
 import lance_namespace as api
@@ -11,20 +11,7 @@ from lance_namespace import LanceNamespace
 
 from headwater.errors import TableTagNotFoundError
 from headwater.names import ObjectId
-
-PAGE = 1000
-
-
-def pages(operation: Callable[[Any], Any], request: Any, field: str) -> Iterator[Any]:
-    """What is in a field of every page of a list."""
-    token = None
-    while True:
-        answer = operation(request.model_copy(update={"page_token": token, "limit": PAGE}))
-        found = getattr(answer, field)
-        yield from found.items() if isinstance(found, Mapping) else found
-        token = answer.page_token
-        if not token:
-            return
+from headwater.paging import all_pages
 
 
 class Tags(MutableMapping[str, int]):
@@ -69,7 +56,7 @@ class Tags(MutableMapping[str, int]):
         return next((found.branch for tag, found in self._all() if tag == name), None)
 
     def _all(self) -> Iterator[tuple[str, Any]]:
-        return pages(self._namespace.list_table_tags, api.ListTableTagsRequest(id=self._id), "tags")
+        return all_pages(self._namespace.list_table_tags, api.ListTableTagsRequest(id=self._id), "tags")
 
 
 class Listed(Mapping[str, Any]):
@@ -107,7 +94,7 @@ class Branches(Listed):
         self._namespace.delete_table_branch(api.DeleteTableBranchRequest(id=self._id, name=name))
 
     def _all(self) -> Iterator[tuple[str, Any]]:
-        return pages(self._namespace.list_table_branches, api.ListTableBranchesRequest(id=self._id), "branches")
+        return all_pages(self._namespace.list_table_branches, api.ListTableBranchesRequest(id=self._id), "branches")
 
 
 class _MissingTagError(TableTagNotFoundError, KeyError):

@@ -3,7 +3,7 @@ behind a server is used as one on disk is."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -15,7 +15,7 @@ from lance_namespace import LanceNamespace
 
 from headwater.catalog.frames import to_duckdb, to_polars
 from headwater.catalog.indices import Indices
-from headwater.catalog.refs import Branches, Tags, pages
+from headwater.catalog.refs import Branches, Tags
 from headwater.catalog.search import hybrid, search_request
 from headwater.catalog.sqltypes import sql_type
 from headwater.errors import (
@@ -25,9 +25,11 @@ from headwater.errors import (
     UnsupportedOperationError,
 )
 from headwater.names import ObjectId, format_name
+from headwater.namespace.abilities import abilities_of
 from headwater.namespace.data.schema import type_to_json
 from headwater.namespace.requests import parse_request
 from headwater.namespace.row_streams import read_rows, write_rows
+from headwater.paging import all_pages
 from headwater.tables.handle import TableHandle
 from headwater.tables.rows import reader_of
 from headwater.tables.translate import translating
@@ -266,7 +268,7 @@ class CatalogTable:
     def versions(self) -> list[TableVersion]:
         """Every version that is kept, oldest first."""
         request = api.ListTableVersionsRequest(descending=False, **self._there())
-        found = pages(self.namespace.list_table_versions, request, "versions")
+        found = all_pages(self.namespace.list_table_versions, request, "versions")
         return [TableVersion(int(item.version), _time(item.timestamp_millis)) for item in found]
 
     def restore(self, version: int | None = None) -> None:
@@ -304,14 +306,15 @@ class CatalogTable:
         self, keep_versions: int | None = None, keep_days: float | None = None, grace_seconds: float = 600.0
     ) -> Any:
         """Remove old versions, and free the disk that only they hold. Tagged ones and the current one stay."""
-        clean_up = self._extension("clean_up_table_versions", "clean up tables")
+        clean_up = self._able(abilities_of(self.namespace).clean_up, "clean up tables")
         return clean_up(
             list(self.id.names), keep_versions=keep_versions, keep_days=keep_days, grace_seconds=grace_seconds
         )
 
     def optimize(self, **policy: Any) -> Any:
         """Merge small fragments, bring the indices up to date, then clean up what is older than a week, or as told."""
-        return self._extension("optimize_table", "optimize tables")(list(self.id.names), **policy)
+        optimize = self._able(abilities_of(self.namespace).optimize, "optimize tables")
+        return optimize(list(self.id.names), **policy)
 
     # Columns
 
@@ -342,9 +345,8 @@ class CatalogTable:
 
     # Requests
 
-    def _extension(self, method: str, what: str) -> Any:
-        """A method that a catalog may have beyond the interface."""
-        found = getattr(self.namespace, method, None)
+    def _able(self, found: Callable[..., Any] | None, what: str) -> Callable[..., Any]:
+        """What a catalog may be able to do beyond the interface."""
         if found is None:
             raise UnsupportedOperationError(f"This catalog cannot {what}.")
         return found

@@ -19,6 +19,7 @@ from headwater.config import Opening, load_profile
 from headwater.errors import InvalidInputError, UnsupportedOperationError
 from headwater.metastore.objects import time_of
 from headwater.names import format_name
+from headwater.namespace.abilities import abilities_of
 from headwater.namespace.vending import ScopedSettings
 from headwater.references import read_secret
 from headwater.rest.auth.keys import KeyRecord, change_key, create_key, list_keys, revoke_key
@@ -243,10 +244,10 @@ def _store(given: argparse.Namespace) -> Store:
         return open_store(given.keys)
     opening = given.target.opening
     namespace = opening.writing() if given.action == "create" else opening.reading()
-    store = getattr(namespace, "store", None)
+    store = abilities_of(namespace).store
     if store is None:
         raise UnsupportedOperationError(
             f"{given.target.shown} has no storage of its own for keys: create them where the catalog is, not through "
             "REST, or in a folder that its server is told (--keys DIR)."
         )
-    return store  # type: ignore[no-any-return]
+    return store

@@ -139,14 +139,15 @@ class Undo:
         return Reverted(node, version_at(node.versions, self.number - 1), node.versions[-1])
 
     def _check(self, target: Reverted) -> None:
-        """The object is still as the transaction left it, and nothing was done inside of what it created."""
+        """The object is still as the transaction left it, and nothing was done inside of what it created or dropped:
+        that may have come back meanwhile, and been dropped again."""
         key, kind = target.node.key, target.node.kind
         self.draft.relied_on(key)
         if key in self.draft.items:
             self.reasons.append(f"this transaction changes {self._name(key)} as well")
         elif not self._is_as_left(target):
             self.reasons.append(f"{self._name(key)} was changed again in slot {target.now.slot}")
-        elif not target.back and kind not in ("namespace", "snapshot"):
+        elif not (target.back and target.now.alive) and kind not in ("namespace", "snapshot"):
             self._require_untouched(key)
         if target.back and not target.now.alive:
             self._check_dropped(target)

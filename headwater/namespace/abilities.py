@@ -48,7 +48,8 @@ class CatalogAbilities:
     tells what that would do. `by` is the catalog in the name of an author, `change` does something in the transaction
     that is open here or in one of its own, `stream` and `create_stream` are its stream tables, and `transactions` those
     of callers in other processes. `verify` tells on what catalog and storage disagree; `collect` forgets what is older
-    than its first age and deletes what dead writers left longer than the second ago, or tells what would go.
+    than its first age and deletes what dead writers left longer than the second ago, or tells what would go. `close`
+    waits for what goes on beside.
     """
 
     delimiter: str = DELIMITER
@@ -76,6 +77,7 @@ class CatalogAbilities:
     transactions: Transactions | None = None
     verify: Callable[[], Sequence[Any]] | None = None
     collect: Callable[[timedelta | None, timedelta | None, bool], Collected] | None = None
+    close: Callable[[], None] | None = None
 
 
 @runtime_checkable

@@ -18,6 +18,7 @@ from headwater.errors import ConcurrentModificationError
 from headwater.model import Table
 from headwater.names import ObjectId
 from headwater.namespace.registered import RegisteredNamespace
+from headwater.registries.metastore.registry import MetastoreRegistry
 from headwater.registries.metastore.sessions import NewRows, Within
 from headwater.tables.arrow import Counted, check_schema
 from headwater.tables.commit import fragment_from
@@ -103,9 +104,10 @@ def stage_rows(inside: RegisteredNamespace, fitted: Fitted) -> None:
 
 
 def session_of(inside: RegisteredNamespace) -> Within:
-    session = getattr(inside.registry, "session", None)
-    assert isinstance(session, Within)
-    return session
+    registry = inside.registry
+    assert isinstance(registry, MetastoreRegistry)
+    assert isinstance(registry.session, Within)
+    return registry.session
 
 
 def restore_version(inside: RegisteredNamespace, id: ObjectId, version: int) -> None:

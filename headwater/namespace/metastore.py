@@ -141,6 +141,7 @@ class MetastoreNamespace(RegisteredNamespace):
             create_stream=partial(make_stream, self),
             transactions=self.transactions,
             collect=self.collect,
+            close=self.close,
         )
 
     def by(self, author: str) -> MetastoreNamespace:

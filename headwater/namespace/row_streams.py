@@ -7,30 +7,28 @@ from typing import Any
 import pyarrow as pa
 from lance_namespace import LanceNamespace
 
+from headwater.namespace.abilities import abilities_of
 from headwater.tables.arrow import read_file, to_stream
-
-READERS = {
-    "create_table": "create_table_reader",
-    "insert_into_table": "insert_reader",
-    "merge_insert_into_table": "merge_insert_reader",
-}
-"""What a catalog may have beyond the interface, so that rows need no detour through bytes."""
 
 
 def write_rows(namespace: LanceNamespace, method: str, request: Any, reader: pa.RecordBatchReader) -> Any:
     """Call a method that takes rows."""
-    direct = getattr(namespace, READERS[method], None)
-    if direct is not None:
+    can = abilities_of(namespace)
+    direct = {
+        "create_table": can.create_table_rows,
+        "insert_into_table": can.insert_rows,
+        "merge_insert_into_table": can.merge_rows,
+    }[method]
+    if direct is not None:  # without a detour through bytes
         return direct(request, reader)
     return getattr(namespace, method)(request, to_stream(reader))
 
 
 def read_rows(namespace: LanceNamespace, request: Any) -> pa.RecordBatchReader:
     """QueryTable: the rows as they are found, or from the whole answer."""
-    direct = getattr(namespace, "query_batches", None)
+    direct = abilities_of(namespace).query_rows
     if direct is not None:
-        found: pa.RecordBatchReader = direct(request)
-        return found
+        return direct(request)
     answer: Any = namespace.query_table(request)
     data = answer if isinstance(answer, (bytes, bytearray)) else bytes(answer.data)
     return read_file(data)

@@ -65,6 +65,7 @@ class CompleteRestNamespace(RestNamespace):  # type: ignore[misc]
         return CatalogAbilities(
             delimiter=self._delimiter,
             alter_namespace=self.alter_namespace_properties,
+            rename_namespace=self.rename_namespace,
             clean_up=self.clean_up_table_versions,
             optimize=self.optimize_table,
         )

@@ -17,6 +17,7 @@ import msgspec
 from lance_namespace import LanceNamespace
 from pydantic import BaseModel, ValidationError
 
+from headwater.adapter.adapted import AdaptedNamespace
 from headwater.errors import InvalidInputError
 from headwater.names import DELIMITER, ROOT, ObjectId, check_delimiter, parse
 from headwater.namespace.requests import (
@@ -288,5 +289,5 @@ def encode_json(value: object) -> bytes:
 
 def implements(namespace: LanceNamespace, method: str) -> bool:
     """Whether a catalog has its own version of an operation, and not only the interface's refusal."""
-    kind = type(getattr(namespace, "adapted", namespace))  # of a back end of others, what that has
+    kind = type(namespace.adapted if isinstance(namespace, AdaptedNamespace) else namespace)
     return getattr(kind, method, None) is not getattr(LanceNamespace, method, None)

@@ -35,6 +35,7 @@ from headwater.errors import (
     UnsupportedOperationError,
 )
 from headwater.names import ObjectId, format_name
+from headwater.paging import all_pages
 from headwater.rest.client import HEADER_PREFIXES, connect_rest, headers_of
 from headwater.spark.access_file import options_of
 from headwater.spark.columns import alter
@@ -48,7 +49,6 @@ from headwater.tables.partitions import partitioned, partitioning
 from headwater.tables.translate import NoDataError, translating
 from headwater.types import lance_schema, spark_schema
 
-PAGE = 1000
 SPARKS_PROPERTIES = ("provider", "owner", "is_managed_location")
 SPARKS_OPTIONS = "option."
 
@@ -68,14 +68,7 @@ class Connection:
     # Namespaces -------------------------------------------------------------------------------------------------
 
     def list_namespaces(self, id: list[str]) -> list[str]:
-        names: list[str] = []
-        token: str | None = None
-        while True:
-            page = self.client.list_namespaces(ListNamespacesRequest(id=id, page_token=token, limit=PAGE))
-            names.extend(page.namespaces)
-            token = page.page_token
-            if not token:
-                return names
+        return list(all_pages(self.client.list_namespaces, ListNamespacesRequest(id=id), "namespaces"))
 
     def describe_namespace(self, id: list[str]) -> dict[str, str]:
         return dict(self.client.describe_namespace(DescribeNamespaceRequest(id=id)).properties or {})
@@ -99,14 +92,7 @@ class Connection:
     # Tables -----------------------------------------------------------------------------------------------------
 
     def list_tables(self, id: list[str]) -> list[str]:
-        names: list[str] = []
-        token: str | None = None
-        while True:
-            page = self.client.list_tables(ListTablesRequest(id=id, page_token=token, limit=PAGE))
-            names.extend(page.tables)
-            token = page.page_token
-            if not token:
-                return names
+        return list(all_pages(self.client.list_tables, ListTablesRequest(id=id), "tables"))
 
     def find(self, id: list[str]) -> TableHandle:
         """Where the table is and who orders its versions, at no version yet."""

@@ -19,6 +19,7 @@ from headwater.spark.framing import Wire
 from headwater.spark.protocol import TaskRun
 
 Json = dict[str, Any]
+_answers = msgspec.json.Decoder(list[Json])
 
 
 @dataclass(frozen=True)
@@ -36,7 +37,7 @@ class JarSession:
         answers = self.wire.receive()
         if answers is None:
             raise ServiceUnavailableError("Spark did not finish the tasks of this procedure: see the error it raised.")
-        return msgspec.json.decode(answers, type=list[Json])
+        return _answers.decode(answers)
 
 
 def run_task(call: TaskRun) -> Json:

@@ -311,8 +311,10 @@ def _partition(entry: Any) -> dict[str, Any]:
         return {"column": entry, "transform": "identity"}
     if isinstance(entry, PartitionField):
         return entry.to_json()
-    if isinstance(entry, Mapping):
+    if isinstance(entry, Mapping) and "column" in entry:
         return dict(entry)
+    if not isinstance(entry, Sequence) or isinstance(entry, bytes) or not 2 <= len(entry) <= 3:
+        raise InvalidInputError(f"A partition is a column, or (column, transform, width), not {str(entry)[:80]!r}.")
     column, transform, *width = entry
     return {"column": column, "transform": transform, "width": width[0] if width else 0}
 

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from headwater.errors import TableColumnNotFoundError
+from headwater.errors import InvalidInputError, TableColumnNotFoundError
 from headwater.metastore.table_parts import partition_id
 from headwater.streams.definition import Definition
 from headwater.streams.fold import Events, Rules, State, apply, fold
@@ -47,6 +47,8 @@ def read(
     definition = view.stream.definition
     wanted = check_columns(definition, columns)
     text = check_sql("filter", filter)
+    if limit is not None and not 0 <= limit < 1 << 63:
+        raise InvalidInputError(f"A limit is a number of rows from 0 on, not {limit}.")
     if not view.tail:
         return _base_only(lake, view, wanted, text, limit)
     table = shown_state(lake, view, list(definition.shown) if text is not None else wanted)
@@ -237,8 +239,11 @@ def rows_of_keys(
     """The rows of a version that have the keys of an index (`rows` are rows with those keys), ids and addresses."""
     dataset = open_version(lake, view.stream, base.version, base.manifest)
     names = base_names(view.stream.definition, base)
-    _, first = np.unique(index.codes, return_index=True)
-    wanted = rows.select(list(rules.keys)).take(first)
+    wanted = rows.select(list(rules.keys))
+    if index.count < wanted.num_rows:
+        first = np.empty(index.count, np.int64)
+        first[index.codes] = np.arange(wanted.num_rows)
+        wanted = wanted.take(first)
     wanted = wanted.rename_columns([names[name] for name in rules.keys])
     there = [names[field.name] for field in rules.schema if field.name in names]
     found = find_rows(dataset, [names[name] for name in rules.keys], index, wanted, there)

@@ -53,6 +53,11 @@ BAD: dict[str, tuple[Callable[[Catalog], object], str]] = {
     "stream: null key": (lambda it: it["a.log"].upsert([{"id": None, "v": "c"}]), "id"),
     "stream: delete without the key": (lambda it: it["a.log"].delete([{"v": "c"}]), "id"),
     "stream: read unknown column": (lambda it: it["a.log"].to_arrow(columns=["nope"]), "nope"),
+    "stream: read less than nothing": (lambda it: it["a.log"].to_arrow(limit=-1), "-1"),
+    "stream: no partition": (
+        lambda it: it.create_stream_table("a.fresh", ROWS.schema, keys="id", partition_by=[{"nope": 1}]),
+        "nope",
+    ),
     "stream: evolve unknown column": (lambda it: it["a.log"].evolve(drop=["nope"]), "nope"),
     "stream: unknown key column": (lambda it: it.create_stream_table("a.fresh", ROWS.schema, keys="nope"), "nope"),
     "batch: declared twice": (twice_in_a_batch, "fresh"),

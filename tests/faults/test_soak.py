@@ -26,7 +26,7 @@ def notes_of(folder: Path) -> list[list[Any]]:
 
 
 def run(tmp_path: Path, writers: int, seconds: float, servers: int) -> Counter[str]:
-    """So many writers, one that reads and one that collects beside; what was acknowledged, by kind."""
+    """So many writers, one or two that read and one that collects beside; what was acknowledged, by kind."""
     root = str(tmp_path / "lake")
     soak.prepare(root, writers)
     running = [start_in_thread(MetastoreNamespace(root=root)) for _ in range(servers)]
@@ -35,7 +35,8 @@ def run(tmp_path: Path, writers: int, seconds: float, servers: int) -> Counter[s
         (soak.write, (targets[number % len(targets)], number, str(tmp_path / f"{number}.notes"), seconds))
         for number in range(writers)
     ]
-    jobs.append((soak.read, (root, str(tmp_path / "reader.notes"), seconds)))
+    for number, target in enumerate(targets[:2]):
+        jobs.append((soak.read, (target, str(tmp_path / f"reader{number}.notes"), seconds)))
     jobs.append((soak.collect, (targets[-1], str(tmp_path / "collector.notes"), seconds)))
     children = [PROCESSES.Process(target=target, args=args) for target, args in jobs]
     try:

@@ -256,3 +256,22 @@ def test_an_undo_that_is_refused_leaves_no_trace_in_its_transaction(store: Metas
         with pytest.raises(LanceNamespaceError):
             tx.undo(1, slot.transactions[0])
         assert tx.draft.empty
+
+
+def test_what_was_written_into_a_table_between_two_drops_is_not_brought_back_by_undoing_the_first(
+    store: Metastore,
+) -> None:
+    with store.transaction() as tx:
+        tx.create_table(["b"], formats=("delta",))
+    store.run(lambda tx: tx.drop(["b"]))
+    first = list(store.log())[-1]
+    store.undrop(["b"])
+    with store.transaction() as tx:
+        tx.append_delta(["b"], [("file-0", 1, 1)])
+        tx.drop(["b"])
+    now = state_of(store.now())
+    with pytest.raises(InvalidTableStateError, match="was written to in slot"):
+        store.undo(first)
+    assert state_of(store.now()) == now
+    assert undo_and_check(store, store.slot)
+    assert store.now().deltas(["b"]) == []

@@ -29,11 +29,13 @@ MARKS = Path({marks!r})
 
 
 def stall(name, id, last):
-    """The first attempt at partition 0 stops at a row until Spark takes it down."""
+    """The first attempt at partition 0 stops at a row until Spark takes it down, and a twin waits until it is there."""
+    if id != last:
+        return
     from pyspark import TaskContext
 
     context = TaskContext.get()
-    if context is not None and context.partitionId() == 0 and id == last:
+    if context is not None and context.partitionId() == 0:
         (MARKS / f"{{name}}-{{context.attemptNumber()}}").touch()
         while context.attemptNumber() == 0 or not (MARKS / f"{{name}}-0").exists():
             time.sleep(0.1)
@@ -68,7 +70,7 @@ def negative(name):
     die("backfill-died")
     return [-len(word) for word in name.to_pylist()]
 '''
-ROWS = 20_000
+ROWS = 4_000
 LAST = ROWS // 2 - 1
 
 
@@ -159,7 +161,7 @@ def dead(spark: Any, catalog: Catalog, marks: Path) -> None:
     killer.join()
     catalog["raw.dead"].set_properties(column("negative", "2"))
     publish(spark, catalog, "raw.dead")
-    backfill(spark, catalog, "raw.dead", batch=5_000)
+    backfill(spark, catalog, "raw.dead", batch=1_000)
 
 
 def told(table: Any) -> list[Any]:

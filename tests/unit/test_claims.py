@@ -195,6 +195,24 @@ def test_there_is_one_loop_that_looks_again() -> None:
     assert found == {"retry.py"}
 
 
+def test_abilities_are_declared_and_nobody_probes_for_them() -> None:
+    """No store is told by its class, no method is a stub, and no catalog, store or registry is asked for attributes."""
+    whom = {"namespace", "_namespace", "client", "_there", "there", "catalog", "store", "registry"}
+    found = set[str]()
+    for name, tree in MODULES.items():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Raise) and node.exc is not None:
+                kind = node.exc.func if isinstance(node.exc, ast.Call) else node.exc
+                found |= {name} if name_of(kind) == "NotImplementedError" else set()
+            if not isinstance(node, ast.Call):
+                continue
+            if name_of(node.func) == "isinstance" and "LocalStore" in ast.unparse(node.args[1]):
+                found.add(name)
+            if name_of(node.func) in ("getattr", "hasattr") and isinstance(node.args[1], ast.Constant):
+                found |= {name} if name_of(node.args[0]).rsplit(".", 1)[-1] in whom else set()
+    assert found == set()
+
+
 def test_a_class_name_stands_for_one_thing_in_all_packages() -> None:
     homes: dict[str, list[str]] = defaultdict(list)
     for name, tree in MODULES.items():

@@ -95,3 +95,8 @@ def manifest_bytes(catalog: DirectoryNamespace, name: str, version: int) -> byte
 def files(folder: str | Path) -> dict[str, bytes]:
     """Every file below a folder, to see that nothing moved."""
     return {str(path.relative_to(folder)): path.read_bytes() for path in Path(folder).rglob("*") if path.is_file()}
+
+
+def call(catalog: DirectoryNamespace, operation: str, **request: Any) -> Any:
+    """One operation, its request as a dictionary."""
+    return getattr(catalog, operation)(request)

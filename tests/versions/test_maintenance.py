@@ -6,7 +6,6 @@ import os
 import shutil
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
 
 import lance
 import lance_namespace as api
@@ -25,6 +24,7 @@ from headwater.tables.layout import manifest_name
 from tests.versions.samples import (
     KINDS,
     append,
+    call,
     files,
     folder_of,
     make,
@@ -41,10 +41,6 @@ NOW = 100 * DAY_MS
 @pytest.fixture(params=KINDS)
 def catalog(request: pytest.FixtureRequest, tmp_path: Path) -> DirectoryNamespace:
     return open_kind(str(request.param), tmp_path / "lake")
-
-
-def call(catalog: DirectoryNamespace, operation: str, **request: Any) -> Any:
-    return getattr(catalog, operation)(request)
 
 
 def test_clean_up_keeps_the_newest_versions(catalog: DirectoryNamespace) -> None:

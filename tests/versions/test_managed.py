@@ -23,7 +23,19 @@ from headwater.namespace.directory import DirectoryNamespace
 from headwater.namespace.versions.operations import TableVersions
 from headwater.registries.manifest.settings import READER_FLAGS, WRITER_FLAGS
 from headwater.tables.layout import manifest_name
-from tests.versions.samples import MANAGED, append, folder_of, make, numbers, open_kind, opened, rows, stage, stream
+from tests.versions.samples import (
+    MANAGED,
+    append,
+    call,
+    folder_of,
+    make,
+    numbers,
+    open_kind,
+    opened,
+    rows,
+    stage,
+    stream,
+)
 
 
 @pytest.fixture(params=MANAGED)
@@ -34,10 +46,6 @@ def kind(request: pytest.FixtureRequest) -> str:
 @pytest.fixture
 def catalog(kind: str, tmp_path: Path) -> DirectoryNamespace:
     return open_kind(kind, tmp_path / "lake")
-
-
-def call(catalog: DirectoryNamespace, operation: str, **request: Any) -> Any:
-    return getattr(catalog, operation)(request)
 
 
 def again(catalog: DirectoryNamespace) -> DirectoryNamespace:

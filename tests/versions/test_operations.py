@@ -17,7 +17,18 @@ from headwater.errors import (
 from headwater.namespace.directory import DirectoryNamespace
 from headwater.store import CountingStore
 from headwater.tables.layout import manifest_name
-from tests.versions.samples import KINDS, MANAGED, files, folder_of, make, numbers, open_kind, opened, stage
+from tests.versions.samples import (
+    KINDS,
+    MANAGED,
+    call,
+    files,
+    folder_of,
+    make,
+    numbers,
+    open_kind,
+    opened,
+    stage,
+)
 
 
 @pytest.fixture(params=KINDS)
@@ -28,10 +39,6 @@ def kind(request: pytest.FixtureRequest) -> str:
 @pytest.fixture
 def catalog(kind: str, tmp_path: Path) -> DirectoryNamespace:
     return open_kind(kind, tmp_path / "lake")
-
-
-def call(catalog: DirectoryNamespace, operation: str, **request: Any) -> Any:
-    return getattr(catalog, operation)(request)
 
 
 def test_versions_are_listed_newest_first(catalog: DirectoryNamespace) -> None:

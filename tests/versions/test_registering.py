@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
-from typing import Any
 
 import lance
 import pytest
@@ -15,14 +14,18 @@ from headwater.errors import (
     TableAlreadyExistsError,
     UnsupportedOperationError,
 )
-from headwater.namespace.directory import DirectoryNamespace
-from tests.versions.samples import KINDS, files, make, numbers, open_kind, opened, rows
+from tests.versions.samples import (
+    KINDS,
+    call,
+    files,
+    make,
+    numbers,
+    open_kind,
+    opened,
+    rows,
+)
 
 WITH_MANIFEST = [kind for kind in KINDS if kind != "V1"]
-
-
-def call(catalog: DirectoryNamespace, operation: str, **request: Any) -> Any:
-    return getattr(catalog, operation)(request)
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -1,4 +1,4 @@
-"""The one table of verbs. A verb is an operation, the arguments it takes, and how they fill its request."""
+"""The operations of the protocol as verbs: each with the arguments it takes, and how they fill its request."""
 
 from __future__ import annotations
 
