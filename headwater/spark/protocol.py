@@ -14,7 +14,7 @@ import msgspec
 from headwater.errors import InvalidInputError
 from headwater.names import ObjectId, format_name
 from headwater.tables.handle import SESSION, TableHandle
-from headwater.tables.keys import Keys
+from headwater.tables.join_keys import Keys
 from headwater.tables.parts import AnyPart
 from headwater.tables.scan import Scan
 

@@ -29,7 +29,7 @@ from headwater.spark.procedures import JarSession
 from headwater.spark.stream_writes import write_events
 from headwater.tables import feed
 from headwater.tables import scan as scans
-from headwater.tables.keys import kept
+from headwater.tables.join_keys import kept
 from headwater.tables.parts import Appended, Piece, Positions, Rewritten, Tail
 from headwater.tables.write import rewrite, write
 

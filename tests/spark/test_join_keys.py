@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 from headwater.names import ObjectId
 from headwater.tables.estimate import rows_left
 from headwater.tables.handle import TableHandle
-from headwater.tables.keys import Keys, kept
+from headwater.tables.join_keys import Keys, kept
 from headwater.tables.scan import Scan
 
 ROWS = 60_000
