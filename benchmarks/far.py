@@ -19,7 +19,7 @@ Answer = TypeVar("Answer")
 S3 = {"GET": 0.015, "HEAD": 0.012, "PUT": 0.025, "LIST": 0.035, "DELETE": 0.015}
 """Seconds to answer small requests, about what object stores take within a region."""
 VERBS = {
-    **dict.fromkeys(("get", "get_all"), "GET"),
+    **dict.fromkeys(("get", "get_all", "read"), "GET"),
     **dict.fromkeys(("list", "children"), "LIST"),
     **dict.fromkeys(("delete", "delete_tree"), "DELETE"),
     "head": "HEAD",
@@ -47,6 +47,7 @@ class FarStore(WrappedStore):
     def __init__(self, inner: Store, delay: Mapping[str, float] = S3, throttle: Throttle | None = None) -> None:
         super().__init__(inner)
         self.delay, self.throttle = delay, throttle
+        self.received = 0
         self.counts: Counter[str] = Counter()
 
     def around(self, verb: str, key: str, action: Callable[[], Answer]) -> Answer:
@@ -55,7 +56,10 @@ class FarStore(WrappedStore):
         if self.throttle is not None:
             self.throttle.wait()
         time.sleep(self.delay.get(named, 0))
-        return action()
+        answer = action()
+        found = answer if isinstance(answer, list) else [answer]
+        self.received += sum(len(data) for data in found if isinstance(data, bytes))
+        return answer
 
     def put_all(self, items: Sequence[tuple[str, bytes]], durable: bool = True) -> None:
         self.around("put_all", "", lambda: self.inner.put_all(items, durable))

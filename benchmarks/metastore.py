@@ -18,18 +18,24 @@ import subprocess
 import tempfile
 import threading
 import time
+import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from msgspec.structs import replace
+
 from headwater.metastore import Metastore
+from headwater.metastore.index import NamedChild
+from headwater.metastore.layout import canonical, digest
+from headwater.metastore.records import Node
 from headwater.store import LocalStore, PutMode, WrappedStore
 
 EARLIER = {"create_namespace": 221.0, "create_table": 86.0, "commit_delta": 45.0, "eight_processes": 12.0}
 ROUNDS = 5
 RESULTS = Path(__file__).parent / "results"
-ALL = "commits,growth,memory"
+ALL = "commits,growth,memory,opening"
 
 
 @dataclass(frozen=True)
@@ -316,6 +322,67 @@ def memory(root: str, deltas: int) -> list[Row]:
     return rows
 
 
+def opening(root: str, tables: int) -> list[Row]:
+    """A catalog of so many tables: to open it, to look one up, to commit; each in a process that knows nothing yet."""
+    store = Metastore(OnlyPrivate(LocalStore(root)))
+    store.run(lambda tx: (tx.create_namespace(["big"]), tx.create_table(["big", "table_0000000"])))
+    model = store.get(["big", "table_0000000"])
+    for first in range(1, tables, 50_000):
+        copies(store, model.id, first, min(first + 50_000, tables))
+        store.checkpoint()
+        store = Metastore(OnlyPrivate(LocalStore(root)))  # anew, so that it does not hold all in memory
+    gc.collect()
+    opened: list[Metastore] = []
+
+    def again() -> None:
+        opened[:] = [Metastore(OnlyPrivate(LocalStore(root)))]
+        opened[0].exists(["big"])
+
+    spent = time.process_time()
+    seconds = milliseconds(again, 5) / 1000
+    spent = (time.process_time() - spent) / 5
+    numbers = iter(range(0, tables, max(tables // 1000, 1)))
+    cold = milliseconds(lambda: opened[0].get(["big", f"table_{next(numbers):07}"]), 301)
+    commit = milliseconds(lambda: append_to(opened[0], f"table_{next(numbers):07}"), 51)
+    size = sum(entry.size for entry in LocalStore(root).list(".headwater/layers")) / 1e6
+    return [
+        Row(
+            f"open with {tables} tables, and look for a namespace",
+            f"{seconds:.3f} s (CPU {spent:.3f} s)",
+            "< 2 s",
+            seconds < 2,
+        ),
+        Row(f"first look-up of a table among {tables}", f"{cold:.2f} ms", "", True),
+        Row(f"first commit to a table among {tables}", f"{commit:.2f} ms", "", True),
+        Row(f"layers of {tables} tables, retired ones too", f"{size:.0f} MB", "", True),
+    ]
+
+
+def copies(store: Metastore, model: str, first: int, last: int) -> None:
+    """Copies of a table straight into the index: a million transactions would take an hour."""
+    index = store._log.index
+    parts = [model, *(key for key, _ in index.cards.items() if key.startswith(f"{model}/"))]
+    cards = [(key, node, index.parts(key)) for key in parts if (node := index.node(key)) is not None]
+    parent = cards[0][1].versions[0].parent
+    (known,) = (version for name, versions in index.names.items() for version in versions if version.object_id == model)
+    for number in range(first, last):
+        id, name = str(uuid.uuid4()), f"table_{number:07}"
+        for key, node, below in cards:
+            named = (name,) if key == model else node.versions[0].parts
+            moved = [text.replace(model, id) for text in (node.versions[0].parent, node.key, node.id, node.home)]
+            revision = replace(node.versions[0], parent=moved[0], parts=named)
+            card = index.card(moved[1])
+            card.node = Node(moved[1], moved[2], node.kind, moved[3], [revision])
+            card.parts = [part.replace(model, id) for part in below]
+        index.names.put(f"{parent}/{digest(canonical('big', name))}", [replace(known, object_id=id)])
+        index.children.put(parent, name, NamedChild(id, "table"))
+
+
+def append_to(store: Metastore, name: str) -> None:
+    with store.transaction("bench") as tx:
+        tx.append_delta(["big", name], ["data/part.parquet"])
+
+
 def report(rows: list[Row], command: str, peer: str) -> str:
     load = os.getloadavg()[1]
     lines = [
@@ -348,6 +415,8 @@ def main() -> None:
             rows += flatness(f"{folder}/flat", 100_000 // options.scale)
         if "memory" in options.parts:
             rows += memory(f"{folder}/memory", 1_000_000 // options.scale)
+        if "opening" in options.parts:
+            rows += opening(f"{folder}/opening", 1_000_000 // options.scale)
     finally:
         peer.close()
         shutil.rmtree(folder, ignore_errors=True)

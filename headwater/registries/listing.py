@@ -7,6 +7,7 @@ folders of the early document (lance-catalog-early.md, "Table Existence").
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from heapq import nsmallest
 
 from headwater.clock import Clock
@@ -44,6 +45,10 @@ from headwater.store import KeyExistsError, KeyNotFoundError, PutMode, Store
 from headwater.tables.folders import discard_files, discard_folder, has_version
 from headwater.tables.layout import VERSIONS, manifest_name
 
+FIRST_LOOKS = 128
+SLOW_LOOK_S = 0.000_04
+LOOKERS = 8
+
 
 class ListingRegistry(Registry):
     """Tables are folders; there are no namespaces and no properties."""
@@ -77,9 +82,12 @@ class ListingRegistry(Registry):
     def children(self, parent: ObjectId, kind: Kind, after: str, limit: int | None) -> Sequence[str]:
         if kind is not Kind.TABLE or not parent.is_root:
             return []
+        names = self.names_after(after, limit)
+        if limit is None:
+            return self._all_shown(list(names))
         found: list[str] = []
-        for name in self.names_after(after, limit):
-            if limit is not None and len(found) == limit:
+        for name in names:
+            if len(found) == limit:
                 break
             if self.is_shown(name):
                 found.append(name)
@@ -163,6 +171,22 @@ class ListingRegistry(Registry):
             return self.is_table(name)
         except PermissionDeniedError:
             return True
+
+    def _all_shown(self, names: Sequence[str]) -> list[str]:
+        """Those that a listing shows. Where the first looks take long (a cold disk, far storage), the others overlap.
+
+        From memory a look is so short that threads only stand in each other's way.
+        """
+        started = self.clock.monotonic()
+        found = [name for name in names[:FIRST_LOOKS] if self.is_shown(name)]
+        left = names[FIRST_LOOKS:]
+        if not left or self.clock.monotonic() - started < FIRST_LOOKS * SLOW_LOOK_S:
+            return found + [name for name in left if self.is_shown(name)]
+        shares = [left[start : start + FIRST_LOOKS] for start in range(0, len(left), FIRST_LOOKS)]
+        with ThreadPoolExecutor(LOOKERS) as pool:
+            for share in pool.map(lambda share: [name for name in share if self.is_shown(name)], shares):
+                found += share
+        return found
 
     def mark_deregistered(self, folder: str) -> bool:
         """Hide the table in the folder. False: it is hidden already."""

@@ -21,10 +21,10 @@ from headwater.spark.stream_jobs import STREAM_JOBS
 from headwater.spark.stream_writes import commit_created, commit_events
 from headwater.tables import feed
 from headwater.tables import scan as scans
+from headwater.tables.estimate import rows_left
 from headwater.tables.handle import TableHandle
 from headwater.tables.partition_list import list_partitions
 from headwater.tables.parts import AnyPart
-from headwater.tables.prune import may_match
 from headwater.tables.rowlevel import commit_delta, delete_where, overwrite, overwrite_partitions
 from headwater.tables.translate import NoDataError, translating
 
@@ -61,12 +61,6 @@ def _newest(call: protocol.CatalogCall, table: TableHandle) -> TableHandle:
 
 def _definition(call: protocol.NewTable) -> tuple[list[str], Json, dict[str, str], list[Json]]:
     return call.id, call.schema, call.properties, msgspec.to_builtins(call.partitioning)
-
-
-def _matching_rows(call: protocol.MatchingRows) -> int:
-    """At most so many rows a scan can find, as far as partitions tell."""
-    scan = call.scan.engine()
-    return sum(fragment.num_rows for fragment in may_match(scan.table.open(), scan.prune))
 
 
 def _plan(call: protocol.PlanScan) -> Sequence[AnyPart]:
@@ -234,7 +228,7 @@ CALLS: dict[type[protocol.WorkerCall], Callable[[Any], Any]] = {
     protocol.RenameTable: lambda call: connection(call).rename_table(call.id, call.new_id),
     protocol.AlterTable: lambda call: connection(call).alter_table(call.id, call.changes),
     protocol.PlanScan: _plan,
-    protocol.MatchingRows: _matching_rows,
+    protocol.MatchingRows: lambda call: rows_left(call.scan.engine(), call.used),
     protocol.Count: _count,
     protocol.Partitions: lambda call: list_partitions(call.table.handle()),
     protocol.CheckSearch: _check_search,

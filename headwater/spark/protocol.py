@@ -14,6 +14,7 @@ import msgspec
 from headwater.errors import InvalidInputError
 from headwater.names import ObjectId, format_name
 from headwater.tables.handle import SESSION, TableHandle
+from headwater.tables.join_keys import Keys
 from headwater.tables.parts import AnyPart
 from headwater.tables.scan import Scan
 
@@ -298,7 +299,10 @@ class PlanScan(CatalogCall, frozen=True, tag="plan"):
 
 
 class MatchingRows(CatalogCall, frozen=True, tag="matching_rows"):
+    """`used`: the top-level columns that the filter names."""
+
     scan: WireScan
+    used: tuple[str, ...] = ()
 
 
 class Count(CatalogCall, frozen=True, tag="count"):
@@ -435,10 +439,11 @@ class TaskRun(WorkerCall, frozen=True, tag="task_run"):
 
 
 class Read(WorkerCall, frozen=True, tag="read"):
-    """On an executor: the rows of one part follow the answer."""
+    """On an executor: the rows of one part follow the answer. `keys`: what a join found that it needs."""
 
     scan: WireScan
     part: AnyPart
+    keys: tuple[Keys, ...] = ()
 
 
 class Write(WorkerCall, frozen=True, tag="write"):

@@ -14,7 +14,7 @@ import socket
 import sys
 import tempfile
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import msgspec
@@ -29,6 +29,7 @@ from headwater.spark.procedures import JarSession
 from headwater.spark.stream_writes import write_events
 from headwater.tables import feed
 from headwater.tables import scan as scans
+from headwater.tables.join_keys import kept
 from headwater.tables.parts import Appended, Piece, Positions, Rewritten, Tail
 from headwater.tables.write import rewrite, write
 
@@ -77,17 +78,19 @@ def _read(wire: Wire, call: protocol.Read) -> None:
     wire.send({"ok": None})
     failure: Json = {"ok": None}
 
+    def rows() -> Iterator[pa.RecordBatch]:
+        if isinstance(part, Piece | Positions):
+            return following.read_rows(call.scan, part, schema)
+        if folded or isinstance(part, Tail):
+            return fresh.read_rows(call.scan, part, schema)
+        if isinstance(part, Appended | Rewritten):
+            return feed.read(scan, part, schema)
+        return scans.read(scan, part, schema)
+
     def batches() -> Any:
         nonlocal failure
         try:
-            if isinstance(part, Piece | Positions):
-                yield from following.read_rows(call.scan, part, schema)
-            elif folded or isinstance(part, Tail):
-                yield from fresh.read_rows(call.scan, part, schema)
-            elif isinstance(part, Appended | Rewritten):
-                yield from feed.read(scan, part, schema)
-            else:
-                yield from scans.read(scan, part, schema)
+            yield from kept(rows(), call.keys) if call.keys else rows()
         except Exception as error:
             failure = _failure(error)
 

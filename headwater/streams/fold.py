@@ -102,17 +102,24 @@ def concat(rules: Rules, parts: list[Events]) -> Events:
     return Events(rows, np.concatenate([part.deletes for part in parts]), present)
 
 
-def fold(rules: Rules, state: State, events: Events, judged: tuple[Mask, Watermark] | None = None) -> Folded:
+def fold(
+    rules: Rules,
+    state: State,
+    events: Events,
+    judged: tuple[Mask, Watermark] | None = None,
+    known: KeyIndex | None = None,
+) -> Folded:
     """Fold events into a state, which must hold what is known of their keys and may hold more.
 
     `judged`: which events are too late, and the watermark after them, if these are not all the events there are.
+    `known`: the index of the events' keys, if there is one already.
     """
     late_line, watermark = too_late(rules, state.watermark, events.rows) if judged is None else judged
     if not rules.keys:
         return _keyless(rules, events, late_line, watermark)
     if not len(events):
         return _folded(rules, late_line, watermark)
-    index = KeyIndex([events.rows.column(name) for name in rules.keys])
+    index = known if known is not None else KeyIndex([events.rows.column(name) for name in rules.keys])
     held_rows = _held(index, rules, state.rows)
     held_tombstones = _held(index, rules, state.tombstones)
     if index.count == len(events):  # every event has a key of its own: they are in order as they are

@@ -58,11 +58,18 @@ class _Level:
         self._table: npt.NDArray[np.int32] | None = None
         if whole is not None and len(whole) and (span := int(whole.max()) - int(whole.min()) + 1) <= _limit(len(whole)):
             self._first = int(whole.min())
-            there = np.zeros(span, bool)
-            there[whole - self._first] = True
-            self._table = np.where(there, np.cumsum(there, dtype=np.int32) - 1, -1).astype(np.int32)
-            self.codes: Codes = self._table[whole - self._first].astype(np.int64)
-            self.count = int(there.sum())
+            places, numbers = whole - self._first, np.arange(len(whole), dtype=np.int32)
+            self._table = np.full(span, -1, np.int32)
+            self._table[places] = numbers
+            last = self._table[places]
+            if not (last == numbers).all():  # some values are there several times: the last of each is counted
+                distinct = np.flatnonzero(last == numbers)
+                dense = np.empty(len(whole), np.int32)
+                dense[distinct] = np.arange(len(distinct), dtype=np.int32)
+                last = dense[last]
+                self._table[places] = last
+            self.codes: Codes = last.astype(np.int64)
+            self.count = int(last.max()) + 1
             return
         encoded = pc.dictionary_encode(column)
         self._values = encoded.dictionary

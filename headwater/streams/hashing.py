@@ -22,6 +22,8 @@ NULL = np.uint64(0x9E3779B97F4A7C15)
 NAN = np.uint64(0x7FF8000000000000)
 WEIGHT = 0xD6E8FEB86659FD93
 MODULUS = 1 << 128
+SHORT, EVEN = 24, 4
+"""Runs of up to so many parts, none of them so many times as long as they are on average, are summed place by place."""
 
 
 def hash_rows(columns: Sequence[Array], length: int) -> Hashes:
@@ -148,7 +150,7 @@ def _bytes(array: Array) -> Hashes:
     offsets = np.frombuffer(array.buffers()[1], np.int64, len(array) + 1, array.offset * 8)
     data = array.buffers()[2]
     raw = np.frombuffer(data, np.uint8) if data is not None else np.empty(0, np.uint8)
-    return _folded(raw[offsets[0] : offsets[-1]].astype(np.uint64) + np.uint64(1), np.diff(offsets))
+    return _folded(raw[offsets[0] : offsets[-1]], np.diff(offsets), 1)
 
 
 def _compact(array: Array) -> Array:
@@ -156,17 +158,25 @@ def _compact(array: Array) -> Array:
     return array.fill_null(b"" if pa.types.is_large_binary(array.type) else "") if array.null_count else array
 
 
-def _folded(parts: Hashes, lengths: npt.NDArray[np.int64]) -> Hashes:
-    """Runs of parts, one run of the given length for each value, each summed up with the weights of the places."""
+def _folded(parts: Any, lengths: npt.NDArray[np.int64], more: int = 0) -> Hashes:
+    """Runs of parts, one run of the given length for each value, each summed up with the weights of the places.
+
+    `more` is added to each part.
+    """
     longest = int(lengths.max()) if len(lengths) else 0
     sums = lengths.astype(np.uint64)
     if not longest:
         return sums
     powers = np.cumprod(np.full(longest, WEIGHT, np.uint64), dtype=np.uint64)
     starts = np.cumsum(lengths) - lengths
+    if longest <= SHORT and longest * len(lengths) <= EVEN * len(parts):  # place by place, over all values at once
+        for place in range(longest):
+            some = slice(None) if (there := lengths > place).all() else np.flatnonzero(there)
+            sums[some] += (parts[starts[some] + place].astype(np.uint64) + np.uint64(more)) * powers[place]
+        return sums
     places = np.arange(len(parts), dtype=np.int64) - np.repeat(starts, lengths)
-    some = lengths > 0
-    sums[some] += np.add.reduceat(parts * powers[places], starts[some])
+    filled = lengths > 0
+    sums[filled] += np.add.reduceat((parts.astype(np.uint64) + np.uint64(more)) * powers[places], starts[filled])
     return sums
 
 

@@ -5,6 +5,7 @@ Nothing is written here but tombstones. It is done for the whole tail, or for a 
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import numpy as np
@@ -71,11 +72,14 @@ def merged(
         folded = fold(rules, state, log.events, log.judged)
         none = rules.schema.empty_table()
         return Changes(none, nothing, none, nothing, kept.digest, kept.rows), folded
-    folded = fold(rules, touched.state, log.events, log.judged)
+    folded = fold(rules, touched.state, log.events, log.judged, touched.index)
     old = touched.state.rows
     replaced = folded.replaces >= 0
     written = np.ones(folded.rows.num_rows, bool)
-    hashes, old_hashes = hash_rows(folded.rows.columns, len(written)), hash_rows(old.columns, old.num_rows)
+    with ThreadPoolExecutor(1) as beside:
+        hashed = beside.submit(hash_rows, old.columns, old.num_rows)
+        hashes = hash_rows(folded.rows.columns, len(written))
+    old_hashes = hashed.result()
     written[replaced] = hashes[replaced] != old_hashes[folded.replaces[replaced]]
     rows = folded.rows if written.all() else folded.rows.take(np.flatnonzero(written))
     replaces = folded.replaces[written]
@@ -86,7 +90,7 @@ def merged(
     )
     count = (current.rows if current is not None else 0) + rows.num_rows - len(removed)
     addresses = touched.addresses[removed] if len(removed) else np.empty(0, np.int64)
-    was = old.take(replaces[replaces >= 0])
+    was = old.take(replaces[replaces >= 0]) if view.stream.definition.derived else rules.schema.empty_table()
     return Changes(rows, ids, was, addresses, digest % MODULUS, count), folded
 
 

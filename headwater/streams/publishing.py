@@ -143,7 +143,7 @@ def _done(lake: Lake, work: Publish, dataset: Any, hands: Hands | None) -> Done:
         done = together(lake, work, hands.run(work, shares))
         marks = tombstones_of(lake, definition, done)
         return replace(done, tombstones=_added(lake, work, files, marks, done.watermark))
-    log = read_log(definition, lake.store, work.view.tail)
+    log = read_log(definition, lake.store, work.view.tail, for_state=not definition.quarantines_late)
     if not rules.keys:
         changes, folded = appended(lake, work.view, rules, log, work.before)
         files = ()

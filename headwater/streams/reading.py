@@ -239,8 +239,11 @@ def rows_of_keys(
     """The rows of a version that have the keys of an index (`rows` are rows with those keys), ids and addresses."""
     dataset = open_version(lake, view.stream, base.version, base.manifest)
     names = base_names(view.stream.definition, base)
-    _, first = np.unique(index.codes, return_index=True)
-    wanted = rows.select(list(rules.keys)).take(first)
+    wanted = rows.select(list(rules.keys))
+    if index.count < wanted.num_rows:
+        first = np.empty(index.count, np.int64)
+        first[index.codes] = np.arange(wanted.num_rows)
+        wanted = wanted.take(first)
     wanted = wanted.rename_columns([names[name] for name in rules.keys])
     there = [names[field.name] for field in rules.schema if field.name in names]
     found = find_rows(dataset, [names[name] for name in rules.keys], index, wanted, there)

@@ -37,8 +37,8 @@ from headwater.tables.commit import fragment_from
 class Changes:
     """What a publish does to the serving copy: rows to write, the row ids they keep (-1: new), rows to take away.
 
-    `before` are the rows as they were, of those that keep their id, in the order of these. `addresses` of rows to take
-    away begin with theirs, in that order too.
+    `before` are the rows as they were, of those that keep their id, in the order of these; only a table with derived
+    columns needs them. `addresses` of rows to take away begin with theirs, in that order too.
     """
 
     rows: pa.Table

@@ -25,12 +25,15 @@ final class BatchReader implements PartitionReader<ColumnarBatch> {
   private ColumnarBatch batch;
   private boolean complete;
 
-  BatchReader(String python, String scan, String part, StructType columns) {
+  BatchReader(String python, String scan, TableScan.Told part, StructType columns) {
     this.columns = columns;
     this.connection = Worker.of(python).open();
     ObjectNode request = Json.object().put("op", "read");
     request.set("scan", Json.parse(scan));
-    request.set("part", Json.parse(part));
+    request.set("part", Json.parse(part.json()));
+    if (part.keys() != null) {
+      request.set("keys", Json.parse(part.keys()));
+    }
     try {
       connection.send(request);
       connection.receive();

@@ -23,6 +23,10 @@ final class FewRowsScan implements LocalScan, SupportsReportStatistics {
     this.count = count;
   }
 
+  long count() {
+    return count;
+  }
+
   @Override
   public StructType readSchema() {
     return planned.readSchema();
@@ -35,7 +39,7 @@ final class FewRowsScan implements LocalScan, SupportsReportStatistics {
 
   @Override
   public Statistics estimateStatistics() {
-    long bytes = count * Math.max(8, readSchema().defaultSize());
+    long bytes = count * (TableScan.ROW_BYTES + readSchema().defaultSize());
     return new TableScan.Estimate(OptionalLong.of(bytes), OptionalLong.of(count));
   }
 

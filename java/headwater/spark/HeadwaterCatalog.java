@@ -8,6 +8,7 @@ import java.util.LinkedHashMap;
 import java.util.LinkedHashSet;
 import java.util.Map;
 import java.util.Set;
+import org.apache.spark.sql.SparkSession;
 import org.apache.spark.sql.catalyst.analysis.NamespaceAlreadyExistsException;
 import org.apache.spark.sql.catalyst.analysis.NoSuchFunctionException;
 import org.apache.spark.sql.catalyst.analysis.NoSuchNamespaceException;
@@ -47,6 +48,7 @@ public final class HeadwaterCatalog implements StagingTableCatalog, SupportsName
   public void initialize(String name, CaseInsensitiveStringMap options) {
     this.name = name;
     this.session = new Session(name, options);
+    JoinRule.install(SparkSession.active());
   }
 
   @Override

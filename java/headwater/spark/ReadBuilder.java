@@ -4,7 +4,10 @@ import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.node.ObjectNode;
 import java.util.ArrayList;
 import java.util.List;
+import java.util.Set;
+import java.util.TreeSet;
 import org.apache.spark.sql.catalyst.expressions.Expression;
+import org.apache.spark.sql.connector.expressions.NamedReference;
 import org.apache.spark.sql.connector.expressions.aggregate.Aggregation;
 import org.apache.spark.sql.connector.expressions.aggregate.CountStar;
 import org.apache.spark.sql.connector.expressions.filter.Predicate;
@@ -168,7 +171,18 @@ final class ReadBuilder implements ScanBuilder, SupportsPushDownRequiredColumns,
     if (search != null) {
       scan.set("search", search);
     }
-    return counting ? new CountScan(table, scan) : few(new TableScan(table, columns, scan, options));
+    return counting ? new CountScan(table, scan) : few(new TableScan(table, columns, scan, options, used(), changing));
+  }
+
+  /** The top-level columns that the filter names. */
+  private Set<String> used() {
+    Set<String> used = new TreeSet<>();
+    for (Predicate predicate : pushed) {
+      for (NamedReference reference : predicate.references()) {
+        used.add(reference.fieldNames()[0]);
+      }
+    }
+    return used;
   }
 
   /**

@@ -3,6 +3,7 @@ package headwater.spark;
 import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.node.ObjectNode;
 import java.util.OptionalLong;
+import java.util.Set;
 import org.apache.spark.sql.SparkSession;
 import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.connector.expressions.NamedReference;
@@ -27,15 +28,25 @@ import org.apache.spark.sql.vectorized.ColumnarBatch;
 /** A planned read of one version: parts of the table, each read as Arrow batches. */
 final class TableScan implements SupportsReportStatistics, SupportsReportPartitioning, SupportsRuntimeV2Filtering,
     Batch {
+  /** What Spark itself counts for a row besides its columns. */
+  static final int ROW_BYTES = 8;
+
   private final HeadwaterTable table;
   private final StructType columns;
   private final ObjectNode scan;
   private final CaseInsensitiveStringMap options;
-  private ObjectNode runtime;
+  private final Set<String> used;
+  private final boolean changing;
+  private final ThreadLocal<Predicate[]> runtime = new ThreadLocal<>();
   private InputPartition[] parts;
   private boolean byPartition;
+  private long rows = -1;
 
-  TableScan(HeadwaterTable table, StructType columns, ObjectNode scan, CaseInsensitiveStringMap options) {
+  /** `used`: the columns that the filter names. `changing`: the rows are read by a statement that changes them. */
+  TableScan(HeadwaterTable table, StructType columns, ObjectNode scan, CaseInsensitiveStringMap options,
+      Set<String> used, boolean changing) {
+    this.used = used;
+    this.changing = changing;
     this.table = table;
     this.columns = columns;
     this.scan = scan;
@@ -73,17 +84,46 @@ final class TableScan implements SupportsReportStatistics, SupportsReportPartiti
   public Statistics estimateStatistics() {
     long rows = matching();
     long limit = scan.has("limit") ? scan.get("limit").asLong() : rows;
-    long bytes = rows * Math.max(8, columns.defaultSize());
+    long bytes = rows * (ROW_BYTES + columns.defaultSize());
     return new Estimate(OptionalLong.of(bytes), OptionalLong.of(Math.min(rows, limit)));
   }
 
-  private long matching() {
-    if (!scan.has("prune")) {
-      return table.loaded.get("rows").asLong();
+  /** About how many rows it finds. */
+  long matching() {
+    if (rows < 0) {
+      boolean told = scan.has("prune") || (!used.isEmpty() && !table.isStream() && !scan.has("search"));
+      rows = told ? estimated() : table.loaded.get("rows").asLong();
     }
+    return rows;
+  }
+
+  private long estimated() {
     ObjectNode request = table.session.request("matching_rows");
     request.set("scan", scan);
+    request.set("used", Json.array(used.toArray(new String[0])));
     return table.session.call(request).asLong();
+  }
+
+  /** Whether a join may leave out rows of it by their keys. */
+  boolean takesKeys() {
+    return !changing && !scan.has("limit") && !scan.has("search");
+  }
+
+  /** Whether a filter leaves less of the table than there is. */
+  boolean isSelective() {
+    return scan.has("limit") || matching() * 2 < table.loaded.get("rows").asLong();
+  }
+
+  /** Two reads of the same rows are one: what a query has exchanged once need not be exchanged again. */
+  @Override
+  public boolean equals(Object other) {
+    return other instanceof TableScan that && !changing && !that.changing && scan.equals(that.scan)
+        && columns.equals(that.columns) && table.session == that.table.session && byPartition == that.byPartition;
+  }
+
+  @Override
+  public int hashCode() {
+    return scan.hashCode();
   }
 
   /** The columns by which a join may tell, when it runs, which partitions to read. */
@@ -94,8 +134,7 @@ final class TableScan implements SupportsReportStatistics, SupportsReportPartiti
 
   @Override
   public void filter(Predicate[] predicates) {
-    this.runtime = Pruning.all(table.partitions(), predicates);
-    this.parts = null;
+    runtime.set(predicates);
   }
 
   /** By partition, if every task can read one alone: then a join or grouping on what divides them needs no exchange. */
@@ -103,7 +142,7 @@ final class TableScan implements SupportsReportStatistics, SupportsReportPartiti
   public org.apache.spark.sql.connector.read.partitioning.Partitioning outputPartitioning() {
     Partitioning layout = table.layout();
     if (!byPartition && layout.canBeReported(columns) && !scan.has("search") && !scan.has("limit")) {
-      InputPartition[] found = planned(true);
+      InputPartition[] found = planned(true, null, null);
       byPartition = found.length > 0;
       for (InputPartition part : found) {
         byPartition &= Json.parse(((Told) part).json()).has("key");
@@ -115,16 +154,25 @@ final class TableScan implements SupportsReportStatistics, SupportsReportPartiti
     return byPartition ? new KeyGroupedPartitioning(layout.transforms(), parts.length) : new UnknownPartitioning(0);
   }
 
+  /** All parts; after `filter` those of its keys, once: a scan may stand in a query twice, with a filter and without. */
   @Override
   public InputPartition[] planInputPartitions() {
+    Predicate[] found = runtime.get();
+    runtime.remove();
+    if (found != null) {
+      return keyed(planned(byPartition, Pruning.all(table.partitions(), found), JoinKeys.json(columns, found)));
+    }
     if (parts == null) {
-      parts = planned(byPartition);
-      parts = byPartition ? KeyedPart.all(parts, table.layout(), columns) : parts;
+      parts = keyed(planned(byPartition, null, null));
     }
     return parts;
   }
 
-  private InputPartition[] planned(boolean divided) {
+  private InputPartition[] keyed(InputPartition[] found) {
+    return byPartition ? KeyedPart.all(found, table.layout(), columns) : found;
+  }
+
+  private InputPartition[] planned(boolean divided, ObjectNode runtime, String keys) {
     ObjectNode planned = scan.deepCopy();
     planned.set("prune", Pruning.both((ObjectNode) scan.get("prune"), runtime));
     ObjectNode request = table.session.request("plan");
@@ -133,7 +181,7 @@ final class TableScan implements SupportsReportStatistics, SupportsReportPartiti
     if (divided) {
       request.put("by_partition", true);
     }
-    return Part.all(table.session.call(request));
+    return Part.all(table.session.call(request), keys);
   }
 
   /** How many rows an index found when the parts were planned; -1 if none was asked or they are not taken by id. */
@@ -159,26 +207,33 @@ final class TableScan implements SupportsReportStatistics, SupportsReportPartiti
   /** What one task reads; what it says is between planning and reading, both in Python. */
   interface Told extends InputPartition {
     String json();
+
+    /** The keys a join found that it needs, or null. */
+    String keys();
   }
 
   /** One part of a scan that is of one partition. */
-  record KeyedPart(String json, InternalRow partitionKey) implements Told, HasPartitionKey {
+  record KeyedPart(String json, String keys, InternalRow partitionKey) implements Told, HasPartitionKey {
     static InputPartition[] all(InputPartition[] parts, Partitioning layout, StructType columns) {
       InputPartition[] keyed = new InputPartition[parts.length];
       for (int i = 0; i < parts.length; i++) {
-        String json = ((Told) parts[i]).json();
-        keyed[i] = new KeyedPart(json, layout.key(Json.parse(json).get("key"), columns));
+        Told part = (Told) parts[i];
+        keyed[i] = new KeyedPart(part.json(), part.keys(), layout.key(Json.parse(part.json()).get("key"), columns));
       }
       return keyed;
     }
   }
 
   /** One part of a scan. */
-  record Part(String json) implements Told {
+  record Part(String json, String keys) implements Told {
     static InputPartition[] all(JsonNode planned) {
+      return all(planned, null);
+    }
+
+    static InputPartition[] all(JsonNode planned, String keys) {
       InputPartition[] parts = new InputPartition[planned.size()];
       for (int i = 0; i < parts.length; i++) {
-        parts[i] = new Part(planned.get(i).toString());
+        parts[i] = new Part(planned.get(i).toString(), keys);
       }
       return parts;
     }
@@ -192,7 +247,7 @@ final class TableScan implements SupportsReportStatistics, SupportsReportPartiti
 
     @Override
     public PartitionReader<ColumnarBatch> createColumnarReader(InputPartition partition) {
-      return new BatchReader(python, scan, ((Told) partition).json(), columns);
+      return new BatchReader(python, scan, (Told) partition, columns);
     }
 
     @Override

@@ -1,0 +1,92 @@
+"""A tenth of changed rows into a large table: ours through a warm session, deltalake's merge, a Spark job by hand.
+
+`python -m benchmarks.pipeline_merge [rows] [rounds]` (10,000,000, 2): wall and CPU seconds of all processes, the best
+of the rounds, the sides in turn. deltalake is left out where it cannot be imported. The job by hand reads base and
+changes as Parquet, keeps the newest row of each key and writes Parquet. Beside it: a DataFrame taken in, and written.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyspark.sql import functions as F
+
+from benchmarks.measure import RESULTS
+from benchmarks.pipeline import Delta, Ours, rows, session
+from benchmarks.spark import Turn, take_turn
+from headwater.pipeline import ingest, publish
+
+
+def merged(spark: Any, sources: list[str], target: Path) -> None:
+    newest = F.max_by(F.struct("amount", "note"), "at").alias("row")
+    grouped = spark.read.parquet(*sources).groupBy("id").agg(F.max("at").alias("at"), newest)
+    grouped.select("id", "at", "row.*").write.mode("overwrite").parquet(str(target))
+
+
+def turns(spark: Any, folder: Path, total: int, rounds: int) -> dict[str, list[Turn]]:
+    base = rows(np.arange(total), 0)
+    pq.write_table(base, folder / "base.parquet", row_group_size=1 << 18)
+    ours = Ours(folder, base)
+    delta = Delta(folder, base) if importlib.util.find_spec("deltalake") else None
+    del base
+    found: dict[str, list[Turn]] = {}
+    for at in range(1, rounds + 1):
+        changed = rows(np.random.default_rng(at).choice(total, total // 10, replace=False), at)
+        file = folder / f"changed{at}.parquet"
+        pq.write_table(changed, file)
+        for name, action in sides(spark, folder, ours, delta, changed, file).items():
+            found.setdefault(name, []).append(take_turn(action))
+            print(name, found[name][-1], flush=True)
+    return found
+
+
+def sides(
+    spark: Any, folder: Path, ours: Ours, delta: Delta | None, changed: pa.Table, file: Path
+) -> dict[str, Callable[[], Any]]:
+    kinds = {name: str(changed.schema.field(name).type) for name in changed.schema.names}
+    ours.catalog.create_stream_table(f"raw.{file.stem}", kinds, keys=["id"], sequence=["at"])
+    frame = spark.read.parquet(str(file))
+    found: dict[str, Callable[[], Any]] = {
+        "headwater: ingest": lambda: ingest(spark, ours.catalog, "raw.t", str(file)),
+        "headwater: publish": lambda: publish(spark, ours.catalog, "raw.t"),
+        "Spark by hand, to Parquet": lambda: merged(
+            spark, [str(folder / "base.parquet"), str(file)], folder / "merged"
+        ),
+        "headwater: ingest of a DataFrame": lambda: ingest(spark, ours.catalog, f"raw.{file.stem}", frame),
+        "Spark: df.write.parquet": lambda: frame.write.mode("overwrite").parquet(str(folder / "written")),
+    }
+    if delta is not None:
+        found["deltalake: merge"] = lambda: delta.merge(changed)
+    return found
+
+
+def main(total: int, rounds: int) -> None:
+    folder = Path(tempfile.mkdtemp(prefix="headwater-bench-"))
+    try:
+        spark = Ours.spark = session()
+        found = turns(spark, folder, total, rounds)
+        spark.stop()
+    finally:
+        shutil.rmtree(folder)
+    lines = [f"| {total // 10:,} into {total:,} | wall s | CPU s |", "|---|---|---|"]
+    for name, taken in found.items():
+        best = min(taken, key=lambda turn: turn.wall)
+        lines.append(f"| {name} | {best.wall:.2f} | {best.cpu:.2f} |")
+    print("\n".join(lines))
+    RESULTS.mkdir(exist_ok=True)
+    head = f"# Merges of a tenth\n\n`python -m benchmarks.pipeline_merge {total} {rounds}`: best of {rounds}\n\n"
+    (RESULTS / "pipeline-merge.md").write_text(head + "\n".join(lines) + "\n")
+
+
+if __name__ == "__main__":
+    given = [int(argument) for argument in sys.argv[1:]]
+    main(*(given + [10_000_000, 2][len(given) :]))
