@@ -21,6 +21,7 @@ from tests.spark.catalogs import metastore_as
 _numbers = itertools.count()
 
 
+@pytest.hookimpl(tryfirst=True)  # xdist reads the marks in its own
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if Path(__file__).parent in item.path.parents:
