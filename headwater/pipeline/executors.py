@@ -19,7 +19,7 @@ import pyarrow as pa
 from headwater.catalog.streams import CatalogStream
 from headwater.errors import InvalidInputError, LanceNamespaceError, error_for
 from headwater.metastore import Transaction
-from headwater.pipeline.hands import Storehouse, cores, guarded, storehouse_of
+from headwater.pipeline.hands import Storehouse, cores, guarded, storehouse_of, task_at
 from headwater.pipeline.progress import NOBODY, Teller
 from headwater.streams.checks import Check
 from headwater.streams.definition import Definition
@@ -186,12 +186,18 @@ def _prepared(
     spark: Any, stream: CatalogStream, intake: Intake, files: Sequence[SourceFile], tell: Teller
 ) -> list[Json | None]:
     """What executors made of files, in the order of the files."""
+    from headwater.spark.procedures import take_task
     from headwater.spark.python_jobs import distribute
 
     opened, snapshot = stream._open()
-    run = preparer(storehouse_of(stream.namespace), opened, intake, rows_so_far(snapshot, opened))
+    house, known = storehouse_of(stream.namespace), rows_so_far(snapshot, opened)
+    run = preparer(house, opened, intake, known)
     groups = _groups(files, TASKS_PER_CORE * cores(spark))
-    answers = distribute(spark, len(groups), partial(_group, groups, run))
+
+    def told(number: int) -> Any:
+        return task_at(house, opened, snapshot.slot, take_task(groups[number], intake, known))
+
+    answers = distribute(spark, len(groups), partial(_group, groups, run), told)
     return [each for answer in answers for each in answer["files"]]
 
 
@@ -207,10 +213,10 @@ def _groups(files: Sequence[SourceFile], tasks: int) -> list[list[SourceFile]]:
 
 def preparer(house: Storehouse, stream: Stream, intake: Intake, rows: int) -> Callable[[SourceFile], Json | None]:
     """What a task does with a file; it travels to executors."""
-    return partial(guarded, partial(_prepare_file, house, stream, intake, rows))
+    return partial(guarded, partial(prepare_file, house, stream, intake, rows))
 
 
-def _prepare_file(house: Storehouse, stream: Stream, intake: Intake, rows: int, file: SourceFile) -> Json | None:
+def prepare_file(house: Storehouse, stream: Stream, intake: Intake, rows: int, file: SourceFile) -> Json | None:
     lake = house.lake()
     with naming(file):
         taken = taken_from(stream.definition, intake, file)

@@ -26,6 +26,7 @@ from headwater.store import is_local, open_store
 from headwater.streams.backfilling import Backfill, batch_of_backfill
 from headwater.streams.definition import Definition
 from headwater.streams.log_files import Share, bucket_count
+from headwater.streams.opening import Stream
 from headwater.streams.serving_copy import Lake, lake_at
 from headwater.streams.shares import Json, Publish, share_of_work
 
@@ -107,15 +108,22 @@ class SparkHands:
 
     def run(self, work: Publish, count: int) -> list[Json]:
         self._tell.stage(f"fold and write {work.view.stream.name}", count)
-        return distributed(self._spark, count, share_runner(self._house, work, count), self._tell)
+        run, told = share_runner(self._house, work, count), partial(_share_task, self._house, work, count)
+        return distributed(self._spark, count, run, self._tell, told)
 
 
-def distributed(spark: Any, tasks: int, run: Callable[[int], Json], tell: Teller = NOBODY) -> list[Json]:
+def distributed(
+    spark: Any,
+    tasks: int,
+    run: Callable[[int], Json],
+    tell: Teller = NOBODY,
+    told: Callable[[int], Any] | None = None,
+) -> list[Json]:
     """What tasks on executors answer, in their order. An error of ours comes back as a value, and is raised here."""
     from headwater.spark.python_jobs import distribute
 
     with spark_tasks(spark, tell):
-        answers = distribute(spark, tasks, partial(guarded, run))
+        answers = distribute(spark, tasks, partial(guarded, run), told)
     failed = next((answer["error"] for answer in answers if "error" in answer), None)
     if failed is not None:
         raise error_for(*failed)
@@ -138,6 +146,22 @@ def share_runner(house: Storehouse, work: Publish, count: int) -> Callable[[int]
 def _share(house: Storehouse, work: Publish, count: int, code: tuple[Code, ...], number: int) -> Json:
     ready(code)
     return share_of_work(house.lake(), work, Share(number, count))
+
+
+def _share_task(house: Storehouse, work: Publish, count: int, number: int) -> Any:
+    """The same as a value."""
+    from headwater.spark.protocol import ShareTask
+
+    code = [(each.module, each.text) for each in code_of(work.view.stream.definition)]
+    return task_at(house, work.view.stream, work.slot, ShareTask(number, count, code))
+
+
+def task_at(house: Storehouse, stream: Stream, slot: int, task: Any) -> Any:
+    """A task of a procedure, about a stream table as a slot has it."""
+    from headwater.spark.fresh import lake_option
+    from headwater.spark.protocol import TaskRun
+
+    return TaskRun(lake_option(house.root, house.storage), list(stream.path), slot, task)
 
 
 class SparkCrew:

@@ -431,11 +431,33 @@ class JobCommit(CatalogCall, frozen=True, tag="job_commit"):
     parallelism: int = 1
 
 
-class TaskRun(WorkerCall, frozen=True, tag="task_run"):
-    """On an executor: a task that a job of the driver's worker asked for, pickled as functions of Spark's are."""
+class ShareTask(Message, frozen=True, tag_field="kind", tag="share"):
+    """A share of a publish. `code`: names and texts of modules with functions that executors may not have."""
 
-    function: str
     number: int
+    count: int
+    code: list[tuple[str, str]] = []
+
+
+class TakeTask(Message, frozen=True, tag_field="kind", tag="take"):
+    """Files to take, each with its digest, size, storage options and how it looked; `known`: the rows so far."""
+
+    files: list[tuple[str, str, int, dict[str, str], tuple[int, int] | None]]
+    format: str
+    source: str | None
+    strict: bool
+    checks: list[tuple[str, str, str]]
+    options: dict[str, Any]
+    known: int
+
+
+class TaskRun(WorkerCall, frozen=True, tag="task_run"):
+    """On an executor: a task that a job of the driver's worker asked for, about a stream table as a slot has it."""
+
+    lake: str
+    id: list[str]
+    slot: int
+    task: ShareTask | TakeTask
 
 
 class Read(WorkerCall, frozen=True, tag="read"):

@@ -18,6 +18,7 @@ from headwater.errors import InvalidInputError
 from headwater.names import parse_name
 from headwater.spark.access_file import ACCESS_FILE, ENVIRONMENT, options_of, read_access
 from headwater.spark.procedures import JarSession
+from headwater.spark.protocol import TaskRun
 from headwater.spark.python_functions import Function, filler, function_of
 from headwater.types import arrow_type
 
@@ -122,15 +123,22 @@ def _runner(
     return run
 
 
-def distribute(spark: SparkSession | JarSession, tasks: int, run: Callable[[int], Json]) -> list[Json]:
+def distribute(
+    spark: SparkSession | JarSession,
+    tasks: int,
+    run: Callable[[int], Json],
+    told: Callable[[int], TaskRun] | None = None,
+) -> list[Json]:
     """Run tasks on executors, one partition each; a task that is tried twice leaves a file that nothing refers to.
 
-    The function travels to executors pickled, as every function of Spark's does; what comes back is JSON in Arrow.
+    The function travels to executors pickled, as every function of Spark's does; what comes back is JSON in Arrow. To
+    those of a procedure no function travels, but what `told` says.
     """
     if not tasks:
         return []
     if isinstance(spark, JarSession):
-        return spark.distribute(tasks, run)
+        assert told is not None, "this job is no procedure's"
+        return spark.distribute([told(number) for number in range(tasks)])
 
     def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:

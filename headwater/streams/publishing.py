@@ -19,7 +19,7 @@ from headwater.streams.lineage import lineage_of
 from headwater.streams.log_files import narrowed, read_log
 from headwater.streams.merging import appended, digest_now, merged, refolded
 from headwater.streams.opening import Stream, open_in, open_stream
-from headwater.streams.position_views import PositionView, Published, newest_published, view_at
+from headwater.streams.position_views import Published, newest_published, view_at
 from headwater.streams.quarantine import quarantine
 from headwater.streams.scd2 import History, publish_history
 from headwater.streams.serving_copy import Lake, Staged, Staging, finalize, on_top, open_version, set_aside
@@ -55,11 +55,17 @@ def stage(
     stream = open_stream(snapshot, path)
     if open_in(tx, path).definition != stream.definition:
         raise ConcurrentModificationError(f"{stream.name} evolved while its publish began: look again.")
-    before = newest_published(snapshot, stream)
-    view = view_at(snapshot, stream)
-    if before is not None and (before.position, before.schema_id) == (view.position, stream.definition.schema_id):
-        return Publication(before, False)
-    return _publish(lake, tx, snapshot, stream, view, before, lineage or {}, hands)
+    work = work_of(snapshot, stream)
+    known = work.before
+    if known is not None and (known.position, known.schema_id) == (work.view.position, stream.definition.schema_id):
+        return Publication(known, False)
+    return _publish(lake, tx, work, lineage or {}, hands)
+
+
+def work_of(snapshot: Snapshot, stream: Stream) -> Publish:
+    """What a publish of the table at a slot has to do: the same wherever it is asked."""
+    view, before = view_at(snapshot, stream), newest_published(snapshot, stream)
+    return Publish(view, before, head_of(snapshot, stream), snapshot.slot)
 
 
 def finish(lake: Lake, path: Sequence[str], publication: Publication) -> None:
@@ -74,39 +80,25 @@ def finish(lake: Lake, path: Sequence[str], publication: Publication) -> None:
 
 
 def _publish(
-    lake: Lake,
-    tx: Transaction,
-    snapshot: Snapshot,
-    stream: Stream,
-    view: PositionView,
-    before: Published | None,
-    lineage: Mapping[str, Any],
-    hands: Hands | None,
+    lake: Lake, tx: Transaction, work: Publish, lineage: Mapping[str, Any], hands: Hands | None
 ) -> Publication:
-    head = head_of(snapshot, stream)
-    staging = Staging(lake, stream, head[0] if head else 0)
-    set_aside(lake, stream, head[0] if head else 0)
+    stream, newest = work.view.stream, work.head[0] if work.head else 0
+    staging = Staging(lake, stream, newest)
+    set_aside(lake, stream, newest)
     with on_top(staging, stream):
-        return _staged(lake, tx, stream, staging, view, before, head, lineage, hands)
+        return _staged(lake, tx, staging, work, lineage, hands)
 
 
 def _staged(
-    lake: Lake,
-    tx: Transaction,
-    stream: Stream,
-    staging: Staging,
-    view: PositionView,
-    before: Published | None,
-    head: tuple[int, str] | None,
-    lineage: Mapping[str, Any],
-    hands: Hands | None,
+    lake: Lake, tx: Transaction, staging: Staging, work: Publish, lineage: Mapping[str, Any], hands: Hands | None
 ) -> Publication:
-    dataset = open_version(lake, stream, *head) if head else None
+    view, before, stream = work.view, work.before, work.view.stream
+    dataset = open_version(lake, stream, *work.head) if work.head else None
     evolved = dataset is not None and before is not None and before.schema_id != stream.definition.schema_id
     if evolved and before is not None:
         dataset = evolve_copy(lake, stream, staging, before)
         before = replace(before, digest=digest_now(lake, view, before))
-    work = Publish(view, before, head)
+        work = replace(work, before=before)
     done = _done(lake, work, dataset, None if evolved else hands)
     made = Published(
         0,

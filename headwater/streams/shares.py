@@ -37,11 +37,13 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True)
 class Publish:
-    """A publish: the view to make the serving copy equal to, what it is equal to now, and its newest version."""
+    """A publish as planned at a slot: the view to make the serving copy equal to, what it is equal to now, and its
+    newest version."""
 
     view: PositionView
     before: Published | None
     head: tuple[int, str] | None
+    slot: int
 
     @property
     def current(self) -> Published | None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import socket
 import threading
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,17 +15,10 @@ from pyspark.sql import SparkSession
 from headwater.catalog import Catalog
 from headwater.errors import InvalidInputError, ServiceUnavailableError
 from headwater.pipeline import executors, hands, ingest, publish
-from headwater.pipeline.hands import distributed
 from headwater.spark import protocol
 from headwater.spark.calls import answer
 from headwater.spark.framing import Wire
 from headwater.spark.procedures import JarSession
-
-
-def doubled(limit: int, number: int) -> dict[str, Any]:
-    if number > limit:
-        raise InvalidInputError(f"{number} is too much")
-    return {"twice": 2 * number}
 
 
 class Jar(threading.Thread):
@@ -51,15 +43,22 @@ def ends() -> tuple[Wire, Wire]:
     return Wire(ours), Wire(theirs)
 
 
-def test_tasks_of_a_procedure_go_to_the_jar_and_their_errors_come_back(ends: tuple[Wire, Wire]) -> None:
+def test_errors_of_tasks_come_back_and_a_jar_that_is_gone_is_said(
+    tmp_path: Path, ends: tuple[Wire, Wire], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(executors, "LARGE_BYTES", 0)
+    catalog = Catalog(str(tmp_path / "lake"))
+    table = catalog.create_stream_table("raw.t", {"id": "bigint"}, keys=["id"])
+    (tmp_path / "0.json").write_text('{"id": 1}\n')
+    (tmp_path / "1.csv").write_text("nothing\n1\n")
     session = JarSession(ends[0], 2)
-    Jar(ends[1], 2).start()
-    assert distributed(session, 3, partial(doubled, 9)) == [{"twice": 0}, {"twice": 2}, {"twice": 4}]
-    with pytest.raises(InvalidInputError, match="2 is too much"):
-        distributed(session, 3, partial(doubled, 1))
+    Jar(ends[1]).start()
+    with pytest.raises(InvalidInputError, match=r"1\.csv.*'id' is missing"):
+        ingest(session, catalog, "raw.t", [tmp_path / "0.json", tmp_path / "1.csv"])
+    assert (table.count(), table.verify()) == (1, [])
     ends[1].close()
     with pytest.raises((ServiceUnavailableError, OSError)):
-        distributed(session, 1, partial(doubled, 1))
+        ingest(session, catalog, "raw.t", tmp_path / "1.csv")
 
 
 def test_an_ingest_and_a_publish_without_a_session_of_python_are_done_in_tasks(
