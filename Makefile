@@ -9,10 +9,10 @@ demo: $(READY)
 	$(BIN)/python examples/demo.py
 
 test: $(READY)
-	$(BIN)/python -m pytest -q -n 2 --dist loadgroup -m "not long"
+	$(BIN)/python -m pytest -q -n 3 --dist loadgroup -m "not long"
 
 test-all: $(READY)
-	$(BIN)/python -m pytest -q -n 2 --dist loadgroup
+	$(BIN)/python -m pytest -q -n 3 --dist loadgroup
 
 check: $(READY)
 	$(BIN)/ruff check .

@@ -16,6 +16,7 @@ import lance_namespace as api
 import pytest
 
 from headwater import DirectoryNamespace, open_catalog
+from headwater.cli.main import main
 from headwater.clock import SystemClock
 from headwater.errors import InvalidInputError
 from headwater.rest.auth.keys import create_key
@@ -53,10 +54,17 @@ def test_properties_are_those_of_connect(root: str) -> None:
         assert (answer.status_code, answer.json()["code"]) == (406, 0)
 
 
+def test_a_process_that_refuses_to_start_says_why_and_ends(root: str) -> None:
+    with ServeProcess(root, "--host", "0.0.0.0", "--port", "0") as server:
+        code, out, err = server.stop()
+    assert (code, server.line, out) == (6, "", "")
+    assert "--insecure" in err
+    assert "Traceback" not in err
+
+
 @pytest.mark.parametrize(
     ("arguments", "status", "says"),
     [
-        (("--host", "0.0.0.0", "--port", "0"), 6, "--insecure"),
         (("--port", "0", "--property", "manifest_enable=true"), 5, "manifest_enabled"),
         (("--port", "0", "--workers", "0"), 5, "--workers"),
         (("--port", "0", "--tls-cert", "cert.pem"), 5, "--tls-key"),
@@ -64,14 +72,17 @@ def test_properties_are_those_of_connect(root: str) -> None:
         (("--port", "0", "--jwt-issuer", "x", "--jwt-audience", "y", "--jwt-jwks", "http://e.example/k"), 5, "https"),
     ],
 )
-def test_it_refuses_to_start_when_told_nonsense(root: str, arguments: tuple[str, ...], status: int, says: str) -> None:
-    with ServeProcess(root, *arguments) as server:
-        code, out, err = server.stop()
-    assert (code, server.line, out) == (status, "", "")
+def test_it_refuses_to_start_when_told_nonsense(
+    root: str, arguments: tuple[str, ...], status: int, says: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["serve", root, *arguments]) == status
+    out, err = capsys.readouterr()
+    assert out == ""
     assert says in err
     assert "Traceback" not in err
 
 
+@pytest.mark.long  # that they are counted is shown in a second by the test below
 def test_workers_that_keep_dying_end_the_server_with_a_failure(root: str) -> None:
     with ServeProcess(root, "-", module="tests.rest.dying") as server:
         status, out, err = server.stop(0)
@@ -157,6 +168,7 @@ def test_a_request_in_flight_is_finished_before_the_server_stops(root: str) -> N
     assert DirectoryNamespace(root=root).count_table_rows(api.CountTableRowsRequest(id=["t"])).count == 6
 
 
+@pytest.mark.long
 def test_several_workers_and_several_servers_serve_one_catalog(root: str) -> None:
     with (
         ServeProcess(root, "--port", "0", "--workers", "2", "--no-access-log") as many,

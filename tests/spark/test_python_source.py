@@ -14,6 +14,7 @@ class UnderAnotherName(HeadwaterSource):
         return "headwater_python"
 
 
+@pytest.mark.long  # a process for each step: the tests below have a read and a write each
 def test_the_python_source_reads_and_writes_what_sql_sees(spark: SparkSession, ns: str) -> None:
     spark.dataSource.register(UnderAnotherName)
     table = ns.removeprefix("lake.") + ".t"
