@@ -111,6 +111,7 @@ def test_a_declarative_pipeline_reads_and_writes_headwater_tables(tmp_path: Path
     assert "[('c0', 45.0), ('c1', 45.0), ('c2', 45.0)]" in told
 
 
+@pytest.mark.long  # every session of the tests builds it too, when sources are newer
 def test_the_jar_is_built_from_the_sources_beside_it_and_knows_them(tmp_path: Path) -> None:
     if build.javac() is None:
         pytest.skip("no JDK on this machine: the jar cannot be built here")
