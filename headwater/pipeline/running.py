@@ -123,7 +123,11 @@ def run_pipeline(
 
 @contextmanager
 def beside(folder: Path) -> Iterator[None]:
-    """Modules beside the pipeline file can be imported."""
+    """Modules beside the pipeline file can be imported, also where another pipeline had one of the same name."""
+    for file in folder.glob("*.py"):
+        known = getattr(sys.modules.get(file.stem), "__file__", "") or ""
+        if file.stem not in sys.stdlib_module_names and "site-packages" not in known and known != str(file):
+            sys.modules.pop(file.stem, None)
     sys.path.insert(0, str(folder))
     try:
         yield

@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 import pytest
 
 from headwater.catalog import Catalog
+from headwater.cli.main import main
 from headwater.errors import ConcurrentModificationError, InvalidInputError
 from headwater.pipeline import plan_pipeline, read_pipeline, run_pipeline, undo
 from headwater.pipeline.lineage import downstream, latest, open_lineage, upstream
@@ -259,3 +260,28 @@ def test_a_run_that_is_killed_before_any_of_its_commits_is_finished_by_the_next(
     run(shop)
     check(shop)
     assert run(shop).plan.steps == ()
+
+
+def test_each_pipeline_has_the_modules_beside_it(tmp_path: Path) -> None:
+    for name in ("first", "second"):
+        folder = tmp_path / name
+        folder.mkdir()
+        (folder / "wording.py").write_text(
+            f"def said(words):\n    return [f'{name} {{word}}' for word in words.to_pylist()]\n"
+        )
+        (folder / "rows.jsonl").write_text('{"id": 1, "word": "a"}\n')
+        (folder / "p.toml").write_text(
+            """
+            pipeline = { name = "p", catalog = "lake" }
+            source = [{ name = "s", path = "rows.jsonl", into = "raw.t" }]
+            [table."raw.t"]
+            keys = ["id"]
+            [table."raw.t".columns.told]
+            function = "wording:said"
+            inputs = ["word"]
+            type = "string"
+            version = "1"
+            """
+        )
+        assert main(["run", str(folder / "p.toml")]) == 0
+        assert Catalog(str(folder / "lake"))["raw.t"].serving.to_arrow()["told"].to_pylist() == [f"{name} a"]
