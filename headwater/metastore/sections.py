@@ -17,6 +17,7 @@ from headwater.metastore.records import decode, encode
 Value = TypeVar("Value")
 BETWEEN = "\0"
 """Stands between the two parts of a pair's key; no name or id contains it."""
+MAX_MISSED = 1 << 16
 _UNREAD: Any = object()
 
 
@@ -73,17 +74,26 @@ class Section(Generic[Value]):
         self._book = book
         self._decoder = decoder
         self._held: dict[str, Value | None] = {}
+        self._missed: set[str] = set()
+        """Keys that no layer has. What comes later is put here, and so held."""
 
     def get(self, key: str) -> Value | None:
         found = self._held.get(key, _UNREAD)
         if found is _UNREAD:
+            if key in self._missed:
+                return None
             raw = self._book.read(self.prefix + key)
             found = self._held.get(key, _UNREAD)  # reading may have mended the maps
             if found is _UNREAD:
                 if raw is None:
-                    return None
+                    return self._miss(key)
                 found = self._held[key] = self._decode(raw)
         return found
+
+    def _miss(self, key: str) -> None:
+        if len(self._missed) >= MAX_MISSED:
+            self._missed = set()
+        self._missed.add(key)
 
     def put(self, key: str, value: Value | None) -> None:
         """Hold this value; None: it is no more."""

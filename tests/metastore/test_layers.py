@@ -82,6 +82,25 @@ def test_opening_reads_no_layer_and_a_look_up_a_few_pages_whatever_the_size(smal
     assert seen[1][1] <= 4 * 2 * passed  # two names and two objects: in each layer a directory and a page
 
 
+def test_a_name_that_is_in_no_layer_is_looked_for_once(small: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    inner = memory_store()
+    filled(inner).checkpoint()
+    opened = Metastore(inner)
+    assert not opened.exists(["a", "new"])
+    asked: list[str] = []
+    passed = layers.Layers.get
+
+    def get(self: layers.Layers, key: str) -> msgspec.Raw | None:
+        asked.append(key)
+        return passed(self, key)
+
+    monkeypatch.setattr(layers.Layers, "get", get)
+    assert not opened.exists(["a", "new"])
+    assert asked == []
+    Metastore(inner).run(lambda tx: tx.create_table(["a", "new"], {"n": 1}))
+    assert opened.get(["a", "new"]).properties == {"n": 1}
+
+
 def test_a_checkpoint_writes_what_changed_and_not_the_catalog(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(commit_module, "aside", lambda work: None)
     store = Metastore(tmp_path)
