@@ -37,6 +37,7 @@ def test_every_row_is_in_one_part(rows: list[int], cores: int, splittable: bool)
         else:
             ranges += [(number, 0, rows[number]) for number in part.fragments]
     ranges.sort()
-    assert ranges[0][:2] == (0, 0) and ranges[-1][0] == len(rows) - 1 and ranges[-1][2] == rows[-1]
+    assert ranges[0][:2] == (0, 0)
+    assert ranges[-1][::2] == (len(rows) - 1, rows[-1])
     for one, other in itertools.pairwise(ranges):
         assert other[:2] == (one[0], one[2]) or (one[2] == rows[one[0]] and other[:2] == (one[0] + 1, 0))
