@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import signal
 import sys
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from headwater.pipeline.planning import Plan
 from headwater.pipeline.running import plan_pipeline, run_pipeline
 from headwater.pipeline.watching import SignalledStop, watch
 from headwater.streams.sources.files import SourceFile
+from headwater.streams.sources.formats import check_format, options_of
 from headwater.streams.sources.remote import is_remote
 
 
@@ -87,16 +89,18 @@ def _show(report: jobs.Report, given: argparse.Namespace) -> int:
 
 def ingest(given: argparse.Namespace) -> int:
     source = given.source if is_remote(given.source) else Path(given.source)
+    options = options_of(given.format, dict(given.option))
+    check_format(given.format, options)
     spark = _session(given.spark)
     if given.watch:
-        return _watch(given, spark, source)
+        return _watch(given, spark, source, options)
     asked = (given.table, source, given.format, given.name, given.strict)
     with telling(given.json) as tell:
-        done = jobs.ingest(spark, _open(given), *asked, again=given.again, tell=tell)
+        done = jobs.ingest(spark, _open(given), *asked, again=given.again, tell=tell, **options)
     return _show(done, given)
 
 
-def _watch(given: argparse.Namespace, spark: Any, source: Any) -> int:
+def _watch(given: argparse.Namespace, spark: Any, source: Any, options: Mapping[str, Any]) -> int:
     """Until Ctrl-C (or a polite kill): the file that is being taken is finished, and so is the command."""
     stop = SignalledStop()
 
@@ -105,8 +109,8 @@ def _watch(given: argparse.Namespace, spark: Any, source: Any) -> int:
 
     for each in (signal.SIGINT, signal.SIGTERM):
         signal.signal(each, lambda *_: stop.set())
-    options = {"stop": stop, "every": given.every, "publishes": given.publish, "failed": failed}
-    for report in watch(spark, _open(given), given.table, source, given.format, given.name, **options):
+    how = {"stop": stop, "every": given.every, "publishes": given.publish, "failed": failed}
+    for report in watch(spark, _open(given), given.table, source, given.format, given.name, **how, **options):
         _show(report, given)
         sys.stdout.flush()
     return 0

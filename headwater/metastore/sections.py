@@ -86,7 +86,8 @@ class Section(Generic[Value]):
             found = self._held.get(key, _UNREAD)  # reading may have mended the maps
             if found is _UNREAD:
                 if raw is None:
-                    return self._miss(key)
+                    self._miss(key)
+                    return None
                 found = self._held[key] = self._decode(raw)
         return found
 

@@ -22,14 +22,11 @@ from headwater.metastore import Transaction
 from headwater.pipeline.hands import Storehouse, cores, guarded, storehouse_of, task_at
 from headwater.pipeline.progress import NOBODY, Teller
 from headwater.streams.checks import Check
-from headwater.streams.definition import Definition
 from headwater.streams.landing import APPEND, UPSERT, BatchOrigin, Landed, LandingReport, rows_so_far
 from headwater.streams.opening import Stream
 from headwater.streams.preparing import EvolvedError, Json, PreparedLanding, prepare
-from headwater.streams.sources.debezium import take_debezium
-from headwater.streams.sources.files import SourceFile, naming, read_lines, read_rows
-from headwater.streams.sources.formats import total
-from headwater.streams.sources.taken import Taken, take_op, take_rows
+from headwater.streams.sources.files import SourceFile, naming
+from headwater.streams.sources.formats import take_alone, total
 
 LARGE_ROWS = 50_000
 LARGE_BYTES = LARGE_ROWS * 200
@@ -152,7 +149,7 @@ def _prepared_frame(frame: Any, stream: CatalogStream, intake: Intake, opened: S
 
 def _prepare_rows(house: Storehouse, stream: Stream, intake: Intake, data: pa.Table, rows: int) -> Json | None:
     try:
-        taken = take_op(data, **intake.options) if intake.format == "op" else take_rows(data)
+        taken = take_alone(stream.definition, data, intake.format, intake.options)
         lake = house.lake()
         return prepare(lake.store, lake.clock, stream, taken, BatchOrigin(intake.source), intake.checks, rows)
     except LanceNamespaceError as error:
@@ -219,13 +216,5 @@ def preparer(house: Storehouse, stream: Stream, intake: Intake, rows: int) -> Ca
 def prepare_file(house: Storehouse, stream: Stream, intake: Intake, rows: int, file: SourceFile) -> Json | None:
     lake = house.lake()
     with naming(file):
-        taken = taken_from(stream.definition, intake, file)
+        taken = take_alone(stream.definition, None, intake.format, intake.options, file)
         return prepare(lake.store, lake.clock, stream, taken, intake.origin(file), intake.checks, rows)
-
-
-def taken_from(definition: Definition, intake: Intake, file: SourceFile) -> Taken:
-    """The rows of a file in a format that needs no state."""
-    if intake.format == "debezium":
-        return take_debezium(definition, read_lines(file))
-    rows, bad = read_rows(file, definition)
-    return take_op(rows, bad=bad, **intake.options) if intake.format == "op" else take_rows(rows, bad)

@@ -141,6 +141,7 @@ def _source(place: int, values: Any) -> Source:
     check_format(format, {})
     _known(values, (*SOURCE, *FORMATS[format]), where)
     options = {name: value for name, value in values.items() if name in FORMATS[format]}
+    check_format(format, options)
     path, into = (_text(values.get(name), f"{where}: {name}") for name in ("path", "into"))
     return Source(_text(values.get("name"), f"{where}: name"), path, into, format, options)
 

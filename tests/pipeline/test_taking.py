@@ -277,3 +277,22 @@ def test_a_watching_command_stops_cleanly_and_another_goes_on(tmp_path: Path) ->
     out, err = watching.communicate(timeout=60)
     assert (watching.returncode, out, err) == (0, "", "")
     assert catalog["raw.t"].count() == 2
+
+
+def test_options_of_a_format_are_given_on_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    catalog = lake(tmp_path)
+    path = tmp_path / "a.json"
+    path.write_bytes(lines([{"id": 1, "at": 1, "name": "a", "what": "insert"}]))
+    asked = ["ingest", str(tmp_path / "lake"), "raw.t", str(path), "--format"]
+    for format, option, told in (
+        ("op", "column=what", "has no option 'column'"),
+        ("snapshot", "allow_empty=maybe", "is true or false"),
+        ("debezium", "time_unit=days", "none of s, ms, us, ns"),
+    ):
+        assert main([*asked, format, "--option", option]) != 0
+        assert told in capsys.readouterr().err
+    assert main([*asked, "op", "--option", "op_column=what"]) == 0
+    assert catalog["raw.t"].count() == 1
+    path.write_bytes(b"")
+    assert main([*asked, "snapshot", "--option", "allow_empty=TRUE"]) == 0
+    assert catalog["raw.t"].count() == 0

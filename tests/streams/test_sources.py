@@ -133,6 +133,41 @@ def test_values_are_read_by_the_schema_part(metastore: Metastore) -> None:
     ]
 
 
+@pytest.mark.parametrize("form", ["text", "messages"])
+@pytest.mark.parametrize(("unit", "factor"), [("s", 1), ("ms", 10**3), ("us", 10**6), ("ns", 10**9)])
+def test_times_of_messages_without_a_schema_are_in_the_unit_that_is_told(
+    metastore: Metastore, form: str, unit: str, factor: int
+) -> None:
+    kinds = {"id": "int64", "at": "timestamp", "day": "date32", "hour": "time64[us]"}
+    table = StreamTable.create(metastore, ["times"], kinds, keys="id", sequence="at")
+    moment = datetime(2026, 2, 3, 4, 5, 6, tzinfo=UTC)
+    number = int(moment.timestamp()) * factor
+    row = {"at": number, "day": 20_487, "hour": (4 * 3600 + 5) * factor}
+    messages = [
+        message("c", 1, after={"id": 1, **row}),
+        message("c", 2, after={"id": 2, **row, "at": moment.isoformat(), "hour": None}),
+        message("c", 3, after={"id": 3, **row, "at": 2**62}),
+    ]
+    data: Any = lines(*messages) if form == "text" else messages
+    report = table.ingest(data, format="debezium", time_unit=unit)
+    first, second, *_ = rows_of(table)
+    assert (first["at"], first["day"], first["hour"]) == (moment, date(2026, 2, 3), time(4, 0, 5))
+    assert (second["at"], second["hour"]) == (moment, None)
+    if unit != "ns":  # as nanoseconds it is a year that has a calendar
+        assert (report.rows, table.quarantine()["column"].to_pylist()) == (2, ["at"])
+
+
+def test_a_number_is_no_time_where_no_unit_is_told(metastore: Metastore) -> None:
+    table = StreamTable.create(metastore, ["times"], {"id": "int64", "at": "timestamp"}, keys="id", sequence="at")
+    data = lines(message("c", 1, after={"id": 1, "at": 1_700_000_000_000}))
+    assert table.ingest(data, format="debezium").rows == 0
+    assert table.quarantine()["reason"].to_pylist() == ["bad_value"]
+    for wrong in ("minutes", 3):
+        with pytest.raises(InvalidInputError, match="time_unit"):
+            table.ingest(data, format="debezium", time_unit=wrong)
+    assert table.ingest(data + " ", format="debezium", time_unit="ms").rows == 1
+
+
 def test_nanoseconds_are_kept_as_text() -> None:
     assert read_value(1_000_000_001, {"name": "io.debezium.time.NanoTimestamp"}) == "1970-01-01T00:00:01.000000001Z"
     assert read_value({"scale": 1, "value": "Cg=="}, {"name": "io.debezium.data.VariableScaleDecimal"}) == Decimal(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from headwater.cli.grammar.words import TABLE, Command, arg, number
+from headwater.cli.grammar.words import TABLE, Command, arg, number, pair
 
 FORMATS = ("rows", "op", "debezium", "snapshot")
 """What files hold; a test compares it with the sources' own list."""
@@ -31,6 +31,7 @@ PIPELINE = (
             TABLE, arg("source", about="files, by path, address (s3://...) or glob"),
             arg("--format", about="what the files hold (rows)", choices=FORMATS, default="rows"),
             arg("--name", about="the name of the source"),
+            arg("--option", about="of the format, name=value (repeatable)", action="append", type=pair, default=[]),
             arg("--strict", about="refuse everything when a row is bad", action="store_true"),
             arg("--again", about="take files again that were undone", action="store_true"),
             arg("--watch", about="go on taking files as they come, until Ctrl-C", action="store_true"),

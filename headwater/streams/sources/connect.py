@@ -38,24 +38,24 @@ def _variable_decimal(value: Any, parameters: Mapping[str, Any]) -> Decimal:
     return _decimal(value["value"], {"scale": value["scale"]})
 
 
-def _days(value: Any, _: Mapping[str, Any]) -> date:
+def days(value: Any, _: Any = None) -> date:
     return (EPOCH + timedelta(days=int(value))).date()
 
 
-def _moment(per_second: int) -> Callable[[Any, Mapping[str, Any]], Any]:
-    def read(value: Any, _: Mapping[str, Any]) -> Any:
+def moment(per_second: int) -> Callable[..., Any]:
+    def read(value: Any, _: Any = None) -> Any:
         seconds, rest = divmod(int(value), per_second)
         micros, odd = divmod(rest * 10**9 // per_second, 1000)
-        moment = EPOCH + timedelta(seconds=seconds, microseconds=micros)
+        found = EPOCH + timedelta(seconds=seconds, microseconds=micros)
         if odd:  # nanoseconds have no place in Python's times: the text keeps them
-            return f"{moment:%Y-%m-%dT%H:%M:%S}.{micros * 1000 + odd:09d}Z"
-        return moment
+            return f"{found:%Y-%m-%dT%H:%M:%S}.{micros * 1000 + odd:09d}Z"
+        return found
 
     return read
 
 
-def _time_of_day(per_second: int) -> Callable[[Any, Mapping[str, Any]], time]:
-    def read(value: Any, _: Mapping[str, Any]) -> time:
+def time_of_day(per_second: int) -> Callable[..., time]:
+    def read(value: Any, _: Any = None) -> time:
         return (EPOCH + timedelta(microseconds=int(value) * 10**6 // per_second)).time()
 
     return read
@@ -64,16 +64,16 @@ def _time_of_day(per_second: int) -> Callable[[Any, Mapping[str, Any]], time]:
 READ: dict[str, Callable[[Any, Mapping[str, Any]], Any]] = {
     "org.apache.kafka.connect.data.Decimal": _decimal,
     "io.debezium.data.VariableScaleDecimal": _variable_decimal,
-    "org.apache.kafka.connect.data.Date": _days,
-    "io.debezium.time.Date": _days,
-    "org.apache.kafka.connect.data.Timestamp": _moment(10**3),
-    "io.debezium.time.Timestamp": _moment(10**3),
-    "io.debezium.time.MicroTimestamp": _moment(10**6),
-    "io.debezium.time.NanoTimestamp": _moment(10**9),
-    "org.apache.kafka.connect.data.Time": _time_of_day(10**3),
-    "io.debezium.time.Time": _time_of_day(10**3),
-    "io.debezium.time.MicroTime": _time_of_day(10**6),
-    "io.debezium.time.NanoTime": _time_of_day(10**9),
+    "org.apache.kafka.connect.data.Date": days,
+    "io.debezium.time.Date": days,
+    "org.apache.kafka.connect.data.Timestamp": moment(10**3),
+    "io.debezium.time.Timestamp": moment(10**3),
+    "io.debezium.time.MicroTimestamp": moment(10**6),
+    "io.debezium.time.NanoTimestamp": moment(10**9),
+    "org.apache.kafka.connect.data.Time": time_of_day(10**3),
+    "io.debezium.time.Time": time_of_day(10**3),
+    "io.debezium.time.MicroTime": time_of_day(10**6),
+    "io.debezium.time.NanoTime": time_of_day(10**9),
 }
 
 

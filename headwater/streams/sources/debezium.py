@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 import binascii
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal, InvalidOperation
 from typing import Any
 
@@ -20,6 +20,7 @@ from headwater.errors import InvalidInputError
 from headwater.streams.definition import Definition
 from headwater.streams.given import as_json
 from headwater.streams.quarantine import Quarantined
+from headwater.streams.sources.bare_times import check_unit, with_times
 from headwater.streams.sources.connect import fields_of, is_unavailable, is_unavailable_in, read_value
 from headwater.streams.sources.envelopes import (
     OFFERED,
@@ -59,13 +60,16 @@ def take_debezium(
     definition: Definition,
     data: Any,
     apply_as_truncates: bool = False,
+    time_unit: str | None = None,
     state: Callable[[], list[Row]] = list,
     bad: Sequence[Quarantined] = (),
 ) -> Taken:
     """The events of a stream of messages, in the order of the database's log where the messages tell it.
 
-    A truncation is an error, unless it is to be applied: then it deletes all rows, which `state` gives.
+    A truncation is an error, unless it is to be applied: then it deletes all rows, which `state` gives. `time_unit` is
+    that of times which are numbers, in messages whose schema does not tell it.
     """
+    check_unit(time_unit)
     if definition.keys and not definition.sequence:
         raise InvalidInputError(
             "Debezium events into a table with keys need a sequence: nothing else orders a delivery that was repeated "
@@ -73,7 +77,9 @@ def take_debezium(
         )
     known = decoding(definition) if isinstance(data, (str, bytes, bytearray)) else None
     taken = _by_columns(definition, known, _text_of(data), bad) if known is not None else None
-    return taken if taken is not None else _by_message(definition, data, apply_as_truncates, state, bad)
+    if taken is None:
+        taken = _by_message(definition, data, apply_as_truncates, state, bad)
+    return replace(taken, data=with_times(taken.data, definition, time_unit))
 
 
 def _by_columns(definition: Definition, known: Decoding, text: str, bad: Sequence[Quarantined]) -> Taken | None:

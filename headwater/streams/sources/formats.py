@@ -2,34 +2,48 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from headwater.errors import InvalidInputError
+from headwater.streams.definition import Definition
 from headwater.streams.landing import LandingReport
 from headwater.streams.position_views import PositionView
 from headwater.streams.reading import read
 from headwater.streams.serving_copy import Lake
+from headwater.streams.sources.bare_times import check_unit
 from headwater.streams.sources.debezium import take_debezium
 from headwater.streams.sources.files import SourceFile, read_lines, read_rows
 from headwater.streams.sources.snapshot import take_snapshot
 from headwater.streams.sources.taken import Taken, take_op, take_rows
 
-FORMATS: dict[str, tuple[str, ...]] = {
-    "rows": (),
-    "op": ("op_column",),
-    "debezium": ("apply_as_truncates",),
-    "snapshot": ("allow_empty",),
+FORMATS: dict[str, dict[str, type]] = {
+    "rows": {},
+    "op": {"op_column": str},
+    "debezium": {"apply_as_truncates": bool, "time_unit": str},
+    "snapshot": {"allow_empty": bool},
 }
+"""The formats, each with its options and what they are."""
+FLAGS = {"true": True, "false": False}
 
 
 def check_format(format: str, options: Mapping[str, Any]) -> None:
     if format not in FORMATS:
         raise InvalidInputError(f"{format!r} is no format: use one of {', '.join(FORMATS)}.")
-    for name in options:
+    for name, value in options.items():
         if name not in FORMATS[format]:
             known = ", ".join(FORMATS[format]) or "none"
             raise InvalidInputError(f"The format {format!r} has no option {name!r}; it has: {known}.")
+        if not isinstance(value, FORMATS[format][name]):
+            wanted = "true or false" if FORMATS[format][name] is bool else "a text"
+            raise InvalidInputError(f"The option {name!r} is {wanted}, not {value!r}.")
+    check_unit(options.get("time_unit"))
+
+
+def options_of(format: str, texts: Mapping[str, str]) -> dict[str, Any]:
+    """Options as a command line gives them."""
+    flags = {name for name, kind in FORMATS[format].items() if kind is bool}
+    return {name: FLAGS.get(text.lower(), text) if name in flags else text for name, text in texts.items()}
 
 
 def take(
@@ -37,16 +51,26 @@ def take(
 ) -> Taken:
     """The rows that change data stands for; `file` is where to read it from, if it is a file."""
     definition = view.stream.definition
-    if format == "debezium":
-        text = data if file is None else read_lines(file)
-        return take_debezium(definition, text, state=lambda: read(lake, view).to_pylist(), **options)
-    rows, bad = (data, []) if file is None else read_rows(file, definition)
-    if format == "op":
-        return take_op(rows, bad=bad, **options)
     if format == "snapshot":
+        rows, bad = (data, []) if file is None else read_rows(file, definition)
         taken = take_snapshot(lake, view, rows, **options)
         return Taken(taken.data, (*bad, *taken.bad), taken.digest)
-    return take_rows(rows, bad)
+    return take_alone(definition, data, format, options, file, lambda: read(lake, view).to_pylist())
+
+
+def take_alone(
+    definition: Definition,
+    data: Any,
+    format: str,
+    options: Mapping[str, Any],
+    file: SourceFile | None = None,
+    state: Callable[[], list[dict[str, Any]]] = list,
+) -> Taken:
+    """In a format that needs no rows of before; `state` gives them to a truncation."""
+    if format == "debezium":
+        return take_debezium(definition, data if file is None else read_lines(file), state=state, **options)
+    rows, bad = (data, []) if file is None else read_rows(file, definition)
+    return take_op(rows, bad=bad, **options) if format == "op" else take_rows(rows, bad)
 
 
 def total(reports: Sequence[LandingReport]) -> LandingReport:
