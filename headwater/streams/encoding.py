@@ -14,6 +14,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from headwater.streams.grouping import flat
+
 SAMPLE, MANY = 4096, 1 << 14
 REPEATED = 4
 """A text column has few values when each comes so many times, on average."""
@@ -28,8 +30,7 @@ def by_dictionary(column: Any) -> Any:
     some = column.take(pa.array(range(0, step * SAMPLE, step)))
     if pc.count_distinct(some).as_py() * REPEATED > SAMPLE:
         return column
-    whole = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
-    coded = (whole.chunk(0) if isinstance(whole, pa.ChunkedArray) else whole).dictionary_encode()
+    coded = flat(column).dictionary_encode()
     return coded if len(coded.dictionary) * REPEATED <= len(column) else column
 
 
@@ -40,7 +41,7 @@ def encode(table: pa.Table, parts: Sequence[int], group: int) -> bytes:
     """
     sink = io.BytesIO()
     layouts = {field.name: layout for field in table.schema if (layout := _layout(field.type)) is not None}
-    words = [field.name for field in table.schema if pa.types.is_dictionary(field.type)]
+    words: Any = [field.name for field in table.schema if pa.types.is_dictionary(field.type)]
     with pq.ParquetWriter(
         sink,
         table.schema,

@@ -19,7 +19,7 @@ NUMBERS = np.random.default_rng(5)
 START = datetime(2026, 1, 1)
 
 
-def some(values: list[Any], kind: Any = None) -> pa.Array:
+def some(values: list[Any], kind: Any = None) -> Any:
     return pa.array([values[int(n)] for n in NUMBERS.integers(0, len(values), COUNT)], kind)
 
 
