@@ -5,6 +5,7 @@ A `Scan` says what to read and travels once per query; what one task reads of it
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -26,6 +27,8 @@ BATCH_BYTES = 4 << 20
 MIN_BATCH_ROWS = 1024
 MAX_BATCH_ROWS = 65_536
 SMALL_ROWS = 200_000
+PART_ROWS = 20_000
+"""What a part more costs, as so many rows: its task, and the wait for its first batch."""
 INDEXED_ROWS = 100_000
 TAKEN_ROWS = 50_000
 SCANNED_ROWS = 50_000_000
@@ -71,27 +74,46 @@ class Extent:
 
 
 def divide(extents: Sequence[Extent], parallelism: int, *, splittable: bool) -> list[Fragments | Slice]:
-    """Parts of about equal size, about two per core, none smaller than a small table. Pure.
+    """Parts of about equal size, two to four per core, none smaller than a small table: those that are read soonest.
 
-    Only a scan without a filter can slice a fragment: with one, offsets count the rows that are left.
+    Only a scan without a filter can slice a fragment: with one, offsets count the rows that are left. Pure.
     """
+    cores = max(1, parallelism)
     total = sum(extent.rows for extent in extents)
-    target = max(SMALL_ROWS, -(-total // max(1, 2 * parallelism)))
+    targets = [max(SMALL_ROWS, -(-total // (cores * turns))) for turns in (2, 3, 4)]
+    return min((_parts(extents, target, splittable) for target in targets), key=lambda parts: _finish(parts, cores))[0]
+
+
+def _finish(parts: tuple[list[Fragments | Slice], list[int]], cores: int) -> int:
+    """When the last part is read, in rows, if every core takes the next part as soon as it is free. Pure."""
+    busy = [0] * cores
+    for rows in parts[1]:
+        heapq.heapreplace(busy, busy[0] + PART_ROWS + rows)
+    return max(busy)
+
+
+def _parts(extents: Sequence[Extent], target: int, splittable: bool) -> tuple[list[Fragments | Slice], list[int]]:
+    """Parts of about `target` rows, and the rows of each."""
     parts: list[Fragments | Slice] = []
+    sizes: list[int] = []
     group: list[int] = []
     size = 0
     for extent in extents:
         if splittable and extent.rows > target * 3 // 2:
-            parts.extend(_slices(extent, target))
+            slices = _slices(extent, target)
+            parts.extend(slices)
+            sizes.extend(each.limit for each in slices)
             continue
         if group and size + extent.rows > target * 5 // 4:
             parts.append(Fragments(tuple(group)))
+            sizes.append(size)
             group, size = [], 0
         group.append(extent.id)
         size += extent.rows
     if group:
         parts.append(Fragments(tuple(group)))
-    return parts
+        sizes.append(size)
+    return parts, sizes
 
 
 def _slices(extent: Extent, target: int) -> list[Slice]:

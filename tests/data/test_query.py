@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import lance
+import numpy as np
 import pyarrow as pa
 import pytest
 from lance.namespace import DirectoryNamespace
@@ -285,3 +287,14 @@ def test_a_plan_is_explained_and_analyzed_without_telling_where_the_data_lies(ta
         assert table.uri.lstrip("/") not in text
     with pytest.raises(TableColumnNotFoundError):
         data.explain_table_query_plan(table, ExplainTableQueryPlanRequest(id=ID, query=query(filter="nope = 1")))
+
+
+def test_scattered_rows_are_fetched_with_few_requests(tmp_path: Path) -> None:
+    """Lance's own block of local files, 4 KiB, makes a request of nearly every row."""
+    uri = str(tmp_path / "wide.lance")
+    lance.write_dataset(pa.table({"k": np.random.default_rng(1).integers(0, 1 << 60, 200_000)}), uri)
+    dataset = TableHandle(ObjectId(("wide",)), uri).open()
+    dataset.take([0])
+    dataset.io_stats_incremental()
+    assert dataset._take_rows(list(range(0, 200_000, 2000)), columns=["k"]).num_rows == 100
+    assert dataset.io_stats_incremental().read_iops < 10
