@@ -48,23 +48,43 @@ class _Place(Generic[Work]):
         self.woken.acquire()
 
 
+@dataclass(frozen=True)
+class Gather:
+    """Wait a moment for as many callers as the last leaders served; a caller that is alone never waits."""
+
+    clock: Clock
+    longest_s: float
+    step_s: float
+
+    def wait(self, until: Callable[[], bool]) -> None:
+        if until():
+            return
+        deadline = self.clock.monotonic() + self.longest_s
+        while not until() and self.clock.monotonic() < deadline:
+            self.clock.sleep(self.step_s)
+
+
 @dataclass
 class GroupedWork(Generic[Work]):
     """Threads queue their work; whoever leads does that of all who wait, in one go.
 
     `lead` decides work by setting `done`; what it leaves undecided waits for the next go. When it fails, `told` makes
-    the error that everybody it had not decided yet is told. Each who waits is woken for itself: those whose work is
-    decided go on side by side with the next leader, and do not pass through a lock that it holds.
+    the error that everybody it had not decided yet is told. The leader also finishes what it decided (`finish`), and
+    then wakes those who wait for it, each for itself. So one thread is at work for all: Python runs one at a time, and
+    many that hand it on at every call of the system spend three times as long.
     """
 
     lead: Callable[[Sequence[Work]], None]
     told: Callable[[BaseException], BaseException] = lambda error: error
     largest: int = 256
-    gather: Callable[[], None] = lambda: None
-    """Called by a leader before it takes those who wait: it may let more of them come."""
+    gather: Gather | None = None
+    """How a leader lets more of them come before it takes those who wait."""
+    finish: Callable[[Sequence[Work]], None] = lambda works: None
+    """Called with the work that a leader decided, before those who wait for it are woken."""
     _waiting: list[_Place[Work]] = field(default_factory=list)
     _queue: threading.Lock = field(default_factory=threading.Lock)
     _led: bool = False
+    _served: int = 1
 
     @property
     def size(self) -> int:
@@ -81,7 +101,7 @@ class GroupedWork(Generic[Work]):
             if not place.leads:
                 place.woken.acquire()
             while not mine.done:
-                self._lead()
+                self._lead(place)
         finally:
             with self._queue:
                 place.left = True
@@ -99,10 +119,12 @@ class GroupedWork(Generic[Work]):
                 return
         self._led = False
 
-    def _lead(self) -> None:
-        self.gather()
+    def _lead(self, mine: _Place[Work]) -> None:
+        if self.gather is not None:
+            self.gather.wait(lambda: self.size >= self._served)
         with self._queue:
             group, self._waiting = self._waiting[: self.largest], self._waiting[self.largest :]
+        self._served = max(len(group), self._served - 1)
         works = [place.work for place in group]
         try:
             self.lead(works)
@@ -110,15 +132,18 @@ class GroupedWork(Generic[Work]):
             for work in works:
                 if not work.done:
                     work.done, work.error = True, self.told(error)
-            self._wake(group)
+            self._wake(group, mine)
             raise
-        with self._queue:
-            self._waiting[:0] = [place for place in group if not place.work.done]
-        self._wake(group)
+        try:
+            self.finish([work for work in works if work.done])
+        finally:
+            with self._queue:
+                self._waiting[:0] = [place for place in group if not place.work.done]
+            self._wake(group, mine)
 
-    def _wake(self, group: Sequence[_Place[Work]]) -> None:
+    def _wake(self, group: Sequence[_Place[Work]], mine: _Place[Work]) -> None:
         for place in group:
-            if place.work.done and not place.leads:
+            if place.work.done and place is not mine:
                 place.woken.release()
 
 

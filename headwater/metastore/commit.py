@@ -27,6 +27,8 @@ from headwater.retry import retry
 
 MAX_CLAIMS = 10_000
 MAX_GROUP = 256
+GATHER_S = 0.001
+GATHER_STEP_S = 0.00005
 PUBLISH_ATTEMPTS = 4
 
 
@@ -50,6 +52,7 @@ class Waiting:
     made: Slot | None = None
     ordinal: int = 0
     txn: Txn | None = None
+    published: bool = False
 
 
 @dataclass(slots=True)
@@ -63,14 +66,15 @@ class Committer:
     _aside: threading.Thread | None = None
 
     def __post_init__(self) -> None:
-        self._group = turns.GroupedWork(self._lead, _told, MAX_GROUP)
+        gather = turns.Gather(self.log.clock, GATHER_S, GATHER_STEP_S)
+        self._group = turns.GroupedWork(self._lead, _told, MAX_GROUP, gather, self._publish)
 
     def commit(self, draft: Draft, header: Header, boundary: int = 0) -> int:
         """Commit and publish; the slot. Conflict (14) if the head has moved in a way that matters."""
         mine = Waiting(draft, header, boundary)
         self._group.run(mine)
-        assert mine.made is not None
-        self._publish(mine.slot, files_of(mine.slot, mine.made, mine.ordinal))
+        if not mine.published:  # whoever led was interrupted
+            self._publish([mine])
         if self.log.due:
             self._aside = aside(self._checkpoint)
         return mine.slot
@@ -80,17 +84,22 @@ class Committer:
         if self._aside is not None:
             self._aside.join()
 
-    def _publish(self, slot: int, files: Files) -> None:
-        """The transaction is committed, whatever happens here: files the store does not take are left to repair."""
+    def _publish(self, group: Sequence[Waiting]) -> None:
+        """They are committed, whatever happens here: files the store does not take are left to repair."""
+        taken = [waiting for waiting in group if waiting.made is not None and not waiting.published]
+        files = [file for waiting in taken for file in _files(waiting)]
 
         def write(files: Files) -> None:
             self.log.store.put_all(files, durable=False)
-            self.log.published(slot)
+            for waiting in taken:
+                self.log.published(waiting.slot)
 
         try:
             retry(self.log.clock, PUBLISH_ATTEMPTS, lambda: files, write, on=LanceNamespaceError)
         except LanceNamespaceError:
             self.log.due = True  # a checkpoint repairs first
+        for waiting in taken:
+            waiting.published = True
 
     def _checkpoint(self) -> None:
         """Housekeeping: if it fails, the next one does its work, so a failure of the store is nobody's concern."""
@@ -165,6 +174,11 @@ class Committer:
             self.log.due = self.log.due or self.log.sealed == number
         for ordinal, waiting in enumerate(taken):
             waiting.slot, waiting.made, waiting.ordinal, waiting.done = number, slot, ordinal, True
+
+
+def _files(waiting: Waiting) -> Files:
+    assert waiting.made is not None
+    return files_of(waiting.slot, waiting.made, waiting.ordinal)
 
 
 def _told(error: BaseException) -> LanceNamespaceError:

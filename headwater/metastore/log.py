@@ -56,6 +56,8 @@ class Log:
         self.due = False
         self.lost: InvalidTableStateError | None = None
         self._own: dict[int, int] = {}
+        self._begun = 0
+        self._looked = 0
         self._probed = False
         self._folding = False
 
@@ -103,16 +105,24 @@ class Log:
         return written
 
     def refresh(self, ahead: int = 1) -> SlotIndex:
-        """Fold the slots that were taken since we last looked: one request when there are none."""
+        """Fold the slots that were taken since we last looked: one request when there are none.
+
+        Who waited here for another thread's look that began after it came needs none of its own."""
+        came = self._begun
         with self.lock:
             if self.lost is not None:
                 raise self.lost
+            if self._looked > came:
+                return self.index
+            self._begun += 1
+            number = self._begun
             while True:
                 first = self.index.slot + 1
                 found = self._read(first, ahead)
                 whole = all(self._fold_bytes(number, data) for number, data in enumerate(found, first))
                 if whole and len(found) < ahead:
                     self.segments.let_go()
+                    self._looked = number
                     return self.index
                 ahead = min(2 * ahead, MAX_READ_AHEAD)
 

@@ -108,9 +108,8 @@ class Metastore:
 
         Without `refresh` it reads what this process knows: one request less, and a conflict if that was too old.
         """
-        with self._log.lock:
-            index = self._log.refresh() if refresh else self._log.known()
-            view = IndexView(index, index.slot)
+        index = self._log.refresh() if refresh else self._log.known()
+        view = IndexView(index, index.slot)
         header = Header(self.clock.uuid(), self.clock.now_ms(), message, self.author if author is None else author)
         return Transaction(view, self._log, self.clock, header, self._commit)
 
@@ -277,9 +276,8 @@ class Metastore:
 
         Without `refresh` the newest that this process knows, which costs no request.
         """
-        with self._log.lock:
-            index = self._log.refresh() if refresh else self._log.known()
-            return Snapshot(self._log, IndexView(index, index.slot))
+        index = self._log.refresh() if refresh else self._log.known()
+        return Snapshot(self._log, IndexView(index, index.slot))
 
     def get(self, path: Path) -> Object:
         return self.now().get(path)

@@ -62,23 +62,31 @@ class LocalStore:
         return None if stat.S_ISDIR(status.st_mode) else _entry(key, status)
 
     def put(self, key: str, data: bytes, mode: PutMode = PutMode.OVERWRITE, durable: bool = True) -> None:
-        path = self._path(key)
-        if mode is PutMode.CREATE and os.path.lexists(path):
+        if mode is PutMode.CREATE and os.path.lexists(self._path(key)):
             raise KeyExistsError(key)
+        self._put(key, data, mode, durable, set())
+
+    def put_all(self, items: Sequence[tuple[str, bytes]], durable: bool = True) -> None:
+        made: set[str] = set()
+        for key, data in items:
+            self._put(key, data, PutMode.OVERWRITE, durable, made)
+
+    def _put(self, key: str, data: bytes, mode: PutMode, durable: bool, made: set[str]) -> None:
+        """`made` are the folders that the caller has made up to now: one below them is missing, without a look."""
+        path = self._path(key)
+        folder = path.rpartition("/")[0]
         try:
+            if made:
+                self._make_below(folder, durable, made)
             try:
                 self._write(path, data, mode, durable)
             except FileNotFoundError:
-                self._make_folder(os.path.dirname(path), durable)
+                self._make_folder(folder, durable, made)
                 self._write(path, data, mode, durable)
         except FileExistsError:
             raise KeyExistsError(key) from None
         except OSError as error:
             raise storage_error(error, key) from None
-
-    def put_all(self, items: Sequence[tuple[str, bytes]], durable: bool = True) -> None:
-        for key, data in items:
-            self.put(key, data, PutMode.OVERWRITE, durable)
 
     def get_all(self, keys: Sequence[str]) -> Sequence[bytes | None]:
         found: list[bytes | None] = []
@@ -200,19 +208,30 @@ class LocalStore:
     def _path(self, key: str) -> str:
         return f"{self.root}/{check_key(key)}"
 
-    def _make_folder(self, folder: str, durable: bool) -> None:
+    def _make_folder(self, folder: str, durable: bool, made: set[str] | None = None) -> None:
         try:
             os.mkdir(folder)
         except FileNotFoundError:
-            self._make_folder(os.path.dirname(folder), durable)
+            self._make_folder(os.path.dirname(folder), durable, made)
             with contextlib.suppress(FileExistsError):
                 os.mkdir(folder)
         except FileExistsError:
             if os.path.isdir(folder):
                 return
             raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), folder) from None
+        if made is not None:
+            made.add(folder)
         if durable:
             _sync(os.path.dirname(folder))
+
+    def _make_below(self, folder: str, durable: bool, made: set[str]) -> bool:
+        """Make a folder, and those above it, if one above was made just now. Whether it is one of those made."""
+        if folder in made:
+            return True
+        if len(folder) <= len(self.root) or not self._make_below(folder.rpartition("/")[0], durable, made):
+            return False
+        self._make_folder(folder, durable, made)
+        return True
 
     def _write(self, path: str, data: bytes, mode: PutMode, durable: bool) -> None:
         if not data and not durable and mode is PutMode.OVERWRITE:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import threading
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
@@ -225,6 +226,51 @@ def test_a_commit_whose_files_cannot_be_published_is_still_a_commit_and_is_publi
     full.full = False
     assert Metastore(tmp_path).verify() == []
     assert read(str(tmp_path)).keys() == {("a",), ("b",)}
+
+
+class Interrupted(WrappedStore):
+    """Once two wait behind a commit, whoever publishes for both of them is interrupted, once."""
+
+    waiting: Callable[[], int]
+    interrupted = False
+
+    def put(self, key: str, data: bytes, mode: Any = None, durable: bool = True) -> None:
+        if key.endswith("/slots/00000000000000000/00000000000000000002"):
+            while self.waiting() < 2:
+                SystemClock().sleep(0.001)
+        self.inner.put(key, data, mode, durable)
+
+    def put_all(self, items: Any, durable: bool = True) -> None:
+        if sum(key.startswith("txn/") for key, _ in items) == 2 and not self.interrupted:
+            self.interrupted = True
+            raise KeyboardInterrupt
+        self.inner.put_all(items, durable)
+
+
+def test_who_waited_for_a_leader_that_was_interrupted_publishes_by_itself(tmp_path: Path) -> None:
+    raw = Interrupted(LocalStore(tmp_path))
+    store = Metastore(raw)
+    raw.waiting = lambda: store._committer._group.size
+    store.run(lambda tx: tx.create_namespace(["first"]))
+    ended: dict[str, BaseException | None] = {}
+
+    def create(name: str) -> None:
+        try:
+            store.run(lambda tx: tx.create_namespace([name]))
+            ended[name] = None
+        except KeyboardInterrupt as error:
+            ended[name] = error
+
+    threads = [threading.Thread(target=create, args=(name,)) for name in ("a", "b", "c")]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    broken = {name for name, error in ended.items() if error is not None}
+    assert (len(ended), len(broken)) == (3, 1)
+    assert read(str(tmp_path)).keys() == {("first",), *((name,) for name in ended.keys() - broken)}
+    assert Metastore(tmp_path).verify() == []
+    assert read(str(tmp_path)).keys() == {("first",), ("a",), ("b",), ("c",)}
 
 
 def test_clocks_an_hour_apart_do_not_change_the_order(tmp_path: Path) -> None:

@@ -174,3 +174,33 @@ def test_a_leader_that_fails_tells_everybody_whose_work_it_had_taken() -> None:
     with pytest.raises(KeyboardInterrupt):
         group.run(mine)
     assert isinstance(mine.error, ValueError)
+
+
+def test_what_a_leader_decided_is_finished_before_those_who_wait_for_it_go_on() -> None:
+    finished: list[int] = []
+    seen: list[bool] = []
+    all_there = threading.Event()
+
+    def lead(group: Sequence[Work]) -> None:
+        all_there.wait(30)
+        for one in group:
+            one.done = True
+
+    def finish(group: Sequence[Work]) -> None:
+        finished.extend(one.number for one in group)
+
+    def come(number: int) -> None:
+        work.run(Work(number))
+        seen.append(number in finished)
+
+    work = GroupedWork(lead, finish=finish)
+    threads = [threading.Thread(target=come, args=(number,)) for number in range(5)]
+    for thread in threads:
+        thread.start()
+    while work.size < 4:
+        CLOCK.sleep(0.001)
+    all_there.set()
+    for thread in threads:
+        thread.join(60)
+    assert seen == [True] * 5
+    assert sorted(finished) == list(range(5))

@@ -17,7 +17,7 @@ from headwater.model import Change
 from headwater.registries.layout import COMMIT_LOCK
 from headwater.registries.manifest.spool import Spool
 from headwater.store import Store, storage_error
-from headwater.turns import GroupedWork, Held, Turn
+from headwater.turns import Gather, GroupedWork, Held, Turn
 
 LONGEST_WAIT_S = 5.0
 LOOK_EVERY_S = 0.0005
@@ -52,24 +52,15 @@ class GroupCommit:
 
     def __init__(self, commit: Callable[[Sequence[Ticket]], None], clock: Clock) -> None:
         self._commit = commit
-        self._clock = clock
-        self._group = GroupedWork[Ticket](self._lead, gather=self._gather)
-        self._last_size = 1
+        self._group = GroupedWork[Ticket](self._lead, gather=Gather(clock, GATHER_S, GATHER_STEP_S))
 
     def commit(self, changes: Sequence[Change]) -> None:
         self._group.run(Ticket(changes))
 
     def _lead(self, tickets: Sequence[Ticket]) -> None:
-        self._last_size = len(tickets)
         self._commit(tickets)
         for ticket in tickets:
             ticket.done = True
-
-    def _gather(self) -> None:
-        """Wait a moment for as many callers as the last commit served; a caller that is alone never waits."""
-        deadline = self._clock.monotonic() + GATHER_S
-        while self._group.size < self._last_size and self._clock.monotonic() < deadline:
-            self._clock.sleep(GATHER_STEP_S)
 
 
 class Turns:
