@@ -52,9 +52,14 @@ def test_folders_of_a_file_system_that_does_not_count_them_are_looked_into(
     for name in ("one", "closed"):
         (tmp_path / f"{name}.lance" / "_versions").mkdir(parents=True)
     (tmp_path / "closed.lance").chmod(0o700)
-    asked = []
+    asked: list[str] = []
     access = os.access
-    monkeypatch.setattr(os, "access", lambda path, mode: asked.append(path) or access(path, mode))
+
+    def noted(path: str, mode: int) -> bool:
+        asked.append(path)
+        return access(path, mode)
+
+    monkeypatch.setattr(os, "access", noted)
     registry = ListingRegistry(LocalStore(tmp_path), SeededClock())
     assert registry.children(ROOT, Kind.TABLE, "", None) == ["closed", "one"]
     assert [path for path in asked if path.endswith("_versions")] == [f"{tmp_path}/closed.lance/_versions"]
