@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 import lance_namespace as api
 import pyarrow as pa
@@ -312,6 +312,12 @@ class Catalog(Past):
         close = abilities_of(self.namespace).close
         if close is not None:
             close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *failed: object) -> None:
+        self.close()
 
     def _beside(self, namespace: LanceNamespace) -> Catalog:
         """The same catalog by another namespace."""

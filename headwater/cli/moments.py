@@ -119,11 +119,13 @@ def _difference(path: Sequence[str], kind: str, change: str) -> dict[str, Any]:
 def undo(given: argparse.Namespace) -> int:
     """A transaction by its slot; or, of a stream table, what came from a source or a file."""
     named = given.source or given.file or given.digest
-    if given.what.isascii() and given.what.isdigit() and named is None:
+    if given.what is None and given.source is None:
+        raise InvalidInputError("Say what to undo: the slot of a transaction, a stream table, or --source.")
+    if given.what is not None and given.what.isascii() and given.what.isdigit() and named is None:
         return _undo_transactions(given, int(given.what))
     from headwater.cli import pipeline  # with the rest of the pipeline, which the look-ups of this module do without
 
-    ask(given, f"What came into {given.what} from {named or 'it'} is taken out.")
+    ask(given, f"What came into {given.what or 'any stream table'} from {named or 'it'} is taken out.")
     given.table = given.what
     return pipeline.undo(given)
 

@@ -18,7 +18,7 @@ from headwater.pipeline import jobs, keeping
 from headwater.pipeline.exporting import export_lineage
 from headwater.pipeline.grammar import read_pipeline
 from headwater.pipeline.lineage import DOWNSTREAM, UPSTREAM, downstream, drawing, open_lineage, upstream
-from headwater.pipeline.planning import Plan
+from headwater.pipeline.planning import WAITS, Plan
 from headwater.pipeline.running import plan_pipeline, run_pipeline
 from headwater.pipeline.watching import SignalledStop, watch
 from headwater.streams.sources.files import SourceFile
@@ -56,6 +56,7 @@ def shown_plan(plan: Plan) -> str:
         rows = f", {step.rows:,} rows" if step.rows else ""
         source = f" from {step.source}" if step.source else ""
         lines.append(f"{step.do:9} {step.table}{source}: {step.why}{size}{rows}")
+    lines += [f"{'waits':9} {name}: {WAITS}" for name in plan.waiting]
     for name, files in plan.undone.items():
         lines.append(f"{'left out':9} {len(files)} files of {name} that were undone: --again takes them")
     known = sum(plan.skipped.values())

@@ -53,6 +53,8 @@ class StreamRequest(BaseModel):
     strict: bool = False
     options: dict[str, Any] = {}
     file: str | None = None
+    digest: str | None = None
+    undone: bool = False
     txn: str | None = None
     columns: list[str] | None = None
     filter: str | None = None

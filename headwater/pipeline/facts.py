@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from headwater.catalog import Catalog
@@ -16,7 +16,7 @@ from headwater.pipeline.planning import Facts, FileFact, TableFact
 from headwater.pipeline.sql_names import candidates
 from headwater.streams.columns import common
 from headwater.streams.definition import DERIVED, Definition
-from headwater.streams.ledger import FILE, UNDONE, LedgerEntry, files_taken
+from headwater.streams.ledger import LedgerEntry
 from headwater.streams.sources.files import SourceFile, find_files
 from headwater.streams.sources.remote import is_remote
 
@@ -92,8 +92,8 @@ def wanted_properties(definition: Definition, spec: TableSpec) -> dict[str, str 
 
 def file_facts(pipeline: Pipeline, source: Source, table: Any, storage: Mapping[str, str]) -> list[FileFact]:
     """The files of a source, and which of them are in its table. A glob that finds none has nothing new."""
-    taken = known_files(table, source.name) if table is not None else {}
-    undone = known_files(table, source.name, UNDONE) if table is not None else {}
+    taken = table.files(source.name) if table is not None else {}
+    undone = table.files(source.name, undone=True) if table is not None else {}
     return [
         FileFact(file.path, file.digest, file.size, is_taken(taken, file), is_taken(undone, file))
         for file in find_files(located(pipeline, source), storage, required=False)
@@ -110,10 +110,6 @@ def storage_of(catalog: Catalog) -> Mapping[str, str]:
     return dict(metastore_of(catalog.namespace).properties.storage)
 
 
-def known_files(table: CatalogStream, source: str, kind: str = FILE) -> Mapping[str, list[LedgerEntry]]:
-    stream, snapshot = table._open()
-    return files_taken(snapshot.streams(stream.path, stream.version), source, kind)
-
-
-def is_taken(taken: Mapping[str, list[LedgerEntry]], file: SourceFile) -> bool:
+def is_taken(taken: Mapping[str, Sequence[LedgerEntry]], file: SourceFile) -> bool:
+    """Whether a file with this content is among those that a table has of a source."""
     return any(entry.digest == file.digest for entry in taken.get(file.path, ()))

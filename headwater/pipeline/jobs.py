@@ -15,18 +15,20 @@ from headwater.catalog import Catalog
 from headwater.catalog.streams import CatalogStream
 from headwater.catalog.streams import publish as publish_streams
 from headwater.catalog.transactions import metastore_of
-from headwater.errors import InvalidInputError
+from headwater.errors import InvalidInputError, InvalidTableStateError, UnsupportedOperationError
 from headwater.pipeline.executors import Intake, ingest_files, ingest_frame
-from headwater.pipeline.facts import is_taken, known_files
 from headwater.pipeline.hands import SparkCrew, SparkHands, storehouse_of
 from headwater.pipeline.progress import NOBODY, Teller
+from headwater.pipeline.served import is_served, published_by_server, sorted_out, taken_by_server
 from headwater.pipeline.streaming import ingest_stream
+from headwater.rest.remote_streams import RemotePublished, RemoteStream
 from headwater.streams.checks import Check
 from headwater.streams.landing import LandingReport as Landed
-from headwater.streams.ledger import UNDONE
+from headwater.streams.position_views import Published
 from headwater.streams.sources.files import SourceFile, find_files, is_files
 from headwater.streams.sources.formats import check_format, total
 from headwater.streams.sources.remote import is_remote
+from headwater.streams.undoing import txns_of
 
 
 @dataclass(frozen=True)
@@ -77,8 +79,11 @@ def ingest(
     """
     began = time.perf_counter()
     check_format(format, options)
-    stream = stream_of(open_lake(spark, catalog), table)
+    lake = open_lake(spark, catalog)
+    stream = log_of(lake, table)
     intake = Intake((), format, name, strict, tuple(checks), options)
+    if isinstance(stream, RemoteStream):
+        return _landed(stream, *taken_by_server(stream, source, intake, again, tell), began)
     if is_files(source):
         files = find_files(source, storage if storage is not None else dict(stream.namespace.properties.storage))
         return ingest_found(spark, stream, files, intake, again, tell, began)
@@ -102,16 +107,15 @@ def ingest_found(
 ) -> Report:
     """Take files whose digests are known, those that are new, in their order."""
     began = time.perf_counter() if began is None else began
-    taken = known_files(stream, intake.source or "")
-    undone = {} if again else known_files(stream, intake.source or "", UNDONE)
-    left = [file for file in files if not is_taken(taken, file)]
-    new = [file for file in left if not is_taken(undone, file)]
+    new, skipped, undone = sorted_out(stream, files, intake.source or "", again)
     reports = ingest_files(spark, stream, replace(intake, files=tuple(new)), tell) if new else []
     done = total(reports) if reports else Landed(stream.position)
-    return _landed(stream, done, len(new), len(files) - len(left), len(left) - len(new), began)
+    return _landed(stream, done, len(new), skipped, undone, began)
 
 
-def _landed(stream: CatalogStream, done: Landed, files: int, skipped: int, undone: int, began: float) -> Report:
+def _landed(
+    stream: CatalogStream | RemoteStream, done: Landed, files: int, skipped: int, undone: int, began: float
+) -> Report:
     return Report(
         "ingest",
         stream.name,
@@ -139,15 +143,20 @@ def publish(
     """
     began = time.perf_counter()
     lake = open_lake(spark, catalog)
-    streams = [stream_of(lake, name) for name in tables]
+    streams = [log_of(lake, name) for name in tables]
     before = {stream.name: stream.published for stream in streams}
-    namespace = metastore_of(lake.namespace)
-    hands = SparkHands(spark, storehouse_of(namespace), tell) if spark is not None else None
     tell.stage(f"publish {', '.join(tables)}", 1)
-    done = publish_streams(namespace, [stream.id for stream in streams], lineage, hands)
+    done: list[Published] | list[RemotePublished]
+    if is_served(lake):
+        done = published_by_server(lake, streams, lineage)
+    else:
+        namespace = metastore_of(lake.namespace)
+        hands = SparkHands(spark, storehouse_of(namespace), tell) if spark is not None else None
+        done = publish_streams(namespace, [stream.id for stream in streams], lineage, hands)
     tell.step()
     parts = []
-    for stream, published in zip(streams, done, strict=True):
+    for place, stream in enumerate(streams):
+        published = done[place]
         known = before[stream.name]
         is_new = known is None or known.version != published.version
         start = known.position if known is not None else 0
@@ -162,23 +171,41 @@ def publish(
 def undo(
     spark: Any,
     catalog: str | Catalog,
-    table: str,
+    table: str | None = None,
     source: str | None = None,
     file: str | None = None,
     digest: str | None = None,
 ) -> Report:
     """Take out again what came from a source, or from one of its files (all its generations), and publish that.
 
-    With `digest` only what was taken of that content. Rows that it did not touch stay as they are, with their derived
+    Without a table it is taken out of every stream table that has some of it. With `digest` only what was taken of
+    that content. Rows that it did not touch stay as they are, with their derived
     values. A file that was undone is not taken again before its content changes, unless it is asked for.
     """
     began = time.perf_counter()
     lake = open_lake(spark, catalog)
-    stream = stream_of(lake, table)
     path = file if file is None or is_remote(file) else os.path.abspath(file)
-    stream.undo(source=source, file=path, digest=digest)
-    done = publish(spark, lake, table)
-    return replace(done, job="undo", seconds=time.perf_counter() - began)
+    parts = []
+    for name in [table] if table is not None else fed_by(lake, source, path):
+        log_of(lake, name).undo(source=source, file=path, digest=digest)
+        parts.append(replace(publish(spark, lake, name), job="undo"))
+    return summed("undo", parts, began)
+
+
+def fed_by(lake: Catalog, source: str | None, file: str | None) -> list[str]:
+    """The stream tables that have something from a source, or from one of its files."""
+    if source is None:
+        raise InvalidInputError("Say which stream table, or which source.")
+    found = []
+    for name in lake:
+        table = lake[name]
+        is_stream = isinstance(table, (CatalogStream, RemoteStream))
+        if is_stream and txns_of(table.deltas(), source=source, file=file, token=None):
+            found.append(name)
+    if not found:
+        told = f"the file {file} of the source {source!r}" if file is not None else f"the source {source!r}"
+        raise InvalidTableStateError(f"No stream table has anything from {told}: it was undone, or never taken.")
+    return found
 
 
 def backfill(
@@ -230,8 +257,23 @@ def open_lake(spark: Any, catalog: str | Catalog) -> Catalog:
     return Catalog(found.shown, **{"impl": found.impl, **found.properties})
 
 
+def check_here(catalog: Catalog) -> None:
+    """Unsupported (0) through a server."""
+    if is_served(catalog):
+        raise UnsupportedOperationError("This job reads and writes files: it runs where the catalog's root is opened.")
+
+
 def stream_of(catalog: Catalog, name: str) -> CatalogStream:
-    table = catalog[name]
-    if not isinstance(table, CatalogStream):
+    """A stream table whose files can be reached; errors 0, 4, 13."""
+    check_here(catalog)
+    stream = log_of(catalog, name)
+    assert isinstance(stream, CatalogStream)
+    return stream
+
+
+def log_of(catalog: Catalog, name: str) -> CatalogStream | RemoteStream:
+    """A stream table, here or of a server."""
+    table: Any = catalog[name]
+    if not isinstance(table, (CatalogStream, RemoteStream)):
         raise InvalidInputError(f"{name} is a plain table and has no change log: write to it as to any Lance table.")
     return table

@@ -22,7 +22,7 @@ from headwater.errors import InvalidInputError
 from headwater.names import parse_name
 from headwater.pipeline.executors import LARGE_ROWS
 from headwater.pipeline.hands import cores, distributed
-from headwater.pipeline.jobs import Report, open_lake, stream_of, summed
+from headwater.pipeline.jobs import Report, check_here, open_lake, stream_of, summed
 from headwater.pipeline.progress import NOBODY, Teller
 from headwater.streams.layout import HISTORY
 from headwater.streams.shares import Json
@@ -158,13 +158,15 @@ def maintain(
     """
     began = time.perf_counter()
     lake = open_lake(spark, catalog)
+    check_here(lake)
+    metastore = metastore_of(lake.namespace).metastore
     names = [name for name in tables or tuple(lake) if not name.endswith(HISTORY)]  # its table's publishes keep it
     tell.stage("maintain", len(names))
     parts = []
     for name in names:
         parts.append(_maintained(lake, name, policy_of(properties_for(lake, name), name)))
         tell.step()
-    removed = metastore_of(lake.namespace).metastore.collect(keep)
+    removed = metastore.collect(keep)
     report = summed("maintain", parts, began)
     return dataclasses.replace(report, table="", files=removed.data + removed.published, parts=tuple(parts))
 

@@ -13,12 +13,13 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from headwater.errors import InvalidInputError
-from headwater.pipeline.grammar import Pipeline, ViewSpec
+from headwater.pipeline.grammar import Pipeline, TableSpec, ViewSpec
 from headwater.pipeline.sql_names import names_in
 from headwater.streams.definition import DERIVED
 
 CREATE, ALTER, REFRESH, INGEST = "create", "alter", "refresh", "ingest"
 PUBLISH, BACKFILL, INDEX, VIEW = "publish", "backfill", "index", "view"
+WAITS = "it has no schema, and no file of it has come that would tell its columns"
 FIXED = frozenset(("keys", "sequence_by", "column types"))
 
 
@@ -80,7 +81,10 @@ class Step:
 
 @dataclass(frozen=True)
 class Plan:
-    """The steps of a run. `skipped` counts files that are known already; `undone` are left out until they change."""
+    """The steps of a run. `skipped` counts files that are known already; `undone` are left out until they change.
+
+    `waiting` are tables that cannot be made yet: nothing says what their columns are before a file comes.
+    """
 
     pipeline: str
     steps: tuple[Step, ...]
@@ -88,6 +92,7 @@ class Plan:
     found: str = ""
     """A digest of the state that the plan is for."""
     undone: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    waiting: tuple[str, ...] = ()
 
     @property
     def id(self) -> str:
@@ -132,15 +137,23 @@ def make_plan(
     skipped = {source.name: sum(file.taken for file in facts.files.get(source.name, ())) for source in kept}
     undone = {source.name: [file.path for file in facts.files.get(source.name, ()) if file.left_out] for source in kept}
     undone = {name: paths for name, paths in undone.items() if paths and not again}
-    return Plan(pipeline.name, tuple(steps), skipped, _digest(facts), undone)
+    waiting = tuple(table.name for table in pipeline.tables if table.name in wanted and _waits(pipeline, facts, table))
+    return Plan(pipeline.name, tuple(steps), skipped, _digest(facts), undone, waiting)
+
+
+def _waits(pipeline: Pipeline, facts: Facts, table: TableSpec) -> bool:
+    """Whether no file has come yet that would say what its columns are."""
+    sources = [source for source in pipeline.sources if source.into == table.name]
+    known = facts.tables.get(table.name) is not None or table.schema is not None
+    return not known and not any(facts.files.get(source.name) for source in sources)
 
 
 def _table_steps(pipeline: Pipeline, facts: Facts, name: str, refresh: bool, again: bool) -> list[Step]:
     fact = facts.tables.get(name)
     steps: list[Step] = []
     sources = [source for source in pipeline.sources if source.into == name]
-    if fact is None and pipeline.table(name).schema is None and not any(facts.files.get(s.name) for s in sources):
-        return []  # no file has come yet that would say what its columns are
+    if _waits(pipeline, facts, pipeline.table(name)):
+        return []
     if fact is None:
         steps.append(Step(CREATE, name, "it is not there"))
     elif refresh:

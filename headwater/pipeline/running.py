@@ -34,6 +34,7 @@ from headwater.pipeline.planning import (
     PUBLISH,
     REFRESH,
     VIEW,
+    WAITS,
     Plan,
     Step,
     inputs_of,
@@ -114,6 +115,8 @@ def run_pipeline(
     clock = metastore_of(catalog.namespace).clock
     run = {"pipeline": pipeline.name, "run": clock.uuid(), "plan": plan.id}
     running = _Running(pipeline, catalog, spark, run, say, tell)
+    for name in plan.waiting:
+        say(f"{name} waits: {WAITS}")
     for name, files in plan.undone.items():
         say(f"{name}: {len(files)} files were undone and are left out until they change: {', '.join(files[:3])}")
     with beside(pipeline.folder):

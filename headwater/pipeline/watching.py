@@ -13,7 +13,7 @@ from typing import Any, Protocol
 from headwater.catalog import Catalog
 from headwater.errors import LanceNamespaceError
 from headwater.pipeline.executors import Intake
-from headwater.pipeline.facts import is_taken, known_files
+from headwater.pipeline.facts import is_taken
 from headwater.pipeline.jobs import Report, ingest_found, open_lake, publish, stream_of
 from headwater.pipeline.progress import NOBODY, Teller
 from headwater.streams.sources.files import SourceFile, find_files
@@ -93,7 +93,7 @@ def _taken(
     tell: Teller,
 ) -> Iterator[Report]:
     """What was taken of the files that are there: all at once, or each by itself from one on that cannot be taken."""
-    before = known_files(stream, intake.source or "")
+    before = stream.files(intake.source or "")
     new = [file for file in there if (file.path, file.digest) not in broken and not is_taken(before, file)]
     try:
         report = ingest_found(spark, stream, new, intake, False, tell)
@@ -101,7 +101,7 @@ def _taken(
             yield report
         return
     except LanceNamespaceError:
-        after = known_files(stream, intake.source or "")
+        after = stream.files(intake.source or "")
     entries = [entry for file in new for entry in after.get(file.path, ()) if entry.digest == file.digest]
     if entries:
         rows, bad = sum(entry.rows for entry in entries), sum(entry.quarantined for entry in entries)

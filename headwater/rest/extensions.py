@@ -151,6 +151,8 @@ STREAMS: tuple[Extension, ...] = (
     _stream("ReadStreamChanges", "changes", Permission.SELECT, streams.changes,
             "What changed after a position, as an Arrow file; with a reader from where that was.", **_ARROW_OUT),
     _stream("ListStreamDeltas", "deltas", Permission.DESCRIBE, streams.deltas, "The deltas after a position."),
+    _stream("ListStreamFiles", "files", Permission.DESCRIBE, streams.files,
+            "The files that a source gave, an entry for each content; with `undone` those taken out again."),
     _stream("PublishStreamTable", "publish", Permission.WRITE, streams.publish,
             "Make the serving copy equal to the newest state."),
     Extension(

@@ -17,6 +17,7 @@ from headwater.names import ObjectId, format_name
 from headwater.streams.definition import Definition, from_properties
 from headwater.streams.deleting import as_rows
 from headwater.streams.landing import LandingReport
+from headwater.streams.ledger import LedgerEntry
 from headwater.streams.packing import END, pack, pack_types
 from headwater.streams.sources.files import find_files, is_files
 from headwater.streams.sources.formats import total
@@ -150,6 +151,10 @@ class RemoteStream:
     def deltas(self, after: int = 0) -> list[Delta]:
         return msgspec.convert(self._send("deltas", {"after": after})["deltas"], list[Delta])
 
+    def files(self, source: str = "", undone: bool = False) -> dict[str, list[LedgerEntry]]:
+        told = self._send("files", {"source": source, "undone": undone})["files"]
+        return {path: [LedgerEntry(**entry) for entry in entries] for path, entries in told.items()}
+
     @property
     def schema(self) -> pa.Schema:
         return self.definition.schema
@@ -193,9 +198,14 @@ class RemoteStream:
         self._handed.pop((self.id, name), None)
 
     def undo(
-        self, source: str | None = None, file: str | None = None, token: str | None = None, txn: str | None = None
+        self,
+        source: str | None = None,
+        file: str | None = None,
+        token: str | None = None,
+        txn: str | None = None,
+        digest: str | None = None,
     ) -> LandingReport:
-        told = self._send("undo", {"source": source, "file": file, "token": token, "txn": txn})
+        told = self._send("undo", {"source": source, "file": file, "token": token, "txn": txn, "digest": digest})
         return LandingReport(told["position"], told["rows"])
 
     def _told(self) -> dict[str, Any]:

@@ -17,7 +17,7 @@ import msgspec
 import pyarrow as pa
 from lance_namespace import LanceNamespace
 
-from headwater.errors import InvalidInputError, LanceNamespaceError, UnsupportedOperationError
+from headwater.errors import InvalidInputError, LanceNamespaceError, TableNotFoundError, UnsupportedOperationError
 from headwater.namespace.abilities import abilities_of
 from headwater.rest.body import BodySpool
 from headwater.rest.call import Call
@@ -58,10 +58,16 @@ def create(namespace: LanceNamespace, call: Call) -> dict[str, Any]:
 
 
 def describe(namespace: LanceNamespace, call: Call) -> dict[str, Any]:
+    """DescribeStreamTable; 13 of a plain table, and of a history, which publishes alone write."""
     table = stream_of(namespace, call)
+    definition = table.definition
+    try:
+        position = table.position
+    except TableNotFoundError:
+        raise InvalidInputError(f"{table.name} has no change log: use the Lance operations on it.") from None
     return {
-        "definition": to_properties(table.definition),
-        "position": table.position,
+        "definition": to_properties(definition),
+        "position": position,
         "published": _published(table.published),
         "readers": table.readers(),
     }
@@ -146,6 +152,11 @@ def deltas(namespace: LanceNamespace, call: Call) -> dict[str, Any]:
     return {"deltas": stream_of(namespace, call).deltas(call.request.after)}
 
 
+def files(namespace: LanceNamespace, call: Call) -> dict[str, Any]:
+    found = stream_of(namespace, call).files(call.request.source or "", call.request.undone)
+    return {"files": {path: [asdict(entry) for entry in entries] for path, entries in found.items()}}
+
+
 def publish(namespace: LanceNamespace, call: Call) -> dict[str, Any]:
     return {"published": _published(stream_of(namespace, call).publish())}
 
@@ -183,7 +194,7 @@ def drop_reader(namespace: LanceNamespace, call: Call) -> dict[str, Any]:
 
 def undo(namespace: LanceNamespace, call: Call) -> dict[str, Any]:
     asked = call.request
-    return _report(stream_of(namespace, call).undo(asked.source, asked.file, asked.token, asked.txn))
+    return _report(stream_of(namespace, call).undo(asked.source, asked.file, asked.token, asked.txn, asked.digest))
 
 
 def _settings(properties: Mapping[str, str | None]) -> Mapping[str, str | None]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from itertools import chain, repeat
 from typing import Any
 
 import numpy as np
@@ -26,7 +28,9 @@ from headwater.streams.statements import Statement, changed, check_position, lan
 from headwater.streams.table import create_stream_table
 
 FILE_ROWS = 1 << 20
-"""A task writes a file of the log for each so many rows, and holds no more of them."""
+FIRST_ROWS, FIRST_FILES = 1 << 18, 4
+"""A task writes a file of the log for each so many rows, the first ones of fewer, so that one is written while the rows
+of the next come in. It holds no more than two files' rows."""
 
 ATTEMPTS = 100
 """How often a statement that has read nothing is begun anew, when others land first."""
@@ -69,15 +73,25 @@ def _opened(table: WireTable) -> tuple[Lake, Snapshot, Stream]:
 
 
 def chunks(reader: pa.RecordBatchReader) -> Iterator[pa.Table]:
-    """The rows of a task, as many at once as go into one file of the log."""
+    """The rows of a task, as many at once as go into one file of the log; the next are read meanwhile."""
+    sizes = chain(repeat(FIRST_ROWS, FIRST_FILES), repeat(FILE_ROWS))
+    parts = (_rows(reader, size) for size in sizes)
+    with ThreadPoolExecutor(1) as beside:
+        coming = beside.submit(next, parts)
+        while (found := coming.result()).num_rows:
+            coming = beside.submit(next, parts)
+            yield found
+
+
+def _rows(reader: pa.RecordBatchReader, wanted: int) -> pa.Table:
+    """About so many rows; none when there are no more."""
     batches: list[pa.RecordBatch] = []
     for batch in reader:
         batches.append(batch)
-        if sum(each.num_rows for each in batches) >= FILE_ROWS:
-            yield pa.Table.from_batches(batches, reader.schema)
-            batches = []
-    if batches:
-        yield pa.Table.from_batches(batches, reader.schema)
+        wanted -= batch.num_rows
+        if wanted <= 0:
+            break
+    return pa.Table.from_batches(batches, reader.schema)
 
 
 def _in_order(rows: pa.Table, sequence: Sequence[str]) -> pa.Table:

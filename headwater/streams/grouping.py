@@ -121,7 +121,7 @@ def ordinals(columns: Sequence[Array], groups: int) -> Codes:
     One column of whole numbers or times in a bounded range is its own order, and needs no sorting.
     """
     if len(columns) == 1 and len(columns[0]):
-        values = _numbers(flat(columns[0]))
+        values = numbers_of(flat(columns[0]))
         if values is not None:
             low, high = int(values.min()), int(values.max())
             if (high - low + 2) * (groups + 1) < LIMIT:
@@ -129,8 +129,11 @@ def ordinals(columns: Sequence[Array], groups: int) -> Codes:
     return ranks(columns)
 
 
-def _numbers(column: Array) -> Codes | None:
+def numbers_of(column: Array) -> Codes | None:
+    """Whole numbers and times as the numbers that order them; None: they are no such, or some are null."""
     kind = column.type
+    if column.null_count:
+        return None
     if pa.types.is_timestamp(kind):
         column = column.cast(pa.int64())
     elif pa.types.is_date32(kind):

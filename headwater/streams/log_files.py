@@ -7,7 +7,6 @@ that some are missing has a column of truth values beside it.
 
 from __future__ import annotations
 
-import io
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -22,10 +21,11 @@ from headwater.errors import CorruptFileError
 from headwater.metastore import DataFile, Delta
 from headwater.store import KeyNotFoundError, RangedFile, Store
 from headwater.streams.definition import Definition, field_id, with_id
+from headwater.streams.encoding import by_dictionary, encode
 from headwater.streams.fold import Events, Rules, concat
-from headwater.streams.grouping import ranks
 from headwater.streams.hashing import buckets_of, hash_rows
 from headwater.streams.layout import DELETES, KIND, PRESENT, ROW, UPSERTS
+from headwater.streams.ordering import order_of
 
 Codes = npt.NDArray[np.int64]
 ROW_GROUP = 1 << 17
@@ -67,7 +67,7 @@ class LogFile:
 def encode_events(definition: Definition, events: Events, numbers: Codes, buckets: int) -> LogFile:
     """The events as one file. `numbers` are their rows' numbers in the batch."""
     order, parts = _order(definition, events, buckets)
-    events = events.take(order)
+    places = pa.array(order)
     columns: list[Any] = []
     fields: list[Any] = []
     upserts = ~events.deletes
@@ -75,12 +75,14 @@ def encode_events(definition: Definition, events: Events, numbers: Codes, bucket
         mask = events.present.get(column.name, upserts) & upserts
         if not mask.any() and column.name not in (*definition.keys, *definition.sequence):
             continue  # missing everywhere: a delete needs no more than key and sequence
-        columns.append(events.rows.column(column.name))
-        fields.append(with_id(pa.field(column.name, column.type), column.id))
+        values = by_dictionary(events.rows.column(column.name)).take(places)
+        columns.append(values)
+        fields.append(with_id(pa.field(column.name, values.type), column.id))
         if column.name in events.present and (mask | events.deletes).sum() < len(events):
-            columns.append(pa.array(mask))
+            columns.append(pa.array(mask[order]))
             fields.append(pa.field(f"{PRESENT}{column.id}", pa.bool_(), nullable=False))
-    columns += [pa.array(np.where(events.deletes, DELETES, UPSERTS).astype(np.int8)), pa.array(numbers[order])]
+    kinds = np.where(events.deletes[order], DELETES, UPSERTS).astype(np.int8)
+    columns += [pa.array(kinds), pa.array(numbers[order])]
     fields += [pa.field(KIND, pa.int8(), nullable=False), pa.field(ROW, pa.int64(), nullable=False)]
     table = pa.Table.from_arrays(columns, schema=pa.schema(fields))
     properties = {
@@ -91,7 +93,7 @@ def encode_events(definition: Definition, events: Events, numbers: Codes, bucket
         "columns": [id for field in fields if (id := field_id(field)) is not None],
         **_ranges(definition, events),
     }
-    return LogFile(_parquet(table, [rows for _, rows in parts]), len(events), properties)
+    return LogFile(encode(table, [rows for _, rows in parts], ROW_GROUP), len(events), properties)
 
 
 def bucket_count(rows: int) -> int:
@@ -107,13 +109,12 @@ def _order(definition: Definition, events: Events, buckets: int) -> tuple[Codes,
     if not definition.keys:
         return np.arange(len(events)), [[0, len(events)]]
     keys = [events.rows.column(name) for name in definition.keys]
-    by = ranks([*keys, *(events.rows.column(name) for name in definition.sequence)])
+    columns = [*keys, *(events.rows.column(name) for name in definition.sequence)]
     if buckets == 1:
-        return np.argsort(by, kind="stable"), [[0, len(events)]]
+        return order_of(columns), [[0, len(events)]]
     of = buckets_of(hash_rows(keys, len(events)), buckets)
-    found, counts = np.unique(of, return_counts=True)
-    parts = [[int(bucket), int(count)] for bucket, count in zip(found, counts, strict=True)]
-    return np.lexsort((by, of)), parts
+    counts = np.bincount(of)
+    return order_of(columns, of), [[int(bucket), int(counts[bucket])] for bucket in np.flatnonzero(counts)]
 
 
 def _ranges(definition: Definition, events: Events) -> dict[str, Any]:
@@ -128,17 +129,6 @@ def _ranges(definition: Definition, events: Events) -> dict[str, Any]:
     texts = isinstance(low, str)
     fits = max(len(low), len(high)) <= MAX_RANGE_TEXT if texts else low >= -(2**63) and high < 2**63
     return {"key_range": [low, high]} if fits else {}
-
-
-def _parquet(table: pa.Table, parts: Sequence[int]) -> bytes:
-    """Row groups end where a bucket ends."""
-    sink = io.BytesIO()
-    with pq.ParquetWriter(sink, table.schema, compression="zstd", use_dictionary=False) as writer:
-        start = 0
-        for rows in parts:
-            writer.write_table(table.slice(start, rows), row_group_size=ROW_GROUP)
-            start += rows
-    return sink.getvalue()
 
 
 @dataclass(frozen=True)
@@ -184,10 +174,10 @@ def read_log(
     if not places:
         nothing = np.empty(0, np.int64)
         return Logged(events, nothing, nothing, nothing)
-    positions, calls, rows, numbers = (np.concatenate(column) for column in zip(*places, strict=True))
+    positions, _, rows, numbers = (np.concatenate(column) for column in zip(*places, strict=True))
     if for_state and len(places) == 1 and rules.lateness is None and _are_distinct(events.rows, rules.keys):
         return Logged(events, positions, numbers, rows)
-    order = _sorted(rows) if len(places) == 1 else np.lexsort((rows, calls, positions))
+    order = _arrival([(int(at[0]), int(call[0]), of) for at, call, of, _ in places if len(of)])
     return Logged(events.take(order), positions[order], numbers[order], rows[order])
 
 
@@ -198,6 +188,23 @@ def _are_distinct(rows: pa.Table, keys: Sequence[str]) -> bool:
         column = rows.column(name)
         differs |= pc.not_equal(column.slice(1), column.slice(0, len(differs))).to_numpy()
     return bool(keys) and bool(differs.all())
+
+
+def _arrival(files: Sequence[tuple[int, int, Codes]]) -> Codes:
+    """The order of arrival of the events of files, each with its position, its call and its rows' numbers.
+
+    Files of one call share its rows' numbers; others come one after the other.
+    """
+    starts = np.cumsum([0, *(len(numbers) for _, _, numbers in files)])
+    calls: dict[tuple[int, int], list[int]] = {}
+    for index, (position, call, _) in enumerate(files):
+        calls.setdefault((position, call), []).append(index)
+    found = [np.empty(0, np.int64)]
+    for key in sorted(calls):
+        of = calls[key]
+        places = np.concatenate([np.arange(starts[index], starts[index + 1]) for index in of])
+        found.append(places[_sorted(np.concatenate([files[index][2] for index in of]))])
+    return np.concatenate(found)
 
 
 def _sorted(numbers: Codes) -> Codes:

@@ -34,7 +34,7 @@ from headwater.streams.feed import changes
 from headwater.streams.given import Given, given
 from headwater.streams.landing import APPEND, UPSERT, BatchOrigin, Landed, Landing, LandingReport
 from headwater.streams.layout import DELTA, LANCE, QUARANTINE, sibling
-from headwater.streams.ledger import txns_with
+from headwater.streams.ledger import FILE, UNDONE, LedgerEntry, files_taken, txns_with
 from headwater.streams.lineage import noted
 from headwater.streams.opening import Stream, open_in, open_stream
 from headwater.streams.position_views import Published, newest_published, view_at
@@ -241,6 +241,11 @@ class StreamTable:
     def deltas(self, after: int = 0) -> list[Delta]:
         stream, snapshot = self._open()
         return snapshot.deltas(stream.path, after, version=stream.version)
+
+    def files(self, source: str = "", undone: bool = False) -> dict[str, list[LedgerEntry]]:
+        """The files that a source gave, an entry for each content; with `undone` those that were taken out again."""
+        stream, snapshot = self._open()
+        return files_taken(snapshot.streams(stream.path, stream.version), source, UNDONE if undone else FILE)
 
     def changes(self, after: int = 0, until: int | None = None, reader: str | None = None) -> pa.Table:
         """What changed after a position, net per position: whole rows with `_change_type`, `_position`, `_commit_time`.

@@ -205,7 +205,10 @@ def test_an_undone_file_is_as_if_it_had_never_come_and_the_view_follows(shop: Sh
 
 
 def test_a_schema_is_taken_from_the_first_files_and_no_file_is_no_error(shop: Shop) -> None:
-    assert {step.table for step in run(shop).plan.steps} == {"raw.orders", "mart.spend"}
+    said: list[str] = []
+    plan = run_pipeline(read_pipeline(shop.file), say=said.append).plan
+    assert ({step.table for step in plan.steps}, plan.waiting) == ({"raw.orders", "mart.spend"}, ("raw.products",))
+    assert any(text.startswith("raw.products waits: it has no schema") for text in said)
     shop.products([{"sku": "a", "title": "Lamp", "text": "bright", "size": None}])
     run(shop)
     shop.products([{"sku": "b", "title": "Bed", "text": "soft", "size": 3}])

@@ -52,10 +52,13 @@ TIME = (
     Command(
         "undo", "time", "take a transaction back, or what came into a stream table from a source", "moments:undo",
         (
-            arg("what", about="the slot of the transaction, as `log` shows it; or a stream table"),
-            arg("--source", about="of a stream table: the name of the source"),
-            arg("--file", about="of a stream table: one of its files"),
-            arg("--digest", about="of a stream table: what was taken of this content only"), YES,
+            arg(
+                "what", nargs="?",
+                about="the slot of the transaction, as `log` shows it; or a stream table (with --source: all it fed)",
+            ),
+            arg("--source", about="of stream tables: the name of the source"),
+            arg("--file", about="of stream tables: one of its files"),
+            arg("--digest", about="of stream tables: what was taken of this content only"), YES,
         ),
         "one object: undone, slot, steps; of a stream table its report", like=("what",),
     ),

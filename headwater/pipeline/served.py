@@ -1,0 +1,63 @@
+"""Jobs of stream tables that are reached through a server: files are read here and sent, the server does the rest."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from headwater.catalog import Catalog
+from headwater.catalog.past import Remote
+from headwater.errors import UnsupportedOperationError
+from headwater.pipeline.executors import Intake
+from headwater.pipeline.facts import is_taken
+from headwater.pipeline.progress import Teller
+from headwater.rest.remote_streams import RemotePublished, RemoteStream
+from headwater.streams.landing import LandingReport
+from headwater.streams.sources.files import SourceFile, find_files, is_files
+from headwater.streams.sources.formats import total
+from headwater.streams.table import StreamTable
+
+
+def is_served(lake: Catalog) -> bool:
+    return isinstance(lake.namespace, Remote)
+
+
+def sorted_out(
+    stream: StreamTable | RemoteStream, files: Sequence[SourceFile], source: str, again: bool
+) -> tuple[list[SourceFile], int, int]:
+    """The files that are to be taken, how many were taken before, and how many were undone; those only if `again`."""
+    taken = stream.files(source)
+    undone = {} if again else stream.files(source, undone=True)
+    left = [file for file in files if not is_taken(taken, file)]
+    new = [file for file in left if not is_taken(undone, file)]
+    return new, len(files) - len(left), len(left) - len(new)
+
+
+def taken_by_server(
+    stream: RemoteStream, source: Any, intake: Intake, again: bool, tell: Teller
+) -> tuple[LandingReport, int, int, int]:
+    """What was landed, and how many files were taken, known before, and left out since they were undone."""
+    if intake.checks:
+        raise UnsupportedOperationError(f"{stream.name} is reached through a server: its checks are properties of it.")
+    how = {"source": intake.source, "strict": intake.strict, **intake.options}
+    if not is_files(source):
+        if hasattr(source, "mapInArrow"):
+            raise UnsupportedOperationError(
+                f"{stream.name} is reached through a server: a DataFrame is taken where the catalog's root is opened."
+            )
+        return stream.ingest(source, intake.format, **how), 0, 0, 0
+    new, skipped, undone = sorted_out(stream, find_files(source), intake.source or "", again)
+    tell.stage(f"send {len(new)} files to {stream.name}", len(new), sum(file.size for file in new))
+    reports = []
+    for file in new:
+        reports.append(stream.ingest(file.path, intake.format, **how))
+        tell.step(1, reports[-1].rows, file.size)
+    return total(reports) if reports else LandingReport(stream.position), len(new), skipped, undone
+
+
+def published_by_server(
+    lake: Catalog, streams: Sequence[Any], lineage: Mapping[str, Mapping[str, Any]] | None
+) -> list[RemotePublished]:
+    if lineage:
+        raise UnsupportedOperationError("Lineage of one's own is recorded where the catalog's root is opened.")
+    return list(lake.publish([stream.id.names for stream in streams]))
