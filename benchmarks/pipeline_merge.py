@@ -2,7 +2,8 @@
 
 `python -m benchmarks.pipeline_merge [rows] [rounds]` (10,000,000, 2): wall and CPU seconds of all processes, the best
 of the rounds, the sides in turn. deltalake is left out where it cannot be imported. The job by hand reads base and
-changes as Parquet, keeps the newest row of each key and writes Parquet. Beside it: a DataFrame taken in, and written.
+changes as Parquet, keeps the newest row of each key and writes Parquet. Beside it: a DataFrame of the changed rows
+taken in, and written, in turns of their own after a few that warm both.
 """
 
 from __future__ import annotations
@@ -25,6 +26,8 @@ from benchmarks.pipeline import Delta, Ours, rows, session
 from benchmarks.spark import Turn, take_turn
 from headwater.pipeline import ingest, publish
 
+WARM, FRAMES = 4, 6
+
 
 def merged(spark: Any, sources: list[str], target: Path) -> None:
     newest = F.max_by(F.struct("amount", "note"), "at").alias("row")
@@ -46,23 +49,33 @@ def turns(spark: Any, folder: Path, total: int, rounds: int) -> dict[str, list[T
         for name, action in sides(spark, folder, ours, delta, changed, file).items():
             found.setdefault(name, []).append(take_turn(action))
             print(name, found[name][-1], flush=True)
-    return found
+    return {**found, **frames(spark, folder, ours.catalog, file)}
+
+
+def frames(spark: Any, folder: Path, catalog: Any, file: Path) -> dict[str, list[Turn]]:
+    """A frame taken into tables that are empty, and written as Parquet."""
+    frame = spark.read.parquet(str(file))
+    schema = {name: kind.replace("bigint", "int64") for name, kind in frame.dtypes}
+    found: dict[str, list[Turn]] = {"headwater: ingest of a DataFrame": [], "Spark: df.write.parquet": []}
+    ours, parquet = found.values()
+    for number in range(WARM + FRAMES):
+        name = f"raw.frame{number}"
+        catalog.create_stream_table(name, schema, keys=["id"], sequence=["at"])
+        ours.append(take_turn(lambda: ingest(spark, catalog, name, frame)))  # noqa: B023
+        parquet.append(take_turn(lambda: frame.write.mode("overwrite").parquet(str(folder / "written"))))
+        print("frame", ours[-1], parquet[-1], flush=True)
+    return {name: taken[WARM:] for name, taken in found.items()}
 
 
 def sides(
     spark: Any, folder: Path, ours: Ours, delta: Delta | None, changed: pa.Table, file: Path
 ) -> dict[str, Callable[[], Any]]:
-    kinds = {name: str(changed.schema.field(name).type) for name in changed.schema.names}
-    ours.catalog.create_stream_table(f"raw.{file.stem}", kinds, keys=["id"], sequence=["at"])
-    frame = spark.read.parquet(str(file))
     found: dict[str, Callable[[], Any]] = {
         "headwater: ingest": lambda: ingest(spark, ours.catalog, "raw.t", str(file)),
         "headwater: publish": lambda: publish(spark, ours.catalog, "raw.t"),
         "Spark by hand, to Parquet": lambda: merged(
             spark, [str(folder / "base.parquet"), str(file)], folder / "merged"
         ),
-        "headwater: ingest of a DataFrame": lambda: ingest(spark, ours.catalog, f"raw.{file.stem}", frame),
-        "Spark: df.write.parquet": lambda: frame.write.mode("overwrite").parquet(str(folder / "written")),
     }
     if delta is not None:
         found["deltalake: merge"] = lambda: delta.merge(changed)
@@ -83,7 +96,8 @@ def main(total: int, rounds: int) -> None:
         lines.append(f"| {name} | {best.wall:.2f} | {best.cpu:.2f} |")
     print("\n".join(lines))
     RESULTS.mkdir(exist_ok=True)
-    head = f"# Merges of a tenth\n\n`python -m benchmarks.pipeline_merge {total} {rounds}`: best of {rounds}\n\n"
+    head = f"# Merges of a tenth\n\n`python -m benchmarks.pipeline_merge {total} {rounds}`: best of {rounds}, "
+    head += f"of a DataFrame best of {FRAMES}\n\n"
     (RESULTS / "pipeline-merge.md").write_text(head + "\n".join(lines) + "\n")
 
 

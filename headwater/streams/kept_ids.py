@@ -23,8 +23,10 @@ Codes = npt.NDArray[np.int64]
 FILE, PHYSICAL_ROWS, ROW_IDS, CREATED = 2, 4, 5, 9
 """Fields of a fragment."""
 NEXT_ROW_ID = 14
-RANGE, HOLES, BITMAP, SORTED = 1, 2, 3, 4
-"""Kinds of a segment of ids: all of a range, all but some of it, those that a bitmap has, and a list in order."""
+RANGE, HOLES, BITMAP, SORTED, LISTED = 1, 2, 3, 4, 5
+"""Kinds of a segment of ids: all of a range, all but some of it, those that a bitmap has, a list in order, any list."""
+WIDTHS = {1: 2, 2: 4, 3: 8}
+"""Kinds of a list, and the bytes of each of its numbers."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +55,7 @@ def created_versions(metadata: Mapping[int, Any], addresses: Codes) -> Codes | N
     fragments = addresses >> 32
     for id in np.unique(fragments).tolist():
         told = metadata[id].created_at_version_meta
-        runs = _read_runs(told) if told is not None else None
+        runs = _read_runs(told, metadata[id].physical_rows) if told is not None else None
         if runs is None:
             return None
         mine = fragments == id
@@ -153,18 +155,48 @@ def _runs(versions: Codes) -> bytes:
     return b"".join(parts)
 
 
-def _read_runs(told: Any) -> tuple[Codes, Codes] | None:
-    """Where each run begins, and its version."""
+def _read_runs(told: Any, rows: int) -> tuple[Codes, Codes] | None:
+    """Where each run begins, and its version.
+
+    The span of a run that Lance compacted has what is left of the places before it: only how many they are counts.
+    """
     inline = json.loads(told.json()).get("inline")
     if inline is None:
         return None
-    starts, versions = [], []
+    lengths, versions = [], []
     for field, value, _ in parse(bytes(inline)):
         run: dict[int, Value] = {key: inner for key, inner, _ in parse(as_bytes(value))} if field == 1 else {}
-        span = {key: inner for key, inner, _ in parse(as_bytes(run.get(1, b"")))}
-        if set(span) != {RANGE}:
+        length = _length(as_bytes(run.get(1, b"")))
+        if length is None:
             return None
-        limits = {key: as_number(inner) for key, inner, _ in parse(as_bytes(span[RANGE]))}
-        starts.append(limits.get(1, 0))
+        lengths.append(length)
         versions.append(as_number(run.get(2, 0)))
-    return np.array(starts, np.int64), np.array(versions, np.int64)
+    if sum(lengths) != rows:
+        return None
+    return np.cumsum([0, *lengths[:-1]]), np.array(versions, np.int64)
+
+
+def _length(segment: bytes) -> int | None:
+    """How many numbers a segment has; None: it is of a kind we do not know."""
+    kind, value = next(((key, as_bytes(inner)) for key, inner, _ in parse(segment)), (0, b""))
+    if kind in (SORTED, LISTED):
+        return _list_length(value)
+    if kind not in (RANGE, HOLES, BITMAP):
+        return None
+    told: dict[int, Value] = {key: inner for key, inner, _ in parse(value)}
+    span = as_number(told.get(2, 0)) - as_number(told.get(1, 0))
+    if kind == RANGE:
+        return span
+    content = as_bytes(told.get(3, b""))
+    if kind == HOLES:
+        missing = _list_length(content)
+        return None if missing is None else span - missing
+    return int(np.unpackbits(np.frombuffer(content, np.uint8), count=span, bitorder="little").sum())
+
+
+def _list_length(encoded: bytes) -> int | None:
+    for kind, value, _ in parse(encoded):
+        if kind not in WIDTHS:
+            return None
+        return sum(len(as_bytes(inner)) for key, inner, _ in parse(as_bytes(value)) if key == 2) // WIDTHS[kind]
+    return 0

@@ -116,7 +116,7 @@ def _staged(
     )
     written = commit_rows(lake, stream, staging, dataset, done.fragments, done.addresses, made.position)
     index_keys(stream, written, done.count)
-    tidied(lake, stream, staging, written, made.stale_to)
+    tidied(lake, stream, staging, written, made.stale_to, done.changed)
     if done.quarantined:  # by the publish that passes over them, and so once
         quarantine(tx, lake.store, lake.clock, stream, done.quarantined)
     published = record(lake, tx, stream, staging, made, {**lineage_of(view, before, made), **lineage})

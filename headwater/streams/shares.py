@@ -72,6 +72,11 @@ class Done:
     quarantined: tuple[Quarantined, ...] = ()
     tombstones: tuple[DataFile, ...] = ()
 
+    @property
+    def changed(self) -> int:
+        """How many rows were written or taken away."""
+        return max(sum(int(each.physical_rows) for each in self.fragments.metadata), len(self.addresses))
+
 
 class Hands(Protocol):
     """Who does the shares of a publish elsewhere."""

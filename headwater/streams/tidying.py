@@ -1,8 +1,10 @@
 """Keeping a serving copy fast: few small fragments, few deleted rows, rows covered by their indices.
 
-A publish joins small fragments when there are many, writes a fragment anew that has lost a fifth of its rows, and
-brings the indices up to date when they lag. Each is paid for by the rows that were published since: a fragment is
-written anew once in so many changes. Lance writes the files, so that row ids stay and no row is seen as changed.
+A publish joins small fragments when there are many, writes fragments anew that have lost a fifth of their rows, and
+brings the indices up to date when they lag. It writes no more rows anew than twice those that it changes, so that it
+takes as long as its change is large: the cheapest fragments first, and the rest in later publishes or by `maintain`.
+One that has lost half of its rows has been paid for by those, and does not wait: one of them in a publish. Lance writes
+the files, so that row ids stay and no row is seen as changed.
 Fragments with stale derived values are left to the backfill, which knows them by their numbers.
 """
 
@@ -31,19 +33,45 @@ LAGGING = 0.25
 """The part of the rows that an index may lack before a publish adds them."""
 WORN = 0.2
 """The part of a fragment's rows that may be deleted before it is written anew."""
+WORN_OUT = 0.5
+"""The part of a fragment's rows that may be deleted before it waits no longer for a publish that can afford it."""
+PAID = 2
+FREE = 4 * SMALL_ROWS
+"""A publish writes so many rows anew for each that it changes; fewer than these in any case."""
 MAX_FRAGMENT = 11
 """The field of a manifest with the highest number that a fragment ever had."""
 
 
-def due(dataset: Any, stale_to: int = -1, many: int = MANY) -> list[int]:
+def due(dataset: Any, stale_to: int = -1, many: int = MANY, changed: int | None = None) -> list[int]:
     """The fragments to write anew: the small ones when there are many, and those that have lost too many rows.
 
-    Fragments up to the number `stale_to` stay as they are.
+    Fragments up to the number `stale_to` stay as they are. `changed`: those only that a publish of so many rows pays.
     """
     found = [each.metadata for each in dataset.get_fragments() if each.fragment_id > stale_to]
-    small = {each.id for each in found if each.physical_rows < SMALL_ROWS}
-    worn = {each.id for each in found if each.num_deletions > WORN * each.physical_rows}
-    return sorted(worn | small if len(small) > many else worn)
+    small = [each for each in found if each.physical_rows < SMALL_ROWS]
+    worn = [each for each in found if each.num_deletions > WORN * each.physical_rows]
+    joined = small if len(small) > many else []
+    if changed is None:
+        return sorted({each.id for each in (*worn, *joined)})
+    chosen = affordable([*joined, *sorted(worn, key=_live)], max(FREE, PAID * changed))
+    out = [each for each in worn if each.num_deletions > WORN_OUT * each.physical_rows and each.id not in chosen]
+    return sorted({*chosen, *(each.id for each in sorted(out, key=_live)[:1])})
+
+
+def affordable(fragments: Sequence[FragmentMetadata], rows: int) -> set[int]:
+    """The first of these that have so many rows together at most. Pure."""
+    found: set[int] = set()
+    for each in fragments:
+        if each.id not in found:
+            rows -= _live(each)
+            if rows < 0:
+                break
+            found.add(each.id)
+    return found
+
+
+def _live(fragment: FragmentMetadata) -> int:
+    return int(fragment.physical_rows - fragment.num_deletions)
 
 
 def rewritten(

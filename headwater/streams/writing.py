@@ -159,9 +159,14 @@ def index_keys(stream: Stream, dataset: Any, rows: int) -> None:
             dataset.create_scalar_index(name, "BTREE")
 
 
-def tidied(lake: Lake, stream: Stream, staging: Staging, dataset: Any, stale_to: int) -> None:
-    """Tidy the staged copy: worn and small fragments in one version on top, rows for the indices in another."""
-    fragments = due(dataset, stale_to)
+def tidied(
+    lake: Lake, stream: Stream, staging: Staging, dataset: Any, stale_to: int, changed: int | None = None
+) -> None:
+    """Tidy the staged copy: worn and small fragments in one version on top, rows for the indices in another.
+
+    `changed`: as much as a publish of so many rows pays.
+    """
+    fragments = due(dataset, stale_to, changed=changed)
     place = place_of(lake, stream)
     operation = rewritten(dataset, lake.store.get(staging.newest), fragments, place) if fragments else None
     if operation is not None:

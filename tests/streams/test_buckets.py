@@ -58,7 +58,7 @@ def test_publishes_and_tidying_keep_buckets_apart_and_rows_their_ids(
     table.delete([3, 4])
     table.publish()
     assert buckets(table) == {0, 1, 2, 3}
-    monkeypatch.setattr(tidying.due, "__defaults__", (-1, 3))
+    monkeypatch.setattr(tidying.due, "__defaults__", (-1, 3, None))
     for at in range(3, 6):
         table.upsert(rows(range(at, 20 * at), at))
         table.publish()
