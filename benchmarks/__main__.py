@@ -7,6 +7,7 @@ import sys
 
 BENCHMARKS = (
     "directory",
+    "catalog",
     "versions",
     "rest",
     "metastore",

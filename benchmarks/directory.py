@@ -1,10 +1,15 @@
-"""The directory catalog beside pylance's, in one run: `python -m benchmarks.directory [--quick]`."""
+"""The directory catalog beside pylance's, in one run: `python -m benchmarks.directory [--quick] [--cold]`.
+
+`--cold` measures the listings on a cold cache alone and writes no results.
+"""
 
 from __future__ import annotations
 
 import itertools
 import multiprocessing
+import os
 import shutil
+import subprocess
 import sys
 import tempfile
 import time
@@ -19,7 +24,7 @@ import lance_namespace as api
 import pyarrow as pa
 from lance.namespace import DirectoryNamespace as PylanceNamespace
 
-from benchmarks.measure import Report, compare
+from benchmarks.measure import Figure, Report, compare, median
 from headwater import DirectoryNamespace
 from headwater.model import Add, Namespace, Table
 from headwater.names import ObjectId
@@ -30,6 +35,20 @@ MODES: dict[str, dict[str, str]] = {
     "compat": {},
 }
 counter = itertools.count()
+DROP_CACHES = "/proc/sys/vm/drop_caches"
+COLD_LISTING = f"""
+import importlib, sys
+from pathlib import Path
+from benchmarks.measure import measure
+import lance_namespace as api
+module, root, size = sys.argv[1:]
+namespace = importlib.import_module(module).DirectoryNamespace(root=root, manifest_enabled="false")
+Path({DROP_CACHES!r}).write_text("3")
+found = []
+figure = measure(lambda: found.append(namespace.list_tables(api.ListTablesRequest(id=[]))), 1)
+assert len(found[0].tables) == int(size)
+print(figure.wall_us, figure.cpu_us)
+"""
 
 
 def fill(root: Path, mode: str, tables: int) -> None:
@@ -69,6 +88,27 @@ def reads(report: Report, scratch: Path, sizes: tuple[int, ...]) -> None:
             shutil.rmtree(root)
 
 
+def cold(report: Report, scratch: Path, sizes: tuple[int, ...], rounds: int = 3) -> None:
+    """The first listing of a process whose disk cache was emptied just before. Only root may empty it."""
+    if not os.access(DROP_CACHES, os.W_OK):
+        print("list_tables on a cold cache: not measured, only root may empty the cache")
+        return
+    for size in sizes:
+        root = scratch / f"cold-{size}"
+        root.mkdir()
+        fill(root, "V1", size)
+        os.sync()
+        sides: dict[str, list[Figure]] = {"headwater": [], "lance.namespace": []}
+        for _ in range(rounds):
+            for module, figures in sides.items():
+                command = [sys.executable, "-c", COLD_LISTING, module, str(root), str(size)]
+                answer = subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout
+                figures.append(Figure(*map(float, answer.split())))
+        mine, theirs = (median(figures) for figures in sides.values())
+        add(report, "list_tables, cold cache, new process", "V1", size, mine, theirs)
+        shutil.rmtree(root)
+
+
 def writes(report: Report, scratch: Path, sizes: tuple[int, ...]) -> None:
     for size in sizes:
         for mode in ("V2", "compat"):
@@ -94,17 +134,12 @@ def declarer(namespace: Any) -> Callable[[], object]:
 def line(
     report: Report, name: str, mode: str, size: int, ours: Any, peer: Any, our_calls: int, peer_calls: int
 ) -> None:
-    mine, theirs = compare(ours, peer, our_calls, peer_calls)
-    report.add(
-        name,
-        mode,
-        size,
-        mine.wall_us,
-        mine.cpu_us,
-        theirs.wall_us,
-        theirs.cpu_us,
-        f"{theirs.wall_us / mine.wall_us:.1f}x",
-    )
+    add(report, name, mode, size, *compare(ours, peer, our_calls, peer_calls))
+
+
+def add(report: Report, name: str, mode: str, size: int, mine: Figure, theirs: Figure) -> None:
+    ratio = f"{theirs.wall_us / mine.wall_us:.1f}x"
+    report.add(name, mode, size, mine.wall_us, mine.cpu_us, theirs.wall_us, theirs.cpu_us, ratio)
 
 
 def threads(report: Report, scratch: Path, size: int) -> None:
@@ -198,6 +233,9 @@ def main() -> None:
     )
     with tempfile.TemporaryDirectory() as folder:
         scratch = Path(folder)
+        cold(report, scratch, (1_000,) if quick else (1_000, 10_000))
+        if "--cold" in sys.argv:
+            return
         for size in (1_000,) if quick else (1_000, 10_000):
             folder_of_size = scratch / f"shared-{size}"
             folder_of_size.mkdir()

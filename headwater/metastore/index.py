@@ -95,6 +95,7 @@ class SlotIndex:
         self.touched: dict[str, int] = {}
         self.members: dict[str, int] = {}
         self.sorted_names: dict[tuple[str, str], tuple[int, list[str]]] = {}
+        self.names_then: dict[tuple[str, str, int], list[str]] = {}
         self.resolved: dict[tuple[str, ...], Any] = {}
         """Where namespaces of the newest slot are, as far as somebody asked."""
 

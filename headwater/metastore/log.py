@@ -58,6 +58,7 @@ class Log:
         self._own: dict[int, int] = {}
         self._begun = 0
         self._looked = 0
+        self._next = 0, ""
         self._probed = False
         self._folding = False
 
@@ -115,14 +116,15 @@ class Log:
             if self._looked > came:
                 return self.index
             self._begun += 1
-            number = self._begun
+            begun = self._begun
             while True:
                 first = self.index.slot + 1
                 found = self._read(first, ahead)
-                whole = all(self._fold_bytes(number, data) for number, data in enumerate(found, first))
+                whole = not found or all(self._fold_bytes(number, data) for number, data in enumerate(found, first))
                 if whole and len(found) < ahead:
-                    self.segments.let_go()
-                    self._looked = number
+                    if self.segments.pending:
+                        self.segments.let_go()
+                    self._looked = begun
                     return self.index
                 ahead = min(2 * ahead, MAX_READ_AHEAD)
 
@@ -143,12 +145,14 @@ class Log:
         return decode_slot(key, data)
 
     def _read(self, first: int, count: int) -> list[bytes]:
-        keys = [slot_key(first + offset) for offset in range(count)]
         if count == 1:
+            if self._next[0] != first:
+                self._next = first, slot_key(first)
             try:
-                return [self.store.get(keys[0])]
+                return [self.store.get(self._next[1])]
             except KeyNotFoundError:
                 return []
+        keys = [slot_key(first + offset) for offset in range(count)]
         found: list[bytes] = []
         for data in self.store.get_all(keys):
             if data is None:

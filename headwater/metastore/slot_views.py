@@ -41,6 +41,8 @@ class Place(NamedTuple):
 
 REMEMBERED = 1000
 """So many places of namespaces are kept."""
+MOMENTS = 100
+"""So many lists of names of the past are kept."""
 
 ROOT = Place(Item(Node("", "", "namespace", "", []), Revision(0, 0, "create", "", 0, "", ("",), {})), (), "", ("",))
 
@@ -137,16 +139,26 @@ def _known_parent(view: IndexView, id: ObjectId) -> Place:
     above = id.names[:-1]
     if not above:
         return ROOT
-    found = view.index.resolved.get(above)
+    found = _remembered(view, above)
     if found is None:
         try:
             found = _resolve(view, ObjectId(above))
         except LanceNamespaceError:
             found = _resolve(view, id)  # raises, and names all that was asked for
-        if len(view.index.resolved) >= REMEMBERED:
-            view.index.resolved.clear()
-        view.index.resolved[above] = found
+        _remember(view, above, found)
     return found
+
+
+def _remembered(view: IndexView, names: tuple[str, ...]) -> Place | None:
+    found: Place | None = view.index.resolved.get(names)
+    return found
+
+
+def _remember(view: IndexView, names: tuple[str, ...], place: Place) -> Place:
+    if len(view.index.resolved) >= REMEMBERED:
+        view.index.resolved.clear()
+    view.index.resolved[names] = place
+    return place
 
 
 def _step_from(view: IndexView, parent: Place, id: ObjectId) -> Place:
@@ -198,7 +210,10 @@ def place_at(view: SlotView, key: str) -> Place | None:
 
 
 def resolve_namespace(view: SlotView, id: ObjectId) -> Place:
-    place = resolve(view, id)
+    if isinstance(view, IndexView) and view.is_newest and id.names:
+        place = _remembered(view, id.names) or _remember(view, id.names, resolve(view, id))
+    else:
+        place = resolve(view, id)
     if place.item.node.kind != "namespace":
         raise NamespaceNotFoundError(f"{id} is a table, not a namespace.")
     return place
@@ -236,19 +251,28 @@ _name = attrgetter("name")
 
 
 def names_of(view: IndexView, parent: Place, kind: str) -> list[str]:
-    """The sorted names of the children of a kind. Of the present they are kept until a child changes."""
+    """The sorted names of the children of a kind. They are kept: those of the present until a child changes, and those
+    of a moment in the past, which never change, if a child has changed since."""
     index, key = view.index, parent.key
-    current = view.at == index.slot
-    known = index.sorted_names.get((key, kind)) if current else None
-    if known is not None and known[0] == index.touched.get(key, 0):
-        return known[1]
-    if current:
+    changed = index.touched.get(key, index.since)
+    if view.at < changed:
+        return _names_then(view, key, kind)
+    known = index.sorted_names.get((key, kind))
+    if known is None or known[0] != changed:
         found = sorted(name for name, child in index.children.of(key).items() if child.kind == kind)
-    else:
+        known = index.sorted_names[key, kind] = changed, found
+    return known[1]
+
+
+def _names_then(view: IndexView, key: str, kind: str) -> list[str]:
+    kept = view.index.names_then
+    found = kept.get((key, kind, view.at))
+    if found is None:
         items = (view.item(child) for child in view.children(key))
         found = sorted(item.revision.name for item in items if item is not None and item.node.kind == kind)
-    if current:
-        index.sorted_names[key, kind] = index.touched.get(key, 0), found
+        if len(kept) >= MOMENTS:
+            kept.clear()
+        kept[key, kind, view.at] = found
     return found
 
 

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import stat
 from collections.abc import Sequence
 from dataclasses import dataclass
+
+from pyarrow.fs import LocalFileSystem
 
 from headwater.registries.layout import DEREGISTERED_MARKER, RESERVED_MARKER
 from headwater.store import Store, storage_error
 from headwater.tables.layout import TABLE_FOLDERS, VERSIONS
 
 MARKERS = frozenset({RESERVED_MARKER, DEREGISTERED_MARKER})
+OWN_LINKS = 2
+"""The links of a folder that holds no other: its name and its own dot."""
+SEARCHABLE = stat.S_IXUSR | stat.S_IXGRP | stat.S_IXOTH
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,18 +59,45 @@ def folder_names(store: Store) -> Sequence[str]:
 
 
 def is_table_folder(store: Store, folder: str) -> bool:
-    """Whether a listing shows the folder: it is not empty and not deregistered. Two stats on local disk, mostly."""
+    """Whether a listing shows the folder: it is not empty and not deregistered. Two calls on local disk, mostly."""
     root = store.abilities.path
     if root is not None:
         path = f"{root}/{folder}"
         if os.access(f"{path}/{DEREGISTERED_MARKER}", os.F_OK):  # cheaper than a stat that raises for most
             return False
+        if _holds_folders(path):
+            return True
         if os.access(f"{path}/{VERSIONS}", os.F_OK):
             return True
         if not os.path.isdir(path):
             return False
     status = folder_status(store, folder)
     return status.exists and not status.deregistered
+
+
+def look_ahead(store: Store, folders: Sequence[str]) -> None:
+    """Have a local disk read what looks into these folders need. Answers nothing: the looks find it in memory then.
+
+    Arrow asks for many files in one call, so threads wait for the disk and never for each other.
+    """
+    root = store.abilities.path
+    if root is not None:
+        with contextlib.suppress(OSError, ValueError):  # the looks themselves will tell
+            LocalFileSystem().get_file_info([f"{root}/{folder}/{DEREGISTERED_MARKER}" for folder in folders])
+
+
+def _holds_folders(path: str) -> bool:
+    """Whether the folder itself tells that it holds others: nothing in it is looked at, nor read from a cold disk.
+
+    A folder is one link more to the one it is in, where the file system counts them. Nothing is told of a folder that
+    not everybody may look into: the marker may be there unseen.
+    """
+    try:
+        status = os.stat(path)
+    except OSError:
+        return False
+    mode = status.st_mode
+    return status.st_nlink > OWN_LINKS and stat.S_ISDIR(mode) and mode & SEARCHABLE == SEARCHABLE
 
 
 def folder_exists(store: Store, folder: str) -> bool:

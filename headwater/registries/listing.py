@@ -25,6 +25,7 @@ from headwater.registries.folders import (
     folder_names,
     folder_status,
     is_table_folder,
+    look_ahead,
 )
 from headwater.registries.layout import (
     DEREGISTERED_MARKER,
@@ -45,9 +46,11 @@ from headwater.store import KeyExistsError, KeyNotFoundError, PutMode, Store
 from headwater.tables.folders import discard_files, discard_folder, has_version
 from headwater.tables.layout import VERSIONS, manifest_name
 
-FIRST_LOOKS = 128
+FIRST_LOOKS = 32
 SLOW_LOOK_S = 0.000_04
-LOOKERS = 8
+LOOKERS = 16
+SHARE = 64
+"""How many looks one of them takes at a time."""
 
 
 class ListingRegistry(Registry):
@@ -178,15 +181,22 @@ class ListingRegistry(Registry):
         From memory a look is so short that threads only stand in each other's way.
         """
         started = self.clock.monotonic()
-        found = [name for name in names[:FIRST_LOOKS] if self.is_shown(name)]
+        found = self._shown(names[:FIRST_LOOKS])
         left = names[FIRST_LOOKS:]
         if not left or self.clock.monotonic() - started < FIRST_LOOKS * SLOW_LOOK_S:
-            return found + [name for name in left if self.is_shown(name)]
-        shares = [left[start : start + FIRST_LOOKS] for start in range(0, len(left), FIRST_LOOKS)]
+            return found + self._shown(left)
+        shares = [left[start : start + SHARE] for start in range(0, len(left), SHARE)]
         with ThreadPoolExecutor(LOOKERS) as pool:
-            for share in pool.map(lambda share: [name for name in share if self.is_shown(name)], shares):
-                found += share
-        return found
+            if self.store.abilities.path is None:
+                return found + [name for share in pool.map(self._shown, shares) for name in share]
+            list(pool.map(self._look_ahead, shares))
+        return found + self._shown(left)
+
+    def _shown(self, names: Sequence[str]) -> list[str]:
+        return [name for name in names if self.is_shown(name)]
+
+    def _look_ahead(self, names: Sequence[str]) -> None:
+        look_ahead(self.store, [name + self._suffix for name in names])
 
     def mark_deregistered(self, folder: str) -> bool:
         """Hide the table in the folder. False: it is hidden already."""
