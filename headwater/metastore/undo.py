@@ -101,22 +101,23 @@ class Undo:
         """All of it, or InvalidTableState (19) with every reason why not."""
         if not self.txn.changes:
             self.reasons.append("it changed nothing that can be undone, as a collection does")
+        deltas = [change for change in self.txn.changes if change.kind == "delta"]
+        voided = self._voided(deltas)
         for target in self.targets.values():
-            self._check(target)
+            if not self._is_given_back(target, voided):
+                self._check(target)
         if not self.reasons:
-            self._undo()
+            self._undo(deltas, voided)
         if self.reasons:
             raise self._refused()
         return self.steps
 
-    def _undo(self) -> None:
+    def _undo(self, deltas: list[NewRevision], voided: set[str]) -> None:
         named = [target for target in self.targets.values() if target.node.kind in NAMED]
         for target in named:
             place = place_at(self.draft, target.node.key) if target.moves and target.now.alive else None
             if place is not None:
                 self._unmap(place)
-        deltas = [change for change in self.txn.changes if change.kind == "delta"]
-        voided = self._voided(deltas)
         for target in named:
             self._restore(target)
         for target in self.targets.values():

@@ -23,7 +23,7 @@ from headwater.pipeline.columns import infer_columns
 from headwater.pipeline.executors import Intake
 from headwater.pipeline.facts import gather, located, storage_of, wanted_properties
 from headwater.pipeline.grammar import Pipeline, TableSpec, ViewSpec
-from headwater.pipeline.jobs import Report, backfill, ingest_found, publish, stream_of
+from headwater.pipeline.jobs import Report, backfill, check_here, ingest_found, publish, stream_of
 from headwater.pipeline.keeping import index
 from headwater.pipeline.planning import (
     ALTER,
@@ -81,6 +81,7 @@ def open_catalog(pipeline: Pipeline) -> tuple[Catalog, bool]:
     if "://" not in name and load_profile(name) is None:
         name = str(pipeline.folder / Path(name).expanduser())
     catalog = Catalog(name)
+    check_here(catalog)
     metastore_of(catalog.namespace)
     return catalog, catalog.is_there
 

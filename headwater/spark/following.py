@@ -323,7 +323,7 @@ def _piece(log: Followed, part: Piece, scan: WireScan) -> pa.Table:
     if part.fragments is None:
         rows = read_touched(log.lake, view, names)
     else:
-        rows = read_untouched(log.lake, view, part.fragments, names)
+        rows = pa.concat_tables(read_untouched(log.lake, view, part.fragments, names))
     if not scan.changes:
         return rows
     size, micros = rows.num_rows, _time_of(log, part.position) * 1000

@@ -34,6 +34,11 @@ from headwater.types import convert_batch, wire_schema
 LAKE = "lake"
 """The option of a session's catalog that says where its metastore is, for reading stream tables fresh."""
 
+LOOKED_THROUGH = 16
+"""So many keys of a base are looked through in the time that it takes to fold an event."""
+LARGE_SHARE = 1 << 20
+"""A share of so many events is divided, however large the base is: a task holds them."""
+
 Json = dict[str, Any]
 EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
@@ -104,10 +109,14 @@ def _is_stream(snapshot: Snapshot, id: list[str]) -> bool:
         return False
 
 
-def shares_for(rows: int, parallelism: int) -> int:
-    """In how many shares of their keys to fold so many events: a power of two, none of them small."""
+def shares_for(rows: int, parallelism: int, base: int = 0) -> int:
+    """In how many shares of their keys to fold so many events: a power of two, none of them small.
+
+    Each looks through the keys of a base of so many rows, which should take less time than folding what it is for.
+    """
+    least = max(SMALL_ROWS // 2, min(base // LOOKED_THROUGH, LARGE_SHARE))
     count = 1
-    while count < parallelism and rows // (2 * count) >= SMALL_ROWS // 2:
+    while count < parallelism and rows // (2 * count) >= least:
         count *= 2
     return count
 
@@ -164,9 +173,10 @@ def plan(scan: WireScan, parallelism: int, by_partition: bool = False) -> Sequen
     if by_partition and not whole and (buckets := _buckets(found, view, metadata)) is not None:
         return [Fragments(tuple(sorted(ids)), key=key) for key, ids in sorted(buckets.items())]
     rows = sum(file.rows or 0 for delta in view.tail for file in delta.files)
-    if not scan.columns or (view.base.rows if view.base is not None else 0) + rows < SMALL_ROWS:
+    base = view.base.rows if view.base is not None else 0
+    if not scan.columns or base + rows < SMALL_ROWS:
         return [Whole()]
-    count = 1 if whole else shares_for(rows, parallelism)
+    count = 1 if whole else shares_for(rows, parallelism, base)
     extents = [Extent(each.id, each.num_rows) for each in metadata if each.num_rows]
     return [*(Tail(number, count) for number in range(count)), *divide(extents, parallelism, splittable=False)]
 
@@ -194,12 +204,17 @@ def _buckets(found: Lake, view: PositionView, metadata: Sequence[Any]) -> dict[A
 
 
 def read_rows(scan: WireScan, part: AnyPart, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """The rows of a part, in the wire schema."""
-    if scan.columns:
-        yield from sent(_rows(scan, part).slice(0, scan.limit), schema)
+    """The rows of a part, in the wire schema, as they are read."""
+    if not scan.columns:
+        count = count_rows(scan)
+        yield without_columns(count if scan.limit is None else min(scan.limit, count))
         return
-    count = count_rows(scan)
-    yield without_columns(count if scan.limit is None else min(scan.limit, count))
+    left = scan.limit
+    for rows in _rows(scan, part):
+        yield from sent(rows.slice(0, left), schema)
+        left = None if left is None else left - min(left, rows.num_rows)
+        if left == 0:
+            return
 
 
 def sent(rows: pa.Table, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
@@ -216,13 +231,14 @@ def without_columns(rows: int) -> pa.RecordBatch:
     return pa.RecordBatch.from_struct_array(empty)
 
 
-def _rows(scan: WireScan, part: AnyPart) -> pa.Table:
+def _rows(scan: WireScan, part: AnyPart) -> Iterator[pa.Table]:
     found, view = _view(scan)
     if isinstance(part, Tail):
         share = Share(part.share, part.shares) if part.shares > 1 else None
-        return read_touched(found, view, scan.columns, scan.filter, share)
-    if isinstance(part, Fragments) and part.key is not None:
-        return read_bucket(found, view, part.key, part.fragments, scan.columns, scan.filter)
-    if isinstance(part, Fragments):
-        return read_untouched(found, view, part.fragments, scan.columns, scan.filter)
-    return read(found, view, list(scan.columns), scan.filter, scan.limit)
+        yield read_touched(found, view, scan.columns, scan.filter, share)
+    elif isinstance(part, Fragments) and part.key is not None:
+        yield read_bucket(found, view, part.key, part.fragments, scan.columns, scan.filter)
+    elif isinstance(part, Fragments):
+        yield from read_untouched(found, view, part.fragments, scan.columns, scan.filter)
+    else:
+        yield read(found, view, list(scan.columns), scan.filter, scan.limit)

@@ -71,8 +71,11 @@ def with_positions(changes: pa.Table, own: Sequence[Delta], log: Sequence[Delta]
     """Quarantined rows, from the changes of their table, each with the position of the batch it came with.
 
     It is NULL where nothing of the batch was taken: then there is none. `own` are the deltas of the quarantine, `log`
-    those of its table.
+    those of its table. What an undo took out is not among them.
     """
+    voids = [delta for delta in own if "voids" in delta.properties]
+    gone = {delta.position for delta in voids} | {position for delta in voids for position in delta.properties["voids"]}
+    changes = changes.filter(pa.array([at not in gone for at in changes["_position"].to_pylist()], pa.bool_()))
     txns = {delta.position: delta.txn for delta in own}
     positions = {delta.txn: delta.position for delta in log}
     filled = [

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any
@@ -24,6 +24,8 @@ from headwater.streams.tombstones import read_tombstones
 from headwater.tables.sql import check_sql
 
 Mask = npt.NDArray[np.bool_]
+READ_ROWS = 1 << 16
+"""So many rows of a base are read and looked at at once."""
 
 
 @dataclass(frozen=True)
@@ -64,8 +66,11 @@ def count(lake: Lake, view: PositionView) -> int:
 
 def read_untouched(
     lake: Lake, view: PositionView, fragments: Sequence[int], columns: Sequence[str], filter: str | None = None
-) -> pa.Table:
-    """The rows of some fragments of the base that no event of the tail is about. With `read_touched` it is `read`."""
+) -> Iterator[pa.Table]:
+    """The rows of some fragments of the base that no event of the tail is about. With `read_touched` it is `read`.
+
+    They come as they are read, at least one table, which may be empty.
+    """
     definition, base = view.stream.definition, view.base
     assert base is not None
     text = check_sql("filter", filter)
@@ -76,15 +81,27 @@ def read_untouched(
     dataset = open_version(lake, view.stream, base.version, base.manifest)
     there = [known[name] for name in names if name in known]
     parts = [dataset.get_fragment(id) for id in fragments]
-    found = dataset.scanner(columns=there, fragments=parts, with_row_id=not there).to_table()
-    rows = _in_schema(found, rules, known)
-    if definition.keys and rows.num_rows:
-        events = read_log(definition, lake.store, view.tail, list(definition.keys)).events
-        if len(events):
-            index = KeyIndex([events.rows.column(name) for name in definition.keys])
+    scanner = dataset.scanner(columns=there, fragments=parts, with_row_id=not there, batch_size=READ_ROWS)
+    index = _tail_keys(lake, view)
+    empty = True
+    for batch in scanner.to_batches():
+        rows = _in_schema(pa.Table.from_batches([batch]), rules, known)
+        if index is not None:
             untouched = index.find([rows.column(name) for name in definition.keys]) < 0
-            rows = rows.take(np.flatnonzero(untouched))
-    return output(definition, rows if text is None else filtered(rows, text), wanted)
+            rows = rows if untouched.all() else rows.take(np.flatnonzero(untouched))
+        yield output(definition, rows if text is None else filtered(rows, text), wanted)
+        empty = False
+    if empty:
+        yield output(definition, rules.schema.empty_table(), wanted)
+
+
+def _tail_keys(lake: Lake, view: PositionView) -> KeyIndex | None:
+    """The keys that the tail has events of; None: it has none, or the table is without keys."""
+    definition = view.stream.definition
+    if not definition.keys or not view.tail:
+        return None
+    events = read_log(definition, lake.store, view.tail, list(definition.keys), for_state=True).events
+    return KeyIndex([events.rows.column(name) for name in definition.keys]) if len(events) else None
 
 
 def read_touched(

@@ -13,6 +13,7 @@ import pytest
 from headwater import Catalog, MetastoreNamespace
 from headwater.cli import main
 from headwater.errors import InvalidInputError, InvalidTableStateError, UnsupportedOperationError
+from headwater.pipeline import plan_pipeline, read_pipeline
 from headwater.pipeline.jobs import backfill, ingest, publish, undo
 from headwater.pipeline.keeping import maintain
 from headwater.rest.server import start_in_thread
@@ -91,11 +92,16 @@ def test_what_is_no_stream_table_and_what_is_not_said_is_refused(lake: Catalog) 
 
 
 @pytest.mark.parametrize("lake", ["server"], indirect=True)
-def test_what_needs_the_files_says_where_it_runs(lake: Catalog) -> None:
+def test_what_needs_the_files_says_where_it_runs(lake: Catalog, tmp_path: Path) -> None:
     with pytest.raises(UnsupportedOperationError, match="where the catalog's root is opened"):
         maintain(None, lake)
     with pytest.raises(UnsupportedOperationError, match="where the catalog's root is opened"):
         backfill(None, lake, "raw.a")
+    there: Any = lake.namespace
+    file = tmp_path / "pipeline.toml"
+    file.write_text(f'[pipeline]\nname = "p"\ncatalog = "{there._properties["uri"]}"\n[table.x]\nkeys = []\n')
+    with pytest.raises(UnsupportedOperationError, match="where the catalog's root is opened"):
+        plan_pipeline(read_pipeline(file))
 
 
 def test_the_command_line_undoes_a_source_without_naming_a_table(

@@ -12,6 +12,7 @@ from pyspark.sql import SparkSession
 
 from headwater.catalog import Catalog
 from headwater.errors import InvalidInputError
+from headwater.spark.fresh import shares_for
 from headwater.spark.source import HeadwaterSource
 
 
@@ -170,3 +171,11 @@ def test_a_large_base_is_read_in_parts_beside_what_the_log_touches(spark: SparkS
     assert sorted(row.id for row in frame.where("id < 9 AND n = 1").collect()) == [3, 4, 5, 6, 8]
     assert frame.count() == count - 1
     assert len(frame.limit(3).collect()) == 3
+
+
+def test_a_tail_is_divided_as_far_as_its_shares_take_longer_than_looking_through_the_base() -> None:
+    million = 1_000_000
+    assert shares_for(million, 8) == 8
+    assert shares_for(million, 8, 10 * million) == 1
+    assert shares_for(8 * million, 8, 10 * million) == 8
+    assert shares_for(100 * million, 64, 10_000 * million) == 64  # none is larger than a task can hold

@@ -13,6 +13,7 @@ from headwater.errors import InvalidInputError, LanceNamespaceError, TableColumn
 from headwater.metastore import Metastore
 from headwater.streams.opening import drop_stream, rename_stream
 from headwater.streams.table import StreamTable
+from headwater.streams.undoing import undo_transaction
 
 
 def orders(metastore: Metastore, **changed: Any) -> StreamTable:
@@ -336,6 +337,26 @@ def test_an_undo_says_what_it_cannot_do(metastore: Metastore) -> None:
         table.undo(source="s")
     assert not table.upsert([{"id": 1, "at": 1}], token="a", source="s").duplicate
     assert table.count() == 1
+
+
+def test_an_undone_transaction_takes_its_quarantined_rows_along_and_leaves_later_ones_of_its_source(
+    metastore: Metastore,
+) -> None:
+    table = StreamTable.create(metastore, ["o"], {"id": "int64", "ts": "int64"}, keys="id", sequence="ts")
+    for number in range(4):
+        table.ingest([{"id": number, "ts": 1}, {"id": None, "ts": number}], source="s", token=str(number))
+    slots = [entry for entry in metastore.log() if entry.message == "upsert o"]
+    table.publish()
+    undo_transaction(metastore, slots[1].txn)
+    assert sorted(row["id"] for row in table.to_arrow().to_pylist()) == [0, 2, 3]
+    found = table.quarantine()
+    assert (found["row"].to_pylist(), found["position"].to_pylist()) == (
+        ['{"id": null, "ts": 0}', '{"id": null, "ts": 2}', '{"id": null, "ts": 3}'],
+        [1, 3, 4],
+    )
+    again = table.ingest([{"id": 1, "ts": 1}, {"id": None, "ts": 1}], source="s", token="1")
+    assert (again.duplicate, again.rows, table.quarantine().num_rows) == (False, 1, 4)
+    assert table.ingest([{"id": 3, "ts": 1}, {"id": None, "ts": 3}], source="s", token="3").duplicate
 
 
 def test_an_undo_in_a_log_without_keys_takes_its_rows_out(metastore: Metastore) -> None:

@@ -28,7 +28,7 @@ def check(stream: StreamTable, columns: list[str], filter: str | None) -> None:
     dataset = open_version(lake, opened, view.base.version, view.base.manifest)
     parts = [read_touched(lake, view, columns, filter)]
     for fragment in dataset.get_fragments():
-        parts.append(read_untouched(lake, view, [fragment.fragment_id], columns, filter))
+        parts.extend(read_untouched(lake, view, [fragment.fragment_id], columns, filter))
     assert sorted_rows(pa.concat_tables(parts)) == sorted_rows(read(lake, view, columns, filter))
 
 
