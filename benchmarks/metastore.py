@@ -334,7 +334,7 @@ def opening(root: str, tables: int) -> list[Row]:
     for number in range(3):
         worker = context.Process(target=open_once, args=(answers, root, tables, number))
         worker.start()
-        runs.append(answers.get())
+        runs.append(answers.get(timeout=300))
         worker.join()
     wall, spent, first, cold, commit, mb = (statistics.median(side) for side in zip(*runs, strict=True))
     size = sum(entry.size for entry in LocalStore(root).list(".headwater/layers")) / 1e6
