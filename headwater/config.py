@@ -29,8 +29,8 @@ from headwater.metastore import Metastore
 from headwater.metastore.layout import TXNS
 from headwater.metastore.rebuild import is_metastore
 from headwater.references import OWN_KINDS, check_foreign, followed
-from headwater.registries.layout import DIRECTORY_MARKER, MANIFEST, TABLE_SUFFIX
-from headwater.registries.openable import check_finished
+from headwater.registries.layout import DIRECTORY_MARKER
+from headwater.registries.openable import check_finished, is_directory
 from headwater.store import is_file_uri, is_local, is_there, open_store
 from headwater.store.layout import OWN_FOLDER
 
@@ -147,9 +147,8 @@ def look(resolved: Resolved) -> There:
         check_finished(store)
     if folders & {OWN_FOLDER, TXNS} and is_metastore(store):
         return There.METASTORE
-    marked = OWN_FOLDER in folders and store.head(DIRECTORY_MARKER) is not None
     early = resolved.properties.get("layout") == "early" and folders - {OWN_FOLDER}
-    if marked or early or MANIFEST in folders or any(name.endswith(TABLE_SUFFIX) for name in folders):
+    if early or is_directory(store, folders):
         return There.DIRECTORY
     return There.EMPTY if not folders - {OWN_FOLDER} and not store.children().entries else There.OTHER
 

@@ -57,9 +57,9 @@ def main() -> None:
     root = Path(sys.argv[1] if len(sys.argv) > 1 else "./lake").resolve()
     work = root.with_name(root.name + "-pipeline")
     work.mkdir(parents=True, exist_ok=True)
-    conf = settings("lake", root=str(root)) | {"spark.ui.enabled": "false"}
     catalog = headwater.connect("dir", {"root": str(root)})
     catalog.create_namespace(CreateNamespaceRequest(id=["shop"], mode="exist_ok"))
+    conf = settings("lake", root=str(root)) | {"spark.ui.enabled": "false"}
     lance.write_dataset(orders(0, 100), namespace_client=catalog, table_id=["shop", "orders"], mode="create")
     run_pipeline(conf, work)
     lance.write_dataset(orders(100, 50), namespace_client=catalog, table_id=["shop", "orders"], mode="append")

@@ -27,7 +27,7 @@ from headwater.namespace.streams import NamespaceStream, check_alone, make_strea
 from headwater.namespace.versions import VersionProblem
 from headwater.registries.metastore import MetastoreRegistry
 from headwater.registries.metastore.sessions import Moment, Session, Within
-from headwater.registries.openable import check_finished
+from headwater.registries.openable import check_finished, check_metastore
 from headwater.store import open_store
 from headwater.streams.undoing import undo_transaction
 from headwater.tables.fields import parse_path
@@ -43,7 +43,10 @@ class MetastoreNamespace(RegisteredNamespace):
         known = parse_metastore_properties(properties)
         store, clock = open_store(known.root, dict(known.storage)), clock or SystemClock()
         check_finished(store)
-        self._stand(properties, known, Metastore(store, clock=clock, author=known.author), clock, None)
+        metastore = Metastore(store, clock=clock, author=known.author)
+        if not metastore.now(refresh=False).slot:
+            check_metastore(store)
+        self._stand(properties, known, metastore, clock, None)
         self.mirror = Mirror(self.metastore, self.versions, known.root, dict(known.storage), clock)
         self.mirror.follow()
 

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from headwater.errors import InvalidInputError, InvalidTableStateError
 from headwater.metastore.layout import FORMAT_KEY
-from headwater.registries.layout import UPGRADE_MARKER
+from headwater.metastore.rebuild import is_metastore
+from headwater.registries.layout import DIRECTORY_MARKER, MANIFEST, TABLE_SUFFIX, UPGRADE_MARKER
 from headwater.store import Store
+from headwater.store.layout import OWN_FOLDER
 
 
 def unfinished_upgrade() -> InvalidTableStateError:
@@ -25,3 +29,18 @@ def check_directory(store: Store) -> None:
     check_finished(store)
     if store.head(FORMAT_KEY) is not None:
         raise InvalidInputError("This root is a metastore catalog: open it without impl=dir.")
+
+
+def is_directory(store: Store, folders: Collection[str]) -> bool:
+    """Whether a root with these folders, which is no metastore, is a directory catalog: made as one, or with tables."""
+    if MANIFEST in folders or any(name.endswith(TABLE_SUFFIX) for name in folders):
+        return True
+    return OWN_FOLDER in folders and store.head(DIRECTORY_MARKER) is not None
+
+
+def check_metastore(store: Store) -> None:
+    """Error 13 for the root of a directory catalog: what is written there would hide its tables."""
+    if not is_metastore(store) and is_directory(store, store.children().folders):
+        raise InvalidInputError(
+            "This root is a directory catalog: open it with impl=dir, or make it a metastore with `headwater upgrade`."
+        )

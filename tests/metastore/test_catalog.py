@@ -18,10 +18,10 @@ from typing import Any
 
 import lance
 import pytest
-from lance_namespace import CountTableRowsRequest
+from lance_namespace import CountTableRowsRequest, CreateTableRequest
 
 import headwater
-from headwater import MetastoreNamespace
+from headwater import DirectoryNamespace, MetastoreNamespace
 from headwater.cli.main import main
 from headwater.errors import ConcurrentModificationError, InvalidInputError, LanceNamespaceError
 from headwater.metastore import Metastore
@@ -469,7 +469,7 @@ def test_two_tables_of_one_name_or_location_are_refused(catalog: Any) -> None:
 
 WRITER = """
 import sys, lance, pyarrow as pa
-from headwater import MetastoreNamespace
+from headwater import DirectoryNamespace, MetastoreNamespace
 root, table, first = sys.argv[1], sys.argv[2], int(sys.argv[3])
 catalog = MetastoreNamespace(root=root)
 def landed(value):
@@ -508,3 +508,20 @@ def test_processes_append_while_the_table_and_its_namespace_are_renamed(catalog:
     expected = [1, 2, 3, *(first + number for first in (100, 200, 300) for number in range(4))]
     assert sorted(found) == sorted(expected)
     assert catalog.metastore.verify() == []
+
+
+@pytest.mark.parametrize("kind", ["V1", "V2", "compat", "made"])
+def test_the_root_of_a_directory_catalog_is_not_opened_as_a_metastore(tmp_path: Path, kind: str) -> None:
+    flags = {"V1": ("false", "true"), "V2": ("true", "false"), "compat": ("true", "true")}
+    root = str(tmp_path / "lake")
+    if kind == "made":
+        Path(root, ".headwater").mkdir(parents=True)
+        Path(root, ".headwater", "directory").touch()
+    else:
+        manifest, listing = flags[kind]
+        there = DirectoryNamespace(root=root, manifest_enabled=manifest, dir_listing_enabled=listing)
+        there.create_table(CreateTableRequest(id=["t"]), stream(rows(1)))
+    before = sorted(os.walk(root))
+    with pytest.raises(InvalidInputError, match="headwater upgrade"):
+        MetastoreNamespace(root=root)
+    assert sorted(os.walk(root)) == before
