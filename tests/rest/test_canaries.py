@@ -188,7 +188,7 @@ def test_no_route_of_a_local_catalog_tells_a_storage_secret(mode: str, ears: Ear
 
 
 @pytest.mark.parametrize(
-    "mode", [pytest.param(mode, marks=pytest.mark.long) if mode in ("V1", "V2", "managed") else mode for mode in MODES]
+    "mode", [mode if mode == "metastore" else pytest.param(mode, marks=pytest.mark.long) for mode in MODES]
 )
 def test_no_route_of_a_catalog_on_s3_tells_a_storage_secret(
     mode: str, ears: Ears, s3_root: str, s3_options: dict[str, str], tmp_path: Path
