@@ -212,7 +212,7 @@ def count_part(scan: Scan, part: ScanPart) -> int:
 def _dataset(scan: Scan, part: ScanPart) -> lance.LanceDataset:
     """The version a part is read at: a stream's parts each name their own."""
     version = part.version if isinstance(part, Fragments) else None
-    return (scan.table if version is None else scan.table.at(version)).open()
+    return (scan.table if version is None else scan.table.at(version)).open(scattered=isinstance(part, Rows))
 
 
 def output_schema(scan: Scan) -> pa.Schema:

@@ -293,7 +293,7 @@ def test_scattered_rows_are_fetched_with_few_requests(tmp_path: Path) -> None:
     """Lance's own block of local files, 4 KiB, makes a request of nearly every row."""
     uri = str(tmp_path / "wide.lance")
     lance.write_dataset(pa.table({"k": np.random.default_rng(1).integers(0, 1 << 60, 200_000)}), uri)
-    dataset = TableHandle(ObjectId(("wide",)), uri).open()
+    dataset = TableHandle(ObjectId(("wide",)), uri).open(scattered=True)
     dataset.take([0])
     dataset.io_stats_incremental()
     assert dataset._take_rows(list(range(0, 200_000, 2000)), columns=["k"]).num_rows == 100
