@@ -158,8 +158,10 @@ def test_a_place_that_may_not_be_written_is_permission_denied(table: TableHandle
 class Stale(TableHandle):
     """A handle whose dataset another writer has overtaken by the time it is used."""
 
-    def open(self, version: int | str | None = None, branch: str | None = None) -> lance.LanceDataset:
-        dataset = super().open(version, branch)
+    def open(
+        self, version: int | str | None = None, branch: str | None = None, scattered: bool = False
+    ) -> lance.LanceDataset:
+        dataset = super().open(version, branch, scattered)
         lance.dataset(self.uri).insert(rows(0, 3), mode="overwrite")
         return dataset
 
