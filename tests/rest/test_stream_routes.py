@@ -81,7 +81,7 @@ def test_a_message_is_for_who_sees_all_that_its_transaction_changed(server: Runn
         tx["a.t"].upsert([{"id": 10, "name": "x"}])
         tx["b.t"].upsert([{"id": 10, "name": "y"}])
 
-    Catalog(server.namespace).run(work, "beside b.t")
+    Catalog(server.namespace).run(work, "beside b.t")  # type: ignore[attr-defined]
     scoped, admin = opened(server, "viewer", "a"), opened(server, "admin")
     for told in (lambda who: list(who.log(after=0)), lambda who: who.history("a.t")):
         assert told(admin)[-1].message == "beside b.t"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from headwater.model import Add, CatalogObject, Change, Move, Namespace, Remove, Replace, Table, Version
-from headwater.names import format_name
+from headwater.names import ObjectId, format_name
 
 MOST = 3
 """So many changes are told one by one."""
@@ -20,7 +20,7 @@ def summary(changes: Sequence[Change]) -> str:
     return ", ".join(told[:MOST]) + rest
 
 
-def _told(changes: Sequence[Change], new: set[object]) -> Iterator[str]:
+def _told(changes: Sequence[Change], new: set[ObjectId]) -> Iterator[str]:
     for change in changes:
         match change:
             case Add(Version() as version) if version.table in new:
