@@ -104,7 +104,7 @@ class SparkHands:
     def shares(self, rows: int) -> int:
         if rows <= PUBLISHED_ROWS:
             return 1
-        return max(2, bucket_count(rows))
+        return max(2, bucket_count(rows, rows))
 
     def run(self, work: Publish, count: int) -> list[Json]:
         self._tell.stage(f"fold and write {work.view.stream.name}", count)

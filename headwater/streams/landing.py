@@ -208,7 +208,8 @@ class Landing:
 
 def write_batch(store: Store, clock: Clock, stream: Stream, batch: EventBatch, rows: int) -> Iterator[Written]:
     """Write a batch as files of the log, one for each partition. Nothing refers to them before a commit does."""
-    buckets = bucket_count(rows + len(batch.events)) if stream.definition.keys else 1
+    landed = len(batch.events)
+    buckets = bucket_count(rows + landed, landed) if stream.definition.keys else 1
     for values, indices in partitions_of(batch.definition, batch.events):
         events = batch.events if indices is None else batch.events.take(indices)
         numbers = batch.numbers if indices is None else batch.numbers[indices]

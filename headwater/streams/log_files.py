@@ -29,6 +29,7 @@ from headwater.streams.ordering import order_of
 
 Codes = npt.NDArray[np.int64]
 ROW_GROUP = 1 << 17
+LEAST_GROUP = 1 << 12
 BUCKET_ROWS = 1 << 20
 MAX_RANGE_TEXT = 64
 SMALL = 10_000
@@ -96,10 +97,11 @@ def encode_events(definition: Definition, events: Events, numbers: Codes, bucket
     return LogFile(encode(table, [rows for _, rows in parts], ROW_GROUP), len(events), properties)
 
 
-def bucket_count(rows: int) -> int:
-    """A power of two, about a million rows in each."""
+def bucket_count(rows: int, landed: int) -> int:
+    """A power of two: about a million rows of the table in each, and of a batch of so many no fewer than are worth a
+    row group of their own."""
     count = 1
-    while count * BUCKET_ROWS < rows:
+    while count * BUCKET_ROWS < rows and 2 * count * LEAST_GROUP <= landed:
         count *= 2
     return count
 

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headwater.metastore import Metastore
-from headwater.streams.log_files import ROW_GROUP, Share, row_groups_of
+from headwater.streams.log_files import ROW_GROUP, Share, bucket_count, row_groups_of
 from headwater.streams.position_views import Published
 from headwater.streams.shares import Publish, share_of_work
 from headwater.streams.table import StreamTable, publish_tables
@@ -141,3 +141,14 @@ def test_a_share_reads_only_the_row_groups_that_can_hold_its_keys(tmp_path: Path
             16: [list(range(start, start + 4)) for start in range(0, 16, 4)],
         }[buckets]
     )
+
+
+def test_few_rows_into_a_large_table_are_one_row_group(metastore: Metastore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a landing writes is as much as lands, however many buckets the table has."""
+    assert [bucket_count(10**9, landed) for landed in (10, 8191, 8192, 10**6, 10**8)] == [1, 1, 2, 128, 1024]
+    assert bucket_count(10**6, 10**6) == 1
+    monkeypatch.setattr("headwater.streams.landing.rows_so_far", lambda snapshot, stream: 10**9)
+    table = StreamTable.create(metastore, ["t"], {"n": "int64"}, ["n"])
+    table.upsert([{"n": number} for number in range(10)])
+    (delta,) = table.deltas()
+    assert delta.properties["bucket_map"] == [[0, 10]]
