@@ -1,10 +1,11 @@
 """A tenth of changed rows into a large table: ours through a warm session, deltalake's merge, a Spark job by hand.
 
-`python -m benchmarks.pipeline_merge [rows] [rounds]` (10,000,000, 10): wall and CPU seconds of all processes, the best
-of the rounds and their mean (some publishes compact, others do not), the sides in turn. deltalake is left out where it
-cannot be imported. The job by hand reads base and changes as Parquet, keeps the newest row of each key and writes
-Parquet; it does the same every time, so it takes part in the first two rounds only. Beside it: a DataFrame of the
-changed rows taken in, and written, in turns of their own after a few that warm both.
+`python -m benchmarks.pipeline_merge [rows] [rounds] [--merges]` (10,000,000, 10): wall and CPU seconds of all,
+the best of the rounds and their mean (some publishes compact, others do not), the sides in turn. deltalake is left out
+where it cannot be imported. The job by hand reads base and changes as Parquet, keeps the newest row of each key and
+writes Parquet; it does the same every time, so it takes part in the first two rounds only. Beside it: a DataFrame of
+the changed rows taken in, and written, in turns of their own after a few that warm both. `--merges`: only ours and
+deltalake's.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ def merged(spark: Any, sources: list[str], target: Path) -> None:
     grouped.select("id", "at", "row.*").write.mode("overwrite").parquet(str(target))
 
 
-def turns(spark: Any, folder: Path, total: int, rounds: int) -> dict[str, list[Turn]]:
+def turns(spark: Any, folder: Path, total: int, rounds: int, by_hand: int) -> dict[str, list[Turn]]:
     base = rows(np.arange(total), 0)
     pq.write_table(base, folder / "base.parquet", row_group_size=1 << 18)
     ours = Ours(folder, base)
@@ -50,11 +51,11 @@ def turns(spark: Any, folder: Path, total: int, rounds: int) -> dict[str, list[T
         file = folder / f"changed{at}.parquet"
         pq.write_table(changed, file)
         for name, action in sides(spark, folder, ours, delta, changed, file).items():
-            if name == HAND and at > BY_HAND:
+            if name == HAND and at > by_hand:
                 continue
             found.setdefault(name, []).append(take_turn(action))
             print(name, found[name][-1], flush=True)
-    return {**found, **frames(spark, folder, ours.catalog, file)}
+    return {**found, **(frames(spark, folder, ours.catalog, file) if by_hand else {})}
 
 
 def frames(spark: Any, folder: Path, catalog: Any, file: Path) -> dict[str, list[Turn]]:
@@ -85,11 +86,11 @@ def sides(
     return found
 
 
-def main(total: int, rounds: int) -> None:
+def main(total: int, rounds: int, only_merges: bool) -> None:
     folder = Path(tempfile.mkdtemp(prefix="headwater-bench-"))
     try:
         spark = Ours.spark = session()
-        found = turns(spark, folder, total, rounds)
+        found = turns(spark, folder, total, rounds, 0 if only_merges else BY_HAND)
         spark.stop()
     finally:
         shutil.rmtree(folder)
@@ -105,10 +106,12 @@ def main(total: int, rounds: int) -> None:
         lines.append(f"| {name} | {wall:.2f} | {cpu:.2f} | {mean.wall:.2f} | {mean.cpu:.2f} | {len(taken)} |")
     print("\n".join(lines))
     RESULTS.mkdir(exist_ok=True)
-    head = f"# Merges of a tenth\n\n`python -m benchmarks.pipeline_merge {total} {rounds}`\n\n"
+    asked = f"python -m benchmarks.pipeline_merge {total} {rounds}{' --merges' if only_merges else ''}"
+    head = f"# Merges of a tenth\n\n`{asked}`\n\n"
     (RESULTS / "pipeline-merge.md").write_text(head + "\n".join(lines) + "\n")
 
 
 if __name__ == "__main__":
-    given = [int(argument) for argument in sys.argv[1:]]
-    main(*(given + [10_000_000, 10][len(given) :]))
+    given = [int(argument) for argument in sys.argv[1:] if argument.isdigit()]
+    asked_rows, asked_rounds = given + [10_000_000, 10][len(given) :]
+    main(asked_rows, asked_rounds, "--merges" in sys.argv)

@@ -18,7 +18,7 @@ from headwater.streams.definition import Column, Definition, from_properties, to
 from headwater.streams.evolving import evolve_copy, published_columns
 from headwater.streams.feed import TxnStep, steps
 from headwater.streams.fold import Rules
-from headwater.streams.grouping import Codes, KeyIndex
+from headwater.streams.grouping import Codes, KeyIndex, flat
 from headwater.streams.hashing import MODULUS
 from headwater.streams.layout import HISTORY, LANCE, sibling
 from headwater.streams.log_files import Share, narrowed
@@ -40,8 +40,9 @@ from headwater.streams.writing import (
 FROM, TO = "valid_from", "valid_to"
 FIRST_ID = 1_000_000
 """Field ids of the history's own columns: above those of any table."""
-SHARE_ROWS = 1 << 17
-"""The history of so many events is made at once: its rows are Python's meanwhile."""
+SHARE_ROWS = 1 << 19
+"""The history of so many events is made at once: each share looks through the keys of the table and of its history."""
+NOTHING: Codes = np.empty(0, np.int64)
 
 
 @dataclass(frozen=True)
@@ -170,76 +171,100 @@ def _touched(rules: Rules, walk: list[TxnStep]) -> pa.Table:
 
 
 class _Open:
-    """The open rows of the touched keys, and the rows that were closed or opened."""
+    """The open rows of the touched keys, and the rows that were closed or opened.
+
+    Rows are numbered as they come: those that are open in the history as published, then every one that begins.
+    """
 
     def __init__(self, rules: Rules, touched: pa.Table) -> None:
         self.rules = rules
         self.index = KeyIndex([touched.column(name) for name in rules.keys])
-        self.rows: list[dict[str, Any]] = []
-        self.open = np.full(self.index.count, -1, np.int64)
+        self.open: Codes = np.full(self.index.count, -1, np.int64)
         self.old: pa.Table = rules.schema.empty_table()
-        self.ids: list[int] = []
-        self.changed: set[int] = set()
+        self.ids: Codes = np.empty(0, np.int64)
         self.addresses: Codes = np.empty(0, np.int64)
+        self.begun: list[pa.Table] = []
+        self.count = 0
+        self.closed: list[Codes] = []
+        self.ends: list[Any] = []
 
     def load(self, found: pa.Table, ids: Codes, addresses: Codes) -> None:
         """The rows that are open in the history as published."""
         open_rows = np.flatnonzero(found.column(TO).is_null().to_numpy())
         self.old = found.take(open_rows)
-        self.ids = ids[open_rows].tolist()
-        self.addresses = addresses[open_rows]
-        self.rows = self.old.to_pylist()
-        self.open[self.index.find([self.old.column(name) for name in self.rules.keys])] = np.arange(len(self.rows))
+        self.ids, self.addresses = ids[open_rows], addresses[open_rows]
+        self.count = self.old.num_rows
+        self.open[self._codes(self.old)] = np.arange(self.count)
 
     def take(self, definition: Definition, step: TxnStep) -> None:
         found, position = step.difference, step.delta.position
-        ends = self._ends(definition, step)
-        for row, code in zip(found.deleted.to_pylist(), self._codes(found.deleted), strict=True):
-            end = ends.get(code, place_of(definition, row, position)) if definition.sequence else position
-            self._close(code, end)
-        for row, code in zip(found.after.to_pylist(), self._codes(found.after), strict=True):
-            self._close(code, place_of(definition, row, position))
-            self._begin(code, row, place_of(definition, row, position))
-        for row, code in zip(found.inserted.to_pylist(), self._codes(found.inserted), strict=True):
-            self._begin(code, row, place_of(definition, row, position))
+        self._close(self._codes(found.deleted), self._ends(definition, step))
+        changed, places = self._codes(found.after), places_of(definition, found.after, position)
+        self._close(changed, places)
+        self._begin(changed, found.after, places)
+        self._begin(self._codes(found.inserted), found.inserted, places_of(definition, found.inserted, position))
 
-    def _ends(self, definition: Definition, step: TxnStep) -> dict[int, Any]:
-        """The sequences of deletes, by key."""
-        rows = step.state.tombstones if definition.sequence and step.difference.deleted.num_rows else None
-        if rows is None or not rows.num_rows:
-            return {}
-        found = zip(rows.to_pylist(), self._codes(rows), strict=True)
-        return {code: place_of(definition, row, step.delta.position) for row, code in found if code >= 0}
+    def _ends(self, definition: Definition, step: TxnStep) -> Any:
+        """Where in the order the deleted rows ended: at their deletes, which tombstones tell."""
+        deleted, position = step.difference.deleted, step.delta.position
+        own = places_of(definition, deleted, position)
+        marks = step.state.tombstones
+        if not definition.sequence or not deleted.num_rows or not marks.num_rows:
+            return own
+        codes = self._codes(marks)
+        known = np.flatnonzero(codes >= 0)
+        mark = np.full(self.index.count, -1, np.int64)
+        mark[codes[known]] = known
+        chosen = mark[self._codes(deleted)]
+        both = pa.chunked_array([*own.chunks, *places_of(definition, marks, position).chunks], type=own.type)
+        return both.take(np.where(chosen >= 0, len(own) + chosen, np.arange(len(own))))
 
-    def _codes(self, rows: pa.Table) -> list[int]:
-        return self.index.find([rows.column(name) for name in self.rules.keys]).tolist() if rows.num_rows else []
+    def _codes(self, rows: pa.Table) -> Codes:
+        return self.index.find([rows.column(name) for name in self.rules.keys]) if rows.num_rows else NOTHING
 
-    def _close(self, code: int, end: Any) -> None:
-        place = int(self.open[code])
-        if place >= 0:
-            self.rows[place][TO] = end
-            self.changed.add(place)
-            self.open[code] = -1
+    def _close(self, codes: Codes, ends: Any) -> None:
+        places = self.open[codes]
+        there = np.flatnonzero(places >= 0)
+        self.closed.append(places[there])
+        self.ends.append(ends.take(pa.array(there)))
+        self.open[codes] = -1
 
-    def _begin(self, code: int, row: dict[str, Any], start: Any) -> None:
-        self.open[code] = len(self.rows)
-        self.changed.add(len(self.rows))
-        self.rows.append({**row, FROM: start, TO: None})
+    def _begin(self, codes: Codes, rows: pa.Table, starts: Any) -> None:
+        self.open[codes] = np.arange(self.count, self.count + rows.num_rows)
+        self.count += rows.num_rows
+        columns: list[Any] = [*rows.columns, starts, pa.nulls(rows.num_rows, starts.type)]
+        self.begun.append(pa.Table.from_arrays(columns, schema=self.rules.schema))
 
     def written(self) -> tuple[pa.Table, Codes, Codes]:
         """Rows to write, the ids they keep, and the addresses of the rows they replace."""
-        order = sorted(self.changed)
-        rows = pa.Table.from_pylist([self.rows[place] for place in order], schema=self.rules.schema)
-        ids = np.array([self.ids[place] if place < len(self.ids) else -1 for place in order], np.int64)
-        return rows, ids, self.addresses[[place for place in order if place < len(self.ids)]]
+        closed, kind = np.concatenate([NOTHING, *self.closed]), self.rules.schema.field(TO).type
+        end = np.full(self.count, -1, np.int64)
+        end[closed] = np.arange(len(closed))
+        mine = self._replaced()
+        order = np.concatenate([mine, np.arange(len(self.ids), self.count)])
+        rows = pa.concat_tables([self.old.take(mine), *self.begun])
+        chunks = [chunk for ends in self.ends for chunk in ends.chunks]
+        ends = pa.chunked_array(chunks, type=kind).take(pa.array(end[order], mask=end[order] < 0))
+        rows = rows.set_column(rows.schema.get_field_index(TO), self.rules.schema.field(TO), ends)
+        ids = np.concatenate([self.ids[mine], np.full(self.count - len(self.ids), -1, np.int64)])
+        return rows, ids, self.addresses[mine]
+
+    def _replaced(self) -> Codes:
+        """The rows of the history as published that were closed, in their order."""
+        closed = np.concatenate([NOTHING, *self.closed])
+        return np.sort(closed[closed < len(self.ids)])
 
     def replaced(self) -> pa.Table:
-        return self.old.take(np.array([place for place in sorted(self.changed) if place < len(self.ids)], np.int64))
+        return self.old.take(self._replaced())
 
 
-def place_of(definition: Definition, row: dict[str, Any], position: int) -> Any:
-    """Where in the order a row became the state."""
+def places_of(definition: Definition, rows: pa.Table, position: int) -> Any:
+    """Where in the order each row became the state."""
     names = definition.sequence
     if not names:
-        return position
-    return row[names[0]] if len(names) == 1 else {name: row[name] for name in names}
+        return pa.chunked_array([pa.array(np.full(rows.num_rows, position, np.int64))])
+    if len(names) == 1:
+        return rows.column(names[0])
+    parts: Any = [flat(rows.column(name)) for name in names]
+    fields = [pa.field(name, part.type) for name, part in zip(names, parts, strict=True)]
+    return pa.chunked_array([pa.StructArray.from_arrays(parts, fields=fields)])
