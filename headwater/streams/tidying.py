@@ -31,6 +31,8 @@ MANY = 64
 """So many small fragments are joined by the next publish."""
 LAGGING = 0.25
 """The part of the rows that an index may lack before a publish adds them."""
+LACKING = 1 << 21
+"""So many rows may lack in a BTREE, however large the table is: they are looked through by every publish."""
 WORN = 0.2
 """The part of a fragment's rows that may be deleted before it is written anew."""
 WORN_OUT = 0.5
@@ -118,10 +120,36 @@ def _last_number(manifest: bytes, fragments: set[int]) -> int:
     return max((*told, *fragments), default=-1)
 
 
-def lagging(dataset: Any) -> bool:
-    """Whether an index lacks too many rows."""
-    rows = dataset.count_rows()
-    return any(index.num_rows_indexed < rows * (1 - LAGGING) for index in dataset.describe_indices())
+def index_added(dataset: Any) -> None:
+    """Add rows to the indices that lack too many.
+
+    A BTREE gets a segment of them, joined with the last ones while those are small: a look-up reads few segments and
+    few rows that are in none, however large the table is, and adding rows costs what they are. Others are Lance's.
+    """
+    live = {each.fragment_id: _live(each.metadata) for each in dataset.get_fragments()}
+    for index in dataset.describe_indices():
+        lacking = sum(live.values()) - index.num_rows_indexed
+        ordered = index.index_type.upper() == "BTREE"
+        if not is_lagging(lacking, sum(live.values()), ordered):
+            continue
+        sizes = [sum(live.get(id, 0) for id in segment.fragment_ids) for segment in index.segments]
+        joined = last_to_join(sizes, lacking) if ordered else 1
+        dataset.optimize.optimize_indices(num_indices_to_merge=joined, index_names=[index.name])
+
+
+def is_lagging(lacking: int, rows: int, ordered: bool) -> bool:
+    """Whether an index of so many rows lacks too many; of an ordered one, which is cheap to add to, also a number that
+    takes long to look through. Pure."""
+    return lacking > rows * LAGGING or (ordered and lacking > LACKING)
+
+
+def last_to_join(sizes: Sequence[int], added: int) -> int:
+    """How many of the last segments to join with so many rows: then each has twice the rows of all after it. Pure."""
+    joined = 0
+    while joined < len(sizes) and sizes[-1 - joined] < 2 * added:
+        added += sizes[-1 - joined]
+        joined += 1
+    return joined
 
 
 def coverage(dataset: Any) -> dict[str, float]:

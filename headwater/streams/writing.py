@@ -29,7 +29,7 @@ from headwater.streams.serving_copy import (
     version_record,
     write_rows,
 )
-from headwater.streams.tidying import due, lagging, rewritten
+from headwater.streams.tidying import due, index_added, rewritten
 from headwater.tables.commit import fragment_from
 
 
@@ -172,8 +172,7 @@ def tidied(
     if operation is not None:
         lake.store.sync([key for group in operation.groups for key in files_of(stream, list(group.new_fragments))])
         dataset = commit(lake, stream, staging, operation, dataset.version, {})
-    if lagging(dataset):
-        dataset.optimize.optimize_indices()
+    index_added(dataset)
 
 
 def record(

@@ -13,6 +13,8 @@ import pytest
 
 from headwater.metastore import Metastore
 from headwater.streams import StreamTable, tidying
+from headwater.streams.position_views import newest_published
+from headwater.streams.serving_copy import open_version
 
 WIDE, ROWS, PARTS = 256, 4_000, 4
 CHANGED, PUBLISHES = 400, 10
@@ -92,3 +94,38 @@ def test_a_run_of_publishes_writes_a_bounded_multiple_of_what_changed(
         copy = lance.dataset(folder)
         assert sum(each.metadata.physical_rows for each in copy.get_fragments()) < 2 * copy.count_rows()
         assert table.verify() == []
+
+
+@pytest.mark.parametrize(
+    ("sizes", "added", "joined"),
+    [([], 5, 0), ([100], 5, 0), ([100, 9], 5, 1), ([100, 50, 9], 5, 1), ([100, 20, 9], 5, 2), ([30, 20, 9], 5, 3)],
+)
+def test_segments_of_an_index_are_joined_until_each_has_twice_the_rows_of_all_after_it(
+    sizes: list[int], added: int, joined: int
+) -> None:
+    assert tidying.last_to_join(sizes, added) == joined
+
+
+def test_rows_are_added_to_the_index_of_the_key_before_a_lookup_has_many_to_look_through(
+    metastore: Metastore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However large the table is: a part of its rows would grow with it."""
+    monkeypatch.setattr(tidying, "LACKING", 10)
+    table = StreamTable.create(metastore, ["t"], {"id": "bigint", "kind": "string", "n": "bigint"}, ["id", "kind"])
+    table.upsert([{"id": number, "kind": "a", "n": 0} for number in range(1000)])
+    table.publish()
+    table.upsert([{"id": number, "kind": "b", "n": 0} for number in range(10)])
+    table.publish()
+    assert set(table.coverage().values()) == {1000 / 1010}
+    table.upsert([{"id": 2000 + number, "kind": "b", "n": 0} for number in range(5)])
+    table.publish()
+    assert set(table.coverage().values()) == {1.0}
+    opened, snapshot = table._open()
+    newest = newest_published(snapshot, opened)
+    assert newest is not None
+    dataset = open_version(table._lake(), opened, newest.version, newest.manifest)
+    assert [len(index.segments) for index in dataset.describe_indices()] == [2, 2]
+    table.upsert([{"id": 2001, "kind": "b", "n": 1}, {"id": 3, "kind": "a", "n": 1}, {"id": 3, "kind": "b", "n": 1}])
+    table.publish()
+    assert sorted(row["id"] for row in table.to_arrow().to_pylist() if row["n"]) == [3, 3, 2001]
+    assert table.verify() == []
