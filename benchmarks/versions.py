@@ -44,6 +44,7 @@ def open_side(side: str, root: Path) -> Any:
 
 def fill(side: str, root: Path, versions: int) -> Any:
     """A catalog with one table of so many versions; the manifests are copies of the first."""
+    begin(side, root)
     folder = root / "t.lance"
     lance.write_dataset(pa.table({"a": [1, 2, 3]}), str(folder))
     first = folder / "_versions" / manifest_name(1)
@@ -51,6 +52,12 @@ def fill(side: str, root: Path, versions: int) -> Any:
         shutil.copyfile(first, folder / "_versions" / manifest_name(version))
     (folder / "_versions" / "latest_version_hint.json").write_text(f'{{"version":{versions}}}')
     return adopt(side, root)
+
+
+def begin(side: str, root: Path) -> None:
+    """A folder with tables and no metastore yet would be taken for a directory catalog."""
+    if side == "metastore":
+        MetastoreNamespace(root=str(root)).metastore.create()
 
 
 def adopt(side: str, root: Path) -> Any:
@@ -147,6 +154,7 @@ def appending(side: str, root: str, count: int, start: Any, done: Any) -> None:
 
 def appends(side: str, root: Path, history: int, count: int) -> tuple[float, float, float, int]:
     """Appends per second of all processes, the median and the 99th percentile in ms, and how many gave up."""
+    begin(side, root)
     dataset = lance.write_dataset(pa.table({"a": [1, 2, 3]}), str(root / "t.lance"))
     for number in range(1, history):
         dataset.update_metadata({"round": str(number)})
