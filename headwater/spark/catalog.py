@@ -47,6 +47,7 @@ from headwater.streams.definition import Definition
 from headwater.tables.commit import TableCommitter
 from headwater.tables.handle import SESSION, TableHandle
 from headwater.tables.partitions import partitioned, partitioning
+from headwater.tables.scan import SMALL_ROWS
 from headwater.tables.translate import NoDataError, translating
 from headwater.types import lance_schema, spark_schema
 
@@ -162,6 +163,9 @@ class Connection:
             "schema": spark_schema(definition.schema),
             "buckets": [field.to_json() for field in definition.buckets],
             "served": self.lake is None,
+            "small": fold.rows < SMALL_ROWS,
+            "orderable": self.lake is not None
+            and all(field["name"] in definition.shown for field in loaded["schema"]["fields"]),
         }
         return {**loaded, "table": {**loaded["table"], "fold": msgspec.to_builtins(fold)}, "stream": told}
 

@@ -226,11 +226,20 @@ def read_rows(scan: WireScan, part: AnyPart, schema: pa.Schema) -> Iterator[pa.R
         yield without_columns(count if scan.limit is None else min(scan.limit, count))
         return
     left = scan.limit
-    for rows in _rows(scan, part):
+    for rows in _in_order(scan, _rows(scan, part)):
         yield from sent(rows.slice(0, left), schema)
         left = None if left is None else left - min(left, rows.num_rows)
         if left == 0:
             return
+
+
+def _in_order(scan: WireScan, found: Iterator[pa.Table]) -> Iterator[pa.Table]:
+    """As they are read, or all of them in the order of the key."""
+    if not scan.ordered:
+        yield from found
+        return
+    rows = pa.concat_tables(list(found))
+    yield rows.sort_by([(name, "ascending") for name in _view(scan)[1].stream.definition.keys])
 
 
 def sent(rows: pa.Table, schema: pa.Schema) -> Iterator[pa.RecordBatch]:

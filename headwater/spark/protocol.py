@@ -128,6 +128,13 @@ class WireScan(Message, frozen=True):
     fields: Json | None = None
     prune: Json | None = None
     schema: Json | None = None
+    ordered: bool = False
+    """Of a stream table: the rows of a part come in the order of the key."""
+
+    @property
+    def is_folded(self) -> bool:
+        """Whether rows come from a fold, and not from the Lance dataset as they are there."""
+        return self.search is None and (self.ordered or self.table.is_folded)
 
     def engine(self) -> Scan:
         search = None if self.search is None else msgspec.to_builtins(self.search)

@@ -76,6 +76,16 @@ class HeadwaterTable implements SupportsRead, SupportsWrite, SupportsDeleteV2, S
     return List.copyOf(marks);
   }
 
+  /** Whether it is read by one task, as few rows are. */
+  boolean isSmall() {
+    return loaded.path("stream").path("small").asBoolean();
+  }
+
+  /** Whether its rows can be had in the order of their keys. */
+  boolean isOrderable() {
+    return loaded.path("stream").path("orderable").asBoolean();
+  }
+
   List<String> derived() {
     return Json.texts(loaded.path("stream").path("derived"));
   }
