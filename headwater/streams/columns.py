@@ -114,7 +114,8 @@ def common(old: DataType, new: DataType) -> DataType | None:
 def may_cast(given: DataType, wanted: DataType) -> bool:
     """Whether values of one type may be taken as values of the other at all (each may still turn out not to fit).
 
-    Numbers are taken as numbers and texts as times; nothing is made a text, and no text a number.
+    Numbers are taken as numbers, and texts as times and as decimals, which JSON has no other way to write; nothing is
+    made a text, and no text another number.
     """
     types = pa.types
     if given == wanted or types.is_null(given):
@@ -127,13 +128,19 @@ def may_cast(given: DataType, wanted: DataType) -> bool:
         return may_cast(given, wanted.storage_type)
     if _family(given) == _family(wanted) and _family(given) is not None:
         return True
-    if _family(given) == "text" and types.is_temporal(wanted) and not types.is_duration(wanted):
+    if _family(given) == "text" and is_written_as_text(wanted):
         return True
     if _family(given) == "binary" and types.is_fixed_size_binary(wanted):
         return True
     if types.is_date(given) and types.is_timestamp(wanted):
         return True
     return types.is_nested(wanted) and _nested_fits(given, wanted)
+
+
+def is_written_as_text(kind: DataType) -> bool:
+    """Whether a text is taken for a value of this type: a time, or a decimal with all of its digits."""
+    types = pa.types
+    return (types.is_temporal(kind) and not types.is_duration(kind)) or types.is_decimal(kind)
 
 
 def _family(kind: DataType) -> str | None:
