@@ -116,8 +116,8 @@ class StreamTable(Frames):
         Keys without sequence values take the sequence of the row as it is now; one that is not there does nothing.
         """
         stream, snapshot = self._open()
-        data = deletion(self._lake(), view_at(snapshot, stream), what)
-        return self._land(data, UPSERT, BatchOrigin(source, token))
+        found = deletion(self._lake(), view_at(snapshot, stream), what)
+        return self._land(found.data, UPSERT, BatchOrigin(source, token, digest=found.digest))
 
     def ingest(
         self,

@@ -71,6 +71,13 @@ def test_changes_land_are_read_fresh_and_published(either: Catalog) -> None:
     assert [delta.position for delta in orders.deltas(after=1)] == [2, 3]
 
 
+def test_no_rows_and_rows_without_columns_are_judged_as_on_disk(either: Catalog) -> None:
+    orders = either.create_stream_table("orders", SCHEMA, keys="id")
+    assert [orders.upsert([]).position, orders.ingest([]).position, orders.delete([]).position] == [0, 0, 0]
+    with pytest.raises(InvalidInputError, match="'id'"):
+        orders.upsert([{}])
+
+
 def test_missing_is_not_null_and_values_that_do_not_fit_are_judged_as_on_disk(either: Catalog) -> None:
     orders = either.create_stream_table("orders", SCHEMA, keys="id")
     orders.upsert([{"id": 1, "name": "Ada", "at": 1}, {"id": 2, "name": "Grace", "at": 1}])
