@@ -59,6 +59,16 @@ def parse_type(text: Any) -> DataType:
         ) from None
 
 
+def can_be_kept(kind: DataType) -> bool:
+    """Whether the files of a log have a place for values of this type."""
+    types = pa.types
+    if types.is_union(kind) or types.is_run_end_encoded(kind) or types.is_interval(kind):
+        return False
+    if types.is_struct(kind) and not kind.num_fields:
+        return False
+    return all(can_be_kept(kind.field(place).type) for place in range(kind.num_fields))
+
+
 def can_be_key(kind: DataType) -> bool:
     """Whether values of this type have one identity: no floats, nothing nested."""
     return _is_plain(kind) and not pa.types.is_floating(kind)
@@ -162,4 +172,5 @@ def _nested_fits(given: DataType, wanted: DataType) -> bool:
             and may_cast(given.item_type, wanted.item_type)
         )
     is_list = types.is_list(given) or types.is_large_list(given) or types.is_fixed_size_list(given)
+    is_list = is_list or types.is_list_view(given) or types.is_large_list_view(given)
     return bool(is_list and may_cast(given.value_type, wanted.value_type))
