@@ -184,11 +184,7 @@ def _create(running: _Running, step: Step) -> None:
     definition = _definition(running, running.pipeline.table(step.table))
     if definition is None:
         raise ConcurrentModificationError(f"The files that tell the columns of {step.table} are gone: plan again.")
-    running.catalog._with_namespace(step.table)
-    path = parse_name(step.table)
-    metastore_of(running.catalog._made).metastore.run(
-        lambda tx: create_stream_table(tx, path, definition), f"create stream table {step.table}"
-    )
+    running.catalog.create_stream_table(step.table, definition)
 
 
 def _definition(running: _Running, spec: TableSpec) -> Definition | None:

@@ -149,7 +149,12 @@ def define(
     partition_by: Sequence[Any] = (),
     properties: Mapping[str, Any] | None = None,
 ) -> Definition:
-    """A new stream table's definition, or InvalidInput (13) that names what cannot be."""
+    """A new stream table's definition, or InvalidInput (13) that names what cannot be.
+
+    `schema` may be a whole definition already.
+    """
+    if isinstance(schema, Definition):
+        return schema
     fields = _fields(schema)
     ordering = (*_names(keys, "keys"), *_names(sequence, "sequence"))
     columns = tuple(

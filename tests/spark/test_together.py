@@ -76,5 +76,5 @@ def test_jobs_of_one_table_at_the_same_time_lose_and_double_nothing(
     assert current == wanted
     assert len([row for row in history if row["valid_to"] is None]) == len(wanted)
     assert (table.verify(), log.verify()) == ([], [])
-    folder = root / table._open()[0].serving
+    folder = root / table.opened()[0].serving
     assert lance.dataset(str(folder)).count_rows() == len(wanted)
