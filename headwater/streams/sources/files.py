@@ -69,7 +69,15 @@ def is_files(data: Any) -> bool:
         return True
     if isinstance(data, str):
         return "\n" not in data and not data.lstrip().startswith(("{", "[", "null"))
-    return isinstance(data, (list, tuple)) and bool(data) and all(isinstance(each, os.PathLike) for each in data)
+    return isinstance(data, (list, tuple)) and bool(data) and all(_is_file(each) for each in data)
+
+
+def _is_file(item: Any) -> bool:
+    """Whether an item of a list names a file: a text may be a message as well, so it must look like a name."""
+    if not isinstance(item, str) or not is_files(item):
+        return isinstance(item, os.PathLike)
+    known = os.path.splitext(item)[1].lower() in (".parquet", ".csv", ".lance", *JSON, *ARROW)
+    return known or is_remote(item) or glob.has_magic(item) or os.path.exists(item)
 
 
 def find_files(data: Any, storage: Mapping[str, str] | None = None, required: bool = True) -> list[SourceFile]:
