@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import date, datetime, time, timedelta
-from decimal import Decimal, InvalidOperation
+from decimal import Context, Decimal, InvalidOperation
 from typing import Any
 
 import numpy as np
@@ -19,6 +19,8 @@ from headwater.types import convert
 
 Mask = npt.NDArray[np.bool_]
 INFINITE = float("inf")
+DIGITS = Context(prec=100)
+"""More digits than any decimal of Arrow has."""
 FAILS = (pa.ArrowException, LanceNamespaceError, OverflowError, ValueError, TypeError, RecursionError)
 
 
@@ -95,7 +97,9 @@ def _value(value: Any, wanted: Any) -> Any:
     if pa.types.is_decimal(wanted) and isinstance(value, (float, int)):
         value = Decimal(repr(value))
     if pa.types.is_decimal(wanted) and isinstance(value, Decimal):
-        value = value.quantize(Decimal(1).scaleb(-wanted.scale)) if _exact(value, wanted.scale) else value
+        value = (
+            value.quantize(Decimal(1).scaleb(-wanted.scale), context=DIGITS) if _exact(value, wanted.scale) else value
+        )
     if isinstance(value, (datetime, date, time)) and not (pa.types.is_temporal(wanted) or pa.types.is_nested(wanted)):
         raise ValueError("a time is no other value")
     if pa.types.is_timestamp(wanted) and type(value) is date:
@@ -140,7 +144,7 @@ def _is_cut(value: Any, kind: Any) -> bool:
 
 
 def _exact(value: Decimal, scale: int) -> bool:
-    return bool(value.is_finite() and value == value.quantize(Decimal(1).scaleb(-scale)))
+    return bool(value.is_finite() and value == value.quantize(Decimal(1).scaleb(-scale), context=DIGITS))
 
 
 def _cast(array: Any, wanted: Any) -> Any:
