@@ -150,6 +150,9 @@ def _exact(value: Decimal, scale: int) -> bool:
 def _cast(array: Any, wanted: Any) -> Any:
     if pa.types.is_timestamp(wanted) and _is_text(array.type):
         return _parse_times(array, wanted)
+    if pa.types.is_time(wanted) and _is_text(array.type):  # Arrow reads times of a day only behind a day
+        days: Any = pc.binary_join_element_wise("1970-01-01T", array.cast(pa.string()), "")
+        return days.cast(pa.timestamp(wanted.unit)).cast(wanted)
     cast = convert(array, wanted, exact=True)
     if pa.types.is_floating(array.type) and (pa.types.is_floating(wanted) or pa.types.is_decimal(wanted)):
         _check_rounded(array, cast)

@@ -107,6 +107,7 @@ def test_one_bad_value_in_many_is_found_in_arrow_data() -> None:
         ([5], pa.list_(pa.timestamp("us"))),
         ({"k": 1.5}, pa.map_(pa.string(), pa.int64())),
         ("\ud800", pa.string()),
+        ("25:00:00", pa.time64("us")),
         (pa.scalar(0.1), pa.float32()),
         (pa.scalar(1.255), pa.decimal128(8, 2)),
         (pa.scalar([AT.replace(microsecond=5)]), pa.list_(pa.timestamp("s", "UTC"))),
@@ -126,6 +127,9 @@ def test_a_value_that_would_be_cut_short_does_not_fit(value: Any, kind: Any) -> 
     ("value", "kind"),
     [
         (2.0, pa.int32()),
+        (None, pa.time64("us")),
+        ("01:02:03.5", pa.time64("us")),
+        (pa.scalar("01:02"), pa.time32("s")),
         (0.1, pa.float32()),
         (date(2024, 1, 2), pa.timestamp("s")),
         (AT, pa.date32()),
