@@ -69,7 +69,7 @@ def describe(namespace: LanceNamespace, call: Call) -> dict[str, Any]:
         "definition": to_properties(definition),
         "position": position,
         "published": _published(table.published),
-        "readers": table.readers(),
+        "readers": table.readers(kept=True),
     }
 
 
@@ -93,12 +93,12 @@ def ingest(namespace: LanceNamespace, call: Call) -> dict[str, Any]:
     body = rows_of(call)
     if asked.file is None:
         origin = BatchOrigin(asked.source, asked.token)
-        return _report(table._ingest(unpack(body), asked.format, origin, asked.strict, asked.options))
+        return _report(table.take(unpack(body), asked.format, origin, asked.strict, asked.options))
     with _file(body, asked.file) as (path, digest):
         origin = BatchOrigin(asked.source, None, asked.file, digest)
         try:
             return _report(
-                table._ingest(None, asked.format, origin, asked.strict, asked.options, SourceFile(path, digest))
+                table.take(None, asked.format, origin, asked.strict, asked.options, SourceFile(path, digest))
             )
         except LanceNamespaceError as error:
             raise type(error)(str(error).replace(path, asked.file)) from None
@@ -133,7 +133,7 @@ def changes(namespace: LanceNamespace, call: Call) -> pa.RecordBatchReader:
     asked, table = call.request, stream_of(namespace, call)
     start = asked.after
     if asked.reader is not None:
-        known = table.readers()
+        known = table.readers(kept=True)
         start = known.get(asked.reader, asked.after) if asked.read is None else asked.read
         if known.get(asked.reader) != start:
             table.commit_reader(asked.reader, start)

@@ -11,6 +11,8 @@ from headwater.errors import InvalidInputError, LanceNamespaceError
 from headwater.types import arrow_type
 
 DataType = Any
+MAX_LEVELS = 32
+"""A type that is nested deeper is a mistake, or an attack."""
 
 SQL_NAMES = {
     "bigint": "long",
@@ -57,6 +59,16 @@ def parse_type(text: Any) -> DataType:
         raise InvalidInputError(
             f"{text!r} is not a type: write it like 'int64', 'string', 'decimal(12,2)', 'timestamp' or 'float32[32]'."
         ) from None
+
+
+def can_be_kept(kind: DataType, levels: int = MAX_LEVELS) -> bool:
+    """Whether the files of a log have a place for values of this type, which may be nested in so many levels."""
+    types = pa.types
+    if not levels or types.is_union(kind) or types.is_run_end_encoded(kind) or types.is_interval(kind):
+        return False
+    if types.is_struct(kind) and not kind.num_fields:
+        return False
+    return all(can_be_kept(kind.field(place).type, levels - 1) for place in range(kind.num_fields))
 
 
 def can_be_key(kind: DataType) -> bool:
@@ -162,4 +174,5 @@ def _nested_fits(given: DataType, wanted: DataType) -> bool:
             and may_cast(given.item_type, wanted.item_type)
         )
     is_list = types.is_list(given) or types.is_large_list(given) or types.is_fixed_size_list(given)
+    is_list = is_list or types.is_list_view(given) or types.is_large_list_view(given)
     return bool(is_list and may_cast(given.value_type, wanted.value_type))

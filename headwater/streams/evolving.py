@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -33,6 +35,9 @@ def evolve_copy(lake: Lake, stream: Stream, staging: Staging, before: Published)
         if column.id in known and dataset.schema.field(column.name).type != column.type:
             _widen(dataset, column.name, column.type)
     added = [column.field for column in definition.columns if column.id not in known]
+    computed = {each.name for each in before.derived}
+    new = [field.name for field in added] + [each.name for each in definition.derived if each.name not in computed]
+    _rename(dataset, _set_aside(dataset.schema.names, new))
     added += [definition.shown[each.name] for each in definition.derived if each.name not in dataset.schema.names]
     if added:
         dataset.add_columns(pa.schema(added))
@@ -43,6 +48,16 @@ def _other_derived(dataset: Any, definition: Definition, before: Published) -> l
     """Derived columns that are no more, or are of another type."""
     wanted = {each.name: each.type for each in definition.derived}
     return [each.name for each in before.derived if wanted.get(each.name) != dataset.schema.field(each.name).type]
+
+
+def _set_aside(there: Sequence[str], wanted: Sequence[str]) -> dict[str, str]:
+    """New names of columns that clients added under names that the table has now: theirs have a number."""
+    taken, names = {*there, *wanted}, dict[str, str]()
+    for name in wanted:
+        if name in there:
+            names[name] = next(new for number in itertools.count(1) if (new := f"{name}_{number}") not in taken)
+            taken.add(names[name])
+    return names
 
 
 def _rename(dataset: Any, names: dict[str, str]) -> None:
@@ -60,4 +75,15 @@ def _widen(dataset: Any, name: str, kind: Any) -> None:
     for index in dataset.describe_indices():
         if name in index.field_names:
             dataset.drop_index(index.name)
-    dataset.alter_columns({"path": name, "data_type": kind})
+    wider = _wider(name, dataset.schema.field(name).type, kind)
+    dataset.alter_columns(*({"path": path, "data_type": each} for path, each in wider))
+
+
+def _wider(path: str, old: Any, new: Any) -> Iterator[tuple[str, Any]]:
+    """What must be cast, by path: Lance casts no struct, but its fields (the sequence of a history may be one)."""
+    if not pa.types.is_struct(new):
+        yield path, new
+        return
+    for field in new:
+        if old.field(field.name).type != field.type:
+            yield from _wider(f"{path}.`{field.name}`", old.field(field.name).type, field.type)

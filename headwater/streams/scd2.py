@@ -14,6 +14,8 @@ import numpy as np
 import pyarrow as pa
 
 from headwater.metastore import Delta, Transaction
+from headwater.streams.definition import VALID_FROM as FROM
+from headwater.streams.definition import VALID_TO as TO
 from headwater.streams.definition import Column, Definition, from_properties, to_properties
 from headwater.streams.evolving import evolve_copy, published_columns
 from headwater.streams.feed import TxnStep, steps
@@ -37,7 +39,6 @@ from headwater.streams.writing import (
     write_rows_of,
 )
 
-FROM, TO = "valid_from", "valid_to"
 FIRST_ID = 1_000_000
 """Field ids of the history's own columns: above those of any table."""
 SHARE_ROWS = 1 << 19
@@ -233,7 +234,8 @@ class _Open:
         self.open[codes] = np.arange(self.count, self.count + rows.num_rows)
         self.count += rows.num_rows
         columns: list[Any] = [*rows.columns, starts, pa.nulls(rows.num_rows, starts.type)]
-        self.begun.append(pa.Table.from_arrays(columns, schema=self.rules.schema))
+        made = pa.Table.from_arrays(columns, names=self.rules.schema.names)
+        self.begun.append(made.cast(self.rules.schema))
 
     def written(self) -> tuple[pa.Table, Codes, Codes]:
         """Rows to write, the ids they keep, and the addresses of the rows they replace."""
@@ -266,5 +268,4 @@ def places_of(definition: Definition, rows: pa.Table, position: int) -> Any:
     if len(names) == 1:
         return rows.column(names[0])
     parts: Any = [flat(rows.column(name)) for name in names]
-    fields = [pa.field(name, part.type) for name, part in zip(names, parts, strict=True)]
-    return pa.chunked_array([pa.StructArray.from_arrays(parts, fields=fields)])
+    return pa.chunked_array([pa.StructArray.from_arrays(parts, fields=list(sequence_type(definition)))])

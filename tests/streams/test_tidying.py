@@ -76,7 +76,7 @@ def test_a_run_of_publishes_writes_a_bounded_multiple_of_what_changed(
         for start in range(0, ROWS, part):
             table.upsert(rows(np.arange(start, start + part), 1000 + start))
             table.publish()
-        folder = Path(f"{table._lake().uri}/{table._open()[0].serving}")
+        folder = Path(f"{table._lake().uri}/{table.opened()[0].serving}")
         known = {file: file.stat().st_size for file in (folder / "data").iterdir()}
         row = sum(known.values()) / ROWS
         written = []
@@ -120,7 +120,7 @@ def test_rows_are_added_to_the_index_of_the_key_before_a_lookup_has_many_to_look
     table.upsert([{"id": 2000 + number, "kind": "b", "n": 0} for number in range(5)])
     table.publish()
     assert set(table.coverage().values()) == {1.0}
-    opened, snapshot = table._open()
+    opened, snapshot = table.opened()
     newest = newest_published(snapshot, opened)
     assert newest is not None
     dataset = open_version(table._lake(), opened, newest.version, newest.manifest)

@@ -213,6 +213,31 @@ def test_abilities_are_declared_and_nobody_probes_for_them() -> None:
     assert found == set()
 
 
+FOREIGN_PRIVATE = {
+    "_DummyThread": "threading",
+    "_REGISTERED_IMPLS": "lance_namespace",
+    "_actions": "argparse",
+    "_ds": "pylance",
+    "_exit": "os",
+    "_from_protos": "pylance",
+    "_path": "pylance",
+    "_take_rows": "pylance",
+}
+"""Private names of libraries that have no public one for what is needed."""
+
+
+def test_nobody_reaches_into_what_another_module_keeps_to_itself() -> None:
+    found = list[str]()
+    for name, tree in MODULES.items():
+        own = {node.name for node in ast.walk(tree) if isinstance(node, (ast.FunctionDef, ast.ClassDef))}
+        own |= {node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
+        seen = [node for node in ast.walk(tree) if isinstance(node, ast.Attribute) and node.attr.startswith("_")]
+        own |= {node.attr for node in seen if isinstance(node.value, ast.Name) and node.value.id == "self"}
+        others = {node.attr for node in seen if not node.attr.startswith("__")} - own - set(FOREIGN_PRIVATE)
+        found += [f"{name}: {attribute}" for attribute in sorted(others)]
+    assert found == []
+
+
 def test_a_class_name_stands_for_one_thing_in_all_packages() -> None:
     homes: dict[str, list[str]] = defaultdict(list)
     for name, tree in MODULES.items():
@@ -220,6 +245,29 @@ def test_a_class_name_stands_for_one_thing_in_all_packages() -> None:
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                 homes[node.name].append(name)
     assert {word: found for word, found in homes.items() if len(found) > 1} == {}
+
+
+def public_classes() -> Iterator[tuple[str, ast.ClassDef]]:
+    for name, tree in MODULES.items():
+        for node in ast.iter_child_nodes(tree):
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                yield name, node
+
+
+CALLS = {"spark/protocol.py", "agents/asking.py"}
+"""Modules of messages whose names are the sentence."""
+
+
+def test_every_noun_has_its_entry() -> None:
+    """In the glossary, where several classes share it; else in the docstring of the class."""
+    page = (PROJECT / "docs" / "glossary.md").read_text().lower()
+    told = {word for entry in re.findall(r"\*\*(.+?)\*\*", page) for word in re.findall(r"\w+", entry)}
+    told |= {f"{word}s" for word in told} | {word.removesuffix("s") for word in told}
+    shared: dict[str, list[str]] = defaultdict(list)
+    for name, node in public_classes():
+        shared[re.findall("[A-Z][a-z0-9]*", node.name)[-1].lower()].append(node.name)
+        assert ast.get_docstring(node) or name in CALLS, f"{node.name} of {name} has no docstring"
+    assert {word: found for word, found in shared.items() if len(found) > 1 and word not in told} == {}
 
 
 def test_a_module_name_has_one_meaning_in_all_packages() -> None:
