@@ -556,6 +556,30 @@ def test_deltas_are_kept_as_long_as_something_needs_them(metastore: Metastore) -
     assert (table.verify(), table.position) == ([], 4)
 
 
+def test_a_lateness_is_set_before_rows_land(metastore: Metastore) -> None:
+    """Another one would give other rows at positions that were read before."""
+    table = orders(metastore)
+    table.set_properties({"lateness": "5"})
+    table.upsert([{"id": 1, "at": 100}, {"id": 2, "at": 1}])
+    for other in ({"lateness": "200"}, {"lateness": None}):
+        with pytest.raises(InvalidInputError, match="lateness"):
+            table.set_properties(other)
+    table.set_properties({"lateness": "5", "late": "quarantine"})
+    assert [row["id"] for row in rows_of(table)] == [1]
+
+
+def test_a_table_of_the_users_is_not_taken_for_a_quarantine_or_a_history(metastore: Metastore) -> None:
+    for name in ("orders__quarantine", "orders__history"):
+        StreamTable.create(metastore, [name], {"x": "int64"}).append([{"x": 1}])
+    table = orders(metastore, properties={"history": "scd2"})
+    with pytest.raises(InvalidInputError, match="orders__quarantine"):
+        table.ingest([{"id": None, "at": 1}])
+    table.upsert([{"id": 1, "at": 1}])
+    with pytest.raises(InvalidInputError, match="orders__history"):
+        table.publish()
+    assert StreamTable(metastore, ["orders__history"]).count() == 1
+
+
 def test_quarantine_and_history_follow_their_table(metastore: Metastore) -> None:
     table = orders(metastore, properties={"history": "scd2"})
     table.ingest([{"id": 1, "at": 1}, {"id": None, "at": 1}])
