@@ -29,6 +29,7 @@ from headwater.namespace.abilities import abilities_of
 from headwater.namespace.metastore import MetastoreNamespace
 from headwater.namespace.mirror import MirrorState
 from headwater.namespace.row_streams import write_rows
+from headwater.namespace.streams import check_alone
 from headwater.paging import all_pages
 from headwater.rest.remote_streams import create_remote
 from headwater.streams.definition import define
@@ -283,7 +284,9 @@ class Catalog(Past):
             if author is not None:
                 raise InvalidInputError("Behind a server, the author of a transaction is who the server takes you for.")
             return RemoteTransaction(made, message, self._beside)
-        return NearTransaction(metastore_of(made), message, author, self._beside)
+        near = metastore_of(made)
+        near.registry.check_writable()
+        return NearTransaction(near, message, author, self._beside)
 
     def run(self, work: Callable[[Catalog], Answer], message: str = "", attempts: int = MAX_RUNS) -> Answer:
         """Do `work` in a transaction, and again from the start when another writer was first, so often at most."""
@@ -304,7 +307,9 @@ class Catalog(Past):
 
     @mirror.setter
     def mirror(self, on: bool) -> None:
-        mirror = metastore_of(self._made).mirror
+        near = metastore_of(self._made)
+        check_alone(near, "turn the mirror on or off")
+        mirror = near.mirror
         mirror.turn_on() if on else mirror.turn_off()
 
     def close(self) -> None:

@@ -16,6 +16,7 @@ from headwater.metastore import LogEntry
 from headwater.metastore.objects import Collected, Diff, History, HistoryEntry, NamedSnapshot, Undone
 from headwater.names import ObjectId
 from headwater.namespace.abilities import abilities_of
+from headwater.namespace.requests import format_moment
 from headwater.namespace.streams import check_alone
 from headwater.streams.opening import undrop
 
@@ -94,8 +95,8 @@ class Past(ABC):
         there = self._there
         if not isinstance(there, Remote):
             return metastore_of(there).metastore.diff(a, b)
-        before, after = (each.isoformat() if isinstance(each, datetime) else each for each in (a, b))
-        return msgspec.convert(there.ask_time("diff", {"before": before, "after": after}), Diff, strict=False)
+        asked = {"before": format_moment(a), "after": format_moment(b)}
+        return msgspec.convert(there.ask_time("diff", asked), Diff, strict=False)
 
     def undrop(self, name: Name) -> None:
         """Bring back what was dropped last under a name, with all that was dropped with it."""

@@ -12,7 +12,7 @@ from lance_namespace import CreateTableRequest, InsertIntoTableRequest
 
 from headwater.clock import Clock, SystemClock
 from headwater.errors import UnsupportedOperationError
-from headwater.metastore import Metastore, Transaction
+from headwater.metastore import Metastore, Object, Transaction
 from headwater.metastore.objects import Collected, Undone
 from headwater.names import ObjectId
 from headwater.namespace.abilities import CatalogAbilities
@@ -181,7 +181,9 @@ class MetastoreNamespace(RegisteredNamespace):
         """Undo a committed transaction by a new one; 19 with the reasons. Lance tables get one more version."""
 
         def restore(tx: Transaction, table: str, version: int) -> None:
-            restore_version(self.within(tx), ObjectId(tuple(tx.by_id(table).path)), version)
+            found = tx.by_id(table)
+            assert isinstance(found, Object)
+            restore_version(self.within(tx), ObjectId(tuple(found.path)), version)
 
         return undo_transaction(self.metastore, txn, dry_run, restore)
 

@@ -17,7 +17,7 @@ import msgspec
 import pyarrow as pa
 from lance_namespace import LanceNamespace
 
-from headwater.errors import InvalidInputError, LanceNamespaceError, TableNotFoundError, UnsupportedOperationError
+from headwater.errors import InvalidInputError, LanceNamespaceError, UnsupportedOperationError
 from headwater.namespace.abilities import abilities_of
 from headwater.rest.body import BodySpool
 from headwater.rest.call import Call
@@ -30,6 +30,9 @@ from headwater.streams.sources.files import SourceFile
 from headwater.streams.sources.formats import check_format
 from headwater.streams.table import StreamTable, publish_tables
 from headwater.tables.arrow import read_stream
+
+DESCRIBED = ("definition", "position", "published", "readers")
+"""What DescribeStreamTable tells, unless asked for some of it: a transaction relies on what it was told."""
 
 
 def stream_of(namespace: LanceNamespace, call: Call) -> StreamTable:
@@ -59,18 +62,22 @@ def create(namespace: LanceNamespace, call: Call) -> dict[str, Any]:
 
 def describe(namespace: LanceNamespace, call: Call) -> dict[str, Any]:
     """DescribeStreamTable; 13 of a plain table, and of a history, which publishes alone write."""
-    table = stream_of(namespace, call)
-    definition = table.definition
-    try:
-        position = table.position
-    except TableNotFoundError:
-        raise InvalidInputError(f"{table.name} has no change log: use the Lance operations on it.") from None
-    return {
-        "definition": to_properties(definition),
-        "position": position,
-        "published": _published(table.published),
-        "readers": table.readers(),
-    }
+    table, told = stream_of(namespace, call), dict[str, Any]()
+    if not table.has_log:
+        raise InvalidInputError(f"{table.name} has no change log: use the Lance operations on it.")
+    for field in DESCRIBED if call.request.fields is None else call.request.fields:
+        match field:
+            case "definition":
+                told[field] = to_properties(table.definition)
+            case "position":
+                told[field] = table.position
+            case "published":
+                told[field] = _published(table.published)
+            case "readers":
+                told[field] = table.readers()
+            case _:
+                raise InvalidInputError(f"{field!r} is not told of a stream table: ask for {', '.join(DESCRIBED)}.")
+    return told
 
 
 def append(namespace: LanceNamespace, call: Call) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 import pyarrow as pa
 
-from headwater.errors import InvalidInputError, TableVersionNotFoundError
+from headwater.errors import InvalidInputError, TableNotFoundError, TableVersionNotFoundError
 from headwater.metastore import Delta, Metastore, Snapshot, Transaction
 from headwater.metastore.draft import AppendedDelta
 from headwater.names import format_name
@@ -225,6 +225,16 @@ class StreamTable:
     @property
     def definition(self) -> Definition:
         return self._open()[0].definition
+
+    @property
+    def has_log(self) -> bool:
+        """Whether a change log feeds it: the history of a stream table is written by publishes alone."""
+        stream, snapshot = self._open()
+        try:
+            snapshot.get_stream(stream.path, version=stream.version)
+        except TableNotFoundError:
+            return False
+        return True
 
     @property
     def position(self) -> int:

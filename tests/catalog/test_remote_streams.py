@@ -21,6 +21,7 @@ from headwater.errors import (
     InvalidTableStateError,
     TableAlreadyExistsError,
     TableNotFoundError,
+    TableTagNotFoundError,
     UnsupportedOperationError,
 )
 from headwater.rest.server import start_in_thread
@@ -203,6 +204,41 @@ def test_every_name_and_row_is_read_as_it_was(either: Catalog) -> None:
     assert list(either) == ["cooked.orders", "moved"]
     with pytest.raises(InvalidInputError):
         list(either.at(slot + 1000))
+
+
+def test_a_moment_that_is_none_is_refused_when_it_is_asked_for(either: Catalog) -> None:
+    either.create_namespace("a")
+    either.create_namespace("b")
+    either.snapshot("1")
+    assert either.at("1").namespaces() == ["a", "b"]
+    assert either.at(1).namespaces() == ["a"]
+    assert either.diff(1, "1").added[0].path == ("b",)
+    for moment in (-1, 99, True, None, [1], datetime.now()):
+        with pytest.raises(InvalidInputError):
+            either.at(moment)  # type: ignore[arg-type]
+    with pytest.raises(TableTagNotFoundError):
+        either.at("2")
+    either.collect(keep=timedelta(0), grace=timedelta(0))
+    with pytest.raises(InvalidInputError, match="can be read at"):
+        either.at(1)
+
+
+def test_the_past_begins_no_transaction(either: Catalog) -> None:
+    either.create_namespace("a")
+    past = either.at(either.slot)
+    with pytest.raises(InvalidInputError):
+        past.run(lambda tx: tx.create_namespace("b"))
+    with pytest.raises(InvalidInputError), past.transaction("now") as tx:
+        tx.create_namespace("b")
+    assert either.namespaces() == ["a"]
+
+
+def test_what_two_transactions_land_in_a_table_never_conflicts(either: Catalog) -> None:
+    either.create_stream_table("s", SCHEMA, keys=["id"])
+    with either.transaction() as one, either.transaction() as other:
+        one["s"].upsert([{"id": 1}])
+        other["s"].upsert([{"id": 2}])
+    assert either["s"].count() == 2
 
 
 def test_a_snapshot_is_read_after_a_collection(either: Catalog, tmp_path: Path) -> None:
