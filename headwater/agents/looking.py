@@ -111,7 +111,7 @@ class Looking:
     def schema(self, arguments: Asked, body: Any) -> str:
         table = self._table(arguments["table"])
         if arguments["version"] is not None:
-            table = getattr(table, "serving", table).at(arguments["version"])
+            table = table.serving.at(arguments["version"])
         answer = AgentAnswer().say(table=format_name(parse_name(arguments["table"])), version=arguments["version"])
         return answer.rows("columns", columns_of(table.schema), "`query` takes them by name all the same").text()
 
@@ -123,7 +123,7 @@ class Looking:
         if like is not None and (text is not None or vector is not None):
             raise InvalidInputError("like_row is for itself: leave text and vector out.")
         table = self._table(arguments["table"])
-        serving = getattr(table, "serving", table)
+        serving = table.serving
         if like is not None:
             vector = vector_like(serving, str(like), arguments["key"], arguments["column"])
         found: pa.Table = serving.search(

@@ -27,7 +27,7 @@ from headwater.errors import InvalidInputError, LanceNamespaceError, NamespaceNo
 from headwater.names import ObjectId, check_delimiter, format_name, object_id, parse_name
 from headwater.namespace.abilities import abilities_of
 from headwater.namespace.metastore import MetastoreNamespace
-from headwater.namespace.mirror import MirrorState
+from headwater.namespace.mirror import Mirror, MirrorState
 from headwater.namespace.row_streams import write_rows
 from headwater.namespace.streams import check_alone
 from headwater.paging import all_pages
@@ -303,14 +303,20 @@ class Catalog(Past):
     @property
     def mirror(self) -> MirrorState:
         """Whether a read-only `__manifest` follows this catalog for plain Lance clients, and which slot it shows."""
-        return metastore_of(self._there).mirror.state()
+        return self._mirror_of(self._there).state()
 
     @mirror.setter
     def mirror(self, on: bool) -> None:
-        near = metastore_of(self._made)
-        check_alone(near, "turn the mirror on or off")
-        mirror = near.mirror
+        made = self._made
+        if isinstance(made, MetastoreNamespace):
+            check_alone(made, "turn the mirror on or off")
+        mirror = self._mirror_of(made)
         mirror.turn_on() if on else mirror.turn_off()
+
+    def _mirror_of(self, namespace: LanceNamespace) -> Mirror:
+        if isinstance(namespace, Remote):
+            raise UnsupportedOperationError("A mirror is turned on where the storage is, not through a server.")
+        return metastore_of(namespace).mirror
 
     def close(self) -> None:
         """Wait for what goes on beside: housekeeping, and the mirror."""

@@ -8,8 +8,9 @@ from typing import Any
 import lance_namespace as api
 import pyarrow as pa
 
-from headwater.catalog.refs import Listed
-from headwater.errors import TableColumnNotFoundError
+from headwater.catalog.refs import Listed, Missing
+from headwater.errors import TableColumnNotFoundError, TableIndexNotFoundError
+from headwater.names import format_name
 from headwater.paging import all_pages
 
 SCALAR_TYPES = ("BTREE", "BITMAP", "LABEL_LIST", "FTS", "INVERTED", "NGRAM", "ZONEMAP", "BLOOM_FILTER", "RTREE")
@@ -42,6 +43,13 @@ class Indices(Listed):
     def _all(self) -> Iterator[tuple[str, Any]]:
         request = api.ListTableIndicesRequest(id=self._id)
         return ((item.index_name, item) for item in all_pages(self._namespace.list_table_indices, request, "indexes"))
+
+    def _missing(self, name: str) -> KeyError:
+        return _MissingIndexError(f"Table {format_name(self._id)} has no index {name[:200]!r}.")
+
+
+class _MissingIndexError(Missing, TableIndexNotFoundError):
+    """TableIndexNotFound (6)."""
 
 
 def index_type_of(kind: pa.DataType) -> str:

@@ -9,8 +9,8 @@ from typing import Any
 import lance_namespace as api
 from lance_namespace import LanceNamespace
 
-from headwater.errors import TableTagNotFoundError
-from headwater.names import ObjectId
+from headwater.errors import TableBranchNotFoundError, TableTagNotFoundError
+from headwater.names import ObjectId, format_name
 from headwater.paging import all_pages
 
 
@@ -67,7 +67,10 @@ class Listed(Mapping[str, Any]):
         self._id = list(id.names)
 
     def __getitem__(self, name: str) -> Any:
-        return dict(self._all())[name]
+        for found, item in self._all():
+            if found == name:
+                return item
+        raise self._missing(name)
 
     def __iter__(self) -> Iterator[str]:
         return (name for name, _ in self._all())
@@ -80,6 +83,10 @@ class Listed(Mapping[str, Any]):
 
     @abstractmethod
     def _all(self) -> Iterator[tuple[str, Any]]: ...
+
+    @abstractmethod
+    def _missing(self, name: str) -> KeyError:
+        """What a name that is not there is answered by: an error of the table that `in` and `get` know too."""
 
 
 class Branches(Listed):
@@ -96,9 +103,20 @@ class Branches(Listed):
     def _all(self) -> Iterator[tuple[str, Any]]:
         return all_pages(self._namespace.list_table_branches, api.ListTableBranchesRequest(id=self._id), "branches")
 
+    def _missing(self, name: str) -> KeyError:
+        return _MissingBranchError(f"Table {format_name(self._id)} has no branch {name[:200]!r}.")
 
-class _MissingTagError(TableTagNotFoundError, KeyError):
-    """TableTagNotFound (8) that is also what a mapping raises, so that `in` and `get` work."""
+
+class Missing(KeyError):
+    """What a mapping raises, so that `in` and `get` work, with a text for people."""
 
     def __str__(self) -> str:
         return str(self.args[0]) if self.args else ""
+
+
+class _MissingTagError(Missing, TableTagNotFoundError):
+    """TableTagNotFound (8)."""
+
+
+class _MissingBranchError(Missing, TableBranchNotFoundError):
+    """TableBranchNotFound (22)."""

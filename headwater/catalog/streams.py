@@ -25,13 +25,6 @@ class CatalogStream(NamespaceStream):
     def __repr__(self) -> str:
         return f"CatalogStream({self.name!r})"
 
-    def __len__(self) -> int:
-        return self.count()
-
-    def __bool__(self) -> bool:
-        """A table is there, however many rows it has."""
-        return True
-
     @property
     def serving(self) -> CatalogTable:
         """The Lance table as last published: search it, index it, read its versions."""

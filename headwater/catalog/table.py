@@ -3,17 +3,16 @@ behind a server is used as one on disk is."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, ClassVar
 
 import lance
 import lance_namespace as api
 import pyarrow as pa
 from lance_namespace import LanceNamespace
 
-from headwater.catalog.frames import to_duckdb, to_polars
 from headwater.catalog.indices import Indices
 from headwater.catalog.refs import Branches, Tags
 from headwater.catalog.search import hybrid, search_request
@@ -30,7 +29,9 @@ from headwater.namespace.data.schema import type_to_json
 from headwater.namespace.requests import parse_request
 from headwater.namespace.row_streams import read_rows, write_rows
 from headwater.paging import all_pages
+from headwater.tables.frames import Frames
 from headwater.tables.handle import TableHandle
+from headwater.tables.literals import assigned
 from headwater.tables.rows import reader_of
 from headwater.tables.translate import translating
 
@@ -44,13 +45,19 @@ class TableVersion:
 
 
 @dataclass(frozen=True)
-class CatalogTable:
+class CatalogTable(Frames):
     """One table of a catalog, as it is now, or with `version` or `branch` as it was or is there."""
 
     namespace: LanceNamespace
     id: ObjectId
     version: int | None = None
     branch: str | None = None
+    is_stream: ClassVar[bool] = False
+
+    @property
+    def serving(self) -> CatalogTable:
+        """Itself, as the serving copy of a stream table is the table that Lance clients see."""
+        return self
 
     @property
     def name(self) -> str:
@@ -125,41 +132,10 @@ class CatalogTable:
         """The rows, or those that a SQL filter keeps."""
         return self.to_batches(columns, filter, limit, version).read_all()
 
-    def to_pandas(self, *args: Any, **options: Any) -> Any:
-        """As `to_arrow`, as a pandas frame."""
-        return self.to_arrow(*args, **options).to_pandas()
-
-    def to_polars(self, *args: Any, **options: Any) -> Any:
-        """As `to_arrow`, as a polars frame."""
-        return to_polars(self.to_arrow(*args, **options))
-
-    def to_duckdb(self, *args: Any, **options: Any) -> Any:
-        """As `to_arrow`, as a relation of DuckDB."""
-        return to_duckdb(self.to_arrow(*args, **options))
-
-    def head(self, count: int = 10) -> pa.Table:
-        return self.to_arrow(limit=count)
-
     def count(self, filter: str | None = None) -> int:
         request = api.CountTableRowsRequest(predicate=filter, version=self.version, **self._there())
         answer: Any = self.namespace.count_table_rows(request)
         return int(getattr(answer, "count", answer))
-
-    def __len__(self) -> int:
-        return self.count()
-
-    def __bool__(self) -> bool:
-        """A table is there, however many rows it has."""
-        return True
-
-    def __iter__(self) -> Iterator[dict[str, Any]]:
-        """The rows, one after the other."""
-        for batch in self.to_batches():
-            yield from batch.to_pylist()
-
-    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
-        """Any library that reads Arrow streams reads the table."""
-        return self.to_batches().__arrow_c_stream__(requested_schema)  # type: ignore[no-untyped-call]
 
     def search(
         self,
@@ -234,7 +210,7 @@ class CatalogTable:
 
         `values` are values; `expressions` are SQL: `update({"name": "Ada"}, where="id = 1")`, `update(n="n + 1")`.
         """
-        updates = [[name, _literal(name, value)] for name, value in (values or {}).items()]
+        updates = [[name, _assigned(name, value)] for name, value in (values or {}).items()]
         updates += [[name, text] for name, text in expressions.items()]
         request = api.UpdateTableRequest(updates=updates, predicate=where, **self._now("update"))
         return int(self.namespace.update_table(request).updated_rows or 0)
@@ -375,19 +351,13 @@ class CatalogTable:
         return max(found)
 
 
-def _literal(column: str, value: Any) -> str:
-    """A value as SQL says it."""
-    if value is None:
-        return "NULL"
-    if isinstance(value, bool):
-        return str(value).upper()
-    if isinstance(value, (int, float)):
-        return repr(value)
-    if isinstance(value, str):
-        return "'" + value.replace("'", "''") + "'"
-    raise UnsupportedOperationError(
-        f"The value of {column!r} is of type {type(value).__name__}: set it with an expression, or upsert the rows."
-    )
+def _assigned(column: str, value: Any) -> str:
+    text = assigned(value)
+    if text is None:
+        raise UnsupportedOperationError(
+            f"The value of {column!r} is of type {type(value).__name__}: set it with an expression, or upsert the rows."
+        )
+    return text
 
 
 def _new_column(name: str, what: str | pa.DataType) -> dict[str, Any]:

@@ -82,13 +82,13 @@ def _named(given: argparse.Namespace, text: str) -> tuple[str, ...]:
 def _table(given: argparse.Namespace) -> Any:
     table = given.target.catalog()[_named(given, given.table)]
     branch = getattr(given, "branch", None)
-    return table if branch is None else getattr(table, "serving", table).at(branch=branch)
+    return table if branch is None else table.serving.at(branch=branch)
 
 
 def insert(given: argparse.Namespace) -> int:
     table = _table(given)
     rows = read_rows(given.file, table)
-    if hasattr(table, "publish"):
+    if table.is_stream:
         if (given.mode or "append").lower() != "append":
             raise UnsupportedOperationError("A stream table takes rows by appending or upserting them.")
         return _landed(given, table.append(rows))
@@ -110,7 +110,7 @@ def _answered(answer: Any) -> dict[str, Any]:
 def upsert(given: argparse.Namespace) -> int:
     table = _table(given)
     rows = read_rows(given.file, table)
-    if hasattr(table, "publish"):
+    if table.is_stream:
         return _landed(given, table.upsert(rows))
     if not given.on:
         raise InvalidInputError("Say which columns are the key: --on id (repeatable).")
@@ -134,7 +134,7 @@ def delete(given: argparse.Namespace) -> int:
     table = _table(given)
     if given.where is None:
         ask(given, f"All rows of {format_name(table.id.names)} are deleted.")
-    if hasattr(table, "publish"):
+    if table.is_stream:
         return _landed(given, table.delete(given.where or "true"))
     request = api.DeleteFromTableRequest(id=list(table.id.names), predicate=given.where or "true", branch=table.branch)
     show(given.target.namespace().delete_from_table(request), given.json)
@@ -208,16 +208,12 @@ def properties(given: argparse.Namespace) -> int:
             else catalog.namespace_properties(name)
         )
     else:
-        found = _table_properties(given, catalog, name) if changes else _serving(catalog[name]).properties
+        found = _table_properties(given, catalog, name) if changes else catalog[name].serving.properties
     if given.json:
         show(found, True)
     else:
         show([f"{key}={value}" for key, value in sorted(found.items())], False)
     return 0
-
-
-def _serving(table: Any) -> Any:
-    return getattr(table, "serving", table)
 
 
 def _table_properties(given: argparse.Namespace, catalog: Any, name: tuple[str, ...]) -> dict[str, str]:
@@ -232,17 +228,17 @@ def _table_properties(given: argparse.Namespace, catalog: Any, name: tuple[str, 
         tx.update(name, {**{key: value for key, value in old.items() if key not in given.unset}, **dict(given.set)})
 
     given.target.metastore.run(work, f"properties of {format_name(name)}")
-    found: dict[str, str] = _serving(given.target.catalog()[name]).properties
+    found: dict[str, str] = given.target.catalog()[name].serving.properties
     return found
 
 
 def optimize(given: argparse.Namespace) -> int:
-    show(asdict(_serving(_table(given)).optimize(**_policy(given))), given.json)
+    show(asdict(_table(given).serving.optimize(**_policy(given))), given.json)
     return 0
 
 
 def clean_up(given: argparse.Namespace) -> int:
-    show(asdict(_serving(_table(given)).clean_up(**_policy(given))), given.json)
+    show(asdict(_table(given).serving.clean_up(**_policy(given))), given.json)
     return 0
 
 

@@ -118,7 +118,7 @@ def columns_of(schema: Any) -> list[dict[str, Any]]:
 
 def stats(given: argparse.Namespace) -> int:
     table = open_table(given)
-    show(table.serving.stats() if hasattr(table, "serving") else table.stats(), given.json)
+    show(table.serving.stats(), given.json)
     return 0
 
 
@@ -163,8 +163,7 @@ def namespace_record(found: Lookups, id: Sequence[str]) -> dict[str, Any]:
 
 def table_record(table: Any) -> dict[str, Any]:
     """What `show` tells of a table, or of a stream table and its serving copy."""
-    serving = getattr(table, "serving", table)
-    is_stream = serving is not table
+    serving, is_stream = table.serving, table.is_stream
     properties = dict(serving.properties)
     versions = _asked(serving.versions) or []
     version = table.version if not is_stream and table.version else versions[-1].version if versions else None

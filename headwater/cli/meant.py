@@ -44,8 +44,7 @@ def open_table(given: argparse.Namespace, name: str | None = None) -> Any:
         table = catalog[asked]
     if version is None and tag is None and branch is None and said is None:
         return table
-    serving = getattr(table, "serving", table)
-    return serving.at(version, tag=tag, time=_time(said), branch=branch)
+    return table.serving.at(version, tag=tag, time=_time(said), branch=branch)
 
 
 def _of_then(target: Target, name: tuple[str, ...], said: int | datetime | str) -> Any:

@@ -148,7 +148,7 @@ def _undo_transactions(given: argparse.Namespace, slot: int) -> int:
 def restore(given: argparse.Namespace) -> int:
     catalog = given.target.catalog()
     name = given.name_of(given.table)
-    table = getattr(catalog[name], "serving", catalog[name])
+    table = catalog[name].serving
     version = _version(given, table)
     ask(given, f"The rows of {format_name(name)} become those of version {version}; the newer ones stay as versions.")
     chosen = table if given.branch is None else table.at(branch=given.branch)

@@ -52,7 +52,7 @@ def _near_part(
     given: argparse.Namespace, arguments: Iterable[str], names: Callable[[Any], Iterable[str]]
 ) -> str | None:
     table = given.target.catalog()[given.name_of(given.table)]
-    known = list(names(getattr(table, "serving", table)))
+    known = list(names(table.serving))
     for argument in arguments:
         said = getattr(given, argument, None) or ()
         words: list[str] = [said] if isinstance(said, str) else list(said)

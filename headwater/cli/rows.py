@@ -12,6 +12,7 @@ from headwater.cli.files import write_rows
 from headwater.cli.meant import moment_of, open_table
 from headwater.cli.output import show
 from headwater.errors import InvalidInputError, TableNotFoundError
+from headwater.tables.literals import quoted
 
 
 def head(given: argparse.Namespace) -> int:
@@ -21,11 +22,8 @@ def head(given: argparse.Namespace) -> int:
 
 
 def _rows(given: argparse.Namespace, table: Any) -> pa.RecordBatchReader:
-    if hasattr(table, "to_batches"):
-        found: pa.RecordBatchReader = table.to_batches(given.column, given.where, given.limit)
-        return found
-    rows: pa.Table = table.to_arrow(given.column, given.where, given.limit)
-    return rows.to_reader()
+    found: pa.RecordBatchReader = table.to_batches(given.column, given.where, given.limit)
+    return found
 
 
 def _write(given: argparse.Namespace, rows: pa.RecordBatchReader) -> None:
@@ -51,7 +49,7 @@ def query(given: argparse.Namespace) -> int:
 
 def readable(table: Any, is_near: bool) -> Any:
     """What DuckDB reads: the dataset itself, so that it takes only the columns and rows it needs; else the rows."""
-    return table.dataset() if is_near and hasattr(table, "dataset") else table.to_arrow()
+    return table.dataset() if is_near and not table.is_stream else table.to_arrow()
 
 
 def search(given: argparse.Namespace) -> int:
@@ -59,7 +57,7 @@ def search(given: argparse.Namespace) -> int:
     if not said or ("like_row" in said and len(said) > 1):
         raise InvalidInputError("Say what to search for: --text, --vector (or both), or --like-row KEY.")
     table = open_table(given)
-    serving = getattr(table, "serving", table)
+    serving = table.serving
     like = given.like_row
     vector = vector_like(serving, like, given.key, given.on) if like is not None else _vector(given)
     _write(given, _search(given, serving, vector=vector, text=given.text, column=given.on))
@@ -91,8 +89,8 @@ def vector_like(table: Any, value: str, key: str | None = None, on: str | None =
             f"--like-row needs a key and a vector column: say --key and --on of {', '.join(schema.names)[:300]}."
         )
     is_text = pa.types.is_string(schema.field(key).type) or pa.types.is_large_string(schema.field(key).type)
-    quoted = "'" + value.replace("'", "''") + "'"
-    found = table.to_arrow(columns=[column], filter=f"`{key}` = {quoted if is_text else _number(value)}", limit=1)
+    wanted = quoted(value) if is_text else _number(value)
+    found = table.to_arrow(columns=[column], filter=f"`{key}` = {wanted}", limit=1)
     if not found.num_rows or found[column][0].as_py() is None:
         raise TableNotFoundError(f"No row has {key} = {value[:200]!r} and a vector.")
     vector: list[float] = found[column][0].as_py()
@@ -108,7 +106,7 @@ def _number(text: str) -> str:
 
 def count(given: argparse.Namespace) -> int:
     table = open_table(given)
-    if given.where is not None and not hasattr(table, "to_batches"):
+    if given.where is not None and table.is_stream:
         total = table.to_arrow(None, given.where, None).num_rows
     else:
         total = table.count(given.where) if given.where is not None else table.count()

@@ -19,8 +19,7 @@ Action = Callable[[argparse.Namespace, Any], None]
 
 def _act(given: argparse.Namespace, actions: Mapping[str, Action]) -> Any:
     """Do what was asked for; the table, to list what there is now."""
-    found = given.target.catalog()[given.name_of(given.table)]
-    table = getattr(found, "serving", found)
+    table = given.target.catalog()[given.name_of(given.table)].serving
     if given.action == "list":
         return table
     if given.action not in actions:
@@ -146,8 +145,8 @@ def _drop_branch(given: argparse.Namespace, table: Any) -> None:
 
 def index(given: argparse.Namespace) -> int:
     if given.action == "stats":
-        found = given.target.catalog()[given.name_of(given.table)]
-        show(getattr(found, "serving", found).indices.stats(_need(given, "column")), given.json)
+        table = given.target.catalog()[given.name_of(given.table)].serving
+        show(table.indices.stats(_need(given, "column")), given.json)
         return 0
     table = _act(given, {"add": _add_index, "drop": _drop_index})
     listed = (_index_record(table, name, item) for name, item in table.indices.items())

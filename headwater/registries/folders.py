@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import stat
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pyarrow.fs import LocalFileSystem
+from pyarrow.fs import FileType, LocalFileSystem
 
 from headwater.registries.layout import DEREGISTERED_MARKER, RESERVED_MARKER
 from headwater.store import Store, storage_error
 from headwater.tables.layout import TABLE_FOLDERS, VERSIONS
 
 MARKERS = frozenset({RESERVED_MARKER, DEREGISTERED_MARKER})
+LOCAL_FILES = LocalFileSystem()
 OWN_LINKS = 2
 """The links of a folder that holds no other: its name and its own dot."""
 SEARCHABLE = stat.S_IXUSR | stat.S_IXGRP | stat.S_IXOTH
@@ -75,15 +75,23 @@ def is_table_folder(store: Store, folder: str) -> bool:
     return status.exists and not status.deregistered
 
 
-def look_ahead(store: Store, folders: Sequence[str]) -> None:
-    """Have a local disk read what looks into these folders need. Answers nothing: the looks find it in memory then.
+def certain_tables(store: Store, folders: Sequence[str]) -> frozenset[str]:
+    """Those of many folders of a local disk that a listing shows, as far as it is cheap to tell.
 
-    Arrow asks for many files in one call, so threads wait for the disk and never for each other.
+    Arrow asks for many files in one call, so threads wait for the disk and never for each other. Where it is refused
+    an answer, nothing is certain of any.
     """
     root = store.abilities.path
-    if root is not None:
-        with contextlib.suppress(OSError, ValueError):  # the looks themselves will tell
-            LocalFileSystem().get_file_info([f"{root}/{folder}/{DEREGISTERED_MARKER}" for folder in folders])
+    if root is None:
+        return frozenset()
+    try:
+        markers = LOCAL_FILES.get_file_info([f"{root}/{folder}/{DEREGISTERED_MARKER}" for folder in folders])
+    except (OSError, ValueError):
+        return frozenset()
+    looked = zip(folders, markers, strict=True)
+    return frozenset(
+        folder for folder, marker in looked if marker.type is FileType.NotFound and _holds_folders(f"{root}/{folder}")
+    )
 
 
 def _holds_folders(path: str) -> bool:

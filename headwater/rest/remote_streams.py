@@ -6,7 +6,7 @@ import json
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import msgspec
 import pyarrow as pa
@@ -22,6 +22,7 @@ from headwater.streams.packing import END, pack, pack_types
 from headwater.streams.sources.files import find_files, is_files
 from headwater.streams.sources.formats import total
 from headwater.tables.arrow import to_stream
+from headwater.tables.frames import Frames
 
 
 class Sender(Protocol):
@@ -43,8 +44,10 @@ class RemotePublished:
     too_late: int = 0
 
 
-class RemoteStream:
+class RemoteStream(Frames):
     """A stream table of a server. The same calls as `CatalogStream`; what it cannot is not there."""
+
+    is_stream: ClassVar[bool] = True
 
     def __init__(
         self, send: Sender, id: ObjectId, serving: Callable[[], Any], handed: dict[tuple[ObjectId, str], int]
@@ -61,17 +64,14 @@ class RemoteStream:
     def __repr__(self) -> str:
         return f"RemoteStream({self.name!r})"
 
-    def __len__(self) -> int:
-        return self.count()
-
-    def __bool__(self) -> bool:
-        """A table is there, however many rows it has."""
-        return True
-
     @property
     def serving(self) -> Any:
         """The Lance table as last published."""
         return self._serving()
+
+    def search(self, *args: Any, **options: Any) -> Any:
+        """As `serving.search`: the rows as last published."""
+        return self.serving.search(*args, **options)
 
     # Landing
 

@@ -21,7 +21,7 @@ from headwater.errors import (
 )
 from headwater.metastore import LogEntry, Metastore, Transaction
 from headwater.metastore.objects import Undone
-from headwater.names import ObjectId
+from headwater.names import ROOT, ObjectId
 from headwater.namespace.abilities import abilities_of
 from headwater.namespace.requests import parse_moment
 from headwater.rest.auth.access import Caller
@@ -68,17 +68,22 @@ def log(namespace: LanceNamespace, call: Call) -> dict[str, Any]:
 
 
 def visible(entry: LogEntry, caller: Caller) -> LogEntry:
-    """An entry with the changes of what a caller may describe."""
-    if caller.may(Permission.DESCRIBE, ObjectId()):
+    """An entry with the changes of what a caller may describe. A message names what its transaction changed: it is for
+    who sees all of that."""
+    if caller.may(Permission.DESCRIBE, ROOT):
         return entry
     changes = tuple(each for each in entry.changes if caller.may(Permission.DESCRIBE, ObjectId(tuple(each.path))))
-    if changes:
-        return msgspec.structs.replace(entry, changes=changes)
-    return msgspec.structs.replace(entry, changes=(), message="", author="")
+    message = entry.message if len(changes) == len(entry.changes) else ""
+    return msgspec.structs.replace(entry, changes=changes, message=message, author=entry.author if changes else "")
 
 
 def history(namespace: LanceNamespace, call: Call) -> dict[str, Any]:
-    return {"entries": metastore_of(namespace).history(call.id.names)}
+    """The transactions that touched an object. What else each of them changed, and its message may name, is not told
+    to who does not see the whole catalog."""
+    found = metastore_of(namespace).history(call.id.names)
+    if not call.asker.may(Permission.DESCRIBE, ROOT):
+        found = [msgspec.structs.replace(entry, message="") for entry in found]
+    return {"entries": found}
 
 
 def diff(namespace: LanceNamespace, call: Call) -> Any:
@@ -120,7 +125,7 @@ def undo(namespace: LanceNamespace, call: Call) -> Any:
         raise InvalidInputError("Say which transaction: `txn`, as the log and histories name it.")
     if take_back is None:
         raise UnsupportedOperationError("This server's catalog cannot undo: a metastore catalog can.")
-    if not call.asker.may(Permission.WRITE, ObjectId()):
+    if not call.asker.may(Permission.WRITE, ROOT):
         _check_undo(take_back, asked.txn, call.asker)
     return take_back(asked.txn, asked.dry_run)
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import datetime as dt
-import decimal
 import math
 from collections.abc import Mapping
 from typing import Any
+
+from headwater.tables.literals import literal
 
 _COMPARE = {
     "EqualTo": "=",
@@ -31,9 +31,9 @@ def filter_sql(filter: Any, filterable: Mapping[str, str]) -> str | None:
     if kind == "IsNull" or kind == "IsNotNull":
         return f"({column} IS {'NOT ' if kind == 'IsNotNull' else ''}NULL)"
     if kind == "In":
-        items = [literal(value) for value in filter.value]
+        items = [_literal(value) for value in filter.value]
         return None if not items or None in items else f"({column} IN ({', '.join(map(str, items))}))"
-    value = literal(filter.value)
+    value = _literal(filter.value)
     if value is None:
         return None
     if kind in _TEXT:
@@ -45,22 +45,8 @@ def _column(path: tuple[str, ...], filterable: Mapping[str, str]) -> str | None:
     return "`" + "`.`".join(path) + "`" if ".".join(path) in filterable else None
 
 
-def literal(value: Any) -> str | None:
-    """A Python value as Spark hands it over. Zero and NaN floats compare otherwise in Arrow than in Spark."""
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, int):
-        return str(value)
-    if isinstance(value, float):
-        return None if value == 0 or not math.isfinite(value) else f"arrow_cast('{value!r}', 'Float64')"
-    if isinstance(value, str):
-        return "'" + value.replace("'", "''") + "'"
-    if isinstance(value, decimal.Decimal):
-        _sign, digits, exponent = value.as_tuple()
-        scale = max(0, -int(exponent))
-        return f"CAST('{value}' AS DECIMAL({max(len(digits), scale, 1)},{scale}))"
-    if isinstance(value, dt.datetime):
-        zone = "Z" if value.tzinfo is not None else ""
-        moment = value.astimezone(dt.UTC).replace(tzinfo=None) if value.tzinfo is not None else value
-        return f"timestamp '{moment.isoformat(timespec='microseconds')}{zone}'"
-    return f"date '{value.isoformat()}'" if isinstance(value, dt.date) else None
+def _literal(value: Any) -> str | None:
+    """A value as Spark hands it over. Zero and NaN floats compare otherwise in Arrow than in Spark."""
+    if isinstance(value, float) and (value == 0 or not math.isfinite(value)):
+        return None
+    return literal(value)

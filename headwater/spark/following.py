@@ -21,13 +21,13 @@ from headwater.metastore import Delta, Snapshot
 from headwater.spark.fresh import check_readable, lake_of, sent, shares_for
 from headwater.spark.protocol import Offset, Range, WireScan, WireTable
 from headwater.spark.stream import CONSUMER, option
+from headwater.streams.dividing import read_touched, read_untouched
 from headwater.streams.feed import INSERT, changes, grouped, walked
 from headwater.streams.layout import LANCE
 from headwater.streams.log_files import Share
 from headwater.streams.opening import Stream, open_in, open_stream
 from headwater.streams.position_views import PositionView, collected, view_at
 from headwater.streams.readers import readers, set_reader
-from headwater.streams.reading import read_touched, read_untouched
 from headwater.streams.serving_copy import Lake, filtered, open_version
 from headwater.tables.feed import TIMESTAMP, TYPE, VERSION
 from headwater.tables.nested import pruned

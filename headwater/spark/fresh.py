@@ -20,10 +20,11 @@ from headwater.metastore import Metastore, Snapshot
 from headwater.metastore.table_parts import partition_id
 from headwater.names import format_name
 from headwater.spark.protocol import Fold, WireScan, WireTable
+from headwater.streams.dividing import read_bucket, read_touched, read_untouched
 from headwater.streams.log_files import Share
 from headwater.streams.opening import Stream, is_stream_table, open_stream
 from headwater.streams.position_views import PositionView, newest_published, view_at
-from headwater.streams.reading import count, read, read_bucket, read_touched, read_untouched
+from headwater.streams.reading import count, read
 from headwater.streams.serving_copy import Lake, lake, open_version
 from headwater.tables.nested import pruned
 from headwater.tables.partitions import partitions_of

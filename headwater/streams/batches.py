@@ -22,6 +22,8 @@ from headwater.streams.given import Given
 
 Mask = npt.NDArray[np.bool_]
 REFUSE = "refuse"
+SHOWN_CHARS = 60
+"""So much of a value is shown where it is refused."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +63,7 @@ def shape(definition: Definition, data: Given, contract: str = REFUSE) -> EventB
     _check_values(after, data, columns, present, faults)
     bad = faults.found()
     if bad and contract == REFUSE:
-        raise _refused(bad[0])
+        raise _refused(bad[0], after, data)
     rows = pa.Table.from_arrays(list(columns.values()), schema=pa.schema([c.field for c in _loose(after)]))
     events = Events(rows, data.delete_mask, present)
     numbers = np.arange(data.length, dtype=np.int64)
@@ -195,11 +197,26 @@ def _check_values(
             faults.add(nulls_of(columns[column.name]) & ~data.delete_mask, "bad_value", column.name)
 
 
-def _refused(bad: Bad) -> InvalidInputError:
+def _refused(bad: Bad, definition: Definition, data: Given) -> InvalidInputError:
     why = {
         "null_key": "is NULL, and it is of the key",
         "null_sequence": "is NULL or NaN, and it orders the events",
-    }.get(bad.reason, "has a value that does not fit its type, or none where one must be")
+    }.get(bad.reason) or _unfit(bad, definition, data)
     return InvalidInputError(
         f"The column {bad.column!r} of row {bad.index} (counted from 0) {why}. Nothing was written."
     )
+
+
+def _unfit(bad: Bad, definition: Definition, data: Given) -> str:
+    """Of a value that does not fit: the beginning of what was given, and what it should be."""
+    column = definition.by_name.get(bad.column or "")
+    values = data.columns.get(bad.column or "")
+    value = None if values is None else values[bad.index]
+    try:
+        given = value.as_py() if isinstance(value, pa.Scalar) else value
+        shown = repr(given)[:SHOWN_CHARS]
+    except (ValueError, OverflowError):  # a time or a number that Python has no text of
+        given = shown = "a value"
+    if column is None or given is None:
+        return "has no value, and must have one"
+    return f"is {shown}, which does not fit its type {column.type}"

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headwater.errors import LanceNamespaceError
+from headwater.streams.columns import is_written_as_text
 from headwater.streams.grouping import flat
 from headwater.types import convert
 
@@ -33,7 +34,7 @@ def cast_array(array: Any, wanted: Any) -> tuple[Any, Mask]:
 
 def cast_values(values: list[Any], wanted: Any) -> tuple[Any, Mask]:
     """Python values in the wanted type."""
-    if pa.types.is_temporal(wanted) and set(map(type, values)) <= {str, type(None)}:
+    if is_written_as_text(wanted) and set(map(type, values)) <= {str, type(None)}:
         return cast_array(pa.array(values, pa.string()), wanted)
     try:
         if not _looks_twice(values, wanted):
@@ -68,7 +69,7 @@ def _value(value: Any, wanted: Any) -> Any:
         return None
     if isinstance(value, bool) and not _takes_anything(wanted):
         raise ValueError("a truth value is neither number nor text")
-    if isinstance(value, str) and pa.types.is_temporal(wanted):
+    if isinstance(value, str) and is_written_as_text(wanted):
         return _cast(pa.array([value]), wanted)[0].as_py()
     if pa.types.is_decimal(wanted) and isinstance(value, (float, int)):
         value = Decimal(repr(value))

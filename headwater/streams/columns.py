@@ -59,6 +59,16 @@ def parse_type(text: Any) -> DataType:
         ) from None
 
 
+def can_be_kept(kind: DataType) -> bool:
+    """Whether the files of a log have a place for values of this type."""
+    types = pa.types
+    if types.is_union(kind) or types.is_run_end_encoded(kind) or types.is_interval(kind):
+        return False
+    if types.is_struct(kind) and not kind.num_fields:
+        return False
+    return all(can_be_kept(kind.field(place).type) for place in range(kind.num_fields))
+
+
 def can_be_key(kind: DataType) -> bool:
     """Whether values of this type have one identity: no floats, nothing nested."""
     return _is_plain(kind) and not pa.types.is_floating(kind)
@@ -104,7 +114,8 @@ def common(old: DataType, new: DataType) -> DataType | None:
 def may_cast(given: DataType, wanted: DataType) -> bool:
     """Whether values of one type may be taken as values of the other at all (each may still turn out not to fit).
 
-    Numbers are taken as numbers and texts as times; nothing is made a text, and no text a number.
+    Numbers are taken as numbers, and texts as times and as decimals, which JSON has no other way to write; nothing is
+    made a text, and no text another number.
     """
     types = pa.types
     if given == wanted or types.is_null(given):
@@ -117,13 +128,19 @@ def may_cast(given: DataType, wanted: DataType) -> bool:
         return may_cast(given, wanted.storage_type)
     if _family(given) == _family(wanted) and _family(given) is not None:
         return True
-    if _family(given) == "text" and types.is_temporal(wanted) and not types.is_duration(wanted):
+    if _family(given) == "text" and is_written_as_text(wanted):
         return True
     if _family(given) == "binary" and types.is_fixed_size_binary(wanted):
         return True
     if types.is_date(given) and types.is_timestamp(wanted):
         return True
     return types.is_nested(wanted) and _nested_fits(given, wanted)
+
+
+def is_written_as_text(kind: DataType) -> bool:
+    """Whether a text is taken for a value of this type: a time, or a decimal with all of its digits."""
+    types = pa.types
+    return (types.is_temporal(kind) and not types.is_duration(kind)) or types.is_decimal(kind)
 
 
 def _family(kind: DataType) -> str | None:
@@ -155,4 +172,5 @@ def _nested_fits(given: DataType, wanted: DataType) -> bool:
             and may_cast(given.item_type, wanted.item_type)
         )
     is_list = types.is_list(given) or types.is_large_list(given) or types.is_fixed_size_list(given)
+    is_list = is_list or types.is_list_view(given) or types.is_large_list_view(given)
     return bool(is_list and may_cast(given.value_type, wanted.value_type))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
@@ -20,19 +21,29 @@ import pyarrow as pa
 from headwater.errors import InvalidInputError, TableColumnNotFoundError
 from headwater.metastore.retention import log_retention
 from headwater.streams.checks import Check, checks_of
-from headwater.streams.columns import can_be_key, can_be_sequence, parse_type, widens
+from headwater.streams.columns import can_be_kept, can_be_key, can_be_sequence, parse_type, widens
 from headwater.streams.fold import Rules
 from headwater.streams.watermark import parse_lateness
+from headwater.tables.fitting import storable
 from headwater.tables.partitions import MAX_GROUPS, PartitionField, partitioned, partitioning
 
 STREAM = "stream"
 """The property of a table version that makes its table a stream table."""
 
 FIELD_ID = b"PARQUET:field_id"
-RESERVED = ("_change_type", "_position", "_commit_time", "_rowid", "_rowaddr")
+RESERVED = frozenset(("_change_type", "_position", "_commit_time", "_rowid", "_rowaddr"))
+LANCE_NAMES = frozenset(("_rowoffset", "_row_created_at_version", "_row_last_updated_at_version"))
+"""Names that Lance has columns of its own by."""
 RESERVED_PREFIX = "__hw_"
+UNSAFE = frozenset(".`\0")
+"""In no name of a column: Lance takes them for parts of a path, or loses them."""
+VALID_FROM, VALID_TO = "valid_from", "valid_to"
+"""The columns of a history that are its own."""
 CHOICES = {"late": ("ignore", "quarantine"), "contract": ("evolve", "freeze", "discard"), "history": ("scd2",)}
 DERIVED = "column."
+_TRANSFORM = re.compile(
+    r"\s*(?P<transform>\w+)\s*\((\s*(?P<first>\d{1,9})\s*,)?(?P<column>[^,()]+)(,\s*(?P<last>\d{1,9})\s*)?\)\s*"
+)
 
 
 @dataclass(frozen=True)
@@ -144,7 +155,11 @@ def define(
 ) -> Definition:
     """A new stream table's definition, or InvalidInput (13) that names what cannot be."""
     fields = _fields(schema)
-    columns = tuple(Column(place, each.name, each.type, each.nullable) for place, each in enumerate(fields, 1))
+    ordering = (*_names(keys, "keys"), *_names(sequence, "sequence"))
+    columns = tuple(
+        Column(place, each.name, _kept(each, each.name in ordering), each.nullable)
+        for place, each in enumerate(fields, 1)
+    )
     made = Definition(
         columns,
         _names(keys, "keys"),
@@ -152,7 +167,7 @@ def define(
         properties=_texts(properties or {}),
         next_id=len(columns) + 1,
     )
-    marked = partitioned(made.schema, [_partition(entry) for entry in partition_by])
+    marked = partitioned(made.schema, [_partition(entry, made.by_name) for entry in partition_by])
     return check(replace(made, partition_by=partitioning(marked)))
 
 
@@ -206,7 +221,7 @@ def evolve(
         if any(name in each.inputs for each in definition.derived):
             raise InvalidInputError(f"A derived column has {name!r} as its input: it cannot be renamed or dropped.")
     for name, text in (widen or {}).items():
-        wide = parse_type(text)
+        wide = _kept(pa.field(name, parse_type(text)))
         if not widens(columns[name].type, wide):
             raise InvalidInputError(f"The column {name!r} is {columns[name].type}, which does not widen to {wide}.")
         columns[name] = replace(columns[name], type=wide)
@@ -215,7 +230,7 @@ def evolve(
     made = [replace(columns[name], name=names[name]) for name in columns if name not in set(drop)]
     next_id = definition.next_id
     for name, text in (add or {}).items():
-        made.append(Column(next_id, name, parse_type(text)))
+        made.append(Column(next_id, name, _kept(pa.field(name, parse_type(text)))))
         next_id += 1
     if tuple(made) == definition.columns:
         return definition
@@ -291,6 +306,17 @@ def _fields(schema: Any) -> list[Any]:
     raise InvalidInputError("schema is a pyarrow.Schema, or a mapping from names to types.")
 
 
+def _kept(column: Any, orders: bool = False) -> Any:
+    """The type that a column's values are kept in: of the twins of a type the one that all files have a place for.
+
+    A column of the key or the sequence (`orders`) has plain values and no dictionary of them.
+    """
+    if not can_be_kept(column.type):
+        raise InvalidInputError(f"The column {column.name!r} has the type {column.type}, which cannot be kept.")
+    kind: Any = storable(pa.schema([column])).field(0).type
+    return kind.value_type if orders and pa.types.is_dictionary(kind) else kind
+
+
 def _names(names: Sequence[str] | str, what: str) -> tuple[str, ...]:
     """`'a,b'` or a list of names."""
     found = tuple(part.strip() for part in names.split(",") if part.strip()) if isinstance(names, str) else tuple(names)
@@ -306,7 +332,11 @@ def _texts(properties: Mapping[str, Any]) -> dict[str, str]:
     return dict(properties)
 
 
-def _partition(entry: Any) -> dict[str, Any]:
+def _partition(entry: Any, columns: Mapping[str, Column]) -> dict[str, Any]:
+    """A partition as a column, as SQL writes it (`days(at)`, `bucket(16, id)`), or as (column, transform, width)."""
+    if isinstance(entry, str) and (match := _TRANSFORM.fullmatch(entry)) and entry not in columns:
+        width, name = match["first"] or match["last"] or 0, match["column"].strip("` ")
+        return {"column": name, "transform": match["transform"].lower(), "width": int(width)}
     if isinstance(entry, str):
         return {"column": entry, "transform": "identity"}
     if isinstance(entry, PartitionField):
@@ -323,9 +353,10 @@ def _check_names(definition: Definition) -> None:
     names = [*definition.schema.names, *(derived.name for derived in definition.derived)]
     if not definition.columns:
         raise InvalidInputError("A stream table has at least one column.")
+    reserved = RESERVED | LANCE_NAMES | ({VALID_FROM, VALID_TO} if definition.keeps_history else set())
     for name in names:
-        if not name or name in RESERVED or name.startswith(RESERVED_PREFIX):
-            raise InvalidInputError(f"{name!r} cannot be the name of a column of a stream table.")
+        if not name or name in reserved or name.startswith(RESERVED_PREFIX) or UNSAFE & set(name):
+            raise InvalidInputError(f"{name[:80]!r} cannot be the name of a column of this stream table.")
         if names.count(name) > 1:
             raise InvalidInputError(f"Two columns are named {name!r}.")
 

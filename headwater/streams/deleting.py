@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -11,38 +12,79 @@ import pyarrow as pa
 from headwater.errors import InvalidInputError
 from headwater.streams.batches import shape
 from headwater.streams.definition import Definition, define
-from headwater.streams.given import Given, from_table, given
+from headwater.streams.given import Given, Mask, from_table, given
+from headwater.streams.grouping import Codes, KeyIndex
+from headwater.streams.hashing import content_digest
 from headwater.streams.position_views import PositionView
 from headwater.streams.reading import read, state_of_keys
 from headwater.streams.serving_copy import Lake
 
 
-def deletion(lake: Lake, view: PositionView, what: Any) -> Given:
-    """The delete events: of the rows a predicate finds, or of keys, with the sequence of the row as it is now."""
+@dataclass(frozen=True)
+class Deletion:
+    """Delete events. `digest` is of what was asked for, where they follow from the state: by it a repeat is known."""
+
+    data: Given
+    digest: str | None = None
+
+
+def deletion(lake: Lake, view: PositionView, what: Any) -> Deletion:
+    """The delete events: of the rows a predicate finds, or of keys, with the sequence of the row as it is now.
+
+    A row that has values of the sequence is deleted as of them; a key that has none, and is not there, is no event.
+    """
     definition = view.stream.definition
     if not definition.keys:
         raise InvalidInputError(f"{view.stream.name} has no keys: rows of an append-only log cannot be deleted.")
-    marks = list(dict.fromkeys((*definition.keys, *definition.sequence)))
+    marks = definition.rules.marks.names
     if isinstance(what, str):
-        return _deletes(from_table(read(lake, view, marks, what)))
+        return Deletion(_deletes(read(lake, view, marks, what)), _digest("predicate", pa.array([what])))
     rows = given(as_rows(definition, what))
-    if all(name in rows.columns for name in definition.sequence):
-        return _deletes(Given({name: rows.columns[name] for name in marks if name in rows.columns}, rows.length))
-    keys = _keys(definition, rows)
-    if not keys.num_rows:
-        return _deletes(from_table(keys))
-    return _deletes(from_table(state_of_keys(lake, view, keys).rows.select(marks)))
+    told = _told(definition, rows)
+    if told.all():
+        columns = {name: rows.columns[name] for name in marks if name in rows.columns}
+        return Deletion(Given(columns, rows.length, {}, np.ones(rows.length, bool)))
+    asked = _shaped(definition, rows)
+    keys = asked.select(list(definition.keys)).take(np.flatnonzero(~told))
+    found = state_of_keys(lake, view, keys).rows.select(marks)
+    places = np.concatenate([np.flatnonzero(told), np.flatnonzero(~told)[_first(keys, found)]])
+    events = pa.concat_tables([asked.take(np.flatnonzero(told)), found]).take(np.argsort(places, kind="stable"))
+    return Deletion(_deletes(events), _digest("keys", *asked.columns, pa.array(told)))
 
 
-def _deletes(rows: Given) -> Given:
-    return Given(rows.columns, rows.length, rows.present, np.ones(rows.length, bool))
+def _deletes(rows: pa.Table) -> Given:
+    return replace(from_table(rows), deletes=np.ones(rows.num_rows, bool))
 
 
-def _keys(definition: Definition, rows: Given) -> pa.Table:
-    """The key columns in their types; a bad one is refused as in any other call."""
-    fields = [definition.by_name[name].field for name in definition.keys]
-    only = Given({name: rows.columns[name] for name in definition.keys if name in rows.columns}, rows.length)
-    return shape(define(pa.schema(fields), definition.keys), only).events.rows
+def _first(keys: pa.Table, found: pa.Table) -> Codes:
+    """For each row that was found the first place of its key."""
+    index = KeyIndex(keys.columns)
+    first = np.empty(index.count, np.int64)
+    first[index.codes[::-1]] = np.arange(keys.num_rows)[::-1]
+    return first[index.find([found.column(name) for name in keys.schema.names])]
+
+
+def _digest(kind: str, *columns: Any) -> str:
+    return content_digest([f"{kind} {place:04}" for place in range(len(columns))], columns, len(columns[0]))
+
+
+def _told(definition: Definition, rows: Given) -> Mask:
+    """Which rows have a value of every sequence column; of a table without a sequence none has."""
+    if not all(name in rows.columns for name in definition.sequence or ("",)):
+        return np.zeros(rows.length, bool)
+    told = np.ones(rows.length, bool)
+    for name in definition.sequence:
+        told &= rows.present.get(name, told)
+    return told
+
+
+def _shaped(definition: Definition, rows: Given) -> pa.Table:
+    """The key and sequence columns in their types; a bad key is refused as in any other call."""
+    marks = definition.rules.marks
+    only = {name: values for name, values in rows.columns.items() if name in marks.names}
+    loose = pa.schema([pa.field(field.name, field.type) for field in marks])
+    kept = {name: mask for name, mask in rows.present.items() if name in only}
+    return shape(define(loose, definition.keys), Given(only, rows.length, kept)).events.rows
 
 
 def as_rows(definition: Definition, what: Any) -> Any:

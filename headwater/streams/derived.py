@@ -122,7 +122,9 @@ def _filled(dataset: Any, derived: Derived, changes: Changes, needed: Any, value
 def computed(definition: Definition, before: Published | None, dataset: Any) -> tuple[Computed, ...]:
     """What a publish on top of `dataset` remembers of each column: a new function makes all its rows stale."""
     known = {each.name: each for each in (before.derived if before is not None else ())}
-    last = max((fragment.fragment_id for fragment in dataset.get_fragments()), default=-1) if dataset else -1
+    last = (
+        max((fragment.fragment_id for fragment in dataset.get_fragments()), default=-1) if dataset is not None else -1
+    )
     made = []
     for derived in definition.derived:
         own, old = identity(derived), known.get(derived.name)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import pyarrow as pa
@@ -60,4 +61,15 @@ def _widen(dataset: Any, name: str, kind: Any) -> None:
     for index in dataset.describe_indices():
         if name in index.field_names:
             dataset.drop_index(index.name)
-    dataset.alter_columns({"path": name, "data_type": kind})
+    wider = _wider(name, dataset.schema.field(name).type, kind)
+    dataset.alter_columns(*({"path": path, "data_type": each} for path, each in wider))
+
+
+def _wider(path: str, old: Any, new: Any) -> Iterator[tuple[str, Any]]:
+    """What must be cast, by path: Lance casts no struct, but its fields (the sequence of a history may be one)."""
+    if not pa.types.is_struct(new):
+        yield path, new
+        return
+    for field in new:
+        if old.field(field.name).type != field.type:
+            yield from _wider(f"{path}.`{field.name}`", old.field(field.name).type, field.type)

@@ -137,14 +137,31 @@ def fold(
 
 def apply(rules: Rules, state: State, folded: Folded) -> State:
     """The state after what was folded."""
-    kept = np.ones(state.rows.num_rows, bool)
-    kept[folded.gone] = False
-    kept[folded.replaces[folded.replaces >= 0]] = False
+    kept = _kept(state, folded)
     rows = pa.concat_tables([state.rows if kept.all() else _filtered(state.rows, kept), folded.rows])
     held = np.ones(state.tombstones.num_rows, bool)
     held[folded.settled] = False
     tombstones = pa.concat_tables([state.tombstones.filter(pa.array(held)), folded.tombstones])
     return State(rows, tombstones, folded.watermark)
+
+
+def standing(state: State, folded: Folded) -> Codes:
+    """The rows of a state that stand as they were after what was folded."""
+    return np.flatnonzero(_kept(state, folded))
+
+
+def _kept(state: State, folded: Folded) -> Mask:
+    kept = np.ones(state.rows.num_rows, bool)
+    kept[folded.gone] = False
+    kept[folded.replaces[folded.replaces >= 0]] = False
+    return kept
+
+
+def without_gaps(events: Events) -> Events | None:
+    """The same events, if every upsert among them is a whole row: those need nothing of the rows they replace."""
+    if not all((mask | events.deletes).all() for mask in events.present.values()):
+        return None
+    return Events(events.rows, events.deletes)
 
 
 def _filtered(rows: pa.Table, kept: Mask) -> pa.Table:

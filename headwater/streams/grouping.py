@@ -48,6 +48,12 @@ class KeyIndex:
             found = np.where(known, places, -1)
         return found
 
+    def holds(self, columns: Sequence[Array]) -> npt.NDArray[np.bool_]:
+        """For each row whether its key is among these."""
+        if not self._pairs:
+            return self._levels[0].holds(flat(columns[0]))
+        return self.find(columns) >= 0
+
 
 class _Level:
     """The distinct values of one key column."""
@@ -56,6 +62,7 @@ class _Level:
         self._type = column.type
         whole = _whole(column)
         self._table: npt.NDArray[np.int32] | None = None
+        self._there: npt.NDArray[np.bool_] | None = None
         if whole is not None and len(whole) and (span := int(whole.max()) - int(whole.min()) + 1) <= _limit(len(whole)):
             self._first = int(whole.min())
             places, numbers = whole - self._first, np.arange(len(whole), dtype=np.int32)
@@ -91,6 +98,24 @@ class _Level:
             return codes
         inside = (places >= 0) & (places < len(self._table))
         return np.where(inside, self._table[np.where(inside, places, 0)], -1)
+
+    def holds(self, column: Array) -> npt.NDArray[np.bool_]:
+        whole = _whole(column) if self._table is not None and column.type == self._type else None
+        if self._table is None or whole is None:
+            return self.find(column) >= 0
+        if self._there is None:
+            self._there = self._table >= 0
+        return _in(self._there, whole - self._first)
+
+
+def _in(there: npt.NDArray[np.bool_], places: Codes) -> npt.NDArray[np.bool_]:
+    found: npt.NDArray[np.bool_]
+    if len(places) and places.min() >= 0 and places.max() < len(there):
+        found = there[places]
+        return found
+    inside = (places >= 0) & (places < len(there))
+    found = there[np.where(inside, places, 0)] & inside
+    return found
 
 
 def flat(column: Array) -> Array:

@@ -130,7 +130,7 @@ class Landing:
         landed = Landed(len(batch.events), len(bad), appended, batch=batch, checks=self._failed)
         if bad:
             quarantine(tx, self._store, self._clock, stream, bad)
-        if ledger is not None and (landed.deltas or bad):
+        if ledger is not None:  # also of a batch without effect: a repeat may have one, and must not
             self._remember(tx, ledger, stream, landed, digest)
         return landed
 

@@ -18,6 +18,8 @@ from headwater.streams.layout import PRESENT
 
 TEXT = "__hw_text"
 """The one column of a text: a predicate, or change data as JSON."""
+BARE = "__hw_bare"
+"""The one column of rows that have none: of no rows, say. A body has at least one column."""
 END = b"headwater.position"
 """In the schema of changes that were read: the position they end at."""
 PACKED = "__hw_packed_"
@@ -29,6 +31,8 @@ def pack(data: Any) -> pa.Table:
     if isinstance(data, (str, bytes)):
         return pa.table({TEXT: pa.array([data if isinstance(data, bytes) else data.encode()], pa.large_binary())})
     rows = given(data)
+    if not rows.columns:
+        return pa.table({BARE: pa.nulls(rows.length)})
     fields: list[Any] = []
     columns: list[Any] = []
     for name, values in rows.columns.items():
@@ -45,6 +49,8 @@ def unpack(table: pa.Table) -> Given | str:
     """What was packed. InvalidInput (13): nobody packed this."""
     if table.schema.names == [TEXT]:
         return _text(table)
+    if table.schema.names == [BARE]:
+        return Given({}, table.num_rows)
     columns: dict[str, Any] = {}
     present: dict[str, Any] = {}
     for field, column in zip(table.schema, table.columns, strict=True):

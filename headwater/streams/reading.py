@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any
@@ -12,20 +12,18 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from headwater.errors import InvalidInputError, TableColumnNotFoundError
-from headwater.metastore.table_parts import partition_id
 from headwater.streams.definition import Definition
-from headwater.streams.fold import Events, Rules, State, apply, fold
+from headwater.streams.fold import Events, Rules, State, apply, fold, standing, without_gaps
 from headwater.streams.grouping import Codes, KeyIndex
 from headwater.streams.hashing import hash_array
 from headwater.streams.log_files import Share, narrowed, read_log
 from headwater.streams.position_views import PositionView, Published
 from headwater.streams.serving_copy import ROW_ADDRESS, ROW_ID, Lake, filtered, find_rows, judging, open_version
 from headwater.streams.tombstones import read_tombstones
+from headwater.streams.watermark import Watermark
 from headwater.tables.sql import check_sql
 
 Mask = npt.NDArray[np.bool_]
-READ_ROWS = 1 << 16
-"""So many rows of a base are read and looked at at once."""
 
 
 @dataclass(frozen=True)
@@ -64,109 +62,72 @@ def count(lake: Lake, view: PositionView) -> int:
     return int(whole_state(lake, view, []).rows.num_rows)
 
 
-def read_untouched(
-    lake: Lake, view: PositionView, fragments: Sequence[int], columns: Sequence[str], filter: str | None = None
-) -> Iterator[pa.Table]:
-    """The rows of some fragments of the base that no event of the tail is about. With `read_touched` it is `read`.
-
-    They come as they are read, at least one table, which may be empty.
-    """
-    definition, base = view.stream.definition, view.base
-    assert base is not None
-    text = check_sql("filter", filter)
-    wanted = check_columns(definition, columns)
-    names = list(dict.fromkeys((*(definition.shown if text is not None else wanted), *definition.keys)))
-    rules = Rules(pa.schema([definition.shown[name] for name in names]), definition.keys)
-    known = base_names(definition, base)
-    dataset = open_version(lake, view.stream, base.version, base.manifest)
-    there = [known[name] for name in names if name in known]
-    parts = [dataset.get_fragment(id) for id in fragments]
-    scanner = dataset.scanner(columns=there, fragments=parts, with_row_id=not there, batch_size=READ_ROWS)
-    index = _tail_keys(lake, view)
-    empty = True
-    for batch in scanner.to_batches():
-        rows = _in_schema(pa.Table.from_batches([batch]), rules, known)
-        if index is not None:
-            untouched = index.find([rows.column(name) for name in definition.keys]) < 0
-            rows = rows if untouched.all() else rows.take(np.flatnonzero(untouched))
-        yield output(definition, rows if text is None else filtered(rows, text), wanted)
-        empty = False
-    if empty:
-        yield output(definition, rules.schema.empty_table(), wanted)
-
-
-def _tail_keys(lake: Lake, view: PositionView) -> KeyIndex | None:
-    """The keys that the tail has events of; None: it has none, or the table is without keys."""
-    definition = view.stream.definition
-    if not definition.keys or not view.tail:
-        return None
-    events = read_log(definition, lake.store, view.tail, list(definition.keys), for_state=True).events
-    return KeyIndex([events.rows.column(name) for name in definition.keys]) if len(events) else None
-
-
-def read_touched(
-    lake: Lake, view: PositionView, columns: Sequence[str], filter: str | None = None, share: Share | None = None
-) -> pa.Table:
-    """The rows that events of the tail are about, as they are after the fold; those of a share of the keys if told."""
-    definition = view.stream.definition
-    text = check_sql("filter", filter)
-    wanted = check_columns(definition, columns)
-    table = shown_state(lake, view, list(definition.shown) if text is not None else wanted, True, share)
-    return output(definition, table if text is None else filtered(table, text), wanted)
-
-
-def read_bucket(
-    lake: Lake,
-    view: PositionView,
-    key: tuple[Any, ...],
-    fragments: Sequence[int],
-    columns: Sequence[str],
-    filter: str | None = None,
-) -> pa.Table:
-    """The rows of one bucket of a table in buckets of its key: fragments of the base and events that are of it."""
-    definition = view.stream.definition
-    text = check_sql("filter", filter)
-    wanted = check_columns(definition, columns)
-    landed = partition_id(key)
-    own = replace(view, tail=tuple(delta for delta in view.tail if delta.partition == landed))
-    shown = list(definition.shown) if text is not None else wanted
-    table = shown_state(lake, own, shown, fragments=fragments)
-    return output(definition, table if text is None else filtered(table, text), wanted)
-
-
 def _touched_rows(lake: Lake, view: PositionView, rules: Rules, events: Events) -> pa.Table:
     """The rows of the base of the keys that events are of."""
-    if view.base is None or not rules.keys or not len(events):
+    index = _index_of(rules, events)
+    if view.base is None or index is None:
         return rules.schema.empty_table()
-    index = KeyIndex([events.rows.column(name) for name in rules.keys])
     return rows_of_keys(lake, view, view.base, rules, index, events.rows)[0]
 
 
 def whole_state(
-    lake: Lake,
-    view: PositionView,
-    columns: Sequence[str] | None = None,
-    touched: bool = False,
-    share: Share | None = None,
-    fragments: Sequence[int] | None = None,
+    lake: Lake, view: PositionView, columns: Sequence[str] | None = None, fragments: Sequence[int] | None = None
 ) -> State:
     """The state at a view: rows of some columns (key and sequence are always among them), tombstones, watermark.
 
-    With `touched` only the rows of keys that the tail has events of, and with `share` only of keys in it, which is
-    for tables without `lateness`: a watermark is of all events. `fragments`: of the base only these.
+    `fragments`: of the base only these.
     """
     definition = view.stream.definition
     rules = narrowed(definition, columns)
     with ThreadPoolExecutor(1) as beside:
-        scanned = None if touched else beside.submit(base_rows, lake, view, rules, fragments)
-        events = read_log(definition, lake.store, view.tail, columns, True, share).events
-    rows = scanned.result() if scanned is not None else _touched_rows(lake, view, rules, events)
-    tombstones = rules.marks.empty_table()
-    if view.base is not None and view.base.tombstones and len(events):
-        index = KeyIndex([events.rows.column(name) for name in rules.keys])
-        tombstones = read_tombstones(lake.store, definition, view.base.tombstones, index)
-    state = State(rows, tombstones, view.base.watermark if view.base is not None else None)
+        scanned = beside.submit(base_rows, lake, view, rules, fragments)
+        events = read_log(definition, lake.store, view.tail, columns, True).events
+    state = State(scanned.result(), *_remembered(lake, view, rules, _index_of(rules, events)))
     return apply(rules, state, fold(rules, state, events))
+
+
+def _state_of_tail(lake: Lake, view: PositionView, columns: Sequence[str], share: Share | None) -> pa.Table:
+    """The rows of keys that the tail has events of, with `share` only of keys in it.
+
+    That is for tables without `lateness`: a watermark is of all events. Of the base only keys and sequences are read
+    where all events are whole, as they decide which one stands; and then the rows that none has replaced.
+    """
+    definition = view.stream.definition
+    rules = narrowed(definition, columns)
+    events = read_log(definition, lake.store, view.tail, columns, True, share).events
+    index = _index_of(rules, events)
+    if index is None or view.base is None:
+        state = State(rules.schema.empty_table(), *_remembered(lake, view, rules, index))
+        return apply(rules, state, fold(rules, state, events, known=index)).rows
+    whole = without_gaps(events)
+    asked = rules if whole is None else narrowed(definition, [])
+    old = asked.schema.empty_table()
+    if whole is None or definition.sequence:  # else every event stands, whatever was there
+        old = rows_of_keys(lake, view, view.base, asked, index, events.rows)[0]
+    state = State(old, *_remembered(lake, view, rules, index))
+    folded = fold(rules, state, events if whole is None else whole, known=index)
+    stays = standing(state, folded)
+    if whole is None:
+        return pa.concat_tables([old.take(stays), folded.rows])
+    if not len(stays):
+        return folded.rows
+    keys = old.take(stays)
+    own = KeyIndex([keys.column(name) for name in rules.keys])
+    return pa.concat_tables([rows_of_keys(lake, view, view.base, rules, own, keys)[0], folded.rows])
+
+
+def _index_of(rules: Rules, events: Events) -> KeyIndex | None:
+    """The keys of events; None: there are none."""
+    return KeyIndex([events.rows.column(name) for name in rules.keys]) if rules.keys and len(events) else None
+
+
+def _remembered(lake: Lake, view: PositionView, rules: Rules, index: KeyIndex | None) -> tuple[pa.Table, Watermark]:
+    """What a base knows beside its rows: the tombstones of these keys, and its watermark."""
+    if view.base is None:
+        return rules.marks.empty_table(), None
+    held = index is not None and view.base.tombstones
+    found = read_tombstones(lake.store, view.stream.definition, view.base.tombstones, index) if held else None
+    return rules.marks.empty_table() if found is None else found, view.base.watermark
 
 
 def state_of_keys(
@@ -208,7 +169,7 @@ def shown_state(
     inputs = [name for each in derived for name in each.inputs]
     plain = [name for name in (*wanted, *inputs) if name in definition.by_name]
     if not derived:
-        return whole_state(lake, view, plain, touched, share, fragments).rows
+        return _state_of_tail(lake, view, plain, share) if touched else whole_state(lake, view, plain, fragments).rows
     rules = narrowed(definition, plain)
     fields = [*rules.schema, *(pa.field(each.name, each.type) for each in derived)]
     wide = Rules(pa.schema(fields), rules.keys, rules.sequence, rules.lateness)
@@ -218,11 +179,7 @@ def shown_state(
     rows = pa.Table.from_arrays([*events.rows.columns, *empty], schema=wide.schema)
     events = Events(rows, events.deletes, {**events.present, **missing})
     before = _touched_rows(lake, view, wide, events) if touched else base_rows(lake, view, wide, fragments)
-    state = State(before, wide.marks.empty_table())
-    if view.base is not None:
-        index = KeyIndex([rows.column(name) for name in rules.keys]) if rules.keys and len(events) else None
-        marks = read_tombstones(lake.store, definition, view.base.tombstones, index) if index else state.tombstones
-        state = State(state.rows, marks, view.base.watermark)
+    state = State(before, *_remembered(lake, view, wide, _index_of(wide, events)))
     folded = fold(wide, state, events)
     made = folded.rows
     for each in derived:
@@ -266,7 +223,7 @@ def rows_of_keys(
     found = find_rows(dataset, [names[name] for name in rules.keys], index, wanted, there)
     ids = found.column(ROW_ID).to_numpy().astype(np.int64)
     addresses = found.column(ROW_ADDRESS).to_numpy().astype(np.int64)
-    return _in_schema(found, rules, names), ids, addresses
+    return in_schema(found, rules, names), ids, addresses
 
 
 def base_rows(lake: Lake, view: PositionView, rules: Rules, fragments: Sequence[int] | None = None) -> pa.Table:
@@ -279,10 +236,10 @@ def base_rows(lake: Lake, view: PositionView, rules: Rules, fragments: Sequence[
     parts = None if fragments is None else [dataset.get_fragment(id) for id in fragments]
     if not there:
         rows = dataset.count_rows() if parts is None else sum(each.count_rows() for each in parts)
-        return _in_schema(pa.table({"": pa.nulls(rows)}), rules, names)
+        return in_schema(pa.table({"": pa.nulls(rows)}), rules, names)
     if parts is None:
-        return _in_schema(dataset.to_table(columns=there), rules, names)
-    return _in_schema(dataset.scanner(columns=there, fragments=parts).to_table(), rules, names)
+        return in_schema(dataset.to_table(columns=there), rules, names)
+    return in_schema(dataset.scanner(columns=there, fragments=parts).to_table(), rules, names)
 
 
 def base_names(definition: Definition, base: Published) -> dict[str, str]:
@@ -293,7 +250,7 @@ def base_names(definition: Definition, base: Published) -> dict[str, str]:
     return {**derived, **names}
 
 
-def _in_schema(table: pa.Table, rules: Rules, names: dict[str, str]) -> pa.Table:
+def in_schema(table: pa.Table, rules: Rules, names: dict[str, str]) -> pa.Table:
     columns: list[Any] = []
     for field in rules.schema:
         if field.name not in names:

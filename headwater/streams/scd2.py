@@ -14,11 +14,13 @@ import numpy as np
 import pyarrow as pa
 
 from headwater.metastore import Delta, Transaction
+from headwater.streams.definition import VALID_FROM as FROM
+from headwater.streams.definition import VALID_TO as TO
 from headwater.streams.definition import Column, Definition, from_properties, to_properties
 from headwater.streams.evolving import evolve_copy, published_columns
 from headwater.streams.feed import TxnStep, steps
 from headwater.streams.fold import Rules
-from headwater.streams.grouping import Codes, KeyIndex
+from headwater.streams.grouping import Codes, KeyIndex, flat
 from headwater.streams.hashing import MODULUS
 from headwater.streams.layout import HISTORY, LANCE, sibling
 from headwater.streams.log_files import Share, narrowed
@@ -37,11 +39,10 @@ from headwater.streams.writing import (
     write_rows_of,
 )
 
-FROM, TO = "valid_from", "valid_to"
 FIRST_ID = 1_000_000
 """Field ids of the history's own columns: above those of any table."""
 SHARE_ROWS = 1 << 17
-"""The history of so many events is made at once: its rows are Python's meanwhile."""
+"""The history of so many events is made at once: they are in memory meanwhile."""
 
 
 @dataclass(frozen=True)
@@ -146,14 +147,14 @@ def _changes(
     """The rows that steps open and close; count and digest are differences to what is published."""
     rules = narrowed(history.definition, None)
     touched = _touched(rules, walk)
-    ledger = _Open(rules, touched)
+    ledger = _Open(stream.definition, rules, touched)
     if known is not None and touched.num_rows:
         held = PositionView(history, view.position, known, (), ())
         index = KeyIndex([touched.column(name) for name in rules.keys])
         found, ids, addresses = rows_of_keys(lake, held, known, rules, index, touched)
         ledger.load(found, ids, addresses)
     for step in walk:
-        ledger.take(stream.definition, step)
+        ledger.take(step)
     rows, ids, addresses = ledger.written()
     gone = ledger.replaced()
     digest = rows_digest(rows) - rows_digest(gone)
@@ -169,18 +170,33 @@ def _touched(rules: Rules, walk: list[TxnStep]) -> pa.Table:
     return pa.concat_tables(parts)
 
 
-class _Open:
-    """The open rows of the touched keys, and the rows that were closed or opened."""
+@dataclass
+class _Row:
+    """A row of the history: where among the rows it is, and where among the places it begins and ends (-1: open)."""
 
-    def __init__(self, rules: Rules, touched: pa.Table) -> None:
+    row: int
+    start: int
+    end: int = -1
+
+
+class _Open:
+    """The open rows of the touched keys, and the rows that were closed or opened.
+
+    Rows and places in the order stay in Arrow, and are known by their numbers: Python has no form for every value.
+    """
+
+    def __init__(self, definition: Definition, rules: Rules, touched: pa.Table) -> None:
+        self.definition = definition
         self.rules = rules
         self.index = KeyIndex([touched.column(name) for name in rules.keys])
-        self.rows: list[dict[str, Any]] = []
         self.open = np.full(self.index.count, -1, np.int64)
         self.old: pa.Table = rules.schema.empty_table()
         self.ids: list[int] = []
-        self.changed: set[int] = set()
         self.addresses: Codes = np.empty(0, np.int64)
+        self.entries: list[_Row] = []
+        self.changed: set[int] = set()
+        self.rows = _Heap(pa.schema([field for field in rules.schema if field.name not in (FROM, TO)]))
+        self.places = _Heap(pa.schema([pa.field(FROM, rules.schema.field(FROM).type)]))
 
     def load(self, found: pa.Table, ids: Codes, addresses: Codes) -> None:
         """The rows that are open in the history as published."""
@@ -188,58 +204,91 @@ class _Open:
         self.old = found.take(open_rows)
         self.ids = ids[open_rows].tolist()
         self.addresses = addresses[open_rows]
-        self.rows = self.old.to_pylist()
-        self.open[self.index.find([self.old.column(name) for name in self.rules.keys])] = np.arange(len(self.rows))
+        rows, starts = self.rows.add(self.old), self.places.add(self.old)
+        self.entries = [_Row(rows + place, starts + place) for place in range(self.old.num_rows)]
+        self.open[self.index.find([self.old.column(name) for name in self.rules.keys])] = np.arange(len(self.entries))
 
-    def take(self, definition: Definition, step: TxnStep) -> None:
-        found, position = step.difference, step.delta.position
-        ends = self._ends(definition, step)
-        for row, code in zip(found.deleted.to_pylist(), self._codes(found.deleted), strict=True):
-            end = ends.get(code, place_of(definition, row, position)) if definition.sequence else position
-            self._close(code, end)
-        for row, code in zip(found.after.to_pylist(), self._codes(found.after), strict=True):
-            self._close(code, place_of(definition, row, position))
-            self._begin(code, row, place_of(definition, row, position))
-        for row, code in zip(found.inserted.to_pylist(), self._codes(found.inserted), strict=True):
-            self._begin(code, row, place_of(definition, row, position))
+    def take(self, step: TxnStep) -> None:
+        found = step.difference
+        ends = self._ends(step)
+        starts = self._add_places(found.deleted, step)
+        for number, code in enumerate(self._codes(found.deleted)):
+            self._close(code, ends.get(code, starts + number))
+        for rows in (found.after, found.inserted):
+            first, starts = self.rows.add(rows), self._add_places(rows, step)
+            for number, code in enumerate(self._codes(rows)):
+                self._close(code, starts + number)
+                self._begin(code, _Row(first + number, starts + number))
 
-    def _ends(self, definition: Definition, step: TxnStep) -> dict[int, Any]:
-        """The sequences of deletes, by key."""
-        rows = step.state.tombstones if definition.sequence and step.difference.deleted.num_rows else None
-        if rows is None or not rows.num_rows:
+    def _ends(self, step: TxnStep) -> dict[int, int]:
+        """The places of deletes, by key."""
+        if not self.definition.sequence or not step.difference.deleted.num_rows:
             return {}
-        found = zip(rows.to_pylist(), self._codes(rows), strict=True)
-        return {code: place_of(definition, row, step.delta.position) for row, code in found if code >= 0}
+        rows = step.state.tombstones
+        start = self._add_places(rows, step)
+        return {code: start + number for number, code in enumerate(self._codes(rows)) if code >= 0}
+
+    def _add_places(self, rows: pa.Table, step: TxnStep) -> int:
+        return self.places.add(pa.table({FROM: places_of(self.definition, rows, step.delta.position)}))
 
     def _codes(self, rows: pa.Table) -> list[int]:
         return self.index.find([rows.column(name) for name in self.rules.keys]).tolist() if rows.num_rows else []
 
-    def _close(self, code: int, end: Any) -> None:
-        place = int(self.open[code])
-        if place >= 0:
-            self.rows[place][TO] = end
-            self.changed.add(place)
+    def _close(self, code: int, end: int) -> None:
+        entry = int(self.open[code])
+        if entry >= 0:
+            self.entries[entry].end = end
+            self.changed.add(entry)
             self.open[code] = -1
 
-    def _begin(self, code: int, row: dict[str, Any], start: Any) -> None:
-        self.open[code] = len(self.rows)
-        self.changed.add(len(self.rows))
-        self.rows.append({**row, FROM: start, TO: None})
+    def _begin(self, code: int, row: _Row) -> None:
+        self.open[code] = len(self.entries)
+        self.changed.add(len(self.entries))
+        self.entries.append(row)
 
     def written(self) -> tuple[pa.Table, Codes, Codes]:
         """Rows to write, the ids they keep, and the addresses of the rows they replace."""
         order = sorted(self.changed)
-        rows = pa.Table.from_pylist([self.rows[place] for place in order], schema=self.rules.schema)
+        chosen = [self.entries[place] for place in order]
+        rows = self.rows.take([each.row for each in chosen])
+        starts, ends = self.places.take([each.start for each in chosen]), self.places.take([e.end for e in chosen])
+        columns = [*rows.columns, starts.column(FROM), ends.column(FROM)]
+        made = pa.Table.from_arrays(columns, names=[*rows.schema.names, FROM, TO]).select(self.rules.schema.names)
         ids = np.array([self.ids[place] if place < len(self.ids) else -1 for place in order], np.int64)
-        return rows, ids, self.addresses[[place for place in order if place < len(self.ids)]]
+        addresses = self.addresses[[place for place in order if place < len(self.ids)]]
+        return made.cast(self.rules.schema), ids, addresses
 
     def replaced(self) -> pa.Table:
         return self.old.take(np.array([place for place in sorted(self.changed) if place < len(self.ids)], np.int64))
 
 
-def place_of(definition: Definition, row: dict[str, Any], position: int) -> Any:
-    """Where in the order a row became the state."""
+class _Heap:
+    """Tables one under the other; a row is known by its number."""
+
+    def __init__(self, schema: pa.Schema) -> None:
+        self._parts = [schema.empty_table()]
+        self._count = 0
+
+    def add(self, rows: pa.Table) -> int:
+        """The number of the first of these rows."""
+        first = self._count
+        self._parts.append(rows.select(self._parts[0].schema.names))
+        self._count += rows.num_rows
+        return first
+
+    def take(self, numbers: list[int]) -> pa.Table:
+        """Rows by their numbers; -1 is a row of NULLs."""
+        wanted = np.array(numbers, np.int64)
+        places: Any = pa.array(wanted, mask=wanted < 0)
+        return pa.concat_tables(self._parts).combine_chunks().take(places)
+
+
+def places_of(definition: Definition, rows: pa.Table, position: int) -> Any:
+    """Where in the order rows became the state."""
     names = definition.sequence
     if not names:
-        return position
-    return row[names[0]] if len(names) == 1 else {name: row[name] for name in names}
+        return pa.array(np.full(rows.num_rows, position))
+    if len(names) == 1:
+        return rows.column(names[0])
+    parts: list[Any] = [flat(rows.column(name)) for name in names]
+    return pa.StructArray.from_arrays(parts, fields=list(sequence_type(definition)))

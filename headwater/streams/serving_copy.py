@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from datetime import date, datetime
+from datetime import datetime
 from decimal import Decimal
 from typing import Any, cast
 from urllib.parse import urlsplit
@@ -45,6 +45,7 @@ from headwater.tables.commit import fragment_from
 from headwater.tables.exact import hide, staged_key, told
 from headwater.tables.handle import TableHandle
 from headwater.tables.layout import UNRECORDED, VERSIONS, hidden_manifest, manifest_name
+from headwater.tables.literals import literal
 from headwater.tables.partition_write import PartitionWriter
 from headwater.tables.partitions import has_blobs
 from headwater.tables.translate import HoldsDataError, first_line, kind_of, translating
@@ -425,7 +426,7 @@ def in_list(wanted: pa.Table) -> str | None:
     """A filter that the wanted keys pass (and perhaps others); None where a value cannot be written in SQL."""
     conditions = []
     for name in wanted.schema.names:
-        texts = [literal(value) for value in wanted.column(name).to_pylist()]
+        texts = [_key_literal(value) for value in wanted.column(name).to_pylist()]
         if any(text is None for text in texts):
             return None
         quoted = name.replace("`", "``")
@@ -433,19 +434,10 @@ def in_list(wanted: pa.Table) -> str | None:
     return " AND ".join(conditions)
 
 
-def literal(value: Any) -> str | None:
-    if isinstance(value, (bool, int)):
-        return str(value).lower()
-    if isinstance(value, str):
-        text = value.replace("'", "''")
-        return f"'{text}'"
-    if isinstance(value, Decimal):
-        return None
-    if isinstance(value, datetime):
-        return f"timestamp '{value.replace(tzinfo=None).isoformat(sep=' ')}'" if value.tzinfo is None else None
-    if isinstance(value, date):
-        return f"date '{value.isoformat()}'"
-    return f"X'{value.hex()}'" if isinstance(value, bytes) else None
+def _key_literal(value: Any) -> str | None:
+    """Of a key; decimals, floats and zoned times are compared row by row instead."""
+    zoned = isinstance(value, datetime) and value.tzinfo is not None
+    return None if zoned or isinstance(value, (Decimal, float)) else literal(value)
 
 
 def filtered(rows: pa.Table, filter: str) -> pa.Table:

@@ -6,7 +6,7 @@ import itertools
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import pyarrow as pa
 
@@ -51,6 +51,7 @@ from headwater.streams.tidying import coverage
 from headwater.streams.undoing import txns_of, void
 from headwater.streams.verifying import verify
 from headwater.streams.writing import head_of
+from headwater.tables.frames import Frames
 
 Path = Sequence[str]
 Answer = TypeVar("Answer")
@@ -64,8 +65,10 @@ def create_stream_table(tx: Transaction, path: Path, definition: Definition, id:
     tx.update_table_version(path, version.id, to_properties(definition))
 
 
-class StreamTable:
+class StreamTable(Frames):
     """A change log and its serving copy under one name. Cheap to make; every call reads the newest state."""
+
+    is_stream: ClassVar[bool] = True
 
     def __init__(
         self, metastore: Metastore, path: Path, uri: str | None = None, storage_options: dict[str, str] | None = None
@@ -113,8 +116,8 @@ class StreamTable:
         Keys without sequence values take the sequence of the row as it is now; one that is not there does nothing.
         """
         stream, snapshot = self._open()
-        data = deletion(self._lake(), view_at(snapshot, stream), what)
-        return self._land(data, UPSERT, BatchOrigin(source, token))
+        found = deletion(self._lake(), view_at(snapshot, stream), what)
+        return self._land(found.data, UPSERT, BatchOrigin(source, token, digest=found.digest))
 
     def ingest(
         self,

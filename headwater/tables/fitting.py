@@ -58,6 +58,8 @@ def _storable_type(kind: DataType, path: str) -> DataType:
         )
     if kinds.is_decimal32(kind) or kinds.is_decimal64(kind):
         return pa.decimal128(kind.precision, kind.scale)
+    if kinds.is_string_view(kind) or kinds.is_binary_view(kind):
+        return pa.string() if kinds.is_string_view(kind) else pa.binary()
     if kinds.is_dictionary(kind) and not _is_word(kind.value_type):
         return _storable_type(kind.value_type, path)
     if kinds.is_struct(kind):

@@ -93,7 +93,7 @@ class PartitionWriter:
         `dataset`: the version to write for, if it is not the one that the table names.
         """
         self._table, self._schema = table, schema
-        self._dataset = None if staged else dataset or table.open()
+        self._dataset = None if staged else table.open() if dataset is None else dataset  # an empty one is false
         self._layout, ids, self._version = _staged_layout(table, schema) if staged else self._known()
         self._wanted = [(ids[field.column], field) for field in fields]
         self._current: _Open | None = None

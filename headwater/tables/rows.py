@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -15,7 +15,9 @@ MIN_DIMENSION = 2
 
 
 def reader_of(data: Any, vectors: bool = False) -> pa.RecordBatchReader:
-    """The rows as batches. With `vectors`, equal-length lists of floats in untyped rows become vectors.
+    """The rows as batches, which an iterable of batches gives as they come.
+
+    With `vectors`, equal-length lists of floats in untyped rows become vectors.
 
     Arrow data and frames that keep Arrow types say what they are and are taken at their word.
     """
@@ -28,8 +30,20 @@ def reader_of(data: Any, vectors: bool = False) -> pa.RecordBatchReader:
     if hasattr(data, "__arrow_c_stream__"):
         return pa.RecordBatchReader.from_stream(data)
     if isinstance(data, Iterable) and not isinstance(data, (str, bytes, Mapping)):
-        return _untyped(_from_rows(list(data)), vectors)
+        rows = iter(data)
+        first = next(rows, None)
+        if isinstance(first, pa.RecordBatch):
+            return pa.RecordBatchReader.from_batches(first.schema, _batches(first, rows))
+        return _untyped(_from_rows([] if first is None else [first, *rows]), vectors)
     raise InvalidInputError(f"{type(data).__name__} is no table: give Arrow data, a data frame or a list of rows.")
+
+
+def _batches(first: pa.RecordBatch, others: Iterable[Any]) -> Iterator[pa.RecordBatch]:
+    yield first
+    for number, batch in enumerate(others, start=2):
+        if not isinstance(batch, pa.RecordBatch) or batch.schema != first.schema:
+            raise InvalidInputError(f"Batch {number} is none, or of another schema than the first.")
+        yield batch
 
 
 def _untyped(table: pa.Table, vectors: bool) -> pa.RecordBatchReader:

@@ -120,6 +120,8 @@ INVALID = re.compile(
 SOURCE_PLACE = re.compile(r"\.rs:\d+:\d+")
 DUMPS = (": Schema {", "Schema {", ", location: Location {", ". Detail: Python exception", "Traceback (most recent")
 """Where pylance's messages stop being for people."""
+KIND = re.compile(r"LanceError\(\w+\): ")
+"""What pylance calls the error, which ours has its own name for."""
 FOLDERS = re.compile(r"(?<!\S)/\S*/")
 
 
@@ -219,7 +221,7 @@ def clean(table: TableHandle, text: str) -> str:
     for dump in DUMPS:
         text = text.partition(dump)[0]
     words = [word[:MAX_WORD_CHARS] for word in text.split() if not SOURCE_PLACE.search(word)]
-    text = " ".join(words).replace("Invalid user input: ", "").removesuffix("location:").rstrip(".,: ")
+    text = KIND.sub("", " ".join(words)).replace("Invalid user input: ", "").removesuffix("location:").rstrip(".,: ")
     return text[:MAX_MESSAGE_CHARS] + "."
 
 

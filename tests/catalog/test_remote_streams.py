@@ -36,6 +36,18 @@ def names(rows: pa.Table) -> dict[object, object]:
     return dict(zip(rows.column("id").to_pylist(), rows.column("name").to_pylist(), strict=True))
 
 
+def test_a_stream_table_gives_its_rows_in_every_form_that_a_table_does(either: Catalog) -> None:
+    orders = either.create_stream_table("raw.orders", SCHEMA, keys=["id"], sequence=["at"])
+    orders.upsert([{"id": 1, "name": "Ada", "at": 1}])
+    row = {"id": 1, "name": "Ada", "at": 1}
+    assert list(orders) == orders.to_polars().to_dicts() == pa.table(orders).to_pylist() == orders.head(3).to_pylist()
+    assert orders.to_batches(["id", "name", "at"], "id = 1").read_all().to_pylist() == [row]
+    assert (len(orders), len(orders.to_pandas()), orders.to_duckdb().shape[0]) == (1, 1, 1)
+    assert (orders.is_stream, orders.serving.is_stream) == (True, False)
+    copied = either.create_table("copy", orders)
+    assert (copied.count(), copied.serving) == (1, copied)
+
+
 def test_changes_land_are_read_fresh_and_published(either: Catalog) -> None:
     orders = either.create_stream_table("raw.orders", SCHEMA, keys=["id"], sequence=["at"])
     report = orders.upsert([{"id": 1, "name": "Ada", "at": 1}, {"id": 2, "name": "Grace", "at": 1}], token="a")
@@ -58,6 +70,13 @@ def test_changes_land_are_read_fresh_and_published(either: Catalog) -> None:
     assert (len(orders), orders.serving.count(), orders.position) == (1, 1, 3)
     assert getattr(orders.published, "position", None) == 3
     assert [delta.position for delta in orders.deltas(after=1)] == [2, 3]
+
+
+def test_no_rows_and_rows_without_columns_are_judged_as_on_disk(either: Catalog) -> None:
+    orders = either.create_stream_table("orders", SCHEMA, keys="id")
+    assert [orders.upsert([]).position, orders.ingest([]).position, orders.delete([]).position] == [0, 0, 0]
+    with pytest.raises(InvalidInputError, match="'id'"):
+        orders.upsert([{}])
 
 
 def test_missing_is_not_null_and_values_that_do_not_fit_are_judged_as_on_disk(either: Catalog) -> None:

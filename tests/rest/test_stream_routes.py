@@ -76,6 +76,19 @@ def test_a_caller_with_a_scope_gets_every_slot_and_the_changes_it_may_see(server
     assert "a secret" in {entry.message for entry in all} - {entry.message for entry in mine}
 
 
+def test_a_message_is_for_who_sees_all_that_its_transaction_changed(server: RunningServer) -> None:
+    def work(tx: Any) -> None:
+        tx["a.t"].upsert([{"id": 10, "name": "x"}])
+        tx["b.t"].upsert([{"id": 10, "name": "y"}])
+
+    Catalog(server.namespace).run(work, "beside b.t")  # type: ignore[attr-defined]
+    scoped, admin = opened(server, "viewer", "a"), opened(server, "admin")
+    for told in (lambda who: list(who.log(after=0)), lambda who: who.history("a.t")):
+        assert told(admin)[-1].message == "beside b.t"
+        assert told(scoped)[-1].message == ""
+        assert {change.path[:1] for change in told(scoped)[-1].changes} == {("a",)}
+
+
 def test_the_log_waits_for_the_next_slot(server: RunningServer) -> None:
     admin = opened(server, "admin")
     now = admin.slot

@@ -44,6 +44,24 @@ def test_values_are_taken_in_the_types_of_the_columns() -> None:
     assert [row["price"] for row in found] == [Decimal("1.25"), Decimal("3.00")]
 
 
+def test_a_text_is_a_decimal_if_it_is_one_to_the_last_digit() -> None:
+    texts = ["1.20", "-3", "1.2500", None, "1.255", "NaN", "1_0", "", " 1", "abc", "12345678"]
+    for mixed in ([], [Decimal("1.5")]):
+        rows = [{"id": n, "at": AT, "price": text} for n, text in enumerate([*texts, *mixed])]
+        made = batch(rows, "evolve")
+        assert made.events.rows["price"].to_pylist() == [Decimal("1.20"), Decimal(-3), Decimal("1.25"), None, *mixed]
+        assert {bad.reason for bad in made.bad} == {"bad_value"}
+    column = pa.table({"id": [1, 2], "at": [AT, AT], "price": ["1.20", "abc"]})
+    assert [bad.index for bad in batch(column, "evolve").bad] == [1]
+
+
+def test_a_value_that_does_not_fit_is_shown_with_the_type_it_should_have() -> None:
+    with pytest.raises(InvalidInputError, match=r"'price' of row 0 .* is 'cheap', which does not fit its type decimal"):
+        batch([{"id": 1, "at": AT, "price": "cheap"}])
+    with pytest.raises(InvalidInputError, match=r"'id' of row 0 .* is a value, which does not fit its type int32"):
+        batch([{"id": 10**5000, "at": AT}])
+
+
 @pytest.mark.parametrize(
     ("row", "reason", "column"),
     [

@@ -104,3 +104,12 @@ def test_two_first_publishes_at_once_are_one_version_after_the_other(
     assert done
     assert serving(table).count_rows() == published.rows == 11
     assert table.verify() == []
+
+
+def test_a_column_is_added_to_a_table_that_was_published_empty(tmp_path: Path) -> None:
+    by = ("id", "bucket", 4)
+    table = StreamTable.create(Metastore(str(tmp_path)), ["t"], {"id": "int64"}, ["id"], partition_by=[by])
+    table.publish()
+    table.evolve(add={"note": "string"})
+    table.upsert([{"id": number, "note": "a"} for number in range(6)])
+    assert (table.publish().rows, table.verify()) == (6, [])

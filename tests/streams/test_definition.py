@@ -66,10 +66,40 @@ def test_a_float_is_no_key() -> None:
         define({"x": "double"}, keys="x")
 
 
-@pytest.mark.parametrize("name", ["", "_position", "__hw_row"])
+@pytest.mark.parametrize("name", ["", "_position", "__hw_row", "_rowoffset", "a.b", "a`b", "a\0b"])
 def test_names_of_its_own_are_not_a_users_columns(name: str) -> None:
     with pytest.raises(InvalidInputError):
         define({name: "int64", "b": "int64"})
+
+
+def test_a_history_has_its_own_columns() -> None:
+    assert define({"id": "int64", "valid_to": "date"}, "id").schema.names == ["id", "valid_to"]
+    with pytest.raises(InvalidInputError, match="'valid_to'"):
+        define({"id": "int64", "valid_to": "date"}, "id", properties={"history": "scd2"})
+    with pytest.raises(InvalidInputError, match="'valid_from'"):
+        evolve(define({"id": "int64"}, "id", properties={"history": "scd2"}), add={"valid_from": "date"})
+
+
+def test_types_without_a_place_in_files_are_refused_and_twins_are_kept_as_one_that_has_it() -> None:
+    for kind in (pa.month_day_nano_interval(), pa.struct([]), pa.list_(pa.struct([]))):
+        with pytest.raises(InvalidInputError, match="'x'"):
+            define(pa.schema([pa.field("id", pa.int64()), pa.field("x", kind)]), "id")
+        with pytest.raises(InvalidInputError, match="'x'"):
+            evolve(define({"id": "int64"}, "id"), add={"x": kind})
+    fields: list[Any] = [
+        pa.field("id", pa.dictionary(pa.int32(), pa.string_view())),
+        pa.field("texts", pa.list_view(pa.string_view())),
+        pa.field("pair", pa.list_(pa.string(), 2)),
+        pa.field("word", pa.dictionary(pa.int32(), pa.string())),
+    ]
+    kept = define(pa.schema(fields), "id").schema
+    twins = [pa.string(), pa.list_(pa.string()), pa.list_(pa.string()), pa.dictionary(pa.int32(), pa.string())]
+    assert kept.types == twins
+
+
+@pytest.mark.parametrize("text", ["bucket(4, id)", " BUCKET ( 4 , `id` ) ", "bucket(id, 4)"])
+def test_partitions_are_written_as_sql_writes_them(text: str) -> None:
+    assert orders(partition_by=[text, "days(at)"]) == orders(partition_by=[("id", "bucket", 4), ("at", "days")])
 
 
 def test_a_dropped_and_added_column_is_another_one() -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import lance
+import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -19,12 +21,15 @@ from tests.streams.oracle import sorted_rows
 from tests.streams.test_histories import land, new_table
 
 
-def history_of(table: StreamTable) -> list[dict[str, Any]]:
+def history_table(table: StreamTable) -> pa.Table:
     path = sibling(table.path, HISTORY)
     version = table._metastore.versions(path)[-1]
-    uri = f"{table._lake().uri}/{version.home}.lance"
-    found: list[dict[str, Any]] = lance.dataset(uri).to_table().to_pylist()
+    found: pa.Table = lance.dataset(f"{table._lake().uri}/{version.home}.lance").to_table()
     return found
+
+
+def history_of(table: StreamTable) -> list[dict[str, Any]]:
+    return history_table(table).to_pylist()
 
 
 @pytest.mark.parametrize("rows", [scd2.SHARE_ROWS, 1])
@@ -58,6 +63,30 @@ def test_a_row_is_closed_by_the_event_that_replaced_it(
     table.evolve(rename={"note": "text"}, add={"more": "int64"})
     table.publish()
     assert {"text", "more", "valid_from"} <= set(history_of(table)[0])
+
+
+def test_a_history_keeps_what_python_has_no_form_for_and_its_sequence_is_widened(metastore: Metastore) -> None:
+    time = pa.array([1, 2, 3], pa.time64("ns"))
+    fields: dict[str, Any] = {"id": pa.int64(), "a": pa.float32(), "b b": pa.timestamp("ns"), "time": time.type}
+    schema = pa.schema(fields)
+    table = StreamTable.create(metastore, ["t"], schema, "id", ["a", "b b"], properties={"history": "scd2"})
+
+    def land(place: int) -> None:
+        columns = {"id": [1], "a": [1.5], "b b": pa.array([place], pa.timestamp("ns")), "time": time.slice(place, 1)}
+        table.upsert(pa.table(columns))
+        table.publish()
+
+    land(0)
+    land(1)
+    table.evolve(widen={"a": "double"})
+    land(2)
+    found = history_table(table).sort_by("time")
+    assert found["time"].combine_chunks() == time
+    wide: list[Any] = [pa.field("a", pa.float64()), pa.field("b b", pa.timestamp("ns"))]
+    assert found.schema.field("valid_from").type == pa.struct(wide)
+    places: list[Any] = [pc.struct_field(found[name], "b b").cast(pa.int64()) for name in ("valid_from", "valid_to")]
+    assert [each.to_pylist() for each in places] == [[0, 1, 2], [1, 2, None]]
+    assert table.verify() == []
 
 
 @settings(max_examples=15, deadline=None)

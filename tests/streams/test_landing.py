@@ -83,8 +83,12 @@ def test_a_call_without_effect_takes_no_position(metastore: Metastore) -> None:
     table = orders(metastore)
     assert table.upsert([]).position == 0
     assert table.delete([5]).position == 0
-    assert table.upsert(table.schema.empty_table(), token="x").position == 0
     assert metastore.slot == 1
+    assert table.upsert(table.schema.empty_table(), token="x").position == 0
+    assert table.upsert([], token="x").duplicate
+    with pytest.raises(InvalidInputError, match="token"):
+        table.upsert([{"id": 1, "at": 1}], token="x")
+    assert table.position == 0
 
 
 def test_bad_rows_of_an_ingest_are_quarantined_in_the_same_transaction(metastore: Metastore) -> None:
@@ -141,6 +145,38 @@ def test_deletes_by_key_rows_and_predicate(metastore: Metastore) -> None:
     assert [row["id"] for row in rows_of(table)] == [6]
     with pytest.raises(InvalidInputError, match="is not a key"):
         table.delete([(1, 2)])
+
+
+def test_a_repeated_delete_answers_as_the_first_time_whatever_the_state_is_by_then(metastore: Metastore) -> None:
+    """What a delete finds depends on the state, so it is known again by what was asked for."""
+    table = orders(metastore)
+    table.upsert([{"id": n, "at": 1, "note": "a"} for n in (1, 2)])
+    for number, what in enumerate(([1], "id = 2", pa.table({"id": [3]}))):
+        first = table.delete(what, token=f"d{number}")
+        table.upsert([{"id": number + 1, "at": 5, "note": "again"}])
+        again = table.delete(what, token=f"d{number}")
+        assert (again.position, again.rows, again.duplicate) == (first.position, first.rows, True)
+        with pytest.raises(InvalidInputError, match="token"):
+            table.delete([77], token=f"d{number}")
+    assert table.count() == 3
+
+
+def test_keys_and_rows_with_a_sequence_are_deleted_in_one_call(metastore: Metastore) -> None:
+    table = orders(metastore)
+    table.upsert([{"id": n, "at": 5, "note": "a"} for n in range(5)])
+    assert table.delete([{"id": 0}, {"id": 1, "at": 4}, {"id": 9}, {"id": 2, "at": 6}, {"id": 0}]).rows == 3
+    assert [row["id"] for row in rows_of(table)] == [1, 3, 4]
+    table.upsert([{"id": 0, "at": 5, "note": "as new"}, {"id": 2, "at": 5, "note": "older"}])
+    assert [row["id"] for row in rows_of(table)] == [0, 1, 3, 4]
+    with pytest.raises(InvalidInputError, match="'at' of row 0"):
+        table.delete([{"id": 3, "at": None}, {"id": 4}])
+
+
+def test_a_key_that_is_not_there_makes_no_event_in_a_table_without_sequence_either(metastore: Metastore) -> None:
+    table = orders(metastore, sequence=())
+    table.upsert([{"id": 1, "at": 5, "note": "a"}])
+    assert (table.delete([2]).position, table.delete([{"id": 3, "at": 1}]).rows) == (1, 0)
+    assert (table.delete([1, 2]).rows, table.position, table.count()) == (1, 2, 0)
 
 
 def test_a_delete_is_late_when_a_newer_event_landed_first(metastore: Metastore) -> None:

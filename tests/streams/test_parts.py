@@ -9,10 +9,11 @@ import pyarrow as pa
 import pytest
 
 from headwater.metastore import Metastore
-from headwater.streams import StreamTable
+from headwater.streams import StreamTable, dividing, reading
+from headwater.streams.dividing import read_touched, read_untouched
 from headwater.streams.position_views import view_at
-from headwater.streams.reading import read, read_touched, read_untouched
-from headwater.streams.serving_copy import open_version
+from headwater.streams.reading import read
+from headwater.streams.serving_copy import find_rows, open_version
 
 DERIVED = '{"function": "tests.streams.features:embed", "inputs": ["text"], "type": "float32[2]", "version": "1"}'
 
@@ -62,3 +63,70 @@ def test_the_parts_of_a_log_without_keys_are_the_whole_read(metastore: Metastore
     stream.append([{"id": 1, "text": "a"}])
     check(stream, ["id", "text"], None)
     check(stream, ["id"], "id = 1")
+
+
+@pytest.mark.parametrize("sequence", [["at"], []], ids=["sequence", "none"])
+@pytest.mark.parametrize("whole", [True, False], ids=["whole rows", "partial rows"])
+def test_the_parts_of_a_table_without_derived_columns_are_the_whole_read(
+    metastore: Metastore, sequence: list[str], whole: bool
+) -> None:
+    """Late events leave the row of the base, which the tail's part must have read then."""
+    dice = random.Random(7)
+    metastore.run(lambda tx: tx.create_namespace(["raw"]))
+    schema = {"id": "bigint", "at": "bigint", "text": "string", "kind": "int"}
+    stream = StreamTable.create(metastore, ["raw", "t"], schema, ["id"], sequence)
+    for moment in range(8):
+        rows = [
+            {"id": dice.randrange(20), "at": dice.randrange(10 * moment + 9), "text": f"{moment}", "kind": number}
+            for number in range(8)
+        ]
+        stream.upsert([row if whole or number % 2 else {**row, "text": None} for number, row in enumerate(rows)])
+        if not whole:
+            stream.upsert([{"id": row["id"], "at": row["at"], "kind": 9} for row in rows[:3]])
+        stream.delete([row["id"] for row in rows[:2]])
+        if moment % 3 == 1:
+            stream.publish()
+        if moment > 0:
+            check(stream, ["id", "at", "text", "kind"], None)
+            check(stream, ["kind"], None)
+            check(stream, ["text"], "kind > 3")
+
+
+@pytest.mark.parametrize(("sequence", "read"), [(["at"], [["id", "at"]]), ([], [])], ids=["sequence", "none"])
+def test_a_tail_of_whole_rows_reads_of_the_base_what_decides_which_row_stands(
+    metastore: Metastore, monkeypatch: pytest.MonkeyPatch, sequence: list[str], read: list[list[str]]
+) -> None:
+    metastore.run(lambda tx: tx.create_namespace(["raw"]))
+    schema = {"id": "bigint", "at": "bigint", "text": "string"}
+    stream = StreamTable.create(metastore, ["raw", "t"], schema, ["id"], sequence)
+    stream.upsert([{"id": number, "at": 1, "text": "old"} for number in range(9)])
+    stream.publish()
+    stream.upsert([{"id": number, "at": 2, "text": "new"} for number in range(3)])
+    opened, snapshot = stream._open()
+    found: list[list[str]] = []
+
+    def noted(dataset: Any, keys: Any, index: Any, wanted: Any, columns: list[str]) -> Any:
+        found.append(list(columns))
+        return find_rows(dataset, keys, index, wanted, columns)
+
+    monkeypatch.setattr(reading, "find_rows", noted)
+    rows = read_touched(stream._lake(), view_at(snapshot, opened), ["id", "text"])
+    assert sorted_rows(rows) == [str({"id": number, "text": "new"}) for number in range(3)]
+    assert found == read
+
+
+def test_the_keys_of_a_tail_are_read_once_for_all_parts(metastore: Metastore, monkeypatch: pytest.MonkeyPatch) -> None:
+    metastore.run(lambda tx: tx.create_namespace(["raw"]))
+    stream = StreamTable.create(metastore, ["raw", "t"], {"id": "bigint"}, ["id"])
+    stream.upsert([{"id": 1}, {"id": 2}])
+    stream.publish()
+    stream.upsert([{"id": 2}])
+    opened, snapshot = stream._open()
+    lake, view = stream._lake(), view_at(snapshot, opened)
+    first = dividing.TAIL_KEYS.of(lake, view)
+    assert first is not None
+    assert dividing.TAIL_KEYS.of(lake, view) is first
+    stream.upsert([{"id": 1}])
+    opened, snapshot = stream._open()
+    assert dividing.TAIL_KEYS.of(lake, view_at(snapshot, opened)) is not first
+    check(stream, ["id"], None)

@@ -230,6 +230,31 @@ def test_a_snapshot_is_compared_with_the_state(metastore: Metastore) -> None:
     assert table.count() == 0
 
 
+def test_rows_of_a_snapshot_are_not_too_late_for_each_other(metastore: Metastore) -> None:
+    """One that is older than another row of the snapshot by more than the lateness is there, and not deleted."""
+    schema = {"id": "int64", "at": "int64", "note": "string"}
+    table = StreamTable.create(metastore, ["t"], schema, "id", "at", properties={"lateness": "4"})
+    table.upsert([{"id": 1, "at": 9, "note": "a"}, {"id": 2, "at": 10, "note": "b"}])
+    assert (
+        table.ingest([{"id": 2, "at": 10, "note": "b"}, {"id": 1, "at": 2, "note": "a"}], format="snapshot").rows == 1
+    )
+    assert [(row["id"], row["at"]) for row in rows_of(table)] == [(1, 9), (2, 10)]
+    assert table.publish().too_late == 1
+
+
+def test_a_snapshot_that_changed_nothing_is_not_taken_again_when_the_state_is_another(
+    metastore: Metastore, tmp_path: Path
+) -> None:
+    table = orders(metastore)
+    table.upsert([{"id": 1, "_lsn": 1, "total": 1, "note": "a"}])
+    file = tmp_path / "all.jsonl"
+    file.write_text('{"id": 1, "_lsn": 1, "total": 1, "note": "a"}')
+    assert table.ingest(str(file), format="snapshot").rows == 0
+    table.upsert([{"id": 2, "_lsn": 2, "total": 2, "note": "b"}])
+    assert table.ingest(str(file), format="snapshot").duplicate
+    assert table.count() == 2
+
+
 def test_a_bad_row_of_a_snapshot_is_not_a_row_that_is_gone(metastore: Metastore) -> None:
     table = orders(metastore)
     table.upsert([{"id": 1, "_lsn": 1, "note": "a"}, {"id": 2, "_lsn": 1, "note": "b"}])

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 from pathlib import Path
 
+import numpy
 import polars
 import pyarrow as pa
 import pytest
@@ -18,7 +20,9 @@ from headwater.errors import (
     InvalidInputError,
     LanceNamespaceError,
     TableAlreadyExistsError,
+    TableBranchNotFoundError,
     TableColumnNotFoundError,
+    TableIndexNotFoundError,
     TableTagNotFoundError,
     TableVersionNotFoundError,
     UnsupportedOperationError,
@@ -80,8 +84,44 @@ def test_rows_are_updated_by_values_and_by_expressions(table: CatalogTable) -> N
         {"id": 20, "name": None},
         {"id": 30, "name": "Edsger"},
     ]
-    with pytest.raises(UnsupportedOperationError, match="'name' is of type list"):
-        table.update({"name": []})
+    with pytest.raises(UnsupportedOperationError, match="'name' is of type object"):
+        table.update({"name": object()})
+
+
+def test_a_column_of_any_type_is_set_to_a_python_value(catalog: Catalog) -> None:
+    moment = datetime(2026, 1, 2, 3, 4, 5, 6, tzinfo=UTC)
+    values: dict[str, tuple[pa.DataType, object]] = {
+        "day": (pa.date32(), moment.date()),
+        "at": (pa.timestamp("us", "UTC"), moment),
+        "local": (pa.timestamp("us"), moment.replace(tzinfo=None)),
+        "time": (pa.time64("us"), moment.time()),
+        "raw": (pa.binary(), b"\x00\xff"),
+        "vector": (pa.list_(pa.float32(), 2), [0.5, 1.5]),
+        "words": (pa.list_(pa.string()), ["a", "it's", None]),
+        "none": (pa.list_(pa.int64()), []),
+        "price": (pa.decimal128(10, 2), Decimal("1.5E+2")),
+        "far": (pa.float64(), float("-inf")),
+        "pair": (pa.struct([("a", pa.int64())]), {"a": 5}),
+        "sure": (pa.bool_(), True),
+    }
+    table = catalog.create_table("t", schema=pa.schema({name: kind for name, (kind, _) in values.items()}))
+    table.append([dict.fromkeys(values)])
+    told = {name: value for name, (_, value) in values.items()}
+    assert table.update(told) == 1
+    assert table.to_arrow().to_pylist() == [told]
+    table.update({"vector": numpy.array([2.5, 3.5])})
+    assert table.to_arrow()["vector"].to_pylist() == [[2.5, 3.5]]
+
+
+def test_batches_are_taken_as_they_come(catalog: Catalog) -> None:
+    batch = pa.RecordBatch.from_pydict({"id": [1, 2]})
+    table = catalog.create_table("t", iter([batch, batch]))
+    table.append([batch])
+    assert table.count() == 6
+    for wrong in (pa.RecordBatch.from_pydict({"other": [1]}), {"id": 3}):
+        with pytest.raises(InvalidInputError, match="Batch 2 is none, or of another schema"):
+            table.append(iter([batch, wrong]))
+    assert table.count() == 6
 
 
 def test_a_merge_does_what_it_is_told_and_no_more(table: CatalogTable) -> None:
@@ -142,6 +182,15 @@ def test_a_branch_is_written_beside_the_table(table: CatalogTable) -> None:
     assert (table.at(branch="trial").count(), table.count()) == (4, 3)
     del table.branches["trial"]
     assert len(table.branches) == 0
+
+
+def test_a_branch_or_an_index_that_is_not_there_is_a_named_error_that_a_mapping_knows(table: CatalogTable) -> None:
+    with pytest.raises(TableBranchNotFoundError, match="t has no branch 'trial'"):
+        table.branches["trial"]
+    with pytest.raises(TableIndexNotFoundError, match="t has no index 'id_idx'"):
+        table.indices["id_idx"]
+    assert "trial" not in table.branches
+    assert table.indices.get("id_idx") is None
 
 
 def test_columns_come_go_and_change(table: CatalogTable) -> None:
@@ -262,6 +311,7 @@ def test_names_are_joined_by_the_delimiter_that_is_given(tmp_path: Path) -> None
         lambda table: table.count("nope > 1"),
         lambda table: table.update(id="nope"),
         lambda table: table.add_columns({"x": "nope + 1"}),
+        lambda table: table.update(name="[]"),
     ],
 )
 def test_a_mistake_is_a_named_error_without_a_path(
@@ -271,3 +321,4 @@ def test_a_mistake_is_a_named_error_without_a_path(
         call(table)
     assert str(tmp_path) not in str(caught.value)
     assert ".rs:" not in str(caught.value)
+    assert "LanceError" not in str(caught.value)

@@ -167,14 +167,15 @@ def test_listing_versions_waits_for_nobody_and_moves_nothing(catalog: DirectoryN
     before = sorted(Path(catalog.properties.root).rglob("*"))
     table = catalog.operations.find_table(ObjectId(("t",)))
     assert [found.version.number for found in catalog.versions.page(table, None, None, 1, descending=True)[0]] == [1]
-    assert call(catalog, "list_table_versions", id=["t"], limit=2).versions[0].version == 1
+    for asked in ({"limit": 2, "descending": True}, {"limit": 1}, {"limit": 1, "descending": False}):
+        assert call(catalog, "list_table_versions", id=["t"], **asked).versions[0].version == 1
     assert sorted(Path(catalog.properties.root).rglob("*")) == before
 
 
 def test_pylance_gives_up_an_append_if_nothing_was_set_aside_before_it_looks_at_the_storage(
     catalog: DirectoryNamespace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Why ListTableVersions(limit=1), which every open begins with, moves what was written behind the catalog."""
+    """Why the question that every open begins with moves what was written behind the catalog."""
     folder = make(catalog)
     lance.write_dataset(rows(99), folder, mode="append")
     with monkeypatch.context() as patched:

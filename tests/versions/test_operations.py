@@ -227,14 +227,14 @@ def test_a_range_that_means_nothing_is_invalid(catalog: DirectoryNamespace, bad:
 
 def test_no_operation_on_one_version_lists_the_folder(catalog: DirectoryNamespace) -> None:
     make(catalog, versions=5)
-    call(catalog, "list_table_versions", id=["t"], limit=1)
+    call(catalog, "list_table_versions", id=["t"], limit=1, descending=True)
     counted = CountingStore(catalog.store)
     for part in (catalog.versions, catalog.versions.storage, catalog.versions.managed):
         if part is not None:
             part.store = counted
     request = stage(catalog, "t", 6)
     counted.reset()
-    call(catalog, "list_table_versions", id=["t"], limit=1)
+    call(catalog, "list_table_versions", id=["t"], limit=1, descending=True)
     call(catalog, "describe_table_version", id=["t"], version=3)
     call(catalog, "create_table_version", **request)
     assert counted.counts["list"] == counted.counts["children"] == 0

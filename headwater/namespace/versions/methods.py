@@ -43,11 +43,15 @@ class VersionMethods(ComposedNamespace):
     """What a catalog can do with versions."""
 
     def list_table_versions(self, request: api.ListTableVersionsRequest) -> api.ListTableVersionsResponse:
+        """A list waits for nobody and moves nothing, but for the one question by which a client begins an append.
+
+        That is the newest version alone, in these words: limit 1, descending. docs/design/004 says why it is here.
+        """
         request = parse_request(api.ListTableVersionsRequest, request)
         table = self.operations.find_table(self.id_of(request.id))
-        descending = request.descending is not False
-        if request.limit == 1 and not request.page_token:
+        if request.limit == 1 and request.descending is True and not request.page_token:
             self.versions.begin_append(table, request.branch)
+        descending = request.descending is not False
         found, token = self.versions.page(table, request.branch, request.page_token, request.limit, descending)
         return api.ListTableVersionsResponse(versions=[_answer(item) for item in found], page_token=token)
 

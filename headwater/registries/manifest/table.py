@@ -42,6 +42,7 @@ from headwater.tables.exact import OneCommit, claiming, commit_exactly, data_key
 from headwater.tables.folders import has_version
 from headwater.tables.handle import TableHandle
 from headwater.tables.layout import VERSIONS, manifest_name
+from headwater.tables.literals import quoted
 from headwater.tables.translate import first_line
 
 FILE_FORMAT = "2.2"
@@ -284,7 +285,7 @@ def _delete(dataset: lance.LanceDataset, dead: Mapping[int, Iterable[str]]) -> t
     updated: list[FragmentMetadata] = []
     emptied: list[int] = []
     for id, keys in dead.items():
-        listed = ", ".join("'" + key.replace("'", "''") + "'" for key in sorted(keys))
+        listed = ", ".join(quoted(key) for key in sorted(keys))
         metadata = dataset.get_fragment(id).delete(f"object_id IN ({listed})")
         if metadata is None:
             emptied.append(id)

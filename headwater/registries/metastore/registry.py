@@ -38,6 +38,7 @@ from headwater.registries.metastore.mapping import (
     with_newest,
 )
 from headwater.registries.metastore.sessions import Present, Session, past_is_past
+from headwater.registries.metastore.summary import summary
 from headwater.registries.refused import fed_by_its_log
 from headwater.registry import Capabilities, Kind, Registry
 from headwater.retry import ATTEMPTS, retry
@@ -229,7 +230,7 @@ class MetastoreRegistry(Registry):
             applied.finish()
 
         try:
-            self.session.commit(_message(changes), work, changes)
+            self.session.commit(summary(changes), work, changes)
         except CHANGED as changed:
             self.session.state()
             raise ConcurrentModificationError(f"Another writer was first: {changed}") from None
@@ -262,9 +263,3 @@ def below(now: Snapshot, parent: ObjectId) -> Iterator[CatalogObject]:
         if child.kind == "namespace":
             yield from below(now, ObjectId(child.path))
         yield catalog_object(now, child)
-
-
-def _message(changes: Sequence[Change]) -> str:
-    """What the log says of a commit, in one line."""
-    words = [type(change).__name__.lower() for change in changes if not type(change).__name__.startswith("Require")]
-    return ", ".join(dict.fromkeys(words))

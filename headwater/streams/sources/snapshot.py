@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -35,7 +36,8 @@ def take_snapshot(lake: Lake, view: PositionView, data: Any, allow_empty: bool =
     batch = shape(definition, rows, definition.contract) if rows.length else _nothing(definition)
     bad = [Quarantined(as_json(rows.row(each.index)), each.reason, each.column) for each in batch.bad]
     present = [name for name in batch.definition.schema.names if name in rows.columns] if rows.length else []
-    rules = narrowed(batch.definition, present)  # columns that the snapshot lacks are not compared, and stay
+    # Columns that the snapshot lacks are not compared, and stay. Its rows are none before the other: none is too late.
+    rules = replace(narrowed(batch.definition, present), lateness=None)
     new = fold(rules, empty(rules), _only(rules, batch.events)).rows
     old = _under(rules, whole_state(lake, view).rows)
     found = difference(rules, old, new)
