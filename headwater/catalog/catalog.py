@@ -12,7 +12,7 @@ from lance_namespace import LanceNamespace
 
 from headwater.catalog.batch import Batch
 from headwater.catalog.past import Past, Remote
-from headwater.catalog.streams import CatalogStream, create_stream, is_stream, publish
+from headwater.catalog.streams import CatalogStream, create_stream, is_stream
 from headwater.catalog.table import CatalogTable
 from headwater.catalog.transactions import (
     MAX_RUNS,
@@ -29,7 +29,7 @@ from headwater.namespace.abilities import abilities_of
 from headwater.namespace.metastore import MetastoreNamespace
 from headwater.namespace.mirror import Mirror, MirrorState
 from headwater.namespace.row_streams import write_rows
-from headwater.namespace.streams import check_alone
+from headwater.namespace.streams import check_alone, publish_streams
 from headwater.paging import all_pages
 from headwater.rest.remote_streams import create_remote
 from headwater.streams.definition import define
@@ -273,7 +273,7 @@ class Catalog(Past):
         made = self._made
         if isinstance(made, Remote):
             return made.publish_tables([self._id(name) for name in names])
-        return publish(metastore_of(self._made), [self._id(name) for name in names])
+        return publish_streams(metastore_of(self._made), [self._id(name) for name in names])
 
     # Time
 

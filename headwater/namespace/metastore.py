@@ -23,7 +23,7 @@ from headwater.namespace.open_transactions import OpenTransactions
 from headwater.namespace.properties import MetastoreProperties, parse_metastore_properties
 from headwater.namespace.registered import RegisteredNamespace
 from headwater.namespace.requests import parse_request
-from headwater.namespace.streams import NamespaceStream, check_alone, make_stream
+from headwater.namespace.streams import NamespaceStream, check_alone, make_stream, publish_streams
 from headwater.namespace.versions import VersionProblem
 from headwater.registries.metastore import MetastoreRegistry
 from headwater.registries.metastore.sessions import Moment, Session, Within
@@ -142,6 +142,7 @@ class MetastoreNamespace(RegisteredNamespace):
             change=self.change,
             stream=self.stream,
             create_stream=partial(make_stream, self),
+            publish=partial(publish_streams, self),
             transactions=self.transactions,
             collect=self.collect,
             close=self.close,

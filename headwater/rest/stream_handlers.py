@@ -18,6 +18,7 @@ import pyarrow as pa
 from lance_namespace import LanceNamespace
 
 from headwater.errors import InvalidInputError, LanceNamespaceError, UnsupportedOperationError
+from headwater.names import object_id
 from headwater.namespace.abilities import abilities_of
 from headwater.rest.body import BodySpool
 from headwater.rest.call import Call
@@ -25,10 +26,9 @@ from headwater.streams.definition import DERIVED, define, to_properties
 from headwater.streams.landing import BatchOrigin, LandingReport
 from headwater.streams.packing import END, unpack, unpack_types
 from headwater.streams.position_views import Published
-from headwater.streams.serving_copy import lake
 from headwater.streams.sources.files import SourceFile
 from headwater.streams.sources.formats import check_format
-from headwater.streams.table import StreamTable, publish_tables
+from headwater.streams.table import StreamTable
 from headwater.tables.arrow import read_stream
 
 DESCRIBED = ("definition", "position", "published", "readers")
@@ -172,8 +172,8 @@ def publish_all(namespace: LanceNamespace, call: Call) -> dict[str, Any]:
     """PublishStreamTables: all at one slot."""
     can = abilities_of(namespace)
     stream_of(namespace, call)
-    assert can.metastore is not None
-    found = publish_tables(lake(can.metastore, can.root or None, dict(can.storage_options)), call.request.tables)
+    assert can.publish is not None
+    found = can.publish([object_id(names) for names in call.request.tables])
     return {"published": [_published(each) for each in found]}
 
 

@@ -491,6 +491,13 @@ class StreamTable(Frames):
         return self._metastore.now()
 
 
+def check_once(paths: Sequence[Path]) -> None:
+    """Error 13 for a table that is named twice."""
+    twice = [format_name(path) for path, count in Counter(tuple(path) for path in paths).items() if count > 1]
+    if twice:
+        raise InvalidInputError(f"{', '.join(twice)} is named twice: a publish takes each table once.")
+
+
 def publish_tables(
     lake: Lake,
     paths: Sequence[Path],
@@ -502,9 +509,7 @@ def publish_tables(
     `lineage` says by dotted name what else the rows of a table come from; it is kept with the published version.
     With `hands` large ones are done in shares elsewhere.
     """
-    twice = [format_name(path) for path, count in Counter(tuple(path) for path in paths).items() if count > 1]
-    if twice:
-        raise InvalidInputError(f"{', '.join(twice)} is named twice: a publish takes each table once.")
+    check_once(paths)
 
     def work(tx: Transaction) -> list[Publication]:
         return [stage(lake, tx, path, (lineage or {}).get(format_name(path)), hands) for path in paths]
