@@ -87,8 +87,7 @@ class Metastore:
         self.store = open_store(os.fspath(root), storage_options) if isinstance(root, (str, os.PathLike)) else root
         self.clock = clock or SystemClock()
         self.author = author
-        self.committed: Callable[[], None] = lambda: None
-        """Called after each commit, by the thread that made it: it must not take long."""
+        self._listener: Callable[[], None] | None = None
         self._log = Log(self.store, self.clock)
         self._committer = Committer(self._log, MAX_LOCAL_KEY if self.store.abilities.path else MAX_REMOTE_KEY)
         self._snapshots = Snapshots(self._log)
@@ -117,7 +116,7 @@ class Metastore:
         """The same metastore; what is done by it is done in the name of an author, unless told otherwise."""
         other = copy(self)
         other.author = author
-        other.committed = lambda: self.committed()
+        other.tell(self._told)
         return other
 
     def reopen(self, known: SavedTransaction) -> Transaction:
@@ -257,8 +256,16 @@ class Metastore:
         if tx.draft.empty:
             return tx.draft.base.at
         slot = self._committer.commit(tx.draft, tx.header)
-        self.committed()
+        self._told()
         return slot
+
+    def tell(self, listener: Callable[[], None] | None) -> None:
+        """Call this after each commit, by the thread that made it: it must not take long. None: nobody listens."""
+        self._listener = listener
+
+    def _told(self) -> None:
+        if self._listener is not None:
+            self._listener()
 
     def rehearse(self, tx: Transaction) -> None:
         """Refuse now what a commit of the transaction would be refused for. Nothing is written anywhere."""

@@ -15,8 +15,6 @@ from headwater.namespace.kinds import open_registry, records_of
 from headwater.namespace.locations import is_place
 from headwater.namespace.properties import DirectoryProperties
 from headwater.namespace.versions import TableVersions
-from headwater.registries.compat import CompatRegistry
-from headwater.registries.listing import ListingRegistry
 from headwater.registries.manifest.freshness import freshness_of
 from headwater.registries.manifest.settings import UPGRADING
 from headwater.registries.manifest.table import ManifestTable
@@ -42,14 +40,9 @@ class DirectoryRoot:
 
     def __init__(self, store: Store, properties: DirectoryProperties, clock: Clock) -> None:
         self.store = store
-        self.registry = open_registry(properties, store, clock)
+        self.registry = open_registry(properties, store, clock, UPGRADING)
         self.records = records_of(self.registry)
         self.manifest: ManifestTable | None = None if self.records is None else self.records.table
-        if self.manifest is not None:
-            self.manifest.passes = UPGRADING
-        if isinstance(self.registry, (CompatRegistry, ListingRegistry)):
-            listing = self.registry.listing if isinstance(self.registry, CompatRegistry) else self.registry
-            listing.looked = True
         self.versions = TableVersions(self.registry, self.records, store, properties.root, clock)
 
     def read(self) -> DirectoryContents:

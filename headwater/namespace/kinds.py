@@ -42,17 +42,18 @@ def open_directory(properties: DirectoryProperties) -> Store:
     return store
 
 
-def open_registry(properties: DirectoryProperties, store: Store, clock: Clock) -> Registry:
-    """V1, V2 or compatibility mode, as the two properties say."""
+def open_registry(properties: DirectoryProperties, store: Store, clock: Clock, passes: int = 0) -> Registry:
+    """V1, V2 or compatibility mode, as the two properties say. `passes`: flags that keep only others out."""
+    looked = passes != 0
     if not properties.manifest_enabled:
-        return ListingRegistry(store, clock, properties.early_layout)
+        return ListingRegistry(store, clock, properties.early_layout, looked)
     if properties.root.startswith("memory://"):
         raise UnsupportedOperationError("Lance tables cannot be kept in memory:// by another library: use a directory.")
     managed = properties.table_version_management
-    manifest = ManifestRegistry(store, properties.root, dict(properties.storage), clock, managed)
+    manifest = ManifestRegistry(store, properties.root, dict(properties.storage), clock, managed, passes)
     if not properties.dir_listing_enabled:
         return manifest
-    return CompatRegistry(manifest, ListingRegistry(store, clock))
+    return CompatRegistry(manifest, ListingRegistry(store, clock, looked=looked))
 
 
 def records_of(registry: Registry) -> ManifestRegistry | None:

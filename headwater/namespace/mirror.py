@@ -64,8 +64,7 @@ class Mirror:
         self._metastore = metastore
         self._versions = versions
         self._is_possible = not root.startswith("memory://")
-        self._table = ManifestTable(self.store, f"{root}/{MANIFEST}", storage, clock)
-        self._table.passes = MIRROR | UPGRADING
+        self._table = ManifestTable(self.store, f"{root}/{MANIFEST}", storage, clock, MIRROR | UPGRADING)
         self._finished: dict[str, int] = {}
         self._lock = threading.Lock()
         self._ending = threading.Event()
@@ -93,14 +92,14 @@ class Mirror:
     def turn_off(self) -> None:
         """No more. What is left of it says to its readers that it is old."""
         self.store.delete(MIRROR_MARKER)
-        self._metastore.committed = _nothing
+        self._metastore.tell(None)
         if freshness_of(self.store).newest() is not None:
             self._table.update_metadata({READER_FLAGS: str(UPGRADED), WRITER_FLAGS: str(UPGRADING)})
 
     def follow(self) -> None:
         """Follow the commits of this process, from the newest slot on, if there is a mirror."""
         if self.is_on:
-            self._metastore.committed = self.nudge
+            self._metastore.tell(self.nudge)
             _FOLLOWED.add(self)
             self.nudge()
 
@@ -183,10 +182,6 @@ class Mirror:
                 with contextlib.suppress(LanceNamespaceError):
                     self._versions.managed.find(self._versions.line(table), newest)
                     self._finished[table.location] = newest
-
-
-def _nothing() -> None:
-    """Nobody follows."""
 
 
 _FOLLOWED: weakref.WeakSet[Mirror] = weakref.WeakSet()

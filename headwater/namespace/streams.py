@@ -49,9 +49,9 @@ class NamespaceStream(StreamTable):
         with self._landing():
             return super().ingest(*args, **options)
 
-    def _ingest(self, *args: Any, **options: Any) -> LandingReport:
+    def take(self, *args: Any, **options: Any) -> LandingReport:
         with self._landing():
-            return super()._ingest(*args, **options)
+            return super().take(*args, **options)
 
     def publish(self, *args: Any, **options: Any) -> Published:
         """Make the serving copy equal to the newest state. Nothing new: no new version."""
@@ -94,7 +94,7 @@ class NamespaceStream(StreamTable):
         found: Snapshot = session.state()
         return found
 
-    def _run(self, work: Any, message: str) -> Any:
+    def run(self, work: Any, message: str) -> Any:
         return self.namespace.change(work, message)
 
 

@@ -89,7 +89,7 @@ def ingest_frame(frame: Any, stream: CatalogStream, intake: Intake) -> LandingRe
     The rows of a frame have no order: where two have the same key and sequence, either may win. Frames whose columns
     the table lacks, and formats that need the state, are collected by the driver.
     """
-    opened, snapshot = stream._open()
+    opened, snapshot = stream.opened()
     if intake.needs_state or intake.format == "debezium":
         return _by_driver(frame, stream, intake)
     prepared = _prepared_frame(frame, stream, intake, opened, rows_so_far(snapshot, opened))
@@ -117,10 +117,10 @@ def ingest_frame(frame: Any, stream: CatalogStream, intake: Intake) -> LandingRe
         return first + [landing(tx) for landing in landings[1:]]
 
     try:
-        landed = stream._run(work, f"{verb} {stream.name}")
+        landed = stream.run(work, f"{verb} {stream.name}")
     except EvolvedError:
         return _by_driver(frame, stream, intake)
-    return total([stream._report(each) for each in landed]) if landed else LandingReport(stream.position)
+    return total([stream.report(each) for each in landed]) if landed else LandingReport(stream.position)
 
 
 def _by_driver(frame: Any, stream: CatalogStream, intake: Intake) -> LandingReport:
@@ -174,7 +174,7 @@ def _commit(stream: CatalogStream, intake: Intake, file: SourceFile, prepared: J
     )
     try:
         with naming(file):
-            return stream._report(stream._run(landing, f"{verb} {stream.name}"))
+            return stream.report(stream.run(landing, f"{verb} {stream.name}"))
     except EvolvedError:
         return None
 
@@ -186,7 +186,7 @@ def _prepared(
     from headwater.spark.procedures import take_task
     from headwater.spark.python_jobs import distribute
 
-    opened, snapshot = stream._open()
+    opened, snapshot = stream.opened()
     house, known = storehouse_of(stream.namespace), rows_so_far(snapshot, opened)
     run = preparer(house, opened, intake, known)
     groups = _groups(files, TASKS_PER_CORE * cores(spark))

@@ -8,19 +8,22 @@ from __future__ import annotations
 import difflib
 import json
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
-from headwater.errors import InvalidInputError
+from headwater.errors import InvalidInputError, TableColumnNotFoundError
 from headwater.pipeline.columns import parse_columns
+from headwater.pipeline.sql_names import names_in
 from headwater.streams.checks import EXPECT, Check
 from headwater.streams.columns import parse_type
-from headwater.streams.definition import DERIVED
+from headwater.streams.definition import DERIVED, define
 from headwater.streams.sources.formats import FORMATS, check_format
+from headwater.tables.indices import index_type
 from headwater.tables.sql import check_sql
 
 SECTIONS = ("pipeline", "source", "table", "view", "publish")
@@ -85,6 +88,7 @@ class Pipeline:
     tables: tuple[TableSpec, ...] = ()
     views: tuple[ViewSpec, ...] = ()
     publish: tuple[str, ...] = ()
+    file: str = "pipeline.toml"
 
     def table(self, name: str) -> TableSpec:
         return next(table for table in self.tables if table.name == name)
@@ -105,13 +109,20 @@ def parse_pipeline(text: str, folder: Path, shown: str = "pipeline.toml") -> Pip
         values = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise InvalidInputError(f"{shown} is not TOML: {error}.") from None
+    with naming_section(shown):
+        return _pipeline(values, folder, shown)
+
+
+@contextmanager
+def naming_section(where: str) -> Iterator[None]:
+    """What is wrong is told with the file or the section where it stands."""
     try:
-        return _pipeline(values, folder)
-    except InvalidInputError as error:
-        raise InvalidInputError(f"{shown}: {error.args[0]}") from None
+        yield
+    except (InvalidInputError, TableColumnNotFoundError) as error:
+        raise InvalidInputError(f"{where}: {error.args[0]}") from None
 
 
-def _pipeline(values: Mapping[str, Any], folder: Path) -> Pipeline:
+def _pipeline(values: Mapping[str, Any], folder: Path, file: str) -> Pipeline:
     _known(values, SECTIONS, "a pipeline file")
     head = _section(values, "pipeline")
     _known(head, PIPELINE, "[pipeline]")
@@ -130,18 +141,21 @@ def _pipeline(values: Mapping[str, Any], folder: Path) -> Pipeline:
     for name in tables:
         if name not in written:
             raise InvalidInputError(f"[publish] names {name!r}, which is no table of this file.")
+    in_order(views)
     catalog = _text(head.get("catalog"), "[pipeline] catalog")
     name = _text(head.get("name"), "[pipeline] name")
-    return Pipeline(name, catalog, folder, sources, tuple(written.values()), views, tables)
+    return Pipeline(name, catalog, folder, sources, tuple(written.values()), views, tables, file)
 
 
 def _source(place: int, values: Any) -> Source:
     where = f"[[source]] number {place}"
     format = _text(values.get("format", "rows"), f"{where}: format")
-    check_format(format, {})
+    with naming_section(where):
+        check_format(format, {})
     _known(values, (*SOURCE, *FORMATS[format]), where)
     options = {name: value for name, value in values.items() if name in FORMATS[format]}
-    check_format(format, options)
+    with naming_section(where):
+        check_format(format, options)
     path, into = (_text(values.get(name), f"{where}: {name}") for name in ("path", "into"))
     return Source(_text(values.get("name"), f"{where}: name"), path, into, format, options)
 
@@ -157,16 +171,15 @@ def _table(name: str, values: Any) -> TableSpec:
         properties["history"] = "scd2"
     for column, each in _mapping(values.get("columns", {}), f"{where} columns").items():
         properties[f"{DERIVED}{column}"] = _derived(f"{where} columns.{column}", each)
-    schema = parse_columns(_text(values["schema"], f"{where} schema")) if "schema" in values else None
-    return TableSpec(
-        name,
-        schema,
-        _texts(values.get("keys", []), f"{where} keys"),
-        _texts(values.get("sequence_by", []), f"{where} sequence_by"),
-        properties,
-        _checks(where, values),
-        tuple(_index(where, each) for each in _list(values.get("index", []), f"{where} index")),
-    )
+    keys, sequence = (_texts(values.get(each, []), f"{where} {each}") for each in ("keys", "sequence_by"))
+    indices = tuple(_index(where, each) for each in _list(values.get("index", []), f"{where} index"))
+    checks = _checks(where, values)
+    schema = None
+    if "schema" in values:
+        with naming_section(where):
+            schema = parse_columns(_text(values["schema"], "schema"))
+            define(schema, keys, sequence, (), properties)
+    return TableSpec(name, schema, keys, sequence, properties, checks, indices)
 
 
 def _checks(where: str, values: Mapping[str, Any]) -> tuple[Check, ...]:
@@ -184,19 +197,23 @@ def _derived(where: str, values: Any) -> str:
     for name in ("function", "inputs", "type"):
         if name not in values:
             raise InvalidInputError(f"{where} needs {name!r}.")
-    parse_type(values["type"])
     known = {
         "function": _text(values["function"], f"{where} function"),
         "inputs": list(_texts(values["inputs"], f"{where} inputs")),
         "type": _text(values["type"], f"{where} type"),
         "version": str(values.get("version", "1")),
     }
+    with naming_section(where):
+        parse_type(_text(values["type"], "type"))
     return json.dumps(known)
 
 
 def _index(where: str, values: Any) -> WantedIndex:
     _known(_mapping(values, f"{where} index"), INDEX, f"{where} index")
     kind = _text(values["type"], f"{where} index type") if "type" in values else None
+    if kind is not None:
+        with naming_section(f"{where} index"):
+            index_type(kind)
     return WantedIndex(_text(values.get("column"), f"{where} index column"), kind)
 
 
@@ -210,6 +227,22 @@ def _view(name: str, values: Any) -> ViewSpec:
             "changed are written, and that is how they are known."
         )
     return ViewSpec(name, _text(values.get("sql"), f"{where} sql"), keys)
+
+
+def in_order(views: Sequence[ViewSpec]) -> list[ViewSpec]:
+    """Views after those they read; a circle is refused."""
+    names = {view.name for view in views}
+    waiting = {view.name: names_in(view.sql, names) - {view.name} for view in views}
+    done: list[ViewSpec] = []
+    while waiting:
+        free = [view for view in views if view.name in waiting and not waiting[view.name] & set(waiting)]
+        if not free:
+            shown = ", ".join(f'[view."{name}"]' for name in sorted(waiting))
+            raise InvalidInputError(f"{shown} read each other in a circle.")
+        done += free
+        for view in free:
+            del waiting[view.name]
+    return done
 
 
 # What a value must be -----------------------------------------------------------------------------------------------

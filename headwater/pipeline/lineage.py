@@ -48,7 +48,7 @@ class LineageNode:
 
 def origins(stream: CatalogStream) -> list[VersionOrigin]:
     """Where every published version that is kept comes from, oldest first."""
-    opened, snapshot = stream._open()
+    opened, snapshot = stream.opened()
     found = []
     for delta in snapshot.deltas(opened.path, format=LANCE, version=opened.version):
         noted = delta.properties.get(LINEAGE)

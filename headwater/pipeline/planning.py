@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from headwater.errors import InvalidInputError
-from headwater.pipeline.grammar import Pipeline, TableSpec, ViewSpec
+from headwater.pipeline.grammar import Pipeline, TableSpec, ViewSpec, in_order
 from headwater.pipeline.sql_names import names_in
 from headwater.streams.definition import DERIVED
 
@@ -250,21 +250,6 @@ def _why_view(facts: Facts, view: ViewSpec, fact: TableFact | None, inputs: Sequ
 def inputs_of(view: ViewSpec, tables: set[str]) -> list[str]:
     """The tables of the catalog that a view's SQL names."""
     return [name for name in sorted(names_in(view.sql, tables)) if name != view.name]
-
-
-def in_order(views: Sequence[ViewSpec]) -> list[ViewSpec]:
-    """Views after those they read; a circle is refused."""
-    names = {view.name for view in views}
-    waiting = {view.name: names_in(view.sql, names) - {view.name} for view in views}
-    done: list[ViewSpec] = []
-    while waiting:
-        free = [view for view in views if view.name in waiting and not waiting[view.name] & set(waiting)]
-        if not free:
-            raise InvalidInputError(f"The views {', '.join(sorted(waiting))} read each other in a circle.")
-        for view in free:
-            del waiting[view.name]
-        done += free
-    return done
 
 
 def sql_digest(view: ViewSpec) -> str:

@@ -22,7 +22,7 @@ from headwater.names import parse_name
 from headwater.pipeline.columns import infer_columns
 from headwater.pipeline.executors import Intake
 from headwater.pipeline.facts import gather, located, storage_of, wanted_properties
-from headwater.pipeline.grammar import Pipeline, TableSpec, ViewSpec
+from headwater.pipeline.grammar import Pipeline, TableSpec, ViewSpec, naming_section
 from headwater.pipeline.jobs import Report, backfill, check_here, ingest_found, publish, stream_of
 from headwater.pipeline.keeping import index
 from headwater.pipeline.planning import (
@@ -43,8 +43,10 @@ from headwater.pipeline.planning import (
 from headwater.pipeline.progress import NOBODY, Teller
 from headwater.pipeline.view_tables import remember
 from headwater.pipeline.views import Say, ViewMoment, make_view
+from headwater.streams.checks import try_checks
 from headwater.streams.columns import common
-from headwater.streams.definition import Definition, define
+from headwater.streams.definition import Definition, define, derived_of
+from headwater.streams.derived import load
 from headwater.streams.layout import HISTORY, QUARANTINE, sibling
 from headwater.streams.sources.debezium import DebeziumChange, messages, parse
 from headwater.streams.sources.files import SourceFile, find_files, read_lines, read_rows
@@ -92,6 +94,7 @@ def plan_pipeline(
     """What a run would do now. Changes nothing. With `again` files that were undone are taken again."""
     catalog, there = open_catalog(pipeline)
     with beside(pipeline.folder):
+        check_code(pipeline)
         return catalog, make_plan(pipeline, gather(catalog, pipeline, there), select, full_refresh, again)
 
 
@@ -123,6 +126,18 @@ def run_pipeline(
     with beside(pipeline.folder):
         _carry_out(running, plan)
     return Run(run["run"], pipeline.name, plan, tuple(running.reports), time.perf_counter() - began)
+
+
+def check_code(pipeline: Pipeline) -> None:
+    """13 for a function that cannot be imported, or an expectation that cannot be run, before anything is done."""
+    with naming_section(pipeline.file):
+        for spec in pipeline.tables:
+            for derived in derived_of(spec.properties):
+                with naming_section(f'[table."{spec.name}".columns.{derived.name}]'):
+                    load(derived)
+            if spec.schema is not None:
+                with naming_section(f'[table."{spec.name}"]'):
+                    try_checks(spec.checks, spec.schema)
 
 
 @contextmanager
@@ -169,11 +184,7 @@ def _create(running: _Running, step: Step) -> None:
     definition = _definition(running, running.pipeline.table(step.table))
     if definition is None:
         raise ConcurrentModificationError(f"The files that tell the columns of {step.table} are gone: plan again.")
-    running.catalog._with_namespace(step.table)
-    path = parse_name(step.table)
-    metastore_of(running.catalog._made).metastore.run(
-        lambda tx: create_stream_table(tx, path, definition), f"create stream table {step.table}"
-    )
+    running.catalog.create_stream_table(step.table, definition)
 
 
 def _definition(running: _Running, spec: TableSpec) -> Definition | None:

@@ -56,12 +56,12 @@ SHARE = 64
 class ListingRegistry(Registry):
     """Tables are folders; there are no namespaces and no properties."""
 
-    def __init__(self, store: Store, clock: Clock, early: bool = False) -> None:
+    def __init__(self, store: Store, clock: Clock, early: bool = False, looked: bool = False) -> None:
         self.store = store
         self.clock = clock
         self.early = early
         self._suffix = "" if early else TABLE_SUFFIX
-        self.looked = False
+        self._looked = looked
         """Whether it is known that the folders are a directory catalog's."""
 
     @property
@@ -214,9 +214,9 @@ class ListingRegistry(Registry):
 
     def _look(self) -> None:
         """Once, before the folders are believed: a metastore's are no catalog of this kind, nor are half of them."""
-        if not self.looked:
+        if not self._looked:
             check_directory(self.store)
-            self.looked = True
+            self._looked = True
 
     def _table(self, name: str) -> Table:
         return Table(ObjectId((name,)), name + self._suffix, known=SEEN)

@@ -100,12 +100,12 @@ def ingest(namespace: LanceNamespace, call: Call) -> dict[str, Any]:
     body = rows_of(call)
     if asked.file is None:
         origin = BatchOrigin(asked.source, asked.token)
-        return _report(table._ingest(unpack(body), asked.format, origin, asked.strict, asked.options))
+        return _report(table.take(unpack(body), asked.format, origin, asked.strict, asked.options))
     with _file(body, asked.file) as (path, digest):
         origin = BatchOrigin(asked.source, None, asked.file, digest)
         try:
             return _report(
-                table._ingest(None, asked.format, origin, asked.strict, asked.options, SourceFile(path, digest))
+                table.take(None, asked.format, origin, asked.strict, asked.options, SourceFile(path, digest))
             )
         except LanceNamespaceError as error:
             raise type(error)(str(error).replace(path, asked.file)) from None

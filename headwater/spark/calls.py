@@ -64,7 +64,7 @@ def _definition(call: protocol.NewTable) -> tuple[list[str], Json, dict[str, str
 
 
 def _plan(call: protocol.PlanScan) -> Sequence[AnyPart]:
-    if call.scan.search is None and call.scan.table.is_folded:
+    if call.scan.is_folded:
         return fresh.plan(call.scan, call.parallelism, call.by_partition)
     return scans.plan(call.scan.engine(), call.parallelism, call.by_partition)
 

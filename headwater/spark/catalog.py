@@ -41,11 +41,13 @@ from headwater.spark.access_file import options_of
 from headwater.spark.columns import alter
 from headwater.spark.fresh import LAKE, Streams, schema_of
 from headwater.spark.protocol import AnyTableChange, Fold, table_of
+from headwater.spark.served_streams import ServedStreams, server_option
 from headwater.spark.stream_ddl import alter_stream, check_provider, create_stream, stage_stream
-from headwater.streams.opening import Stream
+from headwater.streams.definition import Definition
 from headwater.tables.commit import TableCommitter
 from headwater.tables.handle import SESSION, TableHandle
 from headwater.tables.partitions import partitioned, partitioning
+from headwater.tables.scan import SMALL_ROWS
 from headwater.tables.translate import NoDataError, translating
 from headwater.types import lance_schema, spark_schema
 
@@ -57,11 +59,21 @@ class Connection:
     """A catalog as the driver sees it."""
 
     def __init__(
-        self, client: LanceNamespace, extensions: Callable[[], Any] | None = None, lake: str | None = None
+        self,
+        client: LanceNamespace,
+        extensions: Callable[[], Any] | None = None,
+        lake: str | None = None,
+        server: str | None = None,
     ) -> None:
+        """Stream tables are folded where their files are, `lake`, or else by a server."""
         self.client = client
         self.lake = lake
-        self._streams = Streams(lake) if lake is not None else None
+        self.home = lake if lake is not None else server
+        self._streams: Streams | ServedStreams | None = None
+        if lake is not None:
+            self._streams = Streams(lake)
+        elif server is not None:
+            self._streams = ServedStreams(server)
         self._extensions = extensions
         self.committer = TableCommitter(client)
 
@@ -122,14 +134,14 @@ class Connection:
             dataset = _travel_to(found, dataset, micros)
         return describe(found.at(dataset.version), dataset)
 
-    def _load_stream(self, id: list[str], stream: Stream, fold: Fold) -> dict[str, Any]:
+    def _load_stream(self, id: list[str], definition: Definition, fold: Fold) -> dict[str, Any]:
         """A stream table: as its serving copy if that is all of it, else as it will be folded."""
         found = self.find(id)
         if not fold.fresh:
             dataset = self.open(found)
             loaded = describe(found.at(dataset.version), dataset)
         else:
-            schema = schema_of(stream)
+            schema = schema_of(definition)
             loaded = {
                 "table": found.to_json(),
                 "schema": spark_schema(schema),
@@ -141,7 +153,6 @@ class Connection:
                 "indexed": False,
                 "partitioning": [],
             }
-        definition = stream.definition
         marks = {*definition.keys, *definition.sequence}
         for field in loaded["schema"]["fields"]:
             field["nullable"] = field["nullable"] and field["name"] not in marks  # no row of a state lacks one
@@ -151,6 +162,10 @@ class Connection:
             "derived": [d.name for d in definition.derived],
             "schema": spark_schema(definition.schema),
             "buckets": [field.to_json() for field in definition.buckets],
+            "served": self.lake is None,
+            "small": fold.rows < SMALL_ROWS,
+            "orderable": self.lake is not None
+            and all(field["name"] in definition.shown for field in loaded["schema"]["fields"]),
         }
         return {**loaded, "table": {**loaded["table"], "fold": msgspec.to_builtins(fold)}, "stream": told}
 
@@ -160,7 +175,7 @@ class Connection:
         """Reserve the name and location, then commit version 1 with the schema and no rows. USING stream: a log."""
         if check_provider(properties):
             kept = table_properties(properties)
-            create_stream(self.lake, id, lance_schema(schema, kept), kept, partitions)
+            create_stream(self.home, id, lance_schema(schema, kept), kept, partitions)
             return self.load_table(id)
         staged = self.stage_create(id, schema, properties, partitions)
         self.committer.create(table_of(staged["table"]), schema_from(staged["arrow"]), [])
@@ -202,7 +217,7 @@ class Connection:
     def alter_table(self, id: list[str], changes: Sequence[AnyTableChange]) -> dict[str, Any]:
         """Each change is one commit of the table, in the order given."""
         if self._streams is not None and self._streams.load(id, None, None) is not None:
-            alter_stream(self.lake, id, changes)
+            alter_stream(self.home, id, changes)
             return self.load_table(id)
         found = self.find(id)
         for change in changes:
@@ -223,7 +238,8 @@ def connect(given: Mapping[str, str]) -> Connection:
         headers |= {"header.x-api-key": token, "header.Authorization": f"Bearer {token}"}
     kept = {key: value for key, value in options.items() if not key.startswith(HEADER_PREFIXES)}
     reached = {**kept, "uri": options["uri"].rstrip("/"), **headers}
-    return Connection(lance.namespace.RestNamespace(**reached), lambda: connect_rest(reached), lake)
+    server = server_option(reached) if lake is None else None
+    return Connection(lance.namespace.RestNamespace(**reached), lambda: connect_rest(reached), lake or None, server)
 
 
 def _handle(id: list[str], uri: str, answer: Any) -> TableHandle:

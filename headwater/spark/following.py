@@ -100,7 +100,15 @@ def _bounds(log: Followed, asked: Range) -> tuple[int, int]:
         return (min(found) - 1, max(found)) if found else (0, 0)
     start = _number(log, asked.start or "1") - (1 if asked.start_inclusive else 0)
     end = log.last if asked.end is None else _number(log, asked.end) - (0 if asked.end_inclusive else 1)
-    return max(start, 0), end
+    return _ended(log, max(start, 0)), _ended(log, end)
+
+
+def _ended(log: Followed, position: int) -> int:
+    """The last position up to this one that ends a transaction: its changes carry that one, and come all or none."""
+    deltas = log.snapshot.deltas(log.stream.path, version=log.stream.version)
+    txn = next((delta.txn for delta in deltas if delta.position == position), None)
+    group = [delta.position for delta in deltas if delta.txn == txn]
+    return position if not group or position == max(group) else min(group) - 1
 
 
 def _within(micros: int, low: int, low_inclusive: bool, high: int | None, high_inclusive: bool) -> bool:
@@ -170,7 +178,7 @@ def initial(table: WireTable, options: Options, is_changes: bool) -> Offset:
     if not start.isdigit() or int(start) < 1:
         raise InvalidInputError(f"startingVersion is {start!r}: give a position from 1 on, or 'latest'.")
     log.deltas(int(start) - 1, max(log.last, int(start) - 1))
-    return {POSITION: int(start) - 1}
+    return {POSITION: _ended(log, int(start) - 1)}
 
 
 def _before(log: Followed, micros: int) -> int:

@@ -15,11 +15,18 @@ from typing import Any
 
 import pyarrow as pa
 
-from headwater.errors import InvalidInputError, LanceNamespaceError, TableVersionNotFoundError
+from headwater.errors import (
+    InvalidInputError,
+    LanceNamespaceError,
+    TableVersionNotFoundError,
+    UnsupportedOperationError,
+)
 from headwater.metastore import Metastore, Snapshot
 from headwater.metastore.table_parts import partition_id
 from headwater.names import format_name
-from headwater.spark.protocol import Fold, WireScan, WireTable
+from headwater.spark.protocol import Fold, WireScan, WireTable, is_server
+from headwater.spark.served_streams import EPOCH, count_served, read_served, served
+from headwater.streams.definition import Definition
 from headwater.streams.dividing import read_bucket, read_touched, read_untouched
 from headwater.streams.log_files import Share
 from headwater.streams.opening import Stream, is_stream_table, open_stream
@@ -41,7 +48,10 @@ LARGE_SHARE = 1 << 20
 """A share of so many events is divided, however large the base is: a task holds them."""
 
 Json = dict[str, Any]
-EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+NEEDS_STORAGE = (
+    "This needs a metastore catalog whose storage the session reaches: a session on a server (uri=) reads stream "
+    "tables, creates and alters them. Configure it with root=, or land changes with headwater.pipeline.ingest."
+)
 
 
 def lake_option(root: str, storage: Mapping[str, str]) -> str:
@@ -52,6 +62,8 @@ def lake_option(root: str, storage: Mapping[str, str]) -> str:
 def opened(option: str) -> Lake:
     """The lake of a session's option, once per process."""
     known = json.loads(option)
+    if is_server(option):
+        raise UnsupportedOperationError(NEEDS_STORAGE)
     return lake(Metastore(known["root"], known["storage"]), known["root"], known["storage"])
 
 
@@ -67,8 +79,8 @@ class Streams:
     def __init__(self, option: str) -> None:
         self._option = option
 
-    def load(self, id: list[str], version: str | None, micros: int | None) -> tuple[Stream, Fold] | None:
-        """A stream table and how to read it: now, at a position, or as of a time. None: it is none."""
+    def load(self, id: list[str], version: str | None, micros: int | None) -> tuple[Definition, Fold] | None:
+        """What a stream table is and how to read it: now, at a position, or as of a time. None: it is none."""
         metastore = opened(self._option).metastore
         now = metastore.now()
         if not _is_stream(now, id):
@@ -82,7 +94,7 @@ class Streams:
         rows = sum(file.rows or 0 for delta in view.tail for file in delta.files)
         rows += view.base.rows if view.base is not None else 0
         keyed = bool(stream.definition.keys)
-        return stream, Fold(self._option, now.slot, view.position, rows, not is_published, keyed)
+        return stream.definition, Fold(self._option, now.slot, view.position, rows, not is_published, keyed)
 
 
 def _at_time(metastore: Metastore, id: list[str], time: dt.datetime) -> Snapshot:
@@ -130,8 +142,8 @@ def _position(stream: Stream, version: str | None) -> int | None:
     return int(version)
 
 
-def schema_of(stream: Stream) -> pa.Schema:
-    return pa.schema(list(stream.definition.shown.values()))
+def schema_of(definition: Definition) -> pa.Schema:
+    return pa.schema(list(definition.shown.values()))
 
 
 def _view(scan: WireScan) -> tuple[Lake, PositionView]:
@@ -148,6 +160,8 @@ def check_readable(scan: WireScan) -> None:
 
 
 def count_rows(scan: WireScan) -> int:
+    if (stream := served(scan)) is not None:
+        return count_served(stream, scan)
     found, view = _view(scan)
     if scan.filter is None:
         return count(found, view)
@@ -156,8 +170,8 @@ def count_rows(scan: WireScan) -> int:
 
 def output_schema(scan: WireScan) -> pa.Schema:
     check_readable(scan)
-    _, view = _view(scan)
-    shown = view.stream.definition.shown
+    stream = served(scan)
+    shown = (stream if stream is not None else _view(scan)[1].stream).definition.shown
     trees = scan.fields or {}
     return wire_schema(pa.schema([pruned(shown[name], trees.get(name)) for name in scan.columns]))
 
@@ -168,6 +182,8 @@ def plan(scan: WireScan, parallelism: int, by_partition: bool = False) -> Sequen
     `by_partition`: of a table in buckets of its key each part is a bucket, folded for itself.
     """
     check_readable(scan)
+    if served(scan) is not None:
+        return [Whole()]
     found, view = _view(scan)
     whole = view.stream.definition.rules.lateness is not None  # a watermark is of all events
     metadata = _fragments(found, view)
@@ -211,11 +227,20 @@ def read_rows(scan: WireScan, part: AnyPart, schema: pa.Schema) -> Iterator[pa.R
         yield without_columns(count if scan.limit is None else min(scan.limit, count))
         return
     left = scan.limit
-    for rows in _rows(scan, part):
+    for rows in _in_order(scan, _rows(scan, part)):
         yield from sent(rows.slice(0, left), schema)
         left = None if left is None else left - min(left, rows.num_rows)
         if left == 0:
             return
+
+
+def _in_order(scan: WireScan, found: Iterator[pa.Table]) -> Iterator[pa.Table]:
+    """As they are read, or all of them in the order of the key."""
+    if not scan.ordered:
+        yield from found
+        return
+    rows = pa.concat_tables(list(found))
+    yield rows.sort_by([(name, "ascending") for name in _view(scan)[1].stream.definition.keys])
 
 
 def sent(rows: pa.Table, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
@@ -233,6 +258,9 @@ def without_columns(rows: int) -> pa.RecordBatch:
 
 
 def _rows(scan: WireScan, part: AnyPart) -> Iterator[pa.Table]:
+    if (stream := served(scan)) is not None:
+        yield read_served(stream, scan)
+        return
     found, view = _view(scan)
     if isinstance(part, Tail):
         share = Share(part.share, part.shares) if part.shares > 1 else None

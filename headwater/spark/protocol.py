@@ -6,6 +6,7 @@ field that is unknown, missing or of another type is refused: the jar and the pa
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import Any, Literal
 
@@ -36,8 +37,19 @@ class NewStream(Message, frozen=True):
     properties: Json
 
 
+SERVER = "uri"
+
+
+def is_server(lake: str) -> bool:
+    """Whether a stream table is folded by a server: what `Fold.lake` then says is how to reach it."""
+    return SERVER in json.loads(lake)
+
+
 class Fold(Message, frozen=True):
-    """A stream table at a slot of its catalog and a position of its log. `fresh`: the log after the base counts."""
+    """A stream table at a slot of its catalog and a position of its log. `fresh`: the log after the base counts.
+
+    `lake` says where the metastore is, or the server that folds for who cannot reach it.
+    """
 
     lake: str
     slot: int
@@ -65,6 +77,12 @@ class WireTable(Message, frozen=True):
 
     def refused(self) -> InvalidInputError:
         name = format_name(self.id)
+        if self.fold is not None and is_server(self.fold.lake):
+            return InvalidInputError(
+                f"{name} is a stream table, and a session on a server (uri=) only reads its rows. Write with a session "
+                "that has the catalog as root=, or land changes with headwater.pipeline.ingest(spark, catalog, table, "
+                "rows, format)."
+            )
         if self.fold is not None and self.fold.keyed:
             return InvalidInputError(
                 f"{name} is a stream table: its rows come from its change log, which nothing may replace. Change them "
@@ -110,6 +128,13 @@ class WireScan(Message, frozen=True):
     fields: Json | None = None
     prune: Json | None = None
     schema: Json | None = None
+    ordered: bool = False
+    """Of a stream table: the rows of a part come in the order of the key."""
+
+    @property
+    def is_folded(self) -> bool:
+        """Whether rows come from a fold, and not from the Lance dataset as they are there."""
+        return self.search is None and (self.ordered or self.table.is_folded)
 
     def engine(self) -> Scan:
         search = None if self.search is None else msgspec.to_builtins(self.search)

@@ -119,12 +119,12 @@ def _reach(catalog: Resolved, token: str | None) -> dict[str, str]:
 
 
 def _lake(catalog: Resolved) -> dict[str, str]:
-    """Where the metastore is, if it is one: stream tables are folded where its files are."""
-    opened = open_resolved(catalog)
-    if not isinstance(opened, MetastoreNamespace):
-        return {}
+    """Where the metastore is, or an empty text if it is none: stream tables are folded where its files are."""
     from headwater.spark.fresh import LAKE, lake_option
 
+    opened = open_resolved(catalog)
+    if not isinstance(opened, MetastoreNamespace):
+        return {LAKE: ""}
     root = opened.properties.root
     return {LAKE: lake_option(root if "://" in root else os.path.abspath(root), opened.properties.storage)}
 

@@ -12,8 +12,9 @@ import pyarrow as pa
 from headwater.catalog import Catalog
 from headwater.errors import InvalidInputError, UnsupportedOperationError
 from headwater.names import format_name
-from headwater.spark.fresh import opened, schema_of
+from headwater.spark.fresh import NEEDS_STORAGE, opened, schema_of
 from headwater.spark.protocol import (
+    SERVER,
     AddColumn,
     AnyTableChange,
     ColumnType,
@@ -47,16 +48,15 @@ def check_provider(properties: dict[str, str]) -> bool:
 
 def catalog_option(lake: str | None) -> str:
     if lake is None:
-        raise UnsupportedOperationError(
-            "Stream tables need a metastore catalog whose storage this session reaches: configure it with root=, not "
-            "through a server."
-        )
+        raise UnsupportedOperationError(NEEDS_STORAGE)
     return lake
 
 
 def catalog_at(lake: str | None) -> Catalog:
-    """The catalog of a session that reaches its storage."""
+    """The catalog of a session: on storage, or on a server."""
     known = json.loads(catalog_option(lake))
+    if SERVER in known:
+        return Catalog(known.pop(SERVER), **known)
     storage = {f"storage.{key}": value for key, value in known["storage"].items()}
     return Catalog(known["root"], impl="metastore", **storage)
 
@@ -93,7 +93,7 @@ def stage_stream(
     new = NewStream(key, stream.home, stream.version, to_properties(definition))
     fold = Fold(option, tx.draft.base.at, 0, 0, True, bool(definition.keys), new)
     table = WireTable(tuple(id), "", True, {}, fold=fold)
-    shown = spark_schema(schema_of(stream))
+    shown = spark_schema(schema_of(stream.definition))
     return {"table": msgspec.to_builtins(table), "arrow": "", "schema": shown, "partitioning": []}
 
 

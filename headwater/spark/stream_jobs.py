@@ -8,10 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from headwater.catalog.streams import CatalogStream
 from headwater.catalog.transactions import metastore_of
-from headwater.errors import InvalidInputError
-from headwater.pipeline.jobs import ingest, publish, undo
+from headwater.pipeline.jobs import ingest, publish, stream_of, undo
 from headwater.spark.catalog import Connection
 from headwater.spark.stream_ddl import catalog_at
 from headwater.tables.handle import TableHandle
@@ -24,28 +22,26 @@ MORE = tuple(f"table{number}" for number in range(2, 9))
 def publish_tables(session: Any, connection: Connection, table: TableHandle, arguments: Json) -> Json:
     """All at one slot; what the call answers is of the first."""
     names = [table.name, *(arguments[name] for name in MORE if arguments.get(name))]
-    done = publish(session, catalog_at(connection.lake), *names)
+    done = publish(session, catalog_at(connection.home), *names)
     first = done.parts[0] if done.parts else done
     return {"rows": done.rows, "late": done.late, "position": first.position, "version": first.version}
 
 
 def ingest_files(session: Any, connection: Connection, table: TableHandle, arguments: Json) -> Json:
     format = arguments.get("format") or "rows"
-    done = ingest(session, catalog_at(connection.lake), table.name, arguments["source"], format, arguments.get("name"))
+    done = ingest(session, catalog_at(connection.home), table.name, arguments["source"], format, arguments.get("name"))
     return {name: getattr(done, name) for name in ("rows", "files", "quarantined", "skipped", "position")}
 
 
 def undo_source(session: Any, connection: Connection, table: TableHandle, arguments: Json) -> Json:
-    done = undo(session, catalog_at(connection.lake), table.name, arguments.get("source"), arguments.get("file"))
+    done = undo(session, catalog_at(connection.home), table.name, arguments.get("source"), arguments.get("file"))
     return {"position": done.position, "version": done.version}
 
 
 def collect_log(session: Any, connection: Connection, table: TableHandle, arguments: Json) -> Json:
     """Deltas of a log that nothing needs any more (`log_retention`), then files of the catalog past its retention."""
-    catalog = catalog_at(connection.lake)
-    stream = catalog[table.name]
-    if not isinstance(stream, CatalogStream):
-        raise InvalidInputError(f"{table.name} is not a stream table: it has no log. Use system.cleanup.")
+    catalog = catalog_at(connection.home)
+    stream = stream_of(catalog, table.name)
     dropped = stream.collect()
     removed = metastore_of(catalog.namespace).metastore.collect()
     return {"deltas": len(dropped), "files": removed.data + removed.published, "position": stream.position}

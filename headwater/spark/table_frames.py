@@ -53,7 +53,7 @@ def _stream(table: CatalogStream, slot: int) -> Readable:
     rows += view.base.rows if view.base is not None else 0
     fold = Fold(option, slot, view.position, rows, True, bool(stream.definition.keys))
     told = WireTable(tuple(table.path), f"{house.root}/{stream.serving}", True, dict(house.storage), fold=fold)
-    schema = fresh.schema_of(stream)
+    schema = fresh.schema_of(stream.definition)
     return Readable(WireScan(told, tuple(schema.names)), schema, rows)
 
 

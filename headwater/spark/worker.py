@@ -69,7 +69,7 @@ def _serve_one(wire: Wire, call: protocol.AnyCall) -> None:
 def _read(wire: Wire, call: protocol.Read) -> None:
     """Answer, then the data, then one more frame that says whether the data is complete."""
     scan, part = call.scan.engine(), call.part
-    folded = call.scan.search is None and call.scan.table.is_folded
+    folded = call.scan.is_folded
     opened = _guarded(lambda: _output_schema(call))
     if "error" in opened:
         wire.send(opened)
@@ -101,7 +101,7 @@ def _read(wire: Wire, call: protocol.Read) -> None:
 def _output_schema(call: protocol.Read) -> pa.Schema:
     if isinstance(call.part, Piece | Positions):
         return following.output_schema(call.scan, call.part)
-    if call.scan.search is None and call.scan.table.is_folded:
+    if call.scan.is_folded:
         return fresh.output_schema(call.scan)
     return scans.output_schema(call.scan.engine())
 

@@ -17,6 +17,7 @@ import pyarrow as pa
 from headwater.errors import InvalidInputError, LanceNamespaceError
 from headwater.streams.fold import Events
 from headwater.tables.sql import check_sql, words
+from headwater.tables.translate import first_line
 from headwater.types import aligned
 
 Mask = npt.NDArray[np.bool_]
@@ -123,5 +124,5 @@ def _wrong(checks: Sequence[Check], dataset: lance.LanceDataset, error: Exceptio
         try:
             dataset.scanner(columns={"c": check_sql("check", check.sql)}, limit=1).to_table()
         except (OSError, ValueError, RuntimeError) as own:
-            return InvalidInputError(f"The check {check.name!r} ({check.sql}) cannot be run: {str(own)[:300]}")
-    return InvalidInputError(f"A check cannot be run: {str(error)[:300]}")
+            return InvalidInputError(f"The check {check.name!r} ({check.sql}) cannot be run: {first_line(own)}")
+    return InvalidInputError(f"A check cannot be run: {first_line(error)}")

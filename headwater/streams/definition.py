@@ -134,11 +134,7 @@ class Definition:
 
     @cached_property
     def derived(self) -> tuple[Derived, ...]:
-        return tuple(
-            _derived(name.removeprefix(DERIVED), text)
-            for name, text in sorted(self.properties.items())
-            if name.startswith(DERIVED)
-        )
+        return derived_of(self.properties)
 
     @cached_property
     def checks(self) -> tuple[Check, ...]:
@@ -153,7 +149,12 @@ def define(
     partition_by: Sequence[Any] = (),
     properties: Mapping[str, Any] | None = None,
 ) -> Definition:
-    """A new stream table's definition, or InvalidInput (13) that names what cannot be."""
+    """A new stream table's definition, or InvalidInput (13) that names what cannot be.
+
+    `schema` may be a whole definition already.
+    """
+    if isinstance(schema, Definition):
+        return schema
     fields = _fields(schema)
     ordering = (*_names(keys, "keys"), *_names(sequence, "sequence"))
     columns = tuple(
@@ -359,6 +360,15 @@ def _check_names(definition: Definition) -> None:
             raise InvalidInputError(f"{name[:80]!r} cannot be the name of a column of this stream table.")
         if names.count(name) > 1:
             raise InvalidInputError(f"Two columns are named {name!r}.")
+
+
+def derived_of(properties: Mapping[str, str]) -> tuple[Derived, ...]:
+    """The derived columns that properties tell of."""
+    return tuple(
+        _derived(name.removeprefix(DERIVED), text)
+        for name, text in sorted(properties.items())
+        if name.startswith(DERIVED)
+    )
 
 
 def _derived(name: str, text: str) -> Derived:

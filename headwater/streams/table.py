@@ -115,7 +115,7 @@ class StreamTable(Frames):
 
         Keys without sequence values take the sequence of the row as it is now; one that is not there does nothing.
         """
-        stream, snapshot = self._open()
+        stream, snapshot = self.opened()
         found = deletion(self._lake(), view_at(snapshot, stream), what)
         return self._land(found.data, UPSERT, BatchOrigin(source, token, digest=found.digest))
 
@@ -138,7 +138,7 @@ class StreamTable(Frames):
         """
         check_format(format, options)
         if not is_files(data):
-            return self._ingest(data, format, BatchOrigin(source, token), strict, options, checks=checks)
+            return self.take(data, format, BatchOrigin(source, token), strict, options, checks=checks)
         files = find_files(data, storage if storage is not None else self._storage_options)
         return total([self.ingest_file(file, format, source, strict, checks, **options) for file in files])
 
@@ -153,9 +153,9 @@ class StreamTable(Frames):
     ) -> LandingReport:
         """Take one file whose digest is known."""
         origin = BatchOrigin(source, None, file.path, file.digest)
-        return self._ingest(file.path, format, origin, strict, options, file, checks)
+        return self.take(file.path, format, origin, strict, options, file, checks)
 
-    def _ingest(
+    def take(
         self,
         data: Any,
         format: str,
@@ -165,7 +165,8 @@ class StreamTable(Frames):
         file: SourceFile | None = None,
         checks: Sequence[Check] = (),
     ) -> LandingReport:
-        stream, snapshot = self._open()
+        """As `ingest`, for one who says where the data comes from."""
+        stream, snapshot = self.opened()
         with naming(file):
             taken = take(self._lake(), view_at(snapshot, stream), data, format, options, file)
             verb = UPSERT if stream.definition.keys else APPEND
@@ -177,10 +178,11 @@ class StreamTable(Frames):
 
     def _land(self, data: Given, verb: str, origin: BatchOrigin, **options: Any) -> LandingReport:
         landing = Landing(self._metastore, self.path, data, verb, origin=origin, before=self._snapshot(), **options)
-        landed = self._run(landing, f"{verb} {self.name}")
-        return self._report(landed)
+        landed = self.run(landing, f"{verb} {self.name}")
+        return self.report(landed)
 
-    def _report(self, landed: Landed) -> LandingReport:
+    def report(self, landed: Landed) -> LandingReport:
+        """What its landing tells a caller."""
         if landed.duplicate is not None:
             known = landed.duplicate
             position = self._position_of(known.txn, known.after)
@@ -200,7 +202,7 @@ class StreamTable(Frames):
         )
 
     def _position_of(self, txn: str, after: int) -> int:
-        stream, snapshot = self._open()
+        stream, snapshot = self.opened()
         found = snapshot.deltas(stream.path, after, version=stream.version)
         return max((delta.position for delta in found if delta.txn == txn), default=after)
 
@@ -214,11 +216,11 @@ class StreamTable(Frames):
         position: int | None = None,
     ) -> pa.Table:
         """The rows, fresh or at a position, in no order."""
-        stream, snapshot = self._open()
+        stream, snapshot = self.opened()
         return read(self._lake(), view_at(snapshot, stream, position), columns, filter, limit)
 
     def count(self, position: int | None = None) -> int:
-        stream, snapshot = self._open()
+        stream, snapshot = self.opened()
         return count(self._lake(), view_at(snapshot, stream, position))
 
     @property
@@ -227,7 +229,7 @@ class StreamTable(Frames):
 
     @property
     def definition(self) -> Definition:
-        return self._open()[0].definition
+        return self.opened()[0].definition
 
     @property
     def has_log(self) -> bool:
@@ -242,22 +244,22 @@ class StreamTable(Frames):
     @property
     def position(self) -> int:
         """The newest position of the log; 0: nothing has landed."""
-        stream, snapshot = self._open()
+        stream, snapshot = self.opened()
         return snapshot.last_position(stream.path, version=stream.version)
 
     @property
     def published(self) -> Published | None:
         """The last publish: its version and position; None before the first."""
-        stream, snapshot = self._open()
+        stream, snapshot = self.opened()
         return newest_published(snapshot, stream)
 
     def deltas(self, after: int = 0) -> list[Delta]:
-        stream, snapshot = self._open()
+        stream, snapshot = self.opened()
         return snapshot.deltas(stream.path, after, version=stream.version)
 
     def files(self, source: str = "", undone: bool = False) -> dict[str, list[LedgerEntry]]:
         """The files that a source gave, an entry for each content; with `undone` those that were taken out again."""
-        stream, snapshot = self._open()
+        stream, snapshot = self.opened()
         return files_taken(snapshot.streams(stream.path, stream.version), source, UNDONE if undone else FILE)
 
     def changes(self, after: int = 0, until: int | None = None, reader: str | None = None) -> pa.Table:
@@ -268,15 +270,15 @@ class StreamTable(Frames):
         """
         if reader is not None:
             return self._changes_of(reader, after, until)
-        stream, snapshot = self._open()
+        stream, snapshot = self.opened()
         return changes(self._lake(), snapshot, stream, after, until)
 
     def _changes_of(self, reader: str, after: int, until: int | None) -> pa.Table:
-        stream, snapshot = self._open()
+        stream, snapshot = self.opened()
         known = readers(snapshot, stream)
         start = max(known.get(reader, after), handed(self._metastore, stream, reader) or 0)
         if known.get(reader) != start:
-            self._run(lambda tx: set_reader(tx, open_in(tx, self.path), reader, start), self._reader_message(reader))
+            self.run(lambda tx: set_reader(tx, open_in(tx, self.path), reader, start), self._reader_message(reader))
         end = snapshot.last_position(stream.path, version=stream.version) if until is None else max(until, start)
         found = changes(self._lake(), snapshot, stream, start, end)
         hand_out(self._metastore, stream, reader, end)
@@ -287,12 +289,12 @@ class StreamTable(Frames):
 
         A lower one than now lets it read again from there.
         """
-        stream, snapshot = self._open()
+        stream, snapshot = self.opened()
         wanted = handed(self._metastore, stream, name) if position is None else position
         if wanted is None:
             raise InvalidInputError(f"The reader {name!r} of {stream.name} was handed nothing: name the position.")
         view_at(snapshot, stream, wanted)
-        self._run(lambda tx: set_reader(tx, open_in(tx, self.path), name, wanted), self._reader_message(name))
+        self.run(lambda tx: set_reader(tx, open_in(tx, self.path), name, wanted), self._reader_message(name))
         forget(self._metastore, stream, name)
         return wanted
 
@@ -301,12 +303,12 @@ class StreamTable(Frames):
 
     def readers(self) -> dict[str, int]:
         """The named readers, and up to which position each has read."""
-        stream, snapshot = self._open()
+        stream, snapshot = self.opened()
         return readers(snapshot, stream)
 
     def drop_reader(self, name: str) -> None:
-        forget(self._metastore, self._open()[0], name)
-        self._run(lambda tx: drop_reader(tx, open_in(tx, self.path), name), f"drop reader {name}")
+        forget(self._metastore, self.opened()[0], name)
+        self.run(lambda tx: drop_reader(tx, open_in(tx, self.path), name), f"drop reader {name}")
 
     def quarantine(self) -> pa.Table:
         """The rows that were not taken, with the reason for each; empty when there never was one."""
@@ -336,7 +338,7 @@ class StreamTable(Frames):
 
     def lineage(self, version: int | None = None) -> dict[str, Any]:
         """Where the rows of a published version come from, the newest unless told: see docs/streams.md."""
-        stream, snapshot = self._open()
+        stream, snapshot = self.opened()
         return noted(snapshot, stream, version)
 
     def undo(
@@ -360,7 +362,7 @@ class StreamTable(Frames):
             txns = [txn] if txn is not None else txns_of(deltas, source=source, file=file, token=token, among=taken)
             return void(tx, snapshot, stream, txns)
 
-        made = self._run(work, f"undo in {self.name}")
+        made = self.run(work, f"undo in {self.name}")
         return LandingReport(made.position or 0, len(made.properties["voids"]))
 
     def evolve(
@@ -380,7 +382,7 @@ class StreamTable(Frames):
                 tx.update_table_version(stream.path, stream.version, to_properties(changed))
             return changed
 
-        return self._run(work, f"evolve {self.name}")
+        return self.run(work, f"evolve {self.name}")
 
     def set_properties(self, properties: Mapping[str, str | None]) -> Definition:
         """Set properties of the table; None takes one away."""
@@ -393,7 +395,7 @@ class StreamTable(Frames):
                 tx.update_table_version(stream.path, stream.version, to_properties(changed))
             return changed
 
-        return self._run(work, f"set properties of {self.name}")
+        return self.run(work, f"set properties of {self.name}")
 
     def backfill(self, rows: int | None = None, crew: Crew | None = None) -> int:
         """Compute stale derived values again, all or about so many rows; how many versions that took.
@@ -402,9 +404,7 @@ class StreamTable(Frames):
         """
         most = rows or (ROWS if crew is None else crew.rows * crew.batches)
         for version in itertools.count():
-            done = self._run(
-                lambda tx: stage_backfill(self._lake(), tx, self.path, most, crew), f"backfill {self.name}"
-            )
+            done = self.run(lambda tx: stage_backfill(self._lake(), tx, self.path, most, crew), f"backfill {self.name}")
             if done is not None:
                 finish(self._lake(), self.path, done)
             if crew is not None:
@@ -427,7 +427,7 @@ class StreamTable(Frames):
 
         With `indexers` the pieces of a large one are built elsewhere.
         """
-        done = self._run(
+        done = self.run(
             lambda tx: stage_index(self._lake(), tx, self.path, column, type, name, options, indexers),
             f"index {column} of {self.name}",
         )
@@ -437,20 +437,20 @@ class StreamTable(Frames):
 
     def update_indices(self) -> bool:
         """Add to the indices of the serving copy the rows they lack; whether there were any."""
-        done = self._run(lambda tx: stage_indices(self._lake(), tx, self.path), f"indices of {self.name}")
+        done = self.run(lambda tx: stage_indices(self._lake(), tx, self.path), f"indices of {self.name}")
         if done is not None:
             finish(self._lake(), self.path, done)
         return done is not None
 
     def coverage(self) -> dict[str, float]:
         """For each index of the serving copy the part of the rows that it covers."""
-        stream, snapshot = self._open()
+        stream, snapshot = self.opened()
         head = head_of(snapshot, stream)
         return coverage(open_version(self._lake(), stream, *head)) if head is not None else {}
 
     def stale(self) -> dict[str, int]:
         """For each derived column, how many published rows have a value of an older function, or none yet."""
-        stream, snapshot = self._open()
+        stream, snapshot = self.opened()
         published, head = newest_published(snapshot, stream), head_of(snapshot, stream)
         if published is None or head is None:
             return {}
@@ -473,17 +473,18 @@ class StreamTable(Frames):
 
     def verify(self) -> list[str]:
         """Prove the serving copy from the log: what differs, in words. An empty list: it is what it should be."""
-        stream, snapshot = self._open()
+        stream, snapshot = self.opened()
         return verify(self._lake(), snapshot, stream)
 
-    def _run(self, work: Callable[[Transaction], Answer], message: str) -> Answer:
+    def run(self, work: Callable[[Transaction], Answer], message: str) -> Answer:
         """Do work in a transaction, again when it conflicts."""
         return self._metastore.run(work, message)
 
     def _lake(self) -> Lake:
         return lake(self._metastore, self._uri, self._storage_options)
 
-    def _open(self) -> tuple[Stream, Snapshot]:
+    def opened(self) -> tuple[Stream, Snapshot]:
+        """The table as it is now, and the state that it was found in."""
         snapshot = self._snapshot()
         return open_stream(snapshot, self.path), snapshot
 

@@ -8,14 +8,21 @@ import pyarrow as pa
 import pytest
 
 from headwater.errors import InvalidInputError
-from headwater.pipeline import parse_pipeline
+from headwater.pipeline import parse_pipeline, run_pipeline
 from headwater.pipeline.columns import parse_columns
 from headwater.pipeline.sql_names import candidates, names_in, replaced
 from headwater.streams.checks import Check
-from tests.pipeline.shop import PIPELINE
+from tests.pipeline.shop import PIPELINE, Shop
 
 HEAD = '[pipeline]\nname = "p"\ncatalog = "lake"\n'
 HERE = Path(".")
+CIRCLE = """[view."m.a"]
+sql = "SELECT k FROM m.b"
+keys = ["k"]
+[view."m.b"]
+sql = "SELECT k FROM m.a"
+keys = ["k"]
+"""
 
 
 def test_a_pipeline_file_is_read_in_full() -> None:
@@ -49,11 +56,35 @@ def test_a_pipeline_file_is_read_in_full() -> None:
         (HEAD + '[table."a.b"]\nexpect = { x = "" }\n', "must be there"),
         (HEAD + '[table."a.b"]\nexpect = { x = "a" }\nexpect_or_drop = { x = "b" }\n', "named 'x'"),
         ("name = ", "is not TOML"),
+        (HEAD + '[table."a.b"]\nschema = "id BIGGG"\n', r'toml: \[table."a.b"\]: .BIGGG. is not a type'),
+        (HEAD + '[table."a.b"]\nschema = "id BIGINT"\nkeys = ["no"]\n', r'toml: \[table."a.b"\]: The key column .no.'),
+        (HEAD + '[[table."a.b".index]]\ncolumn = "x"\ntype = "FLOT"\n', r'toml: \[table."a.b"\] index: .* .FLOT. is'),
+        (HEAD + '[[source]]\nname = "s"\npath = "x"\ninto = "a.b"\nformat = "x"\n', r"toml: \[\[source\]\] number 1: "),
+        (HEAD + CIRCLE, r'toml: \[view."m.a"\], \[view."m.b"\] read each other in a circle'),
     ],
 )
 def test_what_is_not_understood_is_refused_and_says_what_was_meant(text: str, says: str) -> None:
     with pytest.raises(InvalidInputError, match=says):
         parse_pipeline(text, HERE)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "says"),
+    [
+        ("shop_features:embed", "nowhere:embed", r'toml: \[table."raw.products".columns.embedding\]: .*nowhere:embed'),
+        ("shop_features:embed", "shop_features:no", r'toml: \[table."raw.products".columns.embedding\]: .*features:no'),
+        (
+            "total >= 0",
+            "totl >= 0",
+            r'toml: \[table."raw.orders"\]: The check .positive.[^/]*No field named totl[^/]*$',
+        ),
+    ],
+)
+def test_code_that_cannot_run_is_refused_before_anything_is_done(tmp_path: Path, old: str, new: str, says: str) -> None:
+    shop = Shop(tmp_path)
+    with pytest.raises(InvalidInputError, match=says):
+        run_pipeline(parse_pipeline(PIPELINE.replace(old, new), tmp_path))
+    assert not (shop.folder / "lake").exists()
 
 
 def test_columns_are_written_as_in_sql() -> None:

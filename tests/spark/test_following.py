@@ -93,6 +93,23 @@ def test_changes_of_a_range_of_positions_are_those_of_the_catalog(spark: SparkSe
         spark.sql(f"SELECT * FROM {table} CHANGES FROM VERSION 3 TO VERSION 9").collect()
 
 
+def test_a_range_of_positions_may_begin_and_end_inside_a_transaction(spark: SparkSession, catalog: Catalog) -> None:
+    """A transaction is told at its last position, whole or not at all."""
+    name, schema = f"raw.parted_{next(_numbers)}", {"id": "bigint", "name": "string"}
+    parted = catalog.create_stream_table(name, schema, keys=["id"], partition_by=[("id", "bucket", 4)])
+    ends = [0]
+    for name in ("a", "b"):
+        parted.upsert([{"id": n, "name": name} for n in range(9)])
+        ends.append(parted.position)
+    assert ends[1] > 1
+    table = f"streams.{parted.name}"
+    first, both = expected(parted.changes(0, ends[1])), expected(parted.changes())
+    ranges = {(2, ends[2] - 1): first, (ends[1], ends[1]): first, (2, ends[2]): both}
+    for (start, end), wanted in ranges.items():
+        frame = spark.sql(f"SELECT * FROM {table} CHANGES FROM VERSION {start} TO VERSION {end}")
+        assert told(frame) == wanted, (start, end)
+
+
 def test_changes_by_time_and_net_changes(spark: SparkSession, orders: Any) -> None:
     live(orders)
     table = f"streams.{orders.name}"

@@ -152,7 +152,7 @@ def kept(texts: Texts) -> list[Any]:
 def test_a_backfill_that_was_killed_does_no_finished_batch_again(texts: Texts) -> None:
     texts.change("slow", "2")
     driver = start(texts)
-    limit = time.monotonic() + 120
+    limit = time.monotonic() + 400
     while len(kept(texts)) < 3 and time.monotonic() < limit:
         time.sleep(0.05)
     os.killpg(driver.pid, signal.SIGKILL)

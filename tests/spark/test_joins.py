@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 
 from headwater.catalog import Catalog
 
@@ -74,6 +75,54 @@ def test_joins_and_groupings_on_the_key_need_no_exchange(spark: SparkSession, ta
     assert {row["count"] for row in grouped.collect()} == {1}
     by_name = fresh.groupBy("name").count()
     assert exchanges(by_name) == 1
+
+
+def test_a_join_that_merges_gets_the_rows_of_each_bucket_in_the_order_of_the_key(
+    spark: SparkSession, tables: tuple[Any, Any]
+) -> None:
+    """Rows of a base are in the order they were changed in: they are sorted where a join needs it, and only there."""
+    fresh, published = (spark.table(f"streams.{table.name}") for table in tables)
+    for kind, count in (("inner", 119), ("full", 119), ("leftanti", 0)):
+        joined = fresh.join(published.where("at > 0").withColumnRenamed("id", "key"), fresh.id == F.col("key"), kind)
+        assert "SortMergeJoin" in plan(joined)
+        assert not re.search(r"\bSort\b", plan(joined)), plan(joined)
+        assert exchanges(joined) == 0
+        assert len(joined.collect()) == count
+    parts = fresh.join(published, "id").select("id").rdd.glom().collect()
+    assert [[row.id for row in part] for part in parts] == [sorted(row.id for row in part) for part in parts]
+    assert "in the order of its key" not in plan(fresh.where("at > 0"))
+    spark.conf.unset("spark.sql.autoBroadcastJoinThreshold")
+    assert "in the order of its key" not in plan(fresh.join(published, "id"))
+
+
+def test_few_rows_are_one_bucket_whatever_their_table_is_divided_by(spark: SparkSession, catalog: Catalog) -> None:
+    schema = {"b": "string", "a": "bigint", "at": "bigint"}
+    made = [catalog.create_stream_table(f"raw.few_{n}", schema, ["a", "b"], ["at"]) for n in range(2)]
+    late = catalog.create_stream_table(
+        "raw.few_late", schema, ["a"], ["at"], partition_by=[("a", "bucket", 4)], properties={"lateness": "100"}
+    )
+    told = [{"a": n % 7, "b": f"{n // 7:02}", "at": n} for n in range(40)]
+    for table in made:
+        table.upsert(told[::-1])
+    late.upsert(told)
+    made[0].publish()
+    made[0].delete([{"a": 3, "b": "02"}])
+    for _ in range(2):
+        first, second = (spark.table(f"streams.{table.name}") for table in made)
+        joined = first.join(second, ["b", "a"]).select("a", "b")
+        assert exchanges(joined) == 0, plan(joined)
+        assert not re.search(r"\bSort\b", plan(joined)), plan(joined)
+        assert sorted(tuple(row) for row in joined.collect()) == sorted(
+            (row["a"], row["b"]) for row in told if (row["a"], row["b"]) != (3, "02")
+        )
+        grouped = first.groupBy("a", "b").count()
+        assert exchanges(grouped) == 0, plan(grouped)
+        assert grouped.count() == 39
+        only = spark.table(f"streams.{late.name}").groupBy("a").count()
+        assert exchanges(only) == 0, plan(only)
+        assert only.count() == 7
+        made[0].publish()
+        made[1].publish()
 
 
 def test_a_lance_table_in_the_same_buckets_joins_without_an_exchange(

@@ -32,13 +32,13 @@ def test_jobs_of_one_table_at_the_same_time_lose_and_double_nothing(
 ) -> None:
     monkeypatch.setattr(executors, "LARGE_BYTES", 0)
     monkeypatch.setattr(hands, "PUBLISHED_ROWS", 0)
-    root = tmp_path / "lake"
+    name = f"together{rounds}"  # a session keeps what it once learnt by a name, and a worker a catalog by its root
+    root = tmp_path / name
     catalog = Catalog(str(root))
     properties = {"log_retention": "1 second", "history": "scd2"}
     schema = {"id": "bigint", "at": "bigint", "note": "string"}
     catalog.create_stream_table(KEYED, schema, keys=["id"], sequence=["at"], properties=properties)
     catalog.create_stream_table(LOG, {"id": "bigint"}, properties={"log_retention": "1 second"})
-    name = f"together{rounds}"  # a session keeps what it once learnt by a name
     learn(spark, name, root=str(root), impl="metastore")
     landers = [PROCESSES.Process(target=land, args=(str(root), writer, rounds)) for writer in (0, 1)]
     keepers = [PROCESSES.Process(target=each, args=(str(root),), name=each.__name__) for each in KEEPERS]
@@ -76,5 +76,5 @@ def test_jobs_of_one_table_at_the_same_time_lose_and_double_nothing(
     assert current == wanted
     assert len([row for row in history if row["valid_to"] is None]) == len(wanted)
     assert (table.verify(), log.verify()) == ([], [])
-    folder = root / table._open()[0].serving
+    folder = root / table.opened()[0].serving
     assert lance.dataset(str(folder)).count_rows() == len(wanted)

@@ -25,7 +25,7 @@ def serving(table: StreamTable) -> Any:
     """The serving copy as last published."""
     made = table.published
     assert made is not None
-    return open_version(table._lake(), table._open()[0], made.version, made.manifest)
+    return open_version(table._lake(), table.opened()[0], made.version, made.manifest)
 
 
 def buckets(table: StreamTable, width: int = 4) -> set[int]:

@@ -141,7 +141,7 @@ def test_a_version_written_behind_the_catalogs_back_is_not_shown_and_blocks_noth
     prepared(tmp_path)
     with Metastore(tmp_path) as metastore:
         table = StreamTable(metastore, ["t"])
-        stream, _ = table._open()
+        stream, _ = table.opened()
         rows = pa.table({"id": [77], "at": [1], "note": ["foreign"]})
         lance.write_dataset(rows, f"{tmp_path}/{stream.serving}", mode="append")
         assert state(table) == BEFORE
@@ -192,7 +192,7 @@ def test_a_lost_publish_of_several_versions_shows_nothing_to_plain_pylance(
         table = StreamTable(metastore, ["t"])
         table.evolve(add={"more": "string"}, rename={"note": "text"})
         table.delete([1])
-        folder = tmp_path / table._open()[0].serving
+        folder = tmp_path / table.opened()[0].serving
         before = lance.dataset(str(folder))
         shown = set((folder / "_versions").iterdir())
         patched.setattr("headwater.streams.publishing.record", _dies)

@@ -49,7 +49,7 @@ def rows_of(table: pa.Table) -> list[str]:
 
 def served(table: StreamTable) -> pa.Table:
     """What a Lance client sees."""
-    stream, _ = table._open()
+    stream, _ = table.opened()
     found: pa.Table = lance.dataset(f"{table._lake().uri}/{stream.serving}").to_table()
     return found
 

@@ -125,7 +125,7 @@ def test_a_published_row_keeps_its_id_and_the_version_it_was_created_in(tmp_path
             if turn == 5:
                 table.undo(source="turn 4")
             table.publish()
-            dataset = lance.dataset(f"{table._lake().uri}/{table._open()[0].serving}")
+            dataset = lance.dataset(f"{table._lake().uri}/{table.opened()[0].serving}")
             rows = dataset.scanner(columns=["id", "_row_created_at_version"], with_row_id=True).to_table().to_pylist()
             now = {row["id"]: (row["_rowid"], row["_row_created_at_version"]) for row in rows}
             for id in now.keys() & born.keys():
@@ -143,7 +143,7 @@ def test_a_version_of_indices_on_top_gives_out_no_id_again(tmp_path: Path) -> No
         for first, end in ((0, 100), (90, 160), (150, 180)):  # the second makes the index lag
             table.upsert(pa.table({"id": np.arange(first, end), "v": np.full(end - first, first)}))
             table.publish()
-        uri = f"{table._lake().uri}/{table._open()[0].serving}"
+        uri = f"{table._lake().uri}/{table.opened()[0].serving}"
         rows = lance.dataset(uri).scanner(columns=["id"], with_row_id=True).to_table()
         assert sorted(rows.column("_rowid").to_pylist()) == list(range(180))
         assert table.published is not None

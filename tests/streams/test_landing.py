@@ -275,7 +275,7 @@ def test_a_publish_keeps_the_row_ids_of_rows_that_stay(metastore: Metastore, tmp
 def _row_ids(table: StreamTable) -> dict[int, int]:
     import lance
 
-    stream, _ = table._open()
+    stream, _ = table.opened()
     found = lance.dataset(f"{table._lake().uri}/{stream.serving}").scanner(columns=["id"], with_row_id=True).to_table()
     return dict(zip(found["id"].to_pylist(), found["_rowid"].to_pylist(), strict=True))
 
@@ -496,7 +496,7 @@ def _updated(table: StreamTable) -> dict[int, int]:
 def _dataset(table: StreamTable) -> Any:
     import lance
 
-    return lance.dataset(f"{table._lake().uri}/{table._open()[0].serving}")
+    return lance.dataset(f"{table._lake().uri}/{table.opened()[0].serving}")
 
 
 def test_deltas_are_kept_as_long_as_something_needs_them(metastore: Metastore) -> None:

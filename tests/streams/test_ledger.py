@@ -30,7 +30,7 @@ def test_files_are_known_again_on_every_level_and_pages_stay_small(
     assert all(table.ingest(str(file), source="s").duplicate for file in files)
     files[0].write_text('{"id": 99}\n')  # the same name with other content, on a later level
     assert not table.ingest(str(files[0]), source="s").duplicate
-    stream, snapshot = table._open()
+    stream, snapshot = table.opened()
     pages = [each for each in snapshot.streams(stream.path, stream.version) if "-" in each.id.removeprefix("source-")]
     assert max(len(page.properties) for page in pages) <= 6
     found = files_taken(pages, "s")

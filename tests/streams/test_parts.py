@@ -23,7 +23,7 @@ def sorted_rows(table: pa.Table) -> list[str]:
 
 
 def check(stream: StreamTable, columns: list[str], filter: str | None) -> None:
-    opened, snapshot = stream._open()
+    opened, snapshot = stream.opened()
     lake, view = stream._lake(), view_at(snapshot, opened)
     assert view.base is not None
     dataset = open_version(lake, opened, view.base.version, view.base.manifest)
@@ -102,7 +102,7 @@ def test_a_tail_of_whole_rows_reads_of_the_base_what_decides_which_row_stands(
     stream.upsert([{"id": number, "at": 1, "text": "old"} for number in range(9)])
     stream.publish()
     stream.upsert([{"id": number, "at": 2, "text": "new"} for number in range(3)])
-    opened, snapshot = stream._open()
+    opened, snapshot = stream.opened()
     found: list[list[str]] = []
 
     def noted(dataset: Any, keys: Any, index: Any, wanted: Any, columns: list[str]) -> Any:
@@ -121,12 +121,12 @@ def test_the_keys_of_a_tail_are_read_once_for_all_parts(metastore: Metastore, mo
     stream.upsert([{"id": 1}, {"id": 2}])
     stream.publish()
     stream.upsert([{"id": 2}])
-    opened, snapshot = stream._open()
+    opened, snapshot = stream.opened()
     lake, view = stream._lake(), view_at(snapshot, opened)
     first = dividing.TAIL_KEYS.of(lake, view)
     assert first is not None
     assert dividing.TAIL_KEYS.of(lake, view) is first
     stream.upsert([{"id": 1}])
-    opened, snapshot = stream._open()
+    opened, snapshot = stream.opened()
     assert dividing.TAIL_KEYS.of(lake, view_at(snapshot, opened)) is not first
     check(stream, ["id"], None)

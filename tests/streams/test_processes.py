@@ -35,7 +35,7 @@ def verified(root: Path) -> StreamTable:
 
 def served(root: Path, table: StreamTable) -> int:
     """What plain pylance counts."""
-    return int(lance.dataset(f"{root}/{table._open()[0].serving}").count_rows())
+    return int(lance.dataset(f"{root}/{table.opened()[0].serving}").count_rows())
 
 
 @pytest.mark.parametrize("what", [LAND, PUBLISH])

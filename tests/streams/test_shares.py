@@ -74,7 +74,7 @@ def rows(ids: range, at: int, text: str) -> pa.Table:
 
 def state(table: StreamTable) -> dict[int, tuple[Any, ...]]:
     """What clients see, by key, with the row ids."""
-    stream, _ = table._open()
+    stream, _ = table.opened()
     found = lance.dataset(f"{table._lake().uri}/{stream.serving}").scanner(with_row_id=True).to_table()
     return {row["id"]: tuple(row.values()) for row in found.to_pylist()}
 
@@ -106,7 +106,7 @@ def test_changed_rows_keep_their_ids_and_derived_values_and_the_history_and_the_
     assert table.coverage() != {}
     assert table.verify() == []
     history = StreamTable(metastore, ["t__history"])
-    stream, _ = history._open()
+    stream, _ = history.opened()
     kept = lance.dataset(f"{table._lake().uri}/{stream.serving}")
     assert kept.count_rows("valid_to IS NULL") == 1098
 

@@ -74,7 +74,7 @@ def test_a_run_of_publishes_writes_a_bounded_multiple_of_what_changed(
         for start in range(0, ROWS, part):
             table.upsert(rows(np.arange(start, start + part), 1000 + start))
             table.publish()
-        folder = Path(f"{table._lake().uri}/{table._open()[0].serving}")
+        folder = Path(f"{table._lake().uri}/{table.opened()[0].serving}")
         known = {file: file.stat().st_size for file in (folder / "data").iterdir()}
         row = sum(known.values()) / ROWS
         written = []

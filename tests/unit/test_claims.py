@@ -213,6 +213,31 @@ def test_abilities_are_declared_and_nobody_probes_for_them() -> None:
     assert found == set()
 
 
+FOREIGN_PRIVATE = {
+    "_DummyThread": "threading",
+    "_REGISTERED_IMPLS": "lance_namespace",
+    "_actions": "argparse",
+    "_ds": "pylance",
+    "_exit": "os",
+    "_from_protos": "pylance",
+    "_path": "pylance",
+    "_take_rows": "pylance",
+}
+"""Private names of libraries that have no public one for what is needed."""
+
+
+def test_nobody_reaches_into_what_another_module_keeps_to_itself() -> None:
+    found = list[str]()
+    for name, tree in MODULES.items():
+        own = {node.name for node in ast.walk(tree) if isinstance(node, (ast.FunctionDef, ast.ClassDef))}
+        own |= {node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
+        seen = [node for node in ast.walk(tree) if isinstance(node, ast.Attribute) and node.attr.startswith("_")]
+        own |= {node.attr for node in seen if isinstance(node.value, ast.Name) and node.value.id == "self"}
+        others = {node.attr for node in seen if not node.attr.startswith("__")} - own - set(FOREIGN_PRIVATE)
+        found += [f"{name}: {attribute}" for attribute in sorted(others)]
+    assert found == []
+
+
 def test_a_class_name_stands_for_one_thing_in_all_packages() -> None:
     homes: dict[str, list[str]] = defaultdict(list)
     for name, tree in MODULES.items():

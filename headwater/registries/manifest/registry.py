@@ -29,12 +29,18 @@ class ManifestRegistry(Registry):
     """Names live in `__manifest`. Opening writes nothing; the first commit makes the table."""
 
     def __init__(
-        self, store: Store, root_uri: str, storage_options: dict[str, str], clock: Clock, managed: bool = False
+        self,
+        store: Store,
+        root_uri: str,
+        storage_options: dict[str, str],
+        clock: Clock,
+        managed: bool = False,
+        passes: int = 0,
     ) -> None:
         self.store = store
         self.clock = clock
         self.managed = managed
-        self.table = ManifestTable(store, f"{root_uri}/__manifest", storage_options, clock)
+        self.table = ManifestTable(store, f"{root_uri}/__manifest", storage_options, clock, passes)
         self._freshness = freshness_of(store)
         self._lock = threading.RLock()
         self._index = RowIndex()

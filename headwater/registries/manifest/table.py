@@ -54,13 +54,13 @@ FOLLOWED_VERSIONS = 16
 class ManifestTable:
     """The Lance table that holds a V2 catalog's names."""
 
-    def __init__(self, store: Store, uri: str, storage_options: dict[str, str], clock: Clock) -> None:
+    def __init__(self, store: Store, uri: str, storage_options: dict[str, str], clock: Clock, passes: int = 0) -> None:
         self.store = store
         self.uri = uri
         self.storage_options = storage_options
         self.clock = clock
         self._handle = TableHandle(ObjectId((MANIFEST,)), uri, storage_options)
-        self.passes = 0
+        self.passes = passes
         """Writer flags that keep others out, and not the one that sets them."""
         self._layouts: dict[bytes, FragmentFile] = {}
 

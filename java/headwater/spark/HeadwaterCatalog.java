@@ -49,6 +49,7 @@ public final class HeadwaterCatalog implements StagingTableCatalog, SupportsName
     this.name = name;
     this.session = new Session(name, options);
     JoinRule.install(SparkSession.active());
+    OrderRule.install(SparkSession.active());
   }
 
   @Override

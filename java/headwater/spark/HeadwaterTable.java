@@ -76,6 +76,16 @@ class HeadwaterTable implements SupportsRead, SupportsWrite, SupportsDeleteV2, S
     return List.copyOf(marks);
   }
 
+  /** Whether it is read by one task, as few rows are. */
+  boolean isSmall() {
+    return loaded.path("stream").path("small").asBoolean();
+  }
+
+  /** Whether its rows can be had in the order of their keys. */
+  boolean isOrderable() {
+    return loaded.path("stream").path("orderable").asBoolean();
+  }
+
   List<String> derived() {
     return Json.texts(loaded.path("stream").path("derived"));
   }
@@ -166,8 +176,16 @@ class HeadwaterTable implements SupportsRead, SupportsWrite, SupportsDeleteV2, S
     return new ReadBuilder(this, options);
   }
 
+  /** Whether a server folds its log for this session, which cannot write into it. */
+  private boolean isServed() {
+    return loaded.path("stream").path("served").asBoolean();
+  }
+
   @Override
   public WriteBuilder newWriteBuilder(LogicalWriteInfo info) {
+    if (isServed()) {
+      refuse();
+    }
     return isKeyed() ? new TableWrite.UpsertBuilder(this, info) : new TableWrite.Builder(this, info);
   }
 
@@ -176,7 +194,7 @@ class HeadwaterTable implements SupportsRead, SupportsWrite, SupportsDeleteV2, S
     if (!isStream()) {
       return () -> new RowLevel(this, info.command());
     }
-    if (!isKeyed()) {
+    if (isServed() || !isKeyed()) {
       refuse();
     }
     return () -> new StreamRowLevel(this, info.command());

@@ -39,6 +39,27 @@ final class Partitioning {
     this.fields = fields;
   }
 
+  /** One bucket of these columns, in which everything is. */
+  static Partitioning ofOne(List<String> columns) {
+    ArrayNode fields = Json.MAPPER.createArrayNode();
+    columns.forEach(column -> fields.addObject().put("column", column).put("transform", "bucket").put("width", 1));
+    return new Partitioning(fields);
+  }
+
+  /** The values of its one bucket. */
+  ArrayNode first() {
+    ArrayNode values = Json.MAPPER.createArrayNode();
+    fields.forEach(field -> values.add(0));
+    return values;
+  }
+
+  /** How it divides, whatever the columns are called. */
+  List<String> shape() {
+    List<String> all = new ArrayList<>();
+    fields.forEach(field -> all.add(field.get("transform").asText() + field.get("width").asText()));
+    return all;
+  }
+
   static ArrayNode toJson(Transform[] transforms) {
     ArrayNode all = Json.MAPPER.createArrayNode();
     for (Transform transform : transforms) {

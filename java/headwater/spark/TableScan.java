@@ -2,6 +2,7 @@ package headwater.spark;
 
 import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.node.ObjectNode;
+import java.util.List;
 import java.util.OptionalLong;
 import java.util.Set;
 import org.apache.spark.sql.SparkSession;
@@ -39,7 +40,7 @@ final class TableScan implements SupportsReportStatistics, SupportsReportPartiti
   private final boolean changing;
   private final ThreadLocal<Predicate[]> runtime = new ThreadLocal<>();
   private InputPartition[] parts;
-  private boolean byPartition;
+  private Partitioning told = Partitioning.NONE;
   private long rows = -1;
 
   /** `used`: the columns that the filter names. `changing`: the rows are read by a statement that changes them. */
@@ -62,6 +63,7 @@ final class TableScan implements SupportsReportStatistics, SupportsReportPartiti
   public String description() {
     return table.name() + " version " + table.pinned() + " columns " + scan.get("columns")
         + (scan.has("fields") ? " of which " + scan.get("fields") : "")
+        + (scan.has("ordered") ? " in the order of its key" : "")
         + " pushed filter: " + scan.get("filter").asText() + (scan.has("limit") ? " limit " + scan.get("limit") : "");
   }
 
@@ -118,7 +120,7 @@ final class TableScan implements SupportsReportStatistics, SupportsReportPartiti
   @Override
   public boolean equals(Object other) {
     return other instanceof TableScan that && !changing && !that.changing && scan.equals(that.scan)
-        && columns.equals(that.columns) && table.session == that.table.session && byPartition == that.byPartition;
+        && columns.equals(that.columns) && table.session == that.table.session && shape().equals(that.shape());
   }
 
   @Override
@@ -141,17 +143,36 @@ final class TableScan implements SupportsReportStatistics, SupportsReportPartiti
   @Override
   public org.apache.spark.sql.connector.read.partitioning.Partitioning outputPartitioning() {
     Partitioning layout = table.layout();
-    if (!byPartition && layout.canBeReported(columns) && !scan.has("search") && !scan.has("limit")) {
+    Partitioning one = table.isSmall() ? Partitioning.ofOne(table.keys()) : Partitioning.NONE;
+    boolean worth = layout.canBeReported(columns) || one.canBeReported(columns);
+    if (told.isEmpty() && worth && !scan.has("search") && !scan.has("limit")) {
       InputPartition[] found = planned(true, null, null);
-      byPartition = found.length > 0;
+      boolean keyed = found.length > 0 && layout.canBeReported(columns);
       for (InputPartition part : found) {
-        byPartition &= Json.parse(((Told) part).json()).has("key");
+        keyed &= Json.parse(((Told) part).json()).has("key");
       }
-      if (byPartition) {
-        parts = KeyedPart.all(found, layout, columns);
-      }
+      told = keyed ? layout : found.length == 1 && one.canBeReported(columns) ? one : Partitioning.NONE;
+      parts = told.isEmpty() ? null : keyed(found);
     }
-    return byPartition ? new KeyGroupedPartitioning(layout.transforms(), parts.length) : new UnknownPartitioning(0);
+    return told.isEmpty() ? new UnknownPartitioning(0) : new KeyGroupedPartitioning(told.transforms(), parts.length);
+  }
+
+  /** By what its rows are told to be divided. */
+  List<String> shape() {
+    return told.shape();
+  }
+
+  /** The columns that rows of each part can be ordered by: the key, if parts are told and in no order yet. */
+  List<String> orderable() {
+    boolean can = !told.isEmpty() && table.isOrderable() && !scan.has("ordered") && !changing;
+    return can ? table.keys() : List.of();
+  }
+
+  /** The same rows, those of each part in the order of the key. */
+  TableScan ordered() {
+    TableScan made = new TableScan(table, columns, scan.deepCopy().put("ordered", true), options, used, changing);
+    made.told = told;
+    return made;
   }
 
   /** All parts; after `filter` those of its keys, once: a scan may stand in a query twice, with a filter and without. */
@@ -160,16 +181,16 @@ final class TableScan implements SupportsReportStatistics, SupportsReportPartiti
     Predicate[] found = runtime.get();
     runtime.remove();
     if (found != null) {
-      return keyed(planned(byPartition, Pruning.all(table.partitions(), found), JoinKeys.json(columns, found)));
+      return keyed(planned(!told.isEmpty(), Pruning.all(table.partitions(), found), JoinKeys.json(columns, found)));
     }
     if (parts == null) {
-      parts = keyed(planned(byPartition, null, null));
+      parts = keyed(planned(!told.isEmpty(), null, null));
     }
     return parts;
   }
 
   private InputPartition[] keyed(InputPartition[] found) {
-    return byPartition ? KeyedPart.all(found, table.layout(), columns) : found;
+    return told.isEmpty() ? found : KeyedPart.all(found, told, columns);
   }
 
   private InputPartition[] planned(boolean divided, ObjectNode runtime, String keys) {
@@ -218,7 +239,8 @@ final class TableScan implements SupportsReportStatistics, SupportsReportPartiti
       InputPartition[] keyed = new InputPartition[parts.length];
       for (int i = 0; i < parts.length; i++) {
         Told part = (Told) parts[i];
-        keyed[i] = new KeyedPart(part.json(), part.keys(), layout.key(Json.parse(part.json()).get("key"), columns));
+        JsonNode key = Json.parse(part.json()).path("key");
+        keyed[i] = new KeyedPart(part.json(), part.keys(), layout.key(key.isArray() ? key : layout.first(), columns));
       }
       return keyed;
     }
