@@ -71,7 +71,9 @@ def work_of(snapshot: Snapshot, stream: Stream) -> Publish:
 
 
 def finish(lake: Lake, path: Sequence[str], publication: Publication) -> None:
-    """Give the committed manifests their final names. A reader would do it otherwise."""
+    """Give the committed manifests their final names. A reader would do it otherwise, and does after a transaction."""
+    if lake.own is not None:
+        return
     if publication.staged:
         stream = open_stream(lake.metastore.now(), path)
         for staged in publication.staged:

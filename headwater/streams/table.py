@@ -234,7 +234,7 @@ class StreamTable(Frames):
     @property
     def has_log(self) -> bool:
         """Whether a change log feeds it: the history of a stream table is written by publishes alone."""
-        stream, snapshot = self._open()
+        stream, snapshot = self.opened()
         try:
             snapshot.get_stream(stream.path, version=stream.version)
         except TableNotFoundError:
