@@ -74,7 +74,7 @@ def describe(namespace: LanceNamespace, call: Call) -> dict[str, Any]:
             case "published":
                 told[field] = _published(table.published)
             case "readers":
-                told[field] = table.readers()
+                told[field] = table.readers(kept=True)
             case _:
                 raise InvalidInputError(f"{field!r} is not told of a stream table: ask for {', '.join(DESCRIBED)}.")
     return told
@@ -140,7 +140,7 @@ def changes(namespace: LanceNamespace, call: Call) -> pa.RecordBatchReader:
     asked, table = call.request, stream_of(namespace, call)
     start = asked.after
     if asked.reader is not None:
-        known = table.readers()
+        known = table.readers(kept=True)
         start = known.get(asked.reader, asked.after) if asked.read is None else asked.read
         if known.get(asked.reader) != start:
             table.commit_reader(asked.reader, start)
