@@ -28,7 +28,7 @@ from headwater.streams.sources.remote import fetched, find_remote, is_remote
 from headwater.streams.sources.taken import UNREADABLE
 
 JSON = (".json", ".jsonl", ".ndjson")
-ARROW = (".arrow", ".ipc", ".feather")
+ARROW = (".arrow", ".arrows", ".ipc", ".feather")
 CHUNK = 1 << 20
 
 
@@ -69,7 +69,8 @@ def is_files(data: Any) -> bool:
         return True
     if isinstance(data, str):
         return "\n" not in data and not data.lstrip().startswith(("{", "[", "null"))
-    return isinstance(data, (list, tuple)) and bool(data) and all(isinstance(each, os.PathLike) for each in data)
+    several = isinstance(data, (list, tuple)) and bool(data)
+    return several and all(isinstance(each, (str, os.PathLike)) and is_files(each) for each in data)
 
 
 def find_files(data: Any, storage: Mapping[str, str] | None = None, required: bool = True) -> list[SourceFile]:
