@@ -212,7 +212,7 @@ def test_one_content_of_a_file_is_undone_by_its_digest_and_the_other_stays(tmp_p
         path.write_bytes(lines([{"id": number, "at": 1, "name": "a"}]))
         ingest(None, catalog, "raw.t", path, name="s")
         digests.append(digest_of_file(str(path)))
-    command = ["undo", str(tmp_path / "lake"), "raw.t", "--file", str(path), "--digest", digests[0][:12], "--yes"]
+    command = ["undo", str(tmp_path / "lake"), "raw.t", "--file", str(path), "--digest", digests[0][:12]]
     assert main(command) == 0
     assert catalog["raw.t"].to_arrow()["id"].to_pylist() == [2]
     with pytest.raises(Exception, match="undone"):
