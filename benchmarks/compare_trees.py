@@ -3,8 +3,8 @@
     git worktree add ../before COMMIT
     python -m benchmarks.compare_trees ../before [rounds] [operation ...]
 
-Each tree has a process of its own, which lives through all rounds. A ratio above 1 says that this tree is slower. A
-run of all operations writes `results/trees.md`.
+Each tree has a process of its own, anew for every ten rounds. A ratio above 1 says that this tree is slower. A run of
+all operations writes `results/trees.md`.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
+from statistics import median
 from typing import IO
 
 HERE = Path(__file__).parents[1]
@@ -31,10 +32,13 @@ CALLS = {
     "arrow": 1,
 }
 """How often each operation is called in one round."""
-COLUMNS = ("operation", "before, us of CPU", "now, us of CPU", "ratio")
+ROUNDS = 10
+"""So many rounds a pair of processes lives: what one has luck or bad luck with for as long as it lives is averaged."""
+COLUMNS = ("operation", "before, us of CPU", "now, us of CPU", "ratio", "median of pairs", "pairs")
 NOTE = (
     "A managed directory catalog of 20 tables on local disk; CPU time of the whole process with pylance's threads, the "
-    "best of all rounds in turns. BEFORE is the tree before the house was rebuilt (1426dfe). `versions` is a page of "
+    "best of all rounds in turns, the ratio of the bests, and the median and range of the ratios of the pairs of "
+    "processes. BEFORE is the tree before the house was rebuilt (1426dfe). `versions` is a page of "
     "10 of 21, `create` takes an Arrow stream of 100 rows, `arrow` is the friendly `Catalog.create_table` with 500,000 "
     "rows that are in memory as Arrow."
 )
@@ -108,21 +112,34 @@ def ask(process: subprocess.Popen[str], name: str) -> float:
 def main() -> None:
     from benchmarks.measure import Report  # not in the process of a tree, which may be an old one
 
-    before, rounds = Path(sys.argv[1]).resolve(), int((sys.argv[2:] or ["10"])[0])
-    trees = [start(before), start(HERE)]
-    try:
-        report = Report("trees", f"python -m benchmarks.compare_trees BEFORE {rounds}", COLUMNS)
-        for name in sys.argv[3:] or CALLS:
-            best = [float("inf"), float("inf")]
-            for number in range(rounds):
-                for at in (0, 1) if number % 2 else (1, 0):
-                    best[at] = min(best[at], ask(trees[at], name))
-            report.add(name, *best, f"{best[1] / best[0]:.2f}")
-        if not sys.argv[3:]:
-            report.write(NOTE)
-    finally:
-        for tree in trees:
-            tree.kill()
+    before, rounds = Path(sys.argv[1]).resolve(), int((sys.argv[2:] or ["60"])[0])
+    names = sys.argv[3:] or list(CALLS)
+    pairs: dict[str, list[tuple[float, float]]] = {name: [] for name in names}
+    for _ in range(max(1, rounds // ROUNDS)):
+        trees = [start(before), start(HERE)]
+        try:
+            for name in names:
+                pairs[name].append(bests(trees, name))
+        finally:
+            for tree in trees:
+                tree.kill()
+                tree.wait()
+    report = Report("trees", f"python -m benchmarks.compare_trees BEFORE {rounds}", COLUMNS)
+    for name, found in pairs.items():
+        ratios = sorted(now / then for then, now in found)
+        then, now = (min(pair[at] for pair in found) for at in (0, 1))
+        report.add(name, then, now, f"{now / then:.2f}", f"{median(ratios):.2f}", f"{ratios[0]:.2f}-{ratios[-1]:.2f}")
+    if not sys.argv[3:]:
+        report.write(NOTE)
+
+
+def bests(trees: list[subprocess.Popen[str]], name: str) -> tuple[float, float]:
+    """The best round of each of a pair of processes, in turns."""
+    best = [float("inf"), float("inf")]
+    for number in range(ROUNDS):
+        for at in (0, 1) if number % 2 else (1, 0):
+            best[at] = min(best[at], ask(trees[at], name))
+    return best[0], best[1]
 
 
 if __name__ == "__main__":

@@ -34,6 +34,8 @@ class AppendedDelta:
 
 @dataclass(frozen=True, slots=True)
 class DroppedDelta:
+    """A delta that is to go, by the stream and partition it is in."""
+
     stream: str
     stream_home: str
     path: tuple[str, ...]

@@ -29,6 +29,8 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True)
 class Job:
+    """Work on executors: its tasks by the driver, one of them on an executor, what comes of all in one commit."""
+
     plan: Callable[[TableHandle, Json, int], list[Json]]
     run: Callable[[TableHandle, Json], Any]
     commit: Callable[[Connection, TableHandle, Json, list[Any]], Json]

@@ -42,11 +42,15 @@ Json = dict[str, Any]
 
 @dataclass
 class SourcePart(InputPartition):
+    """What one task reads, as it travels to it."""
+
     value: Json
 
 
 @dataclass
 class Written(WriterCommitMessage):
+    """What one task has written: fragments that belong to no version."""
+
     fragments: list[Json]
 
 

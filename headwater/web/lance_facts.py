@@ -30,6 +30,8 @@ class VersionSize:
 
 @dataclass(frozen=True)
 class Versions:
+    """The newest versions of a table, and how many there are."""
+
     items: list[VersionSize]
     total: int
 

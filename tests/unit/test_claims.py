@@ -248,6 +248,29 @@ def test_a_class_name_stands_for_one_thing_in_all_packages() -> None:
     assert {word: found for word, found in homes.items() if len(found) > 1} == {}
 
 
+def public_classes() -> Iterator[tuple[str, ast.ClassDef]]:
+    for name, tree in MODULES.items():
+        for node in ast.iter_child_nodes(tree):
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                yield name, node
+
+
+CALLS = {"spark/protocol.py", "agents/asking.py"}
+"""Modules of messages whose names are the sentence."""
+
+
+def test_every_noun_has_its_entry() -> None:
+    """In the glossary, where several classes share it; else in the docstring of the class."""
+    page = (PROJECT / "docs" / "glossary.md").read_text().lower()
+    told = {word for entry in re.findall(r"\*\*(.+?)\*\*", page) for word in re.findall(r"\w+", entry)}
+    told |= {f"{word}s" for word in told} | {word.removesuffix("s") for word in told}
+    shared: dict[str, list[str]] = defaultdict(list)
+    for name, node in public_classes():
+        shared[re.findall("[A-Z][a-z0-9]*", node.name)[-1].lower()].append(node.name)
+        assert ast.get_docstring(node) or name in CALLS, f"{node.name} of {name} has no docstring"
+    assert {word: found for word, found in shared.items() if len(found) > 1 and word not in told} == {}
+
+
 def test_a_module_name_has_one_meaning_in_all_packages() -> None:
     homes: dict[str, list[str]] = defaultdict(list)
     for name in MODULES:

@@ -19,6 +19,8 @@ FORMAT = "deltacat"
 
 @dataclass(frozen=True)
 class FoundNamespace:
+    """A namespace of a DeltaCAT root."""
+
     name: str
     properties: Mapping[str, str]
 

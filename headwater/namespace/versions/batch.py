@@ -23,6 +23,8 @@ MAX_OPERATIONS = 1000
 
 @dataclass(frozen=True)
 class Declare:
+    """DeclareTable, in a batch."""
+
     id: ObjectId
     location: str
     properties: Mapping[str, str]
@@ -30,18 +32,24 @@ class Declare:
 
 @dataclass(frozen=True)
 class Create:
+    """CreateTableVersion, in a batch."""
+
     id: ObjectId
     asked: NewVersion
 
 
 @dataclass(frozen=True)
 class Delete:
+    """DeleteTableVersions, in a batch."""
+
     id: ObjectId
     ranges: Sequence[VersionRange]
 
 
 @dataclass(frozen=True)
 class Deregister:
+    """DeregisterTable, in a batch."""
+
     id: ObjectId
 
 

@@ -14,10 +14,11 @@ from headwater.errors import NamespaceNotFoundError, TableNotFoundError, TableVe
 from headwater.metastore import DataFile, Delta, Object
 from headwater.metastore.objects import Objects
 from headwater.metastore.serving_copy import LANCE_FORMAT, location_of
-from headwater.metastore.table_parts import Record
+from headwater.metastore.table_parts import DELTA_FORMAT, Record
 from headwater.model import CatalogObject, Known, Namespace, Table, Version
 from headwater.names import ObjectId
 from headwater.streams.definition import from_properties
+from headwater.streams.layout import HISTORY
 from headwater.tables.layout import VERSIONS, manifest_name
 
 SETTLED = "settled"
@@ -117,6 +118,14 @@ def has_stream(reader: Reader, table: ObjectId, format: str) -> bool:
     except NOT_FOUND:
         return False
     return True
+
+
+def is_fed(reader: Reader, table: ObjectId) -> bool:
+    """Whether publishes alone write its rows: it has a change log, or is the history of a table that has."""
+    if has_stream(reader, table, DELTA_FORMAT):
+        return True
+    is_history = bool(table.names) and table.names[-1].endswith(HISTORY) and has_stream(reader, table, LANCE_FORMAT)
+    return is_history and from_properties(reader.versions(table.names)[-1].properties) is not None
 
 
 def kept_columns(reader: Reader, table: ObjectId) -> set[str]:
