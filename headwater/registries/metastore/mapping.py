@@ -64,32 +64,40 @@ class Line(NamedTuple):
 
 
 def _find(reader: Reader, id: ObjectId, lines: dict[ObjectId, Line | None]) -> CatalogObject | None:
+    """A table has no children but its versions, so what is below one is not looked for by its name."""
     if id.is_root:
         return None
-    if lines.get(id.parent) is None:
-        try:
-            return _named(*reader.get_with_stream(id.names, LANCE_FORMAT))
-        except NOT_FOUND:
-            pass
-    number = id.name
-    if id.level < 2 or not (number.isascii() and number.isdigit() and len(number) < 20):
-        return None
-    line = lines[id.parent] = lines[id.parent] if id.parent in lines else _line(reader, id.parent)
+    line = _line(reader, id.parent, lines) if _is_number(id.name) else None
     try:
-        delta = reader.get_delta(line.table.id.names, int(number), format=LANCE_FORMAT) if line is not None else None
+        if line is None:
+            return _named(*reader.get_with_stream(id.names, LANCE_FORMAT))
+        return version_of(
+            line.table, reader.get_delta(line.table.id.names, int(id.name), format=LANCE_FORMAT), line.settled
+        )
     except NOT_FOUND:
         return None
-    return version_of(line.table, delta, line.settled) if line is not None and delta is not None else None
 
 
-def _line(reader: Reader, id: ObjectId) -> Line | None:
+def _is_number(name: str) -> bool:
+    return name.isascii() and name.isdigit() and len(name) < 20
+
+
+def _line(reader: Reader, id: ObjectId, lines: dict[ObjectId, Line | None]) -> Line | None:
+    """The table of this id with its line of versions; None if it is no table. Each is looked up once."""
+    if id.is_root:
+        return None
+    if id not in lines:
+        lines[id] = _looked_up_line(reader, id)
+    return lines[id]
+
+
+def _looked_up_line(reader: Reader, id: ObjectId) -> Line | None:
     try:
         found = _named(*reader.get_with_stream(id.names, LANCE_FORMAT))
-        if not isinstance(found, Table):
-            return None
-        return Line(found, settled(reader.newest_delta(found.id.names, format=LANCE_FORMAT)))
+        newest = reader.newest_delta(found.id.names, format=LANCE_FORMAT) if isinstance(found, Table) else None
     except NOT_FOUND:
         return None
+    return Line(found, settled(newest)) if isinstance(found, Table) else None
 
 
 def _named(found: Object, stream: Record | None) -> Namespace | Table:
