@@ -24,7 +24,7 @@ from headwater.streams.grouping import Codes, KeyIndex, flat
 from headwater.streams.hashing import MODULUS
 from headwater.streams.layout import HISTORY, LANCE, sibling
 from headwater.streams.log_files import Share, narrowed
-from headwater.streams.opening import Stream
+from headwater.streams.opening import Stream, in_the_way
 from headwater.streams.position_views import PositionView, Published, newest_published, view_at
 from headwater.streams.reading import rows_of_keys
 from headwater.streams.serving_copy import Lake, Staged, Staging, on_top, open_version, set_aside
@@ -41,6 +41,7 @@ from headwater.streams.writing import (
 
 FIRST_ID = 1_000_000
 """Field ids of the history's own columns: above those of any table."""
+OWN_IDS = [FIRST_ID, FIRST_ID + 1]
 SHARE_ROWS = 1 << 17
 """The history of so many events is made at once: they are in memory meanwhile."""
 
@@ -97,7 +98,10 @@ def _opened(tx: Transaction, stream: Stream) -> Stream:
         version = tx.get_table_version(path)
         tx.update_table_version(path, version.id, to_properties(wanted))
     version = tx.get_table_version(path)
-    if from_properties(version.properties) != wanted:
+    known = from_properties(version.properties)
+    if known is None or [column.id for column in known.columns[-2:]] != OWN_IDS:
+        raise in_the_way(path, stream.path, "history")
+    if known != wanted:
         tx.update_table_version(path, version.id, to_properties(wanted))
     return Stream(path, version.id, version.home.rsplit("/", 1)[0], wanted)
 

@@ -396,6 +396,11 @@ class StreamTable(Frames):
         def work(tx: Transaction) -> Definition:
             stream = open_in(tx, self.path)
             changed = with_properties(stream.definition, properties)
+            if changed.rules.lateness != stream.definition.rules.lateness and self.position:
+                raise InvalidInputError(
+                    f"{self.name} has a log, and another lateness would change what its positions hold: "
+                    "it is set before rows land."
+                )
             try_checks(changed.checks, changed.schema)
             if changed != stream.definition:
                 tx.update_table_version(stream.path, stream.version, to_properties(changed))
