@@ -52,6 +52,8 @@ def fill(namespace: Any, tables: int) -> None:
 
 def made(scratch: Path, kind: str, tables: int) -> Path:
     root = scratch / f"{kind}-{tables}"
+    if kind == "metastore":
+        open_metastore(root).metastore.create()
     lance.write_dataset(pa.table({"a": [1, 2, 3]}), str(root / "t.lance"))
     namespace = open_metastore(root) if kind == "metastore" else open_directory(root)
     fill(namespace, tables)

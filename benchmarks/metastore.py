@@ -1,7 +1,9 @@
 """The metastore's speed, with durability on: python -m benchmarks.metastore [--peer PYTHON] [--parts ...] [--root DIR].
 
 PYTHON is an interpreter with deltacat 2.0 installed, and is measured in turn with ours; without it, the peer's column
-shows figures measured earlier on a machine of this kind. The report goes to benchmarks/results/metastore.md, or to
+shows figures measured earlier on a machine of this kind. On a disk whose file system has no journal (ext4), wait some
+minutes after large folders were deleted: at every create it passes over what was deleted in the last five, which took
+ten times as long as the rest of a commit. The report goes to benchmarks/results/metastore.md, or to
 metastore-<parts>.md if only some parts were run.
 """
 
@@ -30,7 +32,7 @@ from headwater.metastore import Metastore
 from headwater.metastore.index import NamedChild
 from headwater.metastore.layout import canonical, digest
 from headwater.metastore.records import Node
-from headwater.store import LocalStore, PutMode, WrappedStore
+from headwater.store import LocalStore, PutMode, Store, WrappedStore
 
 EARLIER = {"create_namespace": 221.0, "create_table": 86.0, "commit_delta": 45.0, "eight_processes": 12.0}
 ROUNDS = 5
@@ -327,7 +329,7 @@ def opening(root: str, tables: int) -> list[Row]:
 
     The catalog is made if the folder holds none, and stays for another run."""
     if not LocalStore(root).children().folders:
-        build(root, tables)
+        build(LocalStore(root), tables)
     context = multiprocessing.get_context("spawn")
     answers = context.Queue()
     runs = []
@@ -353,14 +355,15 @@ def opening(root: str, tables: int) -> list[Row]:
     ]
 
 
-def build(root: str, tables: int) -> None:
-    store = Metastore(OnlyPrivate(LocalStore(root)))
+def build(inner: Store, tables: int) -> None:
+    """A metastore of so many tables in the namespace `big`, without the published files."""
+    store = Metastore(OnlyPrivate(inner))
     store.run(lambda tx: (tx.create_namespace(["big"]), tx.create_table(["big", "table_0000000"])))
     model = store.get(["big", "table_0000000"])
     for first in range(1, tables, 50_000):
         copies(store, model.id, first, min(first + 50_000, tables))
         store.checkpoint()
-        store = Metastore(OnlyPrivate(LocalStore(root)))  # anew, so that it does not hold all in memory
+        store = Metastore(OnlyPrivate(inner))  # anew, so that it does not hold all in memory
 
 
 def open_once(answers: Any, root: str, tables: int, number: int) -> None:

@@ -1,7 +1,7 @@
 """What operations cost in storage requests and bytes, and how that grows: `python -m benchmarks.scale [part ...]`.
 
-Parts: requests (counted on a bucket), commits (writers on a far store), names (10^3 and 10^4 tables; `names-large` and
-`names-million` for 10^5 and 10^6), publish (into growing tables, on a far bucket). Requests wait as long
+Parts: requests (counted on a bucket), commits (writers on a far store), names (10^3 to 10^5 tables; `names-million` for
+10^6), publish (into growing tables, on a far bucket). Requests wait as long
 as S3 takes to answer.
 """
 
@@ -18,6 +18,7 @@ import pyarrow as pa
 
 from benchmarks.far import S3, FarBucket, FarStore, Throttle
 from benchmarks.measure import Report
+from benchmarks.metastore import build
 from headwater.catalog import Catalog
 from headwater.metastore import Metastore
 from headwater.store import memory_store
@@ -142,52 +143,40 @@ def _race(servers: list[Metastore]) -> list[float]:
 # Names
 
 
-def names(sizes: tuple[int, ...] = (1_000, 10_000), name: str = "scale-names") -> None:
+def names(sizes: tuple[int, ...] = (1_000, 10_000, 100_000), name: str = "scale-names") -> None:
     report = Report(
         name,
         f"{COMMAND} {name.removeprefix('scale-')}",
         (
-            "tables",
-            "open: requests",
-            "open: s",
-            "open: MB",
-            "look up, ms",
-            "first 100 names, ms",
-            "all names, ms",
-            "commit, ms",
+            *("tables", "open: requests", "open: s", "open: MB", "first look-up, ms", "look up, ms"),
+            *("first list of all names: s", "MB", "list again, ms", "commit, ms"),
         ),
     )
     for size in sizes:
         report.add(f"{size:,}", *_named(size))
     report.write(
-        "A far store, each request as slow as S3's. Medians of 5. Opening reads a checkpoint and its small layers."
+        "A far store, each request as slow as S3's. Medians of 5 look-ups of different tables, lists and commits. "
+        "Opening reads a checkpoint and its small layers."
     )
 
 
 def _named(size: int) -> list[float | int]:
     inner = memory_store()
-    made = Metastore(inner)
-    for first in range(0, size, 10_000):
-        with made.transaction("many") as tx:
-            if not first:
-                tx.create_namespace(["big"])
-            for number in range(first, min(first + 10_000, size)):
-                tx.create_table(["big", f"table_{number:07d}"])
-    made.checkpoint()
+    build(inner, size)
     far = FarStore(inner)
     began = time.monotonic()
     opened = Metastore(far)
     opened.exists(["big"])
-    seconds, requests = time.monotonic() - began, sum(far.counts.values())
-    read = far.received
+    seconds, requests, read = time.monotonic() - began, sum(far.counts.values()), far.received
+    numbers = iter(range(0, size, size // 20))
+    first = _ms(lambda: opened.get(["big", f"table_{next(numbers):07d}"]), 1)
+    found = _ms(lambda: opened.get(["big", f"table_{next(numbers):07d}"]))
+    before = far.received
+    listing = _ms(lambda: opened.now().names(["big"], "table"), 1)
     return [
-        requests,
-        seconds,
-        read / 1e6,
-        _ms(lambda: opened.get(["big", "table_0000500"])),
-        _ms(lambda: opened.now().names(["big"], "table")[:100]),
+        *(requests, seconds, read / 1e6, first, found, listing / 1000, (far.received - before) / 1e6),
         _ms(lambda: opened.now().names(["big"], "table")),
-        _ms(lambda: opened.run(lambda tx: tx.append_delta(["big", "table_0000001"], ["f"]))),
+        _ms(lambda: opened.run(lambda tx: tx.append_delta(["big", f"table_{next(numbers):07d}"], ["f"]))),
     ]
 
 
@@ -244,7 +233,6 @@ PARTS: dict[str, Callable[[], None]] = {
     "requests": requests,
     "commits": commits,
     "names": names,
-    "names-large": lambda: names((100_000,), "scale-names-large"),
     "names-million": lambda: names((1_000_000,), "scale-names-million"),
     "publish": publish,
 }

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import os
 import random
-import secrets
 import time
 import uuid
 from typing import Protocol
@@ -39,7 +39,7 @@ class Clock(Protocol):
 
 def unique_hex(digits: int) -> str:
     """Random hex that no seed repeats: secrets, and file names that must differ between processes that replay one."""
-    return secrets.token_hex((digits + 1) // 2)[:digits]
+    return os.urandom((digits + 1) // 2).hex()[:digits]
 
 
 class SystemClock:

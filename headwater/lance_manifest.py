@@ -6,7 +6,7 @@ import struct
 import uuid
 from dataclasses import dataclass
 
-from headwater.protobuf import Value, as_bytes, as_number, pair, parse
+from headwater.protobuf import Value, as_bytes, as_number, pair, parse, pick
 
 FOOTER = struct.Struct("<QHH4s")
 LENGTH = struct.Struct("<I")
@@ -64,15 +64,15 @@ def footer(data: bytes) -> tuple[int, int]:
 def committed_ms(data: bytes) -> int | None:
     """When the version was committed, as its manifest says; None when it does not."""
     try:
-        times = [as_bytes(value) for field, value, _ in parse(manifest_message(data)) if field == TIMESTAMP]
-        return _milliseconds(times[-1]) if times else None
+        times = pick(manifest_message(data), TIMESTAMP)
+        return _milliseconds(as_bytes(times[-1])) if times else None
     except ValueError:
         return None
 
 
 def columns_of(data: bytes) -> dict[str, str]:
     """The columns of a manifest file's schema and their comments. ValueError: this is no manifest."""
-    return dict(_column(as_bytes(value)) for field, value, _ in parse(manifest_message(data)) if field == SCHEMA)
+    return dict(_column(as_bytes(value)) for value in pick(manifest_message(data), SCHEMA))
 
 
 def _column(message: bytes) -> tuple[str, str]:

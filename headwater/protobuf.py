@@ -36,6 +36,32 @@ def parse(message: bytes) -> Iterator[tuple[int, Value, bytes]]:
         yield key >> 3, value, message[begin:at]
 
 
+def pick(message: bytes, wanted: int) -> list[Value]:
+    """The values of one field, as `parse` has them. The others are passed over: a manifest has a field for each of its
+    fragments, of which there may be thousands. ValueError: this is no message."""
+    found: list[Value] = []
+    at, end = 0, len(message)
+    while at < end:
+        key, at = (message[at], at + 1) if message[at] < 0x80 else _varint(message, at)
+        kind = key & 7
+        value: Value | None = None
+        if kind == 2:
+            length, begin = (message[at], at + 1) if at < end and message[at] < 0x80 else _varint(message, at)
+            at = begin + length
+        elif kind == 0:
+            begin = at
+            value, at = _varint(message, at)
+        elif kind in _FIXED:
+            begin, at = at, at + _FIXED[kind]
+        else:
+            raise ValueError(f"unknown wire type {kind}")
+        if at > end:
+            raise ValueError("the message ends in the middle of a field")
+        if key >> 3 == wanted:
+            found.append(message[begin:at] if value is None else value)
+    return found
+
+
 def number(field: int, value: int) -> bytes:
     return varint(field << 3) + varint(value)
 

@@ -215,10 +215,9 @@ class Turn:
         if held is not None:
             return held
         deadline = self.clock.monotonic() + longest_s
-        with Bell(self.path, self.clock) as bell:
-            while held is None and self.clock.monotonic() < deadline:
+        with Bell(self.path, self.clock) as bell:  # it may have become free before the bell was hung
+            while (held := self.take(valid_s)) is None and self.clock.monotonic() < deadline:
                 bell.wait(look_s)
-                held = self.take(valid_s)
         return held
 
     def touch(self, descriptor: int, valid_s: float) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 
 from headwater.metastore.index import NAMED
 from headwater.metastore.records import DataFile, Node, Revision
-from headwater.metastore.slot_views import IndexView, Item
+from headwater.metastore.slot_views import IndexView, Item, Place
 
 
 @dataclass(slots=True)
@@ -56,6 +56,8 @@ class Draft:
     new_parts: dict[str, list[str]] = field(default_factory=dict)
     appends: list[AppendedDelta] = field(default_factory=list)
     dropped_deltas: list[DroppedDelta] = field(default_factory=list)
+    places: dict[tuple[str, ...], Place] = field(default_factory=dict)
+    """Where namespaces and tables are, as far as it looked and has not changed any since. That it did is in `reads`."""
 
     @property
     def empty(self) -> bool:
@@ -123,6 +125,7 @@ class Draft:
         self.items[node.key] = Item(node, revision)
         self.paths[node.key] = path
         if node.kind in NAMED:
+            self.places.clear()
             self.moved.setdefault(revision.parent, {})[node.key] = True
         else:
             self.new_parts.setdefault(revision.parent, []).append(node.key)
@@ -137,6 +140,7 @@ class Draft:
         self.paths[key] = path
         if item.node.kind not in NAMED:
             return
+        self.places.clear()
         if before.revision.alive:
             self.moved.setdefault(before.revision.parent, {})[key] = False
         if item.revision.alive:
@@ -145,4 +149,5 @@ class Draft:
     def name(self, parent: str, digest: str, key: str | None) -> None:
         """Map a name to an object, or to nothing."""
         self.reads.add(f"n{parent}/{digest}")
+        self.places.clear()
         self.names[parent, digest] = key

@@ -97,7 +97,7 @@ class SlotIndex:
         self.sorted_names: dict[tuple[str, str], tuple[int, list[str]]] = {}
         self.names_then: dict[tuple[str, str, int], list[str]] = {}
         self.resolved: dict[tuple[str, ...], Any] = {}
-        """Where namespaces of the newest slot are, as far as somebody asked."""
+        """Where namespaces and tables of the newest slot are, as far as somebody asked."""
 
     @property
     def slot(self) -> int:

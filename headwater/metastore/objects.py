@@ -268,7 +268,8 @@ def _data_file(file: Any) -> DataFile:
             made = DataFile(**file)
         else:
             made = DataFile(*file)
-        msgspec.convert(msgspec.to_builtins(made), DataFile)
+        if not (type(made.path) is str and type(made.rows) is int and type(made.bytes) is int):
+            msgspec.convert(msgspec.to_builtins(made), DataFile)
     except (TypeError, msgspec.ValidationError):
         raise InvalidInputError(f"{file!r} is not a data file: give a path with rows and bytes.") from None
     if not made.path or made.rows < 0 or made.bytes < 0:

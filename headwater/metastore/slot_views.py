@@ -40,7 +40,7 @@ class Place(NamedTuple):
 
 
 REMEMBERED = 1000
-"""So many places of namespaces are kept."""
+"""So many places of namespaces and tables are kept."""
 MOMENTS = 100
 """So many lists of names of the past are kept."""
 
@@ -49,6 +49,11 @@ ROOT = Place(Item(Node("", "", "namespace", "", []), Revision(0, 0, "create", ""
 
 class SlotView(Protocol):
     """What can be asked at one slot."""
+
+    @property
+    def places(self) -> dict[tuple[str, ...], Place]:
+        """Where namespaces and tables are, as far as somebody asked."""
+        ...
 
     def mapped(self, parent: str, digest: str) -> str | None:
         """The id a Name Resolution Directory below the parent maps to."""
@@ -81,6 +86,12 @@ class IndexView:
     def __init__(self, index: SlotIndex, at: int) -> None:
         self.index = index
         self.at = at
+        self._places: dict[tuple[str, ...], Place] = {}
+
+    @property
+    def places(self) -> dict[tuple[str, ...], Place]:
+        """Those of the newest slot are shared by all views of it."""
+        return self.index.resolved if self.at == self.index.slot else self._places
 
     @property
     def is_newest(self) -> bool:
@@ -128,54 +139,27 @@ def version_at(versions: Sequence[Any], at: int) -> Any:
 
 
 def resolve(view: SlotView, id: ObjectId) -> Place:
-    """Follow the Name Resolution Directories from the root to the object, or raise NotFound."""
-    if isinstance(view, IndexView) and view.is_newest:
-        return _step_from(view, _known_parent(view, id), id)
-    return _resolve(view, id)
+    """Follow the Name Resolution Directories from the root to the object, or raise NotFound.
+
+    What was found once is remembered by the view for as long as it holds: many tables share a namespace, and one
+    operation asks for its table many times."""
+    places = view.places
+    known = places.get(id.names)
+    return _resolve(view, places, id) if known is None else known
 
 
-def _known_parent(view: IndexView, id: ObjectId) -> Place:
-    """The namespace that an object is in. Of the present it is remembered until the next slot: many tables share it."""
-    above = id.names[:-1]
-    if not above:
-        return ROOT
-    found = _remembered(view, above)
-    if found is None:
-        try:
-            found = _resolve(view, ObjectId(above))
-        except LanceNamespaceError:
-            found = _resolve(view, id)  # raises, and names all that was asked for
-        _remember(view, above, found)
-    return found
-
-
-def _remembered(view: IndexView, names: tuple[str, ...]) -> Place | None:
-    found: Place | None = view.index.resolved.get(names)
-    return found
-
-
-def _remember(view: IndexView, names: tuple[str, ...], place: Place) -> Place:
-    if len(view.index.resolved) >= REMEMBERED:
-        view.index.resolved.clear()
-    view.index.resolved[names] = place
-    return place
-
-
-def _step_from(view: IndexView, parent: Place, id: ObjectId) -> Place:
-    if not id.names:
-        return ROOT
-    found = step(view, parent, id.name) if parent.item.node.kind == "namespace" else None
-    if found is None:
-        raise not_found(id, id.level)
-    return found
-
-
-def _resolve(view: SlotView, id: ObjectId) -> Place:
+def _resolve(view: SlotView, places: dict[tuple[str, ...], Place], id: ObjectId) -> Place:
     place = ROOT
     for level, name in enumerate(id.names, 1):
-        found = step(view, place, name) if place.item.node.kind == "namespace" else None
+        names = id.names[:level]
+        found = places.get(names)
         if found is None:
-            raise not_found(id, level)
+            found = step(view, place, name) if place.item.node.kind == "namespace" else None
+            if found is None:
+                raise not_found(id, level)
+            if len(places) >= REMEMBERED:
+                places.clear()
+            places[names] = found
         place = found
     return place
 
@@ -210,10 +194,7 @@ def place_at(view: SlotView, key: str) -> Place | None:
 
 
 def resolve_namespace(view: SlotView, id: ObjectId) -> Place:
-    if isinstance(view, IndexView) and view.is_newest and id.names:
-        place = _remembered(view, id.names) or _remember(view, id.names, resolve(view, id))
-    else:
-        place = resolve(view, id)
+    place = resolve(view, id)
     if place.item.node.kind != "namespace":
         raise NamespaceNotFoundError(f"{id} is a table, not a namespace.")
     return place

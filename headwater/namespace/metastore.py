@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from functools import partial
@@ -26,9 +26,11 @@ from headwater.namespace.requests import parse_request
 from headwater.namespace.streams import NamespaceStream, check_alone, make_stream
 from headwater.namespace.versions import VersionProblem
 from headwater.registries.metastore import MetastoreRegistry
+from headwater.registries.metastore.mapping import has_stream
 from headwater.registries.metastore.sessions import Moment, Session, Within
 from headwater.registries.openable import check_finished, check_metastore
 from headwater.store import open_store
+from headwater.streams.layout import DELTA
 from headwater.streams.undoing import undo_transaction
 from headwater.tables.fields import parse_path
 from headwater.tables.refs import branch_of
@@ -201,7 +203,15 @@ class MetastoreNamespace(RegisteredNamespace):
         dropped = self._registry.dropped_locations()
         found = [item for item in super().verify() if item.key not in dropped and not self._is_pinned(item)]
         own = [VersionProblem("metastore", None, item.key, item.reason) for item in self.metastore.verify()]
-        return [*found, *own]
+        return [*found, *own, *self._unproved()]
+
+    def _unproved(self) -> Iterator[VersionProblem]:
+        """Serving copies that are not what their logs give."""
+        state = self.session.state()
+        for table in self._registry.tables():
+            if has_stream(state, table.id, DELTA):
+                for message in NamespaceStream(self, table.id).verify():
+                    yield VersionProblem("serving_copy", table.id, table.location, message)
 
     def _is_pinned(self, found: VersionProblem) -> bool:
         return found.kind == "unreferenced_folder" and bool(self.metastore.pinned_versions(found.key))

@@ -173,7 +173,8 @@ class RemoteStream(Frames):
         return None if found is None else RemotePublished(**found)
 
     def readers(self) -> dict[str, int]:
-        return dict(self._told()["readers"])
+        known = dict(self._told()["readers"])
+        return {name: max(position, self._handed.get((self.id, name), 0)) for name, position in known.items()}
 
     # Changing
 

@@ -69,7 +69,7 @@ def describe(namespace: LanceNamespace, call: Call) -> dict[str, Any]:
         "definition": to_properties(definition),
         "position": position,
         "published": _published(table.published),
-        "readers": table.readers(),
+        "readers": table.readers(kept=True),
     }
 
 
@@ -133,7 +133,7 @@ def changes(namespace: LanceNamespace, call: Call) -> pa.RecordBatchReader:
     asked, table = call.request, stream_of(namespace, call)
     start = asked.after
     if asked.reader is not None:
-        known = table.readers()
+        known = table.readers(kept=True)
         start = known.get(asked.reader, asked.after) if asked.read is None else asked.read
         if known.get(asked.reader) != start:
             table.commit_reader(asked.reader, start)

@@ -14,7 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from headwater.errors import InvalidInputError
-from headwater.streams.casting import cast_array, cast_values, nans_of, nulls_of
+from headwater.streams.casting import FAILS, cast_array, cast_values, nans_of, nulls_of
 from headwater.streams.columns import common, may_cast
 from headwater.streams.definition import Column, Definition, evolve
 from headwater.streams.fold import Events
@@ -56,6 +56,8 @@ def shape(definition: Definition, data: Given, contract: str = REFUSE) -> EventB
     columns: dict[str, Any] = {}
     present: dict[str, Mask] = {}
     faults = _Faults(data.length)
+    for name in definition.sequence:  # of whatever type the column is: a library may have no other form of nothing
+        faults.add(nans_of(data.columns.get(name, [None] * data.length)), "null_sequence", name)
     for column in after.columns:
         columns[column.name], mask = _column(column, data, contract, faults)
         if mask is not None and not mask.all():
@@ -140,6 +142,8 @@ def _type_of(values: Any, name: str) -> Any:
         return pa.array(values).type
     except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
         raise InvalidInputError(f"The new column {name!r} has values of different types: {error}") from None
+    except FAILS as error:
+        raise InvalidInputError(f"The new column {name!r} has a value that no type has: {error}") from None
 
 
 def _with_wider(definition: Definition, data: Given, contract: str) -> tuple[Definition, tuple[str, ...]]:

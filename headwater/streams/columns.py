@@ -11,6 +11,8 @@ from headwater.errors import InvalidInputError, LanceNamespaceError
 from headwater.types import arrow_type
 
 DataType = Any
+MAX_LEVELS = 32
+"""A type that is nested deeper is a mistake, or an attack."""
 
 SQL_NAMES = {
     "bigint": "long",
@@ -59,14 +61,14 @@ def parse_type(text: Any) -> DataType:
         ) from None
 
 
-def can_be_kept(kind: DataType) -> bool:
-    """Whether the files of a log have a place for values of this type."""
+def can_be_kept(kind: DataType, levels: int = MAX_LEVELS) -> bool:
+    """Whether the files of a log have a place for values of this type, which may be nested in so many levels."""
     types = pa.types
-    if types.is_union(kind) or types.is_run_end_encoded(kind) or types.is_interval(kind):
+    if not levels or types.is_union(kind) or types.is_run_end_encoded(kind) or types.is_interval(kind):
         return False
     if types.is_struct(kind) and not kind.num_fields:
         return False
-    return all(can_be_kept(kind.field(place).type) for place in range(kind.num_fields))
+    return all(can_be_kept(kind.field(place).type, levels - 1) for place in range(kind.num_fields))
 
 
 def can_be_key(kind: DataType) -> bool:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import itertools
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -34,6 +35,9 @@ def evolve_copy(lake: Lake, stream: Stream, staging: Staging, before: Published)
         if column.id in known and dataset.schema.field(column.name).type != column.type:
             _widen(dataset, column.name, column.type)
     added = [column.field for column in definition.columns if column.id not in known]
+    computed = {each.name for each in before.derived}
+    new = [field.name for field in added] + [each.name for each in definition.derived if each.name not in computed]
+    _rename(dataset, _set_aside(dataset.schema.names, new))
     added += [definition.shown[each.name] for each in definition.derived if each.name not in dataset.schema.names]
     if added:
         dataset.add_columns(pa.schema(added))
@@ -44,6 +48,16 @@ def _other_derived(dataset: Any, definition: Definition, before: Published) -> l
     """Derived columns that are no more, or are of another type."""
     wanted = {each.name: each.type for each in definition.derived}
     return [each.name for each in before.derived if wanted.get(each.name) != dataset.schema.field(each.name).type]
+
+
+def _set_aside(there: Sequence[str], wanted: Sequence[str]) -> dict[str, str]:
+    """New names of columns that clients added under names that the table has now: theirs have a number."""
+    taken, names = {*there, *wanted}, dict[str, str]()
+    for name in wanted:
+        if name in there:
+            names[name] = next(new for number in itertools.count(1) if (new := f"{name}_{number}") not in taken)
+            taken.add(names[name])
+    return names
 
 
 def _rename(dataset: Any, names: dict[str, str]) -> None:

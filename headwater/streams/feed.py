@@ -62,8 +62,8 @@ def walked(
     """The same, transaction by transaction."""
     last = snapshot.last_position(stream.path, version=stream.version)
     end = last if until is None else until
-    if not 0 <= after <= end <= last:
-        raise InvalidInputError(f"{stream.name} has changes after 0 up to {last}, not after {after} up to {until}.")
+    if not type(after) is type(end) is int or not 0 <= after <= end <= last:
+        raise InvalidInputError(f"{stream.name} has changes after 0 up to {last}, not after {after!r} up to {until!r}.")
     start = view_at(snapshot, stream, after)
     view_at(snapshot, stream, end)
     deltas = [d for d in snapshot.deltas(stream.path, after, version=stream.version) if d.position <= end]

@@ -96,7 +96,16 @@ def from_rows(rows: Sequence[Mapping[str, Any]]) -> Given:
 
 def as_json(row: Mapping[str, Any]) -> str:
     """A row as text, for people: what JSON has no form for is written as Python's text of it."""
-    return json.dumps(row, default=_text, ensure_ascii=False)
+    try:
+        text = json.dumps(row, default=_text, ensure_ascii=False)
+    except (RecursionError, ValueError, TypeError):  # nested without end, or keys that are no texts: what is plain
+        text = json.dumps({str(name): _flat(value) for name, value in row.items()}, default=_text, ensure_ascii=False)
+    return text.encode(errors="backslashreplace").decode()  # half a pair of surrogates has no bytes
+
+
+def _flat(value: Any) -> Any:
+    is_plain = value is None or isinstance(value, (str, int, float, bytes))
+    return value if is_plain else f"({type(value).__name__})"
 
 
 def _text(value: Any) -> Any:

@@ -50,7 +50,10 @@ class Reads(Protocol):
 
 def open_stream(snapshot: Reads, path: Sequence[str], version: str | None = None) -> Stream:
     """The newest version of the table, or the one of this id; 13 for a table that is not a stream table."""
-    found = [each for each in snapshot.versions(path) if version in (None, each.id)]
+    try:
+        found = [each for each in snapshot.versions(path) if version in (None, each.id)]
+    except NamespaceNotFoundError:
+        raise TableNotFoundError(f"Table {object_id(path)} does not exist.") from None
     return _opened(path, found[-1:])
 
 

@@ -131,8 +131,8 @@ def view_at(snapshot: Snapshot, stream: Stream, position: int | None = None) -> 
     """The view of a position, the newest one unless told. 13: not a position that can be read; 11: collected."""
     last = snapshot.last_position(stream.path, version=stream.version)
     wanted = last if position is None else position
-    if not 0 <= wanted <= last:
-        raise InvalidInputError(f"{stream.name} can be read at the positions 0 to {last}, not at {position}.")
+    if type(wanted) is not int or not 0 <= wanted <= last:
+        raise InvalidInputError(f"{stream.name} can be read at the positions 0 to {last}, not at {position!r}.")
     newest = newest_published(snapshot, stream)
     if newest is not None and newest.position <= wanted:
         deltas = snapshot.deltas(stream.path, newest.position, version=stream.version)

@@ -291,10 +291,16 @@ class StreamTable(Frames):
     def _reader_message(self, name: str) -> str:
         return f"reader {name} of {self.name}"
 
-    def readers(self) -> dict[str, int]:
-        """The named readers, and up to which position each has read."""
+    def readers(self, kept: bool = False) -> dict[str, int]:
+        """The named readers, and up to which position each has read: also what it was handed last in this process.
+
+        With `kept` only as far as the catalog knows.
+        """
         stream, snapshot = self.opened()
-        return readers(snapshot, stream)
+        known = readers(snapshot, stream)
+        if kept:
+            return known
+        return {name: max(at, handed(self._metastore, stream, name) or 0) for name, at in known.items()}
 
     def drop_reader(self, name: str) -> None:
         forget(self._metastore, self.opened()[0], name)

@@ -1,14 +1,25 @@
-"""Proof of a serving copy: its rows have the digest that was published, and so has the fold of the log."""
+"""Proof of a serving copy: its rows have the digest that was published, and so has the fold of the log.
+
+The rows are those of its newest version: a client may have rewritten them since they were published.
+"""
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import pyarrow as pa
+
+from headwater.errors import LanceNamespaceError
 from headwater.metastore import Snapshot
 from headwater.streams.log_files import narrowed
 from headwater.streams.opening import Stream
 from headwater.streams.position_views import PositionView, Published, all_published, counted, is_base
 from headwater.streams.reading import base_rows, whole_state
 from headwater.streams.serving_copy import Lake
-from headwater.streams.writing import rows_digest
+from headwater.streams.writing import head_of, rows_digest
+
+UNREADABLE = (LanceNamespaceError, pa.ArrowException, OSError, ValueError)
+"""What a file that is damaged or gone makes of a reader."""
 
 
 def verify(lake: Lake, snapshot: Snapshot, stream: Stream) -> list[str]:
@@ -16,15 +27,26 @@ def verify(lake: Lake, snapshot: Snapshot, stream: Stream) -> list[str]:
     publishes = all_published(snapshot, stream)
     if not publishes:
         return []
+    try:
+        return _compared(lake, snapshot, stream, publishes)
+    except UNREADABLE as error:
+        told = str(error).split(", /")[0][:200]
+        return [f"The rows of version {publishes[-1].version} of {stream.name}, or its log, cannot be read: {told}."]
+
+
+def _compared(lake: Lake, snapshot: Snapshot, stream: Stream, publishes: list[Published]) -> list[str]:
     newest = publishes[-1]
-    if newest.schema_id != stream.definition.schema_id:
-        return [f"{stream.name} has evolved since version {newest.version}: publish it, then verify."]
-    rows = base_rows(lake, PositionView(stream, newest.position, newest, (), ()), narrowed(stream.definition, None))
+    version, manifest = head_of(snapshot, stream) or (newest.version, newest.manifest)
+    held = PositionView(stream, newest.position, replace(newest, version=version, manifest=manifest), (), ())
+    rows = base_rows(lake, held, narrowed(stream.definition, None))
+    digest = rows_digest(rows)
+    evolved = newest.schema_id != stream.definition.schema_id  # what was published is compared in the columns of now
+    published = digest if evolved else newest.digest
     problems = []
-    if rows.num_rows != newest.rows or rows_digest(rows) != newest.digest:
-        problems.append(f"The rows of version {newest.version} of {stream.name} are not those that were published.")
+    if rows.num_rows != newest.rows or digest != published:
+        problems.append(f"The rows of version {version} of {stream.name} are not those that were published.")
     view = oldest_view(snapshot, stream, publishes)
-    if view is not None and rows_digest(whole_state(lake, view).rows) != newest.digest:
+    if view is not None and rows_digest(whole_state(lake, view).rows) != published:
         problems.append(
             f"The log of {stream.name} from position {view.start} on does not give version {newest.version}."
         )

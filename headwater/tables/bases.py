@@ -10,7 +10,7 @@ import os
 from collections.abc import Iterable
 from urllib.parse import unquote
 
-from headwater.protobuf import as_bytes, parse
+from headwater.protobuf import as_bytes, pick
 
 BASE_PATHS = 18
 """The field of a manifest, and in it the field of a base's path."""
@@ -24,11 +24,7 @@ def outside(paths: Iterable[str], table_uri: str) -> str | None:
 
 def bases_of(manifest: bytes) -> list[str]:
     """The base paths of a Lance manifest (its message, without the footer). ValueError: this is no manifest."""
-    found = []
-    for field, value, _ in parse(manifest):
-        if field == BASE_PATHS:
-            found += [as_bytes(text).decode() for inner, text, _ in parse(as_bytes(value)) if inner == PATH]
-    return found
+    return [as_bytes(path).decode() for base in pick(manifest, BASE_PATHS) for path in pick(as_bytes(base), PATH)]
 
 
 def message_of(data: bytes) -> bytes:

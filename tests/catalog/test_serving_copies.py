@@ -173,3 +173,67 @@ def test_the_manifest_of_a_version_is_judged_whatever_way_it_comes(catalog: Cata
             BatchDeleteTableVersionsRequest(id=ID, ranges=[VersionRange(start_version=dataset.version, end_version=-1)])
         )
     assert opened(catalog).version == dataset.version
+
+
+def test_a_catalog_proves_its_serving_copies_by_the_version_that_clients_read(catalog: Catalog, tmp_path: Path) -> None:
+    """A rewrite that keeps ids and ages of rows, and changes values: the manifests do not tell, `verify` does."""
+    orders = catalog.create_stream_table("raw.lied", SCHEMA, keys=["id"])
+    orders.upsert([{"id": n, "name": f"n{n}", "at": 1} for n in range(9)])
+    orders.publish()
+    assert catalog.verify() == []
+    dataset = lance.dataset(namespace_client=catalog.namespace, table_id=["raw", "lied"])
+    old = dataset.get_fragments()[0].metadata
+    live = dataset.to_table()
+    made = write_fragments(live.set_column(1, "name", pa.array(["x"] * 9)), dataset, mode="append")
+    made[0].row_id_meta = old.row_id_meta
+    made[0].last_updated_at_version_meta = old.last_updated_at_version_meta
+    rewrite = lance.LanceOperation.Rewrite([lance.LanceOperation.RewriteGroup([old], made)], [])
+    lance.LanceDataset.commit(
+        dataset.uri,
+        rewrite,
+        read_version=dataset.version,
+        namespace_client=catalog.namespace,
+        table_id=["raw", "lied"],
+        namespace_client_managed_versioning=True,
+    )
+    assert [(item.kind, str(item.id)) for item in catalog.verify()] == [("serving_copy", "raw.lied")]
+    orders.evolve(add={"more": "int64"})
+    assert len(orders.verify()) == 1, "also while a change of columns is not published"
+
+
+def test_a_serving_copy_that_cannot_be_read_is_a_finding(catalog: Catalog, tmp_path: Path) -> None:
+    dataset = opened(catalog)
+    data = Path(dataset.uri.removeprefix("file://")) / "data" / dataset.get_fragments()[0].metadata.files[0].path
+    data.write_bytes(data.read_bytes()[:40])
+    lance.dataset(dataset.uri)
+    assert [item.kind for item in catalog.verify()] == ["serving_copy"]
+
+
+def test_a_table_takes_a_name_that_a_client_gave_to_a_column_of_its_own(catalog: Catalog) -> None:
+    opened(catalog).add_columns({"note": "id * 2"})
+    orders = catalog["raw.orders"]
+    orders.evolve(add={"note": "string"})
+    orders.upsert([{"id": 1, "name": "one", "at": 9, "note": "mine"}])
+    orders.publish()
+    found = opened(catalog).to_table(filter="id IN (1, 2)", columns=["id", "note", "note_1"]).sort_by("id")
+    assert found.to_pydict() == {"id": [1, 2], "note": ["mine", None], "note_1": [None, 4]}
+    assert orders.verify() == []
+
+
+def test_the_history_of_a_table_is_written_by_publishes_alone(catalog: Catalog) -> None:
+    orders = catalog.create_stream_table("raw.kept", SCHEMA, keys=["id"], properties={"history": "scd2"})
+    orders.upsert([{"id": 1, "name": "a", "at": 1}])
+    orders.publish()
+    history = catalog["raw.kept__history"]
+    with pytest.raises(InvalidInputError, match="stream table"):
+        history.delete("id = 1")
+    dataset = lance.dataset(namespace_client=catalog.namespace, table_id=["raw", "kept__history"])
+    with pytest.raises((OSError, ValueError, RuntimeError)):
+        dataset.delete("id = 1")
+    history.create_index("name", "BTREE")
+    orders.upsert([{"id": 1, "name": "b", "at": 2}])
+    orders.publish()
+    assert sorted(history.to_arrow()["name"].to_pylist()) == ["a", "b"]
+    plain = catalog.create_table("raw.my__history", pa.table({"a": [1, 2]}))
+    plain.delete("a = 1")
+    assert plain.count() == 1

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from typing import Any
 
@@ -12,7 +12,7 @@ import pytest
 from headwater.errors import InvalidInputError
 from headwater.streams.batches import EventBatch, shape
 from headwater.streams.definition import define
-from headwater.streams.given import given
+from headwater.streams.given import as_json, given
 
 FIELDS: list[Any] = [
     pa.field("id", pa.int32()),
@@ -89,6 +89,89 @@ def test_one_bad_value_in_many_is_found_in_arrow_data() -> None:
     table = pa.table({"id": pa.array([*range(1000), 2**40]), "at": pa.array([AT] * 1001)})
     made = batch(table, "freeze")
     assert [(bad.index, bad.column) for bad in made.bad] == [(1000, "id")]
+
+
+@pytest.mark.parametrize(
+    ("value", "kind"),
+    [
+        (1.5, pa.int64()),
+        (Decimal("1.5"), pa.int64()),
+        (2**70, pa.int64()),
+        (1e300, pa.float32()),
+        (AT.replace(hour=5), pa.date32()),
+        (AT.replace(microsecond=5), pa.timestamp("ms", "UTC")),
+        (time(1, 2, 3, 5), pa.time32("ms")),
+        (timedelta(microseconds=5), pa.duration("s")),
+        ([1.5], pa.list_(pa.int64())),
+        ({"a": 1, "b": 2}, pa.struct([("a", pa.int64())])),
+        ([5], pa.list_(pa.timestamp("us"))),
+        ({"k": 1.5}, pa.map_(pa.string(), pa.int64())),
+        ("\ud800", pa.string()),
+        ("25:00:00", pa.time64("us")),
+        (pa.scalar(0.1), pa.float32()),
+        (pa.scalar(1.255), pa.decimal128(8, 2)),
+        (pa.scalar([AT.replace(microsecond=5)]), pa.list_(pa.timestamp("s", "UTC"))),
+    ],
+)
+def test_a_value_that_would_be_cut_short_does_not_fit(value: Any, kind: Any) -> None:
+    """Arrow itself makes 1 of 1.5, a date of a time, and leaves out fields that a struct has not."""
+    table = define(pa.schema([pa.field("id", pa.int64()), pa.field("x", kind)]), keys="id")
+    rows: Any = [{"id": 1, "x": value}, {"id": 2, "x": None}]
+    if isinstance(value, pa.Scalar):
+        rows = pa.table({"id": [1, 2], "x": pa.array([value.as_py(), None], value.type)})
+    made = shape(table, given(rows), "freeze")
+    assert [(bad.index, bad.reason, bad.column) for bad in made.bad] == [(0, "bad_value", "x")]
+
+
+@pytest.mark.parametrize(
+    ("value", "kind"),
+    [
+        (2.0, pa.int32()),
+        (None, pa.time64("us")),
+        ("01:02:03.5", pa.time64("us")),
+        (pa.scalar("01:02"), pa.time32("s")),
+        (0.1, pa.float32()),
+        (date(2024, 1, 2), pa.timestamp("s")),
+        (AT, pa.date32()),
+        ({"a": 1}, pa.struct([("a", pa.int64()), ("b", pa.int64())])),
+        ([0.1], pa.list_(pa.float32(), 1)),
+        ({"k": 1}, pa.map_(pa.string(), pa.int64())),
+        (pa.scalar(5), pa.decimal128(3, 2)),
+        (pa.scalar(0.5), pa.float32()),
+        (pa.scalar([1], pa.list_view(pa.int64())), pa.list_(pa.int64())),
+    ],
+)
+def test_what_a_type_has_a_place_for_fits(value: Any, kind: Any) -> None:
+    table = define(pa.schema([pa.field("id", pa.int64()), pa.field("x", kind)]), keys="id")
+    rows: Any = [{"id": 1, "x": value}]
+    if isinstance(value, pa.Scalar):
+        rows = pa.table({"id": [1], "x": pa.array([value.as_py()], value.type)})
+    assert not shape(table, given(rows), "freeze").bad
+
+
+def test_a_nan_is_no_sequence_whatever_the_type_of_the_column() -> None:
+    table = define({"id": "int64", "at": "int64"}, "id", "at")
+    for rows in ([{"id": 1, "at": float("nan")}], pa.table({"id": [1], "at": [float("nan")]})):
+        made = shape(table, given(rows), "freeze")
+        assert [(bad.reason, bad.column) for bad in made.bad] == [("null_sequence", "at")]
+
+
+def test_a_new_column_that_no_type_has_is_named() -> None:
+    deep: Any = 1
+    for _ in range(2000):
+        deep = [deep]
+    for value in (2**70, deep):
+        with pytest.raises(InvalidInputError, match="'new'"):
+            batch([{"id": 1, "at": AT, "new": value}], "evolve")
+
+
+def test_every_row_has_a_text_for_the_quarantine() -> None:
+    deep: Any = 1
+    for _ in range(5000):
+        deep = [deep]
+    assert as_json({"id": 1, "note": deep}) == '{"id": 1, "note": "(list)"}'
+    assert as_json({"note": "\ud800"}) == '{"note": "\\ud800"}'
+    assert as_json({"note": {(1, 2): 3}}) == '{"note": "(dict)"}'
 
 
 def test_a_nan_is_no_sequence() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from headwater.errors import InvalidInputError, LanceNamespaceError, TableColumnNotFoundError
+from headwater.errors import InvalidInputError, LanceNamespaceError, TableColumnNotFoundError, TableNotFoundError
 from headwater.metastore import Metastore
 from headwater.streams.opening import drop_stream, rename_stream
 from headwater.streams.table import StreamTable
@@ -307,9 +307,9 @@ def test_readers_go_on_where_they_stopped(metastore: Metastore) -> None:
     assert table.changes(reader="etl").num_rows == 0
     table.upsert([{"id": 1, "at": 2}])
     assert table.changes(reader="etl")["_change_type"].to_pylist() == ["update_preimage", "update_postimage"]
-    assert table.readers() == {"etl": 1}
+    assert (table.readers(), table.readers(kept=True)) == ({"etl": 2}, {"etl": 1})
     assert table.commit_reader("etl") == 2
-    assert table.readers() == {"etl": 2}
+    assert table.readers(kept=True) == {"etl": 2}
     table.drop_reader("etl")
     assert table.readers() == {}
     with pytest.raises(InvalidInputError, match="'etl'"):
@@ -350,6 +350,18 @@ def test_a_row_rejected_while_landing_has_the_position_of_its_batch(metastore: M
         ("null_key", 2),
     ]
     assert table.quarantine().column_names == ["row", "reason", "column", "source", "time", "position"]
+
+
+def test_what_is_no_position_is_refused_and_an_unknown_table_is_no_table(metastore: Metastore) -> None:
+    table = orders(metastore)
+    table.upsert([{"id": 1, "at": 1}])
+    for wrong in ("x", 1.5, True, -1, 2):
+        with pytest.raises(InvalidInputError, match="position"):
+            table.to_arrow(position=wrong)  # type: ignore[arg-type]
+        with pytest.raises(InvalidInputError, match="changes after"):
+            table.changes(after=wrong)  # type: ignore[arg-type]
+    with pytest.raises(TableNotFoundError, match="nope"):
+        StreamTable(metastore, ["nope"]).publish()
 
 
 def test_what_is_no_stream_table_says_so(metastore: Metastore) -> None:

@@ -240,6 +240,8 @@ def test_rows_of_a_snapshot_are_not_too_late_for_each_other(metastore: Metastore
     )
     assert [(row["id"], row["at"]) for row in rows_of(table)] == [(1, 9), (2, 10)]
     assert table.publish().too_late == 1
+    table.ingest([{"id": 1, "at": 11, "note": "a"}, {"id": 3, "at": 90, "note": "new"}], format="snapshot")
+    assert [row["at"] for row in rows_of(table)] == [11, 90], "taken in the order they were given"
 
 
 def test_a_snapshot_that_changed_nothing_is_not_taken_again_when_the_state_is_another(
@@ -354,6 +356,25 @@ def test_hostile_files_end_in_the_quarantine_or_in_an_error_that_names_them(
     assert refused
     assert [path for path, (told, is_untouched) in refused.items() if str(path) not in told or not is_untouched] == []
     assert table.verify() == []
+
+
+def test_a_text_of_json_is_taken_as_a_file_of_it_is_and_numbers_keep_every_digit(metastore: Metastore) -> None:
+    schema = {"id": "int64", "x": "double", "price": "decimal(38,10)"}
+    table = StreamTable.create(metastore, ["t"], schema, "id")
+    text = '{"id": 1, "x": 0.5, "price": 12345678901234567890.1234567891}\n{broken\n{"id": 2, "price": 0.1}'
+    assert table.ingest(text).quarantined == 1
+    assert table.ingest(b'[{"id": 3, "op": "c"}, {"id": 2, "op": "d"}]', format="op").rows == 2
+    assert [row["id"] for row in rows_of(table)] == [1, 3]
+    assert rows_of(table)[0] == {"id": 1, "x": 0.5, "price": Decimal("12345678901234567890.1234567891")}
+    with pytest.raises(InvalidInputError, match="no JSON"):
+        table.ingest('[{"id": 4}')
+
+
+def test_names_of_files_may_be_a_list(metastore: Metastore, tmp_path: Path) -> None:
+    table = orders(metastore)
+    for number in (1, 2):
+        (tmp_path / f"{number}.jsonl").write_text(f'{{"id": {number}, "_lsn": 1}}')
+    assert table.ingest([str(tmp_path / "1.jsonl"), str(tmp_path / "2.jsonl")]).rows == 2
 
 
 def test_a_file_may_begin_with_a_byte_order_mark(metastore: Metastore, tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from lance.namespace import DirectoryNamespace as PylanceNamespace
 
 from headwater import DirectoryNamespace
 from headwater.errors import InternalError
-from headwater.protobuf import number, numbers, packed, pair, pairs, parse, text, varint
+from headwater.protobuf import number, numbers, packed, pair, pairs, parse, pick, text, varint
 from headwater.registries.manifest import table as manifest_table
 from headwater.registries.manifest.format import Manifest, live_rows, parse_manifest
 from headwater.registries.manifest.state import CHANGES
@@ -227,3 +227,30 @@ def test_a_field_that_is_not_known_leaves_the_table_to_pylance(tmp_path: Path) -
     assert not manifest(folder, newest).is_plain
     create(catalog(tmp_path), "b")
     assert names(catalog(tmp_path)) == {"a", "b"}
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    st.lists(st.tuples(st.integers(1, 40), st.integers(0, 2**64 - 1) | st.binary(max_size=300)), max_size=20), st.data()
+)
+def test_one_field_is_picked_as_parsing_all_finds_it(
+    fields: list[tuple[int, int | bytes]], data: st.DataObject
+) -> None:
+    message = b"".join(number(*item) if isinstance(item[1], int) else text(*item) for item in fields)  # type: ignore[arg-type]
+    wanted = data.draw(st.integers(1, 40))
+    assert pick(message, wanted) == [value for field, value, _ in parse(message) if field == wanted]
+    cut = message[: data.draw(st.integers(0, len(message)))]
+    try:
+        expected = [value for field, value, _ in parse(cut) if field == wanted]
+    except ValueError:
+        with pytest.raises(ValueError, match="message"):
+            pick(cut, wanted)
+    else:
+        assert pick(cut, wanted) == expected
+
+
+def test_eight_and_four_bytes_are_picked_and_an_unknown_kind_is_no_message() -> None:
+    fixed = varint(3 << 3 | 1) + bytes(8) + varint(4 << 3 | 5) + b"abcd"
+    assert pick(fixed, 4) == [b"abcd"]
+    with pytest.raises(ValueError, match="wire type"):
+        pick(varint(3 << 3 | 3), 3)

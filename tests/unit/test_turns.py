@@ -107,6 +107,23 @@ def test_a_waiter_is_told_when_the_turn_is_free(path: str) -> None:
     assert os.listdir(f"{path}.waiting") == []
 
 
+def test_a_turn_that_becomes_free_while_the_bell_is_hung_is_taken_at_once(
+    path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held = Turn(path, CLOCK, 60).take()
+    assert held is not None
+    hang = Bell.__enter__
+
+    def late(bell: Bell) -> Bell:
+        held.release()
+        os.read(bell._pipe, 64)  # nobody is told
+        return hang(bell)
+
+    monkeypatch.setattr(Bell, "__enter__", late)
+    monkeypatch.setattr(Bell, "wait", lambda bell, longest_s: pytest.fail("it waited for a turn that was free"))
+    assert Turn(path, CLOCK, 60).wait_for_bell(10, 10) is not None
+
+
 def test_the_pipe_of_a_dead_waiter_is_cleared_away(path: str) -> None:
     os.makedirs(f"{path}.waiting")
     os.mkfifo(f"{path}.waiting/000000000000001-1-1")

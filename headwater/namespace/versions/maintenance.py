@@ -33,7 +33,7 @@ class VersionProblem:
 
     kind: str
     """missing_folder, missing_manifest, missing_version, missing_file, shared_location, unusable_location,
-    unrecorded_version, staged_leftover, unreferenced_folder or unfinished_drop."""
+    unrecorded_version, staged_leftover, unreferenced_folder, unfinished_drop or serving_copy."""
     id: ObjectId | None
     key: str
     message: str

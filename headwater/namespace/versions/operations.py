@@ -142,14 +142,16 @@ class TableVersions:
     def create(self, table: Table, asked: NewVersion, branch: str | None) -> FoundVersion:
         """CreateTableVersion: put if not exists. Errors 13 (the manifest), 14 (the version exists)."""
         self.registry.check_writable()
+        _check_new(asked.version)
         line = self.line(table, branch)
         keeper = self.keeper(line)
-        repeated = self._repeated(line, keeper, asked)
+        newest = keeper.newest(line) if isinstance(keeper, ManagedVersions) else MAX_VERSION
+        repeated = self._repeated(line, keeper, asked) if asked.version <= newest else None
         if repeated is not None:
             return FoundVersion(line, repeated)
         staged = self._read(line, asked)
         if isinstance(keeper, ManagedVersions):
-            if asked.version > keeper.newest(line) + 1:
+            if asked.version > newest + 1:
                 keeper.set_aside(line)
             with self.turns.creating(table.location):
                 with keeper.keeping(staged):
@@ -159,6 +161,7 @@ class TableVersions:
 
     def check_create(self, table: Table, asked: NewVersion, newest: int | None) -> int:
         """Whether `create` would refuse the version after `newest` (that on the storage when not told): 13, 14."""
+        _check_new(asked.version)
         line = self.line(table)
         keeper = self.keeper(line)
         if newest is None and self._repeated(line, keeper, asked) is not None:
@@ -230,9 +233,7 @@ class TableVersions:
         self, line: VersionLine, keeper: ManagedVersions | StorageVersions, asked: NewVersion
     ) -> Version | None:
         """The version, if it exists and is the very one asked for: a client that lost an answer asks again."""
-        number = _check_number(asked.version)
-        if number < 1:
-            raise InvalidInputError("Versions are counted from 1.")
+        number = asked.version
         found = keeper.find(line, number)
         if found is None:
             return None
@@ -303,6 +304,11 @@ def _check_number(version: int) -> int:
     if isinstance(version, bool) or not isinstance(version, int) or not 0 <= version <= MAX_VERSION:
         raise InvalidInputError(f"version must be a whole number, at least 1, not {str(version)[:40]!r}.")
     return version
+
+
+def _check_new(version: int) -> None:
+    if _check_number(version) < 1:
+        raise InvalidInputError("Versions are counted from 1.")
 
 
 def _parse_token(token: str | None) -> int | None:

@@ -57,12 +57,15 @@ class TransactionChanges:
         self._added: dict[ObjectId, list[Version]] = defaultdict(list)
         self._removed: dict[ObjectId, list[int]] = defaultdict(list)
         self._followed: set[ObjectId] = set()
+        self._required: Table | None = None
+        """The table that the last change required, as it is in the transaction."""
 
     def apply(self, change: Change) -> None:
         """Make one change, or raise ConcurrentModification (14)."""
+        required, self._required = self._required, None
         match change:
             case Add(Version() as version):
-                self._add_version(version)
+                self._add_version(version, required)
             case Add(item):
                 self._require(find(self.tx, item.id) is None, item.id, "it exists now")
                 self._create(item)
@@ -133,14 +136,15 @@ class TransactionChanges:
         found = find(self.tx, table.id)
         holds = isinstance(found, Table) and found.location == table.location
         self._require(holds, table.id, "it was dropped or made anew")
+        self._required = found if isinstance(found, Table) else None
         current = self._newest(table.id)
         self._require(current == newest, table.id, f"its newest version is {current}")
 
     def _newest(self, table: ObjectId) -> int:
         return self._added[table][-1].number if self._added[table] else newest_version(self.tx, table)
 
-    def _add_version(self, version: Version) -> None:
-        table = find(self.tx, version.table)
+    def _add_version(self, version: Version, required: Table | None) -> None:
+        table = required if required is not None and required.id == version.table else find(self.tx, version.table)
         if not isinstance(table, Table):
             raise ConcurrentModificationError(f"{version.table} was dropped by another writer.")
         if self._has_stream(table.id, DELTA_FORMAT) and not self._newest(table.id):

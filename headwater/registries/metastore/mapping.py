@@ -14,10 +14,11 @@ from headwater.errors import NamespaceNotFoundError, TableNotFoundError, TableVe
 from headwater.metastore import DataFile, Delta, Object
 from headwater.metastore.objects import Objects
 from headwater.metastore.serving_copy import LANCE_FORMAT, location_of
-from headwater.metastore.table_parts import Record
+from headwater.metastore.table_parts import DELTA_FORMAT, Record
 from headwater.model import CatalogObject, Known, Namespace, Table, Version
 from headwater.names import ObjectId
 from headwater.streams.definition import from_properties
+from headwater.streams.layout import HISTORY
 from headwater.tables.layout import VERSIONS, manifest_name
 
 SETTLED = "settled"
@@ -63,32 +64,40 @@ class Line(NamedTuple):
 
 
 def _find(reader: Reader, id: ObjectId, lines: dict[ObjectId, Line | None]) -> CatalogObject | None:
+    """A table has no children but its versions, so what is below one is not looked for by its name."""
     if id.is_root:
         return None
-    if lines.get(id.parent) is None:
-        try:
-            return _named(*reader.get_with_stream(id.names, LANCE_FORMAT))
-        except NOT_FOUND:
-            pass
-    number = id.name
-    if id.level < 2 or not (number.isascii() and number.isdigit() and len(number) < 20):
-        return None
-    line = lines[id.parent] = lines[id.parent] if id.parent in lines else _line(reader, id.parent)
+    line = _line(reader, id.parent, lines) if _is_number(id.name) else None
     try:
-        delta = reader.get_delta(line.table.id.names, int(number), format=LANCE_FORMAT) if line is not None else None
+        if line is None:
+            return _named(*reader.get_with_stream(id.names, LANCE_FORMAT))
+        return version_of(
+            line.table, reader.get_delta(line.table.id.names, int(id.name), format=LANCE_FORMAT), line.settled
+        )
     except NOT_FOUND:
         return None
-    return version_of(line.table, delta, line.settled) if line is not None and delta is not None else None
 
 
-def _line(reader: Reader, id: ObjectId) -> Line | None:
+def _is_number(name: str) -> bool:
+    return name.isascii() and name.isdigit() and len(name) < 20
+
+
+def _line(reader: Reader, id: ObjectId, lines: dict[ObjectId, Line | None]) -> Line | None:
+    """The table of this id with its line of versions; None if it is no table. Each is looked up once."""
+    if id.is_root:
+        return None
+    if id not in lines:
+        lines[id] = _looked_up_line(reader, id)
+    return lines[id]
+
+
+def _looked_up_line(reader: Reader, id: ObjectId) -> Line | None:
     try:
         found = _named(*reader.get_with_stream(id.names, LANCE_FORMAT))
-        if not isinstance(found, Table):
-            return None
-        return Line(found, settled(reader.newest_delta(found.id.names, format=LANCE_FORMAT)))
+        newest = reader.newest_delta(found.id.names, format=LANCE_FORMAT) if isinstance(found, Table) else None
     except NOT_FOUND:
         return None
+    return Line(found, settled(newest)) if isinstance(found, Table) else None
 
 
 def _named(found: Object, stream: Record | None) -> Namespace | Table:
@@ -117,6 +126,14 @@ def has_stream(reader: Reader, table: ObjectId, format: str) -> bool:
     except NOT_FOUND:
         return False
     return True
+
+
+def is_fed(reader: Reader, table: ObjectId) -> bool:
+    """Whether publishes alone write its rows: it has a change log, or is the history of a table that has."""
+    if has_stream(reader, table, DELTA_FORMAT):
+        return True
+    is_history = bool(table.names) and table.names[-1].endswith(HISTORY) and has_stream(reader, table, LANCE_FORMAT)
+    return is_history and from_properties(reader.versions(table.names)[-1].properties) is not None
 
 
 def kept_columns(reader: Reader, table: ObjectId) -> set[str]:

@@ -24,7 +24,6 @@ from headwater.errors import (
 )
 from headwater.metastore import Metastore, Snapshot
 from headwater.metastore.serving_copy import LANCE_FORMAT
-from headwater.metastore.table_parts import DELTA_FORMAT
 from headwater.model import CatalogObject, Change, Table, Version
 from headwater.names import ROOT, ObjectId
 from headwater.registries.metastore.changes import TransactionChanges
@@ -32,7 +31,7 @@ from headwater.registries.metastore.mapping import (
     NOT_FOUND,
     catalog_object,
     find_all,
-    has_stream,
+    is_fed,
     kept_columns,
     newest_version,
     with_newest,
@@ -148,7 +147,7 @@ class MetastoreRegistry(Registry):
 
     def check_rows(self, id: ObjectId) -> None:
         """Error 13 for a stream table: its rows come from its change log alone."""
-        if has_stream(self.session.state(), id, DELTA_FORMAT):
+        if is_fed(self.session.state(), id):
             raise fed_by_its_log(id)
 
     def check_columns(self, id: ObjectId, names: Collection[str]) -> None:
@@ -212,7 +211,7 @@ class MetastoreRegistry(Registry):
     def kept_columns(self, table: ObjectId) -> Collection[str] | None:
         """The columns of a stream table, as it was published last and as it is defined now."""
         now = self.session.state()
-        return kept_columns(now, table) if has_stream(now, table, DELTA_FORMAT) else None
+        return kept_columns(now, table) if is_fed(now, table) else None
 
     def finalized(self, table: Table, number: int) -> None:
         with self._lock:

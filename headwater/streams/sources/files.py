@@ -11,6 +11,7 @@ import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from decimal import Decimal
 from typing import Any, Literal
 
 import lance
@@ -69,7 +70,15 @@ def is_files(data: Any) -> bool:
         return True
     if isinstance(data, str):
         return "\n" not in data and not data.lstrip().startswith(("{", "[", "null"))
-    return isinstance(data, (list, tuple)) and bool(data) and all(isinstance(each, os.PathLike) for each in data)
+    return isinstance(data, (list, tuple)) and bool(data) and all(_is_file(each) for each in data)
+
+
+def _is_file(item: Any) -> bool:
+    """Whether an item of a list names a file: a text may be a message as well, so it must look like a name."""
+    if not isinstance(item, str) or not is_files(item):
+        return isinstance(item, os.PathLike)
+    known = os.path.splitext(item)[1].lower() in (".parquet", ".csv", ".lance", *JSON, *ARROW)
+    return known or is_remote(item) or glob.has_magic(item) or os.path.exists(item)
 
 
 def find_files(data: Any, storage: Mapping[str, str] | None = None, required: bool = True) -> list[SourceFile]:
@@ -143,7 +152,7 @@ def _read(path: str, ending: str, definition: Definition, name: str) -> tuple[An
     if ending == ".csv":
         return _read_csv(path, definition, name)
     if ending in JSON:
-        return _read_json(path, name)
+        return json_rows(read_text(path, name), definition, name)
     raise SourceFileError(
         f"The file {name!r} is of a kind that is not known: its name ends in .parquet, .arrow, .json, .csv or .lance."
     )
@@ -205,16 +214,20 @@ def _read_arrow(path: str) -> pa.Table:
             return pa.ipc.open_stream(file.read()).read_all()
 
 
-def _read_json(path: str, name: str) -> tuple[Any, list[Quarantined]]:
-    """Lines of objects, or one array of them. What is no object is quarantined, `null` is passed over."""
-    text = read_text(path, name)
-    decoder = msgspec.json.Decoder()
+def json_rows(text: str, definition: Definition, name: str | None = None) -> tuple[list[Any], list[Quarantined]]:
+    """Lines of objects, or one array of them. What is no object is quarantined, `null` is passed over.
+
+    `name` is that of the file the text is from; one that ends inside a line was cut off.
+    """
+    told_of = f"The file {name!r}" if name is not None else "The text"
+    exact = frozenset(column.name for column in definition.columns if pa.types.is_decimal(column.type))
+    decoder = msgspec.json.Decoder(float_hook=Decimal) if exact else msgspec.json.Decoder()
     rows: list[Any] = []
     bad: list[Quarantined] = []
 
     def add(row: Any, told: str) -> None:
         if isinstance(row, dict):
-            rows.append(row)
+            rows.append({key: v if key in exact else _floats(v) for key, v in row.items()} if exact else row)
         elif row is not None:
             bad.append(Quarantined(told, "parse", None, name))
 
@@ -222,11 +235,13 @@ def _read_json(path: str, name: str) -> tuple[Any, list[Quarantined]]:
         try:
             found = decoder.decode(text)
         except RecursionError:
-            raise SourceFileError(f"The file {name!r} is nested too deeply. Nothing of it was taken.") from None
+            raise SourceFileError(f"{told_of} is nested too deeply. Nothing of it was taken.") from None
+        except msgspec.DecodeError as error:
+            raise SourceFileError(f"{told_of} is no JSON: {error}. Nothing of it was taken.") from None
         for row in found:
             add(row, "" if isinstance(row, dict) else msgspec.json.encode(row).decode())
         return rows, bad
-    for line in _whole_lines(text, name).split("\n"):
+    for line in (text if name is None else _whole_lines(text, name)).split("\n"):
         if not line or line.isspace():
             continue
         try:
@@ -234,6 +249,15 @@ def _read_json(path: str, name: str) -> tuple[Any, list[Quarantined]]:
         except UNREADABLE:
             bad.append(Quarantined(line.rstrip("\r"), "parse", None, name))
     return rows, bad
+
+
+def _floats(value: Any) -> Any:
+    """Numbers that were read to the last digit, as Python has them."""
+    if isinstance(value, dict):
+        return {name: _floats(part) for name, part in value.items()}
+    if isinstance(value, list):
+        return [_floats(part) for part in value]
+    return float(value) if isinstance(value, Decimal) else value
 
 
 def _read_csv(path: str, definition: Definition, name: str) -> tuple[Any, list[Quarantined]]:

@@ -9,11 +9,12 @@ from headwater.errors import InvalidInputError
 from headwater.streams.definition import Definition
 from headwater.streams.landing import LandingReport
 from headwater.streams.position_views import PositionView
+from headwater.streams.quarantine import Quarantined
 from headwater.streams.reading import read
 from headwater.streams.serving_copy import Lake
 from headwater.streams.sources.bare_times import check_unit
 from headwater.streams.sources.debezium import take_debezium
-from headwater.streams.sources.files import SourceFile, read_lines, read_rows
+from headwater.streams.sources.files import SourceFile, json_rows, read_lines, read_rows
 from headwater.streams.sources.snapshot import take_snapshot
 from headwater.streams.sources.taken import Taken, take_op, take_rows
 
@@ -52,7 +53,7 @@ def take(
     """The rows that change data stands for; `file` is where to read it from, if it is a file."""
     definition = view.stream.definition
     if format == "snapshot":
-        rows, bad = (data, []) if file is None else read_rows(file, definition)
+        rows, bad = _rows(definition, data, file)
         taken = take_snapshot(lake, view, rows, **options)
         return Taken(taken.data, (*bad, *taken.bad), taken.digest)
     return take_alone(definition, data, format, options, file, lambda: read(lake, view).to_pylist())
@@ -69,8 +70,17 @@ def take_alone(
     """In a format that needs no rows of before; `state` gives them to a truncation."""
     if format == "debezium":
         return take_debezium(definition, data if file is None else read_lines(file), state=state, **options)
-    rows, bad = (data, []) if file is None else read_rows(file, definition)
+    rows, bad = _rows(definition, data, file)
     return take_op(rows, bad=bad, **options) if format == "op" else take_rows(rows, bad)
+
+
+def _rows(definition: Definition, data: Any, file: SourceFile | None) -> tuple[Any, list[Quarantined]]:
+    """Rows as given, of a file, or of a text of JSON; and lines that could not be parsed."""
+    if file is not None:
+        return read_rows(file, definition)
+    if isinstance(data, (bytes, bytearray)):
+        data = bytes(data).decode(errors="replace")
+    return json_rows(data, definition) if isinstance(data, str) else (data, [])
 
 
 def total(reports: Sequence[LandingReport]) -> LandingReport:

@@ -14,6 +14,7 @@ from headwater.streams.definition import Definition
 from headwater.streams.feed import difference
 from headwater.streams.fold import Events, Rules, empty, fold
 from headwater.streams.given import Given, as_json, given
+from headwater.streams.grouping import KeyIndex
 from headwater.streams.landing import digest_of_batch
 from headwater.streams.log_files import narrowed
 from headwater.streams.position_views import PositionView
@@ -42,11 +43,21 @@ def take_snapshot(lake: Lake, view: PositionView, data: Any, allow_empty: bool =
     old = _under(rules, whole_state(lake, view).rows)
     found = difference(rules, old, new)
     deleted = _without_bad(definition, rows, batch, found.deleted)
-    upserts = pa.concat_tables([found.inserted, found.after])
+    upserts = _in_order(rules, pa.concat_tables([found.inserted, found.after]), batch.events.rows)
     table = pa.concat_tables([deleted, upserts])
     mask = np.concatenate([np.ones(deleted.num_rows, bool), np.zeros(upserts.num_rows, bool)])
     made = Given({name: table.column(name) for name in rules.schema.names}, table.num_rows, {}, mask)
     return Taken(made, tuple(bad), digest_of_batch(batch, bad))
+
+
+def _in_order(rules: Rules, upserts: pa.Table, rows: pa.Table) -> pa.Table:
+    """Rows in the order they were given: of two, the later one may be too late for the other."""
+    if not upserts.num_rows:
+        return upserts
+    index = KeyIndex([rows.column(name) for name in rules.keys])
+    last = np.empty(index.count, np.int64)
+    last[index.codes] = np.arange(rows.num_rows)
+    return upserts.take(np.argsort(last[index.find([upserts.column(name) for name in rules.keys])], kind="stable"))
 
 
 def _nothing(definition: Definition) -> EventBatch:
