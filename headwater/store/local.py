@@ -176,7 +176,9 @@ class LocalStore:
     def fill(self, key: str, write: Callable[[str], None]) -> None:
         """Let `write` make the file at the key's path; it is durable afterwards."""
         path = self._path(key)
-        self._make_folder(os.path.dirname(path), durable=True)
+        folder = os.path.dirname(path)
+        if not os.path.isdir(folder):
+            self._make_folder(folder, durable=True)
         write(path)
         self.sync([key])
 
