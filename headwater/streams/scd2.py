@@ -59,7 +59,7 @@ def publish_history(
 ) -> History:
     """Stage what the positions since the last publish add to the history."""
     history = _opened(tx, stream)
-    snapshot = lake.metastore.now()
+    snapshot = lake.now()
     known = newest_published(snapshot, history) if snapshot.exists(history.path) else None
     head = head_of(snapshot, history) if known is not None else None
     staging = Staging(lake, history, head[0] if head else 0)
@@ -127,7 +127,7 @@ def _parts(
     lake: Lake, stream: Stream, history: Stream, view: PositionView, known: Published | None, after: int
 ) -> Iterator[Changes]:
     """What changes, for a share of the keys after the other: only the rows of one are in memory."""
-    snapshot = lake.metastore.now()
+    snapshot = lake.now()
     deltas = [d for d in snapshot.deltas(stream.path, after, version=stream.version) if d.position <= view.position]
     start = view_at(snapshot, stream, after)
     for share in _shares(stream.definition, deltas):

@@ -29,7 +29,7 @@ from headwater.streams.sources.remote import fetched, find_remote, is_remote
 from headwater.streams.sources.taken import UNREADABLE
 
 JSON = (".json", ".jsonl", ".ndjson")
-ARROW = (".arrow", ".ipc", ".feather")
+ARROW = (".arrow", ".arrows", ".ipc", ".feather")
 CHUNK = 1 << 20
 
 
