@@ -184,7 +184,7 @@ def metastore_at(found: Resolved) -> Metastore | None:
     if root is None or kind_of(found, there) not in METASTORE:
         return None
     if there in (There.MISSING, There.OTHER):
-        raise _missing(found)
+        raise _missing(found, there)
     return Metastore(root, _storage(found))
 
 
@@ -195,7 +195,7 @@ def directory_at(found: Resolved) -> DirectoryNames | None:
     if kind_of(found, there) not in DIRECTORY:
         return None
     if there in (There.MISSING, There.OTHER):
-        raise _missing(found)
+        raise _missing(found, there)
     from headwater.namespace.kinds import open_names
     from headwater.namespace.properties import parse_properties
 
@@ -211,7 +211,7 @@ def repair(found: Resolved) -> list[str]:
     if root is None:
         raise UnsupportedOperationError("A metastore is repaired where its files are, not through a server.")
     if not is_there(root, _storage(found)):
-        raise _missing(found)
+        raise _missing(found, There.MISSING)
     check_finished(open_store(root, _storage(found)))
     store = Metastore(root, _storage(found), damaged=True)
     written = store.repair()
@@ -237,8 +237,8 @@ class Opening:
 
     def reading(self) -> LanceNamespace:
         """The catalog, if there is one; NamespaceNotFound (1) that names what the user may have meant, if not."""
-        if not self._is_served and self._looked() in (There.MISSING, There.OTHER):
-            raise _missing(self._resolved)
+        if not self._is_served and (there := self._looked()) in (There.MISSING, There.OTHER):
+            raise _missing(self._resolved, there)
         return self.namespace
 
     def writing(self) -> LanceNamespace:
@@ -247,7 +247,7 @@ class Opening:
             return self.namespace
         there = self._looked()
         shown = self._resolved.shown
-        if there is There.OTHER and not self._resolved.impl:
+        if there is There.OTHER:
             raise InvalidInputError(
                 f"At {shown} is {there.value}, and no catalog: run `headwater init {shown}` to make one there, or name "
                 "another folder."
@@ -275,7 +275,12 @@ def _storage(resolved: Resolved) -> dict[str, str]:
     return {key.removeprefix("storage."): str(value) for key, value in given if key.startswith("storage.")}
 
 
-def _missing(resolved: Resolved) -> NamespaceNotFoundError:
+def _missing(resolved: Resolved, there: There) -> NamespaceNotFoundError:
+    if there is There.OTHER:
+        shown = resolved.shown
+        return NamespaceNotFoundError(
+            f"There is no catalog at {shown}, but {there.value}: `headwater init {shown}` makes one there."
+        )
     root = _root(resolved) or ""
     where = "" if root == resolved.shown else f" (its root is {root})"
     known = f" Profiles: {', '.join(profile_names())}." if profile_names() else ""

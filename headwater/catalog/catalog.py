@@ -12,7 +12,7 @@ from lance_namespace import LanceNamespace
 
 from headwater.catalog.batch import Batch
 from headwater.catalog.past import Past, Remote
-from headwater.catalog.streams import CatalogStream, create_stream, is_stream, publish
+from headwater.catalog.streams import CatalogStream, create_stream, is_stream
 from headwater.catalog.table import CatalogTable
 from headwater.catalog.transactions import (
     MAX_RUNS,
@@ -29,6 +29,7 @@ from headwater.namespace.abilities import abilities_of
 from headwater.namespace.metastore import MetastoreNamespace
 from headwater.namespace.mirror import Mirror, MirrorState
 from headwater.namespace.row_streams import write_rows
+from headwater.namespace.streams import check_alone, publish_streams
 from headwater.paging import all_pages
 from headwater.rest.remote_streams import create_remote
 from headwater.streams.definition import define
@@ -272,7 +273,7 @@ class Catalog(Past):
         made = self._made
         if isinstance(made, Remote):
             return made.publish_tables([self._id(name) for name in names])
-        return publish(metastore_of(self._made), [self._id(name) for name in names])
+        return publish_streams(metastore_of(self._made), [self._id(name) for name in names])
 
     # Time
 
@@ -283,7 +284,9 @@ class Catalog(Past):
             if author is not None:
                 raise InvalidInputError("Behind a server, the author of a transaction is who the server takes you for.")
             return RemoteTransaction(made, message, self._beside)
-        return NearTransaction(metastore_of(made), message, author, self._beside)
+        near = metastore_of(made)
+        near.registry.check_writable()
+        return NearTransaction(near, message, author, self._beside)
 
     def run(self, work: Callable[[Catalog], Answer], message: str = "", attempts: int = MAX_RUNS) -> Answer:
         """Do `work` in a transaction, and again from the start when another writer was first, so often at most."""
@@ -304,7 +307,10 @@ class Catalog(Past):
 
     @mirror.setter
     def mirror(self, on: bool) -> None:
-        mirror = self._mirror_of(self._made)
+        made = self._made
+        if isinstance(made, MetastoreNamespace):
+            check_alone(made, "turn the mirror on or off")
+        mirror = self._mirror_of(made)
         mirror.turn_on() if on else mirror.turn_off()
 
     def _mirror_of(self, namespace: LanceNamespace) -> Mirror:

@@ -11,11 +11,13 @@ import msgspec
 from lance_namespace import LanceNamespace
 
 from headwater.catalog.transactions import metastore_of
-from headwater.errors import UnsupportedOperationError
+from headwater.errors import InvalidInputError, UnsupportedOperationError
 from headwater.metastore import LogEntry
 from headwater.metastore.objects import Collected, Diff, History, HistoryEntry, NamedSnapshot, Undone
 from headwater.names import ObjectId
 from headwater.namespace.abilities import abilities_of
+from headwater.namespace.metastore import MetastoreNamespace
+from headwater.namespace.requests import format_moment
 from headwater.namespace.streams import check_alone
 from headwater.streams.opening import undrop
 
@@ -71,15 +73,16 @@ class Past(ABC):
         if isinstance(there, Remote):
             return msgspec.convert(there.ask_time("history", {}, id)["entries"], list[HistoryEntry], strict=False)
         near = metastore_of(there)
-        moment = near.session.state() if near.session.is_past else near.metastore
-        found: History = moment.history(id.names)
+        found: History = _moment_of(near).history(id.names)
         return found
 
     def log(self, after: int | None = None, wait: float = 0) -> Iterator[LogEntry]:
         """The transactions after a slot, in order, none left out. `wait` seconds for the first, behind a server."""
         there = self._there
         if not isinstance(there, Remote):
-            yield from metastore_of(there).metastore.log(after)
+            near = metastore_of(there)
+            until = None if _moment_of(near) is near.metastore else _moment_of(near).slot
+            yield from (entry for entry in near.metastore.log(after) if until is None or entry.slot <= until)
             return
         while True:
             told = there.ask_time("log", {"after": after, "wait_seconds": wait})
@@ -94,8 +97,8 @@ class Past(ABC):
         there = self._there
         if not isinstance(there, Remote):
             return metastore_of(there).metastore.diff(a, b)
-        before, after = (each.isoformat() if isinstance(each, datetime) else each for each in (a, b))
-        return msgspec.convert(there.ask_time("diff", {"before": before, "after": after}), Diff, strict=False)
+        asked = {"before": format_moment(a), "after": format_moment(b)}
+        return msgspec.convert(there.ask_time("diff", asked), Diff, strict=False)
 
     def undrop(self, name: Name) -> None:
         """Bring back what was dropped last under a name, with all that was dropped with it."""
@@ -111,6 +114,10 @@ class Past(ABC):
 
         A dry run tells what would be done. What it landed in stream tables is voided there, and its source taken back.
         """
+        if not isinstance(transaction, (str, LogEntry, HistoryEntry)):
+            raise InvalidInputError(
+                f"A transaction is an id, or an entry of the log or a history, not {transaction!r}."
+            )
         there = self._there
         if isinstance(there, Remote):
             txn = transaction if isinstance(transaction, str) else transaction.txn
@@ -168,6 +175,13 @@ class Past(ABC):
         if collect is None:
             raise UnsupportedOperationError("This kind of catalog cannot be collected.")
         return collect(keep, grace, dry_run)
+
+
+def _moment_of(near: MetastoreNamespace) -> Any:
+    """What a history is asked of: the past that this is, what an open transaction began with, or the present."""
+    if near.session.is_past:
+        return near.session.state()
+    return near.metastore.at(near.session.state().slot) if near.session.transaction_id else near.metastore
 
 
 def _seconds(age: timedelta | None) -> float | None:

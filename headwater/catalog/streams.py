@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from typing import Any
 
 from headwater.catalog.table import CatalogTable
 from headwater.names import ObjectId
 from headwater.namespace.metastore import MetastoreNamespace
-from headwater.namespace.streams import NamespaceStream, check_alone, make_stream
+from headwater.namespace.streams import NamespaceStream, make_stream
 from headwater.registries.metastore.mapping import has_stream
 from headwater.streams.definition import Definition
 from headwater.streams.layout import DELTA
 from headwater.streams.opening import is_stream_table
-from headwater.streams.position_views import Published
-from headwater.streams.serving_copy import lake
-from headwater.streams.shares import Hands
-from headwater.streams.table import publish_tables
 
 
 class CatalogStream(NamespaceStream):
@@ -45,15 +40,3 @@ def is_stream(namespace: MetastoreNamespace, id: ObjectId) -> bool:
     """Whether it is fed by a change log; the history of a stream table is written by publishes alone."""
     state = namespace.session.state()
     return is_stream_table(state, id.names) and has_stream(state, id, DELTA)
-
-
-def publish(
-    namespace: MetastoreNamespace,
-    ids: Sequence[ObjectId],
-    lineage: Mapping[str, Mapping[str, Any]] | None = None,
-    hands: Hands | None = None,
-) -> list[Published]:
-    """Publish tables at one slot; `lineage` by name is kept with the versions, `hands` do the shares of large ones."""
-    check_alone(namespace, "publish")
-    found = lake(namespace.metastore, namespace.properties.root, dict(namespace.properties.storage))
-    return publish_tables(found, [id.names for id in ids], lineage, hands)

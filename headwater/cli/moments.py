@@ -125,7 +125,8 @@ def undo(given: argparse.Namespace) -> int:
         return _undo_transactions(given, int(given.what))
     from headwater.cli import pipeline  # with the rest of the pipeline, which the look-ups of this module do without
 
-    ask(given, f"What came into {given.what or 'any stream table'} from {named or 'it'} is taken out.")
+    if given.file is None and given.digest is None:  # one file that is named can be taken again
+        ask(given, f"What came into {given.what or 'any stream table'} from {named or 'it'} is taken out.")
     given.table = given.what
     return pipeline.undo(given)
 

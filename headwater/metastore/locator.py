@@ -28,6 +28,8 @@ class Locator:
     @classmethod
     def parse(cls, text: str) -> Locator:
         """From a Canonical String; InvalidInput (13) for a backslash that escapes nothing."""
+        if not isinstance(text, str):
+            raise InvalidInputError(f"A Canonical String is text, not {text!r}.")
         if not text:
             return cls()
         parts, part, rest = list[str](), "", iter(text)

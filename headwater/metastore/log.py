@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
+from collections import deque
 from functools import partial
 
 from headwater.clock import Clock
@@ -23,7 +24,7 @@ from headwater.metastore.deltas import Segments
 from headwater.metastore.index import SlotIndex
 from headwater.metastore.layout import FORMAT, FORMAT_KEY, slot_key
 from headwater.metastore.publish import missing
-from headwater.metastore.rebuild import gap, rebuild
+from headwater.metastore.rebuild import gap, published_slot, rebuild
 from headwater.metastore.records import (
     CATALOG,
     SLOT,
@@ -39,6 +40,7 @@ from headwater.store import KeyNotFoundError, Store, create, probe
 
 MAX_READ_AHEAD = 256
 LOST_ANSWERS = 5
+SEEN = 64
 
 
 class Log:
@@ -61,6 +63,8 @@ class Log:
         self._next = 0, ""
         self._probed = False
         self._folding = False
+        self._seen: deque[str] = deque(maxlen=SEEN)
+        """The transactions of the last slots that were folded here."""
 
     # Reading
 
@@ -76,8 +80,12 @@ class Log:
 
     def _require_whole(self) -> None:
         """Slots are taken in order, so one after a missing one says that the missing one was lost, and so does a
-        published transaction in a root without any slot. What was lost is written anew if that is exact."""
-        if gap(self.store, self.index.slot) is None or self._moved_on():
+        published transaction of it. What was lost is written anew if that is exact."""
+        published = published_slot(self.store, self.index, self._seen)
+        if published > self.index.slot:
+            self.refresh(ahead=32)
+        is_gone = published > self.index.slot
+        if not is_gone and (gap(self.store, self.index.slot) is None or self._moved_on()):
             return
         with contextlib.suppress(InvalidTableStateError):
             self.rebuild()
@@ -182,6 +190,7 @@ class Log:
             return
         finally:
             self._folding = False
+        self._seen.extend(txn.id for txn in slot.transactions)
         if sealed is not None:
             self.sealed = number
         if sealed:

@@ -27,6 +27,9 @@ from headwater.names import ObjectId, format_name, object_id
 PART_LENGTHS = (1, 3, 5, 6)
 """How many parts of a locator name a version, a stream, a partition, a delta of a table."""
 
+DELTA_DEPTH = 4
+"""How deep below its table a delta is: version, stream, partition, position."""
+
 
 def look_up(view: SlotView, segments: Segments, locator: Locator | str) -> Object | Delta:
     """The object at a locator. Names lead down to a table, which has none below it: what is left are its parts."""
@@ -84,8 +87,10 @@ def _delta(view: SlotView, segments: Segments, table: Place, partition: Item, te
     return delta_of(body, stored.slot)
 
 
-def look_up_id(view: SlotView, id: str) -> Object:
-    """The namespace or table of an id, or the part of a table with that key."""
+def look_up_id(view: SlotView, segments: Segments, id: str) -> Object | Delta:
+    """The namespace or table of an id, or the part or delta of a table with that key."""
+    if not isinstance(id, str):
+        raise InvalidInputError(f"An id is text, not {id!r}.")
     table_id, *below = id.split("/")
     names: list[str] = []
     key = table_id
@@ -100,6 +105,8 @@ def look_up_id(view: SlotView, id: str) -> Object:
     if not names or not below:
         _rely(view, place.key)
         return object_of(place)
+    if len(below) == DELTA_DEPTH and (partition := view.part("/".join((table_id, *below[:-1])))) is not None:
+        return _delta(view, segments, place, partition, below[-1])
     for end in range(1, len(below) + 1):
         if view.part("/".join((table_id, *below[:end]))) is None:
             raise TableNotFoundError(f"No object has the id {id[:200]!r} now.")

@@ -333,7 +333,7 @@ class Metastore:
         """The object or delta of a locator or Canonical String."""
         return self.now().find(locator)
 
-    def by_id(self, id: str) -> Object:
+    def by_id(self, id: str) -> Object | Delta:
         """The namespace or table of an id, wherever it is now, or a part of a table by `<table id>/<version>/...`."""
         return self.now().by_id(id)
 
@@ -346,6 +346,8 @@ class Metastore:
         log = self._log
         if isinstance(moment, str):
             return self._at_snapshot(moment)
+        if isinstance(moment, bool) or not isinstance(moment, (int, float, datetime)):
+            raise InvalidInputError(f"A moment is a slot, a time with a zone or a snapshot's name, not {moment!r}.")
         with log.lock:
             if isinstance(moment, int) and moment < FIRST_MS:
                 slot = moment

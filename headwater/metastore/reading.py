@@ -98,10 +98,10 @@ class Snapshot:
         with self._log.lock:
             return look_up(self._ready(), self._log.segments, locator)
 
-    def by_id(self, id: str) -> Object:
+    def by_id(self, id: str) -> Object | Delta:
         """The namespace or table of an id, wherever it is then, or a part of a table by `<table id>/<version>/...`."""
         with self._log.lock:
-            return look_up_id(self._ready(), id)
+            return look_up_id(self._ready(), self._log.segments, id)
 
     def deltas(
         self,

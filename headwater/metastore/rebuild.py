@@ -6,8 +6,9 @@ the bytes. A log file is only written after its slot, so whatever it says was co
 
 from __future__ import annotations
 
+import contextlib
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 from headwater.clock import Clock
 from headwater.errors import CorruptFileError, InvalidTableStateError, LanceNamespaceError
@@ -42,6 +43,8 @@ from headwater.metastore.records import (
 from headwater.store import KeyExistsError, PutMode, Store
 
 READ_AT_ONCE = 256
+LOOK_BACK_MS = 600_000
+LOOKED_AT = 8
 SHOWN = 5
 DEPTH = {"table_version": 2, "stream": 3, "partition": 4, "delta": 5}
 """How many of the last steps of a part's directory make its key: the table's id and what is below it."""
@@ -57,6 +60,23 @@ def gap(store: Store, last: int) -> int | None:
     if any(f"{SLOTS}/{folder}" > here for folder in store.children(SLOTS).folders):
         return missing
     return missing if last == 0 and _has_transactions(store) else None
+
+
+def published_slot(store: Store, index: SlotIndex, seen: Collection[str]) -> int:
+    """The highest slot that the newest Transaction Log Files speak of, but for transactions that were `seen` in slots;
+    0 where there is none. One listing.
+
+    A log file is only written after its slot, so this tells of slots that were lost from the end of the log. Looked at
+    are the last few of the transactions that began not long before the newest slot that is known.
+    """
+    since = txn_key(max(index.last_time - LOOK_BACK_MS, 0), "")
+    named = [(entry.key, parse_key(entry.key)) for entry in store.list(TXNS, since)]
+    keys = [key for key, file in named[-LOOKED_AT:] if isinstance(file, TxnFile) and file.txn not in seen]
+    found = 0
+    for key, data in _read(store, keys):
+        with contextlib.suppress(CorruptFileError):
+            found = max(found, decode_txn(key, data or b"").slot)
+    return found
 
 
 def is_metastore(store: Store) -> bool:

@@ -33,7 +33,7 @@ from headwater.metastore.slot_views import (
     resolve,
     resolve_table,
 )
-from headwater.metastore.table_parts import DELTA_FORMAT, find_partition, find_stream, find_version
+from headwater.metastore.table_parts import DELTA_FORMAT, find_only_partition, find_partition, find_stream, find_version
 from headwater.names import object_id
 
 Path = Sequence[str]
@@ -331,6 +331,9 @@ class TableEdits(ABC):
     def _partition(
         self, path: Path, id: str, format: str, version: str | None, stream: str | None
     ) -> tuple[Place, Item]:
+        if stream is None:
+            table, above = self._version(path, version)
+            return table, find_only_partition(self.draft, table, above, format, id)
         table, above = self._stream(path, format, version, stream)
         return table, find_partition(self.draft, table, above, id)
 

@@ -78,6 +78,23 @@ def find_partition(view: SlotView, table: Place, stream: Item, id: str) -> Item:
     return item
 
 
+def find_only_partition(view: SlotView, table: Place, above: Item, format: str, id: str) -> Item:
+    """The partition of this id where no stream is told: of the one named as the format, or of the only one with it."""
+    streams = [stream for key in view.parts(above.node.key) if (stream := view.part(key)) is not None]
+    having = [
+        stream
+        for stream in streams
+        if stream.revision.parts[1] == format and view.part(f"{stream.node.key}/{id}") is not None
+    ]
+    named = [stream for stream in having if stream.node.id == format] or having
+    if len(named) > 1:
+        ids = ", ".join(repr(stream.node.id) for stream in named)
+        raise InvalidInputError(
+            f"Several streams of {format_name(table.path)} have a partition {id!r}: say which ({ids})."
+        )
+    return find_partition(view, table, named[0] if named else find_stream(view, table, above, format), id)
+
+
 def create_part(
     draft: Draft, table: Place, above: Item, kind: str, parts: tuple[str, ...], properties: dict[str, object]
 ) -> Item:

@@ -170,9 +170,9 @@ class Transaction(TableEdits):
         return look_up(self._checked(), self._log.segments, locator)
 
     @locked
-    def by_id(self, id: str) -> Object:
+    def by_id(self, id: str) -> Object | Delta:
         """The namespace or table of an id, wherever it is now, or a part of a table by `<table id>/<version>/...`."""
-        return look_up_id(self._checked(), id)
+        return look_up_id(self._checked(), self._log.segments, id)
 
     # Ending
 

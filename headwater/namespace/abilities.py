@@ -18,6 +18,7 @@ from headwater.store import Store
 
 if TYPE_CHECKING:
     from headwater.streams.definition import Definition
+    from headwater.streams.position_views import Published
     from headwater.streams.table import StreamTable
 
 RowsIn = Callable[[Any, pa.RecordBatchReader], Any]
@@ -40,16 +41,16 @@ class Transactions(Protocol):
 class CatalogAbilities:
     """None means that the catalog cannot, and that a server does it in the way of the plain interface, or not at all.
 
-    `current_state` answers, without waiting for anybody, with the state that a look-up of an id is answered from;
-    None when that takes more than memory. Equal states give equal answers. `root` and `storage_options` say where its
-    tables are and how it reaches them: for the one decision on credentials (`vending`), and nothing else. `metastore`
-    is what keeps history, log and dropped objects: other kinds of catalog have none of these. `at` is the catalog as it
-    was at a slot, a time or a named snapshot; `moment` says that this one is such. `undo` takes a transaction back, or
-    tells what that would do. `by` is the catalog in the name of an author, `change` does something in the transaction
-    that is open here or in one of its own, `stream` and `create_stream` are its stream tables, and `transactions` those
-    of callers in other processes. `verify` tells on what catalog and storage disagree; `collect` forgets what is older
-    than its first age and deletes what dead writers left longer than the second ago, or tells what would go. `close`
-    waits for what goes on beside.
+    `current_state` answers, without waiting for anybody, with the state that a look-up of an id is answered from; None
+    when that takes more than memory. Equal states give equal answers. `root` and `storage_options` say where its tables
+    are and how it reaches them: for the one decision on credentials (`vending`), and nothing else. `metastore` is what
+    keeps history, log and dropped objects: other kinds of catalog have none of these. `at` is the catalog as it was at
+    a slot, a time or a named snapshot; `moment` says that this one is such. `undo` takes a transaction back, or tells
+    what that would do. `by` is the catalog in the name of an author, `change` does something in the transaction that is
+    open here or in one of its own, `stream` and `create_stream` are its stream tables, which `publish` makes new all at
+    one slot, and `transactions` those of callers in other processes. `verify` tells on what catalog and storage
+    disagree; `collect` forgets what is older than its first age and deletes what dead writers left longer than the
+    second ago, or tells what would go. `close` waits for what goes on beside.
     """
 
     delimiter: str = DELIMITER
@@ -74,6 +75,7 @@ class CatalogAbilities:
     change: Callable[[Callable[[Transaction], Any], str], Any] | None = None
     stream: Callable[[ObjectId], StreamTable] | None = None
     create_stream: Callable[[ObjectId, Definition], StreamTable] | None = None
+    publish: Callable[[Sequence[ObjectId]], list[Published]] | None = None
     transactions: Transactions | None = None
     verify: Callable[[], Sequence[Any]] | None = None
     collect: Callable[[timedelta | None, timedelta | None, bool], Collected] | None = None

@@ -12,7 +12,7 @@ from lance_namespace import CreateTableRequest, InsertIntoTableRequest
 
 from headwater.clock import Clock, SystemClock
 from headwater.errors import UnsupportedOperationError
-from headwater.metastore import Metastore, Transaction
+from headwater.metastore import Metastore, Object, Transaction
 from headwater.metastore.objects import Collected, Undone
 from headwater.names import ObjectId
 from headwater.namespace.abilities import CatalogAbilities
@@ -23,7 +23,7 @@ from headwater.namespace.open_transactions import OpenTransactions
 from headwater.namespace.properties import MetastoreProperties, parse_metastore_properties
 from headwater.namespace.registered import RegisteredNamespace
 from headwater.namespace.requests import parse_request
-from headwater.namespace.streams import NamespaceStream, check_alone, make_stream
+from headwater.namespace.streams import NamespaceStream, check_alone, make_stream, publish_streams
 from headwater.namespace.versions import VersionProblem
 from headwater.registries.metastore import MetastoreRegistry
 from headwater.registries.metastore.mapping import has_stream
@@ -144,6 +144,7 @@ class MetastoreNamespace(RegisteredNamespace):
             change=self.change,
             stream=self.stream,
             create_stream=partial(make_stream, self),
+            publish=partial(publish_streams, self),
             transactions=self.transactions,
             collect=self.collect,
             close=self.close,
@@ -183,7 +184,9 @@ class MetastoreNamespace(RegisteredNamespace):
         """Undo a committed transaction by a new one; 19 with the reasons. Lance tables get one more version."""
 
         def restore(tx: Transaction, table: str, version: int) -> None:
-            restore_version(self.within(tx), ObjectId(tuple(tx.by_id(table).path)), version)
+            found = tx.by_id(table)
+            assert isinstance(found, Object)
+            restore_version(self.within(tx), ObjectId(tuple(found.path)), version)
 
         return undo_transaction(self.metastore, txn, dry_run, restore)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from datetime import UTC, datetime
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
@@ -9,6 +11,9 @@ from pydantic import BaseModel, ValidationError
 from headwater.errors import InvalidInputError
 
 Request = TypeVar("Request", bound=BaseModel)
+SNAPSHOT = "snapshot:"
+"""Before the name of a snapshot, where a moment is said as text: such a name may be a number."""
+_SLOT = re.compile(r"-?[0-9]{1,18}")
 
 
 class AlterNamespaceRequest(BaseModel):
@@ -57,6 +62,7 @@ class StreamRequest(BaseModel):
     undone: bool = False
     txn: str | None = None
     columns: list[str] | None = None
+    fields: list[str] | None = None
     filter: str | None = None
     limit: int | None = None
     position: int | None = None
@@ -102,6 +108,36 @@ class TimeRequest(BaseModel):
     grace_seconds: float | None = None
     name: str | None = None
     tables: list[list[str]] | None = None
+
+
+def format_moment(moment: Any) -> int | str:
+    """A slot, a time with a zone or the name of a snapshot, as a request says it; 13 for anything else."""
+    if isinstance(moment, str):
+        return f"{SNAPSHOT}{moment}"
+    if isinstance(moment, float):
+        moment = datetime.fromtimestamp(moment, UTC)
+    if isinstance(moment, datetime):
+        if moment.tzinfo is None:
+            raise InvalidInputError("A time to read at needs a time zone: use datetime.now(UTC) or the like.")
+        return moment.isoformat()
+    if isinstance(moment, int) and not isinstance(moment, bool):
+        return moment
+    raise InvalidInputError(f"A moment is a slot, a time with a zone or the name of a snapshot, not {moment!r}.")
+
+
+def parse_moment(text: int | str) -> int | datetime | str:
+    """What was meant. The name of a snapshot also stands alone, if it is neither a number nor a time with a zone."""
+    if isinstance(text, int):
+        return text
+    if text.startswith(SNAPSHOT):
+        return text.removeprefix(SNAPSHOT)
+    if _SLOT.fullmatch(text):
+        return int(text)
+    try:
+        time = datetime.fromisoformat(text)
+    except ValueError:
+        return text
+    return time if time.tzinfo is not None else text
 
 
 def parse_request(kind: type[Request], request: Any) -> Request:

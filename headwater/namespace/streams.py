@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from headwater.errors import InvalidInputError
-from headwater.metastore import Snapshot
-from headwater.names import ObjectId
+from headwater.metastore import Snapshot, Transaction
+from headwater.names import ObjectId, format_name
 from headwater.registries.metastore.sessions import Within
 from headwater.streams.definition import Definition
 from headwater.streams.landing import LandingReport
+from headwater.streams.layout import DELTA
 from headwater.streams.position_views import Published
-from headwater.streams.table import StreamTable, create_stream_table
+from headwater.streams.publishing import stage
+from headwater.streams.serving_copy import Lake, lake
+from headwater.streams.shares import Hands
+from headwater.streams.table import StreamTable, check_once, create_stream_table, publish_tables
 from headwater.streams.within import OwnLog, landing
 
 if TYPE_CHECKING:
@@ -50,8 +55,11 @@ class NamespaceStream(StreamTable):
 
     def publish(self, *args: Any, **options: Any) -> Published:
         """Make the serving copy equal to the newest state. Nothing new: no new version."""
-        self._alone("publish")
-        return super().publish(*args, **options)
+        session = self.namespace.session
+        if not isinstance(session, Within):
+            self._alone("publish")
+            return super().publish(*args, **options)
+        return publish_within(session, self._lake(), self.path, *args, **options)
 
     def backfill(self, *args: Any, **options: Any) -> int:
         self._alone("backfill")
@@ -64,6 +72,10 @@ class NamespaceStream(StreamTable):
     def collect(self, *args: Any, **options: Any) -> list[int]:
         self._alone("collect")
         return super().collect(*args, **options)
+
+    def _lake(self) -> Lake:
+        found, session = super()._lake(), self.namespace.session
+        return replace(found, own=session.tx) if isinstance(session, Within) else found
 
     def _alone(self, doing: str) -> None:
         check_alone(self.namespace, doing)
@@ -91,6 +103,42 @@ def make_stream(namespace: MetastoreNamespace, id: ObjectId, definition: Definit
     namespace.registry.check_writable()
     namespace.change(lambda tx: create_stream_table(tx, id.names, definition), f"create stream table {id}")
     return NamespaceStream(namespace, id)
+
+
+def publish_within(
+    session: Within, inside: Lake, path: Sequence[str], lineage: Mapping[str, Any] | None = None
+) -> Published:
+    """Publish in an open transaction what its table holds by then, with what the transaction has landed itself.
+
+    Where it has landed nothing in the table, what others land meanwhile waits for the next publish, as always.
+    """
+
+    def work(tx: Transaction) -> Published:
+        before, log = set(tx.draft.reads), tx.get_stream(path, format=DELTA)
+        own = any(each.stream_home == log.home for each in tx.draft.appends)
+        done = stage(inside, tx, path, lineage).published
+        tx.draft.reads -= set() if own else {f"d{'/'.join(log.home.split('/')[-3:])}"} - before
+        return done
+
+    return session.join(work)
+
+
+def publish_streams(
+    namespace: MetastoreNamespace,
+    ids: Sequence[ObjectId],
+    lineage: Mapping[str, Mapping[str, Any]] | None = None,
+    hands: Hands | None = None,
+) -> list[Published]:
+    """Publish tables at one slot, that of the transaction which is open here if there is one.
+
+    `lineage` by name is kept with the versions, `hands` do the shares of large ones, but not in a transaction.
+    """
+    if isinstance(namespace.session, Within):
+        check_once([id.names for id in ids])
+        return [NamespaceStream(namespace, id).publish((lineage or {}).get(format_name(id.names))) for id in ids]
+    check_alone(namespace, "publish")
+    found = lake(namespace.metastore, namespace.properties.root, dict(namespace.properties.storage))
+    return publish_tables(found, [id.names for id in ids], lineage, hands)
 
 
 def check_alone(namespace: MetastoreNamespace, doing: str) -> None:

@@ -8,6 +8,7 @@ from headwater.pipeline.jobs import Report, backfill, ingest, publish, undo
 from headwater.pipeline.keeping import index, maintain
 from headwater.pipeline.planning import Plan, Step
 from headwater.pipeline.running import Run, plan_pipeline, run_pipeline
+from headwater.pipeline.transfers import export, import_files
 from headwater.pipeline.watching import watch
 
 __all__ = [
@@ -17,6 +18,8 @@ __all__ = [
     "Run",
     "Step",
     "backfill",
+    "export",
+    "import_files",
     "index",
     "ingest",
     "maintain",

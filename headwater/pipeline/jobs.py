@@ -13,9 +13,9 @@ from typing import Any
 
 from headwater.catalog import Catalog
 from headwater.catalog.streams import CatalogStream
-from headwater.catalog.streams import publish as publish_streams
 from headwater.catalog.transactions import metastore_of
 from headwater.errors import InvalidInputError, InvalidTableStateError, UnsupportedOperationError
+from headwater.namespace.streams import publish_streams
 from headwater.pipeline.executors import Intake, ingest_files, ingest_frame
 from headwater.pipeline.hands import SparkCrew, SparkHands, storehouse_of
 from headwater.pipeline.progress import NOBODY, Teller

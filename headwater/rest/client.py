@@ -31,7 +31,13 @@ from headwater.errors import (
 )
 from headwater.names import DELIMITER, ObjectId, check_delimiter, object_id
 from headwater.namespace.abilities import CatalogAbilities
-from headwater.namespace.requests import AlterNamespaceRequest, CleanUpRequest, RenameNamespaceRequest, parse_request
+from headwater.namespace.requests import (
+    AlterNamespaceRequest,
+    CleanUpRequest,
+    RenameNamespaceRequest,
+    format_moment,
+    parse_request,
+)
 from headwater.namespace.versions import Cleaned, Optimized
 from headwater.references import follow
 from headwater.rest.remote_streams import RemotePublished, RemoteStream, stream_body
@@ -134,12 +140,12 @@ class CompleteRestNamespace(RestNamespace):  # type: ignore[misc]
 
     def at(self, moment: int | datetime | str) -> CompleteRestNamespace:
         """The server's catalog as it was at a slot, a time with a zone or a named snapshot: every call says so."""
-        if isinstance(moment, datetime) and moment.tzinfo is None:
-            raise InvalidInputError("A time to read at needs a time zone: use datetime.now(UTC) or the like.")
+        text = str(format_moment(moment))
         if not self._has("ReadLog"):
             raise UnsupportedOperationError("This server keeps no past: it is not a Headwater server, or an older one.")
-        text = moment.isoformat() if isinstance(moment, datetime) else str(moment)
-        return CompleteRestNamespace(**{**self._properties, "headers.x-headwater-at": quote(text, safe="")})
+        past = CompleteRestNamespace(**{**self._properties, "headers.x-headwater-at": quote(text, safe="")})
+        past._call("GET", "/headwater/v1/capabilities", [], None, {"Accept": "application/json"})
+        return past
 
     def begin(self, message: str) -> CompleteRestNamespace:
         """The server's catalog inside a new transaction: every call says so, until `commit` or `abort`."""

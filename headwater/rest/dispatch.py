@@ -13,6 +13,7 @@ from lance_namespace import LanceNamespace
 from headwater.errors import InvalidInputError, NamespaceNotFoundError, UnsupportedOperationError
 from headwater.names import ObjectId
 from headwater.namespace.abilities import CatalogAbilities, abilities_of
+from headwater.namespace.requests import parse_moment
 from headwater.namespace.vending import FileAccess, Keep, Vendor, check_request, vend
 from headwater.rest.arrow import file_chunks
 from headwater.rest.auth.access import OWNER, check, check_route, is_filtered, storage_access
@@ -24,7 +25,7 @@ from headwater.rest.lists import list_visible
 from headwater.rest.reply import Headers, Reply, context_headers, etag, is_known_to_client, refusal
 from headwater.rest.routes import BY_OPERATION, Answer, BodyKind
 from headwater.rest.settings import Limits
-from headwater.rest.time_handlers import has_news, parse_moment
+from headwater.rest.time_handlers import has_news
 from headwater.rest.work import Here, Work, is_data_work
 
 JSON_HEADERS: Headers = ((b"content-type", JSON),)
@@ -42,7 +43,7 @@ ELSEWHERE = frozenset({AT, TRANSACTION})
 WITHIN = PAST | frozenset(
     {"AlterNamespaceProperties", "RenameNamespace", "Undrop", "AddAlias", "RemoveAlias", "CreateStreamTable"}
     | {"AppendToStreamTable", "UpsertIntoStreamTable", "DeleteFromStreamTable", "IngestIntoStreamTable"}
-    | {"EvolveStreamTable", "SetStreamProperties"}
+    | {"EvolveStreamTable", "SetStreamProperties", "PublishStreamTable", "PublishStreamTables"}
 )
 """The extensions that can be part of a transaction."""
 ENDS = frozenset({"BeginTransaction", "CommitTransaction", "AbortTransaction"})
@@ -184,9 +185,11 @@ class Dispatcher:
         moment = parse_moment(unquote(text))
         with self._lock:
             known = self._past.get(moment) if isinstance(moment, int) else None
-        if known is not None:
-            return known
         assert self._abilities.at is not None
+        if known is not None:
+            assert self._abilities.metastore is not None
+            self._abilities.metastore.at(moment)  # error 13 if it was collected since
+            return known
         namespace = self._abilities.at(moment)
         made = self._over(namespace, Here(namespace, abilities_of(namespace)), read_only=True)
         with self._lock:

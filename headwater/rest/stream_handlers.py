@@ -17,7 +17,8 @@ import msgspec
 import pyarrow as pa
 from lance_namespace import LanceNamespace
 
-from headwater.errors import InvalidInputError, LanceNamespaceError, TableNotFoundError, UnsupportedOperationError
+from headwater.errors import InvalidInputError, LanceNamespaceError, UnsupportedOperationError
+from headwater.names import object_id
 from headwater.namespace.abilities import abilities_of
 from headwater.rest.body import BodySpool
 from headwater.rest.call import Call
@@ -25,11 +26,13 @@ from headwater.streams.definition import DERIVED, define, to_properties
 from headwater.streams.landing import BatchOrigin, LandingReport
 from headwater.streams.packing import END, unpack, unpack_types
 from headwater.streams.position_views import Published
-from headwater.streams.serving_copy import lake
 from headwater.streams.sources.files import SourceFile
 from headwater.streams.sources.formats import check_format
-from headwater.streams.table import StreamTable, publish_tables
+from headwater.streams.table import StreamTable
 from headwater.tables.arrow import read_stream
+
+DESCRIBED = ("definition", "position", "published", "readers")
+"""What DescribeStreamTable tells, unless asked for some of it: a transaction relies on what it was told."""
 
 
 def stream_of(namespace: LanceNamespace, call: Call) -> StreamTable:
@@ -59,18 +62,22 @@ def create(namespace: LanceNamespace, call: Call) -> dict[str, Any]:
 
 def describe(namespace: LanceNamespace, call: Call) -> dict[str, Any]:
     """DescribeStreamTable; 13 of a plain table, and of a history, which publishes alone write."""
-    table = stream_of(namespace, call)
-    definition = table.definition
-    try:
-        position = table.position
-    except TableNotFoundError:
-        raise InvalidInputError(f"{table.name} has no change log: use the Lance operations on it.") from None
-    return {
-        "definition": to_properties(definition),
-        "position": position,
-        "published": _published(table.published),
-        "readers": table.readers(kept=True),
-    }
+    table, told = stream_of(namespace, call), dict[str, Any]()
+    if not table.has_log:
+        raise InvalidInputError(f"{table.name} has no change log: use the Lance operations on it.")
+    for field in DESCRIBED if call.request.fields is None else call.request.fields:
+        match field:
+            case "definition":
+                told[field] = to_properties(table.definition)
+            case "position":
+                told[field] = table.position
+            case "published":
+                told[field] = _published(table.published)
+            case "readers":
+                told[field] = table.readers(kept=True)
+            case _:
+                raise InvalidInputError(f"{field!r} is not told of a stream table: ask for {', '.join(DESCRIBED)}.")
+    return told
 
 
 def append(namespace: LanceNamespace, call: Call) -> dict[str, Any]:
@@ -165,8 +172,8 @@ def publish_all(namespace: LanceNamespace, call: Call) -> dict[str, Any]:
     """PublishStreamTables: all at one slot."""
     can = abilities_of(namespace)
     stream_of(namespace, call)
-    assert can.metastore is not None
-    found = publish_tables(lake(can.metastore, can.root or None, dict(can.storage_options)), call.request.tables)
+    assert can.publish is not None
+    found = can.publish([object_id(names) for names in call.request.tables])
     return {"published": [_published(each) for each in found]}
 
 

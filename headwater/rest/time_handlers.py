@@ -7,7 +7,7 @@ it may see; who made the others, and why, is not told.
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
 import msgspec
@@ -23,6 +23,7 @@ from headwater.metastore import LogEntry, Metastore, Transaction
 from headwater.metastore.objects import Undone
 from headwater.names import ROOT, ObjectId
 from headwater.namespace.abilities import abilities_of
+from headwater.namespace.requests import parse_moment
 from headwater.rest.auth.access import Caller
 from headwater.rest.call import Call
 from headwater.rest.routes import Permission
@@ -87,31 +88,16 @@ def history(namespace: LanceNamespace, call: Call) -> dict[str, Any]:
 
 def diff(namespace: LanceNamespace, call: Call) -> Any:
     metastore, asked = metastore_of(namespace), call.request
-    before = metastore.boundary if asked.before is None else _moment(asked.before)
-    return metastore.diff(before, metastore.slot if asked.after is None else _moment(asked.after))
+    before = metastore.boundary if asked.before is None else parse_moment(asked.before)
+    return metastore.diff(before, metastore.slot if asked.after is None else parse_moment(asked.after))
 
 
 def _after(metastore: Metastore, call: Call) -> int:
     """The slot after which the log is asked for."""
-    found = metastore.boundary if call.request.after is None else _moment(call.request.after)
+    found = metastore.boundary if call.request.after is None else parse_moment(call.request.after)
     if not isinstance(found, int):
         raise InvalidInputError("The log is read after a slot: `after` is a number.")
     return found
-
-
-def _moment(given: int | str) -> int | datetime | str:
-    return given if isinstance(given, int) else parse_moment(given)
-
-
-def parse_moment(name: str) -> int | datetime | str:
-    """A slot, a time with a zone, or the name of a snapshot."""
-    if name.isascii() and name.isdigit() and len(name) < 19:
-        return int(name)
-    try:
-        time = datetime.fromisoformat(name)
-    except ValueError:
-        return name
-    return time if time.tzinfo is not None else name
 
 
 def undrop(namespace: LanceNamespace, call: Call) -> dict[str, Any]:

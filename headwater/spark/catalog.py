@@ -42,7 +42,7 @@ from headwater.spark.columns import alter
 from headwater.spark.fresh import LAKE, Streams, schema_of
 from headwater.spark.protocol import AnyTableChange, Fold, table_of
 from headwater.spark.served_streams import ServedStreams, server_option
-from headwater.spark.stream_ddl import alter_stream, check_provider, create_stream, stage_stream
+from headwater.spark.stream_ddl import alter_stream, check_provider, create_stream, stage_stream, written_properties
 from headwater.streams.definition import Definition
 from headwater.tables.commit import TableCommitter
 from headwater.tables.handle import SESSION, TableHandle
@@ -156,12 +156,14 @@ class Connection:
         marks = {*definition.keys, *definition.sequence}
         for field in loaded["schema"]["fields"]:
             field["nullable"] = field["nullable"] and field["name"] not in marks  # no row of a state lacks one
+        loaded["properties"] = {**loaded["properties"], **written_properties(definition)}
         told = {
             "keys": definition.keys,
             "sequence": definition.sequence,
             "derived": [d.name for d in definition.derived],
             "schema": spark_schema(definition.schema),
             "buckets": [field.to_json() for field in definition.buckets],
+            "partitioned_by": [field.to_json() for field in definition.partition_by],
             "served": self.lake is None,
             "small": fold.rows < SMALL_ROWS,
             "orderable": self.lake is not None

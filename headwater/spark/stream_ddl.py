@@ -26,7 +26,7 @@ from headwater.spark.protocol import (
     SetProperty,
     WireTable,
 )
-from headwater.streams.definition import define, to_properties
+from headwater.streams.definition import Definition, define, to_properties
 from headwater.streams.opening import open_in
 from headwater.streams.table import create_stream_table
 from headwater.types import arrow_type, spark_schema
@@ -74,6 +74,12 @@ def _described(
     kept = dict(properties)
     keys, sequence = kept.pop("keys", ""), kept.pop("sequence", "")
     return schema.remove_metadata(), keys, sequence, partitions, kept
+
+
+def written_properties(definition: Definition) -> dict[str, str]:
+    """What CREATE TABLE would say of a stream table: its kind and its TBLPROPERTIES."""
+    marks = {"keys": ",".join(definition.keys), "sequence": ",".join(definition.sequence)}
+    return {"provider": STREAM, **{name: text for name, text in marks.items() if text}, **definition.properties}
 
 
 def stage_stream(

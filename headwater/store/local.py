@@ -97,8 +97,8 @@ class LocalStore:
                 found.append(None)
         return found
 
-    def list(self, prefix: str = "") -> Iterator[Entry]:
-        for key, entry in sorted(self._walk(check_prefix(prefix))):
+    def list(self, prefix: str = "", after: str = "") -> Iterator[Entry]:
+        for key, entry in sorted(self._walk(check_prefix(prefix), after)):
             yield _entry(key, entry)
 
     def children(self, prefix: str = "") -> Listing:
@@ -176,7 +176,9 @@ class LocalStore:
     def fill(self, key: str, write: Callable[[str], None]) -> None:
         """Let `write` make the file at the key's path; it is durable afterwards."""
         path = self._path(key)
-        self._make_folder(os.path.dirname(path), durable=True)
+        folder = os.path.dirname(path)
+        if not os.path.isdir(folder):
+            self._make_folder(folder, durable=True)
         write(path)
         self.sync([key])
 
@@ -258,10 +260,11 @@ class LocalStore:
         if durable:
             _sync(folder)
 
-    def _scan(self, folder: str) -> Sequence[os.DirEntry[str]]:
+    def _scan(self, folder: str, first: str = "") -> Sequence[os.DirEntry[str]]:
+        """What is in a folder, from the name `first` on."""
         try:
             with os.scandir(os.path.join(self.root, folder)) as items:
-                return tuple(items)
+                return tuple([item for item in items if item.name >= first]) if first else tuple(items)
         except FileNotFoundError:
             return ()
         except NotADirectoryError as error:
@@ -271,12 +274,13 @@ class LocalStore:
         except OSError as error:
             raise storage_error(error, folder or ".") from None
 
-    def _walk(self, folder: str) -> Iterator[tuple[str, os.stat_result]]:
-        for item in self._scan(folder):
+    def _walk(self, folder: str, after: str = "") -> Iterator[tuple[str, os.stat_result]]:
+        is_within = bool(folder) and after.startswith(f"{folder}/")
+        for item in self._scan(folder, after[len(folder) + 1 :].partition("/")[0] if is_within else ""):
             key = _join(folder, item.name)
             if item.is_dir(follow_symlinks=False):
-                yield from self._walk(key)
-            elif not item.name.endswith(TEMPORARY_SUFFIX):
+                yield from self._walk(key, after)
+            elif key > after and not item.name.endswith(TEMPORARY_SUFFIX):
                 with contextlib.suppress(OSError):
                     yield key, item.stat()
 

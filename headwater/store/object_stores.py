@@ -83,11 +83,10 @@ class ObjectStore:
         except KeyNotFoundError:
             return None
 
-    def list(self, prefix: str = "") -> Iterator[Entry]:
+    def list(self, prefix: str = "", after: str = "") -> Iterator[Entry]:
         folder = check_prefix(prefix)
-        pages = _call(
-            prefix, lambda: list(obstore.list(self.backend, f"{folder}/" if folder else None, chunk_size=1000))
-        )
+        below, offset = f"{folder}/" if folder else None, after or None
+        pages = _call(prefix, lambda: list(obstore.list(self.backend, below, offset=offset, chunk_size=1000)))
         return iter(sorted((_entry(meta) for page in pages for meta in page), key=lambda entry: entry.key))
 
     def children(self, prefix: str = "") -> Listing:

@@ -104,8 +104,8 @@ class Store(Protocol):
         """The bytes at many keys in one round, None where nothing is."""
         ...
 
-    def list(self, prefix: str = "") -> Iterator[Entry]:
-        """Every entry at or below the folder `prefix`, sorted by key."""
+    def list(self, prefix: str = "", after: str = "") -> Iterator[Entry]:
+        """Every entry at or below the folder `prefix`, sorted by key; those with a greater key than `after`."""
         ...
 
     def children(self, prefix: str = "") -> Listing:

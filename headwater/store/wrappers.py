@@ -59,8 +59,8 @@ class WrappedStore:
     def get_all(self, keys: Sequence[str]) -> Sequence[bytes | None]:
         return self.around("get_all", keys[0] if keys else "", lambda: self.inner.get_all(keys))
 
-    def list(self, prefix: str = "") -> Iterator[Entry]:
-        return self.around("list", prefix, lambda: self.inner.list(prefix))
+    def list(self, prefix: str = "", after: str = "") -> Iterator[Entry]:
+        return self.around("list", prefix, lambda: self.inner.list(prefix, after))
 
     def children(self, prefix: str = "") -> Listing:
         return self.around("children", prefix, lambda: self.inner.children(prefix))
@@ -119,8 +119,9 @@ class PrefixedStore:
     def get_all(self, keys: Sequence[str]) -> Sequence[bytes | None]:
         return self.inner.get_all([self.prefix + key for key in keys])
 
-    def list(self, prefix: str = "") -> Iterator[Entry]:
-        return (self._own(entry) for entry in self.inner.list(self.prefix + prefix))
+    def list(self, prefix: str = "", after: str = "") -> Iterator[Entry]:
+        beyond = self.prefix + after if after else ""
+        return (self._own(entry) for entry in self.inner.list(self.prefix + prefix, beyond))
 
     def children(self, prefix: str = "") -> Listing:
         listing = self.inner.children(self.prefix + prefix)

@@ -17,7 +17,7 @@ from headwater.streams.grouping import Codes, KeyIndex
 from headwater.streams.hashing import MODULUS, digest_of, hash_rows
 from headwater.streams.log_files import Logged, narrowed, read_log
 from headwater.streams.position_views import PositionView, Published
-from headwater.streams.reading import base_rows, rows_of_keys, same_rows, touched_state
+from headwater.streams.reading import base_rows, equal_rows, rows_of_keys, same_rows, touched_state
 from headwater.streams.serving_copy import Lake, open_version
 from headwater.streams.tombstones import read_tombstones, write_tombstones
 from headwater.streams.writing import Changes, rows_digest
@@ -81,6 +81,9 @@ def merged(
         hashes = hash_rows(folded.rows.columns, len(written))
     old_hashes = hashed.result()
     written[replaced] = hashes[replaced] != old_hashes[folded.replaces[replaced]]
+    alike = np.flatnonzero(~written)
+    if len(alike):
+        written[alike] = ~equal_rows(folded.rows.take(alike), old.take(folded.replaces[alike]))
     rows = folded.rows if written.all() else folded.rows.take(np.flatnonzero(written))
     replaces = folded.replaces[written]
     ids = np.where(replaces >= 0, touched.ids[np.maximum(replaces, 0)], -1) if len(touched.ids) else replaces

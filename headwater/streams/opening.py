@@ -72,6 +72,14 @@ def _opened(path: Sequence[str], found: Sequence[Object]) -> Stream:
     return Stream(tuple(version.path), version.id, version.home.rsplit("/", 1)[0], definition)
 
 
+def in_the_way(path: Sequence[str], of: Sequence[str], what: str) -> InvalidInputError:
+    """Error 13: a table of the user's has the name that one beside a stream table must have."""
+    return InvalidInputError(
+        f"{format_name(path)} is not the {what} of {format_name(of)}, which must have this name: rename it. "
+        "Nothing was changed."
+    )
+
+
 def is_stream_table(snapshot: Reads, path: Sequence[str]) -> bool:
     return any(from_properties(each.properties) is not None for each in snapshot.versions(path)[-1:])
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from headwater.errors import ConcurrentModificationError
+from headwater.errors import ConcurrentModificationError, InvalidInputError
 from headwater.metastore import DataFile, Snapshot, Transaction
 from headwater.streams.derived import computed
 from headwater.streams.evolving import evolve_copy, published_columns
@@ -51,7 +51,7 @@ def stage(
     `lineage` is what the caller knows of where the rows come from; the sources of the log are added to it. With `hands`
     a large one is folded and written elsewhere, in shares.
     """
-    snapshot = lake.metastore.now()
+    snapshot = lake.now()
     stream = open_stream(snapshot, path)
     if open_in(tx, path).definition != stream.definition:
         raise ConcurrentModificationError(f"{stream.name} evolved while its publish began: look again.")
@@ -59,6 +59,8 @@ def stage(
     known = work.before
     if known is not None and (known.position, known.schema_id) == (work.view.position, stream.definition.schema_id):
         return Publication(known, False)
+    if work.head is not None and lake.staged(stream, *work.head) is not None:
+        raise InvalidInputError(f"This transaction has published {stream.name} already: do it again afterwards.")
     return _publish(lake, tx, work, lineage or {}, hands)
 
 
@@ -69,7 +71,9 @@ def work_of(snapshot: Snapshot, stream: Stream) -> Publish:
 
 
 def finish(lake: Lake, path: Sequence[str], publication: Publication) -> None:
-    """Give the committed manifests their final names. A reader would do it otherwise."""
+    """Give the committed manifests their final names. A reader would do it otherwise, and does after a transaction."""
+    if lake.own is not None:
+        return
     if publication.staged:
         stream = open_stream(lake.metastore.now(), path)
         for staged in publication.staged:

@@ -12,11 +12,11 @@ import pyarrow as pa
 from headwater.clock import Clock
 from headwater.metastore import DataFile, Delta, Transaction
 from headwater.store import Store
-from headwater.streams.definition import define, to_properties
+from headwater.streams.definition import define, from_properties, to_properties
 from headwater.streams.fold import Events
 from headwater.streams.layout import DELTA, LANCE, QUARANTINE, log_file, sibling
 from headwater.streams.log_files import encode_events
-from headwater.streams.opening import Stream, open_in
+from headwater.streams.opening import Stream, in_the_way, open_in
 
 TYPES: dict[str, Any] = {
     "row": pa.string(),
@@ -48,6 +48,8 @@ def quarantine(tx: Transaction, store: Store, clock: Clock, stream: Stream, rows
     path = sibling(stream.path, QUARANTINE)
     if not tx.exists(path):
         create(tx, path)
+    if not is_quarantine(tx, path):
+        raise in_the_way(path, stream.path, "quarantine")
     kept = open_in(tx, path)
     now = clock.now_ms() * 1000
     columns = {
@@ -65,6 +67,12 @@ def quarantine(tx: Transaction, store: Store, clock: Clock, stream: Stream, rows
     file = DataFile(key, log.rows, len(log.data))
     properties = {**log.properties, "call": len(tx.draft.appends)}
     tx.append_delta(path, [file], "append", version=kept.version, properties=properties)
+
+
+def is_quarantine(tx: Transaction, path: Sequence[str]) -> bool:
+    """Whether a table holds rows that were not taken, and is not one of the user's with that name."""
+    definition = from_properties(tx.get_table_version(path).properties)
+    return definition is not None and not definition.keys and definition.schema.equals(SCHEMA)
 
 
 def with_positions(changes: pa.Table, own: Sequence[Delta], log: Sequence[Delta]) -> pa.Table:

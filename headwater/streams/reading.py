@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from headwater.errors import InvalidInputError, TableColumnNotFoundError
 from headwater.streams.definition import Definition
@@ -306,4 +307,31 @@ def same_rows(first: pa.Table, second: pa.Table) -> Mask:
 
 def _same(first: Any, second: Any) -> Mask:
     found: Mask = hash_array(first) == hash_array(second)
+    alike = np.flatnonzero(found)
+    if len(alike) == len(found):
+        return _equal(first, second)
+    found[alike] = _equal(first.take(alike), second.take(alike))
+    return found
+
+
+def equal_rows(first: pa.Table, second: pa.Table) -> Mask:
+    """Of rows that have the same hash, which are the same: long texts and lists can be made to hash alike."""
+    same = np.ones(first.num_rows, bool)
+    for name in first.schema.names:
+        same &= _equal(first.column(name), second.column(name))
+    return same
+
+
+def _equal(first: Any, second: Any) -> Mask:
+    """Where values that hash alike are equal; those of a fixed width always are."""
+    kind, everything = first.type, np.ones(len(first), bool)
+    if pa.types.is_nested(kind) or isinstance(kind, pa.BaseExtensionType) or pa.types.is_dictionary(kind):
+        if first.equals(second):
+            return everything
+        parts = zip(first, second, strict=True)  # one differs, or has a NaN, which equals nothing
+        return np.fromiter((one.equals(other) or repr(one) == repr(other) for one, other in parts), bool, len(first))
+    if pa.types.is_primitive(kind) or pa.types.is_null(kind) or pa.types.is_fixed_size_binary(kind):
+        return everything
+    equal: Any = pc.equal(first, second)
+    found: Mask = equal.fill_null(True).to_numpy()
     return found

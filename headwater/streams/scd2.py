@@ -24,7 +24,7 @@ from headwater.streams.grouping import Codes, KeyIndex, flat
 from headwater.streams.hashing import MODULUS
 from headwater.streams.layout import HISTORY, LANCE, sibling
 from headwater.streams.log_files import Share, narrowed
-from headwater.streams.opening import Stream
+from headwater.streams.opening import Stream, in_the_way
 from headwater.streams.position_views import PositionView, Published, newest_published, view_at
 from headwater.streams.reading import rows_of_keys
 from headwater.streams.serving_copy import Lake, Staged, Staging, on_top, open_version, set_aside
@@ -41,6 +41,7 @@ from headwater.streams.writing import (
 
 FIRST_ID = 1_000_000
 """Field ids of the history's own columns: above those of any table."""
+OWN_IDS = [FIRST_ID, FIRST_ID + 1]
 SHARE_ROWS = 1 << 19
 """The history of so many events is made at once: each share looks through the keys of the table and of its history."""
 NOTHING: Codes = np.empty(0, np.int64)
@@ -59,7 +60,7 @@ def publish_history(
 ) -> History:
     """Stage what the positions since the last publish add to the history."""
     history = _opened(tx, stream)
-    snapshot = lake.metastore.now()
+    snapshot = lake.now()
     known = newest_published(snapshot, history) if snapshot.exists(history.path) else None
     head = head_of(snapshot, history) if known is not None else None
     staging = Staging(lake, history, head[0] if head else 0)
@@ -98,7 +99,10 @@ def _opened(tx: Transaction, stream: Stream) -> Stream:
         version = tx.get_table_version(path)
         tx.update_table_version(path, version.id, to_properties(wanted))
     version = tx.get_table_version(path)
-    if from_properties(version.properties) != wanted:
+    known = from_properties(version.properties)
+    if known is None or [column.id for column in known.columns[-2:]] != OWN_IDS:
+        raise in_the_way(path, stream.path, "history")
+    if known != wanted:
         tx.update_table_version(path, version.id, to_properties(wanted))
     return Stream(path, version.id, version.home.rsplit("/", 1)[0], wanted)
 
@@ -124,7 +128,7 @@ def _parts(
     lake: Lake, stream: Stream, history: Stream, view: PositionView, known: Published | None, after: int
 ) -> Iterator[Changes]:
     """What changes, for a share of the keys after the other: only the rows of one are in memory."""
-    snapshot = lake.metastore.now()
+    snapshot = lake.now()
     deltas = [d for d in snapshot.deltas(stream.path, after, version=stream.version) if d.position <= view.position]
     start = view_at(snapshot, stream, after)
     for share in _shares(stream.definition, deltas):

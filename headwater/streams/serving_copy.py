@@ -34,13 +34,14 @@ from headwater.errors import (
     InvalidInputError,
     UnsupportedOperationError,
 )
-from headwater.metastore import DataFile, Delta, Metastore
+from headwater.metastore import DataFile, Delta, Metastore, Snapshot, Transaction
 from headwater.names import ObjectId
 from headwater.store import KeyNotFoundError, Store, claim
 from headwater.streams.grouping import Codes, KeyIndex
 from headwater.streams.kept_ids import KeptIds, with_kept
 from headwater.streams.layout import LANCE
 from headwater.streams.opening import Stream
+from headwater.streams.within import OwnLog
 from headwater.tables.commit import fragment_from
 from headwater.tables.exact import hide, staged_key, told
 from headwater.tables.handle import TableHandle
@@ -64,11 +65,12 @@ SESSION = lance.Session()
 
 @dataclass(frozen=True)
 class Lake:
-    """A catalog, and its root as Lance opens it."""
+    """A catalog, and its root as Lance opens it; inside an open transaction, `own`, as that sees it."""
 
     metastore: Metastore
     uri: str
     storage_options: dict[str, str] = field(default_factory=dict)
+    own: Transaction | None = None
 
     @property
     def store(self) -> Store:
@@ -77,6 +79,19 @@ class Lake:
     @property
     def clock(self) -> Clock:
         return self.metastore.clock
+
+    def now(self) -> Snapshot:
+        """The newest state, and in a transaction what that began with and has changed itself."""
+        if self.own is None:
+            return self.metastore.now()
+        return cast(Snapshot, OwnLog(self.own))  # it answers what a snapshot of the log is asked
+
+    def staged(self, stream: Stream, version: int, manifest: str) -> Staged | None:
+        """The version, if the open transaction has made it: its manifest has no final name before the commit."""
+        for each in self.own.draft.appends if self.own is not None else ():
+            if each.wanted == version and manifest == f"{stream.serving}/{each.properties.get('staged')}":
+                return Staged(version, manifest, each.files[0].bytes)
+        return None
 
 
 @dataclass(frozen=True)
@@ -252,7 +267,12 @@ def finalize(store: Store, stream: Stream, version: int, staged: str) -> None:
 
 
 def open_version(lake: Lake, stream: Stream, version: int, manifest: str) -> Any:
-    """The dataset at a version of the catalog's."""
+    """The dataset at a version of the catalog's, or of the open transaction."""
+    staged = lake.staged(stream, version, manifest)
+    if staged is not None:
+        staging = Staging(lake, stream, version - 1)
+        staging.staged.append(staged)
+        return open_staging(lake, stream, staging)
     finalize(lake.store, stream, version, manifest)
     return lance.dataset(
         f"{lake.uri}/{stream.serving}",

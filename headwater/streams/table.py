@@ -10,7 +10,7 @@ from typing import Any, ClassVar, TypeVar
 
 import pyarrow as pa
 
-from headwater.errors import InvalidInputError, TableVersionNotFoundError
+from headwater.errors import InvalidInputError, TableNotFoundError, TableVersionNotFoundError
 from headwater.metastore import Delta, Metastore, Snapshot, Transaction
 from headwater.metastore.draft import AppendedDelta
 from headwater.names import format_name
@@ -232,6 +232,16 @@ class StreamTable(Frames):
         return self.opened()[0].definition
 
     @property
+    def has_log(self) -> bool:
+        """Whether a change log feeds it: the history of a stream table is written by publishes alone."""
+        stream, snapshot = self.opened()
+        try:
+            snapshot.get_stream(stream.path, version=stream.version)
+        except TableNotFoundError:
+            return False
+        return True
+
+    @property
     def position(self) -> int:
         """The newest position of the log; 0: nothing has landed."""
         stream, snapshot = self.opened()
@@ -386,6 +396,11 @@ class StreamTable(Frames):
         def work(tx: Transaction) -> Definition:
             stream = open_in(tx, self.path)
             changed = with_properties(stream.definition, properties)
+            if changed.rules.lateness != stream.definition.rules.lateness and self.position:
+                raise InvalidInputError(
+                    f"{self.name} has a log, and another lateness would change what its positions hold: "
+                    "it is set before rows land."
+                )
             try_checks(changed.checks, changed.schema)
             if changed != stream.definition:
                 tx.update_table_version(stream.path, stream.version, to_properties(changed))
@@ -488,6 +503,13 @@ class StreamTable(Frames):
         return self._metastore.now()
 
 
+def check_once(paths: Sequence[Path]) -> None:
+    """Error 13 for a table that is named twice."""
+    twice = [format_name(path) for path, count in Counter(tuple(path) for path in paths).items() if count > 1]
+    if twice:
+        raise InvalidInputError(f"{', '.join(twice)} is named twice: a publish takes each table once.")
+
+
 def publish_tables(
     lake: Lake,
     paths: Sequence[Path],
@@ -499,9 +521,7 @@ def publish_tables(
     `lineage` says by dotted name what else the rows of a table come from; it is kept with the published version.
     With `hands` large ones are done in shares elsewhere.
     """
-    twice = [format_name(path) for path, count in Counter(tuple(path) for path in paths).items() if count > 1]
-    if twice:
-        raise InvalidInputError(f"{', '.join(twice)} is named twice: a publish takes each table once.")
+    check_once(paths)
 
     def work(tx: Transaction) -> list[Publication]:
         return [stage(lake, tx, path, (lineage or {}).get(format_name(path)), hands) for path in paths]

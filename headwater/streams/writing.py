@@ -185,7 +185,7 @@ def record(
 ) -> Published:
     """The staged versions as deltas of the `lance` stream, in the transaction; the last one has the lineage."""
     lake.store.sync([staged.key for staged in staging.staged])
-    known = settled(lake.metastore.now(), stream) if staging.version else 0
+    known = settled(lake.now(), stream) if staging.version else 0
     noted = {LINEAGE: dict(lineage)} if lineage else {}
     for staged in staging.staged:
         made = replace(made, version=staged.version, manifest=staged.key)

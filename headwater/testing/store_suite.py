@@ -98,6 +98,8 @@ class StoreSuite:
             store.put(key, key.encode())
         assert [entry.key for entry in store.list()] == sorted(keys)
         assert [entry.key for entry in store.list("a")] == ["a/10", "a/2", "a/c/d"]
+        assert [entry.key for entry in store.list("a", after="a/10")] == ["a/2", "a/c/d"]
+        assert [entry.key for entry in store.list("a", after="a/c/d")] == []
         assert list(store.list("nothing")) == []
 
     def test_children_are_one_level_deep(self, store: Store) -> None:

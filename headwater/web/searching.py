@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from weakref import WeakKeyDictionary
 
 from headwater.errors import LanceNamespaceError
-from headwater.metastore import Metastore
+from headwater.metastore import Metastore, Object
 from headwater.metastore.columns import columns_at
 from headwater.names import ROOT, ObjectId
 from headwater.rest.routes import Permission
@@ -117,7 +117,7 @@ class _Texts:
                 found = metastore.by_id(key)
             except LanceNamespaceError:
                 continue
-            if found.kind == "table":
+            if isinstance(found, Object) and found.kind == "table":
                 columns = columns_at(state, metastore.store, found.path)
                 self.columns[key] = "\n".join(f"{name}\t{comment}" for name, comment in columns.items()).casefold()
 
@@ -143,6 +143,7 @@ def _in_metastore(visit: Visit, metastore: Metastore, low: str) -> Found:
             there = metastore.by_id(key)
         except LanceNamespaceError:
             continue
+        assert isinstance(there, Object)
         id = ObjectId(there.path)
         if visit.caller.may(Permission.DESCRIBE, id):
             found.hits.append(Hit(id, there.kind, place))

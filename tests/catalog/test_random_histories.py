@@ -24,7 +24,7 @@ def contents(catalog: Catalog) -> Rows:
     for name in catalog:
         table = catalog[name]
         found[name] = sorted(str(row) for row in table.to_arrow().to_pylist())
-        if hasattr(table, "serving") and table.published is not None:
+        if table.is_stream and table.published is not None:
             found[f"{name} as published"] = sorted(str(row) for row in table.serving.to_arrow().to_pylist())
     return found
 

@@ -17,10 +17,12 @@ from hypothesis import strategies as st
 
 from headwater import Catalog, DirectoryNamespace, MetastoreNamespace
 from headwater.errors import (
+    ConcurrentModificationError,
     InvalidInputError,
     InvalidTableStateError,
     TableAlreadyExistsError,
     TableNotFoundError,
+    TableTagNotFoundError,
     UnsupportedOperationError,
 )
 from headwater.rest.server import start_in_thread
@@ -222,6 +224,94 @@ def test_every_name_and_row_is_read_as_it_was(either: Catalog) -> None:
     assert list(either) == ["cooked.orders", "moved"]
     with pytest.raises(InvalidInputError):
         list(either.at(slot + 1000))
+
+
+def test_a_moment_that_is_none_is_refused_when_it_is_asked_for(either: Catalog) -> None:
+    either.create_namespace("a")
+    either.create_namespace("b")
+    either.snapshot("1")
+    assert either.at("1").namespaces() == ["a", "b"]
+    assert either.at(1).namespaces() == ["a"]
+    assert either.diff(1, "1").added[0].path == ("b",)
+    for moment in (-1, 99, True, None, [1], datetime.now()):
+        with pytest.raises(InvalidInputError):
+            either.at(moment)  # type: ignore[arg-type]
+    with pytest.raises(TableTagNotFoundError):
+        either.at("2")
+    either.collect(keep=timedelta(0), grace=timedelta(0))
+    with pytest.raises(InvalidInputError, match="can be read at"):
+        either.at(1)
+
+
+def test_what_is_no_transaction_is_not_undone(either: Catalog) -> None:
+    either.create_namespace("a")
+    for nothing in (5, None):
+        with pytest.raises(InvalidInputError):
+            either.undo(nothing)  # type: ignore[arg-type]
+    assert either.namespaces() == ["a"]
+
+
+def test_the_past_begins_no_transaction(either: Catalog) -> None:
+    either.create_namespace("a")
+    past = either.at(either.slot)
+    with pytest.raises(InvalidInputError):
+        past.run(lambda tx: tx.create_namespace("b"))
+    with pytest.raises(InvalidInputError), past.transaction("now") as tx:
+        tx.create_namespace("b")
+    assert either.namespaces() == ["a"]
+
+
+def test_what_two_transactions_land_in_a_table_never_conflicts(either: Catalog) -> None:
+    either.create_stream_table("s", SCHEMA, keys=["id"])
+    with either.transaction() as one, either.transaction() as other:
+        one["s"].upsert([{"id": 1}])
+        other["s"].upsert([{"id": 2}])
+    assert either["s"].count() == 2
+
+
+def test_a_transaction_publishes_what_it_lands_at_its_own_slot(either: Catalog) -> None:
+    for name in ("s", "t"):
+        either.create_stream_table(name, SCHEMA, keys=["id"], properties={"history": "scd2"} if name == "t" else {})
+    either["s"].upsert([{"id": 1, "name": "Ada"}])
+    slot = either.slot
+    with either.transaction("land and publish") as tx:
+        tx["s"].upsert([{"id": 1, "name": "Ada L."}, {"id": 2, "name": "Grace"}])
+        tx["t"].evolve(add={"more": "int64"})
+        tx["t"].upsert([{"id": 3, "name": "Mary", "more": 1}])
+        assert [each.position for each in tx.publish(["s", "t"])] == [2, 1]
+        assert (tx["s"].published.position, names(tx["s"].to_arrow())) == (2, {1: "Ada L.", 2: "Grace"})
+        with pytest.raises(InvalidInputError, match="named twice"):
+            tx.publish(["s", "s"])
+        tx["s"].upsert([{"id": 9, "name": "later"}])
+        with pytest.raises(InvalidInputError, match="has published s already"):
+            tx["s"].publish()
+        assert not either["s"].published
+    assert either.slot == slot + 1
+    assert names(either["s"].serving.to_arrow()) == {1: "Ada L.", 2: "Grace"}
+    assert (either["s"].position, either["s"].published.position, either["s"].count()) == (3, 2, 3)
+    assert either["t"].serving.to_arrow().column("more").to_pylist() == [1]
+    assert either["t__history"].count() == 1
+    assert either.verify() == []
+
+
+def test_a_publish_in_a_transaction_is_bound_to_the_log_only_where_that_lands_too(either: Catalog) -> None:
+    stream = either.create_stream_table("s", SCHEMA, keys=["id"])
+    stream.upsert([{"id": 1}])
+    with either.transaction() as tx:
+        tx["s"].publish()
+        stream.upsert([{"id": 2}])
+    assert (stream.published.position, stream.position) == (1, 2)
+    landing, publishing = either.transaction(), either.transaction()
+    inside = landing.__enter__()
+    inside["s"].upsert([{"id": 3}])
+    inside["s"].publish()
+    publishing.__enter__()["s"].publish()
+    stream.upsert([{"id": 4}])
+    stream.publish()
+    for overtaken in (landing, publishing):
+        with pytest.raises(ConcurrentModificationError, match=r"\(s\)"):
+            overtaken.__exit__(None, None, None)
+    assert (stream.published.position, stream.count(), either.verify()) == (3, 3, [])
 
 
 def test_a_snapshot_is_read_after_a_collection(either: Catalog, tmp_path: Path) -> None:

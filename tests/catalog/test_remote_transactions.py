@@ -160,7 +160,6 @@ def test_what_a_transaction_cannot_hold_is_refused_in_it_and_changes_nothing(nea
     slot = near.slot
     with far.transaction() as tx:
         attempts: list[Callable[[], object]] = [
-            lambda: tx.publish(["a.t"]),
             lambda: tx.snapshot("s"),
             lambda: tx.collect(),
             lambda: tx.transaction().__enter__(),

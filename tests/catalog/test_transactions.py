@@ -398,3 +398,14 @@ def test_an_undo_is_one_more_version_so_that_past_and_snapshots_keep_theirs_and_
         assert ids(found, "a.t") == {1, 2, 3, 5, 6, 7, 8}
         assert {row["id"] for row in found["a.t"].at(2)} == {1, 2, 3, 4}
     assert MetastoreNamespace(root=root).verify() == []
+
+
+def test_histories_are_those_of_the_moment_or_of_the_beginning_of_a_transaction(catalog: Catalog) -> None:
+    slot, count = catalog.slot, len(catalog.history("a.t"))
+    past = catalog.at(slot)
+    with catalog.transaction() as tx:
+        catalog["a.t"].append(ROWS)
+        for seen in (tx, past):
+            assert len(seen.history("a.t")) == count
+            assert list(seen.log(after=slot)) == []
+    assert len(catalog.history("a.t")) == count + 1

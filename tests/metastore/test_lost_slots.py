@@ -43,7 +43,9 @@ def story(store: Metastore) -> Any:
     return [tree_of(store.at(slot)) for slot in range(LAST + 1)], list(store.log(after=0))
 
 
-@pytest.mark.parametrize("lost", [[1], [2], [5], [8], [3, 4, 6], list(range(1, LAST)), list(range(1, LAST + 1))])
+@pytest.mark.parametrize(
+    "lost", [[1], [2], [5], [8], [3, 4, 6], [LAST], [LAST - 1, LAST], list(range(1, LAST)), list(range(1, LAST + 1))]
+)
 def test_lost_slots_are_rebuilt_exactly_from_what_was_published(tmp_path: Path, lost: list[int]) -> None:
     before = story(filled(tmp_path))
     for number in lost:
@@ -148,28 +150,26 @@ def test_a_gap_after_a_checkpoint_and_across_folders_is_noticed(
     assert story(opened) == before
 
 
-def test_slots_lost_from_the_end_are_named_by_verify_and_repaired(tmp_path: Path) -> None:
-    """Nothing after them says that they were there, so opening cannot know without reading all that was published."""
-    before = story(filled(tmp_path))
-    for number in (LAST - 1, LAST):
-        (tmp_path / slot_key(number)).unlink()
-    opened = Metastore(tmp_path)
-    assert any(f"slot {LAST}" in problem.reason for problem in opened.verify())
-    opened.repair()
-    assert story(opened) == before
-    assert opened.verify() == []
+def test_slots_lost_from_the_end_are_refused_where_they_cannot_be_told(tmp_path: Path) -> None:
+    made = filled(tmp_path)
+    txn = next(made.log(after=LAST - 1)).txn
+    (tmp_path / slot_key(LAST)).unlink()
+    _one(tmp_path, f"*_{txn}.mpk").unlink()
+    with pytest.raises(InvalidTableStateError, match=rf"1 of its slots \({LAST}\)"):
+        Metastore(tmp_path)
 
 
-def test_a_transaction_whose_slot_another_writer_took_is_named(tmp_path: Path) -> None:
+def test_a_transaction_whose_slot_another_writer_took_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     filled(tmp_path)
     (tmp_path / slot_key(LAST)).unlink()
+    monkeypatch.setattr("headwater.metastore.rebuild.LOOK_BACK_MS", -600_000)
     opened = Metastore(tmp_path)
     opened.run(lambda tx: tx.create_namespace(["in its place"]))
     assert any(f"slot {LAST}" in problem.reason for problem in opened.verify())
 
 
 @pytest.mark.parametrize("make", [lambda path: LocalStore(path), lambda path: memory_store()], ids=["local", "memory"])
-def test_a_whole_root_costs_two_listings_more_to_open_and_writes_nothing(
+def test_a_whole_root_costs_three_listings_more_to_open_and_writes_nothing(
     tmp_path: Path, make: Callable[[Path], Store]
 ) -> None:
     counting = CountingStore(make(tmp_path))
@@ -177,4 +177,5 @@ def test_a_whole_root_costs_two_listings_more_to_open_and_writes_nothing(
     counting.reset()
     Metastore(counting)
     assert counting.counts["children"] == 3  # checkpoints, and two for the gap
-    assert not set(counting.counts) & {"put", "put_all", "list", "delete"}
+    assert counting.counts["list"] == 1  # the newest transactions that were published
+    assert not set(counting.counts) & {"put", "put_all", "delete"}

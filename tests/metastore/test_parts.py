@@ -76,6 +76,7 @@ def test_every_object_is_found_by_its_locator_and_its_id(store: Metastore) -> No
     found = store.find(Locator.parse(partition.locator).child("1"))
     assert isinstance(found, Delta)
     assert found.files[0].path == "f"
+    assert store.by_id(f"{store.get(table).id}/1/delta/{partition.id}/1") == found
     through_alias = store.find("b|x\\|y|1")
     assert isinstance(through_alias, Object)
     assert through_alias.properties == {"k": 1}
@@ -96,13 +97,19 @@ def test_what_is_not_there_is_not_found_by_locator_or_id(store: Metastore) -> No
     for id in (dropped.id, "no-such-id", f"{store.get(T).id}/1/lance", f"{dropped.id}/1"):
         with pytest.raises(TableNotFoundError):
             store.by_id(id)
+    looks: list[Callable[[Any], object]] = [store.find, store.by_id, Locator.parse]
+    for look in looks:
+        with pytest.raises(InvalidInputError):
+            look(5)
 
 
 def test_an_object_is_found_by_its_id_after_it_moved_and_in_the_past_where_it_was(store: Metastore) -> None:
     table, slot = store.get(T), store.slot
     store.run(lambda tx: (tx.rename(["a"], ["z"]), tx.rename(["z", "t"], ["top"])))
-    assert store.by_id(table.id).path == ("top",)
-    assert store.at(slot).by_id(table.id).path == ("a", "t")
+    now, then = store.by_id(table.id), store.at(slot).by_id(table.id)
+    assert isinstance(now, Object)
+    assert now.path == ("top",)
+    assert then == table
     assert store.at(slot).find("a|t") == table
 
 
@@ -151,6 +158,21 @@ def test_a_partition_has_the_id_that_its_caller_chose(store: Metastore) -> None:
 
 
 # Update and drop
+
+
+def test_a_partition_is_found_in_the_only_stream_that_has_it(store: Metastore) -> None:
+    for id in ("s2", "s3"):
+        store.run(lambda tx, id=id: tx.create_stream(T, "delta", id=id))  # type: ignore[misc]
+    store.run(lambda tx: tx.append_delta(T, ["f"], stream="s2", partition_id="p"))
+    store.run(lambda tx: tx.update_partition(T, "p", {"rows": 1}))
+    assert store.partitions(T, stream="s2")[0].properties == {"rows": 1}
+    store.run(lambda tx: tx.append_delta(T, ["g"], stream="s3", partition_id="p"))
+    with pytest.raises(InvalidInputError, match="'s2', 's3'"):
+        store.run(lambda tx: tx.drop_partition(T, "p"))
+    store.run(lambda tx: tx.drop_partition(T, "p", stream="s2"))
+    store.run(lambda tx: tx.drop_partition(T, "p"))
+    assert store.partitions(T, stream="s2") == store.partitions(T, stream="s3") == []
+    assert store.verify() == []
 
 
 def test_versions_streams_and_partitions_are_updated_with_their_revisions(store: Metastore) -> None:

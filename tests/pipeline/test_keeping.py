@@ -9,13 +9,15 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any, ClassVar
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from headwater.catalog import Catalog
 from headwater.cli.main import main
 from headwater.cli.progress import Bar, Lines
 from headwater.errors import InvalidInputError, ServiceUnavailableError
-from headwater.pipeline import index, ingest, maintain, publish
+from headwater.pipeline import export, import_files, index, ingest, maintain, publish
 from headwater.pipeline.exporting import export_lineage
 from headwater.pipeline.keeping import Policy, policy_of
 from headwater.pipeline.lineage import open_lineage, upstream
@@ -165,3 +167,18 @@ def test_a_job_tells_its_stages_tasks_rows_and_bytes(
     assert "take files" in shown
     assert "2/4" in shown
     assert "1,000 rows, 2.0 MB of 4.0 MB" in shown
+
+
+def test_parquet_files_come_in_and_a_catalog_goes_out_as_jobs_with_reports(catalog: Catalog, tmp_path: Path) -> None:
+    land(catalog, 0, 10)
+    (tmp_path / "in").mkdir()
+    for number in range(2):
+        pq.write_table(pa.table({"n": [number] * 3}), tmp_path / "in" / f"{number}.parquet")
+    came = import_files(None, catalog, "raw.sizes", tmp_path / "in")
+    assert (came.job, came.table, came.rows, came.version) == ("import", "raw.sizes", 6, 1)
+    went = export(None, catalog, tmp_path / "out")
+    assert (went.job, went.files) == ("export", 2)
+    other = Catalog(str(tmp_path / "out"))
+    assert (other["raw.sizes"].count(), other["raw.t"].count()) == (6, 10)
+    with pytest.raises(InvalidInputError, match="export to a new folder"):
+        export(None, catalog, tmp_path / "out")

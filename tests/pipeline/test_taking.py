@@ -164,6 +164,23 @@ def test_every_kind_of_file_is_taken_from_an_object_store_by_address_and_glob(
     assert 1 not in table.to_arrow()["id"].to_pylist()
 
 
+def test_files_are_the_same_whether_named_one_by_one_in_a_list_or_by_a_glob(tmp_path: Path) -> None:
+    catalog, names = lake(tmp_path), [f"{number}.json" for number in range(3)]
+    for name in names:
+        (tmp_path / name).write_bytes(lines(objects(2)))
+    sink = io.BytesIO()
+    rows = pa.Table.from_pylist(objects(2))
+    with pa.ipc.new_stream(sink, rows.schema) as writer:
+        writer.write_table(rows)
+    (tmp_path / "3.arrows").write_bytes(sink.getvalue())
+    first = ingest(None, catalog, "raw.t", [str(tmp_path / name) for name in (*names[:2], "3.arrows")])
+    assert (first.files, first.rows) == (3, 6)
+    every = ingest(None, catalog, "raw.t", str(tmp_path / "[0-9].*"))
+    assert (every.files, every.skipped) == (1, 3)
+    texts = ['{"op": "c", "after": {"id": 9, "at": 9}}', "null"]
+    assert ingest(None, catalog, "raw.t", texts, "debezium").rows == 1
+
+
 def test_an_undone_file_is_left_out_until_it_changes_or_is_asked_for(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -195,7 +212,7 @@ def test_one_content_of_a_file_is_undone_by_its_digest_and_the_other_stays(tmp_p
         path.write_bytes(lines([{"id": number, "at": 1, "name": "a"}]))
         ingest(None, catalog, "raw.t", path, name="s")
         digests.append(digest_of_file(str(path)))
-    command = ["undo", str(tmp_path / "lake"), "raw.t", "--file", str(path), "--digest", digests[0][:12], "--yes"]
+    command = ["undo", str(tmp_path / "lake"), "raw.t", "--file", str(path), "--digest", digests[0][:12]]
     assert main(command) == 0
     assert catalog["raw.t"].to_arrow()["id"].to_pylist() == [2]
     with pytest.raises(Exception, match="undone"):

@@ -54,6 +54,26 @@ def test_sql_reads_a_stream_table_fresh_before_and_after_its_publishes_and_at_ev
     assert spark.sql(f"SELECT id FROM {table} WHERE id = 7").collect()[0][0] == 7
 
 
+def test_sql_shows_of_a_stream_table_what_it_was_created_with_and_altered_to(
+    spark: SparkSession, catalog: Catalog
+) -> None:
+    table = "streams.raw.told"
+    spark.sql(
+        f"CREATE TABLE {table} (id BIGINT, at BIGINT) USING stream PARTITIONED BY (bucket(4, id)) "
+        "TBLPROPERTIES ('keys' = 'id', 'sequence' = 'at', 'late' = 'quarantine')"
+    )
+    spark.sql(f"ALTER TABLE {table} SET TBLPROPERTIES ('contract' = 'freeze')")
+    spark.sql(f"ALTER TABLE {table} UNSET TBLPROPERTIES ('late')")
+    for _ in range(2):
+        told = {row.key: row.value for row in spark.sql(f"SHOW TBLPROPERTIES {table}").collect()}
+        assert {**told, "version": ""} == {"keys": "id", "sequence": "at", "contract": "freeze", "version": ""}
+        shown = {row.col_name: row.data_type for row in spark.sql(f"DESCRIBE EXTENDED {table}").collect()}
+        assert (shown["Provider"], shown["Part 0"]) == ("stream", "bucket(4, id)")
+        spark.sql(f"INSERT INTO {table} VALUES (1, 1), (2, 1)")
+        assert spark.sql(f"SELECT id FROM {table} WHERE id = 2").collect() == [(2,)]
+        catalog["raw.told"].publish()
+
+
 def test_a_position_that_is_not_there_and_a_tag_are_refused(spark: SparkSession, orders: Any) -> None:
     table = f"streams.{orders.name}"
     orders.upsert(rows(0, 3, 1))

@@ -165,7 +165,8 @@ def test_a_backfill_that_was_killed_does_no_finished_batch_again(texts: Texts) -
     out, _ = again.communicate(timeout=240)
     assert "DONE 600" in out
     words = texts.noted("done")
-    assert len(words) == len(set(words)) == 600 - finished
+    at_work = 2 * 50  # a Python worker outlives its driver by the batch in hand, which may be finished then
+    assert 600 - finished - at_work <= len(words) == len(set(words)) <= 600 - finished
     assert texts.vectors() == {number: [float(len(f"w{number}")), 1.0] for number in range(600)}
     assert kept(texts) == []
     assert texts.catalog["raw.texts"].verify() == []

@@ -36,9 +36,10 @@ def landing(spark: SparkSession, lake: str) -> Callable[[str], str]:
     def register(name: str) -> str:
         def landed(n: int) -> int:
             from headwater.catalog import Catalog
+            from headwater.catalog.streams import CatalogStream
 
             table = Catalog(lake, impl="metastore")[name]
-            if hasattr(table, "serving"):
+            if isinstance(table, CatalogStream):
                 table.upsert([{"id": 99, "n": 99}])
             else:
                 table.append(pa.table({"id": [99], "n": pa.array([99], pa.int32())}))

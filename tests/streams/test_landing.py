@@ -290,6 +290,24 @@ def test_a_replayed_row_is_not_written_again(metastore: Metastore) -> None:
     assert table.changes(1).num_rows == 0
 
 
+def test_a_change_that_hashes_as_the_row_before_it_is_a_change(metastore: Metastore) -> None:
+    """A hash of places and powers cannot tell a Thue-Morse text from its mirror; what it finds alike is compared."""
+    text = "a"
+    for _ in range(11):
+        text += text.translate(str.maketrans("ab", "ba"))
+    mirror = text.translate(str.maketrans("ab", "ba"))
+    schema: dict[str, Any] = {"id": pa.int64(), "note": pa.string(), "codes": pa.list_(pa.int64())}
+    table = StreamTable.create(metastore, ["t"], schema, "id")
+    for row in (text, mirror):
+        table.upsert([{"id": 1, "note": row, "codes": []}, {"id": 2, "note": "", "codes": list(map(ord, row))}])
+        table.publish()
+        assert rows_of(table) == [
+            {"id": 1, "note": row, "codes": []},
+            {"id": 2, "note": "", "codes": list(map(ord, row))},
+        ]
+    assert table.changes(1).num_rows == 4
+
+
 def test_a_zero_that_changes_its_sign_is_a_change(metastore: Metastore) -> None:
     table = StreamTable.create(metastore, ["z"], {"id": "int64", "x": "double"}, "id")
     table.upsert([{"id": 1, "x": 0.0}])
@@ -536,6 +554,30 @@ def test_deltas_are_kept_as_long_as_something_needs_them(metastore: Metastore) -
         table.undo(token="2")
     table.publish()
     assert (table.verify(), table.position) == ([], 4)
+
+
+def test_a_lateness_is_set_before_rows_land(metastore: Metastore) -> None:
+    """Another one would give other rows at positions that were read before."""
+    table = orders(metastore)
+    table.set_properties({"lateness": "5"})
+    table.upsert([{"id": 1, "at": 100}, {"id": 2, "at": 1}])
+    for other in ({"lateness": "200"}, {"lateness": None}):
+        with pytest.raises(InvalidInputError, match="lateness"):
+            table.set_properties(other)
+    table.set_properties({"lateness": "5", "late": "quarantine"})
+    assert [row["id"] for row in rows_of(table)] == [1]
+
+
+def test_a_table_of_the_users_is_not_taken_for_a_quarantine_or_a_history(metastore: Metastore) -> None:
+    for name in ("orders__quarantine", "orders__history"):
+        StreamTable.create(metastore, [name], {"x": "int64"}).append([{"x": 1}])
+    table = orders(metastore, properties={"history": "scd2"})
+    with pytest.raises(InvalidInputError, match="orders__quarantine"):
+        table.ingest([{"id": None, "at": 1}])
+    table.upsert([{"id": 1, "at": 1}])
+    with pytest.raises(InvalidInputError, match="orders__history"):
+        table.publish()
+    assert StreamTable(metastore, ["orders__history"]).count() == 1
 
 
 def test_quarantine_and_history_follow_their_table(metastore: Metastore) -> None:

@@ -14,7 +14,7 @@ from headwater import Catalog
 from headwater.cli import main
 from headwater.cli.grammar.operations import VERBS
 from headwater.cli.serving import open_served
-from headwater.errors import NamespaceNotFoundError
+from headwater.errors import InvalidInputError, NamespaceNotFoundError
 
 ROWS = pa.table({"id": [1, 2]})
 
@@ -110,3 +110,19 @@ def test_serve_and_keys_of_a_misspelt_catalog_are_refused(capsys: pytest.Capture
     ):
         assert main(line) == 3
         assert "no catalog at prdo" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("properties", [{}, {"impl": "dir"}, {"impl": "metastore"}])
+def test_a_folder_of_other_things_is_changed_by_init_alone(tmp_path: Path, properties: dict[str, str]) -> None:
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "notes.txt").write_text("mine")
+    catalog = Catalog("other", **properties)
+    with pytest.raises(InvalidInputError, match="headwater init other"):
+        catalog.create_table("t", ROWS)
+    with pytest.raises(NamespaceNotFoundError, match=r"no catalog at other.* `headwater init other`"):
+        catalog.tables()
+    assert [entry.name for entry in (tmp_path / "other").iterdir()] == ["notes.txt"]
+    said = [text for key, value in properties.items() for text in ("--property", f"{key}={value}")]
+    assert main(["init", "other", *said]) == 0
+    catalog.create_table("t", ROWS)
+    assert catalog.tables() == ["t"]

@@ -29,7 +29,7 @@ from headwater.streams.sources.remote import fetched, find_remote, is_remote
 from headwater.streams.sources.taken import UNREADABLE
 
 JSON = (".json", ".jsonl", ".ndjson")
-ARROW = (".arrow", ".ipc", ".feather")
+ARROW = (".arrow", ".arrows", ".ipc", ".feather")
 CHUNK = 1 << 20
 
 
@@ -231,6 +231,8 @@ def json_rows(text: str, definition: Definition, name: str | None = None) -> tup
         elif row is not None:
             bad.append(Quarantined(told, "parse", None, name))
 
+    if name is None and text.strip() and not text.lstrip().startswith(("{", "[", "null")):
+        raise InvalidInputError("The text is no JSON: it begins with no object and no list of them.")
     if text.lstrip().startswith("["):
         try:
             found = decoder.decode(text)

@@ -146,7 +146,7 @@ class HeadwaterTable implements SupportsRead, SupportsWrite, SupportsDeleteV2, S
 
   @Override
   public Transform[] partitioning() {
-    return partitions().transforms();
+    return (isStream() ? new Partitioning(loaded.get("stream").get("partitioned_by")) : partitions()).transforms();
   }
 
   @Override
