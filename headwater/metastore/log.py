@@ -57,6 +57,8 @@ class Log:
         self.sealed = 0
         self.due = False
         self.lost: InvalidTableStateError | None = None
+        self.rebuilt: list[str] = []
+        """Slots that were written anew here, also while the root was opened, as far as nobody was told yet."""
         self._own: dict[int, int] = {}
         self._begun = 0
         self._looked = 0
@@ -108,6 +110,7 @@ class Log:
             except InvalidTableStateError as lost:
                 self.lost = lost
                 raise
+            self.rebuilt += written
             if written:
                 self.prepare()
             self.refresh(ahead=32)

@@ -423,12 +423,14 @@ class Metastore:
         self._log.checkpoint()
 
     def repair(self) -> Keys:
-        """Write anew every slot that was lost, then every published file that is missing or damaged; their keys.
+        """Write anew every slot that was lost, then every published file that is missing or damaged; their keys, with
+        those of slots that opening the root has written anew.
 
         InvalidTableState (19), saying what is missing, if a lost slot cannot be told exactly any more.
         """
-        rebuilt = self._log.rebuild()
+        self._log.rebuild()
         self._log.refresh()
+        rebuilt, self._log.rebuilt = self._log.rebuilt, []
         return [*rebuilt, *verify.repair(self._log)]
 
     def verify(self) -> Problems:
