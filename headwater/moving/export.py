@@ -6,6 +6,7 @@ Of a metastore one moment is exported, however long it takes. Rows are written a
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -16,10 +17,11 @@ from headwater.config import There, look, resolve
 from headwater.errors import InvalidInputError, InvalidTableStateError, UnsupportedOperationError
 from headwater.model import Table
 from headwater.names import ROOT, ObjectId
+from headwater.namespace.directory import DirectoryNamespace
 from headwater.namespace.metastore import MetastoreNamespace
 from headwater.namespace.registered import RegisteredNamespace
 from headwater.registries.layout import DEREGISTERED_MARKER, RESERVED_MARKER
-from headwater.store import Store, write_with
+from headwater.store import Store, is_local, local_path, write_with
 from headwater.tables.layout import STAGED, VERSIONS, manifest_version
 
 LEFT_OUT = frozenset({RESERVED_MARKER, DEREGISTERED_MARKER})
@@ -41,17 +43,28 @@ def export(
 ) -> Exported:
     """Make a directory catalog at `to`, which must not be there yet, or be an empty folder; `properties` are its own.
 
-    Errors 13: something is there; 0: all versions of a catalog that is behind a server. One that was interrupted is
-    not whole: remove it and export again.
+    Errors 13: something is there, or it is inside the catalog; 0: all versions of a catalog that is behind a server.
+    One that was interrupted is not whole: remove it and export again.
     """
     found = resolve(to, {**(properties or {}), "impl": "dir"})
     there = look(found)
     if there not in (There.MISSING, There.EMPTY):
         raise InvalidInputError(f"At {to} is {there.value}: export to a new folder.")
     near = catalog.namespace
+    target = str(found.properties["root"])
+    if isinstance(near, MetastoreNamespace | DirectoryNamespace) and _is_within(near.properties.root, target):
+        raise InvalidInputError(f"{to} is inside the catalog itself, which may clean it up: export to another place.")
     slot = near.metastore.slot if isinstance(near, MetastoreNamespace) else None
     moment = catalog if slot is None else catalog.at(slot)
     return _Export(moment, Catalog(to, **{**(properties or {}), "impl": "dir"}), all_versions, slot).run()
+
+
+def _is_within(root: str, place: str) -> bool:
+    """Whether a place is in a root, links followed where there are any."""
+    above, below = (
+        os.path.realpath(local_path(each)) if is_local(each) else each.rstrip("/") for each in (root, place)
+    )
+    return f"{below}/".startswith(f"{above}/")
 
 
 class _Export:

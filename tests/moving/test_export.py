@@ -71,3 +71,12 @@ def test_nothing_is_exported_over_something(tmp_path: Path, catalog: Catalog) ->
         export(catalog, str(tmp_path / "out"))
     with pytest.raises(InvalidInputError, match="new folder"):
         export(catalog, str(tmp_path / "lake"))
+
+
+def test_an_export_into_the_catalog_itself_is_refused(catalog: Catalog, tmp_path: Path) -> None:
+    (tmp_path / "other").symlink_to(tmp_path / "lake")
+    for inside in ("lake/out", "lake/deep/er", "other/out"):
+        with pytest.raises(InvalidInputError, match="inside the catalog"):
+            export(catalog, str(tmp_path / inside))
+        assert not (tmp_path / inside).exists()
+    assert export(catalog, str(tmp_path / "lake2")).tables == 2
