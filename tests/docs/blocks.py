@@ -134,6 +134,8 @@ class Reader:
             path = self.folder / block.about.removeprefix("file: ")
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(body)
+            if path.suffix == ".py":
+                sys.modules.pop(path.stem, None)  # another page, or the demo, may have had a module of this name
         elif not block.is_run:
             return
         elif block.language == "python" and not self._apart:
