@@ -172,12 +172,16 @@ class Diff(msgspec.Struct, frozen=True):
 
 
 class UndoStep(msgspec.Struct, frozen=True):
-    """One thing that an undo does. `path` is where the object is afterwards; of one that goes, where it was."""
+    """One thing that an undo does. `path` is where the object is afterwards; of one that goes, where it was.
+
+    `names` are the others that it gives or takes: where a renamed object is now, aliases that come or go.
+    """
 
     action: str
     kind: str
     path: tuple[str, ...]
     detail: str = ""
+    names: tuple[tuple[str, ...], ...] = ()
 
 
 class Undone(msgspec.Struct, frozen=True):

@@ -191,7 +191,8 @@ class Undo:
         self.draft.change(Item(node, revision), was)
         path = self._path(node.key) or was
         self.draft.paths[node.key] = path
-        self.steps.append(_step(target, path))
+        present = place_at(self.draft.base, node.key)
+        self.steps.append(_step(target, path, present.path if present is not None else path))
 
     def _require_empty(self, target: Reverted) -> None:
         for child in self.draft.children(target.node.key):
@@ -412,7 +413,7 @@ def _copied(stream: Item, path: tuple[str, ...], delta: Delta) -> AppendedDelta:
     )
 
 
-def _step(target: Reverted, path: tuple[str, ...]) -> UndoStep:
+def _step(target: Reverted, path: tuple[str, ...], present: tuple[str, ...]) -> UndoStep:
     part = "" if target.node.kind in NAMED else target.node.id
     if not target.back:
         return UndoStep("drop", target.node.kind, path, part)
@@ -421,7 +422,9 @@ def _step(target: Reverted, path: tuple[str, ...]) -> UndoStep:
         return UndoStep("undrop", target.node.kind, path, part)
     was, now = target.before, target.now
     if (was.parent, was.parts) != (now.parent, now.parts):
-        return UndoStep("rename", target.node.kind, path, f"was {now.name}")
+        return UndoStep("rename", target.node.kind, path, f"was {now.name}", (present,))
     if was.aliases != now.aliases:
-        return UndoStep("alias", target.node.kind, path, ", ".join(was.aliases))
+        others = sorted(set(was.aliases) ^ set(now.aliases))
+        names = tuple((*path[:-1], name) for name in others)
+        return UndoStep("alias", target.node.kind, path, ", ".join(was.aliases), names)
     return UndoStep("update", target.node.kind, path, part)

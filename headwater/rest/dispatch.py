@@ -10,8 +10,13 @@ from urllib.parse import unquote
 
 from lance_namespace import LanceNamespace
 
-from headwater.errors import InvalidInputError, NamespaceNotFoundError, UnsupportedOperationError
-from headwater.names import ObjectId
+from headwater.errors import (
+    InvalidInputError,
+    NamespaceNotFoundError,
+    TableTagNotFoundError,
+    UnsupportedOperationError,
+)
+from headwater.names import ROOT, ObjectId
 from headwater.namespace.abilities import CatalogAbilities, abilities_of
 from headwater.namespace.requests import parse_moment
 from headwater.namespace.vending import FileAccess, Keep, Vendor, check_request, vend
@@ -23,7 +28,7 @@ from headwater.rest.coding import ARROW_FILE, JSON, encode_json, read_call, read
 from headwater.rest.idempotency import GivenAnswer, Repeats, fingerprint
 from headwater.rest.lists import list_visible
 from headwater.rest.reply import Headers, Reply, context_headers, etag, is_known_to_client, refusal
-from headwater.rest.routes import BY_OPERATION, Answer, BodyKind
+from headwater.rest.routes import BY_OPERATION, Answer, BodyKind, Permission
 from headwater.rest.settings import Limits
 from headwater.rest.time_handlers import has_news
 from headwater.rest.work import Here, Work, is_data_work
@@ -127,7 +132,7 @@ class Dispatcher:
             if TRANSACTION in call.headers:
                 return self._answer(call, self._within)
             if AT in call.headers:
-                return self._at(call.headers[AT])._apply(call)
+                return self._at(call)._apply(call)
             return self._answer(call, self._by(call)._apply)
         finally:
             call.drop_body()
@@ -180,9 +185,9 @@ class Dispatcher:
         if call.route.changes or (call.route.extension and call.operation not in PAST):
             raise InvalidInputError(f"{call.operation} is not for the catalog as it was: leave {AT} out.")
 
-    def _at(self, text: str) -> Dispatcher:
+    def _at(self, call: Call) -> Dispatcher:
         """What answers calls at a moment of the past. Those of a few slots are kept: what they say never changes."""
-        moment = parse_moment(unquote(text))
+        moment = parse_moment(unquote(call.headers[AT]))
         with self._lock:
             known = self._past.get(moment) if isinstance(moment, int) else None
         assert self._abilities.at is not None
@@ -190,7 +195,12 @@ class Dispatcher:
             assert self._abilities.metastore is not None
             self._abilities.metastore.at(moment)  # error 13 if it was collected since
             return known
-        namespace = self._abilities.at(moment)
+        try:
+            namespace = self._abilities.at(moment)
+        except TableTagNotFoundError:
+            if call.asker.may(Permission.DESCRIBE, ROOT):
+                raise
+            raise TableTagNotFoundError(f"There is no snapshot {moment!r}.") from None  # the others are not told
         made = self._over(namespace, Here(namespace, abilities_of(namespace)), read_only=True)
         with self._lock:
             if isinstance(moment, int):

@@ -20,7 +20,7 @@ from headwater.errors import (
     UnsupportedOperationError,
 )
 from headwater.metastore import LogEntry, Metastore, Transaction
-from headwater.metastore.objects import Undone
+from headwater.metastore.objects import HistoryEntry, Undone
 from headwater.names import ROOT, ObjectId
 from headwater.namespace.abilities import abilities_of
 from headwater.namespace.requests import parse_moment
@@ -82,8 +82,16 @@ def history(namespace: LanceNamespace, call: Call) -> dict[str, Any]:
     to who does not see the whole catalog."""
     found = metastore_of(namespace).history(call.id.names)
     if not call.asker.may(Permission.DESCRIBE, ROOT):
-        found = [msgspec.structs.replace(entry, message="") for entry in found]
+        found = [_history_entry(entry, call.asker) for entry in found]
     return {"entries": found}
+
+
+def _history_entry(entry: HistoryEntry, caller: Caller) -> HistoryEntry:
+    """What a caller with a scope is told: not the name of an object, and who changed it, where it may not see it."""
+    changes = tuple(each for each in entry.changes if caller.may(Permission.DESCRIBE, ObjectId(tuple(each.path))))
+    if caller.may(Permission.DESCRIBE, ObjectId(tuple(entry.path))):
+        return msgspec.structs.replace(entry, message="", changes=changes)
+    return msgspec.structs.replace(entry, message="", author="", path=(), changes=changes)
 
 
 def diff(namespace: LanceNamespace, call: Call) -> Any:
@@ -133,7 +141,8 @@ def undo(namespace: LanceNamespace, call: Call) -> Any:
 def _check_undo(take_back: Callable[[str, bool], Undone], txn: str, caller: Caller) -> None:
     try:
         steps = take_back(txn, True).steps
-        allowed = all(caller.may(Permission.WRITE, ObjectId(tuple(step.path))) for step in steps)
+        names = (name for step in steps for name in (step.path, *step.names))
+        allowed = all(caller.may(Permission.WRITE, ObjectId(tuple(name))) for name in names)
     except LanceNamespaceError:
         allowed = False
     if not allowed:

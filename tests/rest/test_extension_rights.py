@@ -108,6 +108,60 @@ def test_a_stranger_and_a_caller_without_the_permission_are_refused_and_change_n
     assert served.state() == before
 
 
+def test_the_history_of_a_table_that_moved_in_does_not_tell_where_it_was(served: Served) -> None:
+    catalog = Catalog(served.namespace)
+    catalog.create_table("b.hidden", ROWS)
+    catalog.rename_table("b.hidden", "a.came")
+    path = "/headwater/v1/object/a$came/history"
+    whole = served.http.post(path, json={}, headers=served.key("viewer")).json()["entries"]
+    told = served.http.post(path, json={}, headers=served.key("viewer", "a")).json()["entries"]
+    assert [entry["path"] for entry in whole] == [["b", "hidden"], ["a", "came"]]
+    assert [entry["path"] for entry in told] == [[], ["a", "came"]]
+    assert [entry["slot"] for entry in told] == [entry["slot"] for entry in whole]
+    assert not told[0]["changes"]
+    assert "hidden" not in str(told)
+
+
+def test_an_undo_gives_nobody_what_was_moved_to_where_they_may_not_write(served: Served) -> None:
+    catalog = Catalog(served.namespace)
+    catalog.create_table("a.leaves", ROWS)
+    catalog.create_namespace("a.within")
+    catalog.rename_table("a.leaves", "b.left")
+    catalog.rename_namespace("a.within", "b.without")
+    catalog.create_table("b.without.later", ROWS)
+    moves = [entry for entry in catalog.log() if entry.message.endswith(("to b.left", "to b.without"))]
+    assert len(moves) == 2
+    for entry in moves:
+        for dry_run in (True, False):
+            asked = {"txn": entry.txn, "dry_run": dry_run}
+            answer = served.http.post("/headwater/v1/undo", json=asked, headers=served.key("admin", "a"))
+            assert (answer.status_code, "left" in answer.text, "without" in answer.text) == (403, False, False)
+    assert "b.left" in catalog
+    asked = {"txn": moves[0].txn, "dry_run": True}
+    both = served.http.post("/headwater/v1/undo", json=asked, headers=served.key("admin")).json()
+    assert [(step["path"], step["names"]) for step in both["steps"]] == [(["a", "leaves"], [["b", "left"]])]
+
+
+def test_an_alias_beside_a_callers_scope_does_not_come_back_by_its_undo(served: Served) -> None:
+    catalog = Catalog(served.namespace)
+    catalog.create_namespace("c")
+    catalog.alias("c", "beside")
+    asked = {"txn": list(catalog.log())[-1].txn, "dry_run": True}
+    answer = served.http.post("/headwater/v1/undo", json=asked, headers=served.key("admin", "c"))
+    assert answer.status_code == 403
+    assert served.http.post("/headwater/v1/undo", json=asked, headers=served.key("admin")).status_code == 200
+
+
+def test_the_names_of_snapshots_are_for_who_may_list_them(served: Served) -> None:
+    headers = {"x-headwater-at": "nope"}
+    whole, scoped = (
+        served.http.post("/v1/table/a$t/describe", json={}, headers={**headers, **served.key("viewer", *scope)})
+        for scope in ((), ("a",))
+    )
+    assert (whole.json()["code"], "kept" in whole.text) == (8, True)
+    assert (scoped.json()["code"], "kept" in scoped.text) == (8, False)
+
+
 def test_a_caller_in_a_scope_has_nothing_of_the_whole_catalog_and_the_permission_alone_is_enough(
     served: Served,
 ) -> None:
