@@ -40,7 +40,7 @@ COLD_NOTE = (
     "Each round in a new process whose disk cache was emptied just before, in turns; medians. The row in C looks one "
     "name up in each folder and does nothing else: a listing that honours the marker of a deregistered table takes no "
     "less. Where that row is below 10x, no listing can be 10x of pylance's; CPU time says how much of it the kernel is"
-    ". Tried in C as well, on ext4: in the order of the inodes (no difference: the inode tables are read ahead anyway), "
+    ". Tried in C as well, on ext4: in the order of the inodes (no difference: their tables are read ahead anyway), "
     "64 threads (no difference), reading the folder instead of looking a name up (1.3 times as long). What is left is "
     "one read of 4 kB from the disk for each folder: where only the folder's inode is asked for, all take a third."
 )
