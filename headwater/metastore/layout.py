@@ -30,7 +30,6 @@ ROOT_NODE = "//root"
 """Its key in the index: no part of an object, and no snapshot's."""
 TXNS = "txn"
 SLOTS_PER_FOLDER = 1000
-OPERATIONS = ("create", "update", "delete")
 DATA_FOLDER = "data"
 MAX_REMOTE_KEY = 1024
 MAX_LOCAL_KEY = 3500

@@ -184,7 +184,7 @@ class MetastoreNamespace(RegisteredNamespace):
     def known_refs(self, table: Table) -> KnownRefs | None:
         """A table's tags and branches, with what an open transaction makes of them, or once what was committed is made
         in its folder. None: the folder says all there is to say."""
-        if self.session.is_past:
+        if self.session.moment is not None:
             return None
         record = ref_record_of(self.session.state(), table.id)
         if isinstance(self.session, Within):
@@ -240,12 +240,11 @@ class MetastoreNamespace(RegisteredNamespace):
         return self._over(Moment(self.metastore.at(moment)))
 
     def abilities(self) -> CatalogAbilities:
-        moment = self.session.state() if self.session.is_past else None
         return replace(
             super().abilities(),
             metastore=self.metastore,
             at=self.at,
-            moment=moment,
+            moment=self.session.moment,
             undo=self.undo,
             snapshot=self.snapshot,
             snapshots=self.snapshots,

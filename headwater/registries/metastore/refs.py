@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from typing import Any
 
 from headwater.metastore.ref_record import REFS_FORMAT, KnownRefs, RefRecord, known_refs, parse_record
 from headwater.model import Table
 from headwater.names import ObjectId
-from headwater.registries.metastore.mapping import NOT_FOUND
+from headwater.registries.metastore.mapping import NOT_FOUND, Reader
 from headwater.store import Store
 from headwater.table_refs import applied_key, read_refs
 
 REMEMBERED = 10_000
 
 
-def ref_record_of(state: Any, table: ObjectId) -> RefRecord | None:
+def ref_record_of(state: Reader, table: ObjectId) -> RefRecord | None:
     """The record of a table's tags and branches; None if none was changed through the catalog."""
     try:
         return parse_record(state.get_stream(table.names, format=REFS_FORMAT).properties)
