@@ -3,6 +3,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+# Where an environment forbids compiled modules, every process a test starts would compile the whole package anew.
+export PYTHONDONTWRITEBYTECODE :=
 
 .PHONY: demo test test-all check bench sbom vendor clean pin
 demo: $(READY)

@@ -3,7 +3,7 @@
     git worktree add ../before COMMIT
     python -m benchmarks.compare_trees ../before [rounds] [operation ...]
 
-Each tree has a process of its own, anew for every ten rounds. A ratio above 1 says that this tree is slower. A run of
+Each tree has a process of its own, anew for every forty rounds. A ratio above 1 says that this tree is slower. A run of
 all operations writes `results/trees.md`.
 """
 
@@ -26,13 +26,13 @@ CALLS = {
     "list": 300,
     "versions": 200,
     "count": 30,
-    "insert": 8,
-    "create": 8,
-    "namespace": 8,
+    "insert": 1,
+    "create": 1,
+    "namespace": 1,
     "arrow": 1,
 }
 """How often each operation is called in one round."""
-ROUNDS = 10
+ROUNDS = 40
 """So many rounds a pair of processes lives: what one has luck or bad luck with for as long as it lives is averaged."""
 COLUMNS = ("operation", "before, us of CPU", "now, us of CPU", "ratio", "median of pairs", "pairs")
 NOTE = (
@@ -112,7 +112,7 @@ def ask(process: subprocess.Popen[str], name: str) -> float:
 def main() -> None:
     from benchmarks.measure import Report  # not in the process of a tree, which may be an old one
 
-    before, rounds = Path(sys.argv[1]).resolve(), int((sys.argv[2:] or ["60"])[0])
+    before, rounds = Path(sys.argv[1]).resolve(), int((sys.argv[2:] or ["240"])[0])
     names = sys.argv[3:] or list(CALLS)
     pairs: dict[str, list[tuple[float, float]]] = {name: [] for name in names}
     for _ in range(max(1, rounds // ROUNDS)):

@@ -272,7 +272,9 @@ def ring(turn: str) -> None:
 
 
 def names(folder: str) -> list[str]:
-    """The names in a folder that may not be there."""
+    """The names in a folder that may not be there, and mostly is not."""
+    if not os.access(folder, os.F_OK):
+        return []
     try:
         return os.listdir(folder)
     except OSError:

@@ -24,6 +24,7 @@ from headwater.pipeline.watching import SignalledStop, watch
 from headwater.streams.sources.files import SourceFile
 from headwater.streams.sources.formats import check_format, options_of
 from headwater.streams.sources.remote import is_remote
+from headwater.wording import many
 
 
 def _open(given: argparse.Namespace) -> Catalog:
@@ -53,14 +54,15 @@ def shown_plan(plan: Plan) -> str:
     lines = []
     for step in plan.steps:
         size = f", {step.bytes:,} bytes" if step.bytes is not None else ""
-        rows = f", {step.rows:,} rows" if step.rows else ""
+        rows = f", {many(step.rows, 'row')}" if step.rows else ""
         source = f" from {step.source}" if step.source else ""
         lines.append(f"{step.do:9} {step.table}{source}: {step.why}{size}{rows}")
     lines += [f"{'waits':9} {name}: {WAITS}" for name in plan.waiting]
     for name, files in plan.undone.items():
-        lines.append(f"{'left out':9} {len(files)} files of {name} that were undone: --again takes them")
+        lines.append(f"{'left out':9} {many(len(files), 'undone file')} of {name}: --again takes them")
     known = sum(plan.skipped.values())
-    lines.append(f"{'nothing to do' if not plan.steps else f'{len(plan.steps)} steps'}; {known} files are known")
+    steps = many(len(plan.steps), "step") if plan.steps else "nothing to do"
+    lines.append(f"{steps}; {many(known, 'known file')}")
     return "\n".join([*lines, f"plan {plan.id}"])
 
 
@@ -71,12 +73,13 @@ def _ended(plan: Plan, seconds: float) -> str:
 def _line(report: jobs.Report) -> str:
     if report.parts:
         return "\n".join(_line(part) for part in report.parts)
-    counts = [f"{report.rows:,} rows"]
-    for name in ("files", "quarantined", "late", "skipped"):
+    counts = [many(report.rows, "row")]
+    counts += [many(report.files, "file")] if report.files else []
+    for name in ("quarantined", "late", "skipped"):
         if getattr(report, name):
             counts.append(f"{getattr(report, name):,} {name}")
-    counts += [f"{count:,} rows fail {name}" for name, count in report.checks.items()]
-    counts += [f"{report.undone:,} undone files left out (--again takes them)"] if report.undone else []
+    counts += [f"{name} fails for {many(count, 'row')}" for name, count in report.checks.items()]
+    counts += [f"{many(report.undone, 'undone file')} left out (--again takes them)"] if report.undone else []
     counts += [f"{name} covers {part:.0%}" for name, part in report.coverage.items()]
     at = f"position {report.position}" if report.position else ""
     version = f"version {report.version}" if report.version else ""

@@ -13,6 +13,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, Ti
 
 from headwater.cli.output import size
 from headwater.pipeline.progress import NOBODY, Teller
+from headwater.wording import many
 
 PLAIN_S = 5.0
 """Without a terminal a line comes when a stage begins, and then so many seconds apart."""
@@ -57,7 +58,7 @@ class Lines:
     def stage(self, name: str, tasks: int, bytes: int = 0) -> None:
         self._name, self._tasks, self._all = name, tasks, bytes
         self._done = self._rows = self._bytes = 0
-        self._say(f"{name}: {tasks} tasks" + (f", {size(bytes)}" if bytes else ""))
+        self._say(f"{name}: {many(tasks, 'task')}" + (f", {size(bytes)}" if bytes else ""))
 
     def step(self, tasks: int = 1, rows: int = 0, bytes: int = 0) -> None:
         self._done, self._rows, self._bytes = self._done + tasks, self._rows + rows, self._bytes + bytes
@@ -70,7 +71,7 @@ class Lines:
 
 
 def told(rows: int, bytes: int, of: int) -> str:
-    parts = [f"{rows:,} rows"] if rows else []
+    parts = [many(rows, "row")] if rows else []
     if of:
         parts.append(f"{size(bytes)} of {size(of)}")
     return ", ".join(parts)

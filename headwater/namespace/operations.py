@@ -357,8 +357,12 @@ class Operations:
         try:
             self._markers.declare(table)
         except LanceNamespaceError:
-            self.registry.commit([Remove(table)])
-            raise
+            try:
+                self.registry.commit([Remove(table)])
+            except ConcurrentModificationError:
+                pass  # It was made, and another writer has dropped it since, its folder in the middle of this.
+            else:
+                raise
         if not self.registry.location_holders(table.location):  # It was dropped before the marker was written.
             self._markers.withdraw(table)
 

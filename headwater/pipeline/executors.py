@@ -27,6 +27,7 @@ from headwater.streams.opening import Stream
 from headwater.streams.preparing import EvolvedError, Json, PreparedLanding, prepare
 from headwater.streams.sources.files import SourceFile, naming
 from headwater.streams.sources.formats import take_alone, total
+from headwater.wording import many
 
 LARGE_ROWS = 50_000
 LARGE_BYTES = LARGE_ROWS * 200
@@ -60,7 +61,7 @@ class Intake:
 def ingest_files(spark: Any, stream: CatalogStream, intake: Intake, tell: Teller = NOBODY) -> list[LandingReport]:
     """Take files in their order, by executors if there is a session and they are large."""
     size = sum(file.size for file in intake.files)
-    tell.stage(f"take {len(intake.files)} files into {stream.name}", len(intake.files), size)
+    tell.stage(f"take {many(len(intake.files), 'file')} into {stream.name}", len(intake.files), size)
     if spark is None or intake.needs_state or size < LARGE_BYTES:
         return [_told(tell, file, _take(stream, intake, file)) for file in intake.files]
     reports: list[LandingReport] = []

@@ -29,6 +29,7 @@ from headwater.streams.log_files import Share, bucket_count
 from headwater.streams.opening import Stream
 from headwater.streams.serving_copy import Lake, lake_at
 from headwater.streams.shares import Json, Publish, share_of_work
+from headwater.wording import many
 
 PUBLISHED_ROWS = 2_000_000
 """Up to so many events a publish is done in one process: it holds them, and starts no Spark job."""
@@ -175,7 +176,7 @@ class SparkCrew:
         self.batches = WAVE * cores(spark)
 
     def backfill(self, work: Backfill) -> list[Json]:
-        self._tell.stage(f"compute {sum(each.rows for each in work.batches):,} rows", len(work.batches))
+        self._tell.stage(f"compute {many(sum(each.rows for each in work.batches), 'row')}", len(work.batches))
         return distributed(self._spark, len(work.batches), batch_runner(self._house, work), self._tell)
 
 

@@ -16,6 +16,7 @@ from headwater.catalog.streams import CatalogStream
 from headwater.errors import UnsupportedOperationError
 from headwater.rest.remote_streams import RemoteStream
 from headwater.streams.layout import LANCE, LINEAGE
+from headwater.wording import many
 
 PRODUCER = "https://github.com/headwater"
 SCHEMA_URL = "https://openlineage.io/spec/2-0-2/OpenLineage.json#/$defs/RunEvent"
@@ -130,9 +131,8 @@ def drawing(node: LineageNode, way: str = UPSTREAM, indent: str = "") -> Iterato
             yield f"{inner}{column} = {function['function']} ({function['identity'][:8]})"
         for source in origin.sources:
             files = source["files"]
-            yield f"{inner}source {source['source'] or '(unnamed)'}: {len(files)} files" + (
-                f", the last {files[-1]}" if files else ""
-            )
+            told = f"{many(len(files), 'file')}, the last {files[-1]}" if files else "rows"
+            yield f"{inner}source {source['source'] or '(unnamed)'}: {told}"
     for each in node.related:
         yield from drawing(each, way, inner)
 

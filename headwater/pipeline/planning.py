@@ -16,6 +16,7 @@ from headwater.errors import InvalidInputError
 from headwater.pipeline.grammar import Pipeline, TableSpec, ViewSpec, in_order
 from headwater.pipeline.sql_names import names_in
 from headwater.streams.definition import DERIVED
+from headwater.wording import many
 
 CREATE, ALTER, REFRESH, INGEST = "create", "alter", "refresh", "ingest"
 PUBLISH, BACKFILL, INDEX, VIEW = "publish", "backfill", "index", "view"
@@ -172,7 +173,7 @@ def _table_steps(pipeline: Pipeline, facts: Facts, name: str, refresh: bool, aga
         if new:
             files = tuple((file.path, file.digest) for file in new)
             size = sum(file.bytes for file in new)
-            steps.append(Step(INGEST, name, f"{len(new)} new files", source.name, files, bytes=size))
+            steps.append(Step(INGEST, name, many(len(new), "new file"), source.name, files, bytes=size))
     return steps
 
 

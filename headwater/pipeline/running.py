@@ -51,6 +51,7 @@ from headwater.streams.layout import HISTORY, QUARANTINE, sibling
 from headwater.streams.sources.debezium import DebeziumChange, messages, parse
 from headwater.streams.sources.files import SourceFile, find_files, read_lines, read_rows
 from headwater.streams.table import create_stream_table
+from headwater.wording import many
 
 
 @dataclass(frozen=True)
@@ -122,7 +123,7 @@ def run_pipeline(
     for name in plan.waiting:
         say(f"{name} waits: {WAITS}")
     for name, files in plan.undone.items():
-        say(f"{name}: {len(files)} files were undone and are left out until they change: {', '.join(files[:3])}")
+        say(f"{name}: {many(len(files), 'undone file')} left out until they change: {', '.join(files[:3])}")
     with beside(pipeline.folder):
         _carry_out(running, plan)
     return Run(run["run"], pipeline.name, plan, tuple(running.reports), time.perf_counter() - began)

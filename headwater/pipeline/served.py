@@ -16,6 +16,7 @@ from headwater.streams.landing import LandingReport
 from headwater.streams.sources.files import SourceFile, find_files, is_files
 from headwater.streams.sources.formats import total
 from headwater.streams.table import StreamTable
+from headwater.wording import many
 
 
 def is_served(lake: Catalog) -> bool:
@@ -41,13 +42,14 @@ def taken_by_server(
         raise UnsupportedOperationError(f"{stream.name} is reached through a server: its checks are properties of it.")
     how = {"source": intake.source, "strict": intake.strict, **intake.options}
     if not is_files(source):
-        if hasattr(source, "mapInArrow"):
+        if getattr(source, "isStreaming", False):
             raise UnsupportedOperationError(
-                f"{stream.name} is reached through a server: a DataFrame is taken where the catalog's root is opened."
+                f"{stream.name} is reached through a server: write a stream into it with writeStream.toTable(...)."
             )
-        return stream.ingest(source, intake.format, **how), 0, 0, 0
+        rows = source.toArrow() if hasattr(source, "mapInArrow") else source
+        return stream.ingest(rows, intake.format, **how), 0, 0, 0
     new, skipped, undone = sorted_out(stream, find_files(source), intake.source or "", again)
-    tell.stage(f"send {len(new)} files to {stream.name}", len(new), sum(file.size for file in new))
+    tell.stage(f"send {many(len(new), 'file')} to {stream.name}", len(new), sum(file.size for file in new))
     reports = []
     for file in new:
         reports.append(stream.ingest(file.path, intake.format, **how))

@@ -26,6 +26,7 @@ class CompatRegistry(Registry):
     def __init__(self, manifest: ManifestRegistry, listing: ListingRegistry) -> None:
         self.manifest = manifest
         self.listing = listing
+        self._flaggable = False
         self._capabilities = replace(
             manifest.capabilities,
             current_state=self.current_state,
@@ -124,7 +125,18 @@ class CompatRegistry(Registry):
         for location in hidden:
             if location not in mine:
                 self.listing.mark_deregistered(location)
-        self.listing.commit([change for change in changes if isinstance(change, Remove) and _id(change) in listed])
+        self._end([change for change in changes if isinstance(change, Remove) and _id(change) in listed])
+
+    def _end(self, folders: Sequence[Change]) -> None:
+        """Remove the tables that have no row. What an upgrade may not have seen is not acknowledged.
+
+        It sees all that is in a manifest which was there when it began: its flag comes first, or the row. Whoever
+        has found no upgrade at work after the manifest was there need not look again.
+        """
+        is_there = self.manifest.is_there
+        if folders or not self._flaggable:
+            self.listing.commit(folders)
+        self._flaggable = is_there
 
     def _is_listed(self, name: str) -> bool:
         return self.listing.is_table(name) and not self.manifest.location_holders(table_folder(name))
@@ -143,6 +155,8 @@ class CompatRegistry(Registry):
     def _listed_only(self, changes: Sequence[Change]) -> set[ObjectId]:
         """Of the tables that go, those that have no row."""
         gone = {id for change in changes if (id := _id(change)) is not None and id.level == 1}
+        if not gone:
+            return gone
         return {id for id in gone - self.manifest.find(gone).keys() if self._is_listed(id.name)}
 
     def _hidden(self, changes: Sequence[Change], listed: set[ObjectId]) -> list[Table]:

@@ -63,14 +63,14 @@ def is_table_folder(store: Store, folder: str) -> bool:
     root = store.abilities.path
     if root is not None:
         path = f"{root}/{folder}"
-        if os.access(f"{path}/{DEREGISTERED_MARKER}", os.F_OK):  # cheaper than a stat that raises for most
+        try:
+            looked = os.stat(path)
+        except OSError:
             return False
-        if _holds_folders(path):
-            return True
-        if os.access(f"{path}/{VERSIONS}", os.F_OK):
-            return True
-        if not os.path.isdir(path):
+        if not stat.S_ISDIR(looked.st_mode) or os.access(f"{path}/{DEREGISTERED_MARKER}", os.F_OK):
             return False
+        if _holds_folders(looked) or os.access(f"{path}/{VERSIONS}", os.F_OK):
+            return True
     status = folder_status(store, folder)
     return status.exists and not status.deregistered
 
@@ -90,20 +90,23 @@ def certain_tables(store: Store, folders: Sequence[str]) -> frozenset[str]:
         return frozenset()
     looked = zip(folders, markers, strict=True)
     return frozenset(
-        folder for folder, marker in looked if marker.type is FileType.NotFound and _holds_folders(f"{root}/{folder}")
+        folder for folder, marker in looked if marker.type is FileType.NotFound and _may_be_seen(f"{root}/{folder}")
     )
 
 
-def _holds_folders(path: str) -> bool:
+def _may_be_seen(path: str) -> bool:
+    try:
+        return _holds_folders(os.stat(path))
+    except OSError:
+        return False
+
+
+def _holds_folders(status: os.stat_result) -> bool:
     """Whether the folder itself tells that it holds others: nothing in it is looked at, nor read from a cold disk.
 
     A folder is one link more to the one it is in, where the file system counts them. Nothing is told of a folder that
     not everybody may look into: the marker may be there unseen.
     """
-    try:
-        status = os.stat(path)
-    except OSError:
-        return False
     mode = status.st_mode
     return status.st_nlink > OWN_LINKS and stat.S_ISDIR(mode) and mode & SEARCHABLE == SEARCHABLE
 

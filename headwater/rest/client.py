@@ -276,6 +276,11 @@ def headers_of(properties: Mapping[str, str]) -> dict[str, str]:
     return found
 
 
+def token_headers(token: str) -> dict[str, str]:
+    """The properties that send a token in both ways that servers know."""
+    return {"header.x-api-key": token, "header.Authorization": f"Bearer {token}"}
+
+
 def refused(status: int | None, body: str | bytes | None) -> Exception:
     """The exception of an error answer: its code if it has one, else what its HTTP status says."""
     try:

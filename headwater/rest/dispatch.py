@@ -48,7 +48,7 @@ ELSEWHERE = frozenset({AT, TRANSACTION})
 WITHIN = PAST | frozenset(
     {"AlterNamespaceProperties", "RenameNamespace", "Undrop", "AddAlias", "RemoveAlias", "CreateStreamTable"}
     | {"AppendToStreamTable", "UpsertIntoStreamTable", "DeleteFromStreamTable", "IngestIntoStreamTable"}
-    | {"EvolveStreamTable", "SetStreamProperties", "PublishStreamTable", "PublishStreamTables"}
+    | {"ApplyToStreamTable", "EvolveStreamTable", "SetStreamProperties", "PublishStreamTable", "PublishStreamTables"}
 )
 """The extensions that can be part of a transaction."""
 ENDS = frozenset({"BeginTransaction", "CommitTransaction", "AbortTransaction"})

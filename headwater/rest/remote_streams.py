@@ -21,6 +21,7 @@ from headwater.streams.ledger import LedgerEntry
 from headwater.streams.packing import END, pack, pack_types
 from headwater.streams.sources.files import find_files, is_files
 from headwater.streams.sources.formats import total
+from headwater.streams.statements import StatementRows
 from headwater.tables.arrow import to_stream
 from headwater.tables.frames import Frames
 
@@ -92,12 +93,16 @@ class RemoteStream(Frames):
         source: str | None = None,
         token: str | None = None,
         strict: bool = False,
+        digest: str | None = None,
         **options: Any,
     ) -> LandingReport:
-        """As `StreamTable.ingest`. Files are those of this machine: they are read here and sent."""
+        """As `StreamTable.ingest`. Files are those of this machine: they are read here and sent.
+
+        `digest`: what a batch with a token is known by, if not by its rows.
+        """
         known = {"format": format, "source": source, "strict": strict, "options": options or None}
         if not is_files(data):
-            return self._land("ingest", _change_data(data, format), token=token, **known)
+            return self._land("ingest", _change_data(data, format), token=token, digest=digest, **known)
         reports = []
         for file in find_files(data):
             if os.path.isdir(file.path):
@@ -106,6 +111,12 @@ class RemoteStream(Frames):
                 columns = {"content": pa.array([content.read()], pa.large_binary()), "digest": [file.digest]}
             reports.append(self._land("ingest", pa.table(columns), file=file.path, **known))
         return total(reports)
+
+    def apply(self, parts: Sequence[StatementRows], position: int | None = None) -> int:
+        """As `StreamTable.apply`."""
+        kinds, rows = pa.array([part.kind for part in parts], pa.string()), [stream_body(part.rows) for part in parts]
+        body = pa.table({"kind": kinds, "rows": pa.array(rows, pa.large_binary())})
+        return int(self._send("apply", {"position": position}, body)["position"])
 
     def _land(self, tail: str, rows: pa.Table, **fields: Any) -> LandingReport:
         told = self._send(tail, fields, rows)

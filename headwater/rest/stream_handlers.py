@@ -28,6 +28,7 @@ from headwater.streams.packing import END, unpack, unpack_types
 from headwater.streams.position_views import Published
 from headwater.streams.sources.files import SourceFile
 from headwater.streams.sources.formats import check_format
+from headwater.streams.statements import KINDS, StatementRows
 from headwater.streams.table import StreamTable
 from headwater.tables.arrow import read_stream
 
@@ -99,7 +100,7 @@ def ingest(namespace: LanceNamespace, call: Call) -> dict[str, Any]:
     check_format(asked.format, asked.options)
     body = rows_of(call)
     if asked.file is None:
-        origin = BatchOrigin(asked.source, asked.token)
+        origin = BatchOrigin(asked.source, asked.token, digest=asked.digest if asked.token is not None else None)
         return _report(table.take(unpack(body), asked.format, origin, asked.strict, asked.options))
     with _file(body, asked.file) as (path, digest):
         origin = BatchOrigin(asked.source, None, asked.file, digest)
@@ -109,6 +110,18 @@ def ingest(namespace: LanceNamespace, call: Call) -> dict[str, Any]:
             )
         except LanceNamespaceError as error:
             raise type(error)(str(error).replace(path, asked.file)) from None
+
+
+def apply(namespace: LanceNamespace, call: Call) -> dict[str, Any]:
+    """ApplyToStreamTable: the body has a row for each part, its `kind` and its `rows`, an Arrow stream."""
+    body, parts = rows_of(call), list[StatementRows]()
+    if body.schema.names != ["kind", "rows"]:
+        raise InvalidInputError("The body is no statement: rows of `kind` and `rows`.")
+    for kind, rows in zip(body.column(0).to_pylist(), body.column(1).to_pylist(), strict=True):
+        if kind not in KINDS or not isinstance(rows, bytes):
+            raise InvalidInputError(f"The rows of a statement are an Arrow stream, of a kind of {', '.join(KINDS)}.")
+        parts.append(StatementRows(kind, read_stream(rows, call.accept).read_all()))
+    return {"position": stream_of(namespace, call).apply(parts, call.request.position)}
 
 
 @contextlib.contextmanager

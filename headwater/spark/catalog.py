@@ -36,7 +36,7 @@ from headwater.errors import (
 )
 from headwater.names import ObjectId, format_name
 from headwater.paging import all_pages
-from headwater.rest.client import HEADER_PREFIXES, connect_rest, headers_of
+from headwater.rest.client import HEADER_PREFIXES, connect_rest, headers_of, token_headers
 from headwater.spark.access_file import options_of
 from headwater.spark.columns import alter
 from headwater.spark.fresh import LAKE, Streams, schema_of
@@ -164,7 +164,6 @@ class Connection:
             "schema": spark_schema(definition.schema),
             "buckets": [field.to_json() for field in definition.buckets],
             "partitioned_by": [field.to_json() for field in definition.partition_by],
-            "served": self.lake is None,
             "small": fold.rows < SMALL_ROWS,
             "orderable": self.lake is not None
             and all(field["name"] in definition.shown for field in loaded["schema"]["fields"]),
@@ -189,7 +188,7 @@ class Connection:
         """A declared table to write data files into; it has no version until the one commit that fills it."""
         kept = table_properties(properties)
         if check_provider(properties):
-            return stage_stream(self.lake, id, lance_schema(schema, kept), kept, partitions)
+            return stage_stream(self.home, id, lance_schema(schema, kept), kept, partitions)
         arrow = partitioned(lance_schema(schema, kept), partitions).with_metadata(kept)
         answer = self.client.declare_table(DeclareTableRequest(id=id, location=None, properties=kept or None))
         if not answer.location:
@@ -237,7 +236,7 @@ def connect(given: Mapping[str, str]) -> Connection:
     token = options.pop("token", None)
     headers = {f"header.{name}": value for name, value in headers_of(options).items()}
     if token:
-        headers |= {"header.x-api-key": token, "header.Authorization": f"Bearer {token}"}
+        headers |= token_headers(token)
     kept = {key: value for key, value in options.items() if not key.startswith(HEADER_PREFIXES)}
     reached = {**kept, "uri": options["uri"].rstrip("/"), **headers}
     server = server_option(reached) if lake is None else None

@@ -20,13 +20,16 @@ from headwater.errors import InvalidInputError, InvalidTableStateError, TableVer
 from headwater.metastore import Delta, Snapshot
 from headwater.spark.fresh import check_readable, lake_of, sent, shares_for
 from headwater.spark.protocol import Offset, Range, WireScan, WireTable
+from headwater.spark.served_log import FollowedAfar
+from headwater.spark.served_writes import is_afar, server_of, stream_of
 from headwater.spark.stream import CONSUMER, option
+from headwater.streams.definition import Definition
 from headwater.streams.dividing import read_touched, read_untouched
 from headwater.streams.feed import INSERT, changes, grouped, walked
 from headwater.streams.layout import LANCE
 from headwater.streams.log_files import Share
 from headwater.streams.opening import Stream, open_in, open_stream
-from headwater.streams.position_views import PositionView, collected, view_at
+from headwater.streams.position_views import collected, view_at
 from headwater.streams.readers import readers, set_reader
 from headwater.streams.serving_copy import Lake, filtered, open_version
 from headwater.tables.feed import TIMESTAMP, TYPE, VERSION
@@ -48,27 +51,88 @@ class Followed:
     stream: Stream
 
     @property
+    def name(self) -> str:
+        return self.stream.name
+
+    @property
+    def slot(self) -> int:
+        return self.snapshot.slot
+
+    @property
+    def definition(self) -> Definition:
+        return self.stream.definition
+
+    @property
     def last(self) -> int:
         return self.snapshot.last_position(self.stream.path, version=self.stream.version)
 
-    def deltas(self, after: int, until: int) -> list[Delta]:
-        """Those of positions after one up to another; 11 if some of them were collected."""
-        if not 0 <= after <= until <= self.last:
-            raise InvalidInputError(
-                f"{self.stream.name} has the positions 1 to {self.last}, not {after + 1} to {until}."
+    def kept(self, after: int = 0) -> list[Delta]:
+        """The deltas of positions after one that are there."""
+        return self.snapshot.deltas(self.stream.path, after, version=self.stream.version)
+
+    def pieces(self, position: int) -> tuple[list[Extent], int]:
+        """The state at a position: the fragments of its base, and the rows of the log that touch it (-1: none)."""
+        view = view_at(self.snapshot, self.stream, position)
+        touching = _rows_of(view.tail) if view.tail else -1
+        if view.base is None:
+            return [], touching
+        dataset = open_version(self.lake, self.stream, view.base.version, view.base.manifest)
+        metadata = (fragment.metadata for fragment in dataset.get_fragments())
+        return [Extent(each.id, each.num_rows) for each in metadata], touching
+
+    def piece(self, part: Piece) -> pa.Table:
+        view, names = view_at(self.snapshot, self.stream, part.position), list(self.definition.shown)
+        if part.fragments is None:
+            return read_touched(self.lake, view, names)
+        return pa.concat_tables(read_untouched(self.lake, view, part.fragments, names))
+
+    def changes(self, part: Positions) -> pa.Table:
+        share = Share(part.share, part.shares) if part.shares > 1 else None
+        return changes(self.lake, self.snapshot, self.stream, part.after, part.until, share)
+
+    def inserted(self, part: Positions) -> pa.Table:
+        """The rows of transactions that insert and change nothing."""
+        parts = [self.definition.schema.empty_table()]
+        for step in walked(self.lake, self.snapshot, self.stream, part.after, part.until):
+            made = step.difference
+            if not (made.deleted.num_rows or made.before.num_rows):
+                parts.append(made.inserted.cast(parts[0].schema))
+        return pa.concat_tables(parts)
+
+    def published_ms(self) -> int | None:
+        """When the newest version was published."""
+        newest = self.snapshot.newest_delta(self.stream.path, format=LANCE, version=self.stream.version)
+        return None if newest is None else newest.time_ms
+
+    def note_read(self, name: str, position: int) -> None:
+        """A reader has read up to a position."""
+        if readers(self.snapshot, self.stream).get(name) != position:
+            self.lake.metastore.run(
+                lambda tx: set_reader(tx, open_in(tx, self.stream.path), name, position),
+                f"reader {name} of {self.name}",
             )
-        found = self.snapshot.deltas(self.stream.path, after, version=self.stream.version)
-        wanted = [delta for delta in found if delta.position <= until]
-        if [delta.position for delta in wanted] != list(range(after + 1, until + 1)):
-            raise collected(self.stream, after + 1)
-        return wanted
 
 
-def log_of(table: WireTable, slot: int | None = None) -> Followed:
+AnyLog = Followed | FollowedAfar
+
+
+def log_of(table: WireTable, slot: int | None = None) -> AnyLog:
     """The log of a table now, or at a slot."""
+    if is_afar(table):
+        return FollowedAfar(server_of(table), stream_of(server_of(table), table))
     found = lake_of(table)
     snapshot = found.metastore.now() if slot is None else found.metastore.at(slot)
     return Followed(found, snapshot, open_stream(snapshot, table.id))
+
+
+def deltas_of(log: AnyLog, after: int, until: int) -> list[Delta]:
+    """Those of positions after one up to another; 11 if some of them were collected."""
+    if not 0 <= after <= until <= log.last:
+        raise InvalidInputError(f"{log.name} has the positions 1 to {log.last}, not {after + 1} to {until}.")
+    wanted = [delta for delta in log.kept(after) if delta.position <= until]
+    if [delta.position for delta in wanted] != list(range(after + 1, until + 1)):
+        raise collected(log.name, after + 1)
+    return wanted
 
 
 def _rows_of(deltas: Sequence[Delta]) -> int:
@@ -88,13 +152,13 @@ def plan_changes(table: WireTable, asked: Range, parallelism: int) -> list[Posit
     return _divided(log, *_bounds(log, asked), parallelism)
 
 
-def _bounds(log: Followed, asked: Range) -> tuple[int, int]:
+def _bounds(log: AnyLog, asked: Range) -> tuple[int, int]:
     """After which position, and up to which."""
     if asked.start_micros is not None:
         low, high = asked.start_micros, asked.end_micros
         found = [
             delta.position
-            for delta in log.snapshot.deltas(log.stream.path, version=log.stream.version)
+            for delta in log.kept()
             if _within(delta.time_ms * 1000, low, asked.start_inclusive, high, asked.end_inclusive)
         ]
         return (min(found) - 1, max(found)) if found else (0, 0)
@@ -103,9 +167,9 @@ def _bounds(log: Followed, asked: Range) -> tuple[int, int]:
     return _ended(log, max(start, 0)), _ended(log, end)
 
 
-def _ended(log: Followed, position: int) -> int:
+def _ended(log: AnyLog, position: int) -> int:
     """The last position up to this one that ends a transaction: its changes carry that one, and come all or none."""
-    deltas = log.snapshot.deltas(log.stream.path, version=log.stream.version)
+    deltas = log.kept()
     txn = next((delta.txn for delta in deltas if delta.position == position), None)
     group = [delta.position for delta in deltas if delta.txn == txn]
     return position if not group or position == max(group) else min(group) - 1
@@ -116,22 +180,29 @@ def _within(micros: int, low: int, low_inclusive: bool, high: int | None, high_i
     return after and (high is None or (micros <= high if high_inclusive else micros < high))
 
 
-def _number(log: Followed, text: str) -> int:
+def _number(log: AnyLog, text: str) -> int:
     if not text.isdigit():
-        raise InvalidInputError(f"{log.stream.name} is a stream table: its versions are positions, not {text!r}.")
+        raise InvalidInputError(f"{log.name} is a stream table: its versions are positions, not {text!r}.")
     return int(text)
 
 
-def _divided(log: Followed, after: int, until: int, parallelism: int, whole: bool = False) -> list[Positions]:
+def _divided(log: AnyLog, after: int, until: int, parallelism: int, whole: bool = False) -> list[Positions]:
     """A part; many events in shares of their keys, or of a table without keys by positions.
 
     A watermark is of all events in their order, so a table with `lateness` is not divided.
     """
     if after >= until:
         return []
-    slot, deltas = log.snapshot.slot, log.deltas(after, until)
-    rows, definition = _rows_of(deltas), log.stream.definition
-    if whole or rows < SMALL_ROWS or definition.rules.lateness is not None or parallelism < 2 or _is_undo(deltas):
+    slot, deltas = log.slot, deltas_of(log, after, until)
+    rows, definition = _rows_of(deltas), log.definition
+    if (
+        whole
+        or isinstance(log, FollowedAfar)
+        or rows < SMALL_ROWS
+        or definition.rules.lateness is not None
+        or parallelism < 2
+        or _is_undo(deltas)
+    ):
         return [Positions(slot, after, until)]
     if definition.keys:
         count = shares_for(rows, parallelism)
@@ -149,11 +220,11 @@ def _divided(log: Followed, after: int, until: int, parallelism: int, whole: boo
 # Streams -------------------------------------------------------------------------------------------------------------
 
 
-def _check_followed(log: Followed, options: Options, is_changes: bool) -> None:
+def _check_followed(log: AnyLog, options: Options, is_changes: bool) -> None:
     """A stream of rows cannot tell that a row changed, and rows with keys do."""
-    if log.stream.definition.keys and not is_changes and not _skips(options):
+    if log.definition.keys and not is_changes and not _skips(options):
         raise InvalidTableStateError(
-            f"{log.stream.name} is a stream table with keys: its rows change. Read what changes with "
+            f"{log.name} is a stream table with keys: its rows change. Read what changes with "
             "spark.readStream.changes(...), or set the option skipChangeCommits to get only the rows of transactions "
             "that insert and change nothing."
         )
@@ -172,18 +243,18 @@ def initial(table: WireTable, options: Options, is_changes: bool) -> Offset:
         return {POSITION: _before(log, int(micros))}
     start = option(options, "startingVersion") or option(options, "startingPosition")
     if start is None:
-        return {POSITION: log.last, SLOT: log.snapshot.slot, PIECES: 0}
+        return {POSITION: log.last, SLOT: log.slot, PIECES: 0}
     if start == "latest":
         return {POSITION: log.last}
     if not start.isdigit() or int(start) < 1:
         raise InvalidInputError(f"startingVersion is {start!r}: give a position from 1 on, or 'latest'.")
-    log.deltas(int(start) - 1, max(log.last, int(start) - 1))
+    deltas_of(log, int(start) - 1, max(log.last, int(start) - 1))
     return {POSITION: _ended(log, int(start) - 1)}
 
 
-def _before(log: Followed, micros: int) -> int:
+def _before(log: AnyLog, micros: int) -> int:
     """The last position before a time."""
-    deltas = log.snapshot.deltas(log.stream.path, version=log.stream.version)
+    deltas = log.kept()
     later = (delta.position - 1 for delta in deltas if delta.time_ms * 1000 >= micros)
     return min(later, default=log.last)
 
@@ -207,12 +278,12 @@ def latest(
     if PIECES in start:
         return _through_pieces(table, start, max_positions, max_rows)
     position = start[POSITION]
-    deltas = log.deltas(position, max(position, log.last if last is None else last))
+    deltas = deltas_of(log, position, max(position, log.last if last is None else last))
     rows = steps = 0
     for group in grouped(deltas) if deltas else ():
         if _is_undo(group) and not is_changes and not _skips(options):
             raise InvalidTableStateError(
-                f"Position {group[-1].position} of {log.stream.name} takes rows back (an undo), and a stream of rows "
+                f"Position {group[-1].position} of {log.name} takes rows back (an undo), and a stream of rows "
                 "cannot tell that. Set the option skipChangeCommits to pass over it, or use spark.readStream.changes."
             )
         size = _rows_of(group)
@@ -222,19 +293,9 @@ def latest(
     return {POSITION: position}
 
 
-def _pieces(log: Followed, position: int) -> tuple[PositionView, list[Extent]]:
-    """The state at a position as pieces: fragments of its base (its last piece is what the log touches)."""
-    view = view_at(log.snapshot, log.stream, position)
-    if view.base is None:
-        return view, []
-    dataset = open_version(log.lake, log.stream, view.base.version, view.base.manifest)
-    metadata = (fragment.metadata for fragment in dataset.get_fragments())
-    return view, [Extent(each.id, each.num_rows) for each in metadata]
-
-
 def _through_pieces(table: WireTable, start: Offset, max_pieces: int | None, max_rows: int | None) -> Offset:
-    view, extents = _pieces(log_of(table, start[SLOT]), start[POSITION])
-    sizes = [*(extent.rows for extent in extents), _rows_of(view.tail)]
+    extents, touching = log_of(table, start[SLOT]).pieces(start[POSITION])
+    sizes = [*(extent.rows for extent in extents), max(touching, 0)]
     done, rows = start[PIECES], 0
     while done < len(sizes):
         taken = done - start[PIECES]
@@ -252,11 +313,11 @@ def plan(
     parts: list[LogPart] = []
     if PIECES in start:
         slot, position = start[SLOT], start[POSITION]
-        view, extents = _pieces(log_of(table, slot), position)
+        extents, touching = log_of(table, slot).pieces(position)
         stop = end.get(PIECES, len(extents) + 1)
         chosen = extents[start[PIECES] : stop]
         parts += [Piece(slot, position, group) for group in whole_fragments(chosen, parallelism)]
-        if stop > len(extents) and view.tail:
+        if stop > len(extents) and touching >= 0:
             parts.append(Piece(slot, position))
     keyed = bool(option(options, "skipChangeCommits")) and not is_changes
     return [*parts, *_divided(log_of(table), start[POSITION], end[POSITION], parallelism, whole=keyed)]
@@ -266,12 +327,7 @@ def protect(table: WireTable, checkpoint: str, options: Options, offset: Offset)
     """The query has read up to here: as a reader of the table, it keeps what comes after from being collected."""
     if option(options, "protect") == "false":
         return
-    log, name = log_of(table), reader_of(checkpoint)
-    if readers(log.snapshot, log.stream).get(name) != offset[POSITION]:
-        log.lake.metastore.run(
-            lambda tx: set_reader(tx, open_in(tx, log.stream.path), name, offset[POSITION]),
-            f"reader {name} of {log.stream.name}",
-        )
+    log_of(table).note_read(reader_of(checkpoint), offset[POSITION])
 
 
 def reader_of(checkpoint: str) -> str:
@@ -284,14 +340,14 @@ def reader_of(checkpoint: str) -> str:
 def output_schema(scan: WireScan, part: LogPart) -> pa.Schema:
     """The wire schema of a part's rows; 12 if a running query's columns are not the table's any more."""
     check_readable(scan)
-    stream = log_of(scan.table, part.slot).stream
-    shown, trees = stream.definition.shown, scan.fields or {}
+    log = log_of(scan.table, part.slot)
+    shown, trees = log.definition.shown, scan.fields or {}
     known: dict[str, Any] = {name: pruned(field, trees.get(name)) for name, field in shown.items()}
     known |= EXTRAS
     schema = pa.schema([known[name] for name in scan.columns if name in known])
     is_changed = scan.schema is not None and _types(spark_schema(schema)) != _types(scan.schema)
     if is_changed or len(schema.names) < len(scan.columns):
-        raise InvalidTableStateError(f"The columns of {stream.name} changed while the query ran: start it again.")
+        raise InvalidTableStateError(f"The columns of {log.name} changed while the query ran: start it again.")
     return wire_schema(schema)
 
 
@@ -311,27 +367,16 @@ def read_rows(scan: WireScan, part: LogPart, schema: pa.Schema) -> Iterator[pa.R
     yield from sent(pa.table(columns, names=list(scan.columns)) if columns else rows, schema)
 
 
-def _changed(log: Followed, part: Positions, scan: WireScan) -> pa.Table:
-    share = Share(part.share, part.shares) if part.shares > 1 else None
-    if scan.changes:
-        found = changes(log.lake, log.snapshot, log.stream, part.after, part.until, share)
-        return found.rename_columns([*found.schema.names[:-3], TYPE, VERSION, TIMESTAMP])
-    parts = [log.stream.definition.schema.empty_table()]
-    for step in walked(log.lake, log.snapshot, log.stream, part.after, part.until):
-        made = step.difference
-        if not (made.deleted.num_rows or made.before.num_rows):
-            parts.append(made.inserted.cast(parts[0].schema))
-    return pa.concat_tables(parts)
+def _changed(log: AnyLog, part: Positions, scan: WireScan) -> pa.Table:
+    if not scan.changes:
+        return log.inserted(part)
+    found = log.changes(part)
+    return found.rename_columns([*found.schema.names[:-3], TYPE, VERSION, TIMESTAMP])
 
 
-def _piece(log: Followed, part: Piece, scan: WireScan) -> pa.Table:
+def _piece(log: AnyLog, part: Piece, scan: WireScan) -> pa.Table:
     """Rows that are there when a stream begins; as changes, they are inserts at that position."""
-    view = view_at(log.snapshot, log.stream, part.position)
-    names = list(log.stream.definition.shown)
-    if part.fragments is None:
-        rows = read_touched(log.lake, view, names)
-    else:
-        rows = pa.concat_tables(read_untouched(log.lake, view, part.fragments, names))
+    rows = log.piece(part)
     if not scan.changes:
         return rows
     size, micros = rows.num_rows, _time_of(log, part.position) * 1000
@@ -340,13 +385,12 @@ def _piece(log: Followed, part: Piece, scan: WireScan) -> pa.Table:
     return rows.append_column(TIMESTAMP, pa.array(np.full(size, micros), pa.timestamp("us", "UTC")))
 
 
-def _time_of(log: Followed, position: int) -> int:
+def _time_of(log: AnyLog, position: int) -> int:
     """When a position was committed; of a collected one, when the version that covers it was published."""
-    at = {"version": log.stream.version}
-    found = log.snapshot.deltas(log.stream.path, position - 1, **at)
+    found = log.kept(position - 1)
     if found and found[0].position == position:
         return found[0].time_ms
-    covering = log.snapshot.newest_delta(log.stream.path, format=LANCE, **at)
+    covering = log.published_ms()
     if covering is None:
-        raise TableVersionNotFoundError(f"Position {position} of {log.stream.name} is not there any more.")
-    return covering.time_ms
+        raise TableVersionNotFoundError(f"Position {position} of {log.name} is not there any more.")
+    return covering

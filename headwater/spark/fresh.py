@@ -48,10 +48,7 @@ LARGE_SHARE = 1 << 20
 """A share of so many events is divided, however large the base is: a task holds them."""
 
 Json = dict[str, Any]
-NEEDS_STORAGE = (
-    "This needs a metastore catalog whose storage the session reaches: a session on a server (uri=) reads stream "
-    "tables, creates and alters them. Configure it with root=, or land changes with headwater.pipeline.ingest."
-)
+NEEDS_STORAGE = "This needs a metastore catalog whose storage the session reaches: configure it with root=."
 
 
 def lake_option(root: str, storage: Mapping[str, str]) -> str:

@@ -16,6 +16,7 @@ from headwater.metastore import Transaction
 from headwater.names import format_name
 from headwater.spark.fresh import lake_of
 from headwater.spark.protocol import WireTable
+from headwater.spark.served_writes import is_afar, packed, send_batch
 from headwater.spark.stream_writes import chunks
 from headwater.streams.definition import Definition
 from headwater.streams.given import from_table
@@ -30,6 +31,8 @@ Json = dict[str, Any]
 
 def prepare_batch(table: WireTable, query: str, reader: pa.RecordBatchReader) -> list[Json]:
     """On an executor: the rows of a task as files of the log, and what their commit needs."""
+    if is_afar(table):
+        return [packed(rows) for rows in chunks(reader)]
     found = lake_of(table)
     snapshot = found.metastore.now()
     stream = open_stream(snapshot, table.id)
@@ -51,13 +54,14 @@ def _contract(definition: Definition) -> str:
 
 def land_batch(table: WireTable, query: str, batch: int, prepared: list[Json], truncate: bool) -> int:
     """On the driver: all that the tasks of a batch wrote, in one transaction, once; the newest position."""
-    found = lake_of(table)
-    metastore = found.metastore
     if truncate:
         raise InvalidInputError(
             f"{format_name(table.id)} is a stream table: its log cannot be replaced, so outputMode('complete') is "
             "refused. Use 'update' with a table that has the grouping columns as keys."
         )
+    if is_afar(table):
+        return send_batch(table, _source(query), batch, prepared)
+    metastore = lake_of(table).metastore
     before = metastore.now()
     stream = open_stream(before, table.id)
     verb = UPSERT if stream.definition.keys else APPEND

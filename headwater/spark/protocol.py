@@ -77,12 +77,6 @@ class WireTable(Message, frozen=True):
 
     def refused(self) -> InvalidInputError:
         name = format_name(self.id)
-        if self.fold is not None and is_server(self.fold.lake):
-            return InvalidInputError(
-                f"{name} is a stream table, and a session on a server (uri=) only reads its rows. Write with a session "
-                "that has the catalog as root=, or land changes with headwater.pipeline.ingest(spark, catalog, table, "
-                "rows, format)."
-            )
         if self.fold is not None and self.fold.keyed:
             return InvalidInputError(
                 f"{name} is a stream table: its rows come from its change log, which nothing may replace. Change them "

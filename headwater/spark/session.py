@@ -7,6 +7,7 @@ import os
 import shutil
 import sys
 import warnings
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -15,6 +16,7 @@ from headwater.clock import unique_hex
 from headwater.config import REST, Resolved, open_resolved, resolve
 from headwater.errors import InvalidInputError, UnsupportedOperationError
 from headwater.namespace.metastore import MetastoreNamespace
+from headwater.rest.client import token_headers
 from headwater.spark.access_file import ACCESS_FILE, ENVIRONMENT, write_access
 from headwater.spark.build import NO_COMPILER, JarNotBuiltError, ensure_jar
 
@@ -87,7 +89,8 @@ def settings(
         raise InvalidInputError("Give either root= or path= (a catalog) or uri= (a server), one of them.")
     catalog = resolve(given[0], properties)
     file = write_access(_reach(catalog, token))
-    _configured[name] = catalog
+    sent = token_headers(token) if token else {}
+    _configured[name] = replace(catalog, properties={**catalog.properties, **sent})
     os.environ[ENVIRONMENT + name] = file
     found = {f"spark.sql.catalog.{name}.{ACCESS_FILE}": file}
     if local:

@@ -11,7 +11,8 @@ import pyarrow as pa
 
 from headwater.catalog import Catalog
 from headwater.errors import InvalidInputError, UnsupportedOperationError
-from headwater.names import format_name
+from headwater.names import ObjectId, format_name
+from headwater.rest.remote_streams import create_remote
 from headwater.spark.fresh import NEEDS_STORAGE, opened, schema_of
 from headwater.spark.protocol import (
     SERVER,
@@ -25,7 +26,9 @@ from headwater.spark.protocol import (
     RenameColumn,
     SetProperty,
     WireTable,
+    is_server,
 )
+from headwater.spark.served_streams import asked
 from headwater.streams.definition import Definition, define, to_properties
 from headwater.streams.opening import open_in
 from headwater.streams.table import create_stream_table
@@ -90,17 +93,31 @@ def stage_stream(
     What would be refused then is refused now: a transaction creates it and is thrown away.
     """
     option = catalog_option(lake)
-    metastore = opened(option).metastore
     definition = define(*_described(schema, properties, partitions))
+    slot, new = _tried_afar(option, id, definition) if is_server(option) else _tried(option, id, definition)
+    fold = Fold(option, slot, 0, 0, True, bool(definition.keys), new)
+    table = WireTable(tuple(id), "", True, {}, fold=fold)
+    shown = spark_schema(schema_of(definition))
+    return {"table": msgspec.to_builtins(table), "arrow": "", "schema": shown, "partitioning": []}
+
+
+def _tried(option: str, id: list[str], definition: Definition) -> tuple[int, NewStream]:
+    metastore = opened(option).metastore
     tx, key = metastore.transaction(), metastore.clock.uuid()
     create_stream_table(tx, id, definition, key)
     stream = open_in(tx, id)
     tx.rollback()
-    new = NewStream(key, stream.home, stream.version, to_properties(definition))
-    fold = Fold(option, tx.draft.base.at, 0, 0, True, bool(definition.keys), new)
-    table = WireTable(tuple(id), "", True, {}, fold=fold)
-    shown = spark_schema(schema_of(stream.definition))
-    return {"table": msgspec.to_builtins(table), "arrow": "", "schema": shown, "partitioning": []}
+    return tx.draft.base.at, NewStream(key, stream.home, stream.version, to_properties(definition))
+
+
+def _tried_afar(option: str, id: list[str], definition: Definition) -> tuple[int, NewStream]:
+    """At a server, where the table gets its id when it is created."""
+    inside = asked(option).begin(f"try to create {format_name(id)}")
+    try:
+        create_remote(inside.stream_table(ObjectId(tuple(id)), lambda: None), definition)
+    finally:
+        inside.abort()
+    return 0, NewStream("", "", "", to_properties(definition))
 
 
 def alter_stream(lake: str | None, id: list[str], changes: Sequence[AnyTableChange]) -> None:

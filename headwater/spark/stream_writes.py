@@ -7,7 +7,6 @@ from concurrent.futures import ThreadPoolExecutor
 from itertools import chain, repeat
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 
 from headwater.errors import NamespaceNotFoundError, TableNotFoundError
@@ -15,16 +14,13 @@ from headwater.metastore import Snapshot, Transaction
 from headwater.names import format_name
 from headwater.spark.fresh import lake_of
 from headwater.spark.protocol import CommitEvents, CommitStaged, WireTable
-from headwater.streams.batches import REFUSE
+from headwater.spark.served_writes import is_afar, send_created, send_statement, taken_rows
 from headwater.streams.definition import from_properties
-from headwater.streams.given import Given
-from headwater.streams.landing import BatchOrigin, rows_so_far
+from headwater.streams.landing import rows_so_far
 from headwater.streams.layout import LANCE
 from headwater.streams.opening import Stream, open_in, open_stream
-from headwater.streams.preparing import prepare
 from headwater.streams.serving_copy import Lake
-from headwater.streams.sources.taken import Taken
-from headwater.streams.statements import Statement, changed, check_position, land_statement
+from headwater.streams.statements import Statement, changed, check_position, land_statement, prepare_rows
 from headwater.streams.table import create_stream_table
 
 FILE_ROWS = 1 << 20
@@ -45,6 +41,8 @@ def write_events(
 
     `given`: the columns that the statement names; the others stay as they are, which is not NULL.
     """
+    if is_afar(table):
+        return taken_rows(table, chunks(reader), given)
     found, snapshot, stream = _opened(table)
     store, clock = found.metastore.store, found.metastore.clock
     sofar = 0 if table.fold is None or table.fold.new else rows_so_far(snapshot, stream)
@@ -52,10 +50,7 @@ def write_events(
     for rows in chunks(reader):
         names = stream.definition.by_name if given is None else given  # a changed row comes with derived columns
         chosen = rows.select([name for name in rows.schema.names if name in names])
-        events = _events(_in_order(chosen, stream.definition.sequence), deletes)
-        landed = prepare(store, clock, stream, Taken(events), BatchOrigin(), (), sofar, REFUSE)
-        assert landed is not None  # what is refused is an error, and nothing evolves
-        made.append(landed)
+        made.append(dict(prepare_rows(store, clock, stream, chosen, deletes, sofar)))
     return made
 
 
@@ -94,21 +89,13 @@ def _rows(reader: pa.RecordBatchReader, wanted: int) -> pa.Table:
     return pa.Table.from_batches(batches, reader.schema)
 
 
-def _in_order(rows: pa.Table, sequence: Sequence[str]) -> pa.Table:
-    """By sequence: rows of a statement come in no order, and none should be late behind another."""
-    return rows.sort_by([(name, "ascending") for name in sequence]) if sequence else rows
-
-
-def _events(rows: pa.Table, deletes: bool) -> Given:
-    columns = {name: rows.column(name) for name in rows.schema.names}
-    return Given(columns, rows.num_rows, deletes=np.ones(rows.num_rows, bool) if deletes else None)
-
-
 def commit_events(call: CommitEvents) -> int:
     """On the driver: all that the tasks of a statement wrote, in one transaction; the newest position.
 
     A statement that has read is tried once. One that has not goes on top of whatever is newest.
     """
+    if is_afar(call.table):
+        return send_statement(call)
     found, _, stream = _opened(call.table)
     assert call.table.fold is not None
     position = call.table.fold.position if call.has_read else None
@@ -128,6 +115,8 @@ def commit_events(call: CommitEvents) -> int:
 
 def commit_created(call: CommitStaged) -> int:
     """CREATE TABLE ... AS SELECT: the table with its first rows, in one transaction or not at all."""
+    if is_afar(call.table):
+        return send_created(call)
     found, _, stream = _opened(call.table)
     assert call.table.fold is not None
     assert call.table.fold.new is not None

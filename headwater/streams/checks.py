@@ -19,6 +19,7 @@ from headwater.streams.fold import Events
 from headwater.tables.sql import check_sql, words
 from headwater.tables.translate import first_line
 from headwater.types import aligned
+from headwater.wording import many
 
 Mask = npt.NDArray[np.bool_]
 WARN, DROP, FAIL = "warn", "drop", "fail"
@@ -81,9 +82,10 @@ def judge(checks: Sequence[Check], events: Events) -> list[Judged]:
         failed = ~holds & ~events.deletes & _complete(check, events)
         if check.action == FAIL and failed.any():
             row = int(np.flatnonzero(failed)[0])
+            shown = str(events.rows.slice(row, 1).to_pylist()[0])[:200]
             raise InvalidInputError(
-                f"{int(failed.sum())} rows do not hold the check {check.name!r} ({check.sql}), the first is row {row} "
-                f"(counted from 0): {str(events.rows.slice(row, 1).to_pylist()[0])[:200]}. Nothing was taken."
+                f"The check {check.name!r} ({check.sql}) does not hold for {many(int(failed.sum()), 'row')}, the first "
+                f"is row {row} (counted from 0): {shown}. Nothing was taken."
             )
         found.append(Judged(check, failed))
     return found

@@ -17,6 +17,7 @@ from headwater.streams.log_files import Share, read_log
 from headwater.streams.position_views import PositionView
 from headwater.streams.reading import base_names, check_columns, in_schema, output, shown_state
 from headwater.streams.serving_copy import Lake, filtered, open_version
+from headwater.tables.live import live_batches
 from headwater.tables.sql import check_sql
 
 READ_ROWS = 1 << 16
@@ -70,10 +71,9 @@ def read_untouched(
     dataset = open_version(lake, view.stream, base.version, base.manifest)
     there = [known[name] for name in names if name in known]
     parts = [dataset.get_fragment(id) for id in fragments]
-    scanner = dataset.scanner(columns=there, fragments=parts, with_row_id=not there, batch_size=READ_ROWS)
     index = TAIL_KEYS.of(lake, view)
     empty = True
-    for batch in scanner.to_batches():
+    for batch in live_batches(dataset, parts, columns=there, with_row_id=not there, batch_size=READ_ROWS):
         rows = in_schema(pa.Table.from_batches([batch]), rules, known)
         if index is not None:
             touched = index.holds([rows.column(name) for name in definition.keys])

@@ -68,7 +68,7 @@ def walked(
     view_at(snapshot, stream, end)
     deltas = [d for d in snapshot.deltas(stream.path, after, version=stream.version) if d.position <= end]
     if [delta.position for delta in deltas] != list(range(after + 1, end + 1)):
-        raise collected(stream, after + 1)
+        raise collected(stream.name, after + 1)
     if not deltas:
         return iter(())
     if not stream.definition.keys:

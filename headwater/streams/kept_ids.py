@@ -46,15 +46,20 @@ class KeptIds:
 
 def kept(ids: Codes, versions: Codes) -> KeptIds:
     """Of ids in order, and the version that each row was created in."""
-    return KeptIds(text(1, _segment(ids)), _runs(versions))
+    return KeptIds(text(1, _segment(ids)), runs(versions))
 
 
 def created_versions(metadata: Mapping[int, Any], addresses: Codes) -> Codes | None:
     """The versions that rows were created in, by their addresses; None: their fragments do not say it plainly."""
+    return row_versions(metadata, addresses, "created_at_version_meta")
+
+
+def row_versions(metadata: Mapping[int, Any], addresses: Codes, which: str) -> Codes | None:
+    """As a field of the fragments' metadata has them, by the addresses of rows; None: it does not say it plainly."""
     found = np.empty(len(addresses), np.int64)
     fragments = addresses >> 32
     for id in np.unique(fragments).tolist():
-        told = metadata[id].created_at_version_meta
+        told = getattr(metadata[id], which)
         runs = _read_runs(told, metadata[id].physical_rows) if told is not None else None
         if runs is None:
             return None
@@ -145,7 +150,7 @@ def _width(span: int) -> tuple[int, int]:
 # Versions ------------------------------------------------------------------------------------------------------------
 
 
-def _runs(versions: Codes) -> bytes:
+def runs(versions: Codes) -> bytes:
     """Versions as runs of rows that have the same."""
     starts = np.concatenate([[0], np.flatnonzero(np.diff(versions)) + 1, [len(versions)]])
     parts = []

@@ -31,6 +31,7 @@ from headwater.streams.log_files import LogFile, bucket_count, encode_events
 from headwater.streams.opening import Stream, open_in
 from headwater.streams.quarantine import Quarantined, quarantine
 from headwater.tables.partitions import transformed
+from headwater.wording import many
 
 UPSERT, APPEND = "upsert", "append"
 Written = tuple[tuple[Any, ...] | None, DataFile, LogFile]
@@ -121,7 +122,7 @@ class Landing:
             return Landed(duplicate=known)
         if bad and self._strict:
             raise InvalidInputError(
-                f"{len(bad)} rows cannot be taken and strict was asked for, so nothing was taken. The first: "
+                f"{many(len(bad), 'row')} cannot be taken and strict was asked for, so nothing was taken. The first: "
                 f"{bad[0].reason}, column {bad[0].column!r}, row {bad[0].row[:200]}."
             )
         if batch.definition != stream.definition:

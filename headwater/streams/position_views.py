@@ -160,13 +160,13 @@ def _view(stream: Stream, position: int, base: Published | None, deltas: Sequenc
     _check_readable(stream, position, start, deltas)
     after = [delta for delta in deltas if start < delta.position <= position]
     if [delta.position for delta in after] != list(range(start + 1, position + 1)):
-        raise collected(stream, position)
+        raise collected(stream.name, position)
     return PositionView(stream, position, base, tuple(counted(after)), tuple(after))
 
 
-def collected(stream: Stream, position: int) -> TableVersionNotFoundError:
+def collected(name: str, position: int) -> TableVersionNotFoundError:
     return TableVersionNotFoundError(
-        f"Position {position} of {stream.name} cannot be read any more: deltas it needs were collected."
+        f"Position {position} of {name} cannot be read any more: deltas it needs were collected."
     )
 
 

@@ -22,6 +22,7 @@ from headwater.streams.position_views import PositionView, Published
 from headwater.streams.serving_copy import ROW_ADDRESS, ROW_ID, Lake, filtered, find_rows, judging, open_version
 from headwater.streams.tombstones import read_tombstones
 from headwater.streams.watermark import Watermark
+from headwater.tables.live import live_batches
 from headwater.tables.sql import check_sql
 
 Mask = npt.NDArray[np.bool_]
@@ -238,9 +239,8 @@ def base_rows(lake: Lake, view: PositionView, rules: Rules, fragments: Sequence[
     if not there:
         rows = dataset.count_rows() if parts is None else sum(each.count_rows() for each in parts)
         return in_schema(pa.table({"": pa.nulls(rows)}), rules, names)
-    if parts is None:
-        return in_schema(dataset.to_table(columns=there), rules, names)
-    return in_schema(dataset.scanner(columns=there, fragments=parts).to_table(), rules, names)
+    schema = pa.schema([dataset.schema.field(name) for name in there])
+    return in_schema(pa.Table.from_batches(live_batches(dataset, parts, columns=there), schema), rules, names)
 
 
 def base_names(definition: Definition, base: Published) -> dict[str, str]:

@@ -14,18 +14,22 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from headwater.clock import Clock
 from headwater.errors import ConcurrentModificationError, InvalidInputError
 from headwater.metastore import DataFile, Snapshot, Transaction
 from headwater.store import Store
+from headwater.streams.batches import REFUSE
 from headwater.streams.fold import Events, Rules, State, concat, empty
+from headwater.streams.given import Given
 from headwater.streams.grouping import Codes, KeyIndex, ranks
 from headwater.streams.landing import APPEND, UPSERT, BatchOrigin
 from headwater.streams.log_files import narrowed, read_bytes, read_file
 from headwater.streams.opening import Stream, open_in
 from headwater.streams.position_views import view_at
-from headwater.streams.preparing import EvolvedError, PreparedLanding
+from headwater.streams.preparing import EvolvedError, PreparedLanding, prepare
 from headwater.streams.reading import state_of_keys
 from headwater.streams.serving_copy import Lake
+from headwater.streams.sources.taken import Taken
 from headwater.streams.watermark import too_late
 
 Json = Mapping[str, Any]
@@ -55,6 +59,48 @@ class Statement:
     @property
     def is_empty(self) -> bool:
         return not any(each["files"] for each in self.all)
+
+
+@dataclass(frozen=True)
+class StatementRows:
+    """Rows of a statement before they are prepared; `kind` is a field of `Statement`."""
+
+    kind: str
+    rows: pa.Table
+
+    @property
+    def deletes(self) -> bool:
+        return self.kind == "deleted"
+
+
+KINDS = ("deleted", "upserted", "inserted")
+
+
+def prepare_rows(store: Store, clock: Clock, stream: Stream, rows: pa.Table, deletes: bool, sofar: int) -> Json:
+    """Rows of a statement as files of the log, and what their commit needs. A bad row is an error.
+
+    They are put in the order of their sequence: rows of a statement come in none, and none should be late behind
+    another. A column that they lack stays as it is, which is not NULL.
+    """
+    sequence = stream.definition.sequence
+    ordered = rows.sort_by([(name, "ascending") for name in sequence]) if sequence else rows
+    columns = {name: ordered.column(name) for name in ordered.schema.names}
+    events = Given(columns, ordered.num_rows, deletes=np.ones(ordered.num_rows, bool) if deletes else None)
+    landed = prepare(store, clock, stream, Taken(events), BatchOrigin(), (), sofar, REFUSE)
+    assert landed is not None  # what is refused is an error, and nothing evolves
+    return landed
+
+
+class StaleError(Exception):
+    """What a statement has read is not there any more: doing it again would change other rows than it meant."""
+
+
+def apply_statement(lake: Lake, tx: Transaction, path: Sequence[str], statement: Statement) -> None:
+    """As `land_statement`, for one who begins anew after a conflict: `StaleError` where that would be no use."""
+    try:
+        land_statement(lake, tx, path, statement)
+    except ConcurrentModificationError as error:
+        raise StaleError(str(error)) from None
 
 
 def land_statement(lake: Lake, tx: Transaction, path: Sequence[str], statement: Statement) -> None:

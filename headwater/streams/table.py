@@ -10,7 +10,12 @@ from typing import Any, ClassVar, TypeVar
 
 import pyarrow as pa
 
-from headwater.errors import InvalidInputError, TableNotFoundError, TableVersionNotFoundError
+from headwater.errors import (
+    ConcurrentModificationError,
+    InvalidInputError,
+    TableNotFoundError,
+    TableVersionNotFoundError,
+)
 from headwater.metastore import Delta, Metastore, Snapshot, Transaction
 from headwater.metastore.draft import AppendedDelta
 from headwater.names import format_name
@@ -32,7 +37,7 @@ from headwater.streams.deleting import deletion
 from headwater.streams.derived import stale_rows
 from headwater.streams.feed import changes
 from headwater.streams.given import Given, given
-from headwater.streams.landing import APPEND, UPSERT, BatchOrigin, Landed, Landing, LandingReport
+from headwater.streams.landing import APPEND, UPSERT, BatchOrigin, Landed, Landing, LandingReport, rows_so_far
 from headwater.streams.layout import DELTA, LANCE, QUARANTINE, sibling
 from headwater.streams.ledger import FILE, UNDONE, LedgerEntry, files_taken, txns_with
 from headwater.streams.lineage import noted
@@ -47,6 +52,7 @@ from headwater.streams.serving_copy import Lake, lake, open_version
 from headwater.streams.shares import Hands
 from headwater.streams.sources.files import SourceFile, find_files, is_files, naming
 from headwater.streams.sources.formats import check_format, take, total
+from headwater.streams.statements import KINDS, StaleError, Statement, StatementRows, apply_statement, prepare_rows
 from headwater.streams.tidying import coverage
 from headwater.streams.undoing import txns_of, void
 from headwater.streams.verifying import verify
@@ -175,6 +181,25 @@ class StreamTable(Frames):
             if origin.digest is None:
                 origin = replace(origin, digest=taken.digest)
             return self._land(taken.data, verb, origin, contract=None, strict=strict, bad=taken.bad, checks=checks)
+
+    def apply(self, parts: Sequence[StatementRows], position: int | None = None) -> int:
+        """What a SQL statement does to the rows, in one transaction; the newest position after it.
+
+        `position`: where it has read the table. If that has changed since, or does meanwhile, it is 14. Rows that would
+        be late, and new rows whose key is there, are 13.
+        """
+        stream, snapshot = self.opened()
+        store, clock, known = self._metastore.store, self._metastore.clock, rows_so_far(snapshot, stream)
+        made: dict[str, list[Any]] = {kind: [] for kind in KINDS}
+        for part in parts:
+            made[part.kind].append(prepare_rows(store, clock, stream, part.rows, part.deletes, known))
+        statement = Statement(**made, position=position)
+        if not statement.is_empty:
+            try:
+                self.run(lambda tx: apply_statement(self._lake(), tx, self.path, statement), f"change {self.name}")
+            except StaleError as error:
+                raise ConcurrentModificationError(str(error)) from None
+        return self.position
 
     def _land(self, data: Given, verb: str, origin: BatchOrigin, **options: Any) -> LandingReport:
         landing = Landing(self._metastore, self.path, data, verb, origin=origin, before=self._snapshot(), **options)

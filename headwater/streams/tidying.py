@@ -3,8 +3,8 @@
 A publish joins small fragments when there are many, writes fragments anew that have lost a fifth of their rows, and
 brings the indices up to date when they lag. It writes no more rows anew than twice those that it changes, so that it
 takes as long as its change is large: the cheapest fragments first, and the rest in later publishes or by `maintain`.
-One that has lost half of its rows has been paid for by those, and does not wait: one of them in a publish. Lance writes
-the files, so that row ids stay and no row is seen as changed.
+One that has lost half of its rows has been paid for by those, and does not wait: one of them in a publish. Row ids stay
+and no row is seen as changed (`rewriting`).
 Fragments with stale derived values are left to the backfill, which knows them by their numbers.
 """
 
@@ -17,9 +17,10 @@ from typing import Any
 
 import lance
 from lance.fragment import FragmentMetadata
-from lance.optimize import Compaction
+from lance.optimize import Compaction, CompactionTask
 
 from headwater.protobuf import as_number, parse
+from headwater.streams.rewriting import live_rows_of
 from headwater.tables.bases import message_of
 from headwater.tables.compact import renamed
 from headwater.tables.handle import TableHandle
@@ -92,14 +93,20 @@ def rewritten(
         others = everyone - members
         plan = Compaction.plan(dataset, {**options, "excluded_fragment_ids": sorted(others)} if others else options)
         for task in plan.tasks:
-            done = json.loads(task.execute(dataset).json())
-            for file in (file for each in done["new_fragments"] for file in each["files"] if key):
-                file["path"] = renamed(place, file["path"], key)
-            made = [{**each, "id": next(numbers)} for each in done["new_fragments"]]
-            old = [FragmentMetadata.from_json(json.dumps(each)) for each in done["original_fragments"]]
-            new = [FragmentMetadata.from_json(json.dumps(each)) for each in made]
+            old = [dataset.get_fragment(each.id).metadata for each in task.fragments]
+            new = live_rows_of(dataset, old, place, key, ROWS_PER_FRAGMENT)
+            new = _by_lance(dataset, task, place, key) if new is None else new
+            for fragment in new:
+                fragment.id = next(numbers)
             groups.append(lance.LanceOperation.RewriteGroup(old, new))
     return lance.LanceOperation.Rewrite(groups, []) if groups else None
+
+
+def _by_lance(dataset: Any, task: CompactionTask, place: TableHandle, key: tuple[str, ...]) -> list[FragmentMetadata]:
+    made = json.loads(task.execute(dataset).json())["new_fragments"]
+    for file in (file for each in made for file in each["files"] if key):
+        file["path"] = renamed(place, file["path"], key)
+    return [FragmentMetadata.from_json(json.dumps(each)) for each in made]
 
 
 def _by_bucket(dataset: Any, fragments: Sequence[int]) -> dict[tuple[str, ...], set[int]]:

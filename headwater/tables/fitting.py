@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.types as kinds
 
 from headwater.errors import InvalidInputError, TableSchemaValidationError
-from headwater.types import aligned, convert
+from headwater.types import aligned, convert, is_wide
 
 DataType = Any  # Arrow's types are told apart at run time; the stubs of pyarrow cannot follow that
 Field = Any
@@ -29,6 +29,8 @@ def fit(reader: pa.RecordBatchReader, schema: pa.Schema) -> pa.RecordBatchReader
 
     A column that the rows lack is left out: Lance fills it with nulls, or refuses that.
     """
+    if reader.schema.equals(schema, check_metadata=True) and not any(_is_looked_at(field) for field in schema):
+        return reader
     for field in reader.schema:
         _require_place(field, schema)
     names = set(reader.schema.names)
@@ -87,6 +89,11 @@ def _has_fixed_width(kind: DataType) -> bool:
     if kinds.is_struct(kind):
         return all(_has_fixed_width(kind.field(i).type) for i in range(kind.num_fields))
     return bool(kinds.is_primitive(kind) or kinds.is_fixed_size_binary(kind) or kinds.is_fixed_size_list(kind))
+
+
+def _is_looked_at(field: Field) -> bool:
+    """Whether values of the column's own type are looked at: for nulls that may not be, or for where they lie."""
+    return bool(not field.nullable or is_wide(field.type))
 
 
 def _batches(reader: pa.RecordBatchReader, schema: pa.Schema) -> Iterator[pa.RecordBatch]:

@@ -108,11 +108,15 @@ class PartitionWriter:
         groups = parted(rows, self._wanted)
         last = self._current.key if self._current else None
         for key, found in sorted(groups, key=lambda group: group[0] != last):  # stable: the open file's rows first
-            while found.num_rows:
-                file = self._file(key, max_rows, max_bytes)
-                piece = found.slice(0, max_rows - file.rows)
-                self._add(file, piece, ids)
-                found = found.slice(piece.num_rows)
+            self.write_one(key, found, max_rows, max_bytes, ids)
+
+    def write_one(self, key: Key, rows: pa.Table, max_rows: int, max_bytes: int, ids: str | None = None) -> None:
+        """Add rows that are all of one partition; () is none."""
+        while rows.num_rows:
+            file = self._file(key, max_rows, max_bytes)
+            piece = rows.slice(0, max_rows - file.rows)
+            self._add(file, piece, ids)
+            rows = rows.slice(piece.num_rows)
 
     def _add(self, file: _Open, rows: pa.Table, ids: str | None) -> None:
         if ids is not None:
@@ -156,8 +160,12 @@ class PartitionWriter:
         self._fragments.append(fragment)
 
     def finish(self) -> list[dict[str, Any]]:
+        return [fragment.to_json() for fragment in self.finished()]
+
+    def finished(self) -> list[FragmentMetadata]:
+        """The fragments of all rows: nothing can be added then."""
         self._close()
-        return [fragment.to_json() for fragment in self._fragments]
+        return self._fragments
 
 
 def _staged_layout(table: TableHandle, schema: pa.Schema) -> tuple[DataFile, dict[str, int], str]:

@@ -17,6 +17,7 @@ from headwater.errors import InvalidInputError, TableVersionNotFoundError
 from headwater.tables import nested
 from headwater.tables.fields import require_field
 from headwater.tables.handle import TableHandle
+from headwater.tables.live import live_batches
 from headwater.tables.partitions import partitions_of
 from headwater.tables.parts import Fragments, Rows, ScanPart, Slice, Whole, chosen
 from headwater.tables.prune import may_match, whole_rows
@@ -35,6 +36,8 @@ SCANNED_ROWS = 50_000_000
 ROW_ADDRESS = "_rowaddr"
 ROW_ID = "_rowid"
 SCORES = ("_distance", "_score")
+COUNTED = ("filter", "limit", "offset")
+"""Options that go by live rows: a deleted one must not be seen by them."""
 EXTRAS: dict[str, Any] = {
     ROW_ADDRESS: pa.field(ROW_ADDRESS, pa.int64(), nullable=False),
     ROW_ID: pa.field(ROW_ID, pa.int64(), nullable=False),
@@ -251,7 +254,7 @@ def _batches(dataset: lance.LanceDataset, scan: Scan, part: ScanPart, target: pa
     taken = paths and scan.fields and scan.search is None and _filter(part) is None
     found = nested.windows(dataset, part, scan.limit) if taken else None
     if paths is None or found is None or (scan.filter is not None and scan.limit is not None):
-        yield from _scanner(dataset, scan, part).to_batches()
+        yield from _scanned(dataset, scan, part)
     elif scan.filter is None:
         yield from nested.take(dataset, paths, found, batch_rows(target))
     else:
@@ -271,7 +274,19 @@ def _filter(part: ScanPart) -> str | None:
     return part.filter if isinstance(part, Fragments) else None
 
 
+def _scanned(dataset: lance.LanceDataset, scan: Scan, part: ScanPart) -> Iterator[pa.RecordBatch]:
+    options = _options(dataset, scan, part)
+    if scan.search is not None or not options["columns"] or any(options.get(name) is not None for name in COUNTED):
+        yield from dataset.scanner(**options).to_batches()
+        return
+    yield from live_batches(dataset, **{name: value for name, value in options.items() if name not in COUNTED})
+
+
 def _scanner(dataset: lance.LanceDataset, scan: Scan, part: ScanPart) -> lance.LanceScanner:
+    return dataset.scanner(**_options(dataset, scan, part))
+
+
+def _options(dataset: lance.LanceDataset, scan: Scan, part: ScanPart) -> dict[str, Any]:
     present = set(dataset.schema.names)
     data_columns = [name for name in scan.columns if name in present]
     options: dict[str, Any] = {
@@ -291,7 +306,7 @@ def _scanner(dataset: lance.LanceDataset, scan: Scan, part: ScanPart) -> lance.L
     if scan.search is not None:
         options |= _search(scan.search)
         options["columns"] = data_columns + [name for name in scan.columns if name in SCORES]
-    return dataset.scanner(**options)
+    return options
 
 
 def _both(first: str | None, second: str | None) -> str | None:

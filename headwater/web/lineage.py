@@ -19,6 +19,7 @@ from headwater.names import ObjectId, format_name, parse_name
 from headwater.rest.routes import Permission
 from headwater.streams.layout import LANCE, LINEAGE
 from headwater.web.visit import Visit
+from headwater.wording import many
 
 MAX_STEPS = 8
 MAX_BOXES = 80
@@ -80,7 +81,7 @@ def _before(visit: Visit, snapshot: Snapshot, graph: Graph, key: str, id: Object
     for source in told.get("sources", ()):
         name = str(source.get("source") or "unnamed source")
         files = len(source.get("files", ()))
-        _lead(graph, f"source:{name}", key, Box(name, f"{files} files" if files else "rows", step - 1))
+        _lead(graph, f"source:{name}", key, Box(name, many(files, "file") if files else "rows", step - 1))
     for name in told.get("inputs", {}):
         there = ObjectId(parse_name(name))
         known = name in graph.boxes

@@ -6,5 +6,11 @@ import multiprocessing
 
 PROCESSES = multiprocessing.get_context("forkserver")
 PROCESSES.set_forkserver_preload(
-    ["lance.namespace", "headwater.catalog", "headwater.namespace.metastore", "headwater.moving.upgrade"]
+    [
+        "lance.namespace",
+        "headwater.catalog",
+        "headwater.namespace.metastore",
+        "headwater.moving.upgrade",
+        "headwater.pipeline",
+    ]
 )

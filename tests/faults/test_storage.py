@@ -16,6 +16,7 @@ from headwater import DirectoryNamespace
 from headwater.clock import SystemClock
 from headwater.errors import (
     CommitStateUnknownError,
+    InternalError,
     LanceNamespaceError,
     NamespaceAlreadyExistsError,
     NamespaceNotFoundError,
@@ -258,18 +259,26 @@ def test_a_full_disk_is_a_named_error_and_nothing_is_lost(tmp_path: Path, mode: 
 
 
 class DropsFirst(WrappedStore):
-    """Right before the marker of a declared table is written, another writer drops that table."""
+    """Right before the marker of a declared table is written, another writer drops that table; and its folder again,
+    which the marker was to be in, if `twice`."""
+
+    twice = False
 
     def put(self, key: str, data: bytes, mode: PutMode = PutMode.OVERWRITE, durable: bool = True) -> None:
         if key.endswith("/.lance-reserved"):
             root = str(getattr(self.inner, "root", ""))
             assert perform(DirectoryNamespace(root=root), call("drop_table", "new")) is None
+            if self.twice:
+                raise InternalError(f"The storage failed at {key!r}: No such file or directory.")
         super().put(key, data, mode, durable)
 
 
-def test_a_declared_table_that_is_dropped_at_once_does_not_come_back_as_a_folder(tmp_path: Path) -> None:
+@pytest.mark.parametrize("twice", [False, True])
+def test_a_declared_table_that_is_dropped_at_once_does_not_come_back_as_a_folder(tmp_path: Path, twice: bool) -> None:
     root = str(tmp_path)
     prepared(root, "compat")
-    operations(DropsFirst(LocalStore(root)), root, "compat").declare_table(NEW, None, {})
+    store = DropsFirst(LocalStore(root))
+    store.twice = twice
+    operations(store, root, "compat").declare_table(NEW, None, {})
     assert DirectoryNamespace(root=root).list_tables(api.ListTablesRequest(id=[])).tables == ["r"]
     assert not (tmp_path / "new.lance" / ".lance-reserved").exists()

@@ -285,6 +285,17 @@ def test_a_handle_that_was_open_before_writes_nothing_into_a_half_upgraded_root(
             change()
 
 
+def test_a_row_of_a_manifest_that_no_upgrade_could_flag_is_not_acknowledged(tmp_path: Path) -> None:
+    make(tmp_path, "V1")
+    catalog = DirectoryNamespace(root=str(tmp_path))
+    assert catalog.list_tables(api.ListTablesRequest(id=[])).tables == ["t", "u"]  # open, and no manifest yet
+    (tmp_path / UPGRADE_MARKER).parent.mkdir(exist_ok=True)
+    (tmp_path / UPGRADE_MARKER).write_text("{}")
+    for name in ("made", "added"):
+        with pytest.raises(InvalidTableStateError, match="headwater upgrade"):
+            catalog.create_namespace(api.CreateNamespaceRequest(id=[name]))
+
+
 def test_lost_answers_of_the_store_change_nothing(tmp_path: Path) -> None:
     make(tmp_path, "managed")
     lost: set[str] = set()

@@ -57,9 +57,9 @@ def test_files_are_taken_published_and_kept_house_by_verbs_of_their_own(
     more = shop.folder / "more.json"
     more.write_text('{"sku": "b", "title": "Bed", "text": "soft"}\n')
     for arguments, told in (
-        (["ingest", lake, "raw.products", str(more), "--name", "more"], "1 rows, 1 files"),
+        (["ingest", lake, "raw.products", str(more), "--name", "more"], "1 row, 1 file"),
         (["ingest", lake, "raw.products", str(more), "--name", "more"], "1 skipped"),
-        (["publish", lake, "raw.products", "raw.orders"], "raw.products: 1 rows"),
+        (["publish", lake, "raw.products", "raw.orders"], "raw.products: 1 row,"),
         (["backfill", lake, "raw.products"], "0 rows"),
         (["maintain", lake, "raw.products", "raw.orders"], "raw.orders"),
     ):

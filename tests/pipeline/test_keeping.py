@@ -156,7 +156,7 @@ def test_a_job_tells_its_stages_tasks_rows_and_bytes(
     text = capsys.readouterr().err.splitlines()
     assert text[0].startswith("take 3 files into raw.t: 3 tasks, ")
     assert text[3].startswith("take 3 files into raw.t: 3/3 tasks 3 rows, ")
-    assert "publish raw.t: 1 tasks" in text
+    assert "publish raw.t: 1 task" in text
     console = Console(record=True, force_terminal=True, width=120, file=(tmp_path / "screen").open("w"))
     bar = Bar(console)
     with bar.progress:

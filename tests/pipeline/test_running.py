@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,12 +16,13 @@ import pytest
 from headwater.catalog import Catalog
 from headwater.cli.main import main
 from headwater.errors import ConcurrentModificationError, InvalidInputError
+from headwater.metastore import Metastore, Transaction
 from headwater.pipeline import plan_pipeline, read_pipeline, run_pipeline, undo
 from headwater.pipeline.lineage import downstream, latest, open_lineage, upstream
+from tests.faults.children import PROCESSES
 from tests.pipeline.shop import SPEND, Shop
 
 pytest.importorskip("duckdb")
-CHECKOUT = Path(__file__).parents[2]
 
 
 @pytest.fixture
@@ -230,34 +230,31 @@ def test_a_view_that_cannot_be_run_names_itself_and_reaches_no_file(shop: Shop) 
         run(shop)
 
 
-KILLED = """
-import os, signal, sys
-from headwater.metastore import Metastore
-from headwater.pipeline import read_pipeline, run_pipeline
-left = [int(sys.argv[2])]
-commit = Metastore._commit
-def dying(self, tx):
-    if not tx.draft.empty:
-        left[0] -= 1
-        if left[0] == 0:
-            os.kill(os.getpid(), signal.SIGKILL)
-    return commit(self, tx)
-Metastore._commit = dying
-run_pipeline(read_pipeline(sys.argv[1]))
-"""
+def run_and_die(file: str, step: int) -> None:
+    """Run a pipeline in a process of its own, which is killed before its commit number `step`."""
+    left, commit = [step], Metastore._commit
+
+    def dying(self: Metastore, tx: Transaction) -> int:
+        if not tx.draft.empty:
+            left[0] -= 1
+            if left[0] == 0:
+                os.kill(os.getpid(), signal.SIGKILL)
+        return commit(self, tx)
+
+    Metastore._commit = dying  # type: ignore[method-assign]
+    run_pipeline(read_pipeline(file))
 
 
 def test_a_run_that_is_killed_before_any_of_its_commits_is_finished_by_the_next(shop: Shop) -> None:
     shop.deliver(shop.change(15))
     shop.deliver(shop.change(15))
     shop.products([{"sku": "a", "title": "Lamp", "text": "bright"}])
-    environment = {**os.environ, "PYTHONPATH": str(CHECKOUT)}
     ended = []
     for step in (1, 3, 4, 6, 7, 9):
-        done = subprocess.run(
-            [sys.executable, "-c", KILLED, str(shop.file), str(step)], env=environment, capture_output=True, check=False
-        )
-        ended.append(done.returncode)
+        process = PROCESSES.Process(target=run_and_die, args=(str(shop.file), step))
+        process.start()
+        process.join()
+        ended.append(process.exitcode)
         shop.deliver(shop.change(5))
     assert ended.count(-signal.SIGKILL) >= 3
     run(shop)

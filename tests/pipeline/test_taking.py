@@ -195,7 +195,7 @@ def test_an_undone_file_is_left_out_until_it_changes_or_is_asked_for(
     assert (report.files, report.skipped, report.undone, catalog["raw.t"].count()) == (0, 1, 1, 1)
     capsys.readouterr()
     assert main(["ingest", str(tmp_path / "lake"), "raw.t", files, "--name", "s"]) == 0
-    assert "1 undone files left out (--again takes them)" in capsys.readouterr().out
+    assert "1 undone file left out (--again takes them)" in capsys.readouterr().out
     assert main(["ingest", str(tmp_path / "lake"), "raw.t", files, "--name", "s", "--again"]) == 0
     assert (catalog["raw.t"].count(), ingest(None, catalog, "raw.t", files, name="s").undone) == (2, 0)
     undo(None, catalog, "raw.t", "s", str(path))
@@ -287,9 +287,9 @@ def test_a_watching_command_stops_cleanly_and_another_goes_on(tmp_path: Path) ->
         env={**os.environ, "PYTHONPATH": str(CHECKOUT)},
     )
     assert watching.stdout is not None
-    assert "1 rows, 1 files" in watching.stdout.readline()
+    assert "1 row, 1 file" in watching.stdout.readline()
     (tmp_path / "1.json").write_bytes(lines([{"id": 1, "at": 0, "name": "a"}]))
-    assert "1 rows, 1 files" in watching.stdout.readline()
+    assert "1 row, 1 file" in watching.stdout.readline()
     watching.send_signal(signal.SIGINT)
     out, err = watching.communicate(timeout=60)
     assert (watching.returncode, out, err) == (0, "", "")

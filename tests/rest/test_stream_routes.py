@@ -12,11 +12,17 @@ import pytest
 
 from headwater import Catalog, MetastoreNamespace
 from headwater.clock import SystemClock
-from headwater.errors import InvalidInputError, PermissionDeniedError, UnsupportedOperationError
+from headwater.errors import (
+    ConcurrentModificationError,
+    InvalidInputError,
+    PermissionDeniedError,
+    UnsupportedOperationError,
+)
 from headwater.rest.auth.keys import create_key
 from headwater.rest.server import RunningServer, start_in_thread
 from headwater.rest.settings import Settings
 from headwater.streams.packing import TEXT
+from headwater.streams.statements import StatementRows
 from headwater.tables.arrow import to_stream
 
 FIELDS: list[tuple[str, pa.DataType]] = [("id", pa.int64()), ("name", pa.string())]
@@ -66,6 +72,35 @@ def test_each_route_needs_its_permission(server: RunningServer) -> None:
             call()
     editor["a.t"].upsert([{"id": 2, "name": "x"}])
     assert editor.publish(["a.t"])[0].rows == 2
+
+
+def part(kind: str, **columns: Any) -> StatementRows:
+    return StatementRows(kind, pa.table(columns))
+
+
+def test_a_statement_is_all_or_nothing_and_stands_on_what_it_has_read(server: RunningServer) -> None:
+    admin = opened(server, "admin")
+    table = admin.create_stream_table("a.changed", SCHEMA, keys="id")
+    table.upsert([{"id": 1, "name": "a"}, {"id": 2, "name": "b"}])
+    parts = [part("deleted", id=[1]), part("upserted", id=[2]), part("inserted", id=[3], name=["c"])]
+    assert table.apply(parts, position=1) == 4
+    assert table.to_arrow().sort_by("id").to_pylist() == [{"id": 2, "name": "b"}, {"id": 3, "name": "c"}]
+    assert table.apply([]) == 4
+    with pytest.raises(ConcurrentModificationError):
+        table.apply([part("deleted", id=[3])], position=1)
+    for wrong in (part("inserted", id=[2], name=["x"]), part("upserted", id=[None], name=["x"]), part("other", id=[1])):
+        with pytest.raises(InvalidInputError):
+            table.apply([part("deleted", id=[3]), wrong])
+    with pytest.raises(PermissionDeniedError):
+        opened(server, "reader", "a")["a.changed"].apply(parts)
+    for body in (pa.table({"kind": ["deleted"], "rows": [b"x"]}), pa.table({"kind": ["deleted"]})):
+        with pytest.raises(InvalidInputError):
+            table._send("apply", {}, body)
+    assert table.position == 4
+    with admin.transaction("both") as tx:
+        tx["a.changed"].apply([part("deleted", id=[3])], position=4)
+        tx.create_stream_table("a.made", SCHEMA, keys="id").apply([part("upserted", id=[7], name=["g"])])
+    assert (table.count(), admin["a.made"].count()) == (1, 1)
 
 
 def test_a_caller_with_a_scope_gets_every_slot_and_the_changes_it_may_see(server: RunningServer) -> None:

@@ -139,6 +139,7 @@ def test_many_changes_are_divided_in_shares_and_by_positions(
     monkeypatch.setattr(fresh, "SMALL_ROWS", 10)
     for stream, count in ((orders, 4), (clicks, 2)):
         log = following.log_of(_table(stream))
+        assert isinstance(log, following.Followed)
         parts = following._divided(log, 0, log.last, 4)
         assert len(parts) >= count
         found = []

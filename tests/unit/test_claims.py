@@ -6,13 +6,20 @@ import ast
 import re
 from collections import defaultdict
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
 
 PROJECT = Path(__file__).parents[2]
 PACKAGE = PROJECT / "headwater"
-MODULES = {path.relative_to(PACKAGE).as_posix(): ast.parse(path.read_text()) for path in PACKAGE.rglob("*.py")}
+
+
+@cache
+def modules() -> dict[str, ast.Module]:
+    """Every module of the package, parsed when the first test needs it and not in each process that collects tests."""
+    return {path.relative_to(PACKAGE).as_posix(): ast.parse(path.read_text()) for path in PACKAGE.rglob("*.py")}
+
 
 WORLD = {"time", "secrets", "random"}
 """Modules that only the clock imports."""
@@ -136,7 +143,7 @@ def retries(tree: ast.AST) -> bool:
 
 
 def test_only_the_clock_knows_time_ids_and_randomness() -> None:
-    assert {name for name, tree in MODULES.items() if asks_the_world(tree)} == {"clock.py", *OWN_TIME}
+    assert {name for name, tree in modules().items() if asks_the_world(tree)} == {"clock.py", *OWN_TIME}
 
 
 @pytest.mark.parametrize(
@@ -148,17 +155,17 @@ def test_a_module_that_asks_the_world_itself_is_seen(text: str) -> None:
 
 
 def test_a_clock_is_made_only_where_something_is_started() -> None:
-    assert {name for name, tree in MODULES.items() if "SystemClock" in calls(tree)} == set(SYSTEM_CLOCKS)
+    assert {name for name, tree in modules().items() if "SystemClock" in calls(tree)} == set(SYSTEM_CLOCKS)
 
 
 def test_the_own_folder_is_named_in_one_place() -> None:
     own = re.compile(r"^\.headwater(/|$)")
-    found = {name for name, tree in MODULES.items() if any(own.match(text) for text in texts(tree))}
+    found = {name for name, tree in modules().items() if any(own.match(text) for text in texts(tree))}
     assert found == {"store/layout.py"}
 
 
 def test_only_names_know_the_delimiter() -> None:
-    assert {name for name, tree in MODULES.items() if "$" in set(texts(tree))} == set(DOLLARS)
+    assert {name for name, tree in modules().items() if "$" in set(texts(tree))} == set(DOLLARS)
 
 
 DOTS = {
@@ -187,12 +194,12 @@ def test_only_names_join_and_part_names_by_dots() -> None:
         texts = node.args if node.func.attr == "split" else [node.func.value] if node.func.attr == "join" else []
         return any(isinstance(each, ast.Constant) and each.value == "." for each in texts)
 
-    found = {name for name, tree in MODULES.items() if any(is_of_dots(node) for node in ast.walk(tree))}
+    found = {name for name, tree in modules().items() if any(is_of_dots(node) for node in ast.walk(tree))}
     assert found == set(DOTS) - {"names.py"}
 
 
 def test_there_is_one_loop_that_looks_again() -> None:
-    found = {name for name, tree in MODULES.items() if retries(tree) and name != "clock.py"}
+    found = {name for name, tree in modules().items() if retries(tree) and name != "clock.py"}
     assert found == {"retry.py"}
 
 
@@ -200,7 +207,7 @@ def test_abilities_are_declared_and_nobody_probes_for_them() -> None:
     """No store is told by its class, no method is a stub, and no catalog, store or registry is asked for attributes."""
     whom = {"namespace", "_namespace", "client", "_there", "there", "catalog", "store", "registry"}
     found = set[str]()
-    for name, tree in MODULES.items():
+    for name, tree in modules().items():
         for node in ast.walk(tree):
             if isinstance(node, ast.Raise) and node.exc is not None:
                 kind = node.exc.func if isinstance(node.exc, ast.Call) else node.exc
@@ -229,7 +236,7 @@ FOREIGN_PRIVATE = {
 
 def test_nobody_reaches_into_what_another_module_keeps_to_itself() -> None:
     found = list[str]()
-    for name, tree in MODULES.items():
+    for name, tree in modules().items():
         own = {node.name for node in ast.walk(tree) if isinstance(node, (ast.FunctionDef, ast.ClassDef))}
         own |= {node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
         seen = [node for node in ast.walk(tree) if isinstance(node, ast.Attribute) and node.attr.startswith("_")]
@@ -241,7 +248,7 @@ def test_nobody_reaches_into_what_another_module_keeps_to_itself() -> None:
 
 def test_a_class_name_stands_for_one_thing_in_all_packages() -> None:
     homes: dict[str, list[str]] = defaultdict(list)
-    for name, tree in MODULES.items():
+    for name, tree in modules().items():
         for node in ast.iter_child_nodes(tree):
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                 homes[node.name].append(name)
@@ -249,7 +256,7 @@ def test_a_class_name_stands_for_one_thing_in_all_packages() -> None:
 
 
 def public_classes() -> Iterator[tuple[str, ast.ClassDef]]:
-    for name, tree in MODULES.items():
+    for name, tree in modules().items():
         for node in ast.iter_child_nodes(tree):
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                 yield name, node
@@ -273,7 +280,7 @@ def test_every_noun_has_its_entry() -> None:
 
 def test_a_module_name_has_one_meaning_in_all_packages() -> None:
     homes: dict[str, list[str]] = defaultdict(list)
-    for name in MODULES:
+    for name in modules():
         homes[name.rsplit("/", 1)[-1].removesuffix(".py")].append(name)
     assert {word for word, found in homes.items() if len(found) > 1} - {"__init__"} == set(SAME_MODULE)
 
@@ -287,7 +294,7 @@ def test_design_notes_are_numbered_without_a_hole_and_all_are_in_the_index() -> 
 
 
 def test_the_map_of_the_architecture_page_has_every_part_and_no_other() -> None:
-    parts = {name.split("/")[0].removesuffix(".py") for name in MODULES} - {"__init__", "__main__"}
+    parts = {name.split("/")[0].removesuffix(".py") for name in modules()} - {"__init__", "__main__"}
     page = (PROJECT / "docs" / "architecture.md").read_text().split("## The map\n")[1].split("\n## ")[0]
     assert {name.strip("/") for name in re.findall(r"^\| `([\w/]+)` \|", page, re.M)} == parts
 

@@ -13,6 +13,7 @@ LAYERS = (
         "clock",
         "names",
         "paging",
+        "wording",
         "protobuf",
         "lance_manifest",
         "table_refs",

@@ -1,10 +1,9 @@
-"""A writer that is killed at a step of its commit. Run as a process: `python -m tests.versions.dying ROOT STEP`."""
+"""A writer that is killed at a step of its commit; `write` is run in a process of its own."""
 
 from __future__ import annotations
 
 import os
 import signal
-import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -65,8 +64,8 @@ def _after(kind: type[Any], name: str) -> None:
     setattr(kind, name, dying)
 
 
-if __name__ == "__main__":
-    catalog = DirectoryNamespace(root=sys.argv[1])
+def write(root: str, step: str) -> None:
+    catalog = DirectoryNamespace(root=root)
     catalog.describe_table({"id": ["t"]})  # type: ignore[arg-type]
-    arm(sys.argv[2])
+    arm(step)
     append(catalog, value=100)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import lance
@@ -17,10 +15,9 @@ from headwater.names import ObjectId
 from headwater.namespace.directory import DirectoryNamespace
 from headwater.store import Crash, CrashesAtStore
 from headwater.tables.layout import manifest_name
-from tests.versions.dying import STEPS
+from tests.faults.children import PROCESSES
+from tests.versions.dying import STEPS, write
 from tests.versions.samples import MANAGED, append, make, numbers, open_kind, opened, stage
-
-PROJECT = Path(__file__).parents[2]
 
 
 @pytest.fixture(params=MANAGED)
@@ -29,9 +26,10 @@ def catalog(request: pytest.FixtureRequest, tmp_path: Path) -> DirectoryNamespac
 
 
 def kill_at(catalog: DirectoryNamespace, step: str) -> None:
-    command = [sys.executable, "-m", "tests.versions.dying", catalog.properties.root, step]
-    done = subprocess.run(command, cwd=PROJECT, capture_output=True, timeout=120)
-    assert done.returncode == -signal.SIGKILL, done.stderr.decode()[-2000:]
+    writer = PROCESSES.Process(target=write, args=(catalog.properties.root, step))
+    writer.start()
+    writer.join(120)
+    assert writer.exitcode == -signal.SIGKILL
 
 
 @pytest.mark.parametrize("step", STEPS)

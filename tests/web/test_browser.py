@@ -25,7 +25,6 @@ from headwater.web import page
 from tests.web.samples import HOSTILE, fill_metastore
 from tests.web.test_page import PAGES
 
-playwright = pytest.importorskip("playwright.sync_api", reason="Playwright is not installed")
 CHROMIUM = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("chromium-browser")
 pytestmark = [
     pytest.mark.long,
@@ -56,6 +55,7 @@ class Tab:
 
 @pytest.fixture(scope="module")
 def chromium() -> Iterator[Any]:
+    playwright = pytest.importorskip("playwright.sync_api", reason="Playwright is not installed")
     with playwright.sync_playwright() as running:
         browser = running.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
         yield browser

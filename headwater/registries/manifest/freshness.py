@@ -55,7 +55,7 @@ class LocalFreshness:
     def moved(self, version: int, mark: object) -> bool:
         if self.mark() != mark:
             return True
-        return os.path.exists(os.path.join(self._folder, manifest_name(version + 1)))
+        return os.access(f"{self._folder}/{manifest_name(version + 1)}", os.F_OK)
 
 
 class ListedFreshness:

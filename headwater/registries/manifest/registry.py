@@ -137,6 +137,11 @@ class ManifestRegistry(Registry):
         return [item for item in self.descendants(ROOT) if isinstance(item, Table)]
 
     @property
+    def is_there(self) -> bool:
+        """Whether the table was there when it was last looked at."""
+        return self._snapshot is not None
+
+    @property
     def manages_versions(self) -> bool:
         """Also when the catalog is to manage versions and has no table yet: the next commit will say so in it."""
         with self._lock:

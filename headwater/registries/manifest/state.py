@@ -144,7 +144,9 @@ def after_commit(
         else:
             alive = {key: row for key, row in known.rows.items() if key not in gone}
             fragments[id] = ManifestFragment(signature, alive)
-    return ManifestSnapshot(manifest, base.scheme, base.codec, fragments, parse_settings(manifest.metadata))
+    same = manifest.metadata == base.manifest.metadata
+    settings = base.settings if same else parse_settings(manifest.metadata)
+    return ManifestSnapshot(manifest, base.scheme, base.codec, fragments, settings)
 
 
 def difference(before: Mapping[int, ManifestFragment], after: Mapping[int, ManifestFragment]) -> RowDifference:

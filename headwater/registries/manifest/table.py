@@ -7,14 +7,13 @@ committed to by writing the manifest here; any other by pylance, through `commit
 from __future__ import annotations
 
 import contextlib
-import os
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
 
 import lance
-from lance.file import LanceFileWriter
+from lance.file import LanceFileSession
 from lance.fragment import FragmentMetadata, LanceFragment, write_fragments
 
 from headwater.clock import Clock
@@ -63,6 +62,7 @@ class ManifestTable:
         self.passes = passes
         """Writer flags that keep others out, and not the one that sets them."""
         self._layouts: dict[bytes, FragmentFile] = {}
+        self._session: tuple[str, LanceFileSession] | None = None
 
     @on_own_thread
     def create(self) -> None:
@@ -246,10 +246,20 @@ class ManifestTable:
 
         def write(file: str) -> None:
             nonlocal size
-            size = _write_file(file, base.codec, rows, base.manifest.data_version)
+            folder, _, name = file.rpartition("/")
+            size = self._write_file(folder, name, base, rows)
 
         write_with(self.store, f"{MANIFEST}/data/{path}", write)
         return replace(layout, path=path, size=size)
+
+    def _write_file(self, folder: str, name: str, base: ManifestSnapshot, rows: Sequence[Row]) -> int:
+        """Rows as a Lance file; its size. The session saves the look at what kind of storage the folder is on."""
+        if self._session is None or self._session[0] != folder:
+            self._session = folder, LanceFileSession(folder)
+        writer = self._session[1].open_writer(name, schema=base.codec.schema, version=base.manifest.data_version)
+        with writer:
+            writer.write_batch(base.codec.to_arrow(rows))
+        return writer.size_bytes or 0
 
     def _write_fragment(self, base: ManifestSnapshot, rows: Sequence[Row]) -> FragmentMetadata:
         return LanceFragment.create(
@@ -272,13 +282,6 @@ class ManifestTable:
 
 def _key(version: int, scheme: str) -> str:
     return f"{MANIFEST}/{VERSIONS}/{manifest_name(version, scheme)}"
-
-
-def _write_file(path: str, codec: Codec, rows: Sequence[Row], version: str) -> int:
-    """Rows as a Lance file; its size."""
-    with LanceFileWriter(path, codec.schema, version=version) as writer:
-        writer.write_batch(codec.to_arrow(rows))
-    return os.stat(path).st_size
 
 
 def _delete(dataset: lance.LanceDataset, dead: Mapping[int, Iterable[str]]) -> tuple[list[FragmentMetadata], list[int]]:

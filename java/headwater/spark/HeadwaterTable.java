@@ -176,16 +176,8 @@ class HeadwaterTable implements SupportsRead, SupportsWrite, SupportsDeleteV2, S
     return new ReadBuilder(this, options);
   }
 
-  /** Whether a server folds its log for this session, which cannot write into it. */
-  private boolean isServed() {
-    return loaded.path("stream").path("served").asBoolean();
-  }
-
   @Override
   public WriteBuilder newWriteBuilder(LogicalWriteInfo info) {
-    if (isServed()) {
-      refuse();
-    }
     return isKeyed() ? new TableWrite.UpsertBuilder(this, info) : new TableWrite.Builder(this, info);
   }
 
@@ -194,7 +186,7 @@ class HeadwaterTable implements SupportsRead, SupportsWrite, SupportsDeleteV2, S
     if (!isStream()) {
       return () -> new RowLevel(this, info.command());
     }
-    if (isServed() || !isKeyed()) {
+    if (!isKeyed()) {
       refuse();
     }
     return () -> new StreamRowLevel(this, info.command());
