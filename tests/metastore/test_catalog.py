@@ -186,7 +186,7 @@ def test_a_writer_that_knew_a_table_by_its_old_name_neither_moves_its_versions_n
     catalog: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     make(catalog, "t")
-    other = MetastoreNamespace(root=catalog.properties.root)
+    other: Any = MetastoreNamespace(root=catalog.properties.root)
     handle = catalog.handle
 
     def moved_first(table: Table) -> Any:
@@ -210,7 +210,7 @@ def test_a_declared_table_that_is_renamed_while_it_is_filled_is_not_made_twice(
     catalog: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     catalog.declare_table({"id": ["t"]})
-    other = MetastoreNamespace(root=catalog.properties.root)
+    other: Any = MetastoreNamespace(root=catalog.properties.root)
     stage_rows = Creation._stage
 
     def renamed_meanwhile(*args: Any) -> Any:

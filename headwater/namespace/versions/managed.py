@@ -134,8 +134,9 @@ class ManagedVersions:
         """Whether the table has no record of a version, told by one state. One that was moved, dropped or made anew
         since it was looked up has its records elsewhere: nothing is said of it under this name."""
         found = self.records.find([line.table.id], newest=True).get(line.table.id)
-        is_same = isinstance(found, Table) and found.location == line.table.location
-        return is_same and number > found.known.newest
+        if not isinstance(found, Table) or found.location != line.table.location:
+            return False
+        return number > found.known.newest
 
     def secure(self, staged: StagedVersion) -> None:
         """Before the commit: no record may survive a power cut that its manifest does not survive."""
