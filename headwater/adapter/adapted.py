@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from functools import partial
 from typing import Any
 
 import lance_namespace
@@ -26,14 +27,14 @@ OWN_TOKEN = "headwater."
 """Tokens of pages that were cut here, because the back end gives whole lists."""
 
 
-def _passed_on(operation: str) -> Any:
-    """The operation as the back end has it."""
+class PassedOn:
+    """An operation as the back end has it, under the name that it is given in the class."""
 
-    def asked(self: Any, *asked: Any) -> Any:
-        return self.ask(operation, *asked)
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._operation = name
 
-    asked.__name__ = operation
-    return asked
+    def __get__(self, instance: Any, owner: type) -> Any:
+        return self if instance is None else partial(instance.ask, self._operation)
 
 
 class AdaptedNamespace(LanceNamespace):
@@ -61,56 +62,56 @@ class AdaptedNamespace(LanceNamespace):
                 log.info(msgspec.json.encode(line).decode())
             raise known from None
 
-    alter_table_add_columns = _passed_on("alter_table_add_columns")
-    alter_table_alter_columns = _passed_on("alter_table_alter_columns")
-    alter_table_backfill_columns = _passed_on("alter_table_backfill_columns")
-    alter_table_drop_columns = _passed_on("alter_table_drop_columns")
-    alter_transaction = _passed_on("alter_transaction")
-    analyze_table_query_plan = _passed_on("analyze_table_query_plan")
-    batch_commit_tables = _passed_on("batch_commit_tables")
-    batch_create_table_versions = _passed_on("batch_create_table_versions")
-    batch_delete_table_versions = _passed_on("batch_delete_table_versions")
-    count_table_rows = _passed_on("count_table_rows")
-    create_empty_table = _passed_on("create_empty_table")
-    create_materialized_view = _passed_on("create_materialized_view")
-    create_namespace = _passed_on("create_namespace")
-    create_table = _passed_on("create_table")
-    create_table_branch = _passed_on("create_table_branch")
-    create_table_index = _passed_on("create_table_index")
-    create_table_scalar_index = _passed_on("create_table_scalar_index")
-    create_table_tag = _passed_on("create_table_tag")
-    create_table_version = _passed_on("create_table_version")
-    declare_table = _passed_on("declare_table")
-    delete_from_table = _passed_on("delete_from_table")
-    delete_table_branch = _passed_on("delete_table_branch")
-    delete_table_tag = _passed_on("delete_table_tag")
-    deregister_table = _passed_on("deregister_table")
-    describe_namespace = _passed_on("describe_namespace")
-    describe_table_index_stats = _passed_on("describe_table_index_stats")
-    describe_table_version = _passed_on("describe_table_version")
-    describe_transaction = _passed_on("describe_transaction")
-    drop_namespace = _passed_on("drop_namespace")
-    drop_table = _passed_on("drop_table")
-    drop_table_index = _passed_on("drop_table_index")
-    explain_table_query_plan = _passed_on("explain_table_query_plan")
-    get_table_stats = _passed_on("get_table_stats")
-    get_table_tag_version = _passed_on("get_table_tag_version")
-    insert_into_table = _passed_on("insert_into_table")
-    list_all_tables = _passed_on("list_all_tables")
-    list_table_branches = _passed_on("list_table_branches")
-    list_table_indices = _passed_on("list_table_indices")
-    list_table_tags = _passed_on("list_table_tags")
-    list_table_versions = _passed_on("list_table_versions")
-    merge_insert_into_table = _passed_on("merge_insert_into_table")
-    query_table = _passed_on("query_table")
-    refresh_materialized_view = _passed_on("refresh_materialized_view")
-    register_table = _passed_on("register_table")
-    rename_table = _passed_on("rename_table")
-    restore_table = _passed_on("restore_table")
-    update_field_metadata = _passed_on("update_field_metadata")
-    update_table = _passed_on("update_table")
-    update_table_schema_metadata = _passed_on("update_table_schema_metadata")
-    update_table_tag = _passed_on("update_table_tag")
+    alter_table_add_columns = PassedOn()
+    alter_table_alter_columns = PassedOn()
+    alter_table_backfill_columns = PassedOn()
+    alter_table_drop_columns = PassedOn()
+    alter_transaction = PassedOn()
+    analyze_table_query_plan = PassedOn()
+    batch_commit_tables = PassedOn()
+    batch_create_table_versions = PassedOn()
+    batch_delete_table_versions = PassedOn()
+    count_table_rows = PassedOn()
+    create_empty_table = PassedOn()
+    create_materialized_view = PassedOn()
+    create_namespace = PassedOn()
+    create_table = PassedOn()
+    create_table_branch = PassedOn()
+    create_table_index = PassedOn()
+    create_table_scalar_index = PassedOn()
+    create_table_tag = PassedOn()
+    create_table_version = PassedOn()
+    declare_table = PassedOn()
+    delete_from_table = PassedOn()
+    delete_table_branch = PassedOn()
+    delete_table_tag = PassedOn()
+    deregister_table = PassedOn()
+    describe_namespace = PassedOn()
+    describe_table_index_stats = PassedOn()
+    describe_table_version = PassedOn()
+    describe_transaction = PassedOn()
+    drop_namespace = PassedOn()
+    drop_table = PassedOn()
+    drop_table_index = PassedOn()
+    explain_table_query_plan = PassedOn()
+    get_table_stats = PassedOn()
+    get_table_tag_version = PassedOn()
+    insert_into_table = PassedOn()
+    list_all_tables = PassedOn()
+    list_table_branches = PassedOn()
+    list_table_indices = PassedOn()
+    list_table_tags = PassedOn()
+    list_table_versions = PassedOn()
+    merge_insert_into_table = PassedOn()
+    query_table = PassedOn()
+    refresh_materialized_view = PassedOn()
+    register_table = PassedOn()
+    rename_table = PassedOn()
+    restore_table = PassedOn()
+    update_field_metadata = PassedOn()
+    update_table = PassedOn()
+    update_table_schema_metadata = PassedOn()
+    update_table_tag = PassedOn()
 
     def list_namespaces(self, request: ListNamespacesRequest) -> Any:
         return self._page("list_namespaces", request, "namespaces")

@@ -179,8 +179,8 @@ class Past(ABC):
 
 def _moment_of(near: MetastoreNamespace) -> Any:
     """What a history is asked of: the past that this is, what an open transaction began with, or the present."""
-    if near.session.is_past:
-        return near.session.state()
+    if near.session.moment is not None:
+        return near.session.moment
     return near.metastore.at(near.session.state().slot) if near.session.transaction_id else near.metastore
 
 

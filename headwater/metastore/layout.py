@@ -26,7 +26,6 @@ OPEN = f"{OWN_FOLDER}/open"
 SNAPSHOT_RECORDS = "_snapshots"
 TXNS = "txn"
 SLOTS_PER_FOLDER = 1000
-OPERATIONS = ("create", "update", "delete")
 DATA_FOLDER = "data"
 MAX_REMOTE_KEY = 1024
 MAX_LOCAL_KEY = 3500

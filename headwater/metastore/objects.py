@@ -11,7 +11,6 @@ import msgspec
 from headwater.errors import InvalidInputError
 from headwater.metastore.records import DataFile, DeltaBody
 
-KINDS = ("namespace", "table", "table_version", "stream", "partition", "delta", "snapshot")
 DELTA_TYPES = ("append", "upsert", "delete")
 
 

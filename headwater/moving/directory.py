@@ -11,7 +11,7 @@ from headwater.errors import InvalidInputError
 from headwater.metastore.layout import is_own_folder
 from headwater.model import Add, CatalogObject, Change, Namespace, Table, Version
 from headwater.names import ROOT, ObjectId, object_id
-from headwater.namespace.kinds import open_registry, records_of
+from headwater.namespace.kinds import open_registry
 from headwater.namespace.locations import is_place
 from headwater.namespace.properties import DirectoryProperties
 from headwater.namespace.versions import TableVersions
@@ -40,8 +40,7 @@ class DirectoryRoot:
 
     def __init__(self, store: Store, properties: DirectoryProperties, clock: Clock) -> None:
         self.store = store
-        self.registry = open_registry(properties, store, clock, UPGRADING)
-        self.records = records_of(self.registry)
+        self.registry, self.records = open_registry(properties, store, clock, UPGRADING)
         self.manifest: ManifestTable | None = None if self.records is None else self.records.table
         self.versions = TableVersions(self.registry, self.records, store, properties.root, clock)
 

@@ -12,7 +12,7 @@ from headwater.errors import InvalidInputError
 from headwater.metastore.collect import GRACE
 from headwater.metastore.objects import Collected
 from headwater.namespace.abilities import CatalogAbilities
-from headwater.namespace.kinds import open_directory, open_registry, records_of
+from headwater.namespace.kinds import open_directory, open_registry
 from headwater.namespace.properties import parse_properties
 from headwater.namespace.registered import RegisteredNamespace
 
@@ -25,10 +25,10 @@ class DirectoryNamespace(RegisteredNamespace):
         self._given = properties
         self.properties = parse_properties(properties)
         store = open_directory(self.properties)
-        registry = open_registry(self.properties, store, clock)
+        registry, records = open_registry(self.properties, store, clock)
         super().__init__(
             registry,
-            records_of(registry),
+            records,
             store,
             self.properties.root,
             clock,

@@ -27,10 +27,10 @@ class DirectoryNames:
 
 def open_names(properties: DirectoryProperties, clock: Clock) -> DirectoryNames:
     store, root = open_directory(properties), properties.root
-    registry = open_registry(properties, store, clock)
+    registry, records = open_registry(properties, store, clock)
     return DirectoryNames(
         Operations(registry, store, root, clock, properties.delimiter),
-        TableVersions(registry, records_of(registry), store, root, clock),
+        TableVersions(registry, records, store, root, clock),
     )
 
 
@@ -42,22 +42,20 @@ def open_directory(properties: DirectoryProperties) -> Store:
     return store
 
 
-def open_registry(properties: DirectoryProperties, store: Store, clock: Clock, passes: int = 0) -> Registry:
-    """V1, V2 or compatibility mode, as the two properties say. `passes`: flags that keep only others out."""
+def open_registry(
+    properties: DirectoryProperties, store: Store, clock: Clock, passes: int = 0
+) -> tuple[Registry, ManifestRegistry | None]:
+    """V1, V2 or compatibility mode, as the two properties say, and where it could keep the versions of its tables.
+
+    `passes`: flags that keep only others out.
+    """
     looked = passes != 0
     if not properties.manifest_enabled:
-        return ListingRegistry(store, clock, properties.early_layout, looked)
+        return ListingRegistry(store, clock, properties.early_layout, looked), None
     if properties.root.startswith("memory://"):
         raise UnsupportedOperationError("Lance tables cannot be kept in memory:// by another library: use a directory.")
     managed = properties.table_version_management
     manifest = ManifestRegistry(store, properties.root, dict(properties.storage), clock, managed, passes)
     if not properties.dir_listing_enabled:
-        return manifest
-    return CompatRegistry(manifest, ListingRegistry(store, clock, looked=looked))
-
-
-def records_of(registry: Registry) -> ManifestRegistry | None:
-    """Where this catalog could keep the versions of its tables."""
-    if isinstance(registry, CompatRegistry):
-        return registry.manifest
-    return registry if isinstance(registry, ManifestRegistry) else None
+        return manifest, manifest
+    return CompatRegistry(manifest, ListingRegistry(store, clock, looked=looked)), manifest

@@ -133,12 +133,11 @@ class MetastoreNamespace(RegisteredNamespace):
         return self._over(Moment(self.metastore.at(moment)))
 
     def abilities(self) -> CatalogAbilities:
-        moment = self.session.state() if self.session.is_past else None
         return replace(
             super().abilities(),
             metastore=self.metastore,
             at=self.at,
-            moment=moment,
+            moment=self.session.moment,
             undo=self.undo,
             by=self.by,
             change=self.change,

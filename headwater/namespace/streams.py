@@ -91,8 +91,7 @@ class NamespaceStream(StreamTable):
         session = self.namespace.session
         if isinstance(session, Within):
             return OwnLog(session.tx)  # type: ignore[return-value]  # it answers what a snapshot of the log is asked
-        found: Snapshot = session.state()
-        return found
+        return self.namespace.metastore.now() if session.moment is None else session.moment
 
     def run(self, work: Any, message: str) -> Any:
         return self.namespace.change(work, message)

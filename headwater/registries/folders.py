@@ -75,28 +75,25 @@ def is_table_folder(store: Store, folder: str) -> bool:
     return status.exists and not status.deregistered
 
 
-def certain_tables(store: Store, folders: Sequence[str]) -> frozenset[str]:
-    """Those of many folders of a local disk that a listing shows, as far as it is cheap to tell.
+def unmarked(store: Store, folders: Sequence[str]) -> list[str]:
+    """Those of many folders of a local disk without the marker of a deregistered table; none where that is not told.
 
-    Arrow asks for many files in one call, so threads wait for the disk and never for each other. Where it is refused
-    an answer, nothing is certain of any.
+    Arrow asks for many files in one call, so threads wait for the disk and never for each other.
     """
     root = store.abilities.path
     if root is None:
-        return frozenset()
+        return []
     try:
         markers = LOCAL_FILES.get_file_info([f"{root}/{folder}/{DEREGISTERED_MARKER}" for folder in folders])
     except (OSError, ValueError):
-        return frozenset()
-    looked = zip(folders, markers, strict=True)
-    return frozenset(
-        folder for folder, marker in looked if marker.type is FileType.NotFound and _may_be_seen(f"{root}/{folder}")
-    )
+        return []
+    return [folder for folder, marker in zip(folders, markers, strict=True) if marker.type is FileType.NotFound]
 
 
-def _may_be_seen(path: str) -> bool:
+def is_certain(store: Store, folder: str) -> bool:
+    """Whether a folder that is `unmarked` tells by itself that it is a table. What was looked into is in memory."""
     try:
-        return _holds_folders(os.stat(path))
+        return _holds_folders(os.stat(f"{store.abilities.path}/{folder}"))
     except OSError:
         return False
 

@@ -21,11 +21,12 @@ from headwater.errors import (
 from headwater.model import SEEN, Add, CatalogObject, Change, Move, Remove, RequireLocation, Table
 from headwater.names import ObjectId
 from headwater.registries.folders import (
-    certain_tables,
     folder_exists,
     folder_names,
     folder_status,
+    is_certain,
     is_table_folder,
+    unmarked,
 )
 from headwater.registries.layout import (
     DEREGISTERED_MARKER,
@@ -48,7 +49,7 @@ from headwater.tables.layout import VERSIONS, manifest_name
 
 FIRST_LOOKS = 32
 SLOW_LOOK_S = 0.000_04
-LOOKERS = 16
+LOOKERS = 32
 SHARE = 64
 """How many looks one of them takes at a time."""
 
@@ -189,17 +190,19 @@ class ListingRegistry(Registry):
         left = names[FIRST_LOOKS:]
         if not left or self.clock.monotonic() - started < FIRST_LOOKS * SLOW_LOOK_S:
             return found + self._shown(left)
-        shares = [left[start : start + SHARE] for start in range(0, len(left), SHARE)]
         with ThreadPoolExecutor(LOOKERS) as pool:
-            return found + [name for share in pool.map(self._shown_share, shares) for name in share]
+            looked = [name for share in pool.map(self._unmarked, _shares(left)) for name in share]
+            shown = {name for name in looked if is_certain(self.store, name + self._suffix)}
+            others = [name for name in left if name not in shown]
+            shown.update(name for share in pool.map(self._shown, _shares(others)) for name in share)
+        return found + [name for name in left if name in shown]
 
     def _shown(self, names: Sequence[str]) -> list[str]:
         return [name for name in names if self.is_shown(name)]
 
-    def _shown_share(self, names: Sequence[str]) -> list[str]:
-        """As `_shown`, with one question for all folders of which it tells enough."""
-        certain = certain_tables(self.store, [name + self._suffix for name in names if self._may_be_table(name)])
-        return [name for name in names if name + self._suffix in certain or self.is_shown(name)]
+    def _unmarked(self, names: Sequence[str]) -> list[str]:
+        folders = {name + self._suffix: name for name in names if self._may_be_table(name)}
+        return [folders[folder] for folder in unmarked(self.store, list(folders))]
 
     def mark_deregistered(self, folder: str) -> bool:
         """Hide the table in the folder. False: it is hidden already."""
@@ -264,6 +267,10 @@ class ListingRegistry(Registry):
             move_folder(old.location, new.id.name + self._suffix)
         except (KeyExistsError, KeyNotFoundError):
             raise ConcurrentModificationError(f"{old.id} or {new.id} was changed by another writer.") from None
+
+
+def _shares(names: Sequence[str]) -> list[Sequence[str]]:
+    return [names[start : start + SHARE] for start in range(0, len(names), SHARE)]
 
 
 def _is_folder_name(folder: str) -> bool:

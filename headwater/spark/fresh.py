@@ -47,7 +47,6 @@ LOOKED_THROUGH = 16
 LARGE_SHARE = 1 << 20
 """A share of so many events is divided, however large the base is: a task holds them."""
 
-Json = dict[str, Any]
 NEEDS_STORAGE = "This needs a metastore catalog whose storage the session reaches: configure it with root=."
 
 

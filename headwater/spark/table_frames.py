@@ -19,8 +19,6 @@ from headwater.tables import scan as scans
 from headwater.tables.handle import TableHandle
 from headwater.types import spark_schema
 
-Json = dict[str, Any]
-
 
 @dataclass(frozen=True)
 class Readable:

@@ -13,10 +13,10 @@ from headwater.errors import (
     TableAlreadyExistsError,
     TableNotFoundError,
 )
-from headwater.metastore import Delta, Object, Snapshot, Transaction
+from headwater.metastore import Object, Snapshot, Transaction
 from headwater.names import format_name, object_id
 from headwater.streams.definition import Definition, from_properties
-from headwater.streams.layout import DELTA, HISTORY, QUARANTINE, serving_folder, sibling
+from headwater.streams.layout import HISTORY, QUARANTINE, serving_folder, sibling
 
 
 @dataclass(frozen=True)
@@ -42,10 +42,6 @@ class Reads(Protocol):
     """What a snapshot and a transaction are both asked."""
 
     def versions(self, path: Sequence[str]) -> list[Object]: ...
-
-    def deltas(
-        self, path: Sequence[str], after: int = 0, *, format: str = DELTA, version: str | None = None
-    ) -> list[Delta]: ...
 
 
 def open_stream(snapshot: Reads, path: Sequence[str], version: str | None = None) -> Stream:

@@ -16,7 +16,6 @@ MAX_ROWS = 100
 FEW = 20
 MAX_COLUMNS = 60
 MAX_TEXT = 2000
-CHOICES = (10, 20, 50, 100)
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,6 @@ from headwater.web.visit import Page, Visit
 SHOWN = 200
 MAX_IMAGE = 8 * 1024 * 1024
 PICTURE = ((b"content-security-policy", b"sandbox; default-src 'none'"), (b"cache-control", b"private, max-age=600"))
-DELETED = "delete"
 
 
 def table(visit: Visit) -> Page:

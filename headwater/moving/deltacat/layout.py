@@ -20,7 +20,6 @@ import msgspec
 from headwater.errors import CorruptFileError, InvalidInputError
 
 SUCCESS = "txn/success/"
-VERSION = "version/"
 _REVISION = re.compile(r"(?P<ids>[^/]+(?:/[^/]+){0,5})/rev/(?:\d+/)*\d+_(?P<operation>[a-z]+)_\d+_[^/]+\.mpk")
 _COMMITTED = re.compile(r"txn/success/(?:\d+/){5}(?P<id>\d+_[^/]+)/(?P<end>\d+)")
 

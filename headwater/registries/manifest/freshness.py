@@ -15,6 +15,9 @@ from headwater.tables.layout import VERSIONS, manifest_name, manifest_version
 class Freshness(Protocol):
     """Notices that the table has moved on from a version."""
 
+    asks_the_store: bool
+    """Whether a question is a request; else it is so cheap that it may be asked before any other."""
+
     def newest(self) -> tuple[int, str] | None:
         """The newest version and the naming scheme of its manifest; None: there is no table."""
         ...
@@ -34,6 +37,8 @@ class LocalFreshness:
     The first sees every commit. The second sees what the first cannot: that so many versions were committed
     and cleaned up meanwhile that the next one is gone again.
     """
+
+    asks_the_store = False
 
     def __init__(self, path: str) -> None:
         self._folder = os.path.join(path, MANIFEST, VERSIONS)
@@ -60,6 +65,8 @@ class LocalFreshness:
 
 class ListedFreshness:
     """One list request: the newest manifest's name comes first, and clean-up keeps the folder small."""
+
+    asks_the_store = True
 
     def __init__(self, store: Store) -> None:
         self._store = store

@@ -10,7 +10,7 @@ from headwater.clock import Clock
 from headwater.errors import ConcurrentModificationError, InvalidInputError
 from headwater.model import CatalogObject, Change, Known, Namespace, Table
 from headwater.names import DELIMITER, ROOT, ObjectId
-from headwater.registries.manifest.freshness import LocalFreshness, freshness_of
+from headwater.registries.manifest.freshness import freshness_of
 from headwater.registries.manifest.index import RowIndex
 from headwater.registries.manifest.queue import GroupCommit, Request, Ticket, Turns, turn
 from headwater.registries.manifest.settings import ROOT_PROPERTY
@@ -97,7 +97,7 @@ class ManifestRegistry(Registry):
 
         Two stats say so (local disk only). Equal states give equal answers.
         """
-        if not isinstance(self._freshness, LocalFreshness) or not self._lock.acquire(blocking=False):
+        if self._freshness.asks_the_store or not self._lock.acquire(blocking=False):
             return None
         try:
             if self._snapshot is None or self._freshness.moved(self._snapshot.version, self._mark):

@@ -6,7 +6,7 @@ All that was looked at must still hold when the transaction commits, so nothing 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from headwater.errors import ConcurrentModificationError, NamespaceNotFoundError
 from headwater.metastore import Delta, Transaction
@@ -27,6 +27,7 @@ from headwater.model import (
 )
 from headwater.names import ROOT, ObjectId
 from headwater.registries.metastore.mapping import (
+    Reader,
     find,
     has_stream,
     newest_version,
@@ -41,16 +42,21 @@ from headwater.streams.opening import drop_stream, followers, rename_stream
 
 
 class TransactionChanges:
-    """One commit on its way into a transaction. `finals`: by location, the versions known to have a final manifest."""
+    """One commit on its way into a transaction.
+
+    `seen` is the transaction as it is read, `finals`: by location, the versions known to have a final manifest.
+    """
 
     def __init__(
         self,
         tx: Transaction,
+        seen: Reader,
         is_own: Callable[[str], bool],
         finals: Mapping[str, set[int]],
         new_stream_id: Callable[[], str],
     ) -> None:
         self.tx = tx
+        self.seen = seen
         self.is_own = is_own
         self.finals = finals
         self.new_stream_id = new_stream_id
@@ -67,27 +73,27 @@ class TransactionChanges:
             case Add(Version() as version):
                 self._add_version(version, required)
             case Add(item):
-                self._require(find(self.tx, item.id) is None, item.id, "it exists now")
+                self._require(find(self.seen, item.id) is None, item.id, "it exists now")
                 self._create(item)
             case Replace(Version(), Version()):
                 return  # a delta holds both names of its manifest from the beginning
             case Replace(old, item):
                 self._replace(old, item)
             case Remove(Version() as version):
-                self._require(find(self.tx, version.id) is not None, version.id, "it is gone")
+                self._require(find(self.seen, version.id) is not None, version.id, "it is gone")
                 self._removed[version.table].append(version.number)
             case Remove(item, keep_data):
                 self._remove(item, keep_data)
             case Move(old, new):
-                self._require(find(self.tx, old.id) == old, old.id, "it changed")
-                self._require(find(self.tx, new.id) is None, new.id, "it exists now")
+                self._require(find(self.seen, old.id) == old, old.id, "it changed")
+                self._require(find(self.seen, new.id) is None, new.id, "it exists now")
                 if isinstance(old, Table) and self._has_stream(old.id, DELTA_FORMAT):
                     rename_stream(self.tx, old.id.names, new.id.names)
                 else:
                     self.tx.rename(old.id.names, new.id.names)
             case RequireLocation(location, table):
                 if not self.is_own(location):
-                    holders = {item.id for item in tables_below(self.tx, ROOT) if overlap(item.location, location)}
+                    holders = {item.id for item in tables_below(self.seen, ROOT) if overlap(item.location, location)}
                     self._require(not holders - {table}, table, "its location is taken")
             case RequireTable(table, newest):
                 self._require_table(table, newest)
@@ -107,21 +113,21 @@ class TransactionChanges:
             self.tx.update_stream(item.id.names, LANCE_FORMAT, {LOCATION: item.location})
 
     def _replace(self, old: CatalogObject, item: CatalogObject) -> None:
-        self._require(find(self.tx, old.id) == old, old.id, "it changed")
+        self._require(find(self.seen, old.id) == old, old.id, "it changed")
         if isinstance(old, Table) and isinstance(item, Table) and old.location != item.location:
             # Another dataset has versions of its own: another table takes the name. The old one's files are left.
             self._remove(old, keep_data=True)
             self._create(item)
         elif isinstance(item, (Namespace, Table)):
-            others = {k: v for k, v in self.tx.get(old.id.names).properties.items() if not isinstance(v, str)}
+            others = {k: v for k, v in self.seen.get(old.id.names).properties.items() if not isinstance(v, str)}
             self.tx.update(old.id.names, {**others, **item.properties})
 
     def _remove(self, item: CatalogObject, keep_data: bool) -> None:
         if item.id in self._followed:
             return  # its stream table was dropped before it in this commit, and took it along
-        self._require(find(self.tx, item.id) == item, item.id, "it changed")
+        self._require(find(self.seen, item.id) == item, item.id, "it changed")
         if isinstance(item, Table) and self._has_stream(item.id):
-            stream = self.tx.get_stream(item.id.names, format=LANCE_FORMAT)
+            stream = self.seen.get_stream(item.id.names, format=LANCE_FORMAT)
             if bool(stream.properties.get(KEEP_DATA)) != keep_data:
                 self.tx.update_stream(item.id.names, stream.id, {**stream.properties, KEEP_DATA: keep_data})
         if isinstance(item, Table) and self._has_stream(item.id, DELTA_FORMAT):
@@ -133,7 +139,7 @@ class TransactionChanges:
     # Versions
 
     def _require_table(self, table: Table, newest: int) -> None:
-        found = find(self.tx, table.id)
+        found = find(self.seen, table.id)
         holds = isinstance(found, Table) and found.location == table.location
         self._require(holds, table.id, "it was dropped or made anew")
         self._required = found if isinstance(found, Table) else None
@@ -141,10 +147,10 @@ class TransactionChanges:
         self._require(current == newest, table.id, f"its newest version is {current}")
 
     def _newest(self, table: ObjectId) -> int:
-        return self._added[table][-1].number if self._added[table] else newest_version(self.tx, table)
+        return self._added[table][-1].number if self._added[table] else newest_version(self.seen, table)
 
     def _add_version(self, version: Version, required: Table | None) -> None:
-        table = required if required is not None and required.id == version.table else find(self.tx, version.table)
+        table = required if required is not None and required.id == version.table else find(self.seen, version.table)
         if not isinstance(table, Table):
             raise ConcurrentModificationError(f"{version.table} was dropped by another writer.")
         if self._has_stream(table.id, DELTA_FORMAT) and not self._newest(table.id):
@@ -165,7 +171,7 @@ class TransactionChanges:
         )
 
     def _settled(self, table: Table) -> int:
-        newest, known = self.tx.newest_delta(table.id.names, format=LANCE_FORMAT), self.finals.get(table.location, ())
+        newest, known = self.seen.newest_delta(table.id.names, format=LANCE_FORMAT), self.finals.get(table.location, ())
         number = settled(newest)
         while number + 1 in known:
             number += 1
@@ -175,16 +181,16 @@ class TransactionChanges:
         """Drop the deltas. If the newest goes, its number will be used again, and positions are not: what is left moves
         into a new stream."""
         removed = set(self._removed.pop(table))
-        if newest_version(self.tx, table) not in removed:
+        if newest_version(self.seen, table) not in removed:
             for number in removed:
                 self.tx.drop_delta(table.names, number, format=LANCE_FORMAT)
             return
         if self._has_stream(table, DELTA_FORMAT):
             raise fed_by_its_log(table)
-        old = self.tx.get_stream(table.names, format=LANCE_FORMAT)
-        known = table_of(self.tx, self.tx.get(table.names))
+        old = self.seen.get_stream(table.names, format=LANCE_FORMAT)
+        known = table_of(self.seen, self.seen.get(table.names))
         kept = [delta for delta in self._deltas(table) if delta.position not in removed]
-        last = settled(self.tx.newest_delta(table.names, format=LANCE_FORMAT))
+        last = settled(self.seen.newest_delta(table.names, format=LANCE_FORMAT))
         self.tx.drop_stream(table.names, old.id)
         new = self.tx.create_stream(table.names, LANCE_FORMAT, id=self.new_stream_id())
         self.tx.update_stream(table.names, new.id, {**old.properties, LOCATION: known.location})
@@ -192,11 +198,11 @@ class TransactionChanges:
             file, properties = record_of(known.location, version_of(known, delta, last), last)
             self.tx.append_delta(table.names, [file], stream=new.id, properties=properties, position=delta.position)
 
-    def _deltas(self, table: ObjectId) -> list[Delta]:
-        return self.tx.deltas(table.names, format=LANCE_FORMAT)
+    def _deltas(self, table: ObjectId) -> Sequence[Delta]:
+        return self.seen.deltas(table.names, format=LANCE_FORMAT)
 
     def _has_stream(self, table: ObjectId, format: str = LANCE_FORMAT) -> bool:
-        return has_stream(self.tx, table, format)
+        return has_stream(self.seen, table, format)
 
     @staticmethod
     def _require(holds: bool, id: ObjectId, reason: str) -> None:
@@ -204,13 +210,13 @@ class TransactionChanges:
             raise ConcurrentModificationError(f"{id} was changed by another writer ({reason}): look again and retry.")
 
 
-def tables_below(tx: Transaction, parent: ObjectId) -> Iterator[Table]:
+def tables_below(seen: Reader, parent: ObjectId) -> Iterator[Table]:
     try:
-        children = tx.list(parent.names)
+        children = seen.list(parent.names)
     except NamespaceNotFoundError:
         return
     for child in children:
         if child.kind == "table":
-            yield table_of(tx, child)
+            yield table_of(seen, child)
         else:
-            yield from tables_below(tx, ObjectId(child.path))
+            yield from tables_below(seen, ObjectId(child.path))

@@ -43,6 +43,8 @@ class Reader(Protocol):
 
     def newest_delta(self, path: Sequence[str], *, format: str = ...) -> Delta | None: ...
 
+    def deltas(self, path: Sequence[str], after: int = 0, *, format: str = ...) -> Sequence[Delta]: ...
+
 
 def find_all(reader: Reader, ids: Iterable[ObjectId]) -> dict[ObjectId, CatalogObject]:
     """Those that exist, by the id they were asked for, also by an alias: each has the object's own id."""

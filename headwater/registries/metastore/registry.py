@@ -9,8 +9,7 @@ from __future__ import annotations
 import threading
 from bisect import bisect_right
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from headwater.clock import Clock
 from headwater.errors import (
@@ -22,13 +21,14 @@ from headwater.errors import (
     TableNotFoundError,
     TableVersionNotFoundError,
 )
-from headwater.metastore import Metastore, Snapshot
+from headwater.metastore import Metastore, Transaction
 from headwater.metastore.serving_copy import LANCE_FORMAT
 from headwater.model import CatalogObject, Change, Table, Version
 from headwater.names import ROOT, ObjectId
 from headwater.registries.metastore.changes import TransactionChanges
 from headwater.registries.metastore.mapping import (
     NOT_FOUND,
+    Reader,
     catalog_object,
     find_all,
     is_fed,
@@ -36,7 +36,7 @@ from headwater.registries.metastore.mapping import (
     newest_version,
     with_newest,
 )
-from headwater.registries.metastore.sessions import Present, Session, past_is_past
+from headwater.registries.metastore.sessions import Present, Session, SessionState, Work, past_is_past
 from headwater.registries.metastore.summary import summary
 from headwater.registries.refused import fed_by_its_log
 from headwater.registry import Capabilities, Kind, Registry
@@ -120,7 +120,7 @@ class MetastoreRegistry(Registry):
 
     def children(self, parent: ObjectId, kind: Kind, after: str, limit: int | None) -> Sequence[str]:
         try:
-            names: Sequence[str] = self.session.state().names(parent.names, kind.value)
+            names = self.session.state().names(parent.names, kind.value)
         except NOT_FOUND:
             return []
         start = bisect_right(names, after) if after else 0
@@ -158,8 +158,8 @@ class MetastoreRegistry(Registry):
 
     def check_writable(self) -> None:
         """Error 13 in the past. Every other handle on a metastore records what it writes."""
-        if self.session.is_past:
-            raise past_is_past(self.session.state().slot)
+        if self.session.moment is not None:
+            raise past_is_past(self.session.moment.slot)
 
     # Versions
 
@@ -176,20 +176,17 @@ class MetastoreRegistry(Registry):
 
     def versions(self, table: ObjectId) -> Sequence[int]:
         try:
-            found: Sequence[int] = self.session.state().positions(table.names, format=LANCE_FORMAT)
+            return self.session.state().positions(table.names, format=LANCE_FORMAT)
         except NOT_FOUND:
             return []
-        return found
 
     def version_page(self, table: ObjectId, after: int | None, limit: int | None, descending: bool) -> Sequence[int]:
         if descending:
+            count = EVERY if limit is None else limit
             try:
-                found: Sequence[int] = self.session.state().last_positions(
-                    table.names, EVERY if limit is None else limit, after, format=LANCE_FORMAT
-                )
+                return self.session.state().last_positions(table.names, count, after, format=LANCE_FORMAT)
             except NOT_FOUND:
                 return []
-            return found
         numbers = self.versions(table)
         return numbers[bisect_right(numbers, after) if after is not None else 0 :][:limit]
 
@@ -206,7 +203,7 @@ class MetastoreRegistry(Registry):
 
     @property
     def is_newest(self) -> bool:
-        return self.session.transaction_id is None and not self.session.is_past
+        return self.session.transaction_id is None and self.session.moment is None
 
     def kept_columns(self, table: ObjectId) -> Collection[str] | None:
         """The columns of a stream table, as it was published last and as it is defined now."""
@@ -222,8 +219,8 @@ class MetastoreRegistry(Registry):
     # Writing
 
     def commit(self, changes: Sequence[Change]) -> None:
-        def work(tx: Any) -> None:
-            applied = TransactionChanges(tx, self._is_own, self._finals, lambda: f"{LANCE_FORMAT}-{self.clock.hex(8)}")
+        def work(tx: Transaction, seen: Reader) -> None:
+            applied = TransactionChanges(tx, seen, self._is_own, self._finals, self._new_stream_id)
             for change in changes:
                 applied.apply(change)
             applied.finish()
@@ -236,15 +233,18 @@ class MetastoreRegistry(Registry):
 
     def alias(self, id: ObjectId, name: str) -> None:
         """One more name for a namespace or table, beside its own: errors 1, 2, 4, 5, 13."""
-        self._edit(f"alias {name}", lambda tx: tx.alias(id.names, name))
+        self._edit(f"alias {name}", lambda tx, _: tx.alias(id.names, name))
 
     def unalias(self, id: ObjectId, name: str) -> None:
-        self._edit(f"unalias {name}", lambda tx: tx.unalias(id.names, name))
+        self._edit(f"unalias {name}", lambda tx, _: tx.unalias(id.names, name))
 
-    def _edit(self, message: str, work: Callable[[Any], None]) -> None:
+    def _edit(self, message: str, work: Work) -> None:
         """What is no change of the catalog's words: made anew on the newest state when another was first."""
         self.check_writable()
         retry(self.clock, ATTEMPTS, self.session.state, lambda _: self.session.commit(message, work))
+
+    def _new_stream_id(self) -> str:
+        return f"{LANCE_FORMAT}-{self.clock.hex(8)}"
 
     def _is_own(self, location: str) -> bool:
         """Whether this process chose the location, so that nobody else has it."""
@@ -252,7 +252,7 @@ class MetastoreRegistry(Registry):
             return location in self._given
 
 
-def below(now: Snapshot, parent: ObjectId) -> Iterator[CatalogObject]:
+def below(now: SessionState, parent: ObjectId) -> Iterator[CatalogObject]:
     """Every namespace and table below `parent`, deepest first."""
     try:
         children = now.list(parent.names)

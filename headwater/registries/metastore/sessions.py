@@ -14,13 +14,35 @@ from typing import Any, Protocol, TypeVar
 from headwater.errors import InvalidInputError, TableVersionNotFoundError
 from headwater.metastore import Delta, Metastore, Snapshot, Transaction
 from headwater.metastore.draft import AppendedDelta
-from headwater.metastore.objects import Object
+from headwater.metastore.objects import Object, Objects
 from headwater.metastore.serving_copy import LANCE_FORMAT
-from headwater.metastore.table_parts import DELTA_FORMAT
+from headwater.metastore.table_parts import DELTA_FORMAT, Record
 from headwater.model import Change, Move, Namespace, Remove, Replace, Table
 from headwater.names import ObjectId
+from headwater.registries.metastore.mapping import Reader
 
 Answer = TypeVar("Answer")
+
+
+class SessionState(Reader, Protocol):
+    """What a registry asks: a snapshot answers it, and an open transaction by its own view."""
+
+    @property
+    def slot(self) -> int: ...
+
+    def names(self, path: Sequence[str], kind: str) -> Sequence[str]: ...
+
+    def positions(self, path: Sequence[str], *, format: str = ...) -> Sequence[int]: ...
+
+    def last_positions(
+        self, path: Sequence[str], count: int, before: int | None = None, *, format: str = ...
+    ) -> Sequence[int]: ...
+
+    def dropped_locations(self) -> Iterable[str]: ...
+
+
+Work = Callable[[Transaction, Reader], None]
+"""Changes a transaction, by what is seen in it."""
 
 
 class Session(Protocol):
@@ -32,13 +54,15 @@ class Session(Protocol):
         ...
 
     @property
-    def is_past(self) -> bool: ...
+    def moment(self) -> Snapshot | None:
+        """The past that this is; None where it is the present."""
+        ...
 
-    def state(self, refresh: bool = True) -> Any:
+    def state(self, refresh: bool = True) -> SessionState:
         """What can be asked now: a snapshot, or the transaction's own view."""
         ...
 
-    def commit(self, message: str, work: Callable[[Any], None], changes: Iterable[Change] = ()) -> None:
+    def commit(self, message: str, work: Work, changes: Iterable[Change] = ()) -> None:
         """Have `work` change a transaction, and commit it, all or nothing. `changes`: what that does to the catalog."""
         ...
 
@@ -55,7 +79,7 @@ class Present:
     """The catalog itself: each commit is a transaction of its own, which takes a slot."""
 
     transaction_id: str | None = None
-    is_past = False
+    moment: Snapshot | None = None
 
     def __init__(self, metastore: Metastore) -> None:
         self._metastore = metastore
@@ -63,9 +87,9 @@ class Present:
     def state(self, refresh: bool = True) -> Snapshot:
         return self._metastore.now(refresh=refresh)
 
-    def commit(self, message: str, work: Callable[[Any], None], changes: Iterable[Change] = ()) -> None:
+    def commit(self, message: str, work: Work, changes: Iterable[Change] = ()) -> None:
         tx = self._metastore.transaction(message, refresh=False)
-        work(tx)
+        work(tx, tx)
         tx.commit()
 
     def appending(self) -> AbstractContextManager[None]:
@@ -79,15 +103,15 @@ class Moment:
     """The catalog as it was: nothing can be changed."""
 
     transaction_id: str | None = None
-    is_past = True
 
     def __init__(self, snapshot: Snapshot) -> None:
+        self.moment: Snapshot | None = snapshot
         self._snapshot = snapshot
 
     def state(self, refresh: bool = True) -> Snapshot:
         return self._snapshot
 
-    def commit(self, message: str, work: Callable[[Any], None], changes: Iterable[Change] = ()) -> None:
+    def commit(self, message: str, work: Work, changes: Iterable[Change] = ()) -> None:
         raise past_is_past(self._snapshot.slot)
 
     def appending(self) -> AbstractContextManager[None]:
@@ -118,7 +142,7 @@ class Within:
     then. Whoever looks at the versions of such a table before has `stage` make one of them first.
     """
 
-    is_past = False
+    moment: Snapshot | None = None
 
     def __init__(self, tx: Transaction, stage: Callable[[NewRows], None]) -> None:
         self._view = OwnView(tx, self._show)
@@ -140,8 +164,8 @@ class Within:
     def state(self, refresh: bool = True) -> OwnView:
         return self._view
 
-    def commit(self, message: str, work: Callable[[Any], None], changes: Iterable[Change] = ()) -> None:
-        self.join(lambda tx: work(self._view))
+    def commit(self, message: str, work: Work, changes: Iterable[Change] = ()) -> None:
+        self.join(lambda tx: work(tx, self._view))
         for change in changes:
             self.unstaged = dict(_followed(self.unstaged, change))
 
@@ -232,8 +256,20 @@ class OwnView:
         self._tx = tx
         self._show = show
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._tx, name)
+    def get(self, path: Sequence[str]) -> Object:
+        return self._tx.get(path)
+
+    def list(self, path: Sequence[str] = ()) -> Objects:
+        return self._tx.list(path)
+
+    def get_with_stream(self, path: Sequence[str], format: str) -> tuple[Object, Record | None]:
+        return self._tx.get_with_stream(path, format)
+
+    def versions(self, path: Sequence[str]) -> Objects:
+        return self._tx.versions(path)
+
+    def get_stream(self, path: Sequence[str], id: str | None = None, *, format: str = DELTA_FORMAT) -> Object:
+        return self._tx.get_stream(path, id, format=format)
 
     @property
     def slot(self) -> int:
@@ -264,26 +300,26 @@ class OwnView:
         kept = self.deltas(path, format=format)
         return kept[-1] if kept else None
 
-    def deltas(self, path: Sequence[str], after: int = 0, *, format: str = DELTA_FORMAT) -> list[Delta]:
+    def deltas(self, path: Sequence[str], after: int = 0, *, format: str = DELTA_FORMAT) -> Sequence[Delta]:
         self._show(path, format)
         stream = self._tx.get_stream(path, format=format)
         found = self._tx.deltas(path, after, format=format)
         own = [_delta(append, self.slot) for append in self._own(stream) if (append.wanted or 0) > after]
         return [delta for delta in found if not self._is_dropped(stream, delta.position)] + own
 
-    def positions(self, path: Sequence[str], *, format: str = DELTA_FORMAT) -> list[int]:
+    def positions(self, path: Sequence[str], *, format: str = DELTA_FORMAT) -> Sequence[int]:
         return [delta.position for delta in self.deltas(path, format=format)]
 
     def last_positions(
         self, path: Sequence[str], count: int, before: int | None = None, *, format: str = DELTA_FORMAT
-    ) -> list[int]:
+    ) -> Sequence[int]:
         found = [position for position in self.positions(path, format=format) if before is None or position < before]
         return found[::-1][:count]
 
-    def dropped_locations(self) -> list[str]:
+    def dropped_locations(self) -> Sequence[str]:
         return []
 
-    def _own(self, stream: Object) -> list[AppendedDelta]:
+    def _own(self, stream: Object) -> Sequence[AppendedDelta]:
         home = stream.home
         return [item for item in self._tx.draft.appends if item.stream_home == home and item.wanted is not None]
 
