@@ -113,8 +113,13 @@ class Transaction(TableEdits):
 
     @locked
     def undrop(self, path: Path) -> Object:
-        """Bring back what was dropped last at this path."""
-        return object_of(edits.undrop(self._checked(), object_id(path)))
+        """Bring back what was dropped last at this path, or InvalidTableState (19) if its files are another's now."""
+        before = self._checked().copy()
+        try:
+            return object_of(edits.undrop(self.draft, object_id(path)))
+        except LanceNamespaceError:
+            self.draft = before
+            raise
 
     @locked
     def undo(self, number: int, txn: Txn, void: Void | None = None, restores: Restores | None = None) -> list[UndoStep]:

@@ -27,6 +27,7 @@ from headwater.metastore.serving_copy import (
     RECORD_FORMAT,
     STREAM_TABLE,
     location_of,
+    taken_datasets,
 )
 from headwater.metastore.slot_views import Item, Place, place_at, version_at
 from headwater.metastore.table_parts import create_part
@@ -130,6 +131,9 @@ class Undo:
         for target in named:
             if not target.back and target.node.kind == "namespace":
                 self._require_empty(target)
+        back = {target.node.key for target in named if target.back and not target.now.alive}
+        for table, other in taken_datasets(self.draft, back):
+            self.reasons.append(f"the files of {self._name(table)} are those of the table {self._name(other)} now")
         self._undo_deltas(deltas, voided)
 
     # Objects

@@ -40,7 +40,7 @@ from headwater.store import KeyNotFoundError, Store, claim
 from headwater.streams.grouping import Codes, KeyIndex
 from headwater.streams.kept_ids import KeptIds, with_kept
 from headwater.streams.layout import LANCE
-from headwater.streams.opening import Stream
+from headwater.streams.opening import Stream, open_stream
 from headwater.streams.within import OwnLog
 from headwater.tables.commit import fragment_from
 from headwater.tables.exact import hide, staged_key, told
@@ -215,8 +215,10 @@ def set_aside(lake: Lake, stream: Stream, version: int) -> None:
     A record comes before its final manifest, so one that was there before a look that finds no record is not ours.
     """
     while lake.store.head(final_key(stream, version + 1)) is not None:
-        newest = lake.metastore.now().last_position(stream.path, format=LANCE, version=stream.version)
-        if newest != version:
+        now = lake.metastore.now()
+        newest = now.last_position(stream.path, format=LANCE, version=stream.version)
+        is_same = open_stream(now, stream.path, stream.version).home == stream.home  # else another has the name
+        if newest != version or not is_same:
             raise ConcurrentModificationError(f"{stream.name} was published by another writer meanwhile: look again.")
         for number in range(version + 1, version + 65):
             key = final_key(stream, number)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import lance_namespace as api
@@ -172,3 +174,21 @@ def test_a_mirror_on_an_object_store_is_read_by_plain_pylance(s3_root: str, s3_o
     catalog.close()
     other = PylanceNamespace(root=s3_root, dir_listing_enabled="false", **storage)
     assert (namespaces(other), count(other, "a", "t")) == (["a", "later"], 3)
+
+
+def test_several_who_turn_it_on_at_once_all_succeed(tmp_path: Path) -> None:
+    with Catalog(str(tmp_path)) as catalog:
+        fill(catalog)
+    openers = [Catalog(str(tmp_path)) for _ in range(6)]
+    ready = threading.Barrier(len(openers))
+
+    def turn_on(opener: Catalog) -> bool:
+        ready.wait()
+        opener.mirror = True
+        return opener.mirror.on
+
+    with ThreadPoolExecutor(len(openers)) as pool:
+        assert all(pool.map(turn_on, openers))
+    for opener in openers:
+        opener.close()
+    assert set(tables(theirs(tmp_path))) == {"t"}

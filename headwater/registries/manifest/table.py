@@ -36,13 +36,14 @@ from headwater.registries.manifest.state import (
     plan_commit,
 )
 from headwater.registries.manifest.threads import on_own_thread
+from headwater.retry import ATTEMPTS, retry
 from headwater.store import KeyNotFoundError, Store, create, probe, write_with
 from headwater.tables.exact import OneCommit, claiming, commit_exactly, data_keys
 from headwater.tables.folders import has_version
 from headwater.tables.handle import TableHandle
 from headwater.tables.layout import VERSIONS, manifest_name
 from headwater.tables.literals import quoted
-from headwater.tables.translate import first_line
+from headwater.tables.translate import first_line, kind_of
 
 FILE_FORMAT = "2.2"
 KEPT_VERSIONS = 64
@@ -97,13 +98,17 @@ class ManifestTable:
 
     @on_own_thread
     def update_metadata(self, changes: Mapping[str, str | None]) -> None:
-        """Set keys of the table's metadata, and remove those that are None."""
+        """Set keys of the table's metadata, and remove those that are None. Two may do so at once."""
+        retry(self.clock, ATTEMPTS, self._open, lambda dataset: _set(dataset, changes))
+
+    def _open(self) -> lance.LanceDataset:
+        """The table as it is now, if it may be written."""
         try:
             dataset = lance.dataset(self.uri, storage_options=self.storage_options or None)
             parse_settings(dataset.metadata).check_writable(self.passes)
-            dataset.update_metadata(dict(changes))
         except (OSError, ValueError, RuntimeError) as error:
             raise _damaged(error) from None
+        return dataset
 
     def load(self, newest: tuple[int, str], before: ManifestSnapshot | None) -> tuple[ManifestSnapshot, RowDifference]:
         """The newest state, and how it differs from an earlier one.
@@ -299,6 +304,15 @@ def _delete(dataset: lance.LanceDataset, dead: Mapping[int, Iterable[str]]) -> t
 
 def _deletion_keys(updated: Sequence[FragmentMetadata]) -> list[str]:
     return [f"{MANIFEST}/{item.deletion_file.path(item.id)}" for item in updated if item.deletion_file]
+
+
+def _set(dataset: lance.LanceDataset, changes: Mapping[str, str | None]) -> None:
+    try:
+        dataset.update_metadata(dict(changes))
+    except (OSError, ValueError, RuntimeError) as error:
+        if kind_of(error) is ConcurrentModificationError:
+            raise ConcurrentModificationError(f"Another writer changed the metadata of {MANIFEST} first.") from None
+        raise _damaged(error) from None
 
 
 def _damaged(error: BaseException) -> CorruptFileError:

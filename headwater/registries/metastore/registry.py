@@ -23,7 +23,7 @@ from headwater.errors import (
 )
 from headwater.metastore import Metastore, Transaction
 from headwater.metastore.serving_copy import LANCE_FORMAT
-from headwater.model import CatalogObject, Change, Table, Version
+from headwater.model import Add, CatalogObject, Change, Table, Version
 from headwater.names import ROOT, ObjectId
 from headwater.registries.metastore.changes import TransactionChanges
 from headwater.registries.metastore.mapping import (
@@ -230,6 +230,15 @@ class MetastoreRegistry(Registry):
         except CHANGED as changed:
             self.session.state()
             raise ConcurrentModificationError(f"Another writer was first: {changed}") from None
+        if self.session.transaction_id is None:
+            self._give_away(changes)
+
+    def _give_away(self, changes: Sequence[Change]) -> None:
+        """Places that have their table now, which others may rename: they are looked at like any other's."""
+        with self._lock:
+            for change in changes:
+                if isinstance(change, Add) and isinstance(change.object, Table):
+                    self._given.pop(change.object.location, None)
 
     def alias(self, id: ObjectId, name: str) -> None:
         """One more name for a namespace or table, beside its own: errors 1, 2, 4, 5, 13."""
