@@ -140,6 +140,7 @@ def session() -> Any:
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder: Any = SparkSession.builder.master("local[2]").config("spark.driver.memory", "2g")
     builder = builder.config("spark.ui.enabled", "false").config("spark.sql.shuffle.partitions", "4")
+    builder = builder.config("spark.sql.execution.arrow.maxRecordsPerBatch", "65536")  # as `configure` sets it
     spark = builder.config("spark.ui.showConsoleProgress", "false").getOrCreate()
     spark.sparkContext.setLogLevel("OFF")
     spark.range(10).mapInArrow(lambda batches: batches, "id bigint").count()

@@ -14,11 +14,17 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from headwater.streams.hashing import hash_array
+
 Codes = npt.NDArray[np.int64]
 Array = Any
 LIMIT = 1 << 62
 DENSE = 32
 """A table of all whole numbers in a range is used up to so many times the number of values."""
+MANY = 1 << 12
+"""So many values are looked for by their hashes."""
+ROOM = 8
+"""The places of a table of hashes, for each value."""
 
 
 class KeyIndex:
@@ -80,6 +86,7 @@ class _Level:
             return
         encoded = pc.dictionary_encode(column)
         self._values = encoded.dictionary
+        self._hashed: _Hashed | None = None
         self.codes = encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64)
         self.count = len(self._values)
 
@@ -87,9 +94,7 @@ class _Level:
         if column.type != self._type:
             column = column.cast(self._type)
         if self._table is None:
-            places: Any = pc.index_in(column, value_set=self._values)
-            filled: Codes = places.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int64)
-            return filled
+            return self._find_hashed(column) if self.count >= MANY else _found_in(column, self._values)
         whole = _whole(column)
         assert whole is not None
         places = whole - self._first
@@ -99,6 +104,11 @@ class _Level:
         inside = (places >= 0) & (places < len(self._table))
         return np.where(inside, self._table[np.where(inside, places, 0)], -1)
 
+    def _find_hashed(self, column: Array) -> Codes:
+        if self._hashed is None:
+            self._hashed = _Hashed(self._values)
+        return self._hashed.find(column) if self._hashed.is_plain else _found_in(column, self._values)
+
     def holds(self, column: Array) -> npt.NDArray[np.bool_]:
         whole = _whole(column) if self._table is not None and column.type == self._type else None
         if self._table is None or whole is None:
@@ -106,6 +116,42 @@ class _Level:
         if self._there is None:
             self._there = self._table >= 0
         return _in(self._there, whole - self._first)
+
+
+class _Hashed:
+    """Many distinct values by their hashes. A small table of these tells most rows that are none of them at once.
+
+    Arrow would make a table of all values for every batch of rows that is asked for.
+    """
+
+    def __init__(self, values: Array) -> None:
+        self._values = values
+        hashes = hash_array(values)
+        self._order = np.argsort(hashes)
+        self._sorted = hashes[self._order]
+        self.is_plain = bool((self._sorted[1:] != self._sorted[:-1]).all())
+        """Whether no two values hash alike, as texts can be made to."""
+        bits = (ROOM * len(values)).bit_length()
+        self._shift = np.uint64(64 - bits)
+        self._there = np.zeros(1 << bits, bool)
+        self._there[hashes >> self._shift] = True
+
+    def find(self, column: Array) -> Codes:
+        hashes, found = hash_array(column), np.full(len(column), -1, np.int64)
+        rows = np.flatnonzero(self._there[hashes >> self._shift])
+        places = np.minimum(np.searchsorted(self._sorted, hashes[rows]), len(self._sorted) - 1)
+        alike = self._sorted[places] == hashes[rows]
+        rows, codes = rows[alike], self._order[places[alike]]
+        equal: Any = pc.equal(column.take(pa.array(rows)), self._values.take(pa.array(codes)))
+        same = equal.fill_null(False).to_numpy(zero_copy_only=False)
+        found[rows[same]] = codes[same]
+        return found
+
+
+def _found_in(column: Array, values: Array) -> Codes:
+    places: Any = pc.index_in(column, value_set=values)
+    filled: Codes = places.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int64)
+    return filled
 
 
 def _in(there: npt.NDArray[np.bool_], places: Codes) -> npt.NDArray[np.bool_]:
