@@ -331,12 +331,8 @@ class ManagedVersions:
         for id, line in written.items():
             if id not in self._looked_at:
                 self._looked_at.add(id)
-                self.page(line, None, LOOKED_AT, descending=True)
-                if sum(item.line.table.id == id for item in self._waiting()) > 1:
+                newest = self.page(line, None, LOOKED_AT, descending=True)
+                if sum(item.id in self._finalized for item in newest) > 1:
                     self.point()
         if len(self._finalized) >= POINT_EVERY:
             self.point()
-
-    def _waiting(self) -> list[Finalized]:
-        with self._lock:
-            return list(self._finalized.values())
