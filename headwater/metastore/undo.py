@@ -246,18 +246,18 @@ class Undo:
             return
         above = place_at(self.draft, place.item.revision.parent)
         assert above is not None
-        for name in (place.item.revision.name, *place.item.revision.aliases):
-            taken = self.draft.mapped(above.key, digest(canonical(above.locator, name)))
-            if taken not in (None, place.key):
-                self.reasons.append(f"the name {format_name((*above.path, name))} is taken by another object")
-                return
         self._each_name(above.locator, place, place.key)
 
     def _each_name(self, above: str, place: Place, key: str | None) -> None:
-        """Map or unmap the names of an object and of all below it."""
+        """Map or unmap the names of an object and of all below it, where what was undone may come back beside what was
+        made since: a name has one object."""
         revision = place.item.revision
         for name in (revision.name, *revision.aliases):
-            self.draft.name(revision.parent, digest(canonical(above, name)), key)
+            mapped = digest(canonical(above, name))
+            if key is not None and self.draft.mapped(revision.parent, mapped) not in (None, key):
+                self.reasons.append(f"the name {format_name((*place.path[:-1], name))} is taken by another object")
+                return
+            self.draft.name(revision.parent, mapped, key)
         if place.item.node.kind == "namespace":
             for child in list(self.draft.children(place.key)):
                 below = place_at(self.draft, child)
