@@ -197,6 +197,23 @@ def undrop(given: argparse.Namespace) -> int:
     return 0
 
 
+def alias(given: argparse.Namespace) -> int:
+    name = _named(given, given.name)
+    given.target.with_past("other names of its objects").alias(name, given.other)
+    return _alias(given, name)
+
+
+def unalias(given: argparse.Namespace) -> int:
+    name = _named(given, given.name)
+    given.target.with_past("other names of its objects").unalias(name, given.other)
+    return _alias(given, name)
+
+
+def _alias(given: argparse.Namespace, name: tuple[str, ...]) -> int:
+    show_record({"name": format_name(name), "id": list(name), "alias": given.other}, given.json)
+    return 0
+
+
 def properties(given: argparse.Namespace) -> int:
     name = given.name_of(given.name)
     catalog = given.target.catalog()

@@ -74,18 +74,19 @@ def collect(given: argparse.Namespace) -> int:
     catalog = given.target.catalog() if is_directory else given.target.with_past("history to collect")
     kept = "7 days" if given.keep_days is None else f"{given.keep_days:g} days"
     kept = kept if given.keep_slots is None else f"{given.keep_slots} slots"
+    left = "7" if given.grace_days is None else f"{given.grace_days:g}"
     if not given.dry_run:
         ask(
             given,
-            f"What writers that died left in {given.target.shown} more than 7 days ago is deleted."
+            f"What writers that died left in {given.target.shown} more than {left} days ago is deleted."
             if is_directory
             else f"History older than {kept} of {given.target.shown}, and what was dropped in it, is deleted for good.",
         )
-    age = timedelta(days=given.keep_days) if given.keep_days is not None else None
+    age, grace = (None if days is None else timedelta(days=days) for days in (given.keep_days, given.grace_days))
     if given.keep_slots is not None:
-        done = given.target.with_history("slots to keep").collect(given.keep_slots, dry_run=given.dry_run)
+        done = given.target.with_history("slots to keep").collect(given.keep_slots, grace, given.dry_run)
     else:
-        done = catalog.collect(age, dry_run=given.dry_run)
+        done = catalog.collect(age, grace, given.dry_run)
     show(done, given.json)
     return 0
 

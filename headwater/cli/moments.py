@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Any
@@ -13,9 +14,11 @@ from headwater.cli.meant import at
 from headwater.cli.output import cell, is_terminal, show_record, show_records
 from headwater.errors import InvalidInputError, TransactionNotFoundError
 from headwater.metastore import Diff, LogChange, LogEntry, Object
+from headwater.metastore.serving_copy import LANCE_FORMAT
 from headwater.names import format_name
 
 SHOWN_CHANGES = 4
+_TRANSACTION = re.compile(r"\d{1,18}|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.ASCII)
 
 
 def versions(given: argparse.Namespace) -> int:
@@ -66,6 +69,7 @@ def _entry(entry: LogEntry, as_json: bool) -> dict[str, Any]:
     return {
         "slot": entry.slot,
         "time": entry.time,
+        **({"txn": entry.txn} if as_json else {}),
         "author": entry.author,
         "message": entry.message,
         "changes": changes if as_json else "; ".join(shown),
@@ -100,8 +104,14 @@ def differences(found: Diff) -> Iterator[dict[str, Any]]:
         keys = sorted(key for key in {*old, *new} if old.get(key) != new.get(key))
         yield {**_difference(changed.path, changed.kind, "properties"), "was": _texts({k: old.get(k) for k in keys})}
     for stream in found.streams:
-        rows = f"{len(stream.added)} new {stream.format} versions or deltas"
+        told = (("new", stream.added), ("fewer", stream.removed))
+        rows = ", ".join(_counted(len(those), word, stream.format) for word, those in told if those)
         yield {**_difference(stream.path, "table", "rows"), "was": rows}
+
+
+def _counted(count: int, word: str, format: str) -> str:
+    """`1 new version`, `2 fewer deltas`: a version is one of the Lance table, a delta one of the log that feeds it."""
+    return f"{count} {word} {'version' if format == LANCE_FORMAT else 'delta'}{'s' if count != 1 else ''}"
 
 
 def _texts(values: dict[str, Any]) -> str:
@@ -117,12 +127,14 @@ def _difference(path: Sequence[str], kind: str, change: str) -> dict[str, Any]:
 
 
 def undo(given: argparse.Namespace) -> int:
-    """A transaction by its slot; or, of a stream table, what came from a source or a file."""
+    """A transaction by its slot or id; or, of a stream table, what came from a source or a file."""
     named = given.source or given.file or given.digest
     if given.what is None and given.source is None:
         raise InvalidInputError("Say what to undo: the slot of a transaction, a stream table, or --source.")
-    if given.what is not None and given.what.isascii() and given.what.isdigit() and named is None:
-        return _undo_transactions(given, int(given.what))
+    if given.what is not None and named is None and _TRANSACTION.fullmatch(given.what):
+        return _undofind_transaction(given, given.what)
+    if given.dry_run:
+        raise InvalidInputError("--dry-run is for transactions: what a source gave can be taken again.")
     from headwater.cli import pipeline  # with the rest of the pipeline, which the look-ups of this module do without
 
     if given.file is None and given.digest is None:  # one file that is named can be taken again
@@ -131,19 +143,43 @@ def undo(given: argparse.Namespace) -> int:
     return pipeline.undo(given)
 
 
-def _undo_transactions(given: argparse.Namespace, slot: int) -> int:
-    """All transactions of a slot, the last one first: grouped commits share one."""
+def _undofind_transaction(given: argparse.Namespace, what: str) -> int:
     catalog = given.target.with_past("log")
-    entries = [entry for entry in catalog.log(slot - 1) if entry.slot == slot] if slot else []
-    if not entries:
-        raise TransactionNotFoundError(f"There is no transaction at slot {slot}: `headwater log` lists them.")
-    shown = "; ".join(entry.message or entry.txn for entry in entries)
-    ask(given, f"The transaction at slot {slot} ({shown}) is taken back, by a new one.")
-    for entry in reversed(entries):
-        done = catalog.undo(entry)
-        steps = [f"{step.action} {step.kind} {format_name(step.path)}" for step in done.steps]
-        show_record({"undone": slot, "slot": done.slot, "steps": steps}, given.json)
+    entry = find_transaction(catalog, what)
+    if not given.dry_run:
+        said = f" ({entry.message})" if entry.message else ""
+        ask(given, f"The transaction at slot {entry.slot}{said} is taken back, by a new one.")
+    done = catalog.undo(entry, given.dry_run)
+    steps = [f"{step.action} {step.kind} {format_name(step.path)}" for step in done.steps]
+    show_record({"undone": None if given.dry_run else entry.slot, "slot": done.slot, "steps": steps}, given.json)
     return 0
+
+
+def find_transaction(catalog: Any, what: str) -> LogEntry:
+    """The transaction of a slot, or with an id. Commits that were made together share a slot: then its id is asked for,
+    so that nobody undoes the work of others."""
+    slot = int(what) if what.isdigit() else None
+    if slot == 0:
+        found = []
+    elif slot is not None:
+        found = [entry for entry in _from(catalog, slot) if entry.slot == slot]
+    else:
+        found = [entry for entry in catalog.log() if entry.txn == what]
+    if not found:
+        where = f"at slot {slot}" if slot is not None else f"with the id {what}"
+        raise TransactionNotFoundError(f"There is no transaction {where}: `headwater log` lists them.")
+    if len(found) > 1:
+        told = "; ".join(f"{entry.txn} ({entry.message})" for entry in found[:SHOWN_CHANGES])
+        raise InvalidInputError(f"Slot {slot} has {len(found)} transactions. Give the id of the one to undo: {told}.")
+    return found[0]
+
+
+def _from(catalog: Any, slot: int) -> Iterator[LogEntry]:
+    """The log from a slot on, as far as that can have more of it."""
+    for entry in catalog.log(slot - 1):
+        if entry.slot > slot:
+            return
+        yield entry
 
 
 def restore(given: argparse.Namespace) -> int:
@@ -175,6 +211,8 @@ def snapshot(given: argparse.Namespace) -> int:
     """List, add and drop named moments of the whole catalog."""
     if given.action not in ("list", "add", "drop"):
         raise InvalidInputError("`headwater snapshot` is followed by one of list, add NAME and drop NAME.")
+    if given.table and given.action != "add":
+        raise InvalidInputError("--table is of `headwater snapshot add`.")
     if given.action != "list":
         if given.name is None:
             raise InvalidInputError(f"`headwater snapshot {given.action}` needs a name.")
@@ -183,7 +221,7 @@ def snapshot(given: argparse.Namespace) -> int:
             ask(given, f"The snapshot {given.name} is dropped.")
             catalog.drop_snapshot(given.name)
         else:
-            catalog.snapshot(given.name)
+            catalog.snapshot(given.name, [given.name_of(table) for table in given.table] or None)
     found = given.target.past("snapshots").snapshots()
     show_records(
         ({"snapshot": item.name, "slot": item.slot, "time": item.time, "tables": len(item.tables)} for item in found),

@@ -6,6 +6,7 @@ import msgspec
 
 from headwater.errors import (
     InvalidInputError,
+    InvalidTableStateError,
     LanceNamespaceError,
     NamespaceAlreadyExistsError,
     NamespaceNotEmptyError,
@@ -13,10 +14,11 @@ from headwater.errors import (
     TableNotFoundError,
 )
 from headwater.metastore.draft import Draft
-from headwater.metastore.layout import below, canonical, digest
+from headwater.metastore.layout import ROOT_NODE, ROOT_RECORD, below, canonical, digest
 from headwater.metastore.records import Node, Revision
-from headwater.metastore.slot_views import Item, Place, place_of, resolve, resolve_namespace, step
-from headwater.names import ObjectId, check_name
+from headwater.metastore.serving_copy import taken_datasets
+from headwater.metastore.slot_views import Item, Place, place_at, place_of, resolve, resolve_namespace, step
+from headwater.names import ObjectId, check_name, format_name
 
 PENDING = 1 << 62  # the slot of what an open transaction dropped
 
@@ -40,6 +42,18 @@ def update(draft: Draft, id: ObjectId, properties: dict[str, object]) -> Place:
     place = not_root(resolve(draft, id))
     draft.change(_with(place.item, properties=properties), place.path)
     return place
+
+
+def update_root(draft: Draft, properties: dict[str, object]) -> None:
+    """The properties of the root namespace become exactly these. The model has no object for it: a record holds them,
+    which is no part of anything."""
+    before = draft.item(ROOT_NODE, dropped=True)
+    if before is None:
+        above, _, id = ROOT_NODE.rpartition("/")
+        revision = Revision(0, 0, "create", "", 0, above, (id,), properties)
+        draft.add(Node(ROOT_NODE, id, "root", ROOT_RECORD, []), revision, ())
+    else:
+        draft.change(_with(before, properties=properties), ())
 
 
 def rename(draft: Draft, old: ObjectId, new: ObjectId) -> None:
@@ -127,7 +141,10 @@ def _drop(draft: Draft, place: Place, parent: Place) -> None:
 
 
 def undrop(draft: Draft, id: ObjectId) -> Place:
-    """Bring back what was last dropped at this path, with all that the same transaction dropped below it."""
+    """Bring back what was last dropped at this path, with all that the same transaction dropped below it.
+
+    InvalidTableState (19) if the Lance dataset of a table among it was registered as another table's meanwhile.
+    """
     if id.is_root:
         raise NamespaceAlreadyExistsError("The root namespace exists already.")
     parent = resolve_namespace(draft, id.parent)
@@ -136,7 +153,14 @@ def undrop(draft: Draft, id: ObjectId) -> Place:
         raise TableNotFoundError(f"Nothing that was dropped at {id} is kept any more.")
     newest = max(dropped, key=lambda item: item.revision.slot)
     require_free(draft, parent, id.name)
-    _undrop(draft, parent, newest)
+    for table, other in taken_datasets(draft, set(_undrop(draft, parent, newest))):
+        mine, its = (place_at(draft, key) for key in (table, other))
+        assert mine is not None
+        assert its is not None
+        raise InvalidTableStateError(
+            f"{format_name(mine.path)} cannot come back: its files were registered as the table "
+            f"{format_name(its.path)}, which has them now."
+        )
     return resolve(draft, id)
 
 
@@ -146,7 +170,8 @@ def last_dropped(draft: Draft, id: ObjectId) -> Item | None:
     return max(found, key=lambda item: item.revision.slot, default=None)
 
 
-def _undrop(draft: Draft, parent: Place, item: Item) -> None:
+def _undrop(draft: Draft, parent: Place, item: Item) -> list[str]:
+    """The keys of what came back."""
     below_it = _dropped_in(draft, item.node.key) if item.node.kind == "namespace" else []
     aliases = tuple(name for name in item.revision.aliases if step(draft, parent, name) is None)
     back = _with(item, operation="create", aliases=aliases, slot=0)
@@ -154,10 +179,12 @@ def _undrop(draft: Draft, parent: Place, item: Item) -> None:
     draft.change(back, place.path)
     for name in (back.revision.name, *aliases):
         draft.name(parent.key, digest(canonical(parent.locator, name)), item.node.key)
+    found = [item.node.key]
     for child in reversed(below_it):
         together = child.revision.txn == item.revision.txn and child.revision.slot == item.revision.slot
         if together and step(draft, place, child.revision.name) is None:
-            _undrop(draft, place, child)
+            found += _undrop(draft, place, child)
+    return found
 
 
 def _dropped_in(draft: Draft, parent: str) -> list[Item]:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from headwater.metastore.index import SlotIndex
 from headwater.metastore.records import Node
+from headwater.metastore.slot_views import SlotView
 
 LANCE_FORMAT = "lance"
 LOCATION = "location"
@@ -50,3 +51,37 @@ def dropped_locations(index: SlotIndex, boundary: int | None = None) -> Iterator
         past = any(boundary is None or revision.slot <= boundary for revision in gone)
         if past and not stream.versions[-1].properties.get(KEEP_DATA):
             yield stream_location(stream)
+
+
+def taken_datasets(view: SlotView, tables: Collection[str]) -> Iterator[tuple[str, str]]:
+    """Of tables that come back, those whose dataset is at, inside or around that of another table by now, with that
+    other one: it was registered there meanwhile, and two tables at one place would overwrite each other's versions."""
+    own = {place: table for table in tables for place in _datasets(view, table)}
+    around = {above: table for place, table in own.items() for above in _with_above(place)}
+    for other in _tables(view, "") if own else ():
+        for place in _datasets(view, other) if other not in tables else ():
+            found = around.get(place) or next((own[above] for above in _with_above(place) if above in own), None)
+            if found is not None:
+                yield found, other
+
+
+def _tables(view: SlotView, namespace: str) -> Iterator[str]:
+    for key in view.children(namespace):
+        item = view.item(key)
+        if item is not None and item.node.kind == "namespace":
+            yield from _tables(view, key)
+        elif item is not None:
+            yield key
+
+
+def _datasets(view: SlotView, table: str) -> Iterator[str]:
+    for version in view.parts(table):
+        for stream in view.parts(version):
+            item = view.item(stream)
+            if item is not None and item.revision.parts[1] == LANCE_FORMAT:
+                yield location_of(item.revision.properties, item.node.home).strip("/")
+
+
+def _with_above(place: str) -> Iterator[str]:
+    steps = place.split("/")
+    return ("/".join(steps[:end]) for end in range(1, len(steps) + 1))

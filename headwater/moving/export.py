@@ -54,9 +54,17 @@ def export(
     target = str(found.properties["root"])
     if isinstance(near, MetastoreNamespace | DirectoryNamespace) and _is_within(near.properties.root, target):
         raise InvalidInputError(f"{to} is inside the catalog itself, which may clean it up: export to another place.")
-    slot = near.metastore.slot if isinstance(near, MetastoreNamespace) else None
+    slot = _newest_slot(catalog)
     moment = catalog if slot is None else catalog.at(slot)
     return _Export(moment, Catalog(to, **{**(properties or {}), "impl": "dir"}), all_versions, slot).run()
+
+
+def _newest_slot(catalog: Catalog) -> int | None:
+    """The moment to export of a catalog that keeps a past, also behind a server."""
+    try:
+        return catalog.slot
+    except UnsupportedOperationError:
+        return None
 
 
 def _is_within(root: str, place: str) -> bool:
@@ -78,6 +86,9 @@ class _Export:
     def run(self) -> Exported:
         if self.all_versions and not isinstance(self.source.namespace, RegisteredNamespace):
             raise UnsupportedOperationError("All versions are exported where the files are, not through a server.")
+        properties = self.source.namespace_properties()
+        if properties:
+            self.target.alter_namespace(ROOT.names, properties)
         for id, is_namespace in _walk(self.source, ROOT):
             if is_namespace:
                 self.target.create_namespace(id.names, self.source.namespace_properties(id.names))

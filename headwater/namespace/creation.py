@@ -21,7 +21,7 @@ from headwater.namespace import plans
 from headwater.namespace.operations import Operations
 from headwater.namespace.plans import CreateMode, Facts, Ownership
 from headwater.namespace.versions.operations import NewVersion, TableVersions, require_managed
-from headwater.namespace.versions.plans import NameLostError, plan_first_version
+from headwater.namespace.versions.plans import NameLostError, plan_first_version, same_table
 from headwater.tables.arrow import Counted, check_schema, with_metadata
 from headwater.tables.exact import OneCommit, Take, claiming, commit_exactly, data_keys, recording
 from headwater.tables.fitting import fit_new
@@ -56,8 +56,25 @@ class Creation:
         options: Mapping[str, str],
     ) -> Created:
         """Errors 1, 5 (mode Create), 13, 20. The answer has no version when ExistOk kept what was there."""
+        return self._create_table(id, mode, properties, reader, options, None)
+
+    def fill(self, declared: Table, reader: pa.RecordBatchReader) -> Created:
+        """The first rows of a table that is only declared: errors 5 and 14 if it is not that any more, 20."""
+        return self._create_table(declared.id, CreateMode.CREATE, {}, reader, {}, declared)
+
+    def _create_table(
+        self,
+        id: ObjectId,
+        mode: CreateMode,
+        properties: Mapping[str, str],
+        reader: pa.RecordBatchReader,
+        options: Mapping[str, str],
+        filled: Table | None,
+    ) -> Created:
         check_schema(reader.schema)
         place, found = self.operations.prepare_create(id)
+        if filled is not None:
+            same_table({} if found is None else {id: found}, filled)
         has_data = found is not None and self.operations.has_data(found)
         created = has_data or (found is not None and self.operations.is_taken(found))
         declared = found.properties if found is not None and not has_data else {}
@@ -69,7 +86,7 @@ class Creation:
         if has_data and owned.replaced is not None:
             return self._create_over(owned.replaced, properties, reader, options)
         if self.versions.records is not None and self.versions.records.manages_versions:
-            return self._create_managed(table, mode, reader, options)
+            return self._create_managed(table, mode, reader, options, filled is not None)
         return self._create(table, mode, reader, options)
 
     def _create_over(
@@ -128,7 +145,12 @@ class Creation:
         return self._record(table, mode), 1
 
     def _create_managed(
-        self, table: Table, mode: CreateMode, reader: pa.RecordBatchReader, options: Mapping[str, str]
+        self,
+        table: Table,
+        mode: CreateMode,
+        reader: pa.RecordBatchReader,
+        options: Mapping[str, str],
+        declared: bool,
     ) -> Created:
         """The name and its version 1 are one commit, made while pylance waits for the version to be taken."""
         handle = self._handle(table, options)
@@ -147,7 +169,7 @@ class Creation:
             )
             staged = self.versions.read_all([(table, new)])[0]
             store.sync([staged.line.key(staged.version.manifest_path)])
-            plan = plan_first_version(table, staged.version, mode)
+            plan = plan_first_version(table, staged.version, mode, declared)
             ids = [table.id, table.id.parent]
             managed = require_managed(self.versions)
             with managed.keeping(staged):

@@ -237,11 +237,12 @@ class RegisteredNamespace(VersionMethods, DataMethods):
         try:
             return data.insert_reader(self.handle(table), request, reader)
         except InvalidTableStateError:
-            if branch_of(request.branch) is not None or not self.operations.is_only_declared(table):
+            declared = self.operations.find_table(table.id)  # error 4 if it was dropped or moved since
+            if branch_of(request.branch) is not None or not self.operations.is_only_declared(declared):
                 raise
         counted = Counted(reader)
         try:
-            _, version = self._creation.create_table(table.id, CreateMode.CREATE, {}, counted.reader, {})
+            _, version = self._creation.fill(declared, counted.reader)
         except TableAlreadyExistsError:
             raise ConcurrentModificationError(f"{table.id} was created by another writer: insert again.") from None
         return api.InsertIntoTableResponse(num_inserted_rows=counted.rows, version=version)

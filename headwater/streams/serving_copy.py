@@ -40,7 +40,7 @@ from headwater.store import KeyNotFoundError, Store, claim
 from headwater.streams.grouping import Codes, KeyIndex
 from headwater.streams.kept_ids import KeptIds, with_kept
 from headwater.streams.layout import LANCE
-from headwater.streams.opening import Stream
+from headwater.streams.opening import Stream, open_stream
 from headwater.streams.within import OwnLog
 from headwater.tables.commit import fragment_from
 from headwater.tables.exact import hide, staged_key, told
@@ -133,7 +133,9 @@ class Staging(LanceNamespace):
     Each manifest gets a hidden name at once, which Lance opens and nobody finds: a publish that is lost shows nothing.
     """
 
-    def __init__(self, lake: Lake, stream: Stream, version: int) -> None:
+    def __init__(self, lake: Lake, stream: Stream, version: int, manifest: str = "") -> None:
+        """`version` with its manifest is the newest, if the open transaction has made it."""
+        self._base = lake.staged(stream, version, manifest)
         self._store = lake.store
         self._id = lake.metastore.clock.uuid()
         self._stream = stream
@@ -147,7 +149,9 @@ class Staging(LanceNamespace):
     @property
     def newest(self) -> str:
         """The manifest of the newest version, staged or committed."""
-        return self.staged[-1].key if self.staged else final_key(self._stream, self.version)
+        if self.staged:
+            return self.staged[-1].key
+        return self._base.key if self._base is not None else final_key(self._stream, self.version)
 
     def namespace_id(self) -> str:
         return f"staging {self._stream.serving}"
@@ -163,7 +167,8 @@ class Staging(LanceNamespace):
         return DescribeTableVersionResponse(version=self._version(int(dict(request)["version"])))
 
     def _version(self, number: int) -> TableVersion:
-        staged = next((each for each in self.staged if each.version == number), None)
+        known = (*self.staged, self._base) if self._base is not None else self.staged
+        staged = next((each for each in known if each.version == number), None)
         key = staged.key if staged is not None else final_key(self._stream, number)
         path = f"{_object_path(self._uri)}/{key.removeprefix(f'{self._stream.serving}/')}"
         return TableVersion(version=number, manifest_path=path, manifest_size=staged.size if staged else None)
@@ -215,8 +220,10 @@ def set_aside(lake: Lake, stream: Stream, version: int) -> None:
     A record comes before its final manifest, so one that was there before a look that finds no record is not ours.
     """
     while lake.store.head(final_key(stream, version + 1)) is not None:
-        newest = lake.metastore.now().last_position(stream.path, format=LANCE, version=stream.version)
-        if newest != version:
+        now = lake.metastore.now()
+        newest = now.last_position(stream.path, format=LANCE, version=stream.version)
+        is_same = open_stream(now, stream.path, stream.version).home == stream.home  # else another has the name
+        if newest != version or not is_same:
             raise ConcurrentModificationError(f"{stream.name} was published by another writer meanwhile: look again.")
         for number in range(version + 1, version + 65):
             key = final_key(stream, number)

@@ -22,6 +22,14 @@ Field = Any
 Test = Callable[[DataType], bool]
 
 MAX_SHOWN = 200
+PLAIN = frozenset(
+    kind.id
+    for kind in (
+        *(pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.uint8(), pa.uint16(), pa.uint32(), pa.uint64()),
+        *(pa.bool_(), pa.float32(), pa.float64(), pa.string(), pa.binary(), pa.date32(), pa.timestamp("us")),
+    )
+)
+"""Types that Lance keeps as they are, wherever their values lie."""
 
 
 def fit(reader: pa.RecordBatchReader, schema: pa.Schema) -> pa.RecordBatchReader:
@@ -41,6 +49,8 @@ def fit(reader: pa.RecordBatchReader, schema: pa.Schema) -> pa.RecordBatchReader
 
 def fit_new(reader: pa.RecordBatchReader) -> pa.RecordBatchReader:
     """The rows of a new table, in types that Lance keeps."""
+    if all(field.nullable and field.type.id in PLAIN for field in reader.schema):
+        return reader
     return fit(reader, storable(reader.schema))
 
 
@@ -93,7 +103,7 @@ def _has_fixed_width(kind: DataType) -> bool:
 
 def _is_looked_at(field: Field) -> bool:
     """Whether values of the column's own type are looked at: for nulls that may not be, or for where they lie."""
-    return bool(not field.nullable or is_wide(field.type))
+    return bool(not field.nullable or (field.type.id not in PLAIN and is_wide(field.type)))
 
 
 def _batches(reader: pa.RecordBatchReader, schema: pa.Schema) -> Iterator[pa.RecordBatch]:

@@ -16,7 +16,9 @@ from lance_namespace import BatchDeleteTableVersionsRequest, CreateTableVersionR
 from lance_namespace_urllib3_client.models.version_range import VersionRange
 
 from headwater import Catalog, MetastoreNamespace
-from headwater.errors import InvalidInputError
+from headwater.errors import ConcurrentModificationError, InvalidInputError
+from headwater.streams.opening import open_stream
+from headwater.streams.serving_copy import lake, set_aside
 
 FIELDS: list[tuple[str, pa.DataType]] = [("id", pa.int64()), ("name", pa.string()), ("at", pa.int64())]
 SCHEMA = pa.schema(FIELDS)
@@ -237,3 +239,24 @@ def test_the_history_of_a_table_is_written_by_publishes_alone(catalog: Catalog) 
     plain = catalog.create_table("raw.my__history", pa.table({"a": [1, 2]}))
     plain.delete("a = 1")
     assert plain.count() == 1
+
+
+def test_a_publish_that_knew_a_table_by_its_old_name_moves_nothing_of_it(tmp_path: Path) -> None:
+    namespace = MetastoreNamespace(root=str(tmp_path / "lake"))
+    catalog = Catalog(namespace)
+
+    def published(name: str) -> None:
+        catalog[name].upsert([{"id": 1, "name": "x", "at": 1}])
+        catalog[name].publish()
+
+    for name in ("raw.orders", "raw.others"):
+        catalog.create_stream_table(name, SCHEMA, keys=["id"])
+        published(name)
+    now = namespace.metastore.now()
+    before, newest = open_stream(now, ID), now.last_position(ID, format="lance")
+    catalog.rename_table("raw.orders", "raw.moved")
+    catalog.rename_table("raw.others", "raw.orders")
+    published("raw.moved")
+    with pytest.raises(ConcurrentModificationError):
+        set_aside(lake(namespace.metastore), before, newest)
+    assert (catalog["raw.moved"].serving.count(), catalog.verify()) == (1, [])

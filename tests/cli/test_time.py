@@ -7,12 +7,15 @@ import shutil
 import time
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from headwater.cli.moments import find_transaction
 from headwater.cli.when import moment
 from headwater.config import connect
 from headwater.errors import InvalidInputError
+from headwater.metastore import LogEntry
 from headwater.rest.server import start_in_thread
 from tests.cli.running import Cli
 
@@ -81,6 +84,10 @@ def test_the_log_the_history_and_the_difference_are_told(lake: Cli, people: str)
     assert history[-1]["name"] == "prod.people"
     changes = {(item["name"], item["change"]) for item in lake.records("diff", str(before))}
     assert {("new", "added"), ("prod.people", "moved"), ("prod.people", "rows")} <= changes
+    rows = {item["name"]: item["was"] for item in lake.records("diff", str(before)) if item["change"] == "rows"}
+    assert rows == {"new": "1 new version", "prod.people": "1 new version"}
+    back = {item["was"] for item in lake.records("diff", str(entries[0]["slot"]), str(before))}
+    assert back == {"1 fewer version"}
     moved = next(item for item in lake.records("diff", str(before)) if item["change"] == "moved")
     assert moved["was"] == "prod.users"
     assert lake("diff", str(entries[-1]["slot"]))[:2] == (0, "")
@@ -88,11 +95,37 @@ def test_the_log_the_history_and_the_difference_are_told(lake: Cli, people: str)
 
 def test_a_transaction_is_taken_back(lake: Cli, people: str) -> None:
     lake.ok("create", "other", people)
-    slot = lake.records("log")[-1]["slot"]
+    slot, txn = (lake.records("log")[-1][key] for key in ("slot", "txn"))
+    would = lake.json("undo", txn, "--dry-run")
+    assert (would["undone"], would["slot"], would["steps"][:1]) == (None, None, ["drop table other"])
+    assert lake("undo", "prod.users", "--dry-run")[0] == 5
     done = lake.json("undo", str(slot), "--yes")
     assert (done["undone"], done["slot"] > slot) == (slot, True)
     assert lake.ok("ls") == "prod/\n"
     assert lake("undo", "999", "--yes")[0] == 3
+    assert lake("undo", f"{txn[:-1]}{'0' if txn[-1] != '0' else '1'}", "--yes")[0] == 3
+
+
+def test_of_transactions_that_share_a_slot_one_is_named_by_its_id() -> None:
+    entries = [LogEntry(5, n, datetime.now(UTC), f"work {n}", "", f"id-{n}", ()) for n in range(2)]
+    with pytest.raises(InvalidInputError, match=r"2 transactions.*id-0 \(work 0\); id-1 \(work 1\)"):
+        find_transaction(SimpleNamespace(log=lambda *after: iter(entries)), "5")
+    assert find_transaction(SimpleNamespace(log=lambda *after: iter(entries)), "id-1") == entries[1]
+
+
+def test_an_object_gets_another_name_beside_its_own_near_and_behind_a_server(
+    lake: Cli, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with start_in_thread(connect("metastore", {"root": lake.root})) as server:
+        for cli in (lake, Cli(server.url, capfd)):
+            made = {"name": "prod.users", "id": ["prod", "users"], "alias": "people"}
+            assert cli.json("alias", "prod.users", "people") == made
+            assert cli.ok("count", "prod.people") == "3\n"
+            assert cli("alias", "prod.users", "people")[0] == 4
+            assert cli("alias", "prod.nobody", "other")[0] == 3
+            assert cli.json("unalias", "prod.users", "people") == made
+            assert cli("count", "prod.people")[0] == 3
+            assert cli("unalias", "prod.users", "people")[0] in (3, 5)
 
 
 def test_a_moment_of_the_catalog_has_a_name(lake: Cli, people: str) -> None:
@@ -103,6 +136,14 @@ def test_a_moment_of_the_catalog_has_a_name(lake: Cli, people: str) -> None:
     assert lake.ok("ls", "--at", "monday") == "prod/\n"
     assert ("new", "added") in {(item["name"], item["change"]) for item in lake.records("diff", "monday")}
     assert lake("count", "prod.users", "--at", "tuesday")[0] == 5
+    assert {item["snapshot"]: item["tables"] for item in lake.records("snapshot", "add", "one", "--table", "new")} == {
+        "monday": 1,
+        "one": 1,
+    }
+    assert lake.ok("ls", "--at", "one") == "new\n"
+    assert lake("snapshot", "add", "none", "--table", "nobody")[0] == 3
+    assert lake("snapshot", "drop", "one", "--table", "new", "--yes")[0] == 5
+    lake.ok("snapshot", "drop", "one", "--yes")
     assert lake("snapshot", "drop", "monday")[0] == 2
     assert lake.ok("snapshot", "drop", "monday", "--yes") == ""
     for words in (("add",), ("sideways",)):

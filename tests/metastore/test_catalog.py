@@ -26,8 +26,9 @@ from headwater.cli.main import main
 from headwater.errors import ConcurrentModificationError, InvalidInputError, LanceNamespaceError
 from headwater.metastore import Metastore
 from headwater.metastore.layout import slot_key
-from headwater.model import Add, RequireLocation, Table
+from headwater.model import Add, Known, RequireLocation, Table
 from headwater.names import ObjectId
+from headwater.namespace.creation import Creation
 from headwater.namespace.requests import RenameNamespaceRequest
 from headwater.rest.auth.access import needs
 from headwater.rest.extensions import EXTENSIONS
@@ -179,6 +180,56 @@ def test_a_version_written_beside_the_catalog_is_not_shown_blocks_nothing_and_is
     append(catalog, "t", 5)
     assert (numbers(catalog), count(catalog, "t")) == ([2, 1], 4)
     assert {item.kind for item in catalog.verify()} == {"unrecorded_version"}
+
+
+def test_a_writer_that_knew_a_table_by_its_old_name_neither_moves_its_versions_nor_makes_it_anew(
+    catalog: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make(catalog, "t")
+    other: Any = MetastoreNamespace(root=catalog.properties.root)
+    handle = catalog.handle
+
+    def moved_first(table: Table) -> Any:
+        other.rename_table({"id": ["t"], "new_table_name": "moved"})
+        append(other, "moved", 5)
+        return handle(table)
+
+    monkeypatch.setattr(catalog, "handle", moved_first)
+    assert code_of(lambda: catalog.insert_into_table({"id": ["t"]}, stream(rows(9)))) in (4, 14)
+    monkeypatch.undo()
+    catalog.versions.begin_append(
+        Table(ObjectId(("t",)), Path(folder_of(other, "moved")).name, {}, Known(managed=True)), None
+    )
+    assert catalog.list_tables({}).tables == ["moved"]
+    assert (numbers(catalog, "moved"), count(catalog, "moved")) == ([2, 1], 4)
+    assert opened(catalog, "moved", 1).count_rows() == 3
+    assert catalog.verify() == []
+
+
+def test_a_declared_table_that_is_renamed_while_it_is_filled_is_not_made_twice(
+    catalog: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    catalog.declare_table({"id": ["t"]})
+    other: Any = MetastoreNamespace(root=catalog.properties.root)
+    stage_rows = Creation._stage
+
+    def renamed_meanwhile(*args: Any) -> Any:
+        monkeypatch.undo()
+        other.rename_table({"id": ["t"], "new_table_name": "moved"})
+        return stage_rows(*args)
+
+    monkeypatch.setattr(Creation, "_stage", renamed_meanwhile)
+    assert code_of(lambda: catalog.insert_into_table({"id": ["t"]}, stream(rows(9)))) == 14
+    assert (catalog.list_tables({}).tables, catalog.verify()) == (["moved"], [])
+    monkeypatch.setattr(Creation, "_stage", lambda *args: renamed_back(*args))
+
+    def renamed_back(*args: Any) -> Any:
+        monkeypatch.undo()
+        other.rename_table({"id": ["moved"], "new_table_name": "t"})
+        return stage_rows(*args)
+
+    assert code_of(lambda: catalog.create_table({"id": ["moved"]}, stream(rows(9)))) == 14
+    assert (catalog.list_tables({}).tables, catalog.verify()) == (["t"], [])
 
 
 def test_an_alias_resolves_everywhere_and_is_not_listed(catalog: Any) -> None:

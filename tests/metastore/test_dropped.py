@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from headwater import Catalog
 from headwater.clock import SeededClock
+from headwater.errors import InvalidTableStateError
 from headwater.metastore import Metastore
 from headwater.store import memory_store
 
@@ -48,3 +55,25 @@ def test_names_and_properties_can_be_searched_and_what_is_gone_cannot() -> None:
         tx.drop(("a", "t"))
     assert ("t", "") not in made.searchable().values()
     assert made.searchable(found) == made.searchable()
+
+
+@pytest.mark.parametrize("leave", [Catalog.drop_table, Catalog.deregister_table])
+def test_a_table_whose_files_were_registered_as_another_does_not_come_back(
+    tmp_path: Path, leave: Callable[[Catalog, str], object]
+) -> None:
+    catalog = Catalog(str(tmp_path / "lake"))
+    table = catalog.create_table("n.a", [{"id": 1}])
+    place = Path(table.describe().location or "").name
+    leave(catalog, "n.a")
+    left = list(catalog.log())[-1]
+    catalog.create_namespace("m")
+    catalog.register_table("m.b", place)
+    with pytest.raises(InvalidTableStateError, match=r"m\.b"):
+        catalog.undrop("n.a")
+    with pytest.raises(InvalidTableStateError, match=r"m\.b"):
+        catalog.undo(left)
+    with catalog.transaction() as tx:
+        with pytest.raises(InvalidTableStateError):
+            tx.undrop("n.a")
+        tx["m.b"].append([{"id": 2}])
+    assert (list(catalog), catalog["m.b"].count()) == (["m.b"], 2)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import lance
 import lance_namespace as api
@@ -13,6 +14,7 @@ from lance.namespace import DirectoryNamespace as PylanceNamespace
 from headwater import Catalog, DirectoryNamespace
 from headwater.errors import InvalidInputError
 from headwater.moving import export
+from headwater.rest.server import start_in_thread
 from tests.interop.roots import count, create, namespaces, tables
 
 ROWS = pa.table({"n": [1, 2, 3], "t": pa.array(["a", None, "c"])})
@@ -71,6 +73,22 @@ def test_nothing_is_exported_over_something(tmp_path: Path, catalog: Catalog) ->
         export(catalog, str(tmp_path / "out"))
     with pytest.raises(InvalidInputError, match="new folder"):
         export(catalog, str(tmp_path / "lake"))
+
+
+def test_of_a_metastore_behind_a_server_one_moment_is_exported_too(tmp_path: Path, catalog: Catalog) -> None:
+    def late(namespace: Any, request: Any) -> Any:
+        if catalog["deep.t"].count() < 12:
+            catalog["deep.t"].append(ROWS)  # while the export is under way
+        return walked(namespace, request)
+
+    with start_in_thread(catalog.namespace) as server:
+        far = Catalog(server.url)
+        walked = type(far.namespace).list_namespaces
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(type(far.namespace), "list_namespaces", late)
+            done = export(far, str(tmp_path / "copy"))
+    assert (done.slot, catalog["deep.t"].count()) == (catalog.slot - 1, 12)
+    assert Catalog(str(tmp_path / "copy"))["deep.t"].count() == 9
 
 
 def test_an_export_into_the_catalog_itself_is_refused(catalog: Catalog, tmp_path: Path) -> None:

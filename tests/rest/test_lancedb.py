@@ -8,9 +8,10 @@ from typing import Any
 import httpx
 import lancedb
 import pytest
+from lance_namespace import LanceNamespace
 from lancedb.index import FTS, BTree, IvfPq
 
-from headwater import DirectoryNamespace
+from headwater import DirectoryNamespace, MetastoreNamespace
 from headwater.rest.extensions import ALL_ROUTES
 from headwater.rest.routes import BodyKind, Route
 from tests.rest.samples import Serve
@@ -19,10 +20,13 @@ ROWS = [{"id": n, "text": f"word{n} common", "vector": [float(n), 1.0]} for n in
 NEW = [{"id": 300, "text": "later", "vector": [0.5, 0.5]}]
 
 
-@pytest.fixture(params=["unmanaged", "managed"])
+@pytest.fixture(params=["unmanaged", "managed", "metastore"])
 def db(request: pytest.FixtureRequest, serve: Serve, tmp_path: Path) -> Any:
     managed = str(request.param == "managed").lower()
-    catalog = DirectoryNamespace(root=str(tmp_path / "db"), table_version_management=managed)
+    root = str(tmp_path / "db")
+    catalog: LanceNamespace = DirectoryNamespace(root=root, table_version_management=managed)
+    if request.param == "metastore":
+        catalog = MetastoreNamespace(root=root)
     return lancedb.connect_namespace("rest", {"uri": serve(namespace=catalog).url})
 
 

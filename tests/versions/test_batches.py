@@ -54,7 +54,7 @@ def test_a_batch_that_is_refused_leaves_nothing_of_its_first_operations(kind: st
         (TableNotFoundError, [deregister("t"), deregister("t")]),
         (TableNotFoundError, [declare("a"), deregister("none")]),
         (ConcurrentModificationError, [declare("a"), wrong_version]),
-        (ConcurrentModificationError, [good_version, good_version]),
+        (InvalidInputError, [good_version, good_version]),
         (
             InvalidInputError,
             [
@@ -105,6 +105,10 @@ def test_a_batch_of_versions_that_is_refused_makes_none_of_them(kind: str, tmp_p
         make(catalog, name, versions=2)
     entries = [stage(catalog, "t", 3), stage(catalog, "u", 7)]
     with pytest.raises(ConcurrentModificationError):
+        catalog.batch_create_table_versions({"entries": entries})  # type: ignore[arg-type]
+    assert (numbers(catalog, "t"), numbers(catalog, "u")) == ([2, 1], [2, 1])
+    entries = [stage(catalog, "t", 3), stage(catalog, "u", 3), stage(catalog, "t", 3)]
+    with pytest.raises(InvalidInputError, match="version 3 of table t twice"):
         catalog.batch_create_table_versions({"entries": entries})  # type: ignore[arg-type]
     assert (numbers(catalog, "t"), numbers(catalog, "u")) == ([2, 1], [2, 1])
     entries = [stage(catalog, "t", 3), stage(catalog, "u", 3), stage(catalog, "t", 4)]

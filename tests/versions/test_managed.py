@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -159,6 +160,22 @@ def test_a_version_written_behind_the_catalog_does_not_stop_its_writers(catalog:
     assert sorted(opened(again(catalog)).to_table()["a"].to_pylist()) == [1, 2, 3, 4]
     assert sorted(lance.dataset(folder).to_table()["a"].to_pylist()) == [1, 2, 3, 4]
     assert {item.kind for item in catalog.verify()} == {"unrecorded_version"}
+
+
+def test_a_writer_that_knew_a_table_by_its_old_name_moves_nothing_of_it(catalog: DirectoryNamespace) -> None:
+    make(catalog, versions=2)
+    before = catalog.operations.find_table(ObjectId(("t",)))
+    call(catalog, "rename_table", id=["t"], new_table_name="moved")
+    append(catalog, "moved", value=4)
+    files = sorted(Path(catalog.properties.root).rglob("*.manifest*"))
+    for table in (before, replace(before, known=replace(before.known, newest=0))):
+        catalog.versions.begin_append(table, None)
+    make(catalog, "t")
+    catalog.versions.begin_append(before, None)
+    assert [file for file in files if not file.exists()] == []
+    assert numbers(catalog, "moved") == [3, 2, 1]
+    assert opened(again(catalog), "moved", 1).count_rows() == 3
+    assert catalog.verify() == []
 
 
 def test_listing_versions_waits_for_nobody_and_moves_nothing(catalog: DirectoryNamespace) -> None:

@@ -69,6 +69,15 @@ CHANGE = (
         (NAME,), "one object: name, id, kind",
     ),
     Command(
+        "alias", "change", "let a table or namespace be found under one more name (metastore catalogs)", "change:alias",
+        (NAME, arg("other", about="the other name, beside its own in the same namespace: one word, no dots")),
+        "one object: name, id, alias",
+    ),
+    Command(
+        "unalias", "change", "take such a name away (metastore catalogs)", "change:unalias",
+        (NAME, arg("other", about="the other name")), "one object: name, id, alias",
+    ),
+    Command(
         "properties", "change", "show, set and remove properties", "change:properties",
         (
             arg("name", about="a table or namespace (the root)", nargs="?", default=""),

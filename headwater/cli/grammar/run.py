@@ -67,6 +67,7 @@ RUN = (
         (
             arg("--keep-days", about="history of so many days stays (7)", type=float),
             arg("--keep-slots", about="the newest so many slots stay", type=number),
+            arg("--grace-days", about="what dead writers left goes after so many days (7)", type=float),
             arg("--dry-run", about="only tell what would go", action="store_true"), YES,
         ),
         "one object: boundary, and how many files of each kind were deleted",

@@ -39,7 +39,7 @@ TIME = (
             arg("--after", about="only those after this slot", type=number),
             limit(None, "only the newest so many"),
         ),
-        "one object a line: slot, time, author, message, changes",
+        "one object a line: slot, time, txn, author, message, changes",
     ),
     Command(
         "diff", "time", "what changed between two moments", "moments:diff",
@@ -54,11 +54,13 @@ TIME = (
         (
             arg(
                 "what", nargs="?",
-                about="the slot of the transaction, as `log` shows it; or a stream table (with --source: all it fed)",
+                about="the slot or the id of the transaction, as `log` shows them; or a stream table (with --source: "
+                "all it fed)",
             ),
             arg("--source", about="of stream tables: the name of the source"),
             arg("--file", about="of stream tables: one of its files"),
-            arg("--digest", about="of stream tables: what was taken of this content only"), YES,
+            arg("--digest", about="of stream tables: what was taken of this content only"),
+            arg("--dry-run", about="of a transaction: only tell what would be done", action="store_true"), YES,
         ),
         "one object: undone, slot, steps; of a stream table its report", like=("what",),
     ),
@@ -71,7 +73,8 @@ TIME = (
         "snapshot", "time", "list, add and drop names for moments of the whole catalog", "moments:snapshot",
         (
             arg("action", about="list, add or drop", nargs="?", default="list"),
-            arg("name", about="the name of the snapshot", nargs="?"), YES,
+            arg("name", about="the name of the snapshot", nargs="?"),
+            arg("--table", about="of add: only this table (repeatable; all)", action="append", default=[]), YES,
         ),
         "one object a line: snapshot, slot, time, tables", like=(),
     ),

@@ -79,6 +79,7 @@ class BatchCommit:
         """All or nothing: errors 1, 4, 5, 11, 13, 14."""
         if not batch or len(batch) > MAX_OPERATIONS:
             raise InvalidInputError(f"A batch has at least one operation and at most {MAX_OPERATIONS}.")
+        _require_each_once(batch)
         ids = {part for item in batch for part in (item.id, item.id.parent)}
         plan = self.operations.run(sorted(ids), lambda facts: self._plan(facts, batch), newest=True)
         self._after(batch, plan)
@@ -118,6 +119,7 @@ class BatchCommit:
 
     def _delete(self, plan: _Plan, item: Delete) -> None:
         table = plans.table_of(plan.facts, item.id)
+        plan.changes += self.operations.registry.require_refs(table.id)
         gone = self.versions.records_of(self.versions.line(table), item.ranges)
         if not any(isinstance(done, StagedVersion) and done.line.table.id == item.id for done in plan.results):
             plan.changes.append(RequireTable(table, table.known.newest))
@@ -147,6 +149,7 @@ def check_batch(operations: Operations, versions: TableVersions, batch: Sequence
 
     Where the storage keeps versions, nothing could undo the first operations when a later one is refused.
     """
+    _require_each_once(batch)
     facts = dict(operations.registry.find(sorted({part for item in batch for part in (item.id, item.id.parent)})))
     newest: dict[ObjectId, int] = {}
     for item in batch:
@@ -161,3 +164,13 @@ def check_batch(operations: Operations, versions: TableVersions, batch: Sequence
                 newest[item.id] = versions.check_create(table, item.asked, newest.get(item.id))
             case Delete():
                 versions.check_delete(plans.table_of(facts, item.id), item.ranges)
+
+
+def _require_each_once(batch: Sequence[BatchOperation]) -> None:
+    """InvalidInput (13) for a version that is made twice: else it would be said that another writer was first."""
+    made: set[tuple[ObjectId, int]] = set()
+    for item in batch:
+        if isinstance(item, Create):
+            if (item.id, item.asked.version) in made:
+                raise InvalidInputError(f"The batch makes version {item.asked.version} of table {item.id} twice.")
+            made.add((item.id, item.asked.version))

@@ -27,7 +27,7 @@ from headwater.errors import (
     LanceNamespaceError,
     TableVersionNotFoundError,
 )
-from headwater.model import Change, Remove, Replace, Version
+from headwater.model import Change, Remove, Replace, Table, Version
 from headwater.names import ObjectId
 from headwater.namespace.versions.paths import SCHEMES, VersionLine, is_staged
 from headwater.namespace.versions.plans import plan_next_version
@@ -127,8 +127,16 @@ class ManagedVersions:
         for scheme in SCHEMES:
             key = line.key(line.manifest(number, scheme))
             if self.store.head(key) is not None:
-                return key if number > self.newest(line) else None
+                return key if self._is_unrecorded(line, number) else None
         return None
+
+    def _is_unrecorded(self, line: VersionLine, number: int) -> bool:
+        """Whether the table has no record of a version, told by one state. One that was moved, dropped or made anew
+        since it was looked up has its records elsewhere: nothing is said of it under this name."""
+        found = self.records.find([line.table.id], newest=True).get(line.table.id)
+        if not isinstance(found, Table) or found.location != line.table.location:
+            return False
+        return number > found.known.newest
 
     def secure(self, staged: StagedVersion) -> None:
         """Before the commit: no record may survive a power cut that its manifest does not survive."""
@@ -323,12 +331,8 @@ class ManagedVersions:
         for id, line in written.items():
             if id not in self._looked_at:
                 self._looked_at.add(id)
-                self.page(line, None, LOOKED_AT, descending=True)
-                if sum(item.line.table.id == id for item in self._waiting()) > 1:
+                newest = self.page(line, None, LOOKED_AT, descending=True)
+                if sum(item.id in self._finalized for item in newest) > 1:
                     self.point()
         if len(self._finalized) >= POINT_EVERY:
             self.point()
-
-    def _waiting(self) -> list[Finalized]:
-        with self._lock:
-            return list(self._finalized.values())

@@ -19,12 +19,15 @@ class NameLostError(ConcurrentModificationError):
         self.table = table
 
 
-def plan_first_version(table: Table, version: Version, mode: CreateMode) -> Plan[Ownership]:
-    """The name and the version in one commit: errors 1, 5. Pure; the facts have the newest version."""
+def plan_first_version(table: Table, version: Version, mode: CreateMode, declared: bool = False) -> Plan[Ownership]:
+    """The name and the version in one commit: errors 1, 5. Pure; the facts have the newest version.
+
+    `declared`: the table is there, and filled; error 14 if another writer has dropped or moved it meanwhile.
+    """
 
     def plan(facts: Facts) -> tuple[list[Change], Ownership]:
         plans.namespace_of(facts, table.id.parent)
-        found = facts.get(table.id)
+        found = same_table(facts, table) if declared else facts.get(table.id)
         created = isinstance(found, Table) and found.known.newest > 0
         changes, owned = plans.own_name(found, table, mode, created)
         if owned.table is not table or (owned.replaced is not None and owned.replaced.location == table.location):
