@@ -48,8 +48,7 @@ class MetastoreNamespace(RegisteredNamespace):
         metastore = Metastore(store, clock=clock, author=known.author)
         if not metastore.now(refresh=False).slot:
             check_metastore(store)
-        self._stand(properties, known, metastore, clock, None)
-        self.mirror = Mirror(self.metastore, self.versions, known.root, dict(known.storage), clock)
+        self._stand(properties, known, metastore, clock, None, None)
         self.mirror.follow()
 
     def _stand(
@@ -59,6 +58,7 @@ class MetastoreNamespace(RegisteredNamespace):
         metastore: Metastore,
         clock: Clock,
         session: Session | None,
+        mirror: Mirror | None,
     ) -> None:
         self._given = given
         self.properties = properties
@@ -73,13 +73,15 @@ class MetastoreNamespace(RegisteredNamespace):
             properties.delimiter,
             properties.storage,
         )
+        if mirror is None:
+            mirror = Mirror(metastore, self.versions, properties.root, dict(properties.storage), clock)
+        self.mirror = mirror
 
     def _over(self, session: Session, metastore: Metastore | None = None) -> MetastoreNamespace:
         """The same catalog, standing elsewhere."""
         other = MetastoreNamespace.__new__(MetastoreNamespace)
         metastore = metastore or self.metastore
-        other._stand(self._given, self.properties, metastore, self.clock, session.over(metastore))
-        other.mirror = self.mirror
+        other._stand(self._given, self.properties, metastore, self.clock, session.over(metastore), self.mirror)
         return other
 
     def namespace_id(self) -> str:
