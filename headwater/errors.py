@@ -84,6 +84,7 @@ class CorruptFileError(InternalError):
     def __init__(self, key: str, reason: str) -> None:
         super().__init__(f"The catalog file {key!r} is damaged: {reason}. The rest of the catalog is not affected.")
         self.key = key
+        self.reason = reason
 
 
 @dataclass(frozen=True)

@@ -125,4 +125,12 @@ class RequireTable:
     newest: int
 
 
-Change = Add | Replace | Remove | Move | RequireLocation | RequireTable
+@dataclass(frozen=True, slots=True)
+class RequireRefs:
+    """The record of a table's tags and branches must still be the one of so many changes (0: there is none)."""
+
+    table: ObjectId
+    count: int
+
+
+Change = Add | Replace | Remove | Move | RequireLocation | RequireTable | RequireRefs

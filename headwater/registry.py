@@ -131,11 +131,20 @@ class Registry(ABC):
         """Where a new table of this name goes, relative to the root. `hash` is fresh random hex."""
         return hashed_folder(id, hash)
 
+    def root_properties(self) -> Mapping[str, str]:
+        """The properties of the root namespace."""
+        found = self.find([ROOT]).get(ROOT)
+        return found.properties if isinstance(found, Namespace) else {}
+
     def alter_root(self, properties: Mapping[str, str], removed: Collection[str]) -> None:
         """Set and remove properties of the root namespace, which is no object that could be replaced."""
         raise UnsupportedOperationError(
             "The root namespace of this kind of catalog keeps no properties: give them to a namespace in it."
         )
+
+    def require_refs(self, table: ObjectId) -> list[Change]:
+        """The condition that nobody changes a table's tags and branches from now on, where they are recorded."""
+        return []
 
     def check_writable(self) -> None:  # noqa: B027
         """InvalidInput (13) if what is written this way would be discarded: another kind of handle is needed."""
@@ -164,6 +173,11 @@ class VersionRecords(Protocol):
 
     def versions(self, table: ObjectId) -> Sequence[int]:
         """The numbers of the recorded versions, ascending."""
+        ...
+
+    def keep_manifests(self, table: ObjectId, numbers: Sequence[int], staged: Sequence[str]) -> bool:
+        """Whether the manifests of versions that were forgotten, also under the names they were staged by, stay for now
+        and go by themselves later."""
         ...
 
     def version_page(self, table: ObjectId, after: int | None, limit: int | None, descending: bool) -> Sequence[int]:

@@ -7,23 +7,31 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from urllib.parse import unquote
+from datetime import UTC, datetime
+from urllib.parse import quote, unquote
 
 import msgspec
 
 from headwater.store import Store
 
 REFS = "_refs"
-KINDS = {"tag": f"{REFS}/tags", "branch": f"{REFS}/branches"}
+TAG, BRANCH = "tag", "branch"
+KINDS = {TAG: f"{REFS}/tags", BRANCH: f"{REFS}/branches"}
 
 
 class _Contents(msgspec.Struct, rename="camel"):
-    """The file of a tag (`branch`, `version`) or of a branch (`parentBranch`, `parentVersion`)."""
+    """The file of a tag (`branch`, `version`) or of a branch (`parentBranch`, `parentVersion`).
+
+    `headwater` is a stamp of ours on a tag, which Lance passes over and does not write again: it says by which change
+    of a catalog's record the file was written.
+    """
 
     branch: str | None = None
     version: int | None = None
     parent_branch: str | None = None
     parent_version: int | None = None
+    manifest_size: int | None = None
+    headwater: str | None = None
 
 
 _contents = msgspec.json.Decoder(_Contents)
@@ -38,6 +46,9 @@ class Ref:
     version: int
     branch: str | None
     key: str
+    size: int = 0
+    """How many bytes the manifest of that version has, if the file says so."""
+    stamp: str | None = None
 
     def __str__(self) -> str:
         return f"the {self.kind} {self.name!r}"
@@ -74,5 +85,25 @@ def _parse(kind: str, key: str, data: bytes) -> Ref | None:
     except msgspec.DecodeError:
         return None
     name = unquote(key.rsplit("/", 1)[-1].removesuffix(".json"))
-    version, branch = (found.version, found.branch) if kind == "tag" else (found.parent_version, found.parent_branch)
-    return None if version is None else Ref(kind, name, version, None if branch == "main" else branch, key)
+    version, branch = (found.version, found.branch) if kind == TAG else (found.parent_version, found.parent_branch)
+    if version is None:
+        return None
+    on = None if branch == "main" else branch
+    return Ref(kind, name, version, on, key, found.manifest_size or 0, found.headwater)
+
+
+def ref_key(kind: str, location: str, name: str) -> str:
+    """The file of a tag or branch of the table in a folder."""
+    return f"{location}/{KINDS[kind]}/{quote(name, safe='')}.json"
+
+
+def applied_key(location: str) -> str:
+    """Beside them, ours: up to which change of a catalog's record the files are as it says."""
+    return f"{location}/{REFS}/headwater"
+
+
+def tag_file(version: int, branch: str | None, size: int, time_ms: int, stamp: str) -> bytes:
+    """The file of a tag, as Lance writes it, with our stamp."""
+    time = datetime.fromtimestamp(time_ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    contents = {"branch": branch, "version": version, "createdAt": time, "updatedAt": time, "manifestSize": size}
+    return msgspec.json.encode({**contents, "metadata": {}, "headwater": stamp})

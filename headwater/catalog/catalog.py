@@ -135,7 +135,7 @@ class Catalog(Past):
         self, name: Name, properties: Mapping[str, str] | None = None, removed: Iterable[str] = ()
     ) -> dict[str, str]:
         """Set and remove properties of a namespace; the others stay. Not every kind of catalog can."""
-        alter = abilities_of(self._there).alter_namespace
+        alter = abilities_of(self._made if self._id(name).is_root else self._there).alter_namespace
         if alter is None:
             raise UnsupportedOperationError("This catalog cannot change the properties of a namespace.")
         answer = alter({"id": self._list(name), "properties": dict(properties or {}), "removed": list(removed)})

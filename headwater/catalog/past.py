@@ -18,7 +18,6 @@ from headwater.names import ObjectId
 from headwater.namespace.abilities import abilities_of
 from headwater.namespace.metastore import MetastoreNamespace
 from headwater.namespace.requests import format_moment
-from headwater.namespace.streams import check_alone
 from headwater.streams.opening import undrop
 
 Name = str | Sequence[str]
@@ -122,9 +121,7 @@ class Past(ABC):
         if isinstance(there, Remote):
             txn = transaction if isinstance(transaction, str) else transaction.txn
             return msgspec.convert(there.ask_time("undo", {"txn": txn, "dry_run": dry_run}), Undone, strict=False)
-        near = metastore_of(there)
-        check_alone(near, "undo")
-        return near.undo(transaction, dry_run)
+        return metastore_of(there).undo(transaction, dry_run)
 
     def verify(self) -> list[Any]:
         """Everything on which the catalog and its storage disagree. Nothing is changed."""
@@ -136,21 +133,23 @@ class Past(ABC):
             raise UnsupportedOperationError("This kind of catalog cannot be verified.")
         return list(check())
 
-    def snapshot(self, name: str, tables: Sequence[Name] | None = None) -> NamedSnapshot:
-        """Pin the newest state of all tables, or of these, under a name: `at(name)` reads it past every collection."""
+    def snapshot(self, name: str, tables: Sequence[Name] | None = None) -> NamedSnapshot | None:
+        """Pin the newest state of all tables, or of these, under a name: `at(name)` reads it past every collection.
+
+        In a transaction it is the state at the transaction's own slot, and nothing is answered before that is there.
+        """
         there, chosen = self._there, None if tables is None else [list(self._id(each).names) for each in tables]
         if isinstance(there, Remote):
             told = there.ask_time("snapshot", {"name": name, "tables": chosen})
-            return msgspec.convert(told, NamedSnapshot, strict=False)
-        check_alone(metastore_of(there), "take a snapshot")
-        return metastore_of(there).metastore.snapshot(name, chosen)
+            return msgspec.convert(told, NamedSnapshot, strict=False) if told else None
+        return metastore_of(there).snapshot(name, chosen)
 
     def snapshots(self) -> list[NamedSnapshot]:
         """The named snapshots, by name, each with the version and position of every table."""
         there = self._there
         if isinstance(there, Remote):
             return msgspec.convert(there.ask_time("snapshots", {})["snapshots"], list[NamedSnapshot], strict=False)
-        return list(metastore_of(there).metastore.snapshots())
+        return metastore_of(there).snapshots()
 
     def drop_snapshot(self, name: str) -> None:
         """Let a snapshot go, and with a collection what only it needed."""
@@ -158,8 +157,7 @@ class Past(ABC):
         if isinstance(there, Remote):
             there.ask_time("drop_snapshot", {"name": name})
             return
-        check_alone(metastore_of(there), "drop a snapshot")
-        metastore_of(there).metastore.drop_snapshot(name)
+        metastore_of(there).drop_snapshot(name)
 
     def collect(
         self, keep: timedelta | None = None, grace: timedelta | None = None, dry_run: bool = False

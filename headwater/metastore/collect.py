@@ -50,6 +50,8 @@ class Collection:
         if not index.slot:
             return Collected(0)
         log.repair()
+        for revision in list(snapshot_records(index)):
+            self.snapshots.settle(revision)
         boundary = self._boundary(index)
         garbage, earlier = self._look(index, boundary)
         if garbage.doomed:

@@ -139,6 +139,9 @@ class Draft:
         self.items[key] = item
         self.paths[key] = path
         if item.node.kind not in NAMED:
+            there = self.new_parts.setdefault(item.revision.parent, [])
+            if item.revision.alive and key not in there and self.base.item(key) is None:
+                there.append(key)  # it comes back
             return
         self.places.clear()
         if before.revision.alive:

@@ -14,7 +14,7 @@ from headwater.errors import (
     TableNotFoundError,
 )
 from headwater.metastore.draft import Draft
-from headwater.metastore.layout import below, canonical, digest
+from headwater.metastore.layout import ROOT_NODE, ROOT_RECORD, below, canonical, digest
 from headwater.metastore.records import Node, Revision
 from headwater.metastore.serving_copy import taken_datasets
 from headwater.metastore.slot_views import Item, Place, place_at, place_of, resolve, resolve_namespace, step
@@ -42,6 +42,18 @@ def update(draft: Draft, id: ObjectId, properties: dict[str, object]) -> Place:
     place = not_root(resolve(draft, id))
     draft.change(_with(place.item, properties=properties), place.path)
     return place
+
+
+def update_root(draft: Draft, properties: dict[str, object]) -> None:
+    """The properties of the root namespace become exactly these. The model has no object for it: a record holds them,
+    which is no part of anything."""
+    before = draft.item(ROOT_NODE, dropped=True)
+    if before is None:
+        above, _, id = ROOT_NODE.rpartition("/")
+        revision = Revision(0, 0, "create", "", 0, above, (id,), properties)
+        draft.add(Node(ROOT_NODE, id, "root", ROOT_RECORD, []), revision, ())
+    else:
+        draft.change(_with(before, properties=properties), ())
 
 
 def rename(draft: Draft, old: ObjectId, new: ObjectId) -> None:

@@ -31,6 +31,7 @@ from headwater.metastore.layout import (
 from headwater.metastore.log import Log
 from headwater.metastore.objects import Removal
 from headwater.metastore.records import DeltaBody, Node, decode_delta
+from headwater.metastore.ref_record import REFS_FORMAT, parse_record
 from headwater.metastore.serving_copy import KEEP_DATA, dropped_locations, lance_streams, stream_location
 from headwater.metastore.snapshots import FILE, Snapshots
 from headwater.metastore.verify import EVERYTHING, expected, kept_deltas, snapshot_records
@@ -139,6 +140,21 @@ def _doomed(
                 yield path, (stream_location(lance) if lance is not None else "", stored.position)
 
 
+def recorded_refs(index: SlotIndex) -> dict[str, set[int]]:
+    """By the location of a Lance dataset, the versions that the records of its table's tags and branches name."""
+    found: dict[str, set[int]] = defaultdict(set)
+    for stream in lance_streams(index):
+        for key in index.parts(stream.key.rpartition("/")[0]):
+            node = index.node(key)
+            if node is not None and node.versions[-1].parts[1] == REFS_FORMAT:
+                record = parse_record(node.versions[-1].properties)
+                entries = (*record.tag.values(), *record.branch.values())
+                found[stream_location(stream)] |= {
+                    each.to.version for each in entries if each.to and not each.to.branch
+                }
+    return found
+
+
 def doomed_by(log: Log, index: SlotIndex, boundary: int, before: Iterable[Doomed]) -> Doomed:
     """What the boundary dooms, and what earlier ones doomed that is still there."""
     with log.lock:
@@ -183,9 +199,12 @@ class Garbage:
     listed: list[Entry]
     doomed: Doomed
     before_ms: int
+    recorded: dict[str, set[int]] = field(default_factory=dict)
+    """By location, the versions that tags and branches stand on which may not be in the folder yet."""
 
     def judge(self, index: SlotIndex, kept: Kept) -> list[Removal]:
         """All that can go, in the order in which it must."""
+        self.recorded = recorded_refs(index)
         found = list(self._folders(kept))
         gone = Folders(removal.key for removal in found)
         found += (removal for removal in self._data(kept) if not gone.around(removal.key))
@@ -260,6 +279,7 @@ class Garbage:
             return False
         if location not in known:
             known[location] = {ref.version for ref in read_refs(self.log.store, location) if not ref.branch}
+            known[location] |= self.recorded.get(location, set())
         return version in known[location]
 
     def _datasets(self, kept: Kept, taken: set[str]) -> Iterator[Removal]:

@@ -24,6 +24,10 @@ DOOMED = f"{OWN_FOLDER}/doomed"
 OPEN = f"{OWN_FOLDER}/open"
 """Transactions that a server has open: `open/<caller>/<id>/<step>`."""
 SNAPSHOT_RECORDS = "_snapshots"
+ROOT_RECORD = "_root"
+"""The directory of the record that holds the properties of the root namespace."""
+ROOT_NODE = "//root"
+"""Its key in the index: no part of an object, and no snapshot's."""
 TXNS = "txn"
 SLOTS_PER_FOLDER = 1000
 DATA_FOLDER = "data"
@@ -76,6 +80,11 @@ def slot_key(number: int) -> str:
 
 def slot_folder(number: int) -> str:
     return f"{SLOTS}/{number // SLOTS_PER_FOLDER:017d}"
+
+
+def first_beside(number: int) -> int:
+    """The lowest number in the folder of a slot."""
+    return number // SLOTS_PER_FOLDER * SLOTS_PER_FOLDER
 
 
 def slot_number(key: str) -> int | None:
@@ -147,7 +156,7 @@ def is_dataset_folder(name: str) -> bool:
 
 def is_own_folder(name: str) -> bool:
     """Whether a folder of the root is, or may become, one of the metastore's own."""
-    own = name in (TXNS, FORMAT_KEY.partition("/")[0])
+    own = name in (TXNS, SNAPSHOT_RECORDS, ROOT_RECORD, FORMAT_KEY.partition("/")[0])
     return own or re.fullmatch(_UUID, name) is not None or _DIGEST.fullmatch(name) is not None
 
 

@@ -24,7 +24,7 @@ from headwater.metastore.deltas import Segments
 from headwater.metastore.index import SlotIndex
 from headwater.metastore.layout import FORMAT, FORMAT_KEY, slot_key
 from headwater.metastore.publish import missing
-from headwater.metastore.rebuild import gap, published_slot, rebuild
+from headwater.metastore.rebuild import gap, published_slot, rebuild, unreadable
 from headwater.metastore.records import (
     CATALOG,
     SLOT,
@@ -74,10 +74,14 @@ class Log:
         """Load the newest readable checkpoint and fold what follows. Nothing is written unless a crash left work."""
         self._check_format()
         self._load()
-        # A damaged slot stops us here; reads of the present will name it, the past before it stays readable.
+        # What stops us here is named by reads of the present; the past before it stays readable.
         with contextlib.suppress(CorruptFileError):
-            self.refresh(ahead=32)
-            self._require_whole()
+            try:
+                self.refresh(ahead=32)
+                self._require_whole()
+            except InvalidTableStateError:  # a damaged slot
+                with contextlib.suppress(InvalidTableStateError):
+                    self.rebuild()
         self.repair()
 
     def _require_whole(self) -> None:
@@ -87,7 +91,8 @@ class Log:
         if published > self.index.slot:
             self.refresh(ahead=32)
         is_gone = published > self.index.slot
-        if not is_gone and (gap(self.store, self.index.slot) is None or self._moved_on()):
+        missing = gap(self.store, self.index.slot, self.index.boundary)
+        if not is_gone and (missing is None or (missing > self.index.slot and self._moved_on())):
             return
         with contextlib.suppress(InvalidTableStateError):
             self.rebuild()
@@ -96,17 +101,18 @@ class Log:
         """Others may have committed since we looked: then there was no gap where we took one to be."""
         before = self.index.slot
         while self.refresh(ahead=32).slot > before:
-            if gap(self.store, self.index.slot) is None:
+            if gap(self.store, self.index.slot, self.index.boundary) is None:
                 return True
             before = self.index.slot
         return False
 
-    def rebuild(self) -> list[str]:
-        """Write lost slots anew; their keys. InvalidTableState (19), from now on, if that cannot be exact."""
+    def rebuild(self, every: bool = False) -> list[str]:
+        """Write lost slots anew; their keys. InvalidTableState (19), from now on, if that cannot be exact. `every`:
+        also what is damaged of those that are known."""
         with self.lock:
             self.lost = None
             try:
-                written = rebuild(self.store, self.clock, self.index)
+                written = rebuild(self.store, self.clock, self.index, every)
             except InvalidTableStateError as lost:
                 self.lost = lost
                 raise
@@ -146,14 +152,13 @@ class Log:
         return self.index
 
     def read_slot(self, number: int) -> Slot:
-        key = slot_key(number)
         try:
-            data = self.store.get(key)
+            data = self.store.get(slot_key(number))
         except KeyNotFoundError:
-            raise CorruptFileError(key, "it is missing") from None
+            raise unreadable(slot_key(number), "it is missing") from None
         if is_collected(data):
             raise TransactionNotFoundError(f"Slot {number} was collected: read the state and the log after it.")
-        return decode_slot(key, data)
+        return _decoded(number, data)
 
     def _read(self, first: int, count: int) -> list[bytes]:
         if count == 1:
@@ -178,7 +183,7 @@ class Log:
             if self.index.slot < number:
                 raise CorruptFileError(slot_key(number), "it was collected, but no checkpoint holds what it did")
             return False
-        self.fold(number, decode_slot(slot_key(number), data))
+        self.fold(number, _decoded(number, data))
         return self.index.slot == number
 
     def fold(self, number: int, slot: Slot) -> None:
@@ -307,3 +312,11 @@ class Log:
             self.segments.flush()
             index = self.index
         self.checkpointed = self.checkpoints.write(index, self.lock)
+
+
+def _decoded(number: int, data: bytes) -> Slot:
+    """A slot, or InvalidTableState (19) that names it: what is behind a damaged one is not shown without it."""
+    try:
+        return decode_slot(slot_key(number), data)
+    except CorruptFileError as damaged:
+        raise unreadable(slot_key(number), damaged.reason) from None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from copy import copy
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -13,7 +14,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from headwater.clock import Clock, SystemClock
-from headwater.errors import InvalidInputError
+from headwater.errors import InvalidInputError, LanceNamespaceError
 from headwater.metastore import verify
 from headwater.metastore.collect import GRACE, Collection
 from headwater.metastore.commit import Committer
@@ -22,7 +23,7 @@ from headwater.metastore.draft import Draft
 from headwater.metastore.expiry import expire
 from headwater.metastore.history import find_transaction
 from headwater.metastore.index import NAMED
-from headwater.metastore.layout import MAX_LOCAL_KEY, MAX_REMOTE_KEY
+from headwater.metastore.layout import MAX_LOCAL_KEY, MAX_REMOTE_KEY, snapshot_node
 from headwater.metastore.locator import Locator
 from headwater.metastore.log import Log
 from headwater.metastore.objects import (
@@ -43,8 +44,10 @@ from headwater.metastore.objects import (
     Undone,
     UndoStep,
     moment_ms,
+    time_of,
 )
 from headwater.metastore.reading import Snapshot, log_entries
+from headwater.metastore.records import Revision
 from headwater.metastore.rules import Group, Header, compile_txn, conflict, refused
 from headwater.metastore.saved import SavedTransaction
 from headwater.metastore.serving_copy import lance_streams, stream_location
@@ -181,8 +184,9 @@ class Metastore:
         dry_run: bool = False,
         void: VoidIn | None = None,
         restore: RestoreIn | None = None,
+        within: Transaction | None = None,
     ) -> Undone:
-        """Undo a committed transaction by a new one: all that it touched is exactly as it was before.
+        """Undo a committed transaction by a new one, or `within` one: all that it touched is exactly as it was before.
 
         InvalidTableState (19) with the reasons where later work stands on it, and nothing is changed. A dry run tells
         what would be done. `void` does what the log of a stream table needs instead of losing a delta, `restore` what
@@ -193,7 +197,7 @@ class Metastore:
 
         def work(tx: Transaction) -> list[UndoStep]:
             made[:] = [tx]
-            restores: Restores = []
+            before, restores = tx.draft.copy(), Restores()
             steps = tx.undo(
                 number,
                 done,
@@ -201,14 +205,14 @@ class Metastore:
                 restores if restore else None,
             )
             if dry_run:
-                tx.rollback()
+                tx.draft = before
                 return steps
             for table, version in restores:
                 assert restore is not None
                 restore(tx, table, version)
             return steps
 
-        steps = self.run(work, f"undo {done.message or done.id}")
+        steps = self.run(work, f"undo {done.message or done.id}") if within is None else work(within)
         return Undone(done.id, done.message, None if dry_run else made[0].slot, tuple(steps))
 
     # Named snapshots
@@ -226,13 +230,21 @@ class Metastore:
         with self._log.lock:
             return self._snapshots.told(name, self._snapshots.find(name))
 
-    def snapshots(self) -> NamedSnapshots:
-        """The named snapshots, by name."""
+    def snapshots(self, within: Transaction | None = None) -> NamedSnapshots:
+        """The named snapshots, by name. One that the transaction takes itself has no slot (0) and no tables yet."""
+        records = self._snapshot_records() if within is None else within.snapshots()
+        told = (self._told_snapshot(revision, within) for revision in records)
+        return sorted(told, key=lambda found: found.name)
+
+    def _snapshot_records(self) -> tuple[Revision, ...]:
         index = self._log.refresh()
         with self._log.lock:
-            records = [item.revision for item in alive(index)]
-        told = (self._snapshots.told(revision.name, revision) for revision in records)
-        return sorted(told, key=lambda found: found.name)
+            return tuple(item.revision for item in alive(index))
+
+    def _told_snapshot(self, revision: Revision, within: Transaction | None) -> NamedSnapshot:
+        if within is not None and snapshot_node(revision.name) in within.draft.items:
+            return NamedSnapshot(revision.name, 0, time_of(within.header.start), ())
+        return self._snapshots.told(revision.name, revision)
 
     def pinned_versions(self, location: str) -> dict[int, str]:
         """The versions of the Lance dataset in a folder that named snapshots need, each with a snapshot's name."""
@@ -253,6 +265,12 @@ class Metastore:
         if tx.draft.empty:
             return tx.draft.base.at
         slot = self._committer.commit(tx.draft, tx.header)
+        taken = [
+            item.revision for item in tx.draft.items.values() if item.node.kind == "snapshot" and item.revision.alive
+        ]
+        with suppress(LanceNamespaceError):  # it is committed: whoever needs a file that is not there makes it
+            for revision in taken:
+                self._snapshots.settle(revision)
         self._told()
         return slot
 
@@ -425,7 +443,7 @@ class Metastore:
 
         InvalidTableState (19), saying what is missing, if a lost slot cannot be told exactly any more.
         """
-        self._log.rebuild()
+        self._log.rebuild(every=True)
         self._log.refresh()
         rebuilt, self._log.rebuilt = self._log.rebuilt, []
         return [*rebuilt, *verify.repair(self._log)]

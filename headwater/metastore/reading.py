@@ -41,6 +41,7 @@ from headwater.metastore.slot_views import (
     resolve,
     resolve_namespace,
     resolve_table,
+    root_properties,
 )
 from headwater.metastore.table_edits import (
     Path,
@@ -84,6 +85,11 @@ class Snapshot:
     def get(self, path: Path) -> Object:
         with self._log.lock:
             return object_of(resolve(self._ready(), object_id(path)))
+
+    def root_properties(self) -> dict[str, Any]:
+        """The properties of the root namespace."""
+        with self._log.lock:
+            return root_properties(self._ready())
 
     def exists(self, path: Path) -> bool:
         with self._log.lock:

@@ -15,9 +15,11 @@ from headwater.errors import CorruptFileError, InvalidTableStateError, LanceName
 from headwater.metastore.index import NAMED, SlotIndex
 from headwater.metastore.layout import (
     FORMAT_KEY,
+    ROOT_NODE,
     SLOTS,
     TXNS,
     TxnFile,
+    first_beside,
     parse_key,
     revision_key,
     slot_folder,
@@ -36,8 +38,10 @@ from headwater.metastore.records import (
     TxnChange,
     decode_body,
     decode_delta,
+    decode_slot,
     decode_txn,
     encode,
+    is_collected,
     seal,
 )
 from headwater.store import KeyExistsError, PutMode, Store
@@ -50,11 +54,15 @@ DEPTH = {"table_version": 2, "stream": 3, "partition": 4, "delta": 5}
 """How many of the last steps of a part's directory make its key: the table's id and what is below it."""
 
 
-def gap(store: Store, last: int) -> int | None:
-    """The slot after `last`, if it is missing though a later one, or a published transaction, is there. One listing."""
+def gap(store: Store, last: int, boundary: int) -> int | None:
+    """A slot that is missing: the one after `last`, though a later one or a published transaction is there, or one
+    before it in the same folder, which a checkpoint spares who opens the root from reading. Two listings."""
     missing = last + 1
     here = slot_folder(missing)
-    numbers = [slot_number(entry.key) for entry in store.children(here).entries]
+    numbers = {slot_number(entry.key) for entry in store.children(here).entries}
+    for before in range(max(boundary + 1, first_beside(missing)), missing):
+        if before not in numbers:
+            return before
     if any(number is not None and number > missing for number in numbers):
         return missing
     if any(f"{SLOTS}/{folder}" > here for folder in store.children(SLOTS).folders):
@@ -91,12 +99,15 @@ def _has_transactions(store: Store) -> bool:
     return any(isinstance(parse_key(entry.key), TxnFile) for entry in store.children(TXNS).entries)
 
 
-def rebuild(store: Store, clock: Clock, index: SlotIndex) -> list[str]:
-    """Write every slot that was lost; their keys. InvalidTableState (19) if one cannot be told, or not be written."""
+def rebuild(store: Store, clock: Clock, index: SlotIndex, every: bool) -> list[str]:
+    """Write every slot that was lost or damaged; their keys. InvalidTableState (19) if one cannot be told, or not be
+    written. Of those that the index holds, all are looked at only if told so."""
     known = _transactions(store, index.boundary)  # first: a slot that others take meanwhile is not taken to be lost
     there = {number for entry in store.list(SLOTS) if (number := slot_number(entry.key)) is not None}
     missing = (number for number in range(index.boundary + 1, max((index.slot, *there, *known)) + 1))
-    lost = [number for number in missing if number not in there and store.head(slot_key(number)) is None]
+    damaged = set(_damaged(store, sorted(there), index.boundary if every else max(index.slot, index.boundary)))
+    gone = (number for number in missing if number not in there and store.head(slot_key(number)) is None)
+    lost = sorted({*gone, *damaged})
     slots, reasons = [], list[str]()
     for number in lost:
         reasons += _incomplete(number, known.get(number, []))
@@ -104,7 +115,18 @@ def rebuild(store: Store, clock: Clock, index: SlotIndex) -> list[str]:
             slots.append((number, _slot(store, clock, known[number], reasons)))
     if reasons:
         raise _refused(lost, reasons)
-    return [_write(store, number, slot, lost) for number, slot in slots]
+    return [_write(store, number, slot, lost, number in damaged) for number, slot in slots]
+
+
+def _damaged(store: Store, numbers: Sequence[int], after: int) -> Iterator[int]:
+    """The slots after one that are there and cannot be read as what they should be, emptied ones too."""
+    found = [number for number in numbers if number > after]
+    for number, (key, data) in zip(found, _read(store, [slot_key(number) for number in found]), strict=True):
+        try:
+            if data is not None and not is_collected(data):
+                decode_slot(key, data)
+        except CorruptFileError:
+            yield number
 
 
 def _transactions(store: Store, boundary: int) -> dict[int, list[TxnBody]]:
@@ -184,20 +206,30 @@ def _belongs(key: str, data: bytes, change: TxnChange, txn: str) -> bool:
 def key_of(change: TxnChange) -> str:
     """The key in the index of what a Transaction Log File says was changed."""
     steps = change.home.split("/")
+    if change.kind == "root":
+        return ROOT_NODE
     if change.kind == "snapshot":
         return snapshot_node(steps[-1])
     return steps[-1] if change.kind in NAMED else "/".join(steps[-DEPTH[change.kind] :])
 
 
-def _write(store: Store, number: int, slot: Slot, lost: Sequence[int]) -> str:
+def _write(store: Store, number: int, slot: Slot, lost: Sequence[int], damaged: bool) -> str:
     key = slot_key(number)
     try:
-        store.put(key, seal(SLOT, encode(slot)), PutMode.CREATE)
+        store.put(key, seal(SLOT, encode(slot)), PutMode.OVERWRITE if damaged else PutMode.CREATE)
     except KeyExistsError:
         pass  # another opener was faster; what it wrote says the same
     except LanceNamespaceError as error:
         raise _refused(lost, [f"the root cannot be written: {error}"]) from None
     return key
+
+
+def unreadable(key: str, reason: str) -> InvalidTableStateError:
+    """Error 19: a slot that is needed is missing or damaged."""
+    return InvalidTableStateError(
+        f"The catalog's log has lost the slot {key!r}, which holds commits: {reason}. Run `headwater repair`, which "
+        "writes it anew from the published files, or says what is missing."
+    )
 
 
 def _refused(lost: Sequence[int], reasons: Sequence[str]) -> InvalidTableStateError:

@@ -13,7 +13,7 @@ from headwater.errors import (
     TableNotFoundError,
 )
 from headwater.metastore.index import SlotIndex
-from headwater.metastore.layout import canonical, digest
+from headwater.metastore.layout import ROOT_NODE, canonical, digest
 from headwater.metastore.objects import Object
 from headwater.metastore.records import Node, Revision
 from headwater.names import ObjectId
@@ -205,6 +205,12 @@ def resolve_table(view: SlotView, id: ObjectId) -> Place:
     if place.item.node.kind != "table":
         raise TableNotFoundError(f"{id} is a namespace, not a table.")
     return place
+
+
+def root_properties(view: SlotView) -> dict[str, Any]:
+    """The properties of the root namespace."""
+    item = view.item(ROOT_NODE)
+    return own_values(item.revision.properties) if item is not None else {}
 
 
 def not_found(id: ObjectId, level: int) -> LanceNamespaceError:

@@ -4,11 +4,15 @@ Each is an index of its own, with one revision of each object and only the delta
 own. A record in the log names the file. The file is written first; the record commits only if no collection has passed
 the state meanwhile, and a collection looks at the records after its boundary is committed: so none deletes what a
 snapshot needs, whichever of the two comes first.
+
+One that a transaction takes is of the transaction's own slot, so its file comes after its record. Until it is there,
+whoever needs it makes it of the index, and a collection writes it before its boundary can pass the slot.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import msgspec
 
@@ -17,6 +21,7 @@ from headwater.metastore.deltas import DeltaLog, Stored, last_position, read_del
 from headwater.metastore.draft import Draft
 from headwater.metastore.index import NamedChild, SlotIndex
 from headwater.metastore.layout import (
+    ROOT_NODE,
     canonical,
     check_named_id,
     digest,
@@ -40,12 +45,13 @@ from headwater.metastore.records import (
 from headwater.metastore.retention import base_of
 from headwater.metastore.rules import refused
 from headwater.metastore.serving_copy import LANCE_FORMAT
-from headwater.metastore.slot_views import ROOT, IndexView, Item, Place, place_of, resolve_table, version_at
+from headwater.metastore.slot_views import ROOT, IndexView, Item, Place, place_at, place_of, resolve_table, version_at
 from headwater.metastore.whole import dump, load
 from headwater.names import object_id
-from headwater.store import KeyNotFoundError
 
-FILE, SLOT = "file", "slot"
+FILE, SLOT, TABLES = "file", "slot", "tables"
+"""Properties of a record: the id of its file, and the slot it is of; or, if that is its transaction's own, the ids of
+the tables it is of (nil: all)."""
 DELTA_FORMAT = "delta"
 CACHED = 16
 
@@ -81,14 +87,38 @@ class Snapshots:
         id = str(revision.properties[FILE])
         if id not in self._read:
             key = snapshot_key(id)
-            try:
-                found = decode(_pinned, key, unseal(key, self.log.store.get(key), PINNED))
-            except KeyNotFoundError:
-                raise CorruptFileError(key, "it is missing") from None
+            data = self.log.store.get_all([key])[0] or self._made(revision)
+            if data is None:
+                raise CorruptFileError(key, "it is missing")
+            found = decode(_pinned, key, unseal(key, data, PINNED))
             while len(self._read) >= CACHED:
                 self._read.pop(next(iter(self._read)))
             self._read[id] = tuple(found.tables), load(key, found.index)
         return self._read[id]
+
+    def settle(self, revision: Revision) -> None:
+        """Write the file of a snapshot that a transaction has taken, unless it is there."""
+        key = snapshot_key(str(revision.properties[FILE]))
+        if SLOT in revision.properties or self.log.store.head(key) is not None:
+            return
+        data = self._made(revision)
+        if data is not None:
+            self.log.store.put(key, data)
+
+    def _made(self, revision: Revision) -> bytes | None:
+        """The file of a snapshot that a transaction has taken; None if its slot cannot be read any more."""
+        with self.log.lock:
+            slot = taken_at(self.log.index, revision)
+            if slot is None:
+                return None
+            view, keys = IndexView(self.log.index, slot), revision.properties[TABLES]
+            found = None if keys is None else [place_at(view, key) for key in keys]
+            return self._sealed(view, None if found is None else [place for place in found if place is not None])
+
+    def _sealed(self, view: IndexView, tables: Sequence[Place] | None) -> bytes:
+        made = Pinning(self.log, view)
+        made.take(tables)
+        return seal(PINNED, encode(Pinned(made.tables, dump(made.index))))
 
     def told(self, name: str, revision: Revision) -> NamedSnapshot:
         tables, index = self.read(revision)
@@ -99,10 +129,22 @@ class Snapshots:
         with self.log.lock:
             if view.at < view.index.boundary:
                 raise refused("its snapshot was collected")
-            made = Pinning(self.log, view)
-            made.take(tables)
-            payload = encode(Pinned(made.tables, dump(made.index)))
-        self.log.store.put(snapshot_key(id), seal(PINNED, payload))
+            found = None if tables is None else [resolve_table(view, object_id(path)) for path in tables]
+            data = self._sealed(view, found)
+        self.log.store.put(snapshot_key(id), data)
+
+
+def taken_at(index: SlotIndex, revision: Revision) -> int | None:
+    """The slot of the transaction that took a snapshot, where its file can be made of the index; else None.
+
+    An undo may have brought the record back since: then an older revision names the file.
+    """
+    node = index.node(snapshot_node(revision.name))
+    if SLOT in revision.properties or node is None:
+        return None
+    file = revision.properties[FILE]
+    slot = min(each.slot for each in node.versions if each.properties[FILE] == file)
+    return slot if slot >= index.boundary else None
 
 
 def alive(index: SlotIndex) -> list[Item]:
@@ -111,8 +153,8 @@ def alive(index: SlotIndex) -> list[Item]:
     return [item for key in view.parts("") if (item := view.item(key)) is not None]
 
 
-def create(draft: Draft, name: str, id: str) -> None:
-    """The record of a snapshot whose file is written."""
+def create(draft: Draft, name: str, of: dict[str, Any]) -> None:
+    """The record of a snapshot: `of` says which file, and which state."""
     check_named_id(name, "snapshot")
     key = snapshot_node(name)
     draft.relied_on(key)
@@ -120,7 +162,7 @@ def create(draft: Draft, name: str, id: str) -> None:
     if before is not None and before.revision.alive:
         raise TableTagAlreadyExistsError(f"There is a snapshot {name!r} already: drop it, or choose another name.")
     node = before.node if before is not None else Node(key, name, "snapshot", snapshot_home(name), [])
-    revision = Revision(0, 0, "create", "", 0, "", (name,), {FILE: id, SLOT: draft.base.at})
+    revision = Revision(0, 0, "create", "", 0, "", (name,), of)
     if before is None:
         draft.add(node, revision, ())
     else:
@@ -141,14 +183,16 @@ class Pinning:
         self.index = SlotIndex()
         self.index.begin(view.at, [view.index.time_of(view.at)])
 
-    def take(self, tables: Sequence[Sequence[str]] | None) -> None:
-        """All there is, or these tables with the namespaces on the way to them."""
+    def take(self, tables: Sequence[Place] | None) -> None:
+        """All there is, or these tables with the namespaces on the way to them; and the root's own properties."""
+        root = self.view.item(ROOT_NODE)
+        if root is not None:
+            self._copy(root)
         if tables is None:
             self._take_below(ROOT)
             return
-        for path in tables:
+        for found in tables:
             place = ROOT
-            found = resolve_table(self.view, object_id(path))
             for key in found.keys[1:]:
                 item = self.view.item(key)
                 assert item is not None

@@ -16,12 +16,12 @@ from headwater.errors import (
 )
 from headwater.metastore import edits, snapshots, table_parts
 from headwater.metastore.draft import Draft
-from headwater.metastore.layout import snapshot_node
+from headwater.metastore.layout import ROOT_NODE, snapshot_node
 from headwater.metastore.locator import Locator
 from headwater.metastore.log import Log
 from headwater.metastore.lookup import look_up, look_up_id
 from headwater.metastore.objects import Delta, Object, Objects, UndoStep
-from headwater.metastore.records import Txn, own_properties
+from headwater.metastore.records import Revision, Txn, own_properties
 from headwater.metastore.rules import Header, refused
 from headwater.metastore.slot_views import (
     Place,
@@ -30,6 +30,8 @@ from headwater.metastore.slot_views import (
     object_of,
     resolve,
     resolve_namespace,
+    resolve_table,
+    root_properties,
 )
 from headwater.metastore.table_edits import Path, TableEdits, locked
 from headwater.metastore.table_parts import DELTA_FORMAT, FIRST_VERSION
@@ -92,6 +94,17 @@ class Transaction(TableEdits):
         return self.get(path)
 
     @locked
+    def root_properties(self) -> dict[str, Any]:
+        """The properties of the root namespace."""
+        self._checked().relied_on(ROOT_NODE)
+        return root_properties(self.draft)
+
+    @locked
+    def update_root(self, properties: Mapping[str, Any]) -> None:
+        """Replace the properties of the root namespace: afterwards they are exactly these."""
+        edits.update_root(self._checked(), own_properties(properties))
+
+    @locked
     def rename(self, path: Path, new_path: Path) -> None:
         """Rename or move a namespace or table. The ids and directories of all below it stay."""
         edits.rename(self._checked(), object_id(path), object_id(new_path))
@@ -143,7 +156,20 @@ class Transaction(TableEdits):
     @locked
     def create_snapshot(self, name: str, file: str) -> None:
         """The record of a snapshot of the state this transaction began with, whose file is written."""
-        snapshots.create(self._checked(), name, file)
+        snapshots.create(self._checked(), name, {snapshots.FILE: file, snapshots.SLOT: self.draft.base.at})
+
+    @locked
+    def snapshot(self, name: str, tables: Sequence[Path] | None = None) -> None:
+        """Pin what all tables, or these, are once this transaction is committed: the state at its own slot."""
+        draft = self._checked()
+        keys = None if tables is None else [resolve_table(draft, object_id(path)).key for path in tables]
+        snapshots.create(draft, name, {snapshots.FILE: self._clock.uuid(), snapshots.TABLES: keys})
+
+    @locked
+    def snapshots(self) -> tuple[Revision, ...]:
+        """The records of the named snapshots there are, with those that the transaction takes itself."""
+        found = (self._checked().item(key) for key in self.draft.parts(""))
+        return tuple(item.revision for item in found if item is not None)
 
     @locked
     def drop_snapshot(self, name: str) -> None:

@@ -19,6 +19,7 @@ from headwater.metastore.index import NAMED
 from headwater.metastore.layout import canonical, digest
 from headwater.metastore.objects import Delta, UndoStep, delta_of
 from headwater.metastore.records import NewRevision, Node, Revision, Txn, decode_delta
+from headwater.metastore.ref_record import REFS_FORMAT, RefRecord, format_record, is_as_left, parse_record, reverted
 from headwater.metastore.serving_copy import (
     LANCE_FORMAT,
     LOCATION,
@@ -124,7 +125,7 @@ class Undo:
         for target in self.targets.values():
             below = self._is_below_gone(target.node.key) or self._is_given_back(target, voided)
             if target.node.kind not in NAMED and not below and self._require_there(target.node.key):
-                self._restore(target)
+                self._restore_refs(target) if _is_refs(target) else self._restore(target)
         for target in named:
             if target.moves and target.back:
                 self._map(target)
@@ -152,7 +153,7 @@ class Undo:
             self.reasons.append(f"this transaction changes {self._name(key)} as well")
         elif not self._is_as_left(target):
             self.reasons.append(f"{self._name(key)} was changed again in slot {target.now.slot}")
-        elif not (target.back and target.now.alive) and kind not in ("namespace", "snapshot"):
+        elif not (target.back and target.now.alive) and kind not in ("namespace", "snapshot", "root"):
             self._require_untouched(key)
         if target.back and not target.now.alive:
             self._check_dropped(target)
@@ -162,6 +163,8 @@ class Undo:
         left, now = version_at(target.node.versions, self.number), target.now
         if left.slot == now.slot:
             return True
+        if _is_refs(target):
+            return is_as_left(*self._records(target))
         return left.alive == now.alive and _content(left) == _content(now)
 
     def _require_untouched(self, key: str) -> None:
@@ -198,6 +201,20 @@ class Undo:
         present = place_at(self.draft.base, node.key)
         self.steps.append(_step(target, path, present.path if present is not None else path))
 
+    def _restore_refs(self, target: Reverted) -> None:
+        """A record of tags and branches is not put back but goes on: what was changed is changed back, so that the
+        files in the table's folder are."""
+        path, record = self._path(target.node.key), reverted(*self._records(target))
+        revision = msgspec.structs.replace(target.now, operation="update", properties=format_record(record))
+        self.draft.change(Item(target.node, revision), path)
+        self.steps.append(UndoStep("update", target.node.kind, path, target.node.id))
+
+    def _records(self, target: Reverted) -> tuple[RefRecord, RefRecord, RefRecord]:
+        """What a record was before the transaction, what it left, and what there is now."""
+        left, now = version_at(target.node.versions, self.number), parse_record(target.now.properties)
+        before = RefRecord(now.id) if target.before is None else parse_record(target.before.properties)
+        return before, parse_record(left.properties), now
+
     def _require_empty(self, target: Reverted) -> None:
         for child in self.draft.children(target.node.key):
             self.reasons.append(f"{self._name(target.node.key)} holds {self._name(child)} now")
@@ -206,7 +223,7 @@ class Undo:
         """Whether all above a part is there, once what the transaction dropped is back."""
         steps = key.split("/")
         above = ["/".join(steps[:end]) for end in range(1, len(steps))]
-        lost = [one for one in above if one and self.draft.item(one) is None]
+        lost = [one for one in above if one.strip("/") and self.draft.item(one) is None]
         for one in lost:
             self.draft.relied_on(one)
             self.reasons.append(f"{self._name(one)} was dropped since")
@@ -229,18 +246,18 @@ class Undo:
             return
         above = place_at(self.draft, place.item.revision.parent)
         assert above is not None
-        for name in (place.item.revision.name, *place.item.revision.aliases):
-            taken = self.draft.mapped(above.key, digest(canonical(above.locator, name)))
-            if taken not in (None, place.key):
-                self.reasons.append(f"the name {format_name((*above.path, name))} is taken by another object")
-                return
         self._each_name(above.locator, place, place.key)
 
     def _each_name(self, above: str, place: Place, key: str | None) -> None:
-        """Map or unmap the names of an object and of all below it."""
+        """Map or unmap the names of an object and of all below it, where what was undone may come back beside what was
+        made since: a name has one object."""
         revision = place.item.revision
         for name in (revision.name, *revision.aliases):
-            self.draft.name(revision.parent, digest(canonical(above, name)), key)
+            mapped = digest(canonical(above, name))
+            if key is not None and self.draft.mapped(revision.parent, mapped) not in (None, key):
+                self.reasons.append(f"the name {format_name((*place.path[:-1], name))} is taken by another object")
+                return
+            self.draft.name(revision.parent, mapped, key)
         if place.item.node.kind == "namespace":
             for child in list(self.draft.children(place.key)):
                 below = place_at(self.draft, child)
@@ -271,7 +288,9 @@ class Undo:
         for stream, changes in by_stream.items():
             if not self._require_there(f"{stream}/x"):
                 continue
-            if any(change.operation == "delete" for change in changes):
+            if any(each.stream == stream for each in self.draft.appends):
+                self.reasons.append(f"this transaction writes to {self._name(stream)} as well")
+            elif any(change.operation == "delete" for change in changes):
                 self.reasons.append(f"{self._name(stream)} lost deltas, and a dropped delta does not come back")
             elif self._format(changes[0]) == LANCE_FORMAT:
                 self._undo_versions(stream, changes)
@@ -397,6 +416,10 @@ class Undo:
             f"Transaction {self.txn.id}{said} of slot {self.number} cannot be undone: "
             f"{'; '.join(reasons[:SHOWN])}{more}. Nothing was changed."
         )
+
+
+def _is_refs(target: Reverted) -> bool:
+    return target.node.kind == "stream" and target.now.parts[1] == REFS_FORMAT
 
 
 def _content(revision: Revision) -> tuple[object, ...]:

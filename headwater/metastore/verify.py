@@ -44,7 +44,7 @@ from headwater.metastore.records import (
     unseal,
 )
 from headwater.metastore.slot_views import ROOT, IndexView, Place, children_of, resolve_namespace
-from headwater.metastore.snapshots import FILE
+from headwater.metastore.snapshots import FILE, taken_at
 from headwater.names import ObjectId
 from headwater.store import KeyNotFoundError
 from headwater.store.layout import OWN_FOLDER
@@ -184,8 +184,10 @@ def _private(log: Log) -> Iterator[Problem]:
             log.read_slot(number)
         except LanceNamespaceError as error:
             yield Problem(slot_key(number), str(error))
-    for file in sorted({str(revision.properties[FILE]) for revision in snapshot_records(index)}):
-        yield from _check(log, snapshot_key(file), PINNED)
+    for revision in {str(revision.properties[FILE]): revision for revision in snapshot_records(index)}.values():
+        key = snapshot_key(str(revision.properties[FILE]))
+        if taken_at(index, revision) is None or log.store.head(key) is not None:
+            yield from _check(log, key, PINNED)
     segments = {(run.segment, run.rule) for _, deltas in index.streams() for run in deltas.runs}
     for segment, rule in sorted(segments):
         if rule != RULE or segment not in log.segments.pending:

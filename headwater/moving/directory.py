@@ -9,7 +9,7 @@ from itertools import pairwise
 from headwater.clock import Clock
 from headwater.errors import InvalidInputError
 from headwater.metastore.layout import is_own_folder
-from headwater.model import Add, CatalogObject, Change, Namespace, Table, Version
+from headwater.model import Add, CatalogObject, Change, Namespace, Replace, Table, Version
 from headwater.names import ROOT, ObjectId, object_id
 from headwater.namespace.kinds import open_registry
 from headwater.namespace.locations import is_place
@@ -94,6 +94,8 @@ def plan_adoption(contents: DirectoryContents, histories: Mapping[ObjectId, Sequ
             f"This root cannot be upgraded, and nothing was changed: {' '.join(problems[:SHOWN])}{more}"
         )
     changes: list[Change] = [Add(item) for item in contents.namespaces]
+    if contents.root_properties:
+        changes.append(Replace(Namespace(ROOT), Namespace(ROOT, contents.root_properties)))
     for table in contents.tables:
         changes += [Add(table), *(Add(version) for version in histories.get(table.id, ()))]
     return changes
@@ -101,9 +103,6 @@ def plan_adoption(contents: DirectoryContents, histories: Mapping[ObjectId, Sequ
 
 def find_problems(contents: DirectoryContents) -> Iterator[str]:
     """What a metastore cannot hold, each in a sentence that says what to do."""
-    if contents.root_properties:
-        names = ", ".join(sorted(contents.root_properties))
-        yield f"The root namespace has properties, which a metastore's cannot have: remove {names}."
     for key in contents.strange_rows:
         yield f"The row {key[:80]!r} of __manifest is not understood: remove it, or use a newer headwater."
     known = {ROOT, *(item.id for item in contents.namespaces)}

@@ -86,6 +86,9 @@ class _Export:
     def run(self) -> Exported:
         if self.all_versions and not isinstance(self.source.namespace, RegisteredNamespace):
             raise UnsupportedOperationError("All versions are exported where the files are, not through a server.")
+        properties = self.source.namespace_properties()
+        if properties:
+            self.target.alter_namespace(ROOT.names, properties)
         for id, is_namespace in _walk(self.source, ROOT):
             if is_namespace:
                 self.target.create_namespace(id.names, self.source.namespace_properties(id.names))

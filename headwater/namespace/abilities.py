@@ -12,7 +12,7 @@ import pyarrow as pa
 from lance_namespace import LanceNamespace, QueryTableRequest
 
 from headwater.metastore import Metastore, Snapshot, Transaction
-from headwater.metastore.objects import Collected, Undone
+from headwater.metastore.objects import Collected, NamedSnapshot, Undone
 from headwater.names import DELIMITER, ObjectId
 from headwater.store import Store
 
@@ -46,12 +46,12 @@ class CatalogAbilities:
     are and how it reaches them: for the one decision on credentials (`vending`), and nothing else. `metastore` is what
     keeps history, log and dropped objects: other kinds of catalog have none of these. `at` is the catalog as it was at
     a slot, a time or a named snapshot; `moment` says that this one is such. `undo` takes a transaction back, or tells
-    what that would do. `by` is the catalog in the name of an author, `change` does something in the transaction that is
-    open here or in one of its own, `stream` and `create_stream` are its stream tables, which `publish` makes new all at
-    one slot, and `transactions` those of callers in other processes. `verify` tells on what catalog and storage
-    disagree; `migrate` gives tables that are only folders their rows; `collect` forgets what is older than its first
-    age and deletes what dead writers left longer than the second ago, or tells what would go. `close` waits for what
-    goes on beside.
+    what that would do. `snapshot`, `snapshots` and `drop_snapshot` are about named states. `by` is the catalog in the
+    name of an author, `change` does something in the transaction that is open here or in one of its own, `stream` and
+    `create_stream` are its stream tables, which `publish` makes new all at one slot, and `transactions` those of
+    callers in other processes. `verify` tells on what catalog and storage disagree; `migrate` gives tables that are
+    only folders their rows; `collect` forgets what is older than its first age and deletes what dead writers left
+    longer than the second ago, or tells what would go. `close` waits for what goes on beside.
     """
 
     delimiter: str = DELIMITER
@@ -72,6 +72,9 @@ class CatalogAbilities:
     at: Callable[[int | datetime | str], LanceNamespace] | None = None
     moment: Snapshot | None = None
     undo: Callable[[str, bool], Undone] | None = None
+    snapshot: Callable[[str, Sequence[Sequence[str]] | None], NamedSnapshot | None] | None = None
+    snapshots: Callable[[], Sequence[NamedSnapshot]] | None = None
+    drop_snapshot: Callable[[str], None] | None = None
     by: Callable[[str], LanceNamespace] | None = None
     change: Callable[[Callable[[Transaction], Any], str], Any] | None = None
     stream: Callable[[ObjectId], StreamTable] | None = None

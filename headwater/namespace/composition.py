@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from lance_namespace import LanceNamespace
 
 from headwater.clock import Clock
 from headwater.errors import InvalidInputError
+from headwater.metastore.ref_record import KnownRefs
 from headwater.model import Table
 from headwater.names import ObjectId, object_id
 from headwater.namespace.creation import Creation
 from headwater.namespace.operations import Operations
 from headwater.namespace.versions import Maintenance, TableVersions
+from headwater.namespace.versions.ranges import KeepPolicy
 from headwater.registry import Registry, VersionRecords
 from headwater.store import Store
+from headwater.table_refs import Ref, read_refs
 from headwater.tables.handle import TableHandle
 from headwater.tables.refs import branch_of
 
@@ -38,7 +41,7 @@ class ComposedNamespace(LanceNamespace):
         self.clock = clock
         self.delimiter = delimiter
         self.registry = registry
-        self.versions = TableVersions(registry, records, store, root, clock)
+        self.versions = TableVersions(registry, records, store, root, clock, self.refs_in)
         self.maintenance = Maintenance(self.versions)
         self.operations = Operations(registry, store, root, clock, delimiter, self.maintenance.adopt)
         self._creation = Creation(self.operations, self.storage_options, self.versions, self)
@@ -52,7 +55,16 @@ class ComposedNamespace(LanceNamespace):
             client,
             managed=client is not None,
             in_transaction=self.versions.in_transaction,
+            refs=self.refs_of(table),
         )
+
+    def refs_of(self, table: Table) -> Callable[[], KnownRefs | None] | None:
+        """Asks for a table's tags and branches, where the catalog knows more of them than the table's folder."""
+        return None
+
+    def refs_in(self, table: Table) -> Iterable[Ref]:
+        """The tags and branches of a table."""
+        return read_refs(self.store, table.location)
 
     def check_rows(self, id: ObjectId) -> None:
         """Error 13 for a table whose rows Lance operations cannot change, because they come from elsewhere."""
@@ -60,18 +72,17 @@ class ComposedNamespace(LanceNamespace):
     def check_columns(self, id: ObjectId, paths: Sequence[str]) -> None:
         """Error 13 for columns that Lance operations cannot change, because they are filled from elsewhere."""
 
-    def check_folder(self, doing: str) -> None:
-        """Error 13 in a transaction, for what Lance keeps in a table's folder: there it would be done at once."""
-        if self.versions.in_transaction:
+    def check_branch(self, request: Any) -> None:
+        """Error 13 in a transaction, for a change of rows or columns of a branch, whose versions no catalog orders."""
+        if self.versions.in_transaction and branch_of(getattr(request, "branch", None)) is not None:
             raise InvalidInputError(
-                f"A transaction cannot {doing}: that is in the table's folder and would be done at once, whatever "
-                "becomes of the transaction. Do it before or afterwards."
+                "A transaction cannot change a branch: its versions are kept by the storage and would be there at "
+                "once, whatever becomes of the transaction. Do it before or afterwards."
             )
 
-    def check_branch(self, request: Any) -> None:
-        """The same for a change of rows or columns that names a branch."""
-        if branch_of(getattr(request, "branch", None)) is not None:
-            self.check_folder("change a branch")
+    def put_off(self, table: Table, policy: KeepPolicy) -> bool:
+        """Whether a clean-up waits for something: in a transaction for its end, as deleted files do not come back."""
+        return False
 
     def handle_of(self, id: list[str] | None) -> TableHandle:
         return self.handle(self.operations.find_table(self.id_of(id)))

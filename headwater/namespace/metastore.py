@@ -2,36 +2,44 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from datetime import timedelta
 from functools import partial
 from typing import Any, TypeVar
 
+import lance_namespace as api
 from lance_namespace import CreateTableRequest, InsertIntoTableRequest
 
 from headwater.clock import Clock, SystemClock
-from headwater.errors import UnsupportedOperationError
+from headwater.errors import InvalidInputError, LanceNamespaceError, UnsupportedOperationError
 from headwater.metastore import Metastore, Object, Transaction
-from headwater.metastore.objects import Collected, Undone
-from headwater.names import ObjectId
+from headwater.metastore.objects import Collected, NamedSnapshot, Undone
+from headwater.metastore.ref_record import REFS_FORMAT, KnownRefs, RefRecord
+from headwater.model import Table
+from headwater.names import ObjectId, format_name
 from headwater.namespace.abilities import CatalogAbilities
 from headwater.namespace.appending import collect_rows, fit_rows, restore_version, stage_rows
 from headwater.namespace.data import insert_mode
 from headwater.namespace.mirror import Mirror
 from headwater.namespace.open_transactions import OpenTransactions
 from headwater.namespace.properties import MetastoreProperties, parse_metastore_properties
+from headwater.namespace.ref_changes import RefEdit, changed_tables, settled
 from headwater.namespace.registered import RegisteredNamespace
 from headwater.namespace.requests import parse_request
 from headwater.namespace.streams import NamespaceStream, check_alone, make_stream, publish_streams
 from headwater.namespace.versions import VersionProblem
+from headwater.namespace.versions.ranges import KeepPolicy
 from headwater.registries.metastore import MetastoreRegistry
 from headwater.registries.metastore.mapping import has_stream
-from headwater.registries.metastore.sessions import Moment, Session, Within
+from headwater.registries.metastore.refs import RecordedRefs, ref_record_of
+from headwater.registries.metastore.sessions import CleanUp, Moment, PutOff, Session, Within
 from headwater.registries.openable import check_finished, check_metastore
 from headwater.store import open_store
 from headwater.streams.layout import DELTA
 from headwater.streams.undoing import undo_transaction
+from headwater.table_refs import BRANCH, TAG, Ref
 from headwater.tables.fields import parse_path
 from headwater.tables.refs import branch_of
 
@@ -63,6 +71,7 @@ class MetastoreNamespace(RegisteredNamespace):
         self._given = given
         self.properties = properties
         self.metastore = metastore
+        self._recorded = RecordedRefs(metastore.store)
         self._registry = MetastoreRegistry(metastore, clock, session)
         super().__init__(
             self._registry,
@@ -82,6 +91,7 @@ class MetastoreNamespace(RegisteredNamespace):
         other = MetastoreNamespace.__new__(MetastoreNamespace)
         metastore = metastore or self.metastore
         other._stand(self._given, self.properties, metastore, self.clock, session.over(metastore), self.mirror)
+        other._recorded = self._recorded
         return other
 
     def namespace_id(self) -> str:
@@ -125,6 +135,104 @@ class MetastoreNamespace(RegisteredNamespace):
         """Where this catalog stands: in the present, inside a transaction, or in the past."""
         return self._registry.session
 
+    # Tags and branches
+
+    def create_table_tag(self, request: Any) -> Any:
+        return self._change_refs(api.CreateTableTagRequest, request, RefEdit.create_tag, "create tag {.tag}")
+
+    def update_table_tag(self, request: Any) -> Any:
+        return self._change_refs(api.UpdateTableTagRequest, request, RefEdit.update_tag, "move tag {.tag}")
+
+    def delete_table_tag(self, request: Any) -> Any:
+        return self._change_refs(api.DeleteTableTagRequest, request, RefEdit.delete_tag, "delete tag {.tag}")
+
+    def create_table_branch(self, request: Any) -> Any:
+        return self._change_refs(api.CreateTableBranchRequest, request, RefEdit.create_branch, "create branch {.name}")
+
+    def delete_table_branch(self, request: Any) -> Any:
+        return self._change_refs(api.DeleteTableBranchRequest, request, RefEdit.delete_branch, "delete branch {.name}")
+
+    def _change_refs(self, kind: Any, request: Any, edit: Callable[[RefEdit, Any], Answer], message: str) -> Answer:
+        """Change tags or branches in the transaction that is open here, or in one of its own."""
+        parsed: Any = parse_request(kind, request)
+        if not parsed.id:
+            raise InvalidInputError("The request has no table id.")
+        self._registry.check_writable()
+        id = self.id_of(parsed.id)
+
+        def within(inside: MetastoreNamespace) -> Answer:
+            table = inside.operations.find_table(id)
+            known = inside.known_refs(table)
+            assert known is not None
+            return edit(RefEdit(inside, table, known), parsed)
+
+        if isinstance(self.session, Within):
+            return self.session.join(lambda tx: within(self))
+        done = self.metastore.run(
+            lambda tx: within(self.within(tx)), f"{message.format(parsed)} of {format_name(id.names)}"
+        )
+        self._settle_refs(id)
+        return done
+
+    def refs_of(self, table: Table) -> Callable[[], KnownRefs | None] | None:
+        return lambda: self.known_refs(table)
+
+    def refs_in(self, table: Table) -> Iterable[Ref]:
+        known = self.known_refs(table)
+        if known is None:
+            return super().refs_in(table)
+        both = {TAG: known.tags, BRANCH: known.branches}
+        return [Ref(kind, name, to.version, to.branch, "") for kind, of in both.items() for name, to in of.items()]
+
+    def known_refs(self, table: Table) -> KnownRefs | None:
+        """A table's tags and branches, with what an open transaction makes of them, or once what was committed is made
+        in its folder. None: the folder says all there is to say."""
+        if self.session.moment is not None:
+            return None
+        record = ref_record_of(self.session.state(), table.id)
+        if isinstance(self.session, Within):
+            return self._recorded.read(table, record or RefRecord(""))
+        if record is None:
+            return None
+        return settled(self._recorded, replace(self.handle(table), refs=None), table, record)
+
+    def _settle_refs(self, id: ObjectId) -> None:
+        """Have the folder of a table show the tags and branches that were committed."""
+        with suppress(LanceNamespaceError):
+            self.known_refs(self.operations.find_table(id))
+
+    # Clean-ups that wait for the end of a transaction
+
+    def put_off(self, table: Table, policy: KeepPolicy) -> bool:
+        if not isinstance(self.session, Within):
+            return False
+        id = self.session.tx.get(table.id.names).id
+        self.session.put_off.append(PutOff(id, CleanUp(policy.versions, policy.days, policy.grace_seconds)))
+        return True
+
+    def catch_up(self, done: Within) -> None:
+        """Do what waited for the end of a transaction, which is committed: whatever fails here, another look or another
+        clean-up does."""
+        for id in changed_tables(done):
+            with suppress(LanceNamespaceError):
+                self._settle_refs(self._name_of(id))
+        for each in done.put_off:
+            with suppress(LanceNamespaceError):
+                self._catch_up(each)
+
+    def _catch_up(self, waiting: PutOff) -> None:
+        id, keep = self._name_of(waiting.table), waiting.keep
+        if keep is not None:
+            self.clean_up_table_versions(list(id.names), keep.versions, keep.days, keep.grace_seconds)
+        else:
+            self.versions.tidy(self.operations.find_table(id), waiting.numbers, waiting.staged)
+
+    def _name_of(self, id: str) -> ObjectId:
+        """What a table is called now, by its id in the metastore."""
+        found = self.metastore.by_id(id)
+        assert isinstance(found, Object)
+        return ObjectId(tuple(found.path))
+
     def within(self, tx: Transaction) -> MetastoreNamespace:
         """The catalog inside an open transaction: it reads its own writes, and nobody else does before it commits."""
         inside = self._over(Within(tx, lambda rows: stage_rows(inside, fit_rows(inside, rows))))
@@ -141,6 +249,9 @@ class MetastoreNamespace(RegisteredNamespace):
             at=self.at,
             moment=self.session.moment,
             undo=self.undo,
+            snapshot=self.snapshot,
+            snapshots=self.snapshots,
+            drop_snapshot=self.drop_snapshot,
             by=self.by,
             change=self.change,
             stream=self.stream,
@@ -182,14 +293,40 @@ class MetastoreNamespace(RegisteredNamespace):
         self._registry.unalias(self.id_of(id), name)
 
     def undo(self, txn: Any, dry_run: bool = False) -> Undone:
-        """Undo a committed transaction by a new one; 19 with the reasons. Lance tables get one more version."""
+        """Undo a committed transaction by a new one, or by the one that is open here; 19 with the reasons. Lance tables
+        get one more version."""
+        self._registry.check_writable()
+        session = self.session
 
         def restore(tx: Transaction, table: str, version: int) -> None:
             found = tx.by_id(table)
             assert isinstance(found, Object)
-            restore_version(self.within(tx), ObjectId(tuple(found.path)), version)
+            id = ObjectId(tuple(found.path))
+            if isinstance(session, Within):
+                session.check_unwritten(id)
+            restore_version(self if isinstance(session, Within) else self.within(tx), id, version)
 
-        return undo_transaction(self.metastore, txn, dry_run, restore)
+        if isinstance(session, Within):
+            return session.join(lambda tx: undo_transaction(self.metastore, txn, dry_run, restore, tx))
+        done = undo_transaction(self.metastore, txn, dry_run, restore)
+        for step in done.steps:
+            if step.detail == REFS_FORMAT and not dry_run:
+                self._settle_refs(ObjectId(tuple(step.path)))
+        return done
+
+    def snapshot(self, name: str, tables: Sequence[Sequence[str]] | None = None) -> NamedSnapshot | None:
+        """Pin the newest state of all tables, or of these. In a transaction that of its own slot, which is not told."""
+        self._registry.check_writable()
+        if not isinstance(self.session, Within):
+            return self.metastore.snapshot(name, tables)
+        self.session.join(lambda tx: tx.snapshot(name, tables))
+        return None
+
+    def snapshots(self) -> list[NamedSnapshot]:
+        return self.metastore.snapshots(self.session.tx if isinstance(self.session, Within) else None)
+
+    def drop_snapshot(self, name: str) -> None:
+        self.change(lambda tx: tx.drop_snapshot(name), f"drop snapshot {name}")
 
     def collect(
         self, keep: timedelta | None = None, grace: timedelta | None = None, dry_run: bool = False

@@ -30,7 +30,7 @@ from headwater.metastore.saved import SavedTransaction, saved
 from headwater.names import ObjectId
 from headwater.namespace.appending import session_of
 from headwater.namespace.rebasing import commit
-from headwater.registries.metastore.sessions import NewRows, Within
+from headwater.registries.metastore.sessions import NewRows, PutOff, Within
 from headwater.store import Entry, KeyNotFoundError, create
 
 if TYPE_CHECKING:
@@ -55,6 +55,7 @@ class OpenTransaction(msgspec.Struct):
     appended: list[str] = []
     unstaged: list[NewRows] = []
     staged: int = 0
+    put_off: list[PutOff] = []
 
 
 _transactions = msgspec.msgpack.Decoder(OpenTransaction)
@@ -121,13 +122,17 @@ class OpenTransactions:
     def _inside(self, known: OpenTransaction) -> MetastoreNamespace:
         inside = self._namespace.within(self._namespace.metastore.reopen(known.transaction))
         session = session_of(inside)
-        session.go_on(known.appended, {ObjectId(tuple(rows.id.names)): rows for rows in known.unstaged})
+        session.go_on(known.appended, {ObjectId(tuple(rows.id.names)): rows for rows in known.unstaged}, known.put_off)
         return inside
 
     def _save(self, folder: str, step: int, known: OpenTransaction, session: Within, sent: int) -> None:
         tx = session.tx
         after = OpenTransaction(
-            saved(tx.header, tx.draft), session.noted, list(session.unstaged.values()), known.staged + sent
+            saved(tx.header, tx.draft),
+            session.noted,
+            list(session.unstaged.values()),
+            known.staged + sent,
+            session.put_off,
         )
         if not self._write(folder, step + 1, after):
             raise ConcurrentModificationError("Another operation of this transaction was made at once: begin it anew.")

@@ -63,6 +63,8 @@ class Operations:
 
     def describe_namespace(self, id: ObjectId) -> Namespace:
         self._require_namespaces(id)
+        if id.is_root:
+            return Namespace(id, self.registry.root_properties())
         return plans.namespace_of(self.registry.find([id]), id)
 
     def alter_namespace(self, id: ObjectId, properties: Mapping[str, str], removed: Collection[str]) -> Namespace:

@@ -26,6 +26,13 @@ Ready = tuple["MetastoreNamespace", list[Fitted]]
 
 def commit(namespace: MetastoreNamespace, inside: MetastoreNamespace) -> MetastoreNamespace:
     """Commit a transaction; the catalog inside it as it was committed at last. 14 names what others changed."""
+    done = _commit(namespace, inside)
+    session_of(done).put_off = session_of(inside).put_off
+    namespace.catch_up(session_of(done))
+    return done
+
+
+def _commit(namespace: MetastoreNamespace, inside: MetastoreNamespace) -> MetastoreNamespace:
     begun = session_of(inside)
     if not begun.unstaged:
         try:

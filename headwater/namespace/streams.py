@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class NamespaceStream(StreamTable):
-    """In a transaction, what lands and what is changed joins it; the rest is work of its own and waits for its end."""
+    """In a transaction, what lands and what is changed joins it."""
 
     def __init__(self, namespace: MetastoreNamespace, id: ObjectId) -> None:
         super().__init__(namespace.metastore, id.names, namespace.properties.root, dict(namespace.properties.storage))
@@ -57,28 +57,17 @@ class NamespaceStream(StreamTable):
         """Make the serving copy equal to the newest state. Nothing new: no new version."""
         session = self.namespace.session
         if not isinstance(session, Within):
-            self._alone("publish")
+            self.namespace.registry.check_writable()
             return super().publish(*args, **options)
         return publish_within(session, self._lake(), self.path, *args, **options)
 
-    def backfill(self, *args: Any, **options: Any) -> int:
-        self._alone("backfill")
-        return super().backfill(*args, **options)
-
-    def compact(self) -> bool:
-        self._alone("compact")
-        return super().compact()
-
     def collect(self, *args: Any, **options: Any) -> list[int]:
-        self._alone("collect")
+        check_alone(self.namespace, "collect")
         return super().collect(*args, **options)
 
     def _lake(self) -> Lake:
         found, session = super()._lake(), self.namespace.session
         return replace(found, own=session.tx) if isinstance(session, Within) else found
-
-    def _alone(self, doing: str) -> None:
-        check_alone(self.namespace, doing)
 
     def _landing(self) -> AbstractContextManager[None]:
         session = self.namespace.session
@@ -135,13 +124,13 @@ def publish_streams(
     if isinstance(namespace.session, Within):
         check_once([id.names for id in ids])
         return [NamespaceStream(namespace, id).publish((lineage or {}).get(format_name(id.names))) for id in ids]
-    check_alone(namespace, "publish")
+    namespace.registry.check_writable()
     found = lake(namespace.metastore, namespace.properties.root, dict(namespace.properties.storage))
     return publish_tables(found, [id.names for id in ids], lineage, hands)
 
 
 def check_alone(namespace: MetastoreNamespace, doing: str) -> None:
-    """Error 13 in the past, and in a transaction: its rows have no positions before it ends."""
+    """Error 13 in the past, and in a transaction, for what is no change of what the catalog holds."""
     namespace.registry.check_writable()
     if isinstance(namespace.session, Within):
-        raise InvalidInputError(f"A transaction cannot {doing}: what it lands has no positions yet. Do it afterwards.")
+        raise InvalidInputError(f"A transaction cannot {doing}: no slot could hold that. Do it afterwards.")

@@ -49,6 +49,8 @@ WITHIN = PAST | frozenset(
     {"AlterNamespaceProperties", "RenameNamespace", "Undrop", "AddAlias", "RemoveAlias", "CreateStreamTable"}
     | {"AppendToStreamTable", "UpsertIntoStreamTable", "DeleteFromStreamTable", "IngestIntoStreamTable"}
     | {"ApplyToStreamTable", "EvolveStreamTable", "SetStreamProperties", "PublishStreamTable", "PublishStreamTables"}
+    | {"UndoStreamIngest", "CommitStreamReader", "DropStreamReader", "UndoTransaction", "TakeSnapshot", "ListSnapshots"}
+    | {"DropSnapshot", "OptimizeTable", "CleanUpTableVersions"}
 )
 """The extensions that can be part of a transaction."""
 ENDS = frozenset({"BeginTransaction", "CommitTransaction", "AbortTransaction"})
@@ -109,7 +111,7 @@ class Dispatcher:
         else:
             self._understand(call, read_json(call.body_bytes))
         elsewhere = self._read_only or not ELSEWHERE.isdisjoint(call.headers)
-        if elsewhere and getattr(call.request, "reader", None) is not None:
+        if elsewhere and call.operation == "ReadStreamChanges" and call.request.reader is not None:
             raise InvalidInputError("A reader's position is not kept here: read without `reader`.")
         check(call.asker, call)
 

@@ -173,16 +173,25 @@ def collect(namespace: LanceNamespace, call: Call) -> Any:
 
 
 def snapshot(namespace: LanceNamespace, call: Call) -> Any:
-    """TakeSnapshot: needs `manage`, for what it pins stays until it is dropped."""
-    return metastore_of(namespace).snapshot(_name(call), call.request.tables)
+    """TakeSnapshot: needs `manage`, for what it pins stays until it is dropped. In a transaction it is of its slot."""
+    metastore_of(namespace)
+    take = abilities_of(namespace).snapshot
+    assert take is not None
+    return take(_name(call), call.request.tables) or {}
 
 
 def snapshots(namespace: LanceNamespace, call: Call) -> dict[str, Any]:
-    return {"snapshots": metastore_of(namespace).snapshots()}
+    metastore_of(namespace)
+    tell = abilities_of(namespace).snapshots
+    assert tell is not None
+    return {"snapshots": tell()}
 
 
 def drop_snapshot(namespace: LanceNamespace, call: Call) -> dict[str, Any]:
-    metastore_of(namespace).drop_snapshot(_name(call))
+    metastore_of(namespace)
+    drop = abilities_of(namespace).drop_snapshot
+    assert drop is not None
+    drop(_name(call))
     return {}
 
 

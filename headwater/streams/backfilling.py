@@ -85,13 +85,13 @@ def stage_backfill(
     lake: Lake, tx: Transaction, path: Sequence[str], rows: int = ROWS, crew: Crew | None = None
 ) -> Publication | None:
     """Stage a version with some stale rows computed again; None: there are none."""
-    snapshot = lake.metastore.now()
+    snapshot = lake.now()
     stream = open_stream(snapshot, path)
     open_in(tx, path)
     before, head = newest_published(snapshot, stream), head_of(snapshot, stream)
     if before is None or head is None:
         return None
-    staging = Staging(lake, stream, head[0])
+    staging = Staging(lake, stream, *head)
     set_aside(lake, stream, head[0])
     with on_top(staging, stream):
         dataset = open_version(lake, stream, *head)
@@ -176,13 +176,13 @@ def _rows_of(work: Backfill, dataset: Any, batch: StaleRows) -> Changes:
 
 def stage_compaction(lake: Lake, tx: Transaction, path: Sequence[str]) -> Publication | None:
     """Stage a version of the same rows in whole fragments; None: none is worn."""
-    snapshot = lake.metastore.now()
+    snapshot = lake.now()
     stream = open_stream(snapshot, path)
     open_in(tx, path)
     before, head = newest_published(snapshot, stream), head_of(snapshot, stream)
     if before is None or head is None or not due(open_version(lake, stream, *head), before.stale_to):
         return None
-    staging = Staging(lake, stream, head[0])
+    staging = Staging(lake, stream, *head)
     set_aside(lake, stream, head[0])
     with on_top(staging, stream):
         tidied(lake, stream, staging, open_staging(lake, stream, staging), before.stale_to)
@@ -192,7 +192,7 @@ def stage_compaction(lake: Lake, tx: Transaction, path: Sequence[str]) -> Public
 
 def stage_indices(lake: Lake, tx: Transaction, path: Sequence[str]) -> Publication | None:
     """Stage a version of the same rows whose indices cover all of them; None: they do."""
-    snapshot = lake.metastore.now()
+    snapshot = lake.now()
     stream = open_stream(snapshot, path)
     open_in(tx, path)
     before, head = newest_published(snapshot, stream), head_of(snapshot, stream)
@@ -202,7 +202,7 @@ def stage_indices(lake: Lake, tx: Transaction, path: Sequence[str]) -> Publicati
         or all(part == 1 for part in coverage(open_version(lake, stream, *head)).values())
     ):
         return None
-    staging = Staging(lake, stream, head[0])
+    staging = Staging(lake, stream, *head)
     set_aside(lake, stream, head[0])
     with on_top(staging, stream):
         open_staging(lake, stream, staging).optimize.optimize_indices()
@@ -235,14 +235,14 @@ def stage_index(
     indexers: Indexers | None = None,
 ) -> Publication | None:
     """Stage a version of the same rows with one more index; None before the first publish with rows."""
-    snapshot = lake.metastore.now()
+    snapshot = lake.now()
     stream = open_stream(snapshot, path)
     open_in(tx, path)
     before, head = newest_published(snapshot, stream), head_of(snapshot, stream)
     if before is None or head is None or not before.rows:
         return None
     table = TableHandle(ObjectId(tuple(path)), f"{lake.uri}/{stream.serving}", dict(lake.storage_options or {}))
-    staging = Staging(lake, stream, head[0])
+    staging = Staging(lake, stream, *head)
     set_aside(lake, stream, head[0])
     with on_top(staging, stream):
         dataset = open_staging(lake, stream, staging)

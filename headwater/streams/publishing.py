@@ -87,7 +87,7 @@ def _publish(
     lake: Lake, tx: Transaction, work: Publish, lineage: Mapping[str, Any], hands: Hands | None
 ) -> Publication:
     stream, newest = work.view.stream, work.head[0] if work.head else 0
-    staging = Staging(lake, stream, newest)
+    staging = Staging(lake, stream, *(work.head or (0, "")))
     set_aside(lake, stream, newest)
     with on_top(staging, stream):
         return _staged(lake, tx, staging, work, lineage, hands)

@@ -63,7 +63,7 @@ def publish_history(
     snapshot = lake.now()
     known = newest_published(snapshot, history) if snapshot.exists(history.path) else None
     head = head_of(snapshot, history) if known is not None else None
-    staging = Staging(lake, history, head[0] if head else 0)
+    staging = Staging(lake, history, *(head or (0, "")))
     if head:
         set_aside(lake, history, head[0])
     with on_top(staging, history):

@@ -133,7 +133,9 @@ class Staging(LanceNamespace):
     Each manifest gets a hidden name at once, which Lance opens and nobody finds: a publish that is lost shows nothing.
     """
 
-    def __init__(self, lake: Lake, stream: Stream, version: int) -> None:
+    def __init__(self, lake: Lake, stream: Stream, version: int, manifest: str = "") -> None:
+        """`version` with its manifest is the newest, if the open transaction has made it."""
+        self._base = lake.staged(stream, version, manifest)
         self._store = lake.store
         self._id = lake.metastore.clock.uuid()
         self._stream = stream
@@ -147,7 +149,9 @@ class Staging(LanceNamespace):
     @property
     def newest(self) -> str:
         """The manifest of the newest version, staged or committed."""
-        return self.staged[-1].key if self.staged else final_key(self._stream, self.version)
+        if self.staged:
+            return self.staged[-1].key
+        return self._base.key if self._base is not None else final_key(self._stream, self.version)
 
     def namespace_id(self) -> str:
         return f"staging {self._stream.serving}"
@@ -163,7 +167,8 @@ class Staging(LanceNamespace):
         return DescribeTableVersionResponse(version=self._version(int(dict(request)["version"])))
 
     def _version(self, number: int) -> TableVersion:
-        staged = next((each for each in self.staged if each.version == number), None)
+        known = (*self.staged, self._base) if self._base is not None else self.staged
+        staged = next((each for each in known if each.version == number), None)
         key = staged.key if staged is not None else final_key(self._stream, number)
         path = f"{_object_path(self._uri)}/{key.removeprefix(f'{self._stream.serving}/')}"
         return TableVersion(version=number, manifest_path=path, manifest_size=staged.size if staged else None)

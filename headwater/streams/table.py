@@ -451,7 +451,7 @@ class StreamTable(Frames):
 
     def compact(self) -> bool:
         """Write fragments of the serving copy anew that have lost many rows; whether there were any."""
-        done = self._metastore.run(lambda tx: stage_compaction(self._lake(), tx, self.path), f"compact {self.name}")
+        done = self.run(lambda tx: stage_compaction(self._lake(), tx, self.path), f"compact {self.name}")
         if done is not None:
             finish(self._lake(), self.path, done)
         return done is not None
@@ -498,14 +498,13 @@ class StreamTable(Frames):
         moment = self._metastore.clock.now_ms() if now_ms is None else now_ms
 
         def work(tx: Transaction) -> list[int]:
-            snapshot = self._metastore.now()
             stream = open_in(tx, self.path)
-            found = collectable(snapshot, stream, moment, pins)
+            found = collectable(self._snapshot(), stream, moment, pins)
             for position in () if dry_run else found:
                 tx.drop_delta(stream.path, position, version=stream.version)
             return found
 
-        return self._metastore.run(work, f"collect the log of {self.name}")
+        return self.run(work, f"collect the log of {self.name}")
 
     def verify(self) -> list[str]:
         """Prove the serving copy from the log: what differs, in words. An empty list: it is what it should be."""

@@ -13,6 +13,7 @@ from headwater.metastore.objects import Undone
 from headwater.streams.ledger import Ledger
 from headwater.streams.opening import Stream, open_in
 from headwater.streams.position_views import all_published
+from headwater.streams.within import OwnLog
 
 
 def void(tx: Transaction, snapshot: Snapshot, stream: Stream, txns: Sequence[str]) -> AppendedDelta:
@@ -47,16 +48,24 @@ def _check(stream: Stream, deltas: Sequence[Delta], chosen: Sequence[Delta], sna
         )
 
 
-def undo_transaction(metastore: Metastore, txn: Any, dry_run: bool = False, restore: RestoreIn | None = None) -> Undone:
-    """Undo a committed transaction by a new one; what it landed in stream tables is voided. 19 with the reasons.
+def undo_transaction(
+    metastore: Metastore,
+    txn: Any,
+    dry_run: bool = False,
+    restore: RestoreIn | None = None,
+    within: Transaction | None = None,
+) -> Undone:
+    """Undo a committed transaction by a new one, or `within` one; what it landed in stream tables is voided. 19 with
+    the reasons.
 
     `restore` makes the next version of a Lance table like an older one.
     """
 
     def void_in(tx: Transaction, path: tuple[str, ...], version: str, whose: str) -> AppendedDelta:
-        return void(tx, metastore.now(), open_in(tx, path, version), [whose])
+        log: Any = metastore.now() if within is None else OwnLog(within)
+        return void(tx, log, open_in(tx, path, version), [whose])
 
-    return metastore.undo(txn, dry_run, void_in, restore)
+    return metastore.undo(txn, dry_run, void_in, restore, within)
 
 
 def txns_of(

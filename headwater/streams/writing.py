@@ -55,10 +55,13 @@ def head_of(snapshot: Snapshot, stream: Stream) -> tuple[int, str] | None:
     return (newest.position, manifest_of(stream, newest)) if newest is not None else None
 
 
-def settled(snapshot: Snapshot, stream: Stream) -> int:
-    """Up to which version all manifests have their final names: the newest one was given its own when it was opened."""
+def settled(snapshot: Snapshot, stream: Stream, own: str = "") -> int:
+    """Up to which version all manifests have their final names: the newest one was given its own when it was opened,
+    unless it is of the open transaction."""
     newest = snapshot.newest_delta(stream.path, format=LANCE, version=stream.version)
     known = int(newest.properties.get("settled", 0)) if newest is not None else 0
+    if newest is not None and newest.txn == own:
+        return known
     return newest.position if newest is not None and known >= newest.position - 1 else known
 
 
@@ -185,7 +188,7 @@ def record(
 ) -> Published:
     """The staged versions as deltas of the `lance` stream, in the transaction; the last one has the lineage."""
     lake.store.sync([staged.key for staged in staging.staged])
-    known = settled(lake.now(), stream) if staging.version else 0
+    known = settled(lake.now(), stream, tx.id) if staging.version else 0
     noted = {LINEAGE: dict(lineage)} if lineage else {}
     for staged in staging.staged:
         made = replace(made, version=staged.version, manifest=staged.key)

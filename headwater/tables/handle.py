@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +15,7 @@ from headwater.errors import (
     TableBranchNotFoundError,
     TableVersionNotFoundError,
 )
+from headwater.metastore.ref_record import KnownRefs
 from headwater.names import ObjectId, format_name
 from headwater.tables.bases import outside
 from headwater.tables.refs import branch_of, check_version
@@ -51,11 +53,18 @@ class TableHandle:
     in_transaction: bool = False
     """Whether its versions are those of an open transaction: then no commit to it can have landed unseen."""
     session: lance.Session | None = field(default=None, repr=False, compare=False)
+    refs: Callable[[], KnownRefs | None] | None = field(default=None, repr=False, compare=False)
+    """Asks the catalog for tags and branches of which the table's folder may not know yet."""
 
     @property
     def name(self) -> str:
         """The table as SQL writes it."""
         return format_name(self.id.names)
+
+    @property
+    def known_refs(self) -> KnownRefs | None:
+        """What the catalog knows of tags and branches; None: what is in the folder is all."""
+        return self.refs() if self.refs is not None else None
 
     def at(self, version: int | None) -> TableHandle:
         return dataclasses.replace(self, version=version)
@@ -72,7 +81,7 @@ class TableHandle:
         `scattered`: to fetch rows that are far from each other.
         Errors 11 TableVersionNotFound, 22 TableBranchNotFound, 19 InvalidTableState (no readable data).
         """
-        branch = branch_of(branch)
+        branch, version = self._made(branch_of(branch), version)
         wanted = self.version if version is None and branch is None else version
         if not isinstance(wanted, str):
             check_version(self.id, wanted)
@@ -82,6 +91,20 @@ class TableHandle:
             except Exception as error:
                 raise self._not_opened(error, wanted, branch) from None
             return self.checked(dataset)
+
+    def _made(self, branch: str | None, version: int | str | None) -> tuple[str | None, int | str | None]:
+        """A branch with its version; of one that a transaction is going to make, the version that it begins at."""
+        known = self.known_refs if branch is not None else None
+        if branch is None or known is None:
+            return branch, version
+        if branch not in known.branches:
+            raise TableBranchNotFoundError(f"Table {self.id} has no branch {branch!r}.")
+        begins = known.unmade.get(branch)
+        if begins is None:
+            return branch, version
+        if version not in (None, begins.version):
+            raise TableVersionNotFoundError(f"Table {self.id} has no version {version} of branch {branch!r}.")
+        return self._made(begins.branch, begins.version)
 
     def checked(self, dataset: lance.LanceDataset) -> lance.LanceDataset:
         """Error 19 for a version whose files are elsewhere: it would make us read another's table for the caller."""

@@ -15,7 +15,8 @@ TRASH = f"{OWN_FOLDER}/trash"
 """Dropped folders on their way out."""
 UNRECORDED = f"{OWN_FOLDER}/unrecorded"
 """Where manifests go that were written behind the back of a catalog that manages versions."""
-TABLE_FOLDERS = frozenset({VERSIONS, DATA, STAGED, "_transactions", "_deletions", "_indices", "_refs", "tree"})
+TRANSACTIONS = "_transactions"
+TABLE_FOLDERS = frozenset({VERSIONS, DATA, STAGED, TRANSACTIONS, "_deletions", "_indices", "_refs", "tree"})
 """What a table's folder holds, also one whose creator is at work or has died."""
 
 _LAST_VERSION = 2**64 - 1

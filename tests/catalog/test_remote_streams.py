@@ -320,6 +320,7 @@ def test_a_snapshot_is_read_after_a_collection(either: Catalog, tmp_path: Path) 
     orders.upsert([{"id": 1, "name": "Ada", "at": 1}])
     orders.publish()
     taken = either.snapshot("monday")
+    assert taken is not None
     assert {table.path: table.position for table in taken.tables}[("raw", "orders")] == 1
     orders.upsert([{"id": 1, "name": "later", "at": 2}])
     either["plain"].delete("id = 1")

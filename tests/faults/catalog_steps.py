@@ -145,6 +145,20 @@ def transaction(root: str) -> None:
         tx.rename_table("a.v", "a.moved")
 
 
+def whole_transaction(root: str) -> None:
+    """What Lance keeps in a table's folder, and what is about the catalog as a whole."""
+    with catalog_at(root).transaction("the rest") as tx:
+        tx["a.t"].append([{"id": 100}])
+        tx["a.t"].tags["new"] = 2
+        tx["a.u"].tags["old"] = 2
+        del tx["a.u"].tags["gone"]
+        tx["a.v"].branches.create("trial")
+        del tx["a.u"].branches["dropped"]
+        tx.snapshot("taken")
+        tx.drop_snapshot("passing")
+        tx.alter_namespace("", {"owner": "ann"})
+
+
 def upgrade(root: str) -> None:
     from headwater.moving.upgrade import upgrade as begin
 
@@ -162,7 +176,8 @@ def collection(root: str) -> None:
 
 
 ACTIONS = {
-    each.__name__: each for each in (lance_commit, delta_commit, publish, transaction, upgrade, mirror, collection)
+    each.__name__: each
+    for each in (lance_commit, delta_commit, publish, transaction, whole_transaction, upgrade, mirror, collection)
 }
 
 
@@ -190,18 +205,35 @@ def prepare(root: str, action: str) -> None:
     catalog["a.u"].append([{"id": 3}])
     catalog.snapshot("kept")
     catalog["a.u"].delete("id = 3")
+    if action == "whole_transaction":
+        catalog["a.u"].tags["old"] = catalog["a.u"].tags["gone"] = 1
+        catalog["a.u"].branches.create("dropped", 1)
+        catalog.snapshot("passing", [])
     catalog.drop_table("a.gone")
     catalog.close()
 
 
 def contents(catalog: Any) -> dict[str, list[Any]]:
-    """Every row of every table, and of stream tables also what is published."""
+    """Every row of every table, and of stream tables also what is published; snapshots, tags and branches, which are
+    in the folder of a table once somebody has looked at them."""
+    import lance
+
     found: dict[str, list[Any]] = {}
+    if hasattr(catalog.namespace, "metastore"):
+        found["the catalog"] = [str(catalog.namespace_properties()), *(each.name for each in catalog.snapshots())]
     for name in catalog:
         table = catalog[name]
         found[name] = sorted(str(row) for row in table.to_arrow().to_pylist())
         if hasattr(table, "serving"):
             found[f"{name} as published"] = sorted(str(row) for row in table.serving.to_arrow().to_pylist())
+        refs = [*sorted(dict(table.serving.tags).items()), *table.serving.branches]
+        if refs:
+            found[f"{name}, names"] = refs
+            folder = lance.dataset(str(table.serving.describe().location))
+            assert {each["version"] for each in folder.tags.list().values()} == set(dict(table.serving.tags).values())
+            assert sorted(folder.branches.list()) == list(table.serving.branches)
+            if "trial" in table.serving.branches:  # made where it is: Lance notes the whole path of a branch's table
+                assert len(table.serving.at(branch="trial")) == 3
     return found
 
 

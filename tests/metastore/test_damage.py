@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from headwater.errors import CorruptFileError, UnsupportedOperationError
+from headwater.errors import CorruptFileError, InvalidTableStateError, UnsupportedOperationError
 from headwater.metastore import Metastore
 from headwater.metastore import commit as commit_module
 from headwater.metastore import index as index_module
@@ -36,16 +36,47 @@ def damage(root: Path, key: str, how: str) -> None:
 
 
 @pytest.mark.parametrize("how", DAMAGE)
-def test_a_damaged_slot_is_named_and_the_past_before_it_stays_readable(tmp_path: Path, how: str) -> None:
-    filled(tmp_path)
+def test_a_damaged_slot_is_written_anew_if_that_is_exact(tmp_path: Path, how: str) -> None:
+    before = tree_of(filled(tmp_path))
     damage(tmp_path, slot_key(6), how)
-    store = Metastore(tmp_path)
-    with pytest.raises(CorruptFileError, match=slot_key(6)):
-        store.get(["a"])
-    with pytest.raises(CorruptFileError, match=slot_key(6)):
-        store.run(lambda tx: tx.create_namespace(["b"]))
+    opened = Metastore(tmp_path)
+    assert tree_of(opened) == before
+    assert opened.repair() == [slot_key(6)], "it was told of when it was opened"
+    assert opened.verify() == []
+
+
+@pytest.mark.parametrize("how", DAMAGE)
+def test_a_damaged_slot_that_cannot_be_told_is_refused_and_the_past_before_it_stays_readable(
+    tmp_path: Path, how: str
+) -> None:
+    txn = next(filled(tmp_path).log(after=5)).txn
+    damage(tmp_path, slot_key(6), how)
+    (log,) = (tmp_path / "txn").glob(f"*_{txn}")
+    log.unlink()
+    with pytest.raises(InvalidTableStateError, match=r"1 of its slots \(6\).*headwater repair"):
+        Metastore(tmp_path)
+    store = Metastore(tmp_path, damaged=True)
+    refused: list[Callable[[], object]] = [lambda: store.get(["a"]), store.transaction, store.repair]
+    for attempt in refused:
+        with pytest.raises(InvalidTableStateError):
+            attempt()
     assert len(store.at(5).deltas(["a", "t"])) == 4
-    assert slot_key(6) in {problem.key for problem in store.verify()}
+    assert {slot_key(6), slot_key(7)} & {problem.key for problem in store.verify()}
+
+
+@pytest.mark.parametrize("how", DAMAGE)
+def test_who_has_the_catalog_open_when_a_slot_is_damaged_is_told_which(tmp_path: Path, how: str) -> None:
+    filled(tmp_path)
+    reader = Metastore(tmp_path)
+    filled_more = Metastore(tmp_path)
+    filled_more.run(lambda tx: tx.create_namespace(["late"]))
+    damage(tmp_path, slot_key(12), how)
+    with pytest.raises(InvalidTableStateError, match=slot_key(12)):
+        reader.get(["a"])
+    with pytest.raises(InvalidTableStateError, match=slot_key(12)):
+        list(filled_more.log(after=11))
+    assert filled_more.repair() == [slot_key(12)]
+    assert reader.exists(["late"])
 
 
 @pytest.mark.parametrize("how", DAMAGE)

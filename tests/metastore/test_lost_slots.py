@@ -150,6 +150,20 @@ def test_a_gap_after_a_checkpoint_and_across_folders_is_noticed(
     assert story(opened) == before
 
 
+def test_a_slot_before_the_checkpoint_is_noticed_by_the_listing_that_opening_makes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(index_module, "CHECKPOINT_CHANGES", 8)
+    monkeypatch.setattr(commit_module, "aside", lambda work: work())
+    before = story(filled(tmp_path))
+    (tmp_path / slot_key(2)).unlink()
+    assert story(Metastore(tmp_path)) == before
+    (tmp_path / slot_key(2)).unlink()
+    shutil.rmtree(tmp_path / "txn")
+    with pytest.raises(InvalidTableStateError, match=r"1 of its slots \(2\)"):
+        Metastore(tmp_path)
+
+
 def test_slots_lost_from_the_end_are_refused_where_they_cannot_be_told(tmp_path: Path) -> None:
     made = filled(tmp_path)
     txn = next(made.log(after=LAST - 1)).txn

@@ -172,6 +172,19 @@ def test_a_swap_of_names_is_undone_at_once(store: Metastore) -> None:
     assert store.verify() == []
 
 
+def test_a_table_does_not_come_back_into_a_namespace_where_another_has_its_name_since(store: Metastore) -> None:
+    with store.transaction("move both") as tx:
+        tx.rename(["n"], ["m"])
+        tx.rename(["m", "t"], ["c"])
+    store.run(lambda tx: tx.create_table(["m", "t"]))
+    assert "the name n.t is taken by another object" in refused(store, 2)
+    assert [found.path for found in store.list(["m"])] == [("m", "t")]
+    store.run(lambda tx: tx.rename(["m", "t"], ["m", "u"]))
+    assert undo_and_check(store, 2)
+    assert [found.path for found in store.list(["n"])] == [("n", "t"), ("n", "u")]
+    assert store.verify() == []
+
+
 def test_what_later_work_stands_on_is_not_undone_and_the_reasons_are_told(store: Metastore) -> None:
     store.run(lambda tx: tx.rename(["n"], ["m"]))  # 2
     store.run(lambda tx: tx.create_namespace(["n"]))  # 3

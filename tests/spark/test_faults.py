@@ -54,6 +54,11 @@ def run(
     )
 
 
+def cause(done: subprocess.CompletedProcess[str]) -> str:
+    """What it said of its failure, without the places in the code of Spark."""
+    return "\n".join(line for line in done.stderr.splitlines() if not line.lstrip().startswith("at "))[-6000:]
+
+
 def data_files(tmp_path: Path) -> int:
     return len(list((tmp_path / "lake" / "t.lance" / "data").glob("*.lance")))
 
@@ -64,7 +69,7 @@ INSERT = "INSERT INTO lake.t SELECT id, 1 FROM range(0, 1000, 1, 2)"
 @pytest.mark.long
 def test_a_retried_task_writes_its_rows_once_and_a_killed_driver_writes_none(tmp_path: Path) -> None:
     done = run(tmp_path, INSERT, "fail-first-write")
-    assert "DONE Row(count(1)=1000, count(DISTINCT id)=1000, sum(n)=1000)" in done.stdout, done.stderr[-2000:]
+    assert "DONE Row(count(1)=1000, count(DISTINCT id)=1000, sum(n)=1000)" in done.stdout, cause(done)
     assert (tmp_path / "failed-once").exists()
     assert data_files(tmp_path) == 3  # two of the commit, one of the attempt that failed
     killed = run(tmp_path, "UPDATE lake.t SET n = 2 WHERE id % 2 = 0", "kill-before-commit")
@@ -74,7 +79,7 @@ def test_a_retried_task_writes_its_rows_once_and_a_killed_driver_writes_none(tmp
     assert dataset.count_rows("n = 1") == 1000
     assert data_files(tmp_path) > 3
     again = run(tmp_path, "CALL lake.system.cleanup('t', 0, true)")
-    assert "DONE Row(count(1)=1000, count(DISTINCT id)=1000, sum(n)=1000)" in again.stdout, again.stderr[-2000:]
+    assert "DONE Row(count(1)=1000, count(DISTINCT id)=1000, sum(n)=1000)" in again.stdout, cause(again)
     assert data_files(tmp_path) == 2
 
 
@@ -83,13 +88,13 @@ def test_a_retried_task_lands_its_rows_once_and_a_killed_driver_lands_none(tmp_p
     """In a table without keys, where a row that landed twice would be there twice."""
     kind, impl = "USING stream", "metastore"
     done = run(tmp_path, INSERT, "fail-first-write", kind, impl)
-    assert "DONE Row(count(1)=1000, count(DISTINCT id)=1000, sum(n)=1000)" in done.stdout, done.stderr[-2000:]
+    assert "DONE Row(count(1)=1000, count(DISTINCT id)=1000, sum(n)=1000)" in done.stdout, cause(done)
     assert (tmp_path / "failed-once").exists()
     assert "DONE" not in run(tmp_path, INSERT, "kill-before-commit", kind, impl).stdout
     table = Catalog(str(tmp_path / "lake"), impl="metastore")["t"]
     assert (table.position, table.count()) == (2, 1000)
     again = run(tmp_path, INSERT, "", kind, impl)
-    assert "DONE Row(count(1)=2000, " in again.stdout, again.stderr[-2000:]
+    assert "DONE Row(count(1)=2000, " in again.stdout, cause(again)
     table.publish()
     assert table.verify() == []
 
@@ -104,7 +109,7 @@ def test_a_retried_task_and_a_killed_driver_leave_a_table_with_keys_as_one_state
     table = Catalog(str(tmp_path / "lake"), impl="metastore")["t"]
     assert (table.position, table.count()) == (2, 1000)
     done = run(tmp_path, update, "fail-first-write", kind, impl)
-    assert "DONE Row(count(1)=1000, count(DISTINCT id)=1000, sum(n)=1500)" in done.stdout, done.stderr[-2000:]
+    assert "DONE Row(count(1)=1000, count(DISTINCT id)=1000, sum(n)=1500)" in done.stdout, cause(done)
     assert (tmp_path / "failed-once").exists()
     table.publish()
     assert table.verify() == []
@@ -118,7 +123,7 @@ def test_executors_in_processes_of_their_own_need_only_the_package_and_the_jar(t
     environment["PYSPARK_PYTHON"] = sys.executable
     command = [sys.executable, str(tmp_path / "cluster.py"), str(tmp_path / "lake"), sys.executable, INSERT, "", "dir"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False, env=environment)
-    assert "DONE Row(count(1)=1000, count(DISTINCT id)=1000, sum(n)=1000)" in done.stdout, done.stderr[-2000:]
+    assert "DONE Row(count(1)=1000, count(DISTINCT id)=1000, sum(n)=1000)" in done.stdout, cause(done)
 
 
 SPECULATION = """
@@ -192,7 +197,7 @@ def test_of_two_attempts_of_a_speculative_task_one_counts_and_the_files_of_the_o
             command, capture_output=True, text=True, timeout=300, check=False, env=environment, cwd=tmp_path
         )
     attempts = {f"{statement}-{attempt}" for statement in ("insert", "update") for attempt in (0, 1)}
-    assert {path.name for path in (tmp_path / "marks").iterdir()} == attempts, done.stdout + done.stderr[-2000:]
+    assert {path.name for path in (tmp_path / "marks").iterdir()} == attempts, done.stdout + cause(done)
     assert done.stdout.splitlines() == [
         "INSERT 3 Row(count(1)=400000, count(DISTINCT id)=400000, sum(n)=400000)",
         "UPDATE 6 Row(count(1)=400000, count(DISTINCT id)=400000, sum(n)=800000)",

@@ -15,7 +15,6 @@ from headwater.namespace.requests import parse_request
 
 Work = Callable[..., Any]
 """Takes the handle of the table, the request, and for some operations rows."""
-TAGS, BRANCHES = "tags", "branches"
 Check = Callable[[ComposedNamespace, Any], None]
 """Raises when the operation may not be done to the table of the request."""
 
@@ -44,11 +43,6 @@ def changes(kind: type[BaseModel], work: Work, *checks: Check) -> Callable[..., 
         catalog.check_branch(request)
 
     return reads(kind, work, check, *checks)
-
-
-def changes_refs(kind: type[BaseModel], work: Work, what: str) -> Callable[..., Any]:
-    """As `changes`, of names that Lance keeps beside the versions of a table, which no transaction reaches."""
-    return changes(kind, work, lambda catalog, request: catalog.check_folder(f"change {what}"))
 
 
 def changes_rows(kind: type[BaseModel], work: Work) -> Callable[..., Any]:
@@ -91,12 +85,12 @@ class DataMethods(ComposedNamespace):
     alter_table_backfill_columns = changes(api.AlterTableBackfillColumnsRequest, data.alter_table_backfill_columns)
     list_table_tags = reads(api.ListTableTagsRequest, data.list_table_tags)
     get_table_tag_version = reads(api.GetTableTagVersionRequest, data.get_table_tag_version)
-    create_table_tag = changes_refs(api.CreateTableTagRequest, data.create_table_tag, TAGS)
-    update_table_tag = changes_refs(api.UpdateTableTagRequest, data.update_table_tag, TAGS)
-    delete_table_tag = changes_refs(api.DeleteTableTagRequest, data.delete_table_tag, TAGS)
+    create_table_tag = changes(api.CreateTableTagRequest, data.create_table_tag)
+    update_table_tag = changes(api.UpdateTableTagRequest, data.update_table_tag)
+    delete_table_tag = changes(api.DeleteTableTagRequest, data.delete_table_tag)
     list_table_branches = reads(api.ListTableBranchesRequest, data.list_table_branches)
-    create_table_branch = changes_refs(api.CreateTableBranchRequest, data.create_table_branch, BRANCHES)
-    delete_table_branch = changes_refs(api.DeleteTableBranchRequest, data.delete_table_branch, BRANCHES)
+    create_table_branch = changes(api.CreateTableBranchRequest, data.create_table_branch)
+    delete_table_branch = changes(api.DeleteTableBranchRequest, data.delete_table_branch)
     restore_table = changes_rows(api.RestoreTableRequest, data.restore_table)
     update_table_schema_metadata = changes(api.UpdateTableSchemaMetadataRequest, data.update_table_schema_metadata)
     update_field_metadata = changes(api.UpdateFieldMetadataRequest, data.update_field_metadata)

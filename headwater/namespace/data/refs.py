@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from lance_namespace import (
     CreateTableBranchRequest,
     CreateTableBranchResponse,
@@ -29,6 +31,7 @@ from headwater.errors import (
     TableTagNotFoundError,
     TableVersionNotFoundError,
 )
+from headwater.metastore.ref_record import RefTarget
 from headwater.namespace.data.models import BranchContents, TagContents
 from headwater.paging import page
 from headwater.tables.handle import TableHandle
@@ -38,9 +41,7 @@ from headwater.tables.translate import translating
 
 def list_table_tags(table: TableHandle, request: ListTableTagsRequest) -> ListTableTagsResponse:
     """ListTableTags: pages by tag name. Errors 13 InvalidInput, 19."""
-    dataset = table.open()
-    with translating(table, "list the tags of"):
-        found = dataset.tags.list()
+    found = _tags(table, "list the tags of")
     names, token = page(sorted(found), request.page_token, request.limit)
     tags = {
         name: TagContents(
@@ -54,12 +55,22 @@ def list_table_tags(table: TableHandle, request: ListTableTagsRequest) -> ListTa
 def get_table_tag_version(table: TableHandle, request: GetTableTagVersionRequest) -> GetTableTagVersionResponse:
     """GetTableTagVersion: errors 8 TableTagNotFound, 13 InvalidInput, 19."""
     tag = check_tag(request.tag)
-    dataset = table.open()
-    with translating(table, f"find the tag {tag!r} of"):
-        found = dataset.tags.list().get(tag)
+    found = _tags(table, f"find the tag {tag!r} of").get(tag)
     if found is None:
         raise TableTagNotFoundError(f"Table {table.id} has no tag {tag!r}.")
     return GetTableTagVersionResponse(version=found["version"], branch=found["branch"])
+
+
+def _tags(table: TableHandle, doing: str) -> dict[str, Any]:
+    known = table.known_refs
+    if known is not None:
+        return {
+            name: {"branch": to.branch, "version": to.version, "manifest_size": to.size}
+            for name, to in known.tags.items()
+        }
+    dataset = table.open()
+    with translating(table, doing):
+        return dict(dataset.tags.list())
 
 
 def create_table_tag(table: TableHandle, request: CreateTableTagRequest) -> CreateTableTagResponse:
@@ -106,9 +117,12 @@ def delete_table_tag(table: TableHandle, request: DeleteTableTagRequest) -> Dele
 
 def list_table_branches(table: TableHandle, request: ListTableBranchesRequest) -> ListTableBranchesResponse:
     """ListTableBranches: pages by branch name; the main branch is not listed. Errors 13 InvalidInput, 19."""
+    known = table.known_refs
     dataset = table.open()
     with translating(table, "list the branches of"):
-        found = dataset.branches.list()
+        found: dict[str, Any] = dict(dataset.branches.list())
+    if known is not None:
+        found = {name: found.get(name) or _unmade(to) for name, to in known.branches.items()}
     names, token = page(sorted(found), request.page_token, request.limit)
     branches = {
         name: BranchContents(
@@ -121,6 +135,12 @@ def list_table_branches(table: TableHandle, request: ListTableBranchesRequest) -
         for name in names
     }
     return ListTableBranchesResponse(branches=branches, page_token=token)
+
+
+def _unmade(to: RefTarget) -> dict[str, Any]:
+    """A branch that a transaction is going to make, as Lance would tell it."""
+    begins = {"parent_branch": to.branch, "parent_version": to.version, "manifest_size": to.size}
+    return {**begins, "create_at": to.time // 1000, "metadata": None}
 
 
 def create_table_branch(table: TableHandle, request: CreateTableBranchRequest) -> CreateTableBranchResponse:

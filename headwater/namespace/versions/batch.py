@@ -119,6 +119,7 @@ class BatchCommit:
 
     def _delete(self, plan: _Plan, item: Delete) -> None:
         table = plans.table_of(plan.facts, item.id)
+        plan.changes += self.operations.registry.require_refs(table.id)
         gone = self.versions.records_of(self.versions.line(table), item.ranges)
         if not any(isinstance(done, StagedVersion) and done.line.table.id == item.id for done in plan.results):
             plan.changes.append(RequireTable(table, table.known.newest))

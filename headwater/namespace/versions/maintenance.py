@@ -103,20 +103,25 @@ class Maintenance:
         self.versions.registry.check_writable()
         line = self.versions.line(table)
         keeper = self.versions.keeper(line)
-        found = list(keeper.page(line, None, None, descending=False))
-        if len(found) < 2:
-            return Cleaned()
-        gone = choose_outdated(found, policy, self.versions.held(line), self.versions.clock.now_ms())
-        manifests = self.store.get_all([line.key(item.manifest_path) for item in gone])
-        records = 0
+        gone: list[Version] = []
+        manifests: list[bytes] = []
+
+        def look() -> list[Version]:
+            found = list(keeper.page(line, None, None, descending=False))
+            held = self.versions.held(line) if len(found) > 1 else {}
+            gone[:] = choose_outdated(found, policy, held, self.versions.clock.now_ms()) if len(found) > 1 else []
+            there = self.store.get_all([line.key(item.manifest_path) for item in gone])
+            manifests[:] = [data for data in there if data is not None]
+            return self._recorded(keeper, gone) if isinstance(keeper, ManagedVersions) else []
+
         if isinstance(keeper, ManagedVersions):
-            recorded = self.versions.forget(lambda: self._recorded(keeper, gone))
+            recorded = self.versions.forget(table.id, look)
             self.versions.delete_manifests(line, recorded)
-            records = len(recorded)
         else:
+            recorded = look()
             self.versions.storage.delete(line, [item.number for item in gone])
-        files, size = free_files(self.store, line, [data for data in manifests if data is not None])
-        return Cleaned(records, len(gone), files, size)
+        files, size = free_files(self.store, line, manifests) if gone else (0, 0)
+        return Cleaned(len(recorded), len(gone), files, size)
 
     @staticmethod
     def _recorded(keeper: ManagedVersions, versions: Sequence[Version]) -> list[Version]:

@@ -160,11 +160,14 @@ class VersionMethods(ComposedNamespace):
         keep_days: float | None = None,
         grace_seconds: float = GRACE_SECONDS,
     ) -> Cleaned:
-        """Remove old versions and free the disk that only they hold. The current version and tagged ones stay."""
+        """Remove old versions and free the disk that only they hold. The current version and tagged ones stay.
+
+        In a transaction it is done once that is committed, and what it removes is not told.
+        """
         policy = keep_policy(keep_versions, keep_days, grace_seconds)
         table = self.operations.find_table(self.id_of(id))
-        self.check_folder("clean up")
-        if not self.operations.has_data(table):
+        self.versions.registry.check_writable()
+        if self.put_off(table, policy) or not self.operations.has_data(table):
             return Cleaned()
         return self.maintenance.clean_up(table, policy)
 
@@ -175,14 +178,15 @@ class VersionMethods(ComposedNamespace):
         keep_days: float | None = None,
         grace_seconds: float = GRACE_SECONDS,
     ) -> Optimized:
-        """Merge small fragments, bring the indices up to date, clean up (what is older than a week, if not told)."""
+        """Merge small fragments, bring the indices up to date, clean up (what is older than a week, if not told; in a
+        transaction once that is committed)."""
         said = keep_versions is not None or keep_days is not None
         policy = keep_policy(keep_versions, keep_days if said else KEEP_DAYS, grace_seconds)
         table = self.operations.find_table(self.id_of(id))
         self.versions.registry.check_writable()
-        self.check_folder("optimize")
         removed, added = optimize(self.handle(table))
-        return Optimized(removed, added, self.maintenance.clean_up(table, policy))
+        cleaned = Cleaned() if self.put_off(table, policy) else self.maintenance.clean_up(table, policy)
+        return Optimized(removed, added, cleaned)
 
     def settle(self, id: ObjectId, point: bool = True) -> None:
         """Give every version of a managed table its final manifest, before the catalog lets go of the table.

@@ -8,7 +8,7 @@ A branch is always kept by the storage: the documents give the records of a cata
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from headwater.clock import Clock
@@ -19,6 +19,7 @@ from headwater.errors import (
 )
 from headwater.lance_manifest import committed_ms
 from headwater.model import Change, Table, Version
+from headwater.names import ObjectId
 from headwater.namespace.locations import require_place, table_uri
 from headwater.namespace.versions.managed import ManagedVersions, StagedVersion
 from headwater.namespace.versions.paths import (
@@ -28,6 +29,7 @@ from headwater.namespace.versions.paths import (
     check_scheme,
     is_staged,
     same_etag,
+    staged_version,
 )
 from headwater.namespace.versions.plans import plan_forget_versions, same_table, taken
 from headwater.namespace.versions.ranges import VersionRange, choose_deleted
@@ -67,12 +69,19 @@ class TableVersions:
     """The version operations of one catalog. `records` is None where no catalog could keep any (V1)."""
 
     def __init__(
-        self, registry: Registry, records: VersionRecords | None, store: Store, root_uri: str, clock: Clock
+        self,
+        registry: Registry,
+        records: VersionRecords | None,
+        store: Store,
+        root_uri: str,
+        clock: Clock,
+        refs: Callable[[Table], Iterable[Ref]] | None = None,
     ) -> None:
         self.registry = registry
         self.store = store
         self.root_uri = root_uri
         self.clock = clock
+        self._refs = refs or (lambda table: read_refs(store, table.location))
         self.storage = StorageVersions(store)
         self.turns = WriterTurns(store, clock)
         self.records = records
@@ -187,7 +196,7 @@ class TableVersions:
         self.registry.check_writable()
         line = self.line(table, branch)
         if isinstance(self.keeper(line), ManagedVersions):
-            gone = self.forget(lambda: self.records_of(line, ranges, ignore_missing))
+            gone = self.forget(table.id, lambda: self.records_of(line, ranges, ignore_missing))
             self.delete_manifests(line, gone)
             return len(gone)
         numbers = [item.number for item in self.storage.all(line)]
@@ -209,25 +218,50 @@ class TableVersions:
         """The versions of a line that a tag, a stream's tag, a branch or a named snapshot stands on."""
         pinned = self.registry.capabilities.pinned
         pins = snapshot_refs(pinned(line.table.location)) if pinned is not None else ()
-        return held_versions((*pins, *read_refs(self.store, line.table.location)), line.branch)
+        return held_versions((*pins, *self._refs(line.table)), line.branch)
 
-    def forget(self, look: Callable[[], list[Version]]) -> list[Version]:
-        """Take away the records that are found, all in one commit; those that went."""
+    def forget(self, table: ObjectId, look: Callable[[], list[Version]]) -> list[Version]:
+        """Take away the records that are found, all in one commit; those that went.
 
-        def commit(found: list[Version]) -> list[Version]:
-            if found:
+        What stands on versions is looked at with them: where tags and branches are recorded, they must still be so.
+        """
+
+        def gather() -> tuple[list[Change], list[Version]]:
+            conditions = self.registry.require_refs(table)
+            return conditions, look()
+
+        def commit(found: tuple[list[Change], list[Version]]) -> list[Version]:
+            conditions, versions = found
+            if versions:
                 assert self.records is not None
-                self.records.commit(plan_forget_versions(found))
-            return found
+                self.records.commit([*conditions, *plan_forget_versions(versions)])
+            return versions
 
-        return retry(self.clock, ATTEMPTS, look, commit)
+        return retry(self.clock, ATTEMPTS, gather, commit)
 
     def delete_manifests(self, line: VersionLine, versions: Sequence[Version]) -> None:
-        """The manifests of versions whose records are gone."""
-        self.storage.delete(line, [item.number for item in versions])
-        for item in versions:
-            if is_staged(item.manifest_path):
-                self.store.delete(line.key(item.manifest_path))
+        """The manifests of versions whose records are gone; in a transaction, once it is committed."""
+        numbers = [item.number for item in versions]
+        staged = [item.manifest_path for item in versions if is_staged(item.manifest_path)]
+        if self.records is not None and self.records.keep_manifests(line.table.id, numbers, staged):
+            return
+        self._delete(line, numbers, staged)
+
+    def _delete(self, line: VersionLine, numbers: Sequence[int], staged: Iterable[str]) -> None:
+        """Where a record holds both names, what was staged waits for the next commit: it goes with its version."""
+        keys = [line.key(path) for path in staged]
+        if self.records is not None and not self.records.replaces_records and numbers:
+            names = {entry.key: entry.key.rsplit("/", 1)[-1] for entry in self.store.children(line.folder).entries}
+            keys += [key for key, name in names.items() if staged_version(name) in numbers]
+        self.storage.delete(line, numbers)
+        for key in dict.fromkeys(keys):
+            self.store.delete(key)
+
+    def tidy(self, table: Table, numbers: Sequence[int], staged: Sequence[str]) -> None:
+        """Delete the manifests of versions that a transaction forgot, but of none whose number is used again."""
+        line = self.line(table)
+        used = set(self.records.versions(table.id)) if self.records is not None else set()
+        self._delete(line, [number for number in numbers if number not in used], staged)
 
     def _repeated(
         self, line: VersionLine, keeper: ManagedVersions | StorageVersions, asked: NewVersion

@@ -159,6 +159,9 @@ class ManifestRegistry(Registry):
                 self._reload()
             self.managed = True
 
+    def keep_manifests(self, table: ObjectId, numbers: Sequence[int], staged: Sequence[str]) -> bool:
+        return False
+
     def alter_root(self, properties: Mapping[str, str], removed: Collection[str]) -> None:
         changes = {**dict.fromkeys(removed), **properties}
         with self._alone():

@@ -21,6 +21,7 @@ from headwater.model import (
     Remove,
     Replace,
     RequireLocation,
+    RequireRefs,
     RequireTable,
     Table,
     Version,
@@ -34,8 +35,10 @@ from headwater.registries.metastore.mapping import (
     record_of,
     settled,
     table_of,
+    texts,
     version_of,
 )
+from headwater.registries.metastore.refs import ref_record_of
 from headwater.registries.refused import fed_by_its_log
 from headwater.registry import overlap
 from headwater.streams.opening import drop_stream, followers, rename_stream
@@ -97,6 +100,10 @@ class TransactionChanges:
                     self._require(not holders - {table}, table, "its location is taken")
             case RequireTable(table, newest):
                 self._require_table(table, newest)
+            case RequireRefs(id, count):
+                record = ref_record_of(self.seen, id)
+                self._require((record.count if record else 0) == count, id, "its tags or branches changed")
+                self._required = required
 
     def finish(self) -> None:
         """What is left to do when all changes are known."""
@@ -113,6 +120,11 @@ class TransactionChanges:
             self.tx.update_stream(item.id.names, LANCE_FORMAT, {LOCATION: item.location})
 
     def _replace(self, old: CatalogObject, item: CatalogObject) -> None:
+        if isinstance(old, Namespace) and isinstance(item, Namespace) and item.id.is_root:
+            known = self.tx.root_properties()
+            self._require(texts(known) == dict(old.properties), old.id, "its properties changed")
+            self.tx.update_root({**{k: v for k, v in known.items() if k not in texts(known)}, **item.properties})
+            return
         self._require(find(self.seen, old.id) == old, old.id, "it changed")
         if isinstance(old, Table) and isinstance(item, Table) and old.location != item.location:
             # Another dataset has versions of its own: another table takes the name. The old one's files are left.

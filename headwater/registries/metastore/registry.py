@@ -23,7 +23,7 @@ from headwater.errors import (
 )
 from headwater.metastore import Metastore, Transaction
 from headwater.metastore.serving_copy import LANCE_FORMAT
-from headwater.model import Add, CatalogObject, Change, Table, Version
+from headwater.model import Add, CatalogObject, Change, Namespace, Replace, RequireRefs, Table, Version
 from headwater.names import ROOT, ObjectId
 from headwater.registries.metastore.changes import TransactionChanges
 from headwater.registries.metastore.mapping import (
@@ -34,9 +34,19 @@ from headwater.registries.metastore.mapping import (
     is_fed,
     kept_columns,
     newest_version,
+    texts,
     with_newest,
 )
-from headwater.registries.metastore.sessions import Present, Session, SessionState, Work, past_is_past
+from headwater.registries.metastore.refs import ref_record_of
+from headwater.registries.metastore.sessions import (
+    Present,
+    PutOff,
+    Session,
+    SessionState,
+    Within,
+    Work,
+    past_is_past,
+)
 from headwater.registries.metastore.summary import summary
 from headwater.registries.refused import fed_by_its_log
 from headwater.registry import Capabilities, Kind, Registry
@@ -216,6 +226,14 @@ class MetastoreRegistry(Registry):
             if len(self._finals) > REMEMBERED:
                 self._finals.popitem(last=False)
 
+    def keep_manifests(self, table: ObjectId, numbers: Sequence[int], staged: Sequence[str]) -> bool:
+        """In a transaction they go when it is committed."""
+        if not isinstance(self.session, Within):
+            return False
+        id = self.session.tx.get(table.names).id
+        self.session.put_off.append(PutOff(id, None, tuple(numbers), tuple(staged)))
+        return True
+
     # Writing
 
     def commit(self, changes: Sequence[Change]) -> None:
@@ -239,6 +257,24 @@ class MetastoreRegistry(Registry):
             for change in changes:
                 if isinstance(change, Add) and isinstance(change.object, Table):
                     self._given.pop(change.object.location, None)
+
+    def require_refs(self, table: ObjectId) -> list[Change]:
+        record = ref_record_of(self.session.state(), table)
+        return [RequireRefs(table, record.count if record is not None else 0)]
+
+    def root_properties(self) -> Mapping[str, str]:
+        return texts(self.session.state().root_properties())
+
+    def alter_root(self, properties: Mapping[str, str], removed: Collection[str]) -> None:
+        """As of any namespace: what two callers alter at the same time both stays."""
+        self.check_writable()
+
+        def look() -> list[Change]:
+            before = self.root_properties()
+            after = {**{name: value for name, value in before.items() if name not in removed}, **properties}
+            return [Replace(Namespace(ROOT, before), Namespace(ROOT, after))] if after != before else []
+
+        retry(self.clock, ATTEMPTS, look, lambda changes: self.commit(changes) if changes else None)
 
     def alias(self, id: ObjectId, name: str) -> None:
         """One more name for a namespace or table, beside its own: errors 1, 2, 4, 5, 13."""

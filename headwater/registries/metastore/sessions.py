@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Any, Protocol, TypeVar
 
-from headwater.errors import InvalidInputError, TableVersionNotFoundError
+from headwater.errors import InvalidInputError, InvalidTableStateError, TableVersionNotFoundError
 from headwater.metastore import Delta, Metastore, Snapshot, Transaction
 from headwater.metastore.draft import AppendedDelta
 from headwater.metastore.objects import Object, Objects
@@ -39,6 +39,8 @@ class SessionState(Reader, Protocol):
     ) -> Sequence[int]: ...
 
     def dropped_locations(self) -> Iterable[str]: ...
+
+    def root_properties(self) -> dict[str, Any]: ...
 
 
 Work = Callable[[Transaction, Reader], None]
@@ -135,6 +137,26 @@ class NewRows:
         return replace(self, fragments=(*self.fragments, *others.fragments))
 
 
+@dataclass(frozen=True)
+class CleanUp:
+    """Which versions of a table a clean-up keeps."""
+
+    versions: int | None
+    days: float | None
+    grace_seconds: float
+
+
+@dataclass(frozen=True)
+class PutOff:
+    """What waits for the end of a transaction, as deleted files do not come back: a clean-up of a table, by its id, or
+    the manifests of versions that it forgets, by their numbers and by the names they were staged under."""
+
+    table: str
+    keep: CleanUp | None = None
+    numbers: tuple[int, ...] = ()
+    staged: tuple[str, ...] = ()
+
+
 class Within:
     """An open transaction: changes are laid over what it read, and nobody else sees them before it commits.
 
@@ -151,6 +173,7 @@ class Within:
         self.tx = tx
         self._appended: set[str] = set()
         self.unstaged: dict[ObjectId, NewRows] = {}
+        self.put_off: list[PutOff] = []
 
     @property
     def transaction_id(self) -> str | None:
@@ -171,11 +194,11 @@ class Within:
 
     def join(self, work: Callable[[Transaction], Answer]) -> Answer:
         """Let `work` add its changes to the transaction: all of them, or none if it raises."""
-        before, unstaged = self.tx.draft.copy(), dict(self.unstaged)
+        before, unstaged, put_off = self.tx.draft.copy(), dict(self.unstaged), list(self.put_off)
         try:
             return work(self.tx)
         except BaseException:
-            self.tx.draft, self.unstaged = before, unstaged
+            self.tx.draft, self.unstaged, self.put_off = before, unstaged, put_off
             raise
 
     def add(self, rows: NewRows) -> None:
@@ -183,14 +206,19 @@ class Within:
         known = self.unstaged.get(rows.id)
         self.unstaged[rows.id] = rows if known is None else known.with_more(rows)
 
+    def check_unwritten(self, id: ObjectId) -> None:
+        """Error 19 for a table that is to be as it was before, if rows of the transaction wait for it."""
+        if id in self.unstaged:
+            raise InvalidTableStateError(f"This transaction has appended rows to {id}, which an undo would take out.")
+
     @property
     def noted(self) -> list[str]:
         """What `go_on` takes beside the rows that wait."""
         return sorted(self._appended)
 
-    def go_on(self, noted: Iterable[str], unstaged: dict[ObjectId, NewRows]) -> None:
+    def go_on(self, noted: Iterable[str], unstaged: dict[ObjectId, NewRows], put_off: Sequence[PutOff]) -> None:
         """Be the session of a transaction that was put down in another place."""
-        self._appended, self.unstaged = set(noted), unstaged
+        self._appended, self.unstaged, self.put_off = set(noted), unstaged, list(put_off)
 
     @contextmanager
     def blindly(self) -> Iterator[None]:
@@ -258,6 +286,9 @@ class OwnView:
 
     def get(self, path: Sequence[str]) -> Object:
         return self._tx.get(path)
+
+    def root_properties(self) -> dict[str, Any]:
+        return self._tx.root_properties()
 
     def list(self, path: Sequence[str] = ()) -> Objects:
         return self._tx.list(path)

@@ -50,5 +50,7 @@ def _told(changes: Sequence[Change], new: set[ObjectId]) -> Iterator[str]:
 def _named(item: CatalogObject) -> str:
     if isinstance(item, Version):
         return f"version {item.number} of {format_name(item.table.names)}"
+    if item.id.is_root:
+        return str(item.id)
     kind = "namespace" if isinstance(item, Namespace) else "table"
     return f"{kind} {format_name(item.id.names)}"

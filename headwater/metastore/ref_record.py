@@ -1,0 +1,143 @@
+"""A table's record of tags and branches: what was changed through the catalog, in the order of slots. Pure.
+
+Lance keeps both as files in the table's folder, where every Lance client looks and may change them. A change through
+the catalog is an entry of this record, committed with the rest of its transaction; the files are made so afterwards, by
+whoever committed it or is the next to look. Until they are, the entry counts. Then the file does, so that what a Lance
+client changes holds, unless it bears the stamp of an older entry: then a process that slept has written it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import msgspec
+
+from headwater.table_refs import BRANCH, TAG, Ref
+
+REFS_FORMAT = "refs"
+"""The format of the stream whose properties are the record."""
+MAX_GONE = 100
+"""So many entries of tags and branches that are gone are kept."""
+
+
+class RefTarget(msgspec.Struct, frozen=True):
+    """The version that a tag names or a branch begins at, that one's branch, its manifest's bytes, and since when."""
+
+    version: int
+    branch: str | None = None
+    size: int = 0
+    time: int = 0
+
+
+class RefEntry(msgspec.Struct, frozen=True):
+    """The change of this number: what a tag or branch was changed to (None: deleted), and what it was before."""
+
+    number: int
+    to: RefTarget | None = None
+    was: RefTarget | None = None
+
+
+class RefRecord(msgspec.Struct, frozen=True):
+    """The last entry of each tag and branch, and how many changes there were. `id` tells it from another record that
+    the same folder may have had."""
+
+    id: str
+    count: int = 0
+    tag: dict[str, RefEntry] = {}
+    branch: dict[str, RefEntry] = {}
+
+    def of(self, kind: str) -> dict[str, RefEntry]:
+        return self.tag if kind == TAG else self.branch
+
+    def stamp(self, number: int) -> str:
+        """What a file says that was written for a change."""
+        return f"{self.id}:{number}"
+
+    def applied_by(self, mark: str) -> int:
+        """Up to which change the files are as it says, by the mark in the folder."""
+        id, _, number = mark.rpartition(":")
+        return int(number) if id == self.id and number.isdecimal() else 0
+
+
+class KnownRefs(msgspec.Struct, frozen=True):
+    """The tags and branches of a table by name. `due`: kind, name and entry of files that are not as they must be."""
+
+    tags: dict[str, RefTarget]
+    branches: dict[str, RefTarget]
+    due: tuple[tuple[str, str, RefEntry], ...] = ()
+
+    @property
+    def unmade(self) -> dict[str, RefTarget]:
+        """The branches that are still to be made, with the version each begins at."""
+        return {name: entry.to for kind, name, entry in self.due if kind == BRANCH and entry.to is not None}
+
+
+LEARNT = msgspec.json.Decoder(RefRecord)
+"""Known to msgspec from here on: threads that are first at once crash the process."""
+
+
+def parse_record(properties: Mapping[str, Any]) -> RefRecord:
+    return msgspec.convert(dict(properties), RefRecord)
+
+
+def format_record(record: RefRecord) -> dict[str, Any]:
+    found: dict[str, Any] = msgspec.to_builtins(record)
+    return found
+
+
+def with_change(record: RefRecord, kind: str, name: str, to: RefTarget | None, was: RefTarget | None) -> RefRecord:
+    """The record after one more change."""
+    number = record.count + 1
+    entries = {key: value for key, value in record.of(kind).items() if key != name}
+    entries[name] = RefEntry(number, to, was)
+    gone = [key for key, value in entries.items() if value.to is None]
+    for key in gone[:-MAX_GONE]:
+        del entries[key]
+    tags, branches = (entries, record.branch) if kind == TAG else (record.tag, entries)
+    return RefRecord(record.id, number, tags, branches)
+
+
+def changed_entries(before: RefRecord, after: RefRecord) -> Iterator[tuple[str, str, RefEntry]]:
+    """What one record says that an older one did not."""
+    for kind in (TAG, BRANCH):
+        for name, entry in after.of(kind).items():
+            if before.of(kind).get(name) != entry:
+                yield kind, name, entry
+
+
+def is_as_left(before: RefRecord, left: RefRecord, now: RefRecord) -> bool:
+    """Whether what a transaction changed was not changed again."""
+    return all(now.of(kind).get(name) == entry for kind, name, entry in changed_entries(before, left))
+
+
+def reverted(before: RefRecord, left: RefRecord, now: RefRecord) -> RefRecord:
+    """The record with what a transaction changed as it was before."""
+    for kind, name, entry in changed_entries(before, left):
+        now = with_change(now, kind, name, entry.was, entry.to)
+    return now
+
+
+def known_refs(files: Mapping[tuple[str, str], Ref], record: RefRecord, applied: int) -> KnownRefs:
+    """What there is, by the files of a table's folder and its record, whose changes up to `applied` were made there."""
+    found = {key: RefTarget(ref.version, ref.branch, ref.size) for key, ref in files.items()}
+    due: list[tuple[str, str, RefEntry]] = []
+    for kind in (TAG, BRANCH):
+        for name, entry in record.of(kind).items():
+            if not _counts(kind, files.get((kind, name)), record, entry, applied):
+                continue
+            due.append((kind, name, entry))
+            if entry.to is None:
+                found.pop((kind, name), None)
+            else:
+                found[kind, name] = entry.to
+    tags, branches = ({name: to for (kind, name), to in found.items() if kind == one} for one in (TAG, BRANCH))
+    return KnownRefs(tags, branches, tuple(due))
+
+
+def _counts(kind: str, file: Ref | None, record: RefRecord, entry: RefEntry, applied: int) -> bool:
+    """Whether the entry counts, and not the file."""
+    is_new = entry.number > applied
+    if kind == BRANCH or file is None:
+        return is_new and (entry.to is None) != (file is None)
+    return file.stamp != record.stamp(entry.number) and (is_new or file.stamp is not None)

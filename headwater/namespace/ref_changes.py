@@ -1,0 +1,209 @@
+"""Tags and branches of a metastore's tables: changed by a transaction, then made so in the table's folder.
+
+The change is an entry of the table's record (`metastore/ref_record.py`), and so in one slot with all else that its
+transaction does, and a conflict (14) of two that change those of one table at once. Then the files are written. A
+process that dies before has it done by whoever looks next.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import lance_namespace as api
+
+from headwater.errors import (
+    InvalidInputError,
+    LanceNamespaceError,
+    TableBranchAlreadyExistsError,
+    TableBranchNotFoundError,
+    TableTagAlreadyExistsError,
+    TableTagNotFoundError,
+)
+from headwater.metastore.ref_record import (
+    REFS_FORMAT,
+    KnownRefs,
+    RefEntry,
+    RefRecord,
+    RefTarget,
+    format_record,
+    with_change,
+)
+from headwater.model import Table
+from headwater.namespace.appending import newest_of, session_of
+from headwater.registries.metastore.refs import RecordedRefs, ref_record_of
+from headwater.registries.metastore.sessions import Within
+from headwater.table_refs import BRANCH, TAG, ref_key, tag_file
+from headwater.tables.handle import TableHandle
+from headwater.tables.layout import TRANSACTIONS, VERSIONS
+from headwater.tables.refs import MAIN, branch_of, check_branch, check_tag, check_version
+from headwater.tables.translate import translating
+
+if TYPE_CHECKING:
+    from headwater.namespace.metastore import MetastoreNamespace
+
+
+@dataclass(frozen=True)
+class RefEdit:
+    """A change of one table's tags or branches, inside an open transaction that nobody else sees."""
+
+    inside: MetastoreNamespace
+    table: Table
+    known: KnownRefs
+
+    def create_tag(self, request: api.CreateTableTagRequest) -> api.CreateTableTagResponse:
+        """CreateTableTag: errors 9 TableTagAlreadyExists, 11 version, 13 InvalidInput, 22 branch."""
+        tag, target = check_tag(request.tag), self._target(request.version, request.branch)
+        if tag in self.known.tags:
+            raise TableTagAlreadyExistsError(f"Table {self.table.id} already has a tag {tag!r}: update it instead.")
+        self._change(TAG, tag, target)
+        return api.CreateTableTagResponse()
+
+    def update_tag(self, request: api.UpdateTableTagRequest) -> api.UpdateTableTagResponse:
+        """UpdateTableTag: errors 8 TableTagNotFound, 11 version, 13 InvalidInput, 22 branch."""
+        tag = self._known_tag(request.tag, ": create it first")
+        self._change(TAG, tag, self._target(request.version, request.branch))
+        return api.UpdateTableTagResponse()
+
+    def delete_tag(self, request: api.DeleteTableTagRequest) -> api.DeleteTableTagResponse:
+        """DeleteTableTag: errors 8 TableTagNotFound, 13 InvalidInput."""
+        self._change(TAG, self._known_tag(request.tag), None)
+        return api.DeleteTableTagResponse()
+
+    def create_branch(self, request: api.CreateTableBranchRequest) -> api.CreateTableBranchResponse:
+        """CreateTableBranch: errors 11 version, 13 InvalidInput, 22 source not found, 23 already exists."""
+        name = check_branch(request.name)
+        if name == MAIN:
+            raise InvalidInputError(f"{MAIN!r} is the branch that every table has: choose another name.")
+        target = self._target(request.from_version, request.from_branch)
+        if name in self.known.branches:
+            raise TableBranchAlreadyExistsError(f"Table {self.table.id} already has a branch {name!r}.")
+        self._change(BRANCH, name, target)
+        return api.CreateTableBranchResponse()
+
+    def delete_branch(self, request: api.DeleteTableBranchRequest) -> api.DeleteTableBranchResponse:
+        """DeleteTableBranch: errors 13 InvalidInput (in use, or the main one), 22 TableBranchNotFound."""
+        name = check_branch(request.name)
+        if name == MAIN:
+            raise InvalidInputError(f"The branch {MAIN!r} cannot be deleted: drop the table instead.")
+        self._require_branch(name)
+        standing = [f"the tag {tag!r}" for tag, to in self.known.tags.items() if to.branch == name]
+        standing += [f"the branch {other!r}" for other, to in self.known.branches.items() if to.branch == name]
+        if standing:
+            raise InvalidInputError(f"The branch {name!r} of {self.table.id} is in use by {', '.join(standing)}.")
+        self._change(BRANCH, name, None)
+        return api.DeleteTableBranchResponse()
+
+    def _known_tag(self, name: str | None, hint: str = "") -> str:
+        tag = check_tag(name)
+        if tag not in self.known.tags:
+            raise TableTagNotFoundError(f"Table {self.table.id} has no tag {tag!r}{hint}.")
+        return tag
+
+    def _require_branch(self, name: str) -> None:
+        if name not in self.known.branches:
+            raise TableBranchNotFoundError(f"Table {self.table.id} has no branch {name!r}.")
+
+    def _target(self, version: int | None, branch: str | None) -> RefTarget:
+        """A version that is there, and stays: who deletes it meanwhile makes this a conflict. Not bound is the
+        transaction by what others append, unless it has written to the table itself."""
+        table, on = self.table, branch_of(branch)
+        check_version(table.id, version)
+        if on is not None:
+            self._require_branch(on)
+            if on in self.known.unmade:
+                raise InvalidInputError(
+                    f"The branch {on!r} of {table.id} is made when the transaction ends: use it afterwards."
+                )
+        session, versions = session_of(self.inside), self.inside.versions
+        before, is_own = set(session.tx.draft.reads), self._writes(session)
+        number = version if version is not None or on is not None else newest_of(self.inside, table)
+        found = versions.describe(table, number, on).version
+        if on is None and not is_own:
+            noted = {read for read in session.tx.draft.reads - before if read.startswith("d")}
+            session.tx.draft.reads -= noted
+            session.tx.draft.reads |= {f"x{read[1:]}/{found.number}" for read in noted}
+        return RefTarget(found.number, on, found.manifest_size or 0, self.inside.clock.now_ms())
+
+    def _writes(self, session: Within) -> bool:
+        """Whether the transaction has versions of the table that it makes itself."""
+        own = any(tuple(each.path) == self.table.id.names for each in session.tx.draft.appends)
+        return own or self.table.id in session.unstaged
+
+    def _change(self, kind: str, name: str, to: RefTarget | None) -> None:
+        tx, names = session_of(self.inside).tx, self.table.id.names
+        record = ref_record_of(self.inside.session.state(), self.table.id)
+        if record is None:
+            tx.create_stream(names, REFS_FORMAT)
+            record = RefRecord(self.inside.clock.uuid())
+        was = (self.known.tags if kind == TAG else self.known.branches).get(name)
+        tx.update_stream(names, REFS_FORMAT, format_record(with_change(record, kind, name, to, was)))
+
+
+def changed_tables(session: Within) -> list[str]:
+    """The tables whose tags or branches a transaction changes, by their ids."""
+    items = session.tx.draft.items
+    records = [key for key, item in items.items() if item.node.kind == "stream" and item.node.id == REFS_FORMAT]
+    return [key.split("/")[0] for key in records]
+
+
+@dataclass(frozen=True)
+class RefFiles:
+    """Makes the files in a table's folder what its record says. Doing it twice, or by two at once, is no harm."""
+
+    recorded: RecordedRefs
+    handle: TableHandle
+    table: Table
+
+    def settle(self, known: KnownRefs, record: RefRecord) -> None:
+        """Branches first, as tags may be on them; what goes, goes after that."""
+        for kind, name, entry in sorted(known.due, key=_order):
+            if kind == TAG:
+                self._tag(name, entry.to, record.stamp(entry.number))
+            else:
+                # what somebody else beside the catalog has made impossible is not made: the folder is theirs as well
+                with suppress(InvalidInputError, TableBranchAlreadyExistsError, TableBranchNotFoundError):
+                    self._branch(name, entry.to)
+        self.recorded.mark(self.table, record)
+
+    def _tag(self, name: str, to: RefTarget | None, stamp: str) -> None:
+        store, key = self.recorded.store, ref_key(TAG, self.table.location, name)
+        if to is None:
+            store.delete(key)
+        else:
+            store.put(key, tag_file(to.version, to.branch, to.size, to.time, stamp))
+
+    def _branch(self, name: str, to: RefTarget | None) -> None:
+        with translating(self.handle, f"delete the branch {name!r} of", otherwise=InvalidInputError):
+            if to is None:
+                self.handle.open().branches.delete(name)
+                return
+        self._clear(name)
+        source = self.handle.open(to.version, to.branch)
+        with translating(self.handle, f"create the branch {name!r} of"):
+            source.create_branch(name, (to.branch, to.version))
+
+    def _clear(self, name: str) -> None:
+        """What one that died has left of making or deleting the branch: Lance makes none over that."""
+        store, folder = self.recorded.store, f"{self.table.location}/tree/{name}"
+        for part in (VERSIONS, TRANSACTIONS):
+            for entry in list(store.list(f"{folder}/{part}")):
+                store.delete(entry.key)
+
+
+def _order(due: tuple[str, str, RefEntry]) -> tuple[bool, bool]:
+    kind, _, entry = due
+    goes = entry.to is None
+    return goes, (kind == BRANCH) is goes
+
+
+def settled(recorded: RecordedRefs, handle: TableHandle, table: Table, record: RefRecord) -> KnownRefs:
+    """What there is, after the files were made so, if they can be."""
+    known = recorded.read(table, record)
+    if not known.due and recorded.applied(table, record) >= record.count:
+        return known
+    with suppress(LanceNamespaceError):  # who cannot write here leaves it to others: the record counts until then
+        RefFiles(recorded, handle, table).settle(known, record)
+        return recorded.read(table, record)
+    return known

@@ -1,0 +1,450 @@
+"""A transaction can do what the catalog can: undo, snapshots, tags, branches and keeping house, near and far."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import suppress
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import lance
+import pyarrow as pa
+import pytest
+
+from headwater import Catalog, MetastoreNamespace
+from headwater.catalog.streams import CatalogStream
+from headwater.catalog.table import CatalogTable
+from headwater.errors import (
+    ConcurrentModificationError,
+    InvalidInputError,
+    InvalidTableStateError,
+    ServiceUnavailableError,
+    TableBranchAlreadyExistsError,
+    TableBranchNotFoundError,
+    TableTagAlreadyExistsError,
+    TableTagNotFoundError,
+    TableVersionNotFoundError,
+)
+from headwater.metastore.layout import SNAPSHOTS
+from headwater.namespace.ref_changes import RefFiles
+from headwater.rest.server import RunningServer, start_in_thread
+
+ROWS = pa.table({"id": [1, 2, 3]})
+SCHEMA = pa.table({"k": [0], "v": [""]}).schema
+NOW = timedelta(0)
+
+
+@pytest.fixture(scope="module")
+def lake(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("whole") / "lake"
+
+
+@pytest.fixture(scope="module")
+def server(lake: Path) -> Iterator[RunningServer]:
+    made = start_in_thread(MetastoreNamespace(root=str(lake)))
+    yield made
+    made.stop()
+
+
+@pytest.fixture
+def near(lake: Path) -> Catalog:
+    """The catalog, with two tables that no test before has seen."""
+    catalog = Catalog(MetastoreNamespace(root=str(lake)))
+    for name in list(catalog):
+        catalog.drop_table(name)
+    for found in catalog.snapshots():
+        catalog.drop_snapshot(found.name)
+    catalog.create_table("a.t", ROWS)
+    catalog.create_table("a.u", ROWS)
+    return catalog
+
+
+@pytest.fixture(params=["near", "far"])
+def catalog(request: pytest.FixtureRequest, near: Catalog, server: RunningServer) -> Catalog:
+    """The same catalog, in this process or behind a server."""
+    return near if request.param == "near" else Catalog(server.url)
+
+
+READS = {
+    Catalog: "at diff history is_there log namespace_properties namespaces slot snapshots tables tree verify",
+    CatalogTable: "at branch branches count dataset describe head indices is_stream metadata name properties schema "
+    "search serving stats tags to_arrow to_batches to_duckdb to_pandas to_polars version versions",
+    CatalogStream: "changes count coverage definition deltas files has_log head is_stream lineage name opened position "
+    "published quarantine readers report schema search serving stale to_arrow to_batches to_duckdb to_pandas to_polars "
+    "verify",
+}
+CHANGES = {
+    Catalog: "alias alter_namespace batch create_namespace create_stream_table create_table declare_table "
+    "deregister_table drop_namespace drop_snapshot drop_table publish register_table rename_namespace rename_table "
+    "snapshot unalias undo undrop",
+    CatalogTable: "add_columns append cast_columns clean_up create_index delete delete_versions drop_columns merge "
+    "optimize overwrite rename_columns restore set_metadata update upsert",
+    CatalogStream: "append apply backfill commit_reader compact create create_index delete drop_reader evolve ingest "
+    "ingest_file publish run set_properties take undo update_indices upsert",
+}
+ALONE = {Catalog: "close collect mirror run transaction", CatalogTable: "", CatalogStream: "collect"}
+"""What is no change of what the catalog holds, or cannot be taken back: not in a transaction."""
+
+
+@pytest.mark.parametrize("face", READS)
+def test_every_public_method_reads_or_can_be_part_of_a_transaction_or_is_named_here(face: Any) -> None:
+    """Whoever adds one says which it is; a change is tried in a transaction below, or in test_transactions."""
+    known = f"{READS[face]} {CHANGES[face]} {ALONE[face]}".split()
+    assert sorted(known) == [name for name in dir(face) if not name.startswith("_")]
+
+
+def ids(catalog: Catalog, name: str) -> set[int]:
+    return {row["id"] for row in catalog[name]}
+
+
+def test_a_snapshot_that_a_transaction_takes_is_of_its_own_slot_with_all_it_did(
+    catalog: Catalog, near: Catalog, lake: Path
+) -> None:
+    begun = catalog.transaction("release")
+    with begun as tx:
+        tx.snapshot("all")
+        tx.snapshot("one", ["a.u"])
+        tx["a.t"].append([{"id": 4}])
+        tx.create_namespace("b", exist_ok=True)
+        tx.rename_table("a.u", "b.moved")
+        assert {found.name: found.slot for found in tx.snapshots()} == {"all": 0, "one": 0}
+        with pytest.raises(TableTagAlreadyExistsError):
+            tx.snapshot("all")
+        near["a.t"].append([{"id": 100}])
+        assert near.snapshots() == []
+    assert {found.name: found.slot for found in near.snapshots()} == {"all": begun.slot, "one": begun.slot}
+    near["a.t"].delete("true")
+    near.drop_table("b.moved")
+    near.collect(keep=NOW, grace=NOW)
+    for found in (near, Catalog(MetastoreNamespace(root=str(lake)))):
+        assert ids(found.at("all"), "a.t") == {1, 2, 3, 4, 100}
+        assert list(found.at("one")) == ["b.moved"]
+    with catalog.transaction() as tx:
+        tx.drop_snapshot("all")
+        tx.drop_snapshot("one")
+        tx.snapshot("one", [])
+        assert [found.name for found in tx.snapshots()] == ["one"]
+        with pytest.raises(TableTagNotFoundError):
+            tx.drop_snapshot("all")
+    assert list(near.at("one")) == []
+    near.collect(keep=NOW, grace=NOW)
+    assert near.verify() == []
+
+
+def test_two_transactions_that_take_a_snapshot_of_one_name_are_a_conflict_of_one(
+    catalog: Catalog, near: Catalog
+) -> None:
+    begun = catalog.transaction()
+    tx = begun.__enter__()
+    tx.snapshot("same")
+    near.snapshot("same", ["a.t"])
+    with pytest.raises(ConcurrentModificationError):
+        begun.__exit__(None, None, None)
+    assert [len(found.tables) for found in near.snapshots()] == [1]
+
+
+def test_a_snapshot_whose_file_was_never_written_is_read_and_kept_all_the_same(tmp_path: Path) -> None:
+    namespace: Any = MetastoreNamespace(root=str(tmp_path))
+    near = Catalog(namespace)
+    near.create_table("a.t", ROWS)
+    with near.transaction() as tx:
+        tx["a.t"].append([{"id": 4}])
+        tx.snapshot("kept")
+    for entry in list(namespace.store.list(SNAPSHOTS)):
+        namespace.store.delete(entry.key)
+    again = Catalog(MetastoreNamespace(root=namespace.properties.root))
+    assert ids(again.at("kept"), "a.t") == {1, 2, 3, 4}
+    assert again.verify() == []
+    again.undo(list(again.log())[-1])
+    again.undo(list(again.log())[-1])
+    again["a.t"].delete("true")
+    for entry in list(namespace.store.list(SNAPSHOTS)):
+        namespace.store.delete(entry.key)
+    again.collect(keep=NOW, grace=NOW)
+    assert len(list(namespace.store.list(SNAPSHOTS))) == 1
+    for found in (again, Catalog(MetastoreNamespace(root=namespace.properties.root))):
+        assert ids(found.at("kept"), "a.t") == {1, 2, 3, 4}
+    assert again.verify() == []
+
+
+def test_an_undo_is_part_of_a_transaction_with_what_else_it_does(catalog: Catalog, near: Catalog) -> None:
+    near["a.t"].append([{"id": 4}])
+    append = list(near.log())[-1]
+    near.rename_table("a.u", "a.w")
+    rename = list(near.log())[-1]
+    slot = near.slot
+    with catalog.transaction("undo both") as tx:
+        assert [step.action for step in tx.undo(append.txn, dry_run=True).steps] == ["restore"]
+        assert ids(tx, "a.t") == {1, 2, 3, 4}
+        undone = tx.undo(append.txn)
+        assert (undone.slot, [step.action for step in undone.steps]) == (None, ["restore"])
+        tx.undo(rename.txn)
+        assert list(tx) == ["a.t", "a.u"]
+        assert ids(tx, "a.t") == {1, 2, 3}
+        tx["a.t"].append([{"id": 5}])
+    assert near.slot == slot + 1
+    assert ids(near, "a.t") == {1, 2, 3, 5}
+    near.undo(list(near.log())[-1])
+    assert list(near) == ["a.t", "a.w"]
+    assert ids(near, "a.t") == {1, 2, 3, 4}
+    assert near.verify() == []
+
+
+def test_an_undo_in_a_transaction_that_has_written_there_is_refused_and_leaves_it_as_it_was(
+    catalog: Catalog, near: Catalog
+) -> None:
+    near["a.t"].append([{"id": 4}])
+    append = list(near.log())[-1]
+    near["a.u"].delete("id = 1")
+    delete = list(near.log())[-1]
+    with catalog.transaction() as tx:
+        tx["a.t"].append([{"id": 5}])
+        tx["a.u"].delete("id = 2")
+        for undone in (append, delete):
+            with pytest.raises(InvalidTableStateError, match="transaction"):
+                tx.undo(undone.txn)
+    assert (ids(near, "a.t"), ids(near, "a.u")) == ({1, 2, 3, 4, 5}, {3})
+
+
+def test_an_undo_in_a_transaction_conflicts_with_who_writes_there_meanwhile(catalog: Catalog, near: Catalog) -> None:
+    near["a.t"].append([{"id": 4}])
+    begun = catalog.transaction()
+    begun.__enter__().undo(list(near.log())[-1].txn)
+    near["a.t"].append([{"id": 100}])
+    with pytest.raises(ConcurrentModificationError, match=r"a\.t"):
+        begun.__exit__(None, None, None)
+    assert ids(near, "a.t") == {1, 2, 3, 4, 100}
+
+
+def test_what_a_transaction_landed_is_voided_in_another_with_what_that_lands(catalog: Catalog, near: Catalog) -> None:
+    near.create_stream_table("log", SCHEMA, keys=["k"])
+    near["log"].upsert([{"k": 1, "v": "one"}])
+    near["log"].upsert([{"k": 2, "v": "two"}], source="crm")
+    undone = list(near.log())[-1]
+    with catalog.transaction() as tx:
+        tx.undo(undone.txn)
+        tx["log"].upsert([{"k": 3, "v": "three"}])
+        assert sorted(row["k"] for row in tx["log"].to_arrow().to_pylist()) == [1, 3]
+    assert sorted(row["k"] for row in near["log"].to_arrow().to_pylist()) == [1, 3]
+    with pytest.raises(InvalidTableStateError, match="undone already"):
+        near.undo(undone)
+    near["log"].publish()
+    assert near.verify() == []
+
+
+def in_folder(catalog: Catalog, name: str) -> tuple[dict[str, int], list[str]]:
+    """The tags and branches that a Lance client sees who knows no catalog."""
+    dataset = lance.dataset(str(catalog[name].describe().location))
+    return {tag: found["version"] for tag, found in dataset.tags.list().items()}, sorted(dataset.branches.list())
+
+
+def test_tags_and_branches_are_part_of_a_transaction_and_of_its_undo(catalog: Catalog, near: Catalog) -> None:
+    table = near["a.t"]
+    table.append([{"id": 4}])
+    table.tags["moved"] = table.tags["deleted"] = 1
+    table.branches.create("old", 1)
+    before = {"moved": 1, "deleted": 1}, ["old"]
+    slot = near.slot
+    with catalog.transaction("names") as tx:
+        inside = tx["a.t"]
+        inside.tags["moved"] = 2
+        inside.tags["new"] = 1
+        del inside.tags["deleted"]
+        inside.branches.create("trial", 1)
+        inside.branches.create("newest")
+        del inside.branches["old"]
+        assert (dict(inside.tags), sorted(inside.branches)) == ({"moved": 2, "new": 1}, ["newest", "trial"])
+        assert (len(inside.at(tag="new")), len(inside.at(branch="trial")), len(inside.at(branch="newest"))) == (3, 3, 4)
+        refused: list[tuple[type[Exception], Any]] = [
+            (TableTagAlreadyExistsError, lambda: inside.tags.create("new", 1)),
+            (TableTagNotFoundError, lambda: inside.tags.__delitem__("deleted")),
+            (TableVersionNotFoundError, lambda: inside.tags.create("none", 99)),
+            (TableBranchAlreadyExistsError, lambda: inside.branches.create("trial", 1)),
+            (TableBranchNotFoundError, lambda: inside.branches.__delitem__("old")),
+            (TableBranchNotFoundError, lambda: len(inside.at(branch="old"))),
+            (InvalidInputError, lambda: inside.tags.create("on-a-branch", 1, branch="trial")),
+        ]
+        for error, attempt in refused:
+            with pytest.raises(error):
+                attempt()
+        assert (dict(table.tags), list(table.branches)) == before == in_folder(near, "a.t")
+    assert near.slot == slot + 1
+    after = {"moved": 2, "new": 1}, ["newest", "trial"]
+    assert in_folder(near, "a.t") == after
+    assert (dict(table.tags), list(table.branches)) == after
+    assert len(table.at(branch="newest")) == 4
+    assert near.history("a.t")[-1].message == "names"
+    table.tags["later"] = 1
+    near.undo(near.history("a.t")[-2].txn)
+    assert in_folder(near, "a.t") == ({**before[0], "later": 1}, ["old"])
+    assert near.verify() == []
+
+
+def test_a_tag_can_be_of_a_version_that_its_transaction_makes(catalog: Catalog, near: Catalog) -> None:
+    with catalog.transaction() as tx:
+        tx["a.t"].append([{"id": 4}])
+        tx["a.t"].tags["four"] = 2
+        assert len(tx["a.t"].at(tag="four")) == 4
+        tx.create_table("a.new", ROWS)
+        tx["a.new"].tags["first"] = 1
+        tx["a.new"].branches.create("side")
+        tx.rename_table("a.new", "a.renamed")
+    assert (len(near["a.t"].at(tag="four")), len(near["a.renamed"])) == (4, 3)
+    assert in_folder(near, "a.renamed") == ({"first": 1}, ["side"])
+
+
+def test_of_two_who_change_the_tags_of_one_table_at_once_one_conflicts(catalog: Catalog, near: Catalog) -> None:
+    begun = catalog.transaction()
+    begun.__enter__()["a.t"].tags["mine"] = 1
+    near["a.t"].tags["yours"] = 1
+    with pytest.raises(ConcurrentModificationError, match=r"a\.t"):
+        begun.__exit__(None, None, None)
+    assert in_folder(near, "a.t") == ({"yours": 1}, [])
+    with catalog.transaction() as tx:
+        assert dict(tx["a.t"].tags) == {"yours": 1}
+        tx["a.u"].tags["other"] = 1
+        near["a.t"].append([{"id": 4}])
+    catalog.run(lambda tx: tx["a.t"].tags.update(mine=2))
+    assert in_folder(near, "a.t") == ({"yours": 1, "mine": 2}, [])
+
+
+def test_a_version_is_tagged_or_deleted_and_never_both(catalog: Catalog, near: Catalog) -> None:
+    near["a.t"].append([{"id": 4}])
+    begun = catalog.transaction()
+    begun.__enter__()["a.t"].tags["first"] = 1
+    near["a.t"].append([{"id": 5}])
+    near["a.t"].delete_versions(1, 1)
+    with pytest.raises(ConcurrentModificationError):
+        begun.__exit__(None, None, None)
+    begun = catalog.transaction()
+    begun.__enter__()["a.t"].delete_versions(2, 2)
+    near["a.t"].tags["second"] = 2
+    with pytest.raises(ConcurrentModificationError):
+        begun.__exit__(None, None, None)
+    near["a.t"].clean_up(keep_versions=1, grace_seconds=0)
+    assert [found.version for found in near["a.t"].versions()] == [2, 3]
+    assert near.verify() == []
+
+
+def broken(self: RefFiles, *_: object) -> None:
+    raise ServiceUnavailableError("The storage did not answer.")
+
+
+def test_what_was_committed_and_not_made_is_seen_by_all_and_made_by_the_next_who_looks(
+    catalog: Catalog, near: Catalog, lake: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    near["a.t"].append([{"id": 4}])
+    near["a.t"].tags["gone"] = 2
+    with monkeypatch.context() as patched:
+        patched.setattr(RefFiles, "settle", broken)
+        with catalog.transaction() as tx:
+            tx["a.t"].tags["first"] = 1
+            tx["a.t"].branches.create("side", 1)
+            del tx["a.t"].tags["gone"]
+        assert in_folder(near, "a.t") == ({"gone": 2}, [])
+        assert dict(near["a.t"].tags) == {"first": 1}
+        assert len(near["a.t"].at(branch="side")) == 3
+        with pytest.raises(InvalidInputError, match="first"):
+            near["a.t"].delete_versions(1, 1)
+        near.collect(keep=NOW, grace=NOW)
+        near["a.t"].clean_up(keep_versions=1, grace_seconds=0)
+    again = Catalog(MetastoreNamespace(root=str(lake)))
+    assert (dict(again["a.t"].tags), list(again["a.t"].branches)) == ({"first": 1}, ["side"])
+    assert in_folder(near, "a.t") == ({"first": 1}, ["side"])
+    assert [len(again["a.t"].at(tag="first")), len(again["a.t"].at(branch="side"))] == [3, 3]
+    assert again.verify() == []
+
+
+def test_what_a_lance_client_changes_in_the_folder_holds_but_not_what_a_writer_that_slept_wrote(near: Catalog) -> None:
+    table = near["a.t"]
+    table.append([{"id": 4}])
+    table.tags["ours"] = table.tags["theirs"] = 1
+    dataset = lance.dataset(str(table.describe().location))
+    file = Path(str(table.describe().location)) / "_refs" / "tags" / "ours.json"
+    asleep = file.read_bytes()
+    dataset.tags.update("theirs", 2)
+    dataset.tags.create("new", 2)
+    table.tags["ours"] = 2
+    assert dict(table.tags) == {"ours": 2, "theirs": 2, "new": 2}
+    dataset.tags.delete("theirs")
+    del table.tags["new"]
+    file.write_bytes(asleep)
+    assert dict(table.tags) == {"ours": 2}
+    assert in_folder(near, "a.t") == ({"ours": 2}, [])
+    dataset.tags.delete("ours")
+    assert dict(table.tags) == {}
+
+
+def test_a_branch_is_made_over_what_a_dead_process_left_of_it(near: Catalog) -> None:
+    table = near["a.t"]
+    table.branches.create("side", 1)
+    (Path(str(table.describe().location)) / "_refs" / "branches" / "side.json").unlink()
+    assert list(table.branches) == []
+    table.branches.create("side", 1)
+    assert len(table.at(branch="side")) == 3
+    table.branches.create("side/inner", 1, branch="side")
+    with pytest.raises(InvalidInputError, match="side/inner"):
+        del table.branches["side"]
+    del table.branches["side/inner"]
+    del table.branches["side"]
+    assert in_folder(near, "a.t") == ({}, [])
+
+
+def test_fragments_are_merged_in_a_transaction_and_old_versions_go_once_it_is_committed(
+    catalog: Catalog, near: Catalog
+) -> None:
+    for number in range(4, 8):
+        near["a.t"].append([{"id": number}])
+        near["a.u"].append([{"id": number}])
+    near["a.u"].create_index("id")
+    with catalog.transaction("tidy") as tx:
+        tx["a.t"].append([{"id": 8}])
+        tx["a.u"].append([{"id": 8}])
+        done = tx["a.t"].optimize(keep_versions=1, grace_seconds=0)
+        assert tx["a.t"].stats().fragment_stats.num_fragments == 1
+        assert dict(done if isinstance(done, dict) else vars(done))["fragments_removed"] == 6
+        tx["a.u"].optimize(keep_versions=2, grace_seconds=0)
+        tx["a.t"].tags["kept"] = 1
+        tx.rename_table("a.t", "a.moved")
+        assert len(near["a.t"].versions()) == 5
+    assert [found.version for found in near["a.moved"].versions()] == [1, 7]
+    assert [found.version for found in near["a.u"].versions()] == [7, 8]
+    assert ids(near, "a.moved") == ids(near, "a.u") == set(range(1, 9))
+    assert near["a.u"].indices.stats("id_idx").num_unindexed_rows == 0
+    assert near["a.u"].to_arrow(filter="id = 8").num_rows == 1
+    assert near.verify() == []
+
+
+def test_nothing_is_deleted_by_a_transaction_that_is_not_committed(catalog: Catalog, near: Catalog) -> None:
+    for number in (4, 5):
+        near["a.t"].append([{"id": number}])
+    with suppress(ZeroDivisionError), catalog.transaction() as tx:
+        tx["a.t"].delete_versions(1, 1)
+        tx["a.t"].clean_up(keep_versions=1, grace_seconds=0)
+        assert [found.version for found in tx["a.t"].versions()] == [2, 3]
+        raise ZeroDivisionError
+    assert [len(near["a.t"].at(version)) for version in (1, 2, 3)] == [3, 4, 5]
+    with catalog.transaction() as tx:
+        tx["a.t"].delete_versions(1, 1)
+    assert [found.version for found in near["a.t"].versions()] == [2, 3]
+    assert "18446744073709551614.manifest" not in os.listdir(f"{near['a.t'].describe().location}/_versions")
+    assert near.verify() == []
+
+
+def test_a_stream_table_is_kept_in_order_inside_a_transaction(near: Catalog) -> None:
+    log = near.create_stream_table("log", SCHEMA, keys=["k"])
+    log.upsert([{"k": number, "v": "old"} for number in range(100)])
+    log.publish()
+    with near.transaction() as tx:
+        tx["log"].delete("k < 40")
+        tx["log"].publish()
+        tx["log"].create_index("v", "BTREE")
+        assert tx["log"].serving.stats().num_rows == 60
+        tx["log"].compact()
+        tx["log"].update_indices()
+        assert near["log"].serving.stats().num_rows == 100
+    assert len(near["log"].to_arrow()) == near["log"].serving.stats().num_rows == 60
+    assert near["log"].serving.dataset().get_fragments()[0].count_rows() == 60
+    assert near.verify() == []
