@@ -21,6 +21,7 @@ from headwater.errors import (
     TableTagAlreadyExistsError,
     TableTagNotFoundError,
 )
+from headwater.metastore import Transaction
 from headwater.metastore.ref_record import (
     REFS_FORMAT,
     KnownRefs,
@@ -28,6 +29,8 @@ from headwater.metastore.ref_record import (
     RefRecord,
     RefTarget,
     format_record,
+    parse_record,
+    was_before,
     with_change,
 )
 from headwater.model import Table
@@ -79,6 +82,10 @@ class RefEdit:
         target = self._target(request.from_version, request.from_branch)
         if name in self.known.branches:
             raise TableBranchAlreadyExistsError(f"Table {self.table.id} already has a branch {name!r}.")
+        if name in self.known.leaving:
+            raise InvalidInputError(
+                f"The branch {name!r} of {self.table.id} is deleted when the transaction ends: create it afterwards."
+            )
         self._change(BRANCH, name, target)
         return api.CreateTableBranchResponse()
 
@@ -137,15 +144,30 @@ class RefEdit:
         if record is None:
             tx.create_stream(names, REFS_FORMAT)
             record = RefRecord(self.inside.clock.uuid())
-        was = (self.known.tags if kind == TAG else self.known.branches).get(name)
-        tx.update_stream(names, REFS_FORMAT, format_record(with_change(record, kind, name, to, was)))
+        now = (self.known.tags if kind == TAG else self.known.branches).get(name)
+        was = was_before(record, self._begun(tx, record), kind, name, now)
+        changed = with_change(record, kind, name, to, was, self.known.applied)
+        tx.update_stream(names, REFS_FORMAT, format_record(changed))
+
+    def _begun(self, tx: Transaction, record: RefRecord) -> int:
+        """How many changes the record had before the transaction."""
+        table = tx.get(self.table.id.names).id
+        own = [key for key in record_keys(tx) if key.split("/")[0] == table]
+        if not own:
+            return record.count
+        before = tx.draft.base.item(own[0])
+        return parse_record(before.revision.properties).count if before is not None else 0
 
 
 def changed_tables(session: Within) -> list[str]:
     """The tables whose tags or branches a transaction changes, by their ids."""
-    items = session.tx.draft.items
-    records = [key for key, item in items.items() if item.node.kind == "stream" and item.node.id == REFS_FORMAT]
-    return [key.split("/")[0] for key in records]
+    return [key.split("/")[0] for key in record_keys(session.tx)]
+
+
+def record_keys(tx: Transaction) -> list[str]:
+    """The records that a transaction changes, by their keys."""
+    items = tx.draft.items
+    return [key for key, item in items.items() if item.node.kind == "stream" and item.node.id == REFS_FORMAT]
 
 
 @dataclass(frozen=True)

@@ -28,8 +28,10 @@ from headwater.errors import (
     TableVersionNotFoundError,
 )
 from headwater.metastore.layout import SNAPSHOTS
+from headwater.metastore.ref_record import RefRecord, RefTarget, known_refs, with_change
 from headwater.namespace.ref_changes import RefFiles
 from headwater.rest.server import RunningServer, start_in_thread
+from headwater.table_refs import TAG, Ref
 
 ROWS = pa.table({"id": [1, 2, 3]})
 SCHEMA = pa.table({"k": [0], "v": [""]}).schema
@@ -375,6 +377,71 @@ def test_what_a_lance_client_changes_in_the_folder_holds_but_not_what_a_writer_t
     assert in_folder(near, "a.t") == ({"ours": 2}, [])
     dataset.tags.delete("ours")
     assert dict(table.tags) == {}
+
+
+def test_undo_leaves_a_tag_as_it_was_before_a_transaction_that_changed_it_twice(
+    catalog: Catalog, near: Catalog
+) -> None:
+    near["a.t"].append([{"id": 4}])
+    near["a.t"].tags["old"] = 1
+    with catalog.transaction() as tx:
+        tags = tx["a.t"].tags
+        tags["new"], tags["gone"], tags["old"] = 1, 1, 2
+        tags["new"] = 2
+        del tags["gone"], tags["old"]
+    assert dict(near["a.t"].tags) == {"new": 2}
+    near.undo(list(near.log())[-1])
+    assert dict(near["a.t"].tags) == {"old": 1} == in_folder(near, "a.t")[0]
+
+
+def test_a_branch_that_a_transaction_deletes_is_not_created_again_by_it(catalog: Catalog, near: Catalog) -> None:
+    """Which of the two a branch of this name in the folder is, nothing there could tell."""
+    near["a.t"].branches.create("side", 1)
+    near["a.t"].at(branch="side").append([{"id": 4}])
+    with catalog.transaction() as tx:
+        del tx["a.t"].branches["side"]
+        with pytest.raises(InvalidInputError, match="create it afterwards"):
+            tx["a.t"].branches.create("side", 1)
+    near["a.t"].branches.create("side", 1)
+    assert len(near["a.t"].at(branch="side")) == 3
+
+
+def test_all_of_many_tags_that_one_transaction_deletes_are_gone(near: Catalog, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("headwater.metastore.ref_record.MAX_GONE", 2)
+    near["a.t"].tags.update({f"t{number}": 1 for number in range(5)})
+    with near.transaction() as tx:
+        for tag in list(tx["a.t"].tags):
+            del tx["a.t"].tags[tag]
+    assert dict(near["a.t"].tags) == {} == in_folder(near, "a.t")[0]
+    near.undo(list(near.log())[-1])
+    assert len(near["a.t"].tags) == 5
+
+
+def test_who_knows_an_older_record_of_the_tags_does_not_write_it_over_a_newer_file() -> None:
+    to = RefTarget(1)
+    first = with_change(RefRecord("r"), TAG, "x", to, None)
+    second = with_change(first, TAG, "x", RefTarget(2), to)
+    for written, old in ((second.stamp(2), first), ("another:1", first)):
+        file = Ref(TAG, "x", 2, None, "", stamp=written)
+        assert known_refs({(TAG, "x"): file}, old, applied=1).due == ()
+    stale = Ref(TAG, "x", 1, None, "", stamp=first.stamp(1))
+    assert [name for _, name, _ in known_refs({(TAG, "x"): stale}, second, applied=2).due] == ["x"]
+
+
+def test_tags_of_a_folder_with_two_records_are_what_was_set_last(near: Catalog, lake: Path) -> None:
+    """Registered again under another name: the first record comes back, and is not made once more."""
+    near["a.t"].append([{"id": 4}])
+    near["a.t"].tags["moved"] = near["a.t"].tags["gone"] = 1
+    location = Path(str(near["a.t"].describe().location)).name
+    near.deregister_table("a.t")
+    deregistered = list(near.log())[-1]
+    near.register_table("a.again", location)
+    near["a.again"].tags["moved"] = 2
+    del near["a.again"].tags["gone"]
+    near.deregister_table("a.again")
+    near.undo(deregistered)
+    again = Catalog(MetastoreNamespace(root=str(lake)))
+    assert dict(again["a.t"].tags) == {"moved": 2} == in_folder(near, "a.t")[0]
 
 
 def test_a_branch_is_made_over_what_a_dead_process_left_of_it(near: Catalog) -> None:
