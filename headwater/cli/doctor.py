@@ -20,6 +20,7 @@ from headwater.cli.target import Target
 from headwater.clock import SystemClock
 from headwater.config import default_target
 from headwater.errors import LanceNamespaceError
+from headwater.namespace.abilities import abilities_of
 from headwater.store import probe
 
 OK, MISSING, BROKEN = "ok", "missing", "broken"
@@ -109,7 +110,7 @@ def _storage(target: Target) -> Line:
             return _line(
                 "storage", OK, f"{target.shown} is a server, and answers: run doctor where it runs for the rest"
             )
-        store = getattr(target.namespace(), "store", None)
+        store = abilities_of(target.namespace()).store
         if store is None:
             return _line("storage", OK, f"{target.shown} has no storage of its own")
         probe(store, SystemClock())

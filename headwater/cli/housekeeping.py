@@ -15,6 +15,7 @@ from headwater.config import repair as mend
 from headwater.config import resolve
 from headwater.errors import InvalidInputError, UnsupportedOperationError
 from headwater.names import format_name
+from headwater.namespace.abilities import abilities_of
 
 BROKEN_EXIT = 1
 
@@ -60,7 +61,7 @@ def repair(given: argparse.Namespace) -> int:
 
 
 def migrate(given: argparse.Namespace) -> int:
-    move = getattr(given.target.namespace(), "migrate", None)
+    move = abilities_of(given.target.namespace()).migrate
     if move is None:
         raise UnsupportedOperationError(f"The catalog {given.target.shown} has no folders to migrate.")
     show(move(), given.json)

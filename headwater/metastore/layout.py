@@ -82,6 +82,11 @@ def slot_folder(number: int) -> str:
     return f"{SLOTS}/{number // SLOTS_PER_FOLDER:017d}"
 
 
+def first_beside(number: int) -> int:
+    """The lowest number in the folder of a slot."""
+    return number // SLOTS_PER_FOLDER * SLOTS_PER_FOLDER
+
+
 def slot_number(key: str) -> int | None:
     """The number that a slot's key says; None for a file that is not a slot."""
     name = key.rsplit("/", 1)[-1]

@@ -19,6 +19,7 @@ from headwater.metastore import verify
 from headwater.metastore.collect import GRACE, Collection
 from headwater.metastore.commit import Committer
 from headwater.metastore.diff import diff
+from headwater.metastore.draft import Draft
 from headwater.metastore.expiry import expire
 from headwater.metastore.history import find_transaction
 from headwater.metastore.index import NAMED
@@ -113,7 +114,7 @@ class Metastore:
         index = self._log.refresh() if refresh else self._log.known()
         view = IndexView(index, index.slot)
         header = Header(self.clock.uuid(), self.clock.now_ms(), message, self.author if author is None else author)
-        return Transaction(view, self._log, self.clock, header, self._commit)
+        return Transaction(Draft(view), self._log, self.clock, header, self._commit)
 
     def by(self, author: str) -> Metastore:
         """The same metastore; what is done by it is done in the name of an author, unless told otherwise."""
@@ -127,9 +128,7 @@ class Metastore:
         with self._log.lock:
             index = self._log.refresh()
             view = IndexView(index, known.base)
-        again = Transaction(view, self._log, self.clock, known.header, self._commit)
-        again.draft = known.draft(view)
-        return again
+        return Transaction(known.draft(view), self._log, self.clock, known.header, self._commit)
 
     def slot_of(self, txn: str) -> int:
         """The slot of a committed transaction; TransactionNotFound (10) if it is not in the log."""
@@ -146,9 +145,7 @@ class Metastore:
             view = IndexView(index, index.slot) if newest else tx.draft.base
         if reason is not None:
             raise refused(reason)
-        again = Transaction(view, self._log, self.clock, tx.header, self._commit)
-        again.draft = replace(tx.draft.copy(), base=view)
-        return again
+        return Transaction(replace(tx.draft.copy(), base=view), self._log, self.clock, tx.header, self._commit)
 
     def run(
         self,

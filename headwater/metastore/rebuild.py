@@ -19,6 +19,7 @@ from headwater.metastore.layout import (
     SLOTS,
     TXNS,
     TxnFile,
+    first_beside,
     parse_key,
     revision_key,
     slot_folder,
@@ -59,8 +60,8 @@ def gap(store: Store, last: int, boundary: int) -> int | None:
     missing = last + 1
     here = slot_folder(missing)
     numbers = {slot_number(entry.key) for entry in store.children(here).entries}
-    for before in range(boundary + 1, missing):
-        if before not in numbers and slot_folder(before) == here:
+    for before in range(max(boundary + 1, first_beside(missing)), missing):
+        if before not in numbers:
             return before
     if any(number is not None and number > missing for number in numbers):
         return missing

@@ -24,7 +24,6 @@ from headwater.metastore.objects import Delta, Object, Objects, UndoStep
 from headwater.metastore.records import Revision, Txn, own_properties
 from headwater.metastore.rules import Header, refused
 from headwater.metastore.slot_views import (
-    IndexView,
     Place,
     SlotView,
     children_of,
@@ -46,14 +45,14 @@ class Transaction(TableEdits):
 
     def __init__(
         self,
-        view: IndexView,
+        draft: Draft,
         log: Log,
         clock: Clock,
         header: Header,
         commit: Callable[[Transaction], int],
     ) -> None:
         self.header = header
-        self.draft = Draft(view)
+        self.draft = draft
         self.slot: int | None = None
         self._log = log
         self._clock = clock

@@ -49,9 +49,9 @@ class CatalogAbilities:
     what that would do. `snapshot`, `snapshots` and `drop_snapshot` are about named states. `by` is the catalog in the
     name of an author, `change` does something in the transaction that is open here or in one of its own, `stream` and
     `create_stream` are its stream tables, which `publish` makes new all at one slot, and `transactions` those of
-    callers in other processes. `verify` tells on what catalog and storage disagree; `collect` forgets what is older
-    than its first age and deletes what dead writers left longer than the second ago, or tells what would go. `close`
-    waits for what goes on beside.
+    callers in other processes. `verify` tells on what catalog and storage disagree; `migrate` gives tables that are
+    only folders their rows; `collect` forgets what is older than its first age and deletes what dead writers left
+    longer than the second ago, or tells what would go. `close` waits for what goes on beside.
     """
 
     delimiter: str = DELIMITER
@@ -82,6 +82,7 @@ class CatalogAbilities:
     publish: Callable[[Sequence[ObjectId]], list[Published]] | None = None
     transactions: Transactions | None = None
     verify: Callable[[], Sequence[Any]] | None = None
+    migrate: Callable[[], Sequence[str]] | None = None
     collect: Callable[[timedelta | None, timedelta | None, bool], Collected] | None = None
     close: Callable[[], None] | None = None
 

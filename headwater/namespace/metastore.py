@@ -56,8 +56,7 @@ class MetastoreNamespace(RegisteredNamespace):
         metastore = Metastore(store, clock=clock, author=known.author)
         if not metastore.now(refresh=False).slot:
             check_metastore(store)
-        self._stand(properties, known, metastore, clock, None)
-        self.mirror = Mirror(self.metastore, self.versions, known.root, dict(known.storage), clock)
+        self._stand(properties, known, metastore, clock, None, None)
         self.mirror.follow()
 
     def _stand(
@@ -67,6 +66,7 @@ class MetastoreNamespace(RegisteredNamespace):
         metastore: Metastore,
         clock: Clock,
         session: Session | None,
+        mirror: Mirror | None,
     ) -> None:
         self._given = given
         self.properties = properties
@@ -82,13 +82,16 @@ class MetastoreNamespace(RegisteredNamespace):
             properties.delimiter,
             properties.storage,
         )
+        if mirror is None:
+            mirror = Mirror(metastore, self.versions, properties.root, dict(properties.storage), clock)
+        self.mirror = mirror
 
     def _over(self, session: Session, metastore: Metastore | None = None) -> MetastoreNamespace:
         """The same catalog, standing elsewhere."""
         other = MetastoreNamespace.__new__(MetastoreNamespace)
         metastore = metastore or self.metastore
-        other._stand(self._given, self.properties, metastore, self.clock, session.over(metastore))
-        other.mirror, other._recorded = self.mirror, self._recorded
+        other._stand(self._given, self.properties, metastore, self.clock, session.over(metastore), self.mirror)
+        other._recorded = self._recorded
         return other
 
     def namespace_id(self) -> str:

@@ -57,6 +57,7 @@ class RegisteredNamespace(VersionMethods, DataMethods):
             current_state=self.registry.capabilities.current_state,
             retries=lambda: self.operations.retries,
             verify=self.verify,
+            migrate=self.migrate,
         )
 
     def level(self) -> int | None:

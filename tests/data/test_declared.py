@@ -52,14 +52,14 @@ def test_two_first_inserts_at_once_make_one_table_and_one_conflict(
     catalog: DirectoryNamespace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     catalog.declare_table(api.DeclareTableRequest(id=["t"]))
-    create = Creation.create_table
+    fill = Creation.fill
 
     def overtaken(*arguments: Any) -> Any:
         monkeypatch.undo()
         insert(catalog, "t")
-        return create(*arguments)
+        return fill(*arguments)
 
-    monkeypatch.setattr(Creation, "create_table", overtaken)
+    monkeypatch.setattr(Creation, "fill", overtaken)
     with pytest.raises(ConcurrentModificationError, match="insert again"):
         insert(catalog, "t")
     count: Any = catalog.count_table_rows(api.CountTableRowsRequest(id=["t"]))

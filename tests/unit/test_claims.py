@@ -221,7 +221,8 @@ def test_abilities_are_declared_and_nobody_probes_for_them() -> None:
             if name_of(node.func) == "isinstance" and node not in asserted:
                 found |= {name} if TOLD_BY_CLASS.search(ast.unparse(node.args[1])) else set()
             if name_of(node.func) in ("getattr", "hasattr") and isinstance(node.args[1], ast.Constant):
-                found |= {name} if name_of(node.args[0]).rsplit(".", 1)[-1] in whom else set()
+                asked = node.args[0].func if isinstance(node.args[0], ast.Call) else node.args[0]
+                found |= {name} if name_of(asked).rsplit(".", 1)[-1] in whom else set()
         inside = (part for node in ast.walk(tree) if isinstance(node, ast.ClassDef) for part in node.body)
         found |= {name for part in inside if isinstance(part, ast.FunctionDef) and part.name == "__getattr__"}
     assert found == PASSES_ANYTHING_ON
