@@ -20,6 +20,7 @@ from headwater.errors import (
     TableBranchNotFoundError,
     TableTagAlreadyExistsError,
     TableTagNotFoundError,
+    TableVersionNotFoundError,
 )
 from headwater.metastore import Transaction
 from headwater.metastore.ref_record import (
@@ -35,6 +36,7 @@ from headwater.metastore.ref_record import (
 )
 from headwater.model import Table
 from headwater.namespace.appending import newest_of, session_of
+from headwater.namespace.versions import TableVersions
 from headwater.registries.metastore.refs import RecordedRefs, ref_record_of
 from headwater.registries.metastore.sessions import Within
 from headwater.table_refs import BRANCH, TAG, ref_key, tag_file
@@ -177,17 +179,25 @@ class RefFiles:
     recorded: RecordedRefs
     handle: TableHandle
     table: Table
+    versions: TableVersions
 
     def settle(self, known: KnownRefs, record: RefRecord) -> None:
         """Branches first, as tags may be on them; what goes, goes after that."""
         for kind, name, entry in sorted(known.due, key=_order):
             if kind == TAG:
+                self._show(entry.to)
                 self._tag(name, entry.to, record.stamp(entry.number))
             else:
                 # what somebody else beside the catalog has made impossible is not made: the folder is theirs as well
                 with suppress(InvalidInputError, TableBranchAlreadyExistsError, TableBranchNotFoundError):
                     self._branch(name, entry.to)
         self.recorded.mark(self.table, record)
+
+    def _show(self, to: RefTarget | None) -> None:
+        """A version of the same transaction has its final name, by which a Lance client finds it, once it is seen."""
+        if to is not None and to.branch is None:
+            with suppress(TableVersionNotFoundError):
+                self.versions.describe(self.table, to.version, None)
 
     def _tag(self, name: str, to: RefTarget | None, stamp: str) -> None:
         store, key = self.recorded.store, ref_key(TAG, self.table.location, name)
@@ -220,12 +230,13 @@ def _order(due: tuple[str, str, RefEntry]) -> tuple[bool, bool]:
     return goes, (kind == BRANCH) is goes
 
 
-def settled(recorded: RecordedRefs, handle: TableHandle, table: Table, record: RefRecord) -> KnownRefs:
+def settled(files: RefFiles, record: RefRecord) -> KnownRefs:
     """What there is, after the files were made so, if they can be."""
+    recorded, table = files.recorded, files.table
     known = recorded.read(table, record)
     if not known.due and recorded.applied(table, record) >= record.count:
         return known
     with suppress(LanceNamespaceError):  # who cannot write here leaves it to others: the record counts until then
-        RefFiles(recorded, handle, table).settle(known, record)
+        files.settle(known, record)
         return recorded.read(table, record)
     return known

@@ -289,10 +289,12 @@ def test_a_tag_can_be_of_a_version_that_its_transaction_makes(catalog: Catalog, 
         tx["a.t"].append([{"id": 4}])
         tx["a.t"].tags["four"] = 2
         assert len(tx["a.t"].at(tag="four")) == 4
+        location = str(near["a.t"].describe().location)
         tx.create_table("a.new", ROWS)
         tx["a.new"].tags["first"] = 1
         tx["a.new"].branches.create("side")
         tx.rename_table("a.new", "a.renamed")
+    assert lance.dataset(location, version="four").count_rows() == 4, "for who knows no catalog, before anybody looks"
     assert (len(near["a.t"].at(tag="four")), len(near["a.renamed"])) == (4, 3)
     assert in_folder(near, "a.renamed") == ({"first": 1}, ["side"])
 
