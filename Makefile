@@ -11,7 +11,7 @@ demo: $(READY)
 	$(BIN)/python examples/demo.py
 
 test: $(READY)
-	$(BIN)/python -m pytest -q -n 4 --dist loadgroup -m "not long"
+	$(BIN)/python -m pytest -q -n 5 --dist loadgroup -m "not long"
 
 test-all: $(READY)
 	$(BIN)/python -m pytest -q -n 3 --dist loadgroup
