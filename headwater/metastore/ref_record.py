@@ -133,6 +133,16 @@ def reverted(before: RefRecord, left: RefRecord, now: RefRecord) -> RefRecord:
     return now
 
 
+def left_standing(now: RefRecord, after: RefRecord) -> Iterator[str]:
+    """What would stand on a branch that is not there, by the changes that one record has more than another."""
+    gone = {name: entry.number for name, entry in after.branch.items() if entry.to is None}
+    for kind in (TAG, BRANCH):
+        for name, entry in after.of(kind).items():
+            on = entry.to.branch if entry.to is not None else None
+            if on is not None and on in gone and max(entry.number, gone[on]) > now.count:
+                yield f"the {kind} {name!r} stands on the branch {on!r}"
+
+
 def known_refs(files: Mapping[tuple[str, str], Ref], record: RefRecord, applied: int) -> KnownRefs:
     """What there is, by the files of a table's folder and its record, whose changes up to `applied` were made there."""
     found = {key: RefTarget(ref.version, ref.branch, ref.size) for key, ref in files.items()}

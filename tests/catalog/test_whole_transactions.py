@@ -396,6 +396,21 @@ def test_undo_leaves_a_tag_as_it_was_before_a_transaction_that_changed_it_twice(
     assert dict(near["a.t"].tags) == {"old": 1} == in_folder(near, "a.t")[0]
 
 
+def test_an_undo_takes_no_branch_from_under_a_tag_and_brings_no_tag_back_without_it(near: Catalog) -> None:
+    table = near["a.t"]
+    table.branches.create("side", 1)
+    created = list(near.log())[-1]
+    table.tags.create("on", 1, branch="side")
+    with pytest.raises(InvalidTableStateError, match="the tag 'on' stands on the branch 'side'"):
+        near.undo(created)
+    del table.tags["on"]
+    deleted = list(near.log())[-1]
+    del table.branches["side"]
+    with pytest.raises(InvalidTableStateError, match="the tag 'on' stands on the branch 'side'"):
+        near.undo(deleted)
+    assert ({}, []) == (dict(table.tags), list(table.branches)) == in_folder(near, "a.t")
+
+
 def test_a_branch_that_a_transaction_deletes_is_not_created_again_by_it(catalog: Catalog, near: Catalog) -> None:
     """Which of the two a branch of this name in the folder is, nothing there could tell."""
     near["a.t"].branches.create("side", 1)
