@@ -97,9 +97,9 @@ def ref_key(kind: str, location: str, name: str) -> str:
     return f"{location}/{KINDS[kind]}/{quote(name, safe='')}.json"
 
 
-def applied_key(location: str) -> str:
-    """Beside them, ours: up to which change of a catalog's record the files are as it says."""
-    return f"{location}/{REFS}/headwater"
+def applied_key(location: str, record: str) -> str:
+    """Beside them, ours: up to which change of a catalog's record, by its id, the files are as it says."""
+    return f"{location}/{REFS}/headwater-{record}"
 
 
 def tag_file(version: int, branch: str | None, size: int, time_ms: int, stamp: str) -> bytes:

@@ -11,7 +11,7 @@ from headwater.metastore.deltas import find_stored, last_position, read_deltas
 from headwater.metastore.log import Log
 from headwater.metastore.objects import Changed, Diff, Moved, Object, StreamDiff
 from headwater.metastore.reading import Snapshot, log_entries
-from headwater.metastore.slot_views import IndexView, Item, Place, object_of, own_values, place_at
+from headwater.metastore.slot_views import IndexView, Item, Place, object_of, own_values, place_at, root_properties
 
 
 def diff(log: Log, a: Snapshot, b: Snapshot) -> Diff:
@@ -21,13 +21,17 @@ def diff(log: Log, a: Snapshot, b: Snapshot) -> Diff:
     with log.lock:
         objects = [(place_at(before, key), place_at(after, key)) for key in keys]
         streams = [found for key in keys for found in _streams(log, before, after, key)]
+        root = root_properties(before), root_properties(after)
+    changed = [c for old, new in objects if (c := _changed(old, new))]
+    if root[0] != root[1]:
+        changed.append(Changed("", "root", (), *root, (), ()))
     return Diff(
         before.at,
         after.at,
         _sorted([object_of(new) for old, new in objects if old is None and new is not None]),
         _sorted([object_of(old) for old, new in objects if old is not None and new is None]),
         tuple(sorted((m for old, new in objects if (m := _moved(old, new))), key=lambda moved: moved.path)),
-        tuple(sorted((c for old, new in objects if (c := _changed(old, new))), key=lambda changed: changed.path)),
+        tuple(sorted(changed, key=lambda found: found.path)),
         tuple(sorted(streams, key=lambda found: (found.path, found.version, found.stream))),
     )
 

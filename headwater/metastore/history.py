@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from headwater.errors import CorruptFileError, TransactionNotFoundError
 from headwater.metastore.deltas import read_deltas, stream_of
 from headwater.metastore.index import SlotIndex
-from headwater.metastore.layout import slot_key, txn_key
+from headwater.metastore.layout import ROOT_NODE, slot_key, txn_key
 from headwater.metastore.log import Log
 from headwater.metastore.objects import HistoryEntry, LogChange, LogEntry, time_of
 from headwater.metastore.rebuild import key_of
@@ -28,7 +28,7 @@ from headwater.metastore.records import (
 from headwater.metastore.serving_copy import LANCE_FORMAT
 
 READ_AT_ONCE = 256
-TELLING = ("namespace", "table", "table_version", "delta", "stream", "partition")
+TELLING = ("root", "namespace", "table", "table_version", "delta", "stream", "partition")
 """The kinds in the order of how much they tell of a transaction: a delta brings its partition, and a record beside."""
 
 Files = dict[int, dict[str, int]]
@@ -36,7 +36,8 @@ Files = dict[int, dict[str, int]]
 
 
 def history(log: Log, key: str, at: int) -> list[HistoryEntry]:
-    """The history of the object with this key up to a slot, oldest first."""
+    """The history of the object with this key up to a slot, oldest first; of the root, that of its properties."""
+    key = key or ROOT_NODE
     with log.lock:
         touched = _touched(log, key, at)
         formats = dict(_formats(log.index, key))

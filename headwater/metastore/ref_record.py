@@ -18,7 +18,7 @@ from headwater.table_refs import BRANCH, TAG, Ref
 REFS_FORMAT = "refs"
 """The format of the stream whose properties are the record."""
 MAX_GONE = 100
-"""So many entries of tags and branches that are gone are kept."""
+"""So many entries of tags and branches that are gone are kept, once their files are."""
 
 
 class RefTarget(msgspec.Struct, frozen=True):
@@ -54,9 +54,9 @@ class RefRecord(msgspec.Struct, frozen=True):
         """What a file says that was written for a change."""
         return f"{self.id}:{number}"
 
-    def applied_by(self, mark: str) -> int:
-        """Up to which change the files are as it says, by the mark in the folder."""
-        id, _, number = mark.rpartition(":")
+    def number_of(self, stamp: str) -> int:
+        """The change that a stamp is of: 0 if it is of another catalog's record."""
+        id, _, number = stamp.rpartition(":")
         return int(number) if id == self.id and number.isdecimal() else 0
 
 
@@ -66,11 +66,18 @@ class KnownRefs(msgspec.Struct, frozen=True):
     tags: dict[str, RefTarget]
     branches: dict[str, RefTarget]
     due: tuple[tuple[str, str, RefEntry], ...] = ()
+    applied: int = 0
+    """Up to which change of the record the files are as it says."""
 
     @property
     def unmade(self) -> dict[str, RefTarget]:
         """The branches that are still to be made, with the version each begins at."""
         return {name: entry.to for kind, name, entry in self.due if kind == BRANCH and entry.to is not None}
+
+    @property
+    def leaving(self) -> set[str]:
+        """The branches that are gone, but for their files."""
+        return {name for kind, name, entry in self.due if kind == BRANCH and entry.to is None}
 
 
 LEARNT = msgspec.json.Decoder(RefRecord)
@@ -86,16 +93,24 @@ def format_record(record: RefRecord) -> dict[str, Any]:
     return found
 
 
-def with_change(record: RefRecord, kind: str, name: str, to: RefTarget | None, was: RefTarget | None) -> RefRecord:
-    """The record after one more change."""
+def with_change(
+    record: RefRecord, kind: str, name: str, to: RefTarget | None, was: RefTarget | None, applied: int = 0
+) -> RefRecord:
+    """The record after one more change. `applied`: up to which one files are made, so that no other need be kept."""
     number = record.count + 1
     entries = {key: value for key, value in record.of(kind).items() if key != name}
     entries[name] = RefEntry(number, to, was)
-    gone = [key for key, value in entries.items() if value.to is None]
+    gone = [key for key, value in entries.items() if value.to is None and value.number <= applied]
     for key in gone[:-MAX_GONE]:
         del entries[key]
     tags, branches = (entries, record.branch) if kind == TAG else (record.tag, entries)
     return RefRecord(record.id, number, tags, branches)
+
+
+def was_before(record: RefRecord, since: int, kind: str, name: str, now: RefTarget | None) -> RefTarget | None:
+    """What a tag or branch was before a transaction that began with `since` changes and may have changed it itself."""
+    own = record.of(kind).get(name)
+    return own.was if own is not None and own.number > since else now
 
 
 def changed_entries(before: RefRecord, after: RefRecord) -> Iterator[tuple[str, str, RefEntry]]:
@@ -118,21 +133,33 @@ def reverted(before: RefRecord, left: RefRecord, now: RefRecord) -> RefRecord:
     return now
 
 
+def left_standing(now: RefRecord, after: RefRecord) -> Iterator[str]:
+    """What would stand on a branch that is not there, by the changes that one record has more than another."""
+    gone = {name: entry.number for name, entry in after.branch.items() if entry.to is None}
+    for kind in (TAG, BRANCH):
+        for name, entry in after.of(kind).items():
+            on = entry.to.branch if entry.to is not None else None
+            if on is not None and on in gone and max(entry.number, gone[on]) > now.count:
+                yield f"the {kind} {name!r} stands on the branch {on!r}"
+
+
 def known_refs(files: Mapping[tuple[str, str], Ref], record: RefRecord, applied: int) -> KnownRefs:
     """What there is, by the files of a table's folder and its record, whose changes up to `applied` were made there."""
     found = {key: RefTarget(ref.version, ref.branch, ref.size) for key, ref in files.items()}
     due: list[tuple[str, str, RefEntry]] = []
     for kind in (TAG, BRANCH):
         for name, entry in record.of(kind).items():
-            if not _counts(kind, files.get((kind, name)), record, entry, applied):
+            file = files.get((kind, name))
+            if not _counts(kind, file, record, entry, applied):
                 continue
-            due.append((kind, name, entry))
+            if file is None or _number(file, record) < entry.number:  # else it is of a change that is not known here
+                due.append((kind, name, entry))
             if entry.to is None:
                 found.pop((kind, name), None)
             else:
                 found[kind, name] = entry.to
     tags, branches = ({name: to for (kind, name), to in found.items() if kind == one} for one in (TAG, BRANCH))
-    return KnownRefs(tags, branches, tuple(due))
+    return KnownRefs(tags, branches, tuple(due), applied)
 
 
 def _counts(kind: str, file: Ref | None, record: RefRecord, entry: RefEntry, applied: int) -> bool:
@@ -140,4 +167,10 @@ def _counts(kind: str, file: Ref | None, record: RefRecord, entry: RefEntry, app
     is_new = entry.number > applied
     if kind == BRANCH or file is None:
         return is_new and (entry.to is None) != (file is None)
-    return file.stamp != record.stamp(entry.number) and (is_new or file.stamp is not None)
+    number = _number(file, record)
+    return number != entry.number and (is_new or number > 0)
+
+
+def _number(file: Ref, record: RefRecord) -> int:
+    """The change of the record that a file was written for; 0: somebody else has."""
+    return record.number_of(file.stamp or "")

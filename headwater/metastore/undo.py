@@ -19,7 +19,15 @@ from headwater.metastore.index import NAMED
 from headwater.metastore.layout import canonical, digest
 from headwater.metastore.objects import Delta, UndoStep, delta_of
 from headwater.metastore.records import NewRevision, Node, Revision, Txn, decode_delta
-from headwater.metastore.ref_record import REFS_FORMAT, RefRecord, format_record, is_as_left, parse_record, reverted
+from headwater.metastore.ref_record import (
+    REFS_FORMAT,
+    RefRecord,
+    format_record,
+    is_as_left,
+    left_standing,
+    parse_record,
+    reverted,
+)
 from headwater.metastore.serving_copy import (
     LANCE_FORMAT,
     LOCATION,
@@ -204,7 +212,9 @@ class Undo:
     def _restore_refs(self, target: Reverted) -> None:
         """A record of tags and branches is not put back but goes on: what was changed is changed back, so that the
         files in the table's folder are."""
-        path, record = self._path(target.node.key), reverted(*self._records(target))
+        path, (before, left, now) = self._path(target.node.key), self._records(target)
+        record = reverted(before, left, now)
+        self.reasons += left_standing(now, record)
         revision = msgspec.structs.replace(target.now, operation="update", properties=format_record(record))
         self.draft.change(Item(target.node, revision), path)
         self.steps.append(UndoStep("update", target.node.kind, path, target.node.id))

@@ -25,7 +25,7 @@ from headwater.namespace.data import insert_mode
 from headwater.namespace.mirror import Mirror
 from headwater.namespace.open_transactions import OpenTransactions
 from headwater.namespace.properties import MetastoreProperties, parse_metastore_properties
-from headwater.namespace.ref_changes import RefEdit, changed_tables, settled
+from headwater.namespace.ref_changes import RefEdit, RefFiles, changed_tables, settled
 from headwater.namespace.registered import RegisteredNamespace
 from headwater.namespace.requests import parse_request
 from headwater.namespace.streams import NamespaceStream, check_alone, make_stream, publish_streams
@@ -194,7 +194,8 @@ class MetastoreNamespace(RegisteredNamespace):
             return self._recorded.read(table, record or RefRecord(""))
         if record is None:
             return None
-        return settled(self._recorded, replace(self.handle(table), refs=None), table, record)
+        files = RefFiles(self._recorded, replace(self.handle(table), refs=None), table, self.versions)
+        return settled(files, record)
 
     def _settle_refs(self, id: ObjectId) -> None:
         """Have the folder of a table show the tags and branches that were committed."""

@@ -20,7 +20,9 @@ from headwater.errors import (
     TableBranchNotFoundError,
     TableTagAlreadyExistsError,
     TableTagNotFoundError,
+    TableVersionNotFoundError,
 )
+from headwater.metastore import Transaction
 from headwater.metastore.ref_record import (
     REFS_FORMAT,
     KnownRefs,
@@ -28,10 +30,13 @@ from headwater.metastore.ref_record import (
     RefRecord,
     RefTarget,
     format_record,
+    parse_record,
+    was_before,
     with_change,
 )
 from headwater.model import Table
 from headwater.namespace.appending import newest_of, session_of
+from headwater.namespace.versions import TableVersions
 from headwater.registries.metastore.refs import RecordedRefs, ref_record_of
 from headwater.registries.metastore.sessions import Within
 from headwater.table_refs import BRANCH, TAG, ref_key, tag_file
@@ -79,6 +84,10 @@ class RefEdit:
         target = self._target(request.from_version, request.from_branch)
         if name in self.known.branches:
             raise TableBranchAlreadyExistsError(f"Table {self.table.id} already has a branch {name!r}.")
+        if name in self.known.leaving:
+            raise InvalidInputError(
+                f"The branch {name!r} of {self.table.id} is deleted when the transaction ends: create it afterwards."
+            )
         self._change(BRANCH, name, target)
         return api.CreateTableBranchResponse()
 
@@ -137,15 +146,30 @@ class RefEdit:
         if record is None:
             tx.create_stream(names, REFS_FORMAT)
             record = RefRecord(self.inside.clock.uuid())
-        was = (self.known.tags if kind == TAG else self.known.branches).get(name)
-        tx.update_stream(names, REFS_FORMAT, format_record(with_change(record, kind, name, to, was)))
+        now = (self.known.tags if kind == TAG else self.known.branches).get(name)
+        was = was_before(record, self._begun(tx, record), kind, name, now)
+        changed = with_change(record, kind, name, to, was, self.known.applied)
+        tx.update_stream(names, REFS_FORMAT, format_record(changed))
+
+    def _begun(self, tx: Transaction, record: RefRecord) -> int:
+        """How many changes the record had before the transaction."""
+        table = tx.get(self.table.id.names).id
+        own = [key for key in record_keys(tx) if key.split("/")[0] == table]
+        if not own:
+            return record.count
+        before = tx.draft.base.item(own[0])
+        return parse_record(before.revision.properties).count if before is not None else 0
 
 
 def changed_tables(session: Within) -> list[str]:
     """The tables whose tags or branches a transaction changes, by their ids."""
-    items = session.tx.draft.items
-    records = [key for key, item in items.items() if item.node.kind == "stream" and item.node.id == REFS_FORMAT]
-    return [key.split("/")[0] for key in records]
+    return [key.split("/")[0] for key in record_keys(session.tx)]
+
+
+def record_keys(tx: Transaction) -> list[str]:
+    """The records that a transaction changes, by their keys."""
+    items = tx.draft.items
+    return [key for key, item in items.items() if item.node.kind == "stream" and item.node.id == REFS_FORMAT]
 
 
 @dataclass(frozen=True)
@@ -155,17 +179,25 @@ class RefFiles:
     recorded: RecordedRefs
     handle: TableHandle
     table: Table
+    versions: TableVersions
 
     def settle(self, known: KnownRefs, record: RefRecord) -> None:
         """Branches first, as tags may be on them; what goes, goes after that."""
         for kind, name, entry in sorted(known.due, key=_order):
             if kind == TAG:
+                self._show(entry.to)
                 self._tag(name, entry.to, record.stamp(entry.number))
             else:
                 # what somebody else beside the catalog has made impossible is not made: the folder is theirs as well
                 with suppress(InvalidInputError, TableBranchAlreadyExistsError, TableBranchNotFoundError):
                     self._branch(name, entry.to)
         self.recorded.mark(self.table, record)
+
+    def _show(self, to: RefTarget | None) -> None:
+        """A version of the same transaction has its final name, by which a Lance client finds it, once it is seen."""
+        if to is not None and to.branch is None:
+            with suppress(TableVersionNotFoundError):
+                self.versions.describe(self.table, to.version, None)
 
     def _tag(self, name: str, to: RefTarget | None, stamp: str) -> None:
         store, key = self.recorded.store, ref_key(TAG, self.table.location, name)
@@ -198,12 +230,13 @@ def _order(due: tuple[str, str, RefEntry]) -> tuple[bool, bool]:
     return goes, (kind == BRANCH) is goes
 
 
-def settled(recorded: RecordedRefs, handle: TableHandle, table: Table, record: RefRecord) -> KnownRefs:
+def settled(files: RefFiles, record: RefRecord) -> KnownRefs:
     """What there is, after the files were made so, if they can be."""
+    recorded, table = files.recorded, files.table
     known = recorded.read(table, record)
     if not known.due and recorded.applied(table, record) >= record.count:
         return known
     with suppress(LanceNamespaceError):  # who cannot write here leaves it to others: the record counts until then
-        RefFiles(recorded, handle, table).settle(known, record)
+        files.settle(known, record)
         return recorded.read(table, record)
     return known

@@ -28,8 +28,10 @@ from headwater.errors import (
     TableVersionNotFoundError,
 )
 from headwater.metastore.layout import SNAPSHOTS
+from headwater.metastore.ref_record import RefRecord, RefTarget, known_refs, with_change
 from headwater.namespace.ref_changes import RefFiles
 from headwater.rest.server import RunningServer, start_in_thread
+from headwater.table_refs import TAG, Ref
 
 ROWS = pa.table({"id": [1, 2, 3]})
 SCHEMA = pa.table({"k": [0], "v": [""]}).schema
@@ -287,10 +289,12 @@ def test_a_tag_can_be_of_a_version_that_its_transaction_makes(catalog: Catalog, 
         tx["a.t"].append([{"id": 4}])
         tx["a.t"].tags["four"] = 2
         assert len(tx["a.t"].at(tag="four")) == 4
+        location = str(near["a.t"].describe().location)
         tx.create_table("a.new", ROWS)
         tx["a.new"].tags["first"] = 1
         tx["a.new"].branches.create("side")
         tx.rename_table("a.new", "a.renamed")
+    assert lance.dataset(location, version="four").count_rows() == 4, "for who knows no catalog, before anybody looks"
     assert (len(near["a.t"].at(tag="four")), len(near["a.renamed"])) == (4, 3)
     assert in_folder(near, "a.renamed") == ({"first": 1}, ["side"])
 
@@ -375,6 +379,86 @@ def test_what_a_lance_client_changes_in_the_folder_holds_but_not_what_a_writer_t
     assert in_folder(near, "a.t") == ({"ours": 2}, [])
     dataset.tags.delete("ours")
     assert dict(table.tags) == {}
+
+
+def test_undo_leaves_a_tag_as_it_was_before_a_transaction_that_changed_it_twice(
+    catalog: Catalog, near: Catalog
+) -> None:
+    near["a.t"].append([{"id": 4}])
+    near["a.t"].tags["old"] = 1
+    with catalog.transaction() as tx:
+        tags = tx["a.t"].tags
+        tags["new"], tags["gone"], tags["old"] = 1, 1, 2
+        tags["new"] = 2
+        del tags["gone"], tags["old"]
+    assert dict(near["a.t"].tags) == {"new": 2}
+    near.undo(list(near.log())[-1])
+    assert dict(near["a.t"].tags) == {"old": 1} == in_folder(near, "a.t")[0]
+
+
+def test_an_undo_takes_no_branch_from_under_a_tag_and_brings_no_tag_back_without_it(near: Catalog) -> None:
+    table = near["a.t"]
+    table.branches.create("side", 1)
+    created = list(near.log())[-1]
+    table.tags.create("on", 1, branch="side")
+    with pytest.raises(InvalidTableStateError, match="the tag 'on' stands on the branch 'side'"):
+        near.undo(created)
+    del table.tags["on"]
+    deleted = list(near.log())[-1]
+    del table.branches["side"]
+    with pytest.raises(InvalidTableStateError, match="the tag 'on' stands on the branch 'side'"):
+        near.undo(deleted)
+    assert ({}, []) == (dict(table.tags), list(table.branches)) == in_folder(near, "a.t")
+
+
+def test_a_branch_that_a_transaction_deletes_is_not_created_again_by_it(catalog: Catalog, near: Catalog) -> None:
+    """Which of the two a branch of this name in the folder is, nothing there could tell."""
+    near["a.t"].branches.create("side", 1)
+    near["a.t"].at(branch="side").append([{"id": 4}])
+    with catalog.transaction() as tx:
+        del tx["a.t"].branches["side"]
+        with pytest.raises(InvalidInputError, match="create it afterwards"):
+            tx["a.t"].branches.create("side", 1)
+    near["a.t"].branches.create("side", 1)
+    assert len(near["a.t"].at(branch="side")) == 3
+
+
+def test_all_of_many_tags_that_one_transaction_deletes_are_gone(near: Catalog, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("headwater.metastore.ref_record.MAX_GONE", 2)
+    near["a.t"].tags.update({f"t{number}": 1 for number in range(5)})
+    with near.transaction() as tx:
+        for tag in list(tx["a.t"].tags):
+            del tx["a.t"].tags[tag]
+    assert dict(near["a.t"].tags) == {} == in_folder(near, "a.t")[0]
+    near.undo(list(near.log())[-1])
+    assert len(near["a.t"].tags) == 5
+
+
+def test_who_knows_an_older_record_of_the_tags_does_not_write_it_over_a_newer_file() -> None:
+    to = RefTarget(1)
+    first = with_change(RefRecord("r"), TAG, "x", to, None)
+    second = with_change(first, TAG, "x", RefTarget(2), to)
+    for written, old in ((second.stamp(2), first), ("another:1", first)):
+        file = Ref(TAG, "x", 2, None, "", stamp=written)
+        assert known_refs({(TAG, "x"): file}, old, applied=1).due == ()
+    stale = Ref(TAG, "x", 1, None, "", stamp=first.stamp(1))
+    assert [name for _, name, _ in known_refs({(TAG, "x"): stale}, second, applied=2).due] == ["x"]
+
+
+def test_tags_of_a_folder_with_two_records_are_what_was_set_last(near: Catalog, lake: Path) -> None:
+    """Registered again under another name: the first record comes back, and is not made once more."""
+    near["a.t"].append([{"id": 4}])
+    near["a.t"].tags["moved"] = near["a.t"].tags["gone"] = 1
+    location = Path(str(near["a.t"].describe().location)).name
+    near.deregister_table("a.t")
+    deregistered = list(near.log())[-1]
+    near.register_table("a.again", location)
+    near["a.again"].tags["moved"] = 2
+    del near["a.again"].tags["gone"]
+    near.deregister_table("a.again")
+    near.undo(deregistered)
+    again = Catalog(MetastoreNamespace(root=str(lake)))
+    assert dict(again["a.t"].tags) == {"moved": 2} == in_folder(near, "a.t")[0]
 
 
 def test_a_branch_is_made_over_what_a_dead_process_left_of_it(near: Catalog) -> None:

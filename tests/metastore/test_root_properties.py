@@ -45,6 +45,11 @@ def test_they_have_a_past_an_undo_and_are_kept_by_snapshots_and_collections(tmp_
     assert catalog.at(begin).namespace_properties() == {"v": "1"}
     with pytest.raises(InvalidInputError, match="as it was"):
         catalog.at(begin).alter_namespace("", {"v": "3"})
+    changed = catalog.diff(begin, catalog.slot).changed
+    assert [(each.path, each.old_properties, each.properties) for each in changed] == [((), {"v": "1"}, {"v": "2"})]
+    assert catalog.diff("one", begin).changed == ()
+    told = [(entry.operation, entry.kind, entry.path) for entry in catalog.history("")]
+    assert told == [("create", "root", ()), ("update", "root", ())]
     catalog.undo(list(catalog.log())[-1])
     assert catalog.namespace_properties() == {"v": "1"}
     catalog.alter_namespace("", {"v": "4"})

@@ -42,15 +42,15 @@ class RecordedRefs:
         with self._lock:
             known = self._applied.get(record.id, 0)
         if known < record.count:
-            mark = self.store.get_all([applied_key(table.location)])[0] or b""
-            known = max(known, record.applied_by(mark.decode(errors="replace")))
+            mark = self.store.get_all([applied_key(table.location, record.id)])[0] or b""
+            known = max(known, record.number_of(mark.decode(errors="replace")))
             self._remember(record, known)
         return known
 
     def mark(self, table: Table, record: RefRecord) -> None:
         """The files are as the record says."""
         if self.applied(table, record) < record.count:
-            self.store.put(applied_key(table.location), record.stamp(record.count).encode())
+            self.store.put(applied_key(table.location, record.id), record.stamp(record.count).encode())
             self._remember(record, record.count)
 
     def _remember(self, record: RefRecord, applied: int) -> None:
