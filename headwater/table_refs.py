@@ -17,6 +17,8 @@ from headwater.store import Store
 REFS = "_refs"
 TAG, BRANCH = "tag", "branch"
 KINDS = {TAG: f"{REFS}/tags", BRANCH: f"{REFS}/branches"}
+BRANCH_TREE, BRANCH_VERSIONS = "tree", "_versions"
+"""Where Lance keeps the files of branches, and in one its versions."""
 
 
 class _Contents(msgspec.Struct, rename="camel"):
@@ -66,6 +68,12 @@ def read_refs(store: Store, location: str) -> Iterator[Ref]:
 
 def branch_names(store: Store, location: str) -> list[str]:
     return [ref.name for ref in read_refs(store, location) if ref.kind == "branch"]
+
+
+def is_written(store: Store, location: str, branch: str) -> bool:
+    """Whether a branch has a version of its own, beside the one that it was made with."""
+    found = store.children(f"{location}/{BRANCH_TREE}/{branch}/{BRANCH_VERSIONS}").entries
+    return sum(entry.key.endswith(".manifest") for entry in found) > 1
 
 
 def held_versions(refs: Iterable[Ref], branch: str | None) -> Mapping[int, Ref]:

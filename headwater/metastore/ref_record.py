@@ -8,7 +8,7 @@ client changes holds, unless it bears the stamp of an older entry: then a proces
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import msgspec
@@ -31,11 +31,15 @@ class RefTarget(msgspec.Struct, frozen=True):
 
 
 class RefEntry(msgspec.Struct, frozen=True):
-    """The change of this number: what a tag or branch was changed to (None: deleted), and what it was before."""
+    """The change of this number: what a tag or branch was changed to (None: deleted), and what it was before.
+
+    `lost`: a branch that was deleted had versions of its own, which do not come back with it.
+    """
 
     number: int
     to: RefTarget | None = None
     was: RefTarget | None = None
+    lost: bool = False
 
 
 class RefRecord(msgspec.Struct, frozen=True):
@@ -94,12 +98,18 @@ def format_record(record: RefRecord) -> dict[str, Any]:
 
 
 def with_change(
-    record: RefRecord, kind: str, name: str, to: RefTarget | None, was: RefTarget | None, applied: int = 0
+    record: RefRecord,
+    kind: str,
+    name: str,
+    to: RefTarget | None,
+    was: RefTarget | None,
+    applied: int = 0,
+    lost: bool = False,
 ) -> RefRecord:
     """The record after one more change. `applied`: up to which one files are made, so that no other need be kept."""
     number = record.count + 1
     entries = {key: value for key, value in record.of(kind).items() if key != name}
-    entries[name] = RefEntry(number, to, was)
+    entries[name] = RefEntry(number, to, was, lost)
     gone = [key for key, value in entries.items() if value.to is None and value.number <= applied]
     for key in gone[:-MAX_GONE]:
         del entries[key]
@@ -131,6 +141,15 @@ def reverted(before: RefRecord, left: RefRecord, now: RefRecord) -> RefRecord:
     for kind, name, entry in changed_entries(before, left):
         now = with_change(now, kind, name, entry.was, entry.to)
     return now
+
+
+def lost_rows(before: RefRecord, left: RefRecord, is_written: Callable[[str], bool]) -> Iterator[str]:
+    """Why branches that a transaction changed cannot be as they were: no record knows the rows that they hold."""
+    for kind, name, entry in changed_entries(before, left):
+        if kind == BRANCH and entry.lost:
+            yield f"the branch {name!r} had rows of its own, which are gone"
+        if kind == BRANCH and entry.was is None and is_written(name):
+            yield f"the branch {name!r} was written to since"
 
 
 def left_standing(now: RefRecord, after: RefRecord) -> Iterator[str]:

@@ -37,7 +37,7 @@ from headwater.metastore.table_edits import Path, TableEdits, locked
 from headwater.metastore.table_parts import DELTA_FORMAT, FIRST_VERSION
 from headwater.metastore.undo import Restores, Undo, Void
 from headwater.names import object_id
-from headwater.table_refs import Ref, held_versions, read_refs
+from headwater.table_refs import Ref, held_versions, is_written, read_refs
 
 
 class Transaction(TableEdits):
@@ -141,15 +141,17 @@ class Transaction(TableEdits):
         """
         before = self._checked().copy()
         try:
-            return Undo(
-                self.draft, self._log.segments, number, txn, self._clock.hex(8), void, self._held, restores
-            ).run()
+            fresh, segments = self._clock.hex(8), self._log.segments
+            return Undo(self.draft, segments, number, txn, fresh, void, self._held, self._is_written, restores).run()
         except LanceNamespaceError:
             self.draft = before
             raise
 
     def _held(self, location: str) -> Mapping[int, Ref]:
         return held_versions(read_refs(self._log.store, location), None)
+
+    def _is_written(self, location: str, branch: str) -> bool:
+        return is_written(self._log.store, location, branch)
 
     # Named snapshots
 

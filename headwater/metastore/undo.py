@@ -25,6 +25,7 @@ from headwater.metastore.ref_record import (
     format_record,
     is_as_left,
     left_standing,
+    lost_rows,
     parse_record,
     reverted,
 )
@@ -47,6 +48,7 @@ Void = Callable[[tuple[str, ...], str], object]
 is not taken out of it; another one says that it does not count."""
 
 Held = Callable[[str], Mapping[int, object]]
+Written = Callable[[str, str], bool]
 """What stands on the versions of the Lance dataset in a folder: its tags and branches."""
 
 Restores = list[tuple[str, int]]
@@ -92,6 +94,7 @@ class Undo:
         fresh: str,
         void: Void | None,
         held: Held,
+        written: Written,
         restores: Restores | None = None,
     ) -> None:
         self.draft = draft
@@ -101,6 +104,7 @@ class Undo:
         self.fresh = fresh
         self.void = void
         self.held = held
+        self.written = written
         self.restores = restores
         self.reasons: list[str] = []
         self.steps: list[UndoStep] = []
@@ -215,9 +219,17 @@ class Undo:
         path, (before, left, now) = self._path(target.node.key), self._records(target)
         record = reverted(before, left, now)
         self.reasons += left_standing(now, record)
+        self.reasons += lost_rows(before, left, lambda name: self._is_written(target.node.key, name))
         revision = msgspec.structs.replace(target.now, operation="update", properties=format_record(record))
         self.draft.change(Item(target.node, revision), path)
         self.steps.append(UndoStep("update", target.node.kind, path, target.node.id))
+
+    def _is_written(self, refs: str, branch: str) -> bool:
+        for key in self.draft.base.index.parts(refs.rpartition("/")[0]):
+            item = self.draft.item(key)
+            if item is not None and item.revision.alive and item.revision.parts[1] == LANCE_FORMAT:
+                return self.written(location_of(item.revision.properties, item.node.home), branch)
+        return False
 
     def _records(self, target: Reverted) -> tuple[RefRecord, RefRecord, RefRecord]:
         """What a record was before the transaction, what it left, and what there is now."""

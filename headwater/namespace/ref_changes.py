@@ -39,7 +39,7 @@ from headwater.namespace.appending import newest_of, session_of
 from headwater.namespace.versions import TableVersions
 from headwater.registries.metastore.refs import RecordedRefs, ref_record_of
 from headwater.registries.metastore.sessions import Within
-from headwater.table_refs import BRANCH, TAG, ref_key, tag_file
+from headwater.table_refs import BRANCH, BRANCH_TREE, TAG, is_written, ref_key, tag_file
 from headwater.tables.handle import TableHandle
 from headwater.tables.layout import TRANSACTIONS, VERSIONS
 from headwater.tables.refs import MAIN, branch_of, check_branch, check_tag, check_version
@@ -101,7 +101,7 @@ class RefEdit:
         standing += [f"the branch {other!r}" for other, to in self.known.branches.items() if to.branch == name]
         if standing:
             raise InvalidInputError(f"The branch {name!r} of {self.table.id} is in use by {', '.join(standing)}.")
-        self._change(BRANCH, name, None)
+        self._change(BRANCH, name, None, is_written(self.inside.store, self.table.location, name))
         return api.DeleteTableBranchResponse()
 
     def _known_tag(self, name: str | None, hint: str = "") -> str:
@@ -140,7 +140,7 @@ class RefEdit:
         own = any(tuple(each.path) == self.table.id.names for each in session.tx.draft.appends)
         return own or self.table.id in session.unstaged
 
-    def _change(self, kind: str, name: str, to: RefTarget | None) -> None:
+    def _change(self, kind: str, name: str, to: RefTarget | None, lost: bool = False) -> None:
         tx, names = session_of(self.inside).tx, self.table.id.names
         record = ref_record_of(self.inside.session.state(), self.table.id)
         if record is None:
@@ -148,7 +148,7 @@ class RefEdit:
             record = RefRecord(self.inside.clock.uuid())
         now = (self.known.tags if kind == TAG else self.known.branches).get(name)
         was = was_before(record, self._begun(tx, record), kind, name, now)
-        changed = with_change(record, kind, name, to, was, self.known.applied)
+        changed = with_change(record, kind, name, to, was, self.known.applied, lost)
         tx.update_stream(names, REFS_FORMAT, format_record(changed))
 
     def _begun(self, tx: Transaction, record: RefRecord) -> int:
@@ -218,7 +218,7 @@ class RefFiles:
 
     def _clear(self, name: str) -> None:
         """What one that died has left of making or deleting the branch: Lance makes none over that."""
-        store, folder = self.recorded.store, f"{self.table.location}/tree/{name}"
+        store, folder = self.recorded.store, f"{self.table.location}/{BRANCH_TREE}/{name}"
         for part in (VERSIONS, TRANSACTIONS):
             for entry in list(store.list(f"{folder}/{part}")):
                 store.delete(entry.key)

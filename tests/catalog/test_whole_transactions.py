@@ -411,6 +411,23 @@ def test_an_undo_takes_no_branch_from_under_a_tag_and_brings_no_tag_back_without
     assert ({}, []) == (dict(table.tags), list(table.branches)) == in_folder(near, "a.t")
 
 
+def test_an_undo_takes_no_rows_of_a_branch_along_and_brings_none_back_without_its_rows(near: Catalog) -> None:
+    table = near["a.t"]
+    table.branches.create("side", 1)
+    made = near.history("a.t")[-1].txn
+    near.undo(made)
+    near.undo(near.history("a.t")[-1].txn)
+    assert list(table.branches) == ["side"]
+    table.at(branch="side").append([{"id": 4}])
+    with pytest.raises(InvalidTableStateError, match="the branch 'side' was written to since"):
+        near.undo(near.history("a.t")[-1].txn)
+    assert len(table.at(branch="side")) == 4
+    del table.branches["side"]
+    with pytest.raises(InvalidTableStateError, match="the branch 'side' had rows of its own, which are gone"):
+        near.undo(near.history("a.t")[-1].txn)
+    assert list(table.branches) == in_folder(near, "a.t")[1] == []
+
+
 def test_a_branch_that_a_transaction_deletes_is_not_created_again_by_it(catalog: Catalog, near: Catalog) -> None:
     """Which of the two a branch of this name in the folder is, nothing there could tell."""
     near["a.t"].branches.create("side", 1)
