@@ -88,6 +88,8 @@ def conflict(index: SlotIndex, draft: Draft) -> str | None:
         return None
     if draft.base.at < index.boundary:
         return "its snapshot was collected meanwhile"
+    if any(item.revision.number and index.node(key) is None for key, item in draft.items.items()):
+        return "a collection has forgotten what it brings back"
     changed = [(slot, read) for read in draft.reads if (slot := last_change(index, read)) > draft.base.at]
     if not changed:
         return None
