@@ -24,4 +24,4 @@ def test_a_drop_that_a_collection_passes_does_not_come_back_by_a_transaction_tha
         tx.commit()
     with pytest.raises(TableNotFoundError):
         catalog.undrop("a.t")
-    assert catalog.namespace.verify() == []
+    assert near.verify() == []
