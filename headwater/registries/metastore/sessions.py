@@ -168,14 +168,14 @@ class Within:
 
     moment: Snapshot | None = None
 
-    def __init__(self, tx: Transaction, stage: Callable[[NewRows], None]) -> None:
+    def __init__(self, tx: Transaction, stage: Callable[[NewRows], None], put_off: Iterable[PutOff] = ()) -> None:
         self._view = OwnView(tx, self._show)
         self._stage = stage
         self._appending = 0
         self.tx = tx
         self._appended: set[str] = set()
         self.unstaged: dict[ObjectId, NewRows] = {}
-        self.put_off: list[PutOff] = []
+        self.put_off = list(put_off)
 
     @property
     def transaction_id(self) -> str | None:
