@@ -27,9 +27,9 @@ from headwater.errors import InvalidInputError, LanceNamespaceError, NamespaceNo
 from headwater.names import ObjectId, check_delimiter, format_name, object_id, parse_name
 from headwater.namespace.abilities import abilities_of
 from headwater.namespace.metastore import MetastoreNamespace
-from headwater.namespace.mirror import Mirror, MirrorState
+from headwater.namespace.mirror import MirrorState
 from headwater.namespace.row_streams import write_rows
-from headwater.namespace.streams import check_alone, publish_streams
+from headwater.namespace.streams import publish_streams
 from headwater.paging import all_pages
 from headwater.rest.remote_streams import create_remote
 from headwater.streams.definition import define
@@ -303,20 +303,16 @@ class Catalog(Past):
     @property
     def mirror(self) -> MirrorState:
         """Whether a read-only `__manifest` follows this catalog for plain Lance clients, and which slot it shows."""
-        return self._mirror_of(self._there).state()
+        return self._mirrored(self._there).mirror_state()
 
     @mirror.setter
     def mirror(self, on: bool) -> None:
-        made = self._made
-        if isinstance(made, MetastoreNamespace):
-            check_alone(made, "turn the mirror on or off")
-        mirror = self._mirror_of(made)
-        mirror.turn_on() if on else mirror.turn_off()
+        self._mirrored(self._made).turn_mirror(on)
 
-    def _mirror_of(self, namespace: LanceNamespace) -> Mirror:
+    def _mirrored(self, namespace: LanceNamespace) -> MetastoreNamespace:
         if isinstance(namespace, Remote):
             raise UnsupportedOperationError("A mirror is turned on where the storage is, not through a server.")
-        return metastore_of(namespace).mirror
+        return metastore_of(namespace)
 
     def close(self) -> None:
         """Wait for what goes on beside: housekeeping, and the mirror."""
