@@ -160,6 +160,9 @@ class MetastoreRegistry(Registry):
         """The folders of dropped tables that can still be brought back."""
         return set(self.session.state().dropped_locations())
 
+    def location_holders(self, location: str) -> set[ObjectId]:
+        return {ObjectId(path) for path in self.session.state().tables_near(location)}
+
     def place(self, id: ObjectId, hash: str) -> str:
         """A folder that no table had before, in the root: what was dropped under the name keeps its own."""
         place = super().place(id, hash)

@@ -40,6 +40,8 @@ class SessionState(Reader, Protocol):
 
     def dropped_locations(self) -> Iterable[str]: ...
 
+    def tables_near(self, folder: str) -> Sequence[tuple[str, ...]]: ...
+
     def root_properties(self) -> dict[str, Any]: ...
 
 
@@ -349,6 +351,9 @@ class OwnView:
 
     def dropped_locations(self) -> Sequence[str]:
         return []
+
+    def tables_near(self, folder: str) -> Sequence[tuple[str, ...]]:
+        return self._tx.tables_near(folder)
 
     def _own(self, stream: Object) -> Sequence[AppendedDelta]:
         home = stream.home
