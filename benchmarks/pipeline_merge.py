@@ -1,11 +1,11 @@
 """A tenth of changed rows into a large table: ours through a warm session, deltalake's merge, a Spark job by hand.
 
 `python -m benchmarks.pipeline_merge [rows] [rounds] [--merges | --frames]` (10,000,000, 10): wall and CPU seconds of
-all, the best of the rounds and their mean (some publishes compact, others do not), the sides in turn. deltalake is left out
-where it cannot be imported. The job by hand reads base and changes as Parquet, keeps the newest row of each key and
-writes Parquet; it does the same every time, so it takes part in the first two rounds only. Beside it: a DataFrame of
-the changed rows taken in, and written, in turns of their own after a few that warm both. `--merges`: only ours and
-deltalake's; `--frames`: only a DataFrame of so many rows, in several row groups.
+all, the best of the rounds and their mean (some publishes compact, others do not), the sides in turn. deltalake is
+left out where it cannot be imported. The job by hand reads base and changes as Parquet, keeps the newest row of each
+key and writes Parquet; it does the same every time, so it takes part in the first two rounds only. Beside it: a
+DataFrame of the changed rows taken in, and written, in turns of their own after a few that warm both. `--merges`:
+only ours and deltalake's; `--frames`: only a DataFrame of so many rows, in several row groups.
 """
 
 from __future__ import annotations
