@@ -6,7 +6,7 @@ it may see; who made the others, and why, is not told.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import timedelta
 from typing import Any, TypeVar
 
@@ -20,7 +20,7 @@ from headwater.errors import (
     UnsupportedOperationError,
 )
 from headwater.metastore import LogEntry, Metastore, Transaction
-from headwater.metastore.objects import HistoryEntry, Undone
+from headwater.metastore.objects import HistoryEntry, Undone, UndoStep
 from headwater.names import ROOT, ObjectId
 from headwater.namespace.abilities import abilities_of
 from headwater.namespace.requests import parse_moment
@@ -128,27 +128,38 @@ def alias(namespace: LanceNamespace, call: Call) -> dict[str, Any]:
 
 
 def undo(namespace: LanceNamespace, call: Call) -> Any:
-    """Undo: needs `write` on all that the transaction touched. Who may not is not told what that was."""
+    """Undo: needs `write` on all that the transaction touched, and `manage` where that was a snapshot, as to take one.
+    Who may not is not told what that was."""
     asked, take_back = call.request, _able(abilities_of(namespace).undo)
     if asked.txn is None:
         raise InvalidInputError("Say which transaction: `txn`, as the log and histories name it.")
     if not call.asker.may(Permission.WRITE, ROOT):
         _check_undo(take_back, asked.txn, call.asker)
+    elif not call.asker.may(Permission.MANAGE, ROOT):
+        _check_steps(take_back(asked.txn, True).steps, call.asker)
     return take_back(asked.txn, asked.dry_run)
 
 
 def _check_undo(take_back: Callable[[str, bool], Undone], txn: str, caller: Caller) -> None:
     try:
         steps = take_back(txn, True).steps
-        names = (name for step in steps for name in (step.path, *step.names))
-        allowed = all(caller.may(Permission.WRITE, ObjectId(tuple(name))) for name in names)
     except LanceNamespaceError:
-        allowed = False
-    if not allowed:
-        raise PermissionDeniedError(
-            f"{caller.name} may not undo this transaction, or it cannot be undone: that needs the permission write on "
-            "all that it touched."
-        )
+        raise _may_not_undo(caller) from None
+    _check_steps(steps, caller)
+
+
+def _check_steps(steps: Iterable[UndoStep], caller: Caller) -> None:
+    for step in steps:
+        needed = Permission.MANAGE if step.kind == "snapshot" else Permission.WRITE
+        if not all(caller.may(needed, ObjectId(tuple(name))) for name in (step.path, *step.names)):
+            raise _may_not_undo(caller)
+
+
+def _may_not_undo(caller: Caller) -> PermissionDeniedError:
+    return PermissionDeniedError(
+        f"{caller.name} may not undo this transaction, or it cannot be undone: that needs the permission write on all "
+        "that it touched, and manage where it took or dropped a snapshot."
+    )
 
 
 def verify(namespace: LanceNamespace, call: Call) -> dict[str, Any]:
