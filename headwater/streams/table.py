@@ -41,7 +41,7 @@ from headwater.streams.landing import APPEND, UPSERT, BatchOrigin, Landed, Landi
 from headwater.streams.layout import DELTA, LANCE, QUARANTINE, sibling
 from headwater.streams.ledger import FILE, UNDONE, LedgerEntry, files_taken, txns_with
 from headwater.streams.lineage import noted
-from headwater.streams.opening import Stream, open_in, open_stream
+from headwater.streams.opening import Stream, no_deletes, open_in, open_stream
 from headwater.streams.position_views import Published, newest_published, view_at
 from headwater.streams.publishing import Publication, finish, stage
 from headwater.streams.quarantine import SCHEMA as QUARANTINE_SCHEMA
@@ -177,7 +177,7 @@ class StreamTable(Frames):
             taken = take(self._lake(), view_at(snapshot, stream), data, format, options, file)
             verb = UPSERT if stream.definition.keys else APPEND
             if verb == APPEND and taken.data.delete_mask.any():
-                raise InvalidInputError(f"{stream.name} has no keys: it is an append-only log and takes no deletes.")
+                raise no_deletes(stream.name)
             if origin.digest is None:
                 origin = replace(origin, digest=taken.digest)
             return self._land(taken.data, verb, origin, contract=None, strict=strict, bad=taken.bad, checks=checks)
