@@ -35,7 +35,7 @@ from headwater.streams.reading import state_of_keys
 from headwater.streams.serving_copy import Lake
 from headwater.streams.sources.taken import Taken
 from headwater.streams.watermark import too_late
-from headwater.streams.within import OwnLog
+from headwater.streams.within import by_position, own_log
 
 Json = Mapping[str, Any]
 Mask = npt.NDArray[np.bool_]
@@ -137,7 +137,7 @@ def land_statement(lake: Lake, tx: Transaction, path: Sequence[str], statement: 
 
 def check_position(tx: Transaction, stream: Stream, position: int) -> None:
     """The log still ends where it was read, and the transaction relies on that; its own rows are read like others."""
-    if OwnLog(tx).last_position(stream.path, version=stream.version) != position:
+    if own_log(tx).last_position(stream.path, version=stream.version) != position:
         raise changed(stream.name)
 
 
@@ -180,15 +180,12 @@ def _events(store: Store, stream: Stream, rules: Rules, prepared: Sequence[Json]
 
 
 def _state(lake: Lake, tx: Transaction, stream: Stream, rules: Rules, events: Events) -> State:
-    """What is known of the keys of a statement before it. The transaction relies on the position of the log alone: a
-    publish meanwhile changes no state."""
-    own: Any = OwnLog(tx)
+    """What is known of the keys of a statement before it."""
+    own = own_log(tx)
     if not own.last_position(stream.path, version=stream.version):
         return empty(rules)
-    relied = set(tx.draft.reads)
-    found = state_of_keys(lake, view_at(own, stream), events.rows, [])
-    tx.draft.reads &= relied
-    return found
+    with by_position(tx, stream.path, stream.version):
+        return state_of_keys(lake, view_at(own, stream), events.rows, [])
 
 
 def _check_distinct(stream: Stream, rules: Rules, events: Events, codes: Codes, deleted: int) -> None:

@@ -56,6 +56,7 @@ from headwater.streams.statements import KINDS, StaleError, Statement, Statement
 from headwater.streams.tidying import coverage
 from headwater.streams.undoing import txns_of, void
 from headwater.streams.verifying import verify
+from headwater.streams.within import by_position, landing, own_log
 from headwater.streams.writing import head_of
 from headwater.tables.frames import Frames
 
@@ -120,10 +121,17 @@ class StreamTable(Frames):
         """Delete rows: by a SQL predicate (a text), by keys, or by rows.
 
         Keys without sequence values take the sequence of the row as it is now; one that is not there does nothing.
+        In a table without a sequence no delete is late, so rows are looked for again if others land meanwhile.
         """
-        stream, snapshot = self.opened()
-        found = deletion(self._lake(), view_at(snapshot, stream), what)
-        return self._land(found.data, UPSERT, BatchOrigin(source, token, digest=found.digest))
+
+        def work(tx: Transaction) -> Landed:
+            stream, own = open_in(tx, self.path), own_log(tx)
+            with landing(tx) if stream.definition.sequence else by_position(tx, stream.path, stream.version):
+                found = deletion(self._lake(), view_at(own, stream), what)
+            origin = BatchOrigin(source, token, digest=found.digest)
+            return Landing(self._metastore, self.path, found.data, UPSERT, origin=origin, before=own)(tx)
+
+        return self.report(self.run(work, f"delete from {self.name}"))
 
     def ingest(
         self,
@@ -202,9 +210,8 @@ class StreamTable(Frames):
         return self.position
 
     def _land(self, data: Given, verb: str, origin: BatchOrigin, **options: Any) -> LandingReport:
-        landing = Landing(self._metastore, self.path, data, verb, origin=origin, before=self._snapshot(), **options)
-        landed = self.run(landing, f"{verb} {self.name}")
-        return self.report(landed)
+        work = Landing(self._metastore, self.path, data, verb, origin=origin, before=self._snapshot(), **options)
+        return self.report(self.run(work, f"{verb} {self.name}"))
 
     def report(self, landed: Landed) -> LandingReport:
         """What its landing tells a caller."""
