@@ -11,27 +11,19 @@ import pyarrow as pa
 from lance_namespace import LanceNamespace
 
 from headwater.catalog.batch import Batch
-from headwater.catalog.past import Past, Remote
-from headwater.catalog.streams import CatalogStream, create_stream, is_stream
+from headwater.catalog.past import Past
+from headwater.catalog.sides import Side, side_of
 from headwater.catalog.table import CatalogTable
-from headwater.catalog.transactions import (
-    MAX_RUNS,
-    CatalogTransaction,
-    NearTransaction,
-    RemoteTransaction,
-    metastore_of,
-    run,
-)
+from headwater.catalog.transactions import MAX_RUNS, CatalogTransaction, run
 from headwater.config import Opening
 from headwater.errors import InvalidInputError, LanceNamespaceError, NamespaceNotFoundError, UnsupportedOperationError
 from headwater.names import ObjectId, check_delimiter, format_name, object_id, parse_name
 from headwater.namespace.abilities import abilities_of
 from headwater.namespace.metastore import MetastoreNamespace
-from headwater.namespace.mirror import Mirror, MirrorState
+from headwater.namespace.mirror import MirrorState
 from headwater.namespace.row_streams import write_rows
-from headwater.namespace.streams import check_alone, publish_streams
+from headwater.namespace.streams import check_alone
 from headwater.paging import all_pages
-from headwater.rest.remote_streams import create_remote
 from headwater.streams.definition import define
 from headwater.tables.fitting import fit
 from headwater.tables.rows import reader_of
@@ -66,6 +58,10 @@ class Catalog(Past):
         return self._opening.writing() if self._opening else self.namespace
 
     @property
+    def _side(self) -> Side:
+        return side_of(self._there)
+
+    @property
     def is_there(self) -> bool:
         """Whether there is a catalog: one that is not there yet is made by the first write."""
         try:
@@ -84,11 +80,8 @@ class Catalog(Past):
         there, id = self._there, self._id(name)
         table = CatalogTable(there, id)
         table.describe()
-        if isinstance(there, MetastoreNamespace) and is_stream(there, id):
-            return CatalogStream(there, id)
-        if isinstance(there, Remote) and there.is_stream_table(id):
-            return there.stream_table(id, lambda: table)
-        return table
+        stream = side_of(there).stream_table(table)
+        return table if stream is None else stream
 
     def __contains__(self, name: Name) -> bool:
         there = self._there
@@ -218,18 +211,10 @@ class Catalog(Past):
 
     def alias(self, name: Name, other: Name) -> None:
         """Let a namespace or table be found as `other` too, in the same namespace. An alias is not listed."""
-        there, alias = self._there, self._alias(name, other)
-        if isinstance(there, Remote):
-            there.ask_time("alias", {"alias": alias}, self._id(name))
-        else:
-            metastore_of(there).alias(self._list(name), alias)
+        self._side.alias(self._id(name), self._alias(name, other))
 
     def unalias(self, name: Name, other: Name) -> None:
-        there, alias = self._there, self._alias(name, other)
-        if isinstance(there, Remote):
-            there.ask_time("unalias", {"alias": alias}, self._id(name))
-        else:
-            metastore_of(there).unalias(self._list(name), alias)
+        self._side.unalias(self._id(name), self._alias(name, other))
 
     def _alias(self, name: Name, other: Name) -> str:
         """The alias as one name: given alone, or with the names of the namespace that the object is in."""
@@ -264,29 +249,17 @@ class Catalog(Past):
         """
         definition = define(schema, keys, sequence, partition_by, properties)
         id, made = self._with_namespace(name), self._made
-        if isinstance(made, Remote):
-            return create_remote(made.stream_table(id, lambda: CatalogTable(made, id)), definition)
-        return create_stream(metastore_of(made), id, definition)
+        return side_of(made).create_stream_table(CatalogTable(made, id), definition)
 
     def publish(self, names: Sequence[Name]) -> list[Any]:
         """Make the serving copies of stream tables equal to their newest state, all at one slot."""
-        made = self._made
-        if isinstance(made, Remote):
-            return made.publish_tables([self._id(name) for name in names])
-        return publish_streams(metastore_of(self._made), [self._id(name) for name in names])
+        return side_of(self._made).publish([self._id(name) for name in names])
 
     # Time
 
     def transaction(self, message: str = "", author: str | None = None) -> CatalogTransaction:
         """Any number of changes, all at once or not at all: `with catalog.transaction("why") as tx: tx[...]...`."""
-        made = self._made
-        if isinstance(made, Remote):
-            if author is not None:
-                raise InvalidInputError("Behind a server, the author of a transaction is who the server takes you for.")
-            return RemoteTransaction(made, message, self._beside)
-        near = metastore_of(made)
-        near.registry.check_writable()
-        return NearTransaction(near, message, author, self._beside)
+        return side_of(self._made).begin(message, author, self._beside)
 
     def run(self, work: Callable[[Catalog], Answer], message: str = "", attempts: int = MAX_RUNS) -> Answer:
         """Do `work` in a transaction, and again from the start when another writer was first, so often at most."""
@@ -297,26 +270,20 @@ class Catalog(Past):
 
         It cannot be changed. Tags and branches, which Lance keeps in a table's folder, are those of now.
         """
-        there = self._there
-        return self._beside((there if isinstance(there, Remote) else metastore_of(there)).at(moment))
+        return self._beside(self._side.at(moment))
 
     @property
     def mirror(self) -> MirrorState:
         """Whether a read-only `__manifest` follows this catalog for plain Lance clients, and which slot it shows."""
-        return self._mirror_of(self._there).state()
+        return self._side.mirror.state()
 
     @mirror.setter
     def mirror(self, on: bool) -> None:
         made = self._made
         if isinstance(made, MetastoreNamespace):
             check_alone(made, "turn the mirror on or off")
-        mirror = self._mirror_of(made)
+        mirror = side_of(made).mirror
         mirror.turn_on() if on else mirror.turn_off()
-
-    def _mirror_of(self, namespace: LanceNamespace) -> Mirror:
-        if isinstance(namespace, Remote):
-            raise UnsupportedOperationError("A mirror is turned on where the storage is, not through a server.")
-        return metastore_of(namespace).mirror
 
     def close(self) -> None:
         """Wait for what goes on beside: housekeeping, and the mirror."""

@@ -8,10 +8,10 @@ from typing import Any
 import pyarrow as pa
 
 from headwater.errors import InvalidInputError
+from headwater.tables.fields import ROW_ID
 
 RANK_OFFSET = 60
 """Reciprocal rank fusion: a row at rank r of a search gets 1 / (60 + r), and the searches are added up."""
-ROW_ID = "_rowid"
 RELEVANCE = "_relevance"
 DEEPER = 4
 """Each of two searches looks this many times deeper than the answer is long."""

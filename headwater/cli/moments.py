@@ -16,6 +16,7 @@ from headwater.errors import InvalidInputError, TransactionNotFoundError
 from headwater.metastore import Diff, LogChange, LogEntry, Object
 from headwater.metastore.serving_copy import LANCE_FORMAT
 from headwater.names import format_name
+from headwater.wording import many
 
 SHOWN_CHANGES = 4
 _TRANSACTION = re.compile(r"\d{1,18}|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.ASCII)
@@ -104,14 +105,10 @@ def differences(found: Diff) -> Iterator[dict[str, Any]]:
         keys = sorted(key for key in {*old, *new} if old.get(key) != new.get(key))
         yield {**_difference(changed.path, changed.kind, "properties"), "was": _texts({k: old.get(k) for k in keys})}
     for stream in found.streams:
+        noun = "version" if stream.format == LANCE_FORMAT else "delta"  # of the Lance table, of the log that feeds it
         told = (("new", stream.added), ("fewer", stream.removed))
-        rows = ", ".join(_counted(len(those), word, stream.format) for word, those in told if those)
+        rows = ", ".join(many(len(those), f"{word} {noun}") for word, those in told if those)
         yield {**_difference(stream.path, "table", "rows"), "was": rows}
-
-
-def _counted(count: int, word: str, format: str) -> str:
-    """`1 new version`, `2 fewer deltas`: a version is one of the Lance table, a delta one of the log that feeds it."""
-    return f"{count} {word} {'version' if format == LANCE_FORMAT else 'delta'}{'s' if count != 1 else ''}"
 
 
 def _texts(values: dict[str, Any]) -> str:
@@ -132,7 +129,7 @@ def undo(given: argparse.Namespace) -> int:
     if given.what is None and given.source is None:
         raise InvalidInputError("Say what to undo: the slot of a transaction, a stream table, or --source.")
     if given.what is not None and named is None and _TRANSACTION.fullmatch(given.what):
-        return _undofind_transaction(given, given.what)
+        return _undo_transaction(given, given.what)
     if given.dry_run:
         raise InvalidInputError("--dry-run is for transactions: what a source gave can be taken again.")
     from headwater.cli import pipeline  # with the rest of the pipeline, which the look-ups of this module do without
@@ -143,7 +140,7 @@ def undo(given: argparse.Namespace) -> int:
     return pipeline.undo(given)
 
 
-def _undofind_transaction(given: argparse.Namespace, what: str) -> int:
+def _undo_transaction(given: argparse.Namespace, what: str) -> int:
     catalog = given.target.with_past("log")
     entry = find_transaction(catalog, what)
     if not given.dry_run:

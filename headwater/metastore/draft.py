@@ -2,7 +2,7 @@
 
 Reads are noted as short texts, checked at commit by `rules.conflict`: `n` a name, `o` an object, `c` the children of a
 namespace, `m` only which children or parts there are, `e` only whether a part is there, `d` the deltas of a stream,
-`x` one delta.
+`x` one delta, `l` the datasets in and around a folder.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import Any
 
 from headwater.metastore.index import NAMED
 from headwater.metastore.records import DataFile, Node, Revision
+from headwater.metastore.serving_copy import signs_near
 from headwater.metastore.slot_views import IndexView, Item, Place
 
 
@@ -112,6 +113,10 @@ class Draft:
         self.reads.add(f"c{key}")
         gone = [child for child, here in self.moved.get(key, {}).items() if not here]
         return [*self.base.past(key), *gone]
+
+    def looked_near(self, folder: str) -> None:
+        """Which tables have a dataset in a folder, inside of it or around it was looked at."""
+        self.reads.update(f"l{sign}" for sign in signs_near(folder))
 
     # Writing
 

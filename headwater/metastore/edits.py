@@ -13,10 +13,10 @@ from headwater.errors import (
     TableAlreadyExistsError,
     TableNotFoundError,
 )
+from headwater.metastore.dataset_folders import taken_datasets
 from headwater.metastore.draft import Draft
 from headwater.metastore.layout import ROOT_NODE, ROOT_RECORD, below, canonical, digest
 from headwater.metastore.records import Node, Revision
-from headwater.metastore.serving_copy import taken_datasets
 from headwater.metastore.slot_views import Item, Place, place_at, place_of, resolve, resolve_namespace, step
 from headwater.names import ObjectId, check_name, format_name
 

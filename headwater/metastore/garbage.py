@@ -14,6 +14,7 @@ import msgspec
 
 from headwater.errors import LanceNamespaceError
 from headwater.lance_manifest import Contents, read_contents
+from headwater.metastore.dataset_folders import dropped_locations, lance_streams, stream_location
 from headwater.metastore.deltas import read_deltas
 from headwater.metastore.index import SlotIndex
 from headwater.metastore.layout import (
@@ -32,7 +33,7 @@ from headwater.metastore.log import Log
 from headwater.metastore.objects import Removal
 from headwater.metastore.records import DeltaBody, Node, decode_delta
 from headwater.metastore.ref_record import REFS_FORMAT, parse_record
-from headwater.metastore.serving_copy import KEEP_DATA, dropped_locations, lance_streams, stream_location
+from headwater.metastore.serving_copy import KEEP_DATA
 from headwater.metastore.snapshots import FILE, Snapshots
 from headwater.metastore.verify import EVERYTHING, expected, kept_deltas, snapshot_records
 from headwater.store import Entry

@@ -28,6 +28,13 @@ from headwater.metastore.records import (
     encode,
 )
 from headwater.metastore.sections import Book, Pairs, Section
+from headwater.metastore.serving_copy import (
+    LANCE_FORMAT,
+    STREAM_TABLE,
+    default_location,
+    location_of,
+    signs_at,
+)
 
 CHECKPOINT_CHANGES = 2000
 NAMED = ("namespace", "table")
@@ -94,6 +101,10 @@ class SlotIndex:
         """The streams that have deltas which no segment holds yet."""
         self.touched: dict[str, int] = {}
         self.members: dict[str, int] = {}
+        self.folders: dict[str, tuple[tuple[str, int], ...]] = {}
+        """By the signs of its dataset's folder, each table that came to have one there, and the slot."""
+        self._has_all_folders = False
+        """Whether those of the layers are among them, which are not read before somebody asks for them."""
         self.sorted_names: dict[tuple[str, str], tuple[int, list[str]]] = {}
         self.names_then: dict[tuple[str, str, int], list[str]] = {}
         self.resolved: dict[tuple[str, ...], Any] = {}
@@ -130,6 +141,24 @@ class SlotIndex:
 
     def name_versions(self, name: str) -> list[NameVersion]:
         return self.names.get(name) or []
+
+    def tables_by(self, sign: str, since: int) -> list[str]:
+        """The tables that came to have a dataset of this sign in a slot or after it; they may be gone since. Only for
+        those of before this index was made are all objects looked at, once."""
+        if since <= self.since and self.since and not self._has_all_folders:
+            self._find_folders()
+        return [table for table, _ in self.folders.get(sign, ())]
+
+    def came_by(self, sign: str) -> int:
+        """The last slot in which a table came to have a dataset of this sign."""
+        return max((slot for _, slot in self.folders.get(sign, ())), default=self.since)
+
+    def _find_folders(self) -> None:
+        for node in list(self.nodes()):
+            if node.kind in ("stream", "table_version"):
+                for folder in folders_of(node.kind, node.home, node.versions[-1]):
+                    self._come(node.key, folder, self.since)
+        self._has_all_folders = True
 
     def slot_at(self, time_ms: int) -> int:
         """The last slot not younger than a time. Slot times never decrease, whatever the writers' clocks say."""
@@ -189,6 +218,9 @@ class SlotIndex:
                     self.cards.get(change.key)
                     if change.kind not in NAMED:
                         self.cards.get(above)
+                    if change.operation == "create":
+                        for part in self.parts(change.key):
+                            self._look_below(part)
             for mapped in txn.mappings:
                 self.names.get(f"{mapped.parent}/{mapped.digest}")
         if slot.boundary > self.boundary:
@@ -237,6 +269,28 @@ class SlotIndex:
             node.versions.append(revision)
             self.old.put("o", change.key, True)
         self._place(change.key, body.kind, before, revision)
+        self._settle(change.key, before, revision)
+
+    def _settle(self, key: str, before: Revision | None, now: Revision) -> None:
+        """Know the folders of the datasets that there are with an object, and were not."""
+        node = self.node(key)
+        if node is None or not now.alive:
+            return
+        came = before is None or not before.alive
+        known = () if before is None or came else folders_of(node.kind, node.home, before)
+        for folder in folders_of(node.kind, node.home, now):
+            if folder not in known:
+                self._come(key, folder, now.slot)
+        for part in self.parts(key) if came else ():
+            below = self.node(part)
+            if below is not None and below.versions:
+                self._settle(part, None, msgspec.structs.replace(below.versions[-1], slot=now.slot))
+
+    def _come(self, key: str, folder: str, slot: int) -> None:
+        table = key.split("/")[0]
+        for sign in signs_at(folder):
+            others = (other for other in self.folders.get(sign, ()) if other[0] != table or other[1] > slot)
+            self.folders[sign] = (*others, (table, slot))
 
     def _place(self, key: str, kind: str, before: Revision | None, now: Revision) -> None:
         """Keep the lists of children, the slot at which each last changed, and that at which one came or went."""
@@ -401,6 +455,13 @@ class SlotIndex:
         for key in [key for key in other.book.changed if key not in self.book.changed]:
             maps[key[0]].take(key[1:], theirs[key[0]])  # type: ignore[arg-type]
         self._times, self._timed = times[:], other.boundary
+
+
+def folders_of(kind: str, home: str, revision: Revision) -> tuple[str, ...]:
+    """Where a stream's dataset is, or where that of a stream table will be once it is published."""
+    if kind == "stream" and revision.parts[1] == LANCE_FORMAT:
+        return (location_of(revision.properties, home),)
+    return (default_location(home),) if kind == "table_version" and STREAM_TABLE in revision.properties else ()
 
 
 def _weight(slot: Slot) -> int:

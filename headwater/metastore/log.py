@@ -220,7 +220,7 @@ class Log:
         self._own = {number: left for number, left in self._own.items() if number > found.slot}
 
     def _anew(self, index: SlotIndex) -> SlotIndex:
-        index.book.mend = partial(self._mend, index)
+        index.book.mend_by(partial(self._mend, index))
         return index
 
     def _mend(self, index: SlotIndex, damaged: CorruptFileError) -> None:

@@ -18,6 +18,7 @@ from headwater.errors import InvalidInputError, LanceNamespaceError
 from headwater.metastore import verify
 from headwater.metastore.collect import GRACE, Collection
 from headwater.metastore.commit import Committer
+from headwater.metastore.dataset_folders import lance_streams, stream_location
 from headwater.metastore.diff import diff
 from headwater.metastore.draft import Draft
 from headwater.metastore.expiry import expire
@@ -50,7 +51,6 @@ from headwater.metastore.reading import Snapshot, log_entries
 from headwater.metastore.records import Revision
 from headwater.metastore.rules import Group, Header, compile_txn, conflict, refused
 from headwater.metastore.saved import SavedTransaction
-from headwater.metastore.serving_copy import lance_streams, stream_location
 from headwater.metastore.slot_views import IndexView
 from headwater.metastore.snapshots import Snapshots, alive
 from headwater.metastore.table_edits import Path

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from headwater.errors import TransactionNotFoundError
+from headwater.metastore.dataset_folders import dropped_locations, tables_near_at
 from headwater.metastore.deltas import last_position
 from headwater.metastore.draft import Draft
 from headwater.metastore.edits import last_dropped
@@ -28,7 +29,6 @@ from headwater.metastore.objects import (
     Revisions,
 )
 from headwater.metastore.records import Node
-from headwater.metastore.serving_copy import dropped_locations
 from headwater.metastore.slot_views import (
     IndexView,
     Item,
@@ -38,6 +38,7 @@ from headwater.metastore.slot_views import (
     object_of,
     own_values,
     part_of,
+    place_at,
     resolve,
     resolve_namespace,
     resolve_table,
@@ -166,6 +167,13 @@ class Snapshot:
         """The names of the children of a kind, sorted; not to be changed."""
         with self._log.lock:
             return names_of(self._view, resolve_namespace(self._ready(), object_id(path)), kind)
+
+    def tables_near(self, folder: str) -> Sequence[tuple[str, ...]]:
+        """The tables with a Lance dataset in a folder, inside of it or around it, by their paths."""
+        with self._log.lock:
+            view = self._ready()
+            places = (place_at(view, key) for key in tables_near_at(view, folder))
+            return [place.path for place in places if place is not None]
 
     def dropped_locations(self) -> Keys:
         """The folders of the Lance datasets of all that was dropped and is still kept."""

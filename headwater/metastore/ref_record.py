@@ -137,8 +137,8 @@ def is_as_left(before: RefRecord, left: RefRecord, now: RefRecord) -> bool:
 
 
 def reverted(before: RefRecord, left: RefRecord, now: RefRecord) -> RefRecord:
-    """The record with what a transaction changed as it was before."""
-    for kind, name, entry in changed_entries(before, left):
+    """The record with what a transaction changed as it was before: what it did last is taken back first."""
+    for kind, name, entry in sorted(changed_entries(before, left), key=lambda one: -one[2].number):
         now = with_change(now, kind, name, entry.was, entry.to)
     return now
 

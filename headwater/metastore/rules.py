@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from headwater.errors import ConcurrentModificationError, InvalidInputError
+from headwater.metastore.dataset_folders import new_signs
 from headwater.metastore.deltas import delta_key
 from headwater.metastore.draft import AppendedDelta, Draft, DroppedDelta
 from headwater.metastore.index import NAMED, SlotIndex
@@ -31,6 +32,7 @@ WORDS = {
     "e": "whether a part of a table is there",
     "d": "the deltas of a stream it read",
     "x": "a delta it dropped",
+    "l": "which table has files that it gives to one",
 }
 
 
@@ -70,6 +72,8 @@ def last_change(index: SlotIndex, read: str) -> int:
         return index.touched.get(key, index.since)
     if kind == "m":
         return index.members.get(key, index.since)
+    if kind == "l":
+        return index.came_by(key)
     if kind == "d":
         log = index.stream(key)
         return log.changed if log is not None else 0
@@ -323,6 +327,7 @@ def _written(draft: Draft, changes: list[NewRevision], mappings: list[Mapped]) -
         stays = before is not None and before.revision.alive == item.revision.alive and len(parents) == 1
         written.update(f"c{parent}" for parent in parents)
         written.update(f"m{parent}" for parent in parents if not stays)
+    written.update(f"l{sign}" for sign in new_signs(draft))
     return written
 
 

@@ -28,8 +28,11 @@ class Book:
         self.base: Layers | None = None
         self.slot = 0
         self.changed: dict[str, int] = {}
-        self.mend: Callable[[CorruptFileError], None] | None = None
-        """Puts the maps on other layers when a file of these is missing or damaged, or raises."""
+        self._mend: Callable[[CorruptFileError], None] | None = None
+
+    def mend_by(self, mend: Callable[[CorruptFileError], None]) -> None:
+        """Have `mend` put the maps on other layers when a file of these is missing or damaged, or raise."""
+        self._mend = mend
 
     def mark(self, key: str) -> None:
         self.changed[key] = self.slot
@@ -61,9 +64,9 @@ class Book:
 
     def mended(self, damaged: CorruptFileError) -> None:
         """Stand on other layers than those with this file, or raise."""
-        if self.mend is None:
+        if self._mend is None:
             raise damaged
-        self.mend(damaged)
+        self._mend(damaged)
 
 
 class Section(Generic[Value]):

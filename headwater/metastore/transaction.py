@@ -15,6 +15,7 @@ from headwater.errors import (
     TableTagNotFoundError,
 )
 from headwater.metastore import edits, snapshots, table_parts
+from headwater.metastore.dataset_folders import tables_near
 from headwater.metastore.draft import Draft
 from headwater.metastore.layout import ROOT_NODE, snapshot_node
 from headwater.metastore.locator import Locator
@@ -28,6 +29,7 @@ from headwater.metastore.slot_views import (
     SlotView,
     children_of,
     object_of,
+    place_at,
     resolve,
     resolve_namespace,
     resolve_table,
@@ -205,6 +207,13 @@ class Transaction(TableEdits):
     def by_id(self, id: str) -> Object | Delta:
         """The namespace or table of an id, wherever it is now, or a part of a table by `<table id>/<version>/...`."""
         return look_up_id(self._checked(), self._log.segments, id)
+
+    @locked
+    def tables_near(self, folder: str) -> Sequence[tuple[str, ...]]:
+        """The tables with a Lance dataset in a folder, inside of it or around it, by their paths; that there are no
+        others is relied on."""
+        places = (place_at(self.draft, key) for key in tables_near(self._checked(), folder))
+        return [place.path for place in places if place is not None]
 
     # Ending
 

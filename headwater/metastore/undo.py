@@ -12,6 +12,7 @@ from typing import NamedTuple
 import msgspec
 
 from headwater.errors import InvalidTableStateError
+from headwater.metastore.dataset_folders import taken_datasets
 from headwater.metastore.deltas import Segments, read_deltas, stream_of
 from headwater.metastore.draft import AppendedDelta, Draft, DroppedDelta
 from headwater.metastore.edits import PENDING
@@ -38,7 +39,6 @@ from headwater.metastore.serving_copy import (
     RECORD_FORMAT,
     STREAM_TABLE,
     location_of,
-    taken_datasets,
 )
 from headwater.metastore.slot_views import Item, Place, place_at, version_at
 from headwater.metastore.table_parts import create_part

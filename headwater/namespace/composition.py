@@ -35,13 +35,14 @@ class ComposedNamespace(LanceNamespace):
         clock: Clock,
         delimiter: str,
         storage_options: Mapping[str, str],
+        like: TableVersions | None = None,
     ) -> None:
         self.storage_options = dict(storage_options)
         self.store = store
         self.clock = clock
         self.delimiter = delimiter
         self.registry = registry
-        self.versions = TableVersions(registry, records, store, root, clock, self.refs_in)
+        self.versions = TableVersions(registry, records, store, root, clock, self.refs_in, like)
         self.maintenance = Maintenance(self.versions)
         self.operations = Operations(registry, store, root, clock, delimiter, self.maintenance.adopt)
         self._creation = Creation(self.operations, self.storage_options, self.versions, self)

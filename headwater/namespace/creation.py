@@ -54,23 +54,10 @@ class Creation:
         properties: Mapping[str, str],
         reader: pa.RecordBatchReader,
         options: Mapping[str, str],
+        filled: Table | None = None,
     ) -> Created:
-        """Errors 1, 5 (mode Create), 13, 20. The answer has no version when ExistOk kept what was there."""
-        return self._create_table(id, mode, properties, reader, options, None)
-
-    def fill(self, declared: Table, reader: pa.RecordBatchReader) -> Created:
-        """The first rows of a table that is only declared: errors 5 and 14 if it is not that any more, 20."""
-        return self._create_table(declared.id, CreateMode.CREATE, {}, reader, {}, declared)
-
-    def _create_table(
-        self,
-        id: ObjectId,
-        mode: CreateMode,
-        properties: Mapping[str, str],
-        reader: pa.RecordBatchReader,
-        options: Mapping[str, str],
-        filled: Table | None,
-    ) -> Created:
+        """Errors 1, 5 (mode Create), 13, 14 (not the table to be `filled` any more), 20. The answer has no version when
+        ExistOk kept what was there."""
         check_schema(reader.schema)
         place, found = self.operations.prepare_create(id)
         if filled is not None:
@@ -88,6 +75,10 @@ class Creation:
         if self.versions.records is not None and self.versions.records.manages_versions:
             return self._create_managed(table, mode, reader, options, filled is not None)
         return self._create(table, mode, reader, options)
+
+    def fill(self, declared: Table, reader: pa.RecordBatchReader) -> Created:
+        """The first rows of a table that is only declared: errors 5 and 14 if it is not that any more, 20."""
+        return self.create_table(declared.id, CreateMode.CREATE, {}, reader, {}, declared)
 
     def _create_over(
         self,

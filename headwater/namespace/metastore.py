@@ -56,7 +56,7 @@ class MetastoreNamespace(RegisteredNamespace):
         metastore = Metastore(store, clock=clock, author=known.author)
         if not metastore.now(refresh=False).slot:
             check_metastore(store)
-        self._stand(properties, known, metastore, clock, None, None)
+        self._stand(properties, known, metastore, clock)
         self.mirror.follow()
 
     def _stand(
@@ -65,14 +65,18 @@ class MetastoreNamespace(RegisteredNamespace):
         properties: MetastoreProperties,
         metastore: Metastore,
         clock: Clock,
-        session: Session | None,
-        mirror: Mirror | None,
+        session: Session | None = None,
+        other: MetastoreNamespace | None = None,
+        alike: bool = False,
     ) -> None:
+        """`other` is the same catalog, standing elsewhere; `alike`: here, so what it remembers holds."""
+        like = other if alike else None
         self._given = given
         self.properties = properties
         self.metastore = metastore
-        self._recorded = RecordedRefs(metastore.store)
-        self._registry = MetastoreRegistry(metastore, clock, session)
+        self._recorded: RecordedRefs = RecordedRefs(metastore.store) if other is None else other._recorded
+        known: MetastoreRegistry | None = None if like is None else like._registry
+        self._registry: MetastoreRegistry = MetastoreRegistry(metastore, clock, session, known)
         super().__init__(
             self._registry,
             self._registry,
@@ -81,17 +85,19 @@ class MetastoreNamespace(RegisteredNamespace):
             clock,
             properties.delimiter,
             properties.storage,
+            None if like is None else like.versions,
         )
-        if mirror is None:
-            mirror = Mirror(metastore, self.versions, properties.root, dict(properties.storage), clock)
-        self.mirror = mirror
+        self.mirror: Mirror = (
+            Mirror(metastore, self.versions, properties.root, dict(properties.storage), clock)
+            if other is None
+            else other.mirror
+        )
 
     def _over(self, session: Session, metastore: Metastore | None = None) -> MetastoreNamespace:
-        """The same catalog, standing elsewhere."""
+        """The same catalog, standing elsewhere, or in another's name."""
         other = MetastoreNamespace.__new__(MetastoreNamespace)
-        metastore = metastore or self.metastore
-        other._stand(self._given, self.properties, metastore, self.clock, session.over(metastore), self.mirror)
-        other._recorded = self._recorded
+        over, alike = metastore or self.metastore, metastore is not None
+        other._stand(self._given, self.properties, over, self.clock, session.over(over), self, alike)
         return other
 
     def namespace_id(self) -> str:
@@ -234,9 +240,9 @@ class MetastoreNamespace(RegisteredNamespace):
         assert isinstance(found, Object)
         return ObjectId(tuple(found.path))
 
-    def within(self, tx: Transaction) -> MetastoreNamespace:
+    def within(self, tx: Transaction, put_off: Iterable[PutOff] = ()) -> MetastoreNamespace:
         """The catalog inside an open transaction: it reads its own writes, and nobody else does before it commits."""
-        inside = self._over(Within(tx, lambda rows: stage_rows(inside, fit_rows(inside, rows))))
+        inside = self._over(Within(tx, lambda rows: stage_rows(inside, fit_rows(inside, rows)), put_off))
         return inside
 
     def at(self, moment: Any) -> MetastoreNamespace:
@@ -265,10 +271,7 @@ class MetastoreNamespace(RegisteredNamespace):
 
     def by(self, author: str) -> MetastoreNamespace:
         """The same catalog in the name of an author, whom the log names."""
-        other = self._over(self.session, self.metastore.by(author))
-        other._registry.share(self._registry)
-        other.versions.share(self.versions)
-        return other
+        return self._over(self.session, self.metastore.by(author))
 
     def change(self, work: Callable[[Transaction], Answer], message: str) -> Answer:
         """Have `work` change the transaction that is open here, or one of its own, anew when it conflicts."""

@@ -27,7 +27,6 @@ Ready = tuple["MetastoreNamespace", list[Fitted]]
 def commit(namespace: MetastoreNamespace, inside: MetastoreNamespace) -> MetastoreNamespace:
     """Commit a transaction; the catalog inside it as it was committed at last. 14 names what others changed."""
     done = _commit(namespace, inside)
-    session_of(done).put_off = session_of(inside).put_off
     namespace.catch_up(session_of(done))
     return done
 
@@ -62,7 +61,7 @@ def rebased(namespace: MetastoreNamespace, begun: Within) -> MetastoreNamespace:
     """The same transaction over the newest state, without the rows that it only appends; 14 if others were first."""
     again = namespace.metastore.resume(begun.tx, newest=True)
     again.draft.appends = [each for each in again.draft.appends if each.stream not in begun.appended]
-    return namespace.within(again)
+    return namespace.within(again, begun.put_off)
 
 
 def _staged_rows(namespace: MetastoreNamespace, begun: Within) -> list[NewRows]:

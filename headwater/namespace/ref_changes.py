@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import lance_namespace as api
+import msgspec
 
 from headwater.errors import (
     InvalidInputError,
@@ -121,10 +122,9 @@ class RefEdit:
         check_version(table.id, version)
         if on is not None:
             self._require_branch(on)
-            if on in self.known.unmade:
-                raise InvalidInputError(
-                    f"The branch {on!r} of {table.id} is made when the transaction ends: use it afterwards."
-                )
+            begins = self.known.unmade.get(on)
+            if begins is not None:
+                return self._on_unmade(version, on, begins)
         session, versions = session_of(self.inside), self.inside.versions
         before, is_own = set(session.tx.draft.reads), self._writes(session)
         number = version if version is not None or on is not None else newest_of(self.inside, table)
@@ -134,6 +134,12 @@ class RefEdit:
             session.tx.draft.reads -= noted
             session.tx.draft.reads |= {f"x{read[1:]}/{found.number}" for read in noted}
         return RefTarget(found.number, on, found.manifest_size or 0, self.inside.clock.now_ms())
+
+    def _on_unmade(self, version: int | None, on: str, begins: RefTarget) -> RefTarget:
+        """The one version that a branch of the same transaction has: how large its manifest is, is seen later."""
+        if version not in (None, begins.version):
+            raise TableVersionNotFoundError(f"Table {self.table.id} has no version {version} on branch {on!r}.")
+        return RefTarget(begins.version, on, 0, self.inside.clock.now_ms())
 
     def _writes(self, session: Within) -> bool:
         """Whether the transaction has versions of the table that it makes itself."""
@@ -182,22 +188,24 @@ class RefFiles:
     versions: TableVersions
 
     def settle(self, known: KnownRefs, record: RefRecord) -> None:
-        """Branches first, as tags may be on them; what goes, goes after that."""
+        """Branches first, as tags may be on them, each after the one that it begins at; what goes, goes after that."""
         for kind, name, entry in sorted(known.due, key=_order):
-            if kind == TAG:
-                self._show(entry.to)
-                self._tag(name, entry.to, record.stamp(entry.number))
-            else:
-                # what somebody else beside the catalog has made impossible is not made: the folder is theirs as well
-                with suppress(InvalidInputError, TableBranchAlreadyExistsError, TableBranchNotFoundError):
+            # what somebody else beside the catalog has made impossible is not made: the folder is theirs as well
+            with suppress(InvalidInputError, TableBranchAlreadyExistsError, TableBranchNotFoundError):
+                if kind == TAG:
+                    self._tag(name, self._shown(entry.to), record.stamp(entry.number))
+                else:
                     self._branch(name, entry.to)
         self.recorded.mark(self.table, record)
 
-    def _show(self, to: RefTarget | None) -> None:
-        """A version of the same transaction has its final name, by which a Lance client finds it, once it is seen."""
-        if to is not None and to.branch is None:
+    def _shown(self, to: RefTarget | None) -> RefTarget | None:
+        """A version of the same transaction has its final name, by which a Lance client finds it, once it is seen. On
+        a branch of the same transaction it has a size once that is made."""
+        if to is not None and (to.branch is None or not to.size):
             with suppress(TableVersionNotFoundError):
-                self.versions.describe(self.table, to.version, None)
+                size = self.versions.describe(self.table, to.version, to.branch).version.manifest_size
+                return msgspec.structs.replace(to, size=to.size or size or 0)
+        return to
 
     def _tag(self, name: str, to: RefTarget | None, stamp: str) -> None:
         store, key = self.recorded.store, ref_key(TAG, self.table.location, name)
@@ -224,10 +232,10 @@ class RefFiles:
                 store.delete(entry.key)
 
 
-def _order(due: tuple[str, str, RefEntry]) -> tuple[bool, bool]:
+def _order(due: tuple[str, str, RefEntry]) -> tuple[bool, bool, int]:
     kind, _, entry = due
     goes = entry.to is None
-    return goes, (kind == BRANCH) is goes
+    return goes, (kind == BRANCH) is goes, entry.number
 
 
 def settled(files: RefFiles, record: RefRecord) -> KnownRefs:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from headwater.catalog import Catalog
-from headwater.catalog.past import Remote
+from headwater.catalog.sides import Remote
 from headwater.errors import UnsupportedOperationError
 from headwater.pipeline.executors import Intake
 from headwater.pipeline.facts import is_taken

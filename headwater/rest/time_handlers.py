@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import timedelta
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 from lance_namespace import LanceNamespace
@@ -33,21 +33,23 @@ MAX_WAIT_SECONDS = 30.0
 MAX_ENTRIES = 10_000
 ANY_UNDO = Permission.WRITE | Permission.DROP | Permission.MANAGE
 """What suffices for every step of an undo."""
+Ability = TypeVar("Ability")
 
 
 def metastore_of(namespace: LanceNamespace) -> Metastore:
-    found = abilities_of(namespace).metastore
-    if found is None:
-        raise UnsupportedOperationError("This server's catalog keeps no history: a metastore catalog does.")
-    return found
+    return _able(abilities_of(namespace).metastore)
+
+
+def _able(ability: Ability | None, cannot: str = "keeps no history: a metastore catalog does") -> Ability:
+    """What a catalog declares that it can do, or error 0 with what it cannot."""
+    if ability is None:
+        raise UnsupportedOperationError(f"This server's catalog {cannot}.")
+    return ability
 
 
 def _change(namespace: LanceNamespace, work: Callable[[Transaction], object], message: str) -> None:
     """In the transaction that the call is part of, or in one of its own."""
-    metastore_of(namespace)
-    change = abilities_of(namespace).change
-    assert change is not None
-    change(work, message)
+    _able(abilities_of(namespace).change)(work, message)
 
 
 def has_news(namespace: LanceNamespace, call: Call) -> bool:
@@ -130,12 +132,9 @@ def alias(namespace: LanceNamespace, call: Call) -> dict[str, Any]:
 def undo(namespace: LanceNamespace, call: Call) -> Any:
     """Undo: needs `write` on all that the transaction touched, and what it takes to drop what goes by it. Who may not
     is not told what that was."""
-    metastore_of(namespace)
-    asked, take_back = call.request, abilities_of(namespace).undo
+    asked, take_back = call.request, _able(abilities_of(namespace).undo)
     if asked.txn is None:
         raise InvalidInputError("Say which transaction: `txn`, as the log and histories name it.")
-    if take_back is None:
-        raise UnsupportedOperationError("This server's catalog cannot undo: a metastore catalog can.")
     if not call.asker.may(ANY_UNDO, ROOT):
         _check_undo(take_back, asked.txn, call.asker)
     return take_back(asked.txn, asked.dry_run)
@@ -161,9 +160,7 @@ def _may_undo(caller: Caller, step: UndoStep) -> bool:
 
 
 def verify(namespace: LanceNamespace, call: Call) -> dict[str, Any]:
-    find = abilities_of(namespace).verify
-    if find is None:
-        raise UnsupportedOperationError("This server's catalog cannot be verified.")
+    find = _able(abilities_of(namespace).verify, "cannot be verified")
     return {"problems": [_told(item) for item in find()]}
 
 
@@ -173,33 +170,23 @@ def _told(problem: Any) -> dict[str, Any]:
 
 
 def collect(namespace: LanceNamespace, call: Call) -> Any:
-    asked, free = call.request, abilities_of(namespace).collect
-    if free is None:
-        raise UnsupportedOperationError("This server's catalog cannot be collected.")
+    asked, free = call.request, _able(abilities_of(namespace).collect, "cannot be collected")
     keep, grace = (None if age is None else timedelta(seconds=age) for age in (asked.keep_seconds, asked.grace_seconds))
     return free(keep, grace, asked.dry_run)
 
 
 def snapshot(namespace: LanceNamespace, call: Call) -> Any:
     """TakeSnapshot: needs `manage`, for what it pins stays until it is dropped. In a transaction it is of its slot."""
-    metastore_of(namespace)
-    take = abilities_of(namespace).snapshot
-    assert take is not None
+    take = _able(abilities_of(namespace).snapshot)
     return take(_name(call), call.request.tables) or {}
 
 
 def snapshots(namespace: LanceNamespace, call: Call) -> dict[str, Any]:
-    metastore_of(namespace)
-    tell = abilities_of(namespace).snapshots
-    assert tell is not None
-    return {"snapshots": tell()}
+    return {"snapshots": _able(abilities_of(namespace).snapshots)()}
 
 
 def drop_snapshot(namespace: LanceNamespace, call: Call) -> dict[str, Any]:
-    metastore_of(namespace)
-    drop = abilities_of(namespace).drop_snapshot
-    assert drop is not None
-    drop(_name(call))
+    _able(abilities_of(namespace).drop_snapshot)(_name(call))
     return {}
 
 

@@ -46,6 +46,9 @@ Options = dict[str, str]
 class Followed:
     """A stream table at a slot of its catalog."""
 
+    divides = True
+    """Whether several tasks may each read a share of a range of positions."""
+
     lake: Lake
     snapshot: Snapshot
     stream: Stream
@@ -197,7 +200,7 @@ def _divided(log: AnyLog, after: int, until: int, parallelism: int, whole: bool 
     rows, definition = _rows_of(deltas), log.definition
     if (
         whole
-        or isinstance(log, FollowedAfar)
+        or not log.divides
         or rows < SMALL_ROWS
         or definition.rules.lateness is not None
         or parallelism < 2

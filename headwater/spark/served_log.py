@@ -24,6 +24,7 @@ class FollowedAfar:
 
     slot = 0
     """None: a position is all that a server is told."""
+    divides = False
 
     def __init__(self, server: CompleteRestNamespace, stream: RemoteStream) -> None:
         self._server = server

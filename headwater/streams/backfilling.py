@@ -24,8 +24,6 @@ from headwater.streams.opening import Stream, open_in, open_stream
 from headwater.streams.position_views import Computed, Published, newest_published
 from headwater.streams.publishing import Publication
 from headwater.streams.serving_copy import (
-    ROW_ADDRESS,
-    ROW_ID,
     Lake,
     Staging,
     files_of,
@@ -38,6 +36,7 @@ from headwater.streams.shares import Json, packed, unpacked
 from headwater.streams.tidying import coverage, due
 from headwater.streams.writing import Changes, NewFragments, commit_rows, head_of, record, tidied, write_rows_of
 from headwater.tables.commit import fragment_from
+from headwater.tables.fields import ROW_ADDRESS, ROW_ID
 from headwater.tables.handle import TableHandle
 from headwater.tables.indices import NewIndex, build, commit_pieces, divided, index_type, new_index
 

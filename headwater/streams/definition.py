@@ -24,6 +24,7 @@ from headwater.streams.checks import Check, checks_of
 from headwater.streams.columns import can_be_kept, can_be_key, can_be_sequence, parse_type, widens
 from headwater.streams.fold import Rules
 from headwater.streams.watermark import parse_lateness
+from headwater.tables.fields import ROW_ADDRESS, ROW_ID
 from headwater.tables.fitting import storable
 from headwater.tables.partitions import MAX_GROUPS, PartitionField, partitioned, partitioning
 
@@ -31,7 +32,7 @@ STREAM = "stream"
 """The property of a table version that makes its table a stream table."""
 
 FIELD_ID = b"PARQUET:field_id"
-RESERVED = frozenset(("_change_type", "_position", "_commit_time", "_rowid", "_rowaddr"))
+RESERVED = frozenset(("_change_type", "_position", "_commit_time", ROW_ID, ROW_ADDRESS))
 LANCE_NAMES = frozenset(("_rowoffset", "_row_created_at_version", "_row_last_updated_at_version"))
 """Names that Lance has columns of its own by."""
 RESERVED_PREFIX = "__hw_"

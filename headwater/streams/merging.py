@@ -21,6 +21,7 @@ from headwater.streams.reading import base_rows, equal_rows, rows_of_keys, same_
 from headwater.streams.serving_copy import Lake, open_version
 from headwater.streams.tombstones import read_tombstones, write_tombstones
 from headwater.streams.writing import Changes, rows_digest
+from headwater.tables.fields import ROW_ADDRESS, ROW_ID
 
 
 def digest_now(lake: Lake, view: PositionView, published: Published) -> int:
@@ -51,12 +52,12 @@ def _after_base(lake: Lake, view: PositionView, before: Published) -> Codes:
     """The addresses of rows that a version has and the base of a view has not: their row ids came later."""
     newer = open_version(lake, view.stream, before.version, before.manifest)
     found = newer.scanner(columns=[], with_row_id=True, with_row_address=True).to_table()
-    ids = found.column("_rowid").to_numpy().astype(np.int64)
-    addresses: Codes = found.column("_rowaddr").to_numpy().astype(np.int64)
+    ids = found.column(ROW_ID).to_numpy().astype(np.int64)
+    addresses: Codes = found.column(ROW_ADDRESS).to_numpy().astype(np.int64)
     if view.base is None:
         return addresses
     older = open_version(lake, view.stream, view.base.version, view.base.manifest)
-    known = older.scanner(columns=[], with_row_id=True).to_table().column("_rowid").to_numpy().astype(np.int64)
+    known = older.scanner(columns=[], with_row_id=True).to_table().column(ROW_ID).to_numpy().astype(np.int64)
     return addresses[~np.isin(ids, known)]
 
 

@@ -19,9 +19,10 @@ from headwater.streams.grouping import Codes, KeyIndex
 from headwater.streams.hashing import hash_array
 from headwater.streams.log_files import Share, narrowed, read_log
 from headwater.streams.position_views import PositionView, Published
-from headwater.streams.serving_copy import ROW_ADDRESS, ROW_ID, Lake, filtered, find_rows, judging, open_version
+from headwater.streams.serving_copy import Lake, filtered, find_rows, judging, open_version
 from headwater.streams.tombstones import read_tombstones
 from headwater.streams.watermark import Watermark
+from headwater.tables.fields import ROW_ADDRESS, ROW_ID
 from headwater.tables.live import live_batches
 from headwater.tables.sql import check_sql
 

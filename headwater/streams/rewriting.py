@@ -15,13 +15,13 @@ import pyarrow as pa
 from lance.fragment import FragmentMetadata, RowDatasetVersionMeta
 
 from headwater.streams.kept_ids import Codes, row_versions, runs
+from headwater.tables.fields import ROW_ADDRESS, ROW_ID
 from headwater.tables.handle import TableHandle
 from headwater.tables.live import live_batches
 from headwater.tables.partition_write import PartitionWriter, chunks
 from headwater.tables.partitions import has_blobs
 from headwater.tables.write import BYTES_PER_FILE
 
-ROW_ID, ROW_ADDRESS = "_rowid", "_rowaddr"
 READ_ROWS = 1 << 16
 EXTENSION = b"ARROW:extension:name"
 

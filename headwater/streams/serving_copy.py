@@ -44,6 +44,7 @@ from headwater.streams.opening import Stream, open_stream
 from headwater.streams.within import own_log
 from headwater.tables.commit import fragment_from
 from headwater.tables.exact import hide, staged_key, told
+from headwater.tables.fields import ROW_ADDRESS, ROW_ID
 from headwater.tables.handle import TableHandle
 from headwater.tables.layout import UNRECORDED, VERSIONS, hidden_manifest, manifest_name
 from headwater.tables.literals import literal
@@ -53,7 +54,6 @@ from headwater.tables.translate import HoldsDataError, first_line, kind_of, tran
 from headwater.tables.write import BYTES_PER_FILE
 from headwater.types import aligned
 
-ROW_ID, ROW_ADDRESS = "_rowid", "_rowaddr"
 ROWS_PER_FILE = 1 << 20
 KEYS_PER_PAGE = 8_000
 """An index is worth its pages as long as there are so many rows for each key that is looked for."""

@@ -14,10 +14,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headwater.errors import InvalidInputError, TableVersionNotFoundError
+from headwater.tables.fields import ROW_ADDRESS, ROW_ID
 from headwater.tables.handle import TableHandle
 from headwater.tables.history import APPEND, SAME, step, timestamps
 from headwater.tables.parts import Appended, ChangePart, Rewritten
-from headwater.tables.scan import EXTRAS, ROW_ADDRESS, ROW_ID, Extent, Scan, batch_rows, whole_fragments
+from headwater.tables.scan import EXTRAS, Extent, Scan, batch_rows, whole_fragments
 from headwater.types import convert_batch
 
 TYPE, VERSION, TIMESTAMP = "_change_type", "_commit_version", "_commit_timestamp"

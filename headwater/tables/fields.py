@@ -13,8 +13,9 @@ import pyarrow as pa
 
 from headwater.errors import InvalidInputError, TableColumnNotFoundError
 
+ROW_ID, ROW_ADDRESS = "_rowid", "_rowaddr"
 SYSTEM_COLUMNS = frozenset(
-    ("_rowid", "_rowaddr", "_rowoffset", "_distance", "_score", "_row_last_updated_at_version",
+    (ROW_ID, ROW_ADDRESS, "_rowoffset", "_distance", "_score", "_row_last_updated_at_version",
      "_row_created_at_version")
 )  # fmt: skip
 MAX_PATH_CHARS = 4096

@@ -16,9 +16,10 @@ import numpy as np
 
 from headwater.errors import TableVersionNotFoundError
 from headwater.protobuf import as_number, parse
+from headwater.tables.fields import ROW_ADDRESS
 from headwater.tables.handle import TableHandle
 from headwater.tables.history import APPEND, SAME, VersionStep, step
-from headwater.tables.scan import ROW_ADDRESS, Extent
+from headwater.tables.scan import Extent
 
 NEXT_ROW_ID = 14  # field `next_row_id` of Lance's manifest (protobuf)
 CREATED, UPDATED = "_row_created_at_version", "_row_last_updated_at_version"

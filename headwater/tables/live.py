@@ -11,7 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 
-ROW_ID = "_rowid"
+from headwater.tables.fields import ROW_ID
 
 
 def live_batches(dataset: Any, fragments: Sequence[Any] | None = None, **options: Any) -> Iterator[pa.RecordBatch]:

@@ -16,6 +16,7 @@ import lance
 import numpy as np
 import pyarrow as pa
 
+from headwater.tables.fields import ROW_ADDRESS, ROW_ID
 from headwater.tables.parts import ScanPart, Slice, chosen
 from headwater.types import BLOB, is_blob
 
@@ -24,7 +25,7 @@ Window = tuple[int, int]
 Offsets = np.ndarray[Any, Any]
 
 PACKED = b"lance-encoding:packed"
-ROW_COLUMNS = ("_rowid", "_rowaddr")
+ROW_COLUMNS = (ROW_ID, ROW_ADDRESS)
 ROW_OFFSET = "_rowoffset"
 READ_AHEAD = 2
 DENSE = 8

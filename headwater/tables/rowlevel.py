@@ -17,6 +17,7 @@ from lance.fragment import FragmentMetadata
 
 from headwater.errors import ConcurrentModificationError, UnsupportedOperationError
 from headwater.tables.commit import TableCommitter, fragment_from
+from headwater.tables.fields import ROW_ADDRESS
 from headwater.tables.handle import TableHandle
 from headwater.tables.partition_write import parted
 from headwater.tables.partitions import PartitionField, field_ids, key_of, partitioning
@@ -113,7 +114,7 @@ def _without(fragment: Any, wanted: Sequence[tuple[int, PartitionField]], keys: 
     """The fragment without its rows of some partitions; None when no row is left."""
     columns = list({field.column for _, field in wanted})
     rows = fragment.scanner(columns=columns, with_row_address=True).to_table()
-    gone = [found.column("_rowaddr") for key, found in parted(rows, wanted) if key in keys] if rows.num_rows else []
+    gone = [found.column(ROW_ADDRESS) for key, found in parted(rows, wanted) if key in keys] if rows.num_rows else []
     offsets = [int(address) & OFFSETS for column in gone for address in column.to_numpy()]
     return fragment.delete_rows(offsets) if offsets else fragment.metadata
 

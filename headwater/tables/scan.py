@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from headwater.errors import InvalidInputError, TableVersionNotFoundError
 from headwater.tables import nested
-from headwater.tables.fields import require_field
+from headwater.tables.fields import ROW_ADDRESS, ROW_ID, require_field
 from headwater.tables.handle import TableHandle
 from headwater.tables.live import live_batches
 from headwater.tables.partitions import partitions_of
@@ -33,8 +33,6 @@ PART_ROWS = 20_000
 INDEXED_ROWS = 100_000
 TAKEN_ROWS = 50_000
 SCANNED_ROWS = 50_000_000
-ROW_ADDRESS = "_rowaddr"
-ROW_ID = "_rowid"
 SCORES = ("_distance", "_score")
 COUNTED = ("filter", "limit", "offset")
 """Options that go by live rows: a deleted one must not be seen by them."""

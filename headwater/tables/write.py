@@ -15,10 +15,10 @@ from lance.fragment import RowIdSequence, write_fragments
 
 from headwater.tables.arrow import Counted
 from headwater.tables.commit import fragment_from
+from headwater.tables.fields import ROW_ID
 from headwater.tables.handle import TableHandle
 from headwater.tables.partition_write import PartitionWriter, chunks
 from headwater.tables.partitions import PartitionField, has_blobs, partitioning
-from headwater.tables.scan import ROW_ID
 from headwater.tables.translate import translating
 from headwater.types import aligned, convert_batch, written_schema
 

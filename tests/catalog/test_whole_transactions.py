@@ -266,7 +266,8 @@ def test_tags_and_branches_are_part_of_a_transaction_and_of_its_undo(catalog: Ca
             (TableBranchAlreadyExistsError, lambda: inside.branches.create("trial", 1)),
             (TableBranchNotFoundError, lambda: inside.branches.__delitem__("old")),
             (TableBranchNotFoundError, lambda: len(inside.at(branch="old"))),
-            (InvalidInputError, lambda: inside.tags.create("on-a-branch", 1, branch="trial")),
+            (TableVersionNotFoundError, lambda: inside.tags.create("on-a-branch", 2, branch="trial")),
+            (TableVersionNotFoundError, lambda: inside.branches.create("inner", 2, branch="trial")),
         ]
         for error, attempt in refused:
             with pytest.raises(error):
@@ -281,6 +282,36 @@ def test_tags_and_branches_are_part_of_a_transaction_and_of_its_undo(catalog: Ca
     table.tags["later"] = 1
     near.undo(near.history("a.t")[-2].txn)
     assert in_folder(near, "a.t") == ({**before[0], "later": 1}, ["old"])
+    assert near.verify() == []
+
+
+def test_tags_and_branches_can_stand_on_a_branch_that_their_transaction_makes(catalog: Catalog, near: Catalog) -> None:
+    table = near["a.t"]
+    table.append([{"id": 4}])
+    before = in_folder(near, "a.t")
+    with suppress(ZeroDivisionError), catalog.transaction() as tx:
+        tx["a.t"].branches.create("trial", 1)
+        tx["a.t"].tags.create("best", 1, branch="trial")
+        raise ZeroDivisionError
+    assert in_folder(near, "a.t") == (dict(table.tags), list(table.branches)) == before
+    with catalog.transaction("stand") as tx:
+        inside = tx["a.t"]
+        inside.branches.create("trial", 1)
+        inside.branches.create("inner", branch="trial")
+        inside.tags.create("best", 1, branch="inner")
+        inside.tags["moved"] = 2
+        assert (inside.tags["best"], inside.tags.branch_of("best")) == (1, "inner")
+        assert (len(inside.at(tag="best")), len(inside.at(branch="inner"))) == (3, 3)
+        with pytest.raises(InvalidInputError, match="in use"):
+            del inside.branches["inner"]
+        assert in_folder(near, "a.t") == before
+    assert in_folder(near, "a.t") == ({"best": 1, "moved": 2}, ["inner", "trial"])
+    made = lance.dataset(str(table.describe().location))
+    assert made.tags.list()["best"]["branch"] == "inner"
+    assert made.tags.list()["best"]["manifest_size"] > 0
+    assert (made.branches.list()["inner"]["parent_branch"], made.checkout_version("best").count_rows()) == ("trial", 3)
+    near.undo(near.history("a.t")[-1].txn)
+    assert in_folder(near, "a.t") == before
     assert near.verify() == []
 
 

@@ -13,7 +13,12 @@ import pytest
 
 import headwater
 from headwater.clock import SeededClock
-from headwater.errors import InvalidInputError, InvalidTableStateError
+from headwater.errors import (
+    ConcurrentModificationError,
+    InvalidInputError,
+    InvalidTableStateError,
+    TableNotFoundError,
+)
 from headwater.metastore import Metastore, Removal, Transaction
 from headwater.metastore.garbage import Folders
 from headwater.store import Crash, CrashesAtStore, LocalStore, Store
@@ -243,3 +248,20 @@ def test_folders_overlap_as_their_paths_say() -> None:
         *[False] * 3,
     ]
     assert [folders.around(key) for key in ("a/b", "a/b/c", "a/bc")] == [False, True, False]
+
+
+def test_a_drop_that_a_collection_passes_does_not_come_back_by_a_transaction_that_began_before(tmp_path: Path) -> None:
+    catalog = headwater.Catalog(str(tmp_path / "lake"), impl="metastore")
+    catalog.create_table("a.t", [{"id": 1}])
+    catalog.drop_table("a.t")
+    catalog.create_namespace("b")
+    near = catalog.namespace
+    assert isinstance(near, headwater.MetastoreNamespace)
+    tx = near.metastore.transaction()
+    tx.undrop(["a", "t"])
+    assert near.metastore.collect(keep=0).boundary == tx.draft.base.at
+    with pytest.raises(ConcurrentModificationError, match="a collection has forgotten"):
+        tx.commit()
+    with pytest.raises(TableNotFoundError):
+        catalog.undrop("a.t")
+    assert near.verify() == []

@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from headwater import Catalog
+from headwater import Catalog, MetastoreNamespace
 from headwater.clock import SeededClock
-from headwater.errors import InvalidTableStateError
-from headwater.metastore import Metastore
+from headwater.errors import ConcurrentModificationError, InvalidInputError, InvalidTableStateError
+from headwater.metastore import Metastore, Transaction
+from headwater.metastore.rules import Group, compile_txn
 from headwater.store import memory_store
 
 
@@ -77,3 +78,94 @@ def test_a_table_whose_files_were_registered_as_another_does_not_come_back(
             tx.undrop("n.a")
         tx["m.b"].append([{"id": 2}])
     assert (list(catalog), catalog["m.b"].count()) == (["m.b"], 2)
+
+
+class Lake:
+    """A catalog with a table that was dropped, whose files another can be made of, and others beside it."""
+
+    def __init__(self, root: Path) -> None:
+        self.catalog = Catalog(str(root), impl="metastore")
+        table = self.catalog.create_table("n.a", [{"id": 1}])
+        self.folder = Path(table.describe().location or "").name
+        for number in range(5):
+            self.catalog.create_table(f"m.t{number}", [{"id": 1}])
+        self.catalog.drop_table("n.a")
+        near = self.catalog.namespace
+        assert isinstance(near, MetastoreNamespace)
+        self.metastore = near.metastore
+
+    def names(self) -> list[str]:
+        return sorted(name for name in self.catalog if name in ("n.a", "m.b"))
+
+
+def test_who_brings_a_table_back_relies_on_its_folder_and_on_no_other_table(tmp_path: Path) -> None:
+    lake = Lake(tmp_path / "lake")
+    tx = lake.metastore.transaction()
+    tx.undrop(("n", "a"))
+    assert len(tx.draft.reads) < 12
+    lake.catalog.create_namespace("other")
+    lake.catalog.create_table("m.u", [{"id": 1}])
+    lake.catalog.drop_table("m.t0")
+    tx.commit()
+    assert lake.catalog["n.a"].count() == 1
+
+
+def test_who_registers_a_table_relies_on_its_folder_and_on_no_other_table(tmp_path: Path) -> None:
+    lake = Lake(tmp_path / "lake")
+    with lake.catalog.transaction() as tx:
+        tx.register_table("m.b", lake.folder)
+        lake.catalog.create_namespace("other")
+        lake.catalog.create_table("other.u", [{"id": 1}])
+    assert lake.names() == ["m.b"]
+
+
+@pytest.mark.parametrize("place", ["", "/inside.lance"])
+def test_of_a_table_that_comes_back_and_one_that_is_made_of_its_files_the_first_one_stays(
+    tmp_path: Path, place: str
+) -> None:
+    lake = Lake(tmp_path / "lake")
+
+    def register(tx: Transaction) -> None:
+        tx.create_table(("m", "b"), formats=("lance",))
+        assert tx.tables_near(lake.folder + place) == []
+        tx.update_stream(("m", "b"), "lance", {"location": lake.folder + place})
+
+    first, late = lake.metastore.transaction(), lake.metastore.transaction()
+    first.undrop(("n", "a"))
+    register(late)
+    first.commit()
+    with pytest.raises(ConcurrentModificationError, match="which table has files"):
+        late.commit()
+    lake.catalog.drop_table("n.a")
+    first, late = lake.metastore.transaction(), lake.metastore.transaction()
+    register(first)
+    late.undrop(("n", "a"))
+    first.commit()
+    with pytest.raises(ConcurrentModificationError, match="which table has files"):
+        late.commit()
+    assert lake.names() == ["m.b"]
+
+
+def test_a_table_that_comes_back_and_one_that_is_made_of_its_files_do_not_share_a_slot(tmp_path: Path) -> None:
+    lake = Lake(tmp_path / "lake")
+    one, other = lake.metastore.transaction(), lake.metastore.transaction()
+    one.undrop(("n", "a"))
+    other.create_table(("m", "b"), formats=("lance",))
+    other.tables_near(lake.folder)
+    other.update_stream(("m", "b"), "lance", {"location": lake.folder})
+    for first, second in ((one, other), (other, one)):
+        group = Group()
+        compile_txn(first.draft.base.index, first.draft, first.header, group, 1000)
+        assert not group.written.isdisjoint(second.draft.reads)
+
+
+def test_what_was_registered_before_a_checkpoint_is_known_to_who_opens_the_catalog_after_it(tmp_path: Path) -> None:
+    lake = Lake(tmp_path / "lake")
+    lake.catalog.register_table("m.b", lake.folder)
+    lake.metastore.checkpoint()
+    again = Catalog(str(tmp_path / "lake"))
+    with pytest.raises(InvalidTableStateError, match=r"m\.b"):
+        again.undrop("n.a")
+    with pytest.raises(InvalidInputError, match=r"m\.b"):
+        again.register_table("m.c", lake.folder)
+    assert lake.names() == ["m.b"]

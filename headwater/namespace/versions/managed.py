@@ -63,19 +63,18 @@ class Finalized:
 
 
 class ManagedVersions:
-    """The version records of a catalog, and the manifests they point at. Thread-safe."""
+    """The version records of a catalog, and the manifests they point at. Thread-safe.
 
-    def __init__(self, records: VersionRecords, store: Store) -> None:
+    `like` has those of the same catalog in another's name: what waits to be pointed at waits in both.
+    """
+
+    def __init__(self, records: VersionRecords, store: Store, like: ManagedVersions | None = None) -> None:
         self.records = records
         self.store = store
-        self._finalized: dict[ObjectId, Finalized] = {}
-        self._looked_at: set[ObjectId] = set()
-        self._durable: set[ObjectId] = set()
-        self._lock = threading.Lock()
-
-    def share(self, other: ManagedVersions) -> None:
-        self._finalized, self._looked_at, self._durable = other._finalized, other._looked_at, other._durable
-        self._lock = other._lock
+        self._finalized: dict[ObjectId, Finalized] = {} if like is None else like._finalized
+        self._looked_at: set[ObjectId] = set() if like is None else like._looked_at
+        self._durable: set[ObjectId] = set() if like is None else like._durable
+        self._lock: threading.Lock = threading.Lock() if like is None else like._lock
 
     def find(self, line: VersionLine, number: int) -> Version | None:
         """The version with its final manifest, or None."""

@@ -66,7 +66,8 @@ class FoundVersion:
 
 
 class TableVersions:
-    """The version operations of one catalog. `records` is None where no catalog could keep any (V1)."""
+    """The version operations of one catalog. `records` is None where no catalog could keep any (V1). `like` are those
+    of the same catalog in another's name: they take turns with each other, and know what either knows."""
 
     def __init__(
         self,
@@ -76,6 +77,7 @@ class TableVersions:
         root_uri: str,
         clock: Clock,
         refs: Callable[[Table], Iterable[Ref]] | None = None,
+        like: TableVersions | None = None,
     ) -> None:
         self.registry = registry
         self.store = store
@@ -83,15 +85,10 @@ class TableVersions:
         self.clock = clock
         self._refs = refs or (lambda table: read_refs(store, table.location))
         self.storage = StorageVersions(store)
-        self.turns = WriterTurns(store, clock)
+        self.turns: WriterTurns = WriterTurns(store, clock) if like is None else like.turns
         self.records = records
-        self.managed = ManagedVersions(records, store) if records is not None else None
-
-    def share(self, other: TableVersions) -> None:
-        """Take turns with, and know what is known to, the same catalog in another's name."""
-        self.turns = other.turns
-        if self.managed is not None and other.managed is not None:
-            self.managed.share(other.managed)
+        known: ManagedVersions | None = None if like is None else like.managed
+        self.managed: ManagedVersions | None = ManagedVersions(records, store, known) if records is not None else None
 
     @property
     def manages_new(self) -> bool:

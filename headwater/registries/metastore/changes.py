@@ -6,9 +6,9 @@ All that was looked at must still hold when the transaction commits, so nothing 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
-from headwater.errors import ConcurrentModificationError, NamespaceNotFoundError
+from headwater.errors import ConcurrentModificationError
 from headwater.metastore import Delta, Transaction
 from headwater.metastore.serving_copy import KEEP_DATA, LANCE_FORMAT, LOCATION
 from headwater.metastore.table_parts import DELTA_FORMAT
@@ -26,7 +26,7 @@ from headwater.model import (
     Table,
     Version,
 )
-from headwater.names import ROOT, ObjectId
+from headwater.names import ObjectId
 from headwater.registries.metastore.mapping import (
     Reader,
     find,
@@ -40,7 +40,6 @@ from headwater.registries.metastore.mapping import (
 )
 from headwater.registries.metastore.refs import ref_record_of
 from headwater.registries.refused import fed_by_its_log
-from headwater.registry import overlap
 from headwater.streams.opening import drop_stream, followers, rename_stream
 
 
@@ -96,7 +95,7 @@ class TransactionChanges:
                     self.tx.rename(old.id.names, new.id.names)
             case RequireLocation(location, table):
                 if not self.is_own(location):
-                    holders = {item.id for item in tables_below(self.seen, ROOT) if overlap(item.location, location)}
+                    holders = {ObjectId(path) for path in self.tx.tables_near(location)}
                     self._require(not holders - {table}, table, "its location is taken")
             case RequireTable(table, newest):
                 self._require_table(table, newest)
@@ -220,15 +219,3 @@ class TransactionChanges:
     def _require(holds: bool, id: ObjectId, reason: str) -> None:
         if not holds:
             raise ConcurrentModificationError(f"{id} was changed by another writer ({reason}): look again and retry.")
-
-
-def tables_below(seen: Reader, parent: ObjectId) -> Iterator[Table]:
-    try:
-        children = seen.list(parent.names)
-    except NamespaceNotFoundError:
-        return
-    for child in children:
-        if child.kind == "table":
-            yield table_of(seen, child)
-        else:
-            yield from tables_below(seen, ObjectId(child.path))

@@ -65,17 +65,34 @@ REMEMBERED = 10_000
 EVERY = 1 << 62
 
 
-class MetastoreRegistry(Registry):
-    """Names, properties and Lance versions in a metastore. Every table's versions are records of the catalog."""
+class Remembered:
+    """What the registries of one catalog in a process know: what was found at a slot, the places given to new tables,
+    the versions whose manifests have their final names. `lock` is held to change it."""
 
-    def __init__(self, metastore: Metastore, clock: Clock, session: Session | None = None) -> None:
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.found: tuple[int, dict[ObjectId, CatalogObject]] = (0, {})
+        self.places: OrderedDict[str, None] = OrderedDict()
+        self.finals: OrderedDict[str, set[int]] = OrderedDict()
+
+
+class MetastoreRegistry(Registry):
+    """Names, properties and Lance versions in a metastore. Every table's versions are records of the catalog.
+
+    `like` is a registry of the same catalog, in another's name: what one of them knows both know.
+    """
+
+    def __init__(
+        self,
+        metastore: Metastore,
+        clock: Clock,
+        session: Session | None = None,
+        like: MetastoreRegistry | None = None,
+    ) -> None:
         self.metastore = metastore
         self.clock = clock
         self.session: Session = session or Present(metastore)
-        self._lock = threading.Lock()
-        self._known: tuple[int, dict[ObjectId, CatalogObject]] = (0, {})
-        self._given: OrderedDict[str, None] = OrderedDict()
-        self._finals: OrderedDict[str, set[int]] = OrderedDict()
+        self._known: Remembered = like._known if like is not None else Remembered()
         fast = metastore.store.abilities.path is not None and self.is_newest
         self._capabilities = Capabilities(
             namespaces=True,
@@ -91,10 +108,6 @@ class MetastoreRegistry(Registry):
     @property
     def capabilities(self) -> Capabilities:
         return self._capabilities
-
-    def share(self, other: MetastoreRegistry) -> None:
-        """Know what another registry of the same catalog knows, from now on."""
-        self._lock, self._known, self._given, self._finals = other._lock, other._known, other._given, other._finals
 
     # Names
 
@@ -123,10 +136,11 @@ class MetastoreRegistry(Registry):
 
     def _remembered(self, slot: int) -> dict[ObjectId, CatalogObject]:
         """The namespaces and tables that were found at this slot before: until the next commit nothing changes."""
-        with self._lock:
-            if self._known[0] != slot or len(self._known[1]) > REMEMBERED:
-                self._known = slot, {}
-            return self._known[1]
+        known = self._known
+        with known.lock:
+            if known.found[0] != slot or len(known.found[1]) > REMEMBERED:
+                known.found = slot, {}
+            return known.found[1]
 
     def children(self, parent: ObjectId, kind: Kind, after: str, limit: int | None) -> Sequence[str]:
         try:
@@ -146,13 +160,17 @@ class MetastoreRegistry(Registry):
         """The folders of dropped tables that can still be brought back."""
         return set(self.session.state().dropped_locations())
 
+    def location_holders(self, location: str) -> set[ObjectId]:
+        return {ObjectId(path) for path in self.session.state().tables_near(location)}
+
     def place(self, id: ObjectId, hash: str) -> str:
         """A folder that no table had before, in the root: what was dropped under the name keeps its own."""
         place = super().place(id, hash)
-        with self._lock:
-            self._given[place] = None
-            if len(self._given) > REMEMBERED:
-                self._given.popitem(last=False)
+        known = self._known
+        with known.lock:
+            known.places[place] = None
+            if len(known.places) > REMEMBERED:
+                known.places.popitem(last=False)
         return place
 
     def check_rows(self, id: ObjectId) -> None:
@@ -221,10 +239,11 @@ class MetastoreRegistry(Registry):
         return kept_columns(now, table) if is_fed(now, table) else None
 
     def finalized(self, table: Table, number: int) -> None:
-        with self._lock:
-            self._finals.setdefault(table.location, set()).add(number)
-            if len(self._finals) > REMEMBERED:
-                self._finals.popitem(last=False)
+        known = self._known
+        with known.lock:
+            known.finals.setdefault(table.location, set()).add(number)
+            if len(known.finals) > REMEMBERED:
+                known.finals.popitem(last=False)
 
     def keep_manifests(self, table: ObjectId, numbers: Sequence[int], staged: Sequence[str]) -> bool:
         """In a transaction they go when it is committed."""
@@ -238,7 +257,7 @@ class MetastoreRegistry(Registry):
 
     def commit(self, changes: Sequence[Change]) -> None:
         def work(tx: Transaction, seen: Reader) -> None:
-            applied = TransactionChanges(tx, seen, self._is_own, self._finals, self._new_stream_id)
+            applied = TransactionChanges(tx, seen, self._is_own, self._known.finals, self._new_stream_id)
             for change in changes:
                 applied.apply(change)
             applied.finish()
@@ -253,10 +272,10 @@ class MetastoreRegistry(Registry):
 
     def _give_away(self, changes: Sequence[Change]) -> None:
         """Places that have their table now, which others may rename: they are looked at like any other's."""
-        with self._lock:
+        with self._known.lock:
             for change in changes:
                 if isinstance(change, Add) and isinstance(change.object, Table):
-                    self._given.pop(change.object.location, None)
+                    self._known.places.pop(change.object.location, None)
 
     def require_refs(self, table: ObjectId) -> list[Change]:
         record = ref_record_of(self.session.state(), table)
@@ -293,8 +312,8 @@ class MetastoreRegistry(Registry):
 
     def _is_own(self, location: str) -> bool:
         """Whether this process chose the location, so that nobody else has it."""
-        with self._lock:
-            return location in self._given
+        with self._known.lock:
+            return location in self._known.places
 
 
 def below(now: SessionState, parent: ObjectId) -> Iterator[CatalogObject]:

@@ -40,6 +40,8 @@ class SessionState(Reader, Protocol):
 
     def dropped_locations(self) -> Iterable[str]: ...
 
+    def tables_near(self, folder: str) -> Sequence[tuple[str, ...]]: ...
+
     def root_properties(self) -> dict[str, Any]: ...
 
 
@@ -166,14 +168,14 @@ class Within:
 
     moment: Snapshot | None = None
 
-    def __init__(self, tx: Transaction, stage: Callable[[NewRows], None]) -> None:
+    def __init__(self, tx: Transaction, stage: Callable[[NewRows], None], put_off: Iterable[PutOff] = ()) -> None:
         self._view = OwnView(tx, self._show)
         self._stage = stage
         self._appending = 0
         self.tx = tx
         self._appended: set[str] = set()
         self.unstaged: dict[ObjectId, NewRows] = {}
-        self.put_off: list[PutOff] = []
+        self.put_off = list(put_off)
 
     @property
     def transaction_id(self) -> str | None:
@@ -349,6 +351,9 @@ class OwnView:
 
     def dropped_locations(self) -> Sequence[str]:
         return []
+
+    def tables_near(self, folder: str) -> Sequence[tuple[str, ...]]:
+        return self._tx.tables_near(folder)
 
     def _own(self, stream: Object) -> Sequence[AppendedDelta]:
         home = stream.home
