@@ -137,10 +137,14 @@ def merged_by_hand(spark: Any, events: str, target: str) -> None:
 def session() -> Any:
     from pyspark.sql import SparkSession
 
+    from headwater.spark.build import ensure_jar
+
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder: Any = SparkSession.builder.master("local[2]").config("spark.driver.memory", "2g")
     builder = builder.config("spark.ui.enabled", "false").config("spark.sql.shuffle.partitions", "4")
-    builder = builder.config("spark.sql.execution.arrow.maxRecordsPerBatch", "65536")  # as `configure` sets it
+    for key, value in (("sql.execution.arrow.maxRecordsPerBatch", "65536"), ("headwater.python", sys.executable)):
+        builder = builder.config(f"spark.{key}", value)  # as `configure` sets it
+    builder = builder.config("spark.jars", str(ensure_jar()))
     spark = builder.config("spark.ui.showConsoleProgress", "false").getOrCreate()
     spark.sparkContext.setLogLevel("OFF")
     spark.range(10).mapInArrow(lambda batches: batches, "id bigint").count()

@@ -138,4 +138,4 @@ def check_alone(namespace: MetastoreNamespace, doing: str) -> None:
     """Error 13 in the past, and in a transaction, for what is no change of what the catalog holds."""
     namespace.registry.check_writable()
     if isinstance(namespace.session, Within):
-        raise InvalidInputError(f"A transaction cannot {doing}: no slot could hold that. Do it afterwards.")
+        raise InvalidInputError(f"A transaction cannot {doing}: no slot could hold that. Commit it, and {doing} then.")

@@ -17,14 +17,16 @@ from typing import Any
 import pyarrow as pa
 
 from headwater.catalog.streams import CatalogStream
-from headwater.errors import LanceNamespaceError, error_for
+from headwater.errors import error_for
 from headwater.metastore import Transaction
 from headwater.pipeline.hands import Storehouse, cores, guarded, storehouse_of, task_at
 from headwater.pipeline.progress import NOBODY, Teller
 from headwater.streams.checks import Check
+from headwater.streams.definition import to_properties
 from headwater.streams.landing import APPEND, UPSERT, BatchOrigin, Landed, LandingReport, rows_so_far
 from headwater.streams.opening import Stream, no_deletes
 from headwater.streams.preparing import EvolvedError, Json, PreparedLanding, prepare
+from headwater.streams.serving_copy import Lake
 from headwater.streams.sources.files import SourceFile, naming
 from headwater.streams.sources.formats import take_alone, total
 from headwater.wording import many
@@ -130,31 +132,66 @@ def _by_driver(frame: Any, stream: CatalogStream, intake: Intake) -> LandingRepo
 
 
 def _prepared_frame(frame: Any, stream: CatalogStream, intake: Intake, opened: Stream, rows: int) -> list[Json | None]:
+    """What executors made of the rows of a frame: our own workers if the session has the jar, else Spark's."""
+    from headwater.spark.frame_rows import send_frame
+
     house = storehouse_of(stream.namespace)
+    answered = send_frame(frame, _rows_call(house, opened, intake, rows))
+    return answered if answered is not None else _mapped(frame, house, opened, intake, rows)
 
+
+def _rows_call(house: Storehouse, stream: Stream, intake: Intake, rows: int) -> Any:
+    from headwater.spark.fresh import lake_option
+    from headwater.spark.protocol import TakeRows
+
+    return TakeRows(
+        lake_option(house.root, house.storage),
+        tuple(stream.path),
+        stream.home,
+        stream.version,
+        to_properties(stream.definition),
+        intake.format,
+        intake.source,
+        [(check.name, check.sql, check.action) for check in intake.checks],
+        dict(intake.options),
+        rows,
+    )
+
+
+def _mapped(frame: Any, house: Storehouse, stream: Stream, intake: Intake, rows: int) -> list[Json | None]:
     def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        from headwater.spark.stream_writes import chunks
-
         first = next(batches, None)
         if first is not None:
             reader = pa.RecordBatchReader.from_batches(first.schema, chain([first], batches))
-            for data in chunks(reader):  # a task holds the rows of one file of the log, however many it gets
-                answer = _prepare_rows(house, opened, intake, data, rows)
-                yield pa.RecordBatch.from_pydict({"result": [json.dumps(answer)]})
+            answer = prepare_rows(house, stream, intake, rows, reader)
+            yield pa.RecordBatch.from_pydict({"result": [json.dumps(answer)]})
 
     with warnings.catch_warnings():  # of PySpark's about the version of pandas, which no batch here goes through
         warnings.simplefilter("ignore", FutureWarning)
         answers = frame.mapInArrow(work, "result string").collect()
-    return [json.loads(row[0]) for row in answers]
+    return [each for row in answers for each in json.loads(row[0])]
 
 
-def _prepare_rows(house: Storehouse, stream: Stream, intake: Intake, data: pa.Table, rows: int) -> Json | None:
-    try:
-        taken = take_alone(stream.definition, data, intake.format, intake.options)
-        lake = house.lake()
-        return prepare(lake.store, lake.clock, stream, taken, BatchOrigin(intake.source), intake.checks, rows)
-    except LanceNamespaceError as error:
-        return {"error": [int(error.code), str(error)]}
+def prepare_rows(
+    house: Storehouse, stream: Stream, intake: Intake, rows: int, reader: pa.RecordBatchReader
+) -> list[Json | None]:
+    """What a task makes of its rows, a file of the log after another; the last one may be None, or an error of ours."""
+    from headwater.spark.stream_writes import chunks
+
+    made: list[Json | None] = []
+    prepare_chunk = partial(guarded, partial(_prepare_rows, house.lake(), stream, intake, rows))
+    for data in chunks(reader):  # a task holds the rows of one file of the log, however many it gets
+        made.append(prepare_chunk(data))
+        if made[-1] is None or "error" in made[-1]:
+            break
+    for _ in reader:  # who sends them waits until they are read
+        pass
+    return made
+
+
+def _prepare_rows(lake: Lake, stream: Stream, intake: Intake, rows: int, data: pa.Table) -> Json | None:
+    taken = take_alone(stream.definition, data, intake.format, intake.options)
+    return prepare(lake.store, lake.clock, stream, taken, BatchOrigin(intake.source), intake.checks, rows)
 
 
 def _take(stream: CatalogStream, intake: Intake, file: SourceFile) -> LandingReport:

@@ -502,12 +502,30 @@ class Write(WorkerCall, frozen=True, tag="write"):
     deletes: bool = False
 
 
+class TakeRows(WorkerCall, frozen=True, tag="take_rows"):
+    """On an executor: the rows of a frame follow the call and become files of the log. `known`: the rows so far.
+
+    The table is as the driver has it: where its files are, its version and its properties.
+    """
+
+    lake: str
+    id: tuple[str, ...]
+    home: str
+    version: str
+    properties: Json
+    format: str
+    source: str | None
+    checks: list[tuple[str, str, str]]
+    options: dict[str, Any]
+    known: int
+
+
 AnyCall = (
     ListNamespaces | DescribeNamespace | CreateNamespace | AlterNamespace | DropNamespace | ListTables | LoadTable
     | CreateTable | StageCreate | StageReplace | CommitStaged | DropTable | RenameTable | AlterTable | PlanScan
     | MatchingRows | Count | Partitions | CheckSearch | Append | Overwrite | OverwritePartitions | DeleteWhere
     | CommitDelta | CommitEvents | CommitBatch | StreamInitial | StreamNewest | StreamLatest | StreamPlan | StreamDone
-    | ChangesPlan | JobPlan | JobRun | JobCommit | TaskRun | Read | Write
+    | ChangesPlan | JobPlan | JobRun | JobCommit | TaskRun | Read | Write | TakeRows
 )  # fmt: skip
 
 _DECODER: msgspec.json.Decoder[AnyCall] = msgspec.json.Decoder(AnyCall)

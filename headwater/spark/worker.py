@@ -23,6 +23,7 @@ import pyarrow as pa
 from headwater.errors import ErrorCode, LanceNamespaceError, UnsupportedOperationError
 from headwater.spark import following, fresh, protocol
 from headwater.spark.calls import answer, commit_job
+from headwater.spark.frame_rows import take_frame_rows
 from headwater.spark.framing import Wire
 from headwater.spark.landing_sink import prepare_batch
 from headwater.spark.procedures import JarSession
@@ -58,7 +59,7 @@ def serve(connection: socket.socket) -> None:
 def _serve_one(wire: Wire, call: protocol.AnyCall) -> None:
     if isinstance(call, protocol.Read):
         _read(wire, call)
-    elif isinstance(call, protocol.Write):
+    elif isinstance(call, protocol.Write | protocol.TakeRows):
         _write(wire, call)
     elif isinstance(call, protocol.JobCommit):
         wire.send(_guarded(lambda: commit_job(call, JarSession(wire, call.parallelism))))
@@ -106,22 +107,27 @@ def _output_schema(call: protocol.Read) -> pa.Schema:
     return scans.output_schema(call.scan.engine())
 
 
-def _write(wire: Wire, call: protocol.Write) -> None:
+def _write(wire: Wire, call: protocol.Write | protocol.TakeRows) -> None:
     """The data first, then the answer; what is left of the data after an error is read and thrown away."""
     reader = wire.receive_batches()
-    query = call.query
-    if query is not None and call.table.fold is not None:
-        done = _guarded(lambda: prepare_batch(call.table, query, reader))
-    elif call.row_ids:
-        done = _guarded(lambda: rewrite(call.table.writable(), reader))
-    elif call.table.fold is not None:
-        done = _guarded(lambda: write_events(call.table, reader, call.given, call.deletes))
-    else:
-        done = _guarded(lambda: write(call.table.writable(), reader, call.arrow))
+    done = _guarded(lambda: _written(call, reader))
     if "error" in done:
         for _ in reader:
             pass
     wire.send(done)
+
+
+def _written(call: protocol.Write | protocol.TakeRows, reader: pa.RecordBatchReader) -> Any:
+    if isinstance(call, protocol.TakeRows):
+        return take_frame_rows(call, reader)
+    query = call.query
+    if query is not None and call.table.fold is not None:
+        return prepare_batch(call.table, query, reader)
+    if call.row_ids:
+        return rewrite(call.table.writable(), reader)
+    if call.table.fold is not None:
+        return write_events(call.table, reader, call.given, call.deletes)
+    return write(call.table.writable(), reader, call.arrow)
 
 
 def _guarded(action: Callable[[], Any]) -> Json:

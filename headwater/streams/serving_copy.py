@@ -142,6 +142,8 @@ class Staging(LanceNamespace):
         self.overtaken = False
         self.failure: BaseException | None = None
         self.staged: list[Staged] = []
+        self.rowless = 0
+        """Up to which version only columns were changed, before the rows."""
         self.kept: Mapping[str, KeptIds] = {}
 
     @property

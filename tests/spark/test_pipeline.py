@@ -16,6 +16,7 @@ from pyspark.sql import SparkSession
 from headwater.catalog import Catalog
 from headwater.errors import InvalidInputError
 from headwater.pipeline import executors, hands, index, ingest, jobs, keeping, publish, read_pipeline, run_pipeline
+from headwater.spark import frame_rows
 from headwater.streams.checks import Check
 from tests.pipeline.shop import Shop
 from tests.pipeline.source_database import create, follow
@@ -164,3 +165,52 @@ def test_executors_build_an_index_and_say_what_it_covers(
     assert report.coverage["name_idx"] == 1.0
     assert catalog["raw.orders"].serving.to_arrow(filter="name = 'w77'")["id"].to_pylist() == [77]
     assert catalog["raw.orders"].verify() == []
+
+
+KINDS = (
+    "id", "id AS at", "concat('n', id) AS name", "CAST(id AS DECIMAL(20, 4)) AS price",
+    "timestamp_seconds(id) AS moment", "CAST(timestamp_seconds(id) AS TIMESTAMP_NTZ) AS told",
+    "date_from_unix_date(CAST(id AS INT)) AS day",
+    "id % 2 = 0 AS even", "CAST(concat('b', id) AS BINARY) AS bytes", "array(id, NULL) AS list",
+    "map(concat('k', id), id) AS pairs", "named_struct('a', id, 'b', nullif(concat('s', id), 's3')) AS deep",
+    "CAST(id AS TINYINT) AS tiny", "CAST(id AS FLOAT) AS x", "INTERVAL '1' DAY * id AS span",
+)  # fmt: skip
+
+
+def test_rows_of_a_frame_are_the_same_through_the_jar_and_through_the_workers_of_spark(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    catalog = orders(tmp_path)
+    frame = spark.range(0, 40, 1, 4).selectExpr(*KINDS)
+    ingest(spark, catalog, "raw.orders", frame.limit(1))  # through the driver: the table evolves
+    bad = frame.selectExpr("nullif(id, 7) AS id", "nullif(at, 9) + 100 AS at", "name", "moment", "deep", "x", "price")
+    checks = [Check("even", "id % 2 = 0", "warn"), Check("small", "id < 30", "drop")]
+    found, by_jar, send = [], list[bool](), frame_rows.send_frame
+
+    def sent(frame: Any, call: Any) -> Any:
+        answer = send(frame, call) if name == "raw.jar" else None
+        by_jar.append(answer is not None)
+        return answer
+
+    monkeypatch.setattr(frame_rows, "send_frame", sent)
+    for name in ("raw.jar", "raw.spark"):
+        schema = catalog["raw.orders"].schema
+        catalog.create_stream_table(name, schema, keys=["id"], sequence=["at"], properties={"contract": "freeze"})
+        spark.conf.set("spark.sql.session.timeZone", "Asia/Kathmandu")
+        reports = [ingest(spark, catalog, name, frame), ingest(spark, catalog, name, bad, checks=checks)]
+        deleted = frame.selectExpr("id", "at + 500 AS at", "if(id < 5, 'D', 'u') AS kind")
+        reports.append(ingest(spark, catalog, name, deleted, format="op", op_column="kind"))
+        refused = [bad.selectExpr("*", "1 AS more"), bad.selectExpr("id", "at", "array(1) AS name"), bad.drop("at")]
+        for each in refused:
+            with pytest.raises(InvalidInputError, match=r"'(more|name|at)'"):
+                ingest(spark, catalog, name, each)
+        with pytest.raises(InvalidInputError, match="strict"):
+            ingest(spark, catalog, name, bad, strict=True)
+        spark.conf.unset("spark.sql.session.timeZone")
+        rows = catalog[name].to_arrow().sort_by("id").to_pylist()
+        kept = catalog[f"{name}__quarantine"].to_arrow().select(["row", "reason", "column"]).to_pylist()
+        told = [(each.rows, each.quarantined, each.position, each.checks) for each in reports]
+        found.append((told, rows, sorted(map(str, kept))))
+    assert by_jar == [True] * 7 + [False] * 7
+    assert found[0] == found[1]
+    assert (found[0][0][0][:2], len(found[0][1])) == ((40, 0), 35)

@@ -25,7 +25,7 @@ from headwater.tables.parts import AnyPart
 TOP = Path(__file__).parents[2]
 GOLDEN = Path(__file__).parent / "golden"
 FRAMES: list[dict[str, Any]] = json.loads((GOLDEN / "frames.json").read_text())
-ON_EXECUTORS = {protocol.Read, protocol.Write}
+ON_EXECUTORS = {protocol.Read, protocol.Write, protocol.TakeRows}
 
 
 def without_nulls(value: Any) -> Any:

@@ -239,6 +239,7 @@ FOREIGN_PRIVATE = {
     "_ds": "pylance",
     "_exit": "os",
     "_from_protos": "pylance",
+    "_jdf": "pyspark",
     "_path": "pylance",
     "_take_rows": "pylance",
 }

@@ -26,9 +26,14 @@ final class BatchSender implements AutoCloseable {
   private boolean complete;
 
   BatchSender(String python, String request, StructType schema) throws IOException {
+    this(python, request, schema, "UTC");
+  }
+
+  /** Timestamps are told as of a time zone. */
+  BatchSender(String python, String request, StructType schema, String zone) throws IOException {
     this.connection = Worker.of(python).open();
     this.allocator = BatchReader.ROOT.newChildAllocator("headwater-write", 0, Long.MAX_VALUE);
-    this.root = VectorSchemaRoot.create(ArrowUtils.toArrowSchema(schema, "UTC", false, false, false), allocator);
+    this.root = VectorSchemaRoot.create(ArrowUtils.toArrowSchema(schema, zone, false, false, false), allocator);
     this.rows = ArrowWriter.create(root);
     this.stream = new ArrowStreamWriter(root, null, connection.channel);
     connection.send((ObjectNode) Json.parse(request));

@@ -66,7 +66,7 @@ final class Session {
     return found;
   }
 
-  private static String python(String configured) {
+  static String python(String configured) {
     if (configured != null) {
       return configured;
     }
