@@ -199,19 +199,3 @@ def test_a_caller_in_a_scope_has_nothing_of_the_whole_catalog_and_the_permission
         alone = served.key(",".join(names_of(route.needs)))
         answer = served.ask(route, alone)
         assert answer.status_code not in (401, 403), (name, answer.text)
-
-
-def test_an_undo_of_a_snapshot_needs_the_permission_that_taking_it_needs(served: Served) -> None:
-    catalog = Catalog(served.namespace)
-    catalog.snapshot("pinned")
-    taken = list(catalog.log())[-1].txn
-    catalog.create_namespace("mine")
-    made = list(catalog.log())[-1].txn
-    undo = "/headwater/v1/undo"
-    for dry_run in (True, False):
-        asked = {"txn": taken, "dry_run": dry_run}
-        assert served.http.post(undo, json=asked, headers=served.key("writer")).status_code == 403
-    assert "pinned" in [found.name for found in catalog.snapshots()]
-    assert served.http.post(undo, json={"txn": made}, headers=served.key("writer")).status_code == 200
-    assert served.http.post(undo, json={"txn": taken}, headers=served.key("admin")).status_code == 200
-    assert "pinned" not in [found.name for found in catalog.snapshots()]
