@@ -58,14 +58,18 @@ def row_versions(metadata: Mapping[int, Any], addresses: Codes, which: str) -> C
     """As a field of the fragments' metadata has them, by the addresses of rows; None: it does not say it plainly."""
     found = np.empty(len(addresses), np.int64)
     fragments = addresses >> 32
-    for id in np.unique(fragments).tolist():
+    begin = np.concatenate([[0], np.flatnonzero(np.diff(fragments)) + 1]) if len(fragments) else np.empty(0, np.int64)
+    for id in np.unique(fragments[begin]).tolist():  # those side by side are mostly of one: few are sorted
         told = getattr(metadata[id], which)
         runs = _read_runs(told, metadata[id].physical_rows) if told is not None else None
         if runs is None:
             return None
         mine = fragments == id
-        places = addresses[mine] & 0xFFFFFFFF
         starts, versions = runs
+        if len(starts) == 1:
+            found[mine] = versions[0]
+            continue
+        places = addresses[mine] & 0xFFFFFFFF
         found[mine] = versions[np.searchsorted(starts, places, side="right") - 1]
     return found
 
