@@ -19,10 +19,8 @@ from headwater.config import Opening
 from headwater.errors import InvalidInputError, LanceNamespaceError, NamespaceNotFoundError, UnsupportedOperationError
 from headwater.names import ObjectId, check_delimiter, format_name, object_id, parse_name
 from headwater.namespace.abilities import abilities_of
-from headwater.namespace.metastore import MetastoreNamespace
 from headwater.namespace.mirror import MirrorState
 from headwater.namespace.row_streams import write_rows
-from headwater.namespace.streams import check_alone
 from headwater.paging import all_pages
 from headwater.streams.definition import define
 from headwater.tables.fitting import fit
@@ -275,15 +273,11 @@ class Catalog(Past):
     @property
     def mirror(self) -> MirrorState:
         """Whether a read-only `__manifest` follows this catalog for plain Lance clients, and which slot it shows."""
-        return self._side.mirror.state()
+        return self._side.mirrored.mirror_state()
 
     @mirror.setter
     def mirror(self, on: bool) -> None:
-        made = self._made
-        if isinstance(made, MetastoreNamespace):
-            check_alone(made, "turn the mirror on or off")
-        mirror = side_of(made).mirror
-        mirror.turn_on() if on else mirror.turn_off()
+        side_of(self._made).mirrored.turn_mirror(on)
 
     def close(self) -> None:
         """Wait for what goes on beside: housekeeping, and the mirror."""

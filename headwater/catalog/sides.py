@@ -25,7 +25,6 @@ from headwater.metastore.objects import Collected, Diff, History, HistoryEntry, 
 from headwater.names import ObjectId
 from headwater.namespace.abilities import abilities_of
 from headwater.namespace.metastore import MetastoreNamespace
-from headwater.namespace.mirror import Mirror
 from headwater.namespace.requests import format_moment
 from headwater.namespace.streams import publish_streams
 from headwater.rest.remote_streams import create_remote
@@ -142,8 +141,9 @@ class NearSide:
         return publish_streams(self._near, ids)
 
     @property
-    def mirror(self) -> Mirror:
-        return self._near.mirror
+    def mirrored(self) -> MetastoreNamespace:
+        """The catalog that has a mirror, or can have one."""
+        return self._near
 
 
 class FarSide:
@@ -219,7 +219,7 @@ class FarSide:
         return self._server.publish_tables(ids)
 
     @property
-    def mirror(self) -> Mirror:
+    def mirrored(self) -> MetastoreNamespace:
         raise UnsupportedOperationError("A mirror is turned on where the storage is, not through a server.")
 
 

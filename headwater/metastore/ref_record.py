@@ -143,6 +143,13 @@ def reverted(before: RefRecord, left: RefRecord, now: RefRecord) -> RefRecord:
     return now
 
 
+def new_branches(before: RefRecord, left: RefRecord) -> Iterator[str]:
+    """The branches that a transaction made, which go when it is undone."""
+    for kind, name, entry in changed_entries(before, left):
+        if kind == BRANCH and entry.was is None and entry.to is not None:
+            yield name
+
+
 def lost_rows(before: RefRecord, left: RefRecord, is_written: Callable[[str], bool]) -> Iterator[str]:
     """Why branches that a transaction changed cannot be as they were: no record knows the rows that they hold."""
     for kind, name, entry in changed_entries(before, left):

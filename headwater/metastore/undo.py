@@ -27,6 +27,7 @@ from headwater.metastore.ref_record import (
     is_as_left,
     left_standing,
     lost_rows,
+    new_branches,
     parse_record,
     reverted,
 )
@@ -42,6 +43,7 @@ from headwater.metastore.serving_copy import (
 from headwater.metastore.slot_views import Item, Place, place_at, version_at
 from headwater.metastore.table_parts import create_part
 from headwater.names import format_name
+from headwater.table_refs import BRANCH
 
 Void = Callable[[tuple[str, ...], str], object]
 """Voids what the transaction landed in a stream table: its path and version. The log of one has no gaps, so a delta
@@ -223,6 +225,7 @@ class Undo:
         revision = msgspec.structs.replace(target.now, operation="update", properties=format_record(record))
         self.draft.change(Item(target.node, revision), path)
         self.steps.append(UndoStep("update", target.node.kind, path, target.node.id))
+        self.steps += (UndoStep("drop", BRANCH, path, name) for name in new_branches(before, left))
 
     def _is_written(self, refs: str, branch: str) -> bool:
         for key in self.draft.base.index.parts(refs.rpartition("/")[0]):

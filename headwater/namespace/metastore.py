@@ -22,7 +22,7 @@ from headwater.names import ObjectId, format_name
 from headwater.namespace.abilities import CatalogAbilities
 from headwater.namespace.appending import collect_rows, fit_rows, restore_version, stage_rows
 from headwater.namespace.data import insert_mode
-from headwater.namespace.mirror import Mirror
+from headwater.namespace.mirror import Mirror, MirrorState, changes_root
 from headwater.namespace.open_transactions import OpenTransactions
 from headwater.namespace.properties import MetastoreProperties, parse_metastore_properties
 from headwater.namespace.ref_changes import RefEdit, RefFiles, changed_tables, settled
@@ -226,6 +226,9 @@ class MetastoreNamespace(RegisteredNamespace):
         for each in done.put_off:
             with suppress(LanceNamespaceError):
                 self._catch_up(each)
+        if changes_root(done.tx):
+            with suppress(LanceNamespaceError):
+                self.mirror.settle()
 
     def _catch_up(self, waiting: PutOff) -> None:
         id, keep = self._name_of(waiting.table), waiting.keep
@@ -313,9 +316,12 @@ class MetastoreNamespace(RegisteredNamespace):
         if isinstance(session, Within):
             return session.join(lambda tx: undo_transaction(self.metastore, txn, dry_run, restore, tx))
         done = undo_transaction(self.metastore, txn, dry_run, restore)
-        for step in done.steps:
-            if step.detail == REFS_FORMAT and not dry_run:
+        for step in done.steps if not dry_run else ():
+            if step.detail == REFS_FORMAT:
                 self._settle_refs(ObjectId(tuple(step.path)))
+            if step.kind == "root":
+                with suppress(LanceNamespaceError):
+                    self.mirror.settle()
         return done
 
     def snapshot(self, name: str, tables: Sequence[Sequence[str]] | None = None) -> NamedSnapshot | None:
@@ -331,6 +337,18 @@ class MetastoreNamespace(RegisteredNamespace):
 
     def drop_snapshot(self, name: str) -> None:
         self.change(lambda tx: tx.drop_snapshot(name), f"drop snapshot {name}")
+
+    def mirror_state(self) -> MirrorState:
+        """Whether there is a mirror; in a transaction, whether there is going to be one."""
+        return self.mirror.state(self.session.tx if isinstance(self.session, Within) else None)
+
+    def turn_mirror(self, on: bool) -> None:
+        """Have a mirror, or have none any more."""
+        self._registry.check_writable()
+        if isinstance(self.session, Within):
+            self.session.join(lambda tx: self.mirror.turn_within(tx, on))
+        else:
+            self.mirror.turn(on)
 
     def collect(
         self, keep: timedelta | None = None, grace: timedelta | None = None, dry_run: bool = False

@@ -5,6 +5,9 @@
 
 Each version of `__manifest` is the names of one slot, whole, and notes which: rows and note are one commit. It never
 goes back. A writer flag keeps every writer out, and our own directory class does not take it for a catalog.
+
+Whether there is one is a property of the root, and so part of a transaction. A file says that there is, or was, one:
+where there is none, nobody looks further.
 """
 
 from __future__ import annotations
@@ -17,7 +20,8 @@ from dataclasses import dataclass
 
 from headwater.clock import Clock
 from headwater.errors import LanceNamespaceError, UnsupportedOperationError
-from headwater.metastore import Metastore, Snapshot
+from headwater.metastore import Metastore, Snapshot, Transaction
+from headwater.metastore.layout import ROOT_NODE
 from headwater.model import Table
 from headwater.names import DELIMITER, ROOT
 from headwater.namespace.versions import TableVersions
@@ -29,9 +33,14 @@ from headwater.registries.manifest.table import ManifestTable
 from headwater.registries.metastore.mapping import newest_version
 from headwater.registries.metastore.registry import below
 from headwater.retry import retry
+from headwater.store import create
 
 SLOT = "headwater.mirror.slot"
 """In the note of each commit to the mirror: the slot whose names it holds."""
+RECORD = "headwater.mirror"
+"""The property of the root that says whether there is a mirror. No text, so no user's."""
+ON, RECORDED = b"", b"recorded"
+"""What the file says where the root says nothing: a mirror of before there was the property, or none."""
 EVERY_SECONDS = 1.0
 SHARE = 10
 """Following takes at most one part in so many of the time."""
@@ -73,27 +82,54 @@ class Mirror:
 
     @property
     def is_on(self) -> bool:
-        return self._is_possible and self.store.head(MIRROR_MARKER) is not None
+        return self._is_on(None)
 
-    def state(self) -> MirrorState:
-        on = self.is_on
+    def _is_on(self, tx: Transaction | None) -> bool:
+        """Whether there is a mirror, or is going to be one by a transaction."""
+        marker = self.store.get_all([MIRROR_MARKER])[0] if self._is_possible else None
+        if marker is None and not changes_root(tx):
+            return False
+        known = self._metastore.now().root_properties() if tx is None else tx.root_properties()
+        return bool(known.get(RECORD, marker == ON))
+
+    def state(self, tx: Transaction | None = None) -> MirrorState:
+        """Of the present, or as a transaction is going to leave it."""
+        on = self._is_on(tx)
         newest = freshness_of(self.store).newest() if on else None
         shown = None if newest is None else self._slot(self._table.load(newest, None)[0])
         return MirrorState(on, shown, self._metastore.slot)
 
-    def turn_on(self) -> None:
-        """From now on, for every process that opens the catalog."""
-        if not self._is_possible:
-            raise UnsupportedOperationError("A mirror is read by other programs: memory:// has none.")
-        self.store.put(MIRROR_MARKER, b"")
-        self.update()
-        self.follow()
+    def turn(self, on: bool) -> None:
+        """On for every process that opens the catalog from now on, or off: what is left of it says to its readers that
+        it is old."""
+        if self.is_on != on:
+            self.prepare()
+            self._metastore.run(lambda tx: self.turn_within(tx, on), f"turn the mirror {'on' if on else 'off'}")
+        self.settle()
 
-    def turn_off(self) -> None:
-        """No more. What is left of it says to its readers that it is old."""
-        self.store.delete(MIRROR_MARKER)
+    def turn_within(self, tx: Transaction, on: bool) -> None:
+        """The same as a part of a transaction; `prepare` goes before its commit, and `settle` comes after it."""
+        if on and not self._is_possible:
+            raise UnsupportedOperationError("A mirror is read by other programs: memory:// has none.")
+        tx.update_root({**tx.root_properties(), RECORD: on})
+
+    def prepare(self) -> None:
+        """Have everybody look at the properties of the root from now on."""
+        if self._is_possible and self.store.head(MIRROR_MARKER) is None:
+            create(self.store, MIRROR_MARKER, RECORDED)
+
+    def settle(self) -> None:
+        """Make what is there what the root says: a process that turned the mirror may have died before it did."""
+        if self.is_on:
+            self.update()
+            self.follow()
+            return
         self._metastore.tell(None)
-        if freshness_of(self.store).newest() is not None:
+        self._retire()
+
+    def _retire(self) -> None:
+        newest = freshness_of(self.store).newest() if self._is_possible else None
+        if newest is not None and not self._table.load(newest, None)[0].settings.reader_flags:
             self._table.update_metadata({READER_FLAGS: str(UPGRADED), WRITER_FLAGS: str(UPGRADING)})
 
     def follow(self) -> None:
@@ -102,6 +138,9 @@ class Mirror:
             self._metastore.tell(self.nudge)
             _FOLLOWED.add(self)
             self.nudge()
+        elif self._is_possible and self.store.head(MIRROR_MARKER) is not None:
+            with contextlib.suppress(LanceNamespaceError):
+                self._retire()
 
     def nudge(self) -> None:
         """There is something new. Costs nothing: a thread sees to it, soon."""
@@ -182,6 +221,11 @@ class Mirror:
                 with contextlib.suppress(LanceNamespaceError):
                     self._versions.managed.find(self._versions.line(table), newest)
                     self._finished[table.location] = newest
+
+
+def changes_root(tx: Transaction | None) -> bool:
+    """Whether a transaction changes the properties of the root, and so perhaps whether there is a mirror."""
+    return tx is not None and ROOT_NODE in tx.draft.items
 
 
 _FOLLOWED: weakref.WeakSet[Mirror] = weakref.WeakSet()

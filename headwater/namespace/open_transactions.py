@@ -3,8 +3,9 @@
 A server has several processes, and there may be several servers on one root; the next operation of a transaction may
 come to any of them. So none of them holds it: after each operation the transaction is written to the store as
 `open/<caller>/<id>/<step>`, the next step created if absent, and who comes next goes on from there. Two operations at
-once in one transaction are a conflict of the second. Who was not heard of for a while is forgotten; nothing of an open
-transaction can be seen, so there is nothing to undo.
+once in one transaction are a conflict of the second; `end` is created before a transaction ends, and what was still
+going on then is told so. Who was not heard of for a while is forgotten; nothing of an open transaction can be seen, so
+there is nothing to undo.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -99,11 +100,12 @@ class OpenTransactions:
         """End a transaction; its slot. A repeat after a lost answer gets the same one. 14 names what others changed."""
         folder = _path(caller, id)
         try:
-            _, known = self._read(folder)
+            self._steps(folder)
+            if not create(self._store, f"{folder}/{END}", self._clock.uuid().encode()):
+                return self._committed_elsewhere(id)
+            _, known = self._read(folder)  # an operation may have ended meanwhile, or another request this transaction
         except TransactionNotFoundError:
             return self._committed(id)
-        if not create(self._store, f"{folder}/{END}", self._clock.uuid().encode()):
-            return self._committed_elsewhere(id)
         try:
             done = session_of(commit(self._namespace, self._inside(known))).tx.slot
         except CommitStateUnknownError:
@@ -135,8 +137,24 @@ class OpenTransactions:
             session.put_off,
         )
         if not self._write(folder, step + 1, after):
-            raise ConcurrentModificationError("Another operation of this transaction was made at once: begin it anew.")
+            raise _at_once()
+        self._check_held(folder, step)
         self._store.delete(f"{folder}/{step:08d}")
+
+    def _check_held(self, folder: str, step: int) -> None:
+        """An operation counts if the step it went on from is still there, and no end was begun, once its own is.
+
+        Else others have gone on from that step, and may have deleted what they went on to, or the transaction ended.
+        """
+        found = {entry.key.rsplit("/", 1)[-1] for entry in self._store.list(folder)}
+        if END not in found and f"{step:08d}" in found:
+            return
+        self._store.delete(f"{folder}/{step + 1:08d}")
+        if END in found:
+            raise CommitStateUnknownError(
+                "Another request is ending this transaction: this operation may be part of it. Look when it has ended."
+            )
+        raise _at_once()
 
     def _write(self, folder: str, step: int, state: OpenTransaction) -> bool:
         """Whether this state is the one at the step: two operations at once that come to the same state both hold."""
@@ -146,16 +164,20 @@ class OpenTransactions:
         return create(self._store, f"{folder}/{step:08d}", data)
 
     def _read(self, folder: str) -> tuple[int, OpenTransaction]:
+        """The newest step there is, and its state. One that was refused may be gone by now."""
+        for entry in self._steps(folder):
+            with suppress(KeyNotFoundError):
+                return int(entry.key.rsplit("/", 1)[-1]), _transactions.decode(self._store.get(entry.key))
+        raise _at_once()
+
+    def _steps(self, folder: str) -> list[Entry]:
+        """Where a transaction was put down, the newest first; TransactionNotFound (10) if it is not open."""
         found = [entry for entry in self._store.list(folder) if not entry.key.endswith(END)]
-        newest = max(found, key=lambda entry: entry.key, default=None)
-        if newest is None or self._is_idle(newest):
+        found.sort(key=lambda entry: entry.key, reverse=True)
+        if not found or self._is_idle(found[0]):
             self._forget(folder)
             raise _not_open()
-        try:
-            data = self._store.get(newest.key)
-        except KeyNotFoundError:
-            raise ConcurrentModificationError("Another operation of this transaction was made at once.") from None
-        return int(newest.key.rsplit("/", 1)[-1]), _transactions.decode(data)
+        return found
 
     def _sweep(self, own: str) -> set[str]:
         """Forget the transactions of all callers that were not heard of; the folders of those of one that were."""
@@ -172,7 +194,8 @@ class OpenTransactions:
         return self._clock.now_ms() - entry.modified_ms > IDLE_SECONDS * 1000
 
     def _forget(self, folder: str) -> None:
-        for entry in list(self._store.list(folder)):
+        """The end goes last: whoever can create it finds no step any more."""
+        for entry in sorted(self._store.list(folder), key=lambda entry: entry.key.endswith(END)):
             self._store.delete(entry.key)
 
     def _committed_elsewhere(self, id: str) -> int:
@@ -200,6 +223,10 @@ def _path(caller: str, id: str) -> str:
     if _ID.fullmatch(id) is None:
         raise InvalidInputError(f"{id[:80]!r} is not the id of a transaction.")
     return f"{_folder(caller)}/{id}"
+
+
+def _at_once() -> ConcurrentModificationError:
+    return ConcurrentModificationError("Another operation of this transaction was made at once: begin it anew.")
 
 
 def _not_open() -> TransactionNotFoundError:

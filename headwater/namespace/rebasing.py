@@ -14,6 +14,7 @@ from headwater.errors import ConcurrentModificationError
 from headwater.metastore.draft import AppendedDelta
 from headwater.names import ObjectId
 from headwater.namespace.appending import Fitted, fields_of, fit_rows, session_of, stage_rows
+from headwater.namespace.mirror import changes_root
 from headwater.registries.metastore.sessions import NewRows, Within
 from headwater.retry import retry
 
@@ -26,6 +27,8 @@ Ready = tuple["MetastoreNamespace", list[Fitted]]
 
 def commit(namespace: MetastoreNamespace, inside: MetastoreNamespace) -> MetastoreNamespace:
     """Commit a transaction; the catalog inside it as it was committed at last. 14 names what others changed."""
+    if changes_root(session_of(inside).tx):
+        namespace.mirror.prepare()
     done = _commit(namespace, inside)
     namespace.catch_up(session_of(done))
     return done

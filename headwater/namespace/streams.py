@@ -19,7 +19,7 @@ from headwater.streams.publishing import stage
 from headwater.streams.serving_copy import Lake, lake
 from headwater.streams.shares import Hands
 from headwater.streams.table import StreamTable, check_once, create_stream_table, publish_tables
-from headwater.streams.within import OwnLog, landing
+from headwater.streams.within import landing, own_log
 
 if TYPE_CHECKING:
     from headwater.namespace.metastore import MetastoreNamespace
@@ -42,8 +42,13 @@ class NamespaceStream(StreamTable):
             return super().upsert(*args, **options)
 
     def delete(self, *args: Any, **options: Any) -> LandingReport:
+        """As `StreamTable.delete`: without a sequence the transaction relies on the rows that it found."""
+        session = self.namespace.session
         with self._landing():
-            return super().delete(*args, **options)
+            done = super().delete(*args, **options)
+        if isinstance(session, Within) and not self.definition.sequence:
+            session.tx.last_position(self.path)
+        return done
 
     def ingest(self, *args: Any, **options: Any) -> LandingReport:
         with self._landing():
@@ -79,7 +84,7 @@ class NamespaceStream(StreamTable):
     def _snapshot(self) -> Snapshot:
         session = self.namespace.session
         if isinstance(session, Within):
-            return OwnLog(session.tx)  # type: ignore[return-value]  # it answers what a snapshot of the log is asked
+            return own_log(session.tx)
         return self.namespace.metastore.now() if session.moment is None else session.moment
 
     def run(self, work: Any, message: str) -> Any:
@@ -133,4 +138,4 @@ def check_alone(namespace: MetastoreNamespace, doing: str) -> None:
     """Error 13 in the past, and in a transaction, for what is no change of what the catalog holds."""
     namespace.registry.check_writable()
     if isinstance(namespace.session, Within):
-        raise InvalidInputError(f"A transaction cannot {doing}: no slot could hold that. Do it afterwards.")
+        raise InvalidInputError(f"A transaction cannot {doing}: no slot could hold that. Commit it, and {doing} then.")

@@ -17,14 +17,14 @@ from typing import Any
 import pyarrow as pa
 
 from headwater.catalog.streams import CatalogStream
-from headwater.errors import InvalidInputError, error_for
+from headwater.errors import error_for
 from headwater.metastore import Transaction
 from headwater.pipeline.hands import Storehouse, cores, guarded, storehouse_of, task_at
 from headwater.pipeline.progress import NOBODY, Teller
 from headwater.streams.checks import Check
 from headwater.streams.definition import to_properties
 from headwater.streams.landing import APPEND, UPSERT, BatchOrigin, Landed, LandingReport, rows_so_far
-from headwater.streams.opening import Stream
+from headwater.streams.opening import Stream, no_deletes
 from headwater.streams.preparing import EvolvedError, Json, PreparedLanding, prepare
 from headwater.streams.serving_copy import Lake
 from headwater.streams.sources.files import SourceFile, naming
@@ -104,7 +104,7 @@ def ingest_frame(frame: Any, stream: CatalogStream, intake: Intake) -> LandingRe
     verb = UPSERT if opened.definition.keys else APPEND
     found = [each for each in prepared if each is not None]
     if verb == APPEND and any(each["deletes"] for each in found):
-        raise InvalidInputError(f"{stream.name} has no keys: it is an append-only log and takes no deletes.")
+        raise no_deletes(stream.name)
     metastore, origins = stream.namespace.metastore, [BatchOrigin(intake.source)] * len(found)
     if found and intake.token is not None:
         origins[0] = BatchOrigin(intake.source, intake.token, None, BATCH)  # the first stands for all of them
@@ -206,7 +206,7 @@ def _commit(stream: CatalogStream, intake: Intake, file: SourceFile, prepared: J
         raise error_for(*prepared["error"])
     verb = UPSERT if stream.definition.keys else APPEND
     if verb == APPEND and prepared["deletes"]:
-        raise InvalidInputError(f"{stream.name} has no keys: it is an append-only log and takes no deletes.")
+        raise no_deletes(stream.name)
     landing = PreparedLanding(
         stream.namespace.metastore, stream.path, prepared, verb, intake.strict, intake.origin(file)
     )

@@ -192,7 +192,7 @@ TIME: tuple[Extension, ...] = (
     _time("RemoveAlias", "object/{id}/unalias", RouteTarget.NAMESPACE, Permission.WRITE, time.alias,
           "Take such a name away."),
     _time("UndoTransaction", "undo", RouteTarget.NONE, Permission.WRITE, time.undo,
-          "Undo a transaction by a new one; needs `write` on all that it touched."),
+          "Undo a transaction by a new one; needs `write` on all that it touched, `drop` for what goes by it."),
     _time("TakeSnapshot", "snapshot", RouteTarget.NONE, Permission.MANAGE, time.snapshot,
           "Pin the newest state of all tables, or of these, under a name."),
     _time("ListSnapshots", "snapshots", RouteTarget.NONE, Permission.DESCRIBE, time.snapshots,

@@ -115,12 +115,20 @@ def ingest(namespace: LanceNamespace, call: Call) -> dict[str, Any]:
 def apply(namespace: LanceNamespace, call: Call) -> dict[str, Any]:
     """ApplyToStreamTable: the body has a row for each part, its `kind` and its `rows`, an Arrow stream."""
     body, parts = rows_of(call), list[StatementRows]()
-    if body.schema.names != ["kind", "rows"]:
-        raise InvalidInputError("The body is no statement: rows of `kind` and `rows`.")
+    if body.schema.names != ["kind", "rows"] or body.num_rows > len(KINDS):
+        raise InvalidInputError("The body is no statement: a row of `kind` and `rows` for each kind.")
+    size = body.nbytes
+
+    def accept(more: int) -> None:
+        nonlocal size
+        size += more
+        if call.accept is not None:
+            call.accept(size)  # of all parts together
+
     for kind, rows in zip(body.column(0).to_pylist(), body.column(1).to_pylist(), strict=True):
         if kind not in KINDS or not isinstance(rows, bytes):
             raise InvalidInputError(f"The rows of a statement are an Arrow stream, of a kind of {', '.join(KINDS)}.")
-        parts.append(StatementRows(kind, read_stream(rows, call.accept).read_all()))
+        parts.append(StatementRows(kind, read_stream(rows, accept).read_all()))
     return {"position": stream_of(namespace, call).apply(parts, call.request.position)}
 
 

@@ -20,17 +20,19 @@ from headwater.errors import (
     UnsupportedOperationError,
 )
 from headwater.metastore import LogEntry, Metastore, Transaction
-from headwater.metastore.objects import HistoryEntry, Undone
+from headwater.metastore.objects import HistoryEntry, Undone, UndoStep
 from headwater.names import ROOT, ObjectId
 from headwater.namespace.abilities import abilities_of
 from headwater.namespace.requests import parse_moment
-from headwater.rest.auth.access import Caller
+from headwater.rest.auth.access import Caller, undo_needs
 from headwater.rest.call import Call
 from headwater.rest.routes import Permission
 from headwater.streams.opening import undrop as undrop_in
 
 MAX_WAIT_SECONDS = 30.0
 MAX_ENTRIES = 10_000
+ANY_UNDO = Permission.WRITE | Permission.DROP | Permission.MANAGE
+"""What suffices for every step of an undo."""
 Ability = TypeVar("Ability")
 
 
@@ -128,27 +130,33 @@ def alias(namespace: LanceNamespace, call: Call) -> dict[str, Any]:
 
 
 def undo(namespace: LanceNamespace, call: Call) -> Any:
-    """Undo: needs `write` on all that the transaction touched. Who may not is not told what that was."""
+    """Undo: needs `write` on all that the transaction touched, and what it takes to drop what goes by it. Who may not
+    is not told what that was."""
     asked, take_back = call.request, _able(abilities_of(namespace).undo)
     if asked.txn is None:
         raise InvalidInputError("Say which transaction: `txn`, as the log and histories name it.")
-    if not call.asker.may(Permission.WRITE, ROOT):
+    if not call.asker.may(ANY_UNDO, ROOT):
         _check_undo(take_back, asked.txn, call.asker)
     return take_back(asked.txn, asked.dry_run)
 
 
 def _check_undo(take_back: Callable[[str, bool], Undone], txn: str, caller: Caller) -> None:
     try:
-        steps = take_back(txn, True).steps
-        names = (name for step in steps for name in (step.path, *step.names))
-        allowed = all(caller.may(Permission.WRITE, ObjectId(tuple(name))) for name in names)
+        allowed = all(_may_undo(caller, step) for step in take_back(txn, True).steps)
     except LanceNamespaceError:
+        if caller.may(Permission.WRITE, ROOT):
+            raise
         allowed = False
     if not allowed:
         raise PermissionDeniedError(
             f"{caller.name} may not undo this transaction, or it cannot be undone: that needs the permission write on "
-            "all that it touched."
+            "all that it touched, and those to drop what it created."
         )
+
+
+def _may_undo(caller: Caller, step: UndoStep) -> bool:
+    needed = undo_needs(step.action, step.kind)
+    return all(caller.may(needed, ObjectId(tuple(name))) for name in (step.path, *step.names))
 
 
 def verify(namespace: LanceNamespace, call: Call) -> dict[str, Any]:

@@ -36,6 +36,7 @@ from headwater.wording import many
 UPSERT, APPEND = "upsert", "append"
 Written = tuple[tuple[Any, ...] | None, DataFile, LogFile]
 """A file of the log: the partition it is of, where it is, and what its delta says of it."""
+WrittenFor = tuple[str, int]
 
 
 @dataclass(frozen=True)
@@ -108,7 +109,7 @@ class Landing:
         self._checks = checks
         self._failed: dict[str, int] = {}
         self._shaped: tuple[Definition, EventBatch] | None = None
-        self._written: dict[int, list[Written]] = {}
+        self._written: dict[WrittenFor, list[Written]] = {}
 
     def __call__(self, tx: Transaction) -> Landed:
         stream = open_in(tx, self._path)
@@ -181,7 +182,7 @@ class Landing:
     def _append(self, tx: Transaction, stream: Stream, batch: EventBatch) -> list[AppendedDelta]:
         if not len(batch.events):
             return []
-        key = batch.definition.schema_id
+        key = written_for(stream, batch.definition)
         if key not in self._written:
             self._written[key] = list(self._write(stream, batch))
         call = len(tx.draft.appends)
@@ -205,6 +206,11 @@ class Landing:
 
     def _write(self, stream: Stream, batch: EventBatch) -> Iterator[Written]:
         return write_batch(self._store, self._clock, stream, batch, rows_so_far(self._before, stream))
+
+
+def written_for(stream: Stream, definition: Definition) -> WrittenFor:
+    """The table and the columns that files of the log are of: one that was made anew under the name has others."""
+    return stream.home, definition.schema_id
 
 
 def write_batch(store: Store, clock: Clock, stream: Stream, batch: EventBatch, rows: int) -> Iterator[Written]:

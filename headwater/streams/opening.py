@@ -76,6 +76,11 @@ def in_the_way(path: Sequence[str], of: Sequence[str], what: str) -> InvalidInpu
     )
 
 
+def no_deletes(name: str) -> InvalidInputError:
+    """Error 13: a table without keys keeps its rows."""
+    return InvalidInputError(f"{name} has no keys: it is an append-only log and takes no deletes.")
+
+
 def is_stream_table(snapshot: Reads, path: Sequence[str]) -> bool:
     return any(from_properties(each.properties) is not None for each in snapshot.versions(path)[-1:])
 

@@ -1,7 +1,7 @@
 """Landing in two halves: files of the log are written where the data is, and committed by somebody else.
 
 An executor prepares: it reads, shapes, checks and writes, and needs the store but no catalog. The driver commits what
-comes back, which is small. A table that evolved in between takes nothing that was prepared before.
+comes back, which is small. A table that evolved in between, or was made anew, takes nothing that was prepared before.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from headwater.streams.batches import EventBatch, shape
 from headwater.streams.checks import Check, with_own
 from headwater.streams.fold import Events
 from headwater.streams.given import Given
-from headwater.streams.landing import BatchOrigin, Landing, checked, rejected, sourced, write_batch
+from headwater.streams.landing import BatchOrigin, Landing, checked, rejected, sourced, write_batch, written_for
 from headwater.streams.log_files import LogFile
 from headwater.streams.opening import Stream
 from headwater.streams.quarantine import Quarantined
@@ -52,7 +52,7 @@ def prepare(
     bad = [*sourced(taken.bad, origin), *rejected(batch, taken.data, origin)]
     written = write_batch(store, clock, stream, batch, rows) if len(batch.events) else iter(())
     return {
-        "schema": stream.definition.schema_id,
+        "of": written_for(stream, stream.definition),
         "rows": len(batch.events),
         "deletes": int(taken.data.delete_mask.sum()),
         "bad": [dataclasses.asdict(each) for each in bad],
@@ -80,10 +80,11 @@ class PreparedLanding(Landing):
         super().__init__(metastore, path, Given({}, 0), verb, None, strict, origin, bad)
         self._prepared = prepared
         self._failed = dict(prepared["checks"])
-        self._written = {prepared["schema"]: [_written(each) for each in prepared["files"]]}
+        self._of = tuple(prepared["of"])
+        self._written = {self._of: [_written(each) for each in prepared["files"]]}
 
     def _shape(self, stream: Stream) -> EventBatch:
-        if stream.definition.schema_id != self._prepared["schema"]:
+        if written_for(stream, stream.definition) != self._of:
             raise EvolvedError
         count = self._prepared["rows"]
         rows = Events(pa.table({"": pa.nulls(count)}), np.zeros(count, bool))  # they are in the files already

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from headwater.errors import ConcurrentModificationError, InvalidInputError
+from headwater.errors import ConcurrentModificationError
 from headwater.metastore import DataFile, Snapshot, Transaction
 from headwater.streams.derived import computed
 from headwater.streams.evolving import evolve_copy, published_columns
@@ -26,7 +26,7 @@ from headwater.streams.serving_copy import Lake, Staged, Staging, finalize, on_t
 from headwater.streams.shares import Done, Hands, Publish, together, tombstones_of, written
 from headwater.streams.tombstones import add_tombstones
 from headwater.streams.watermark import Watermark
-from headwater.streams.writing import commit_rows, head_of, index_keys, record, tidied
+from headwater.streams.writing import commit_rows, head_of, index_keys, record, tidied, withdraw
 
 
 @dataclass(frozen=True)
@@ -59,8 +59,6 @@ def stage(
     known = work.before
     if known is not None and (known.position, known.schema_id) == (work.view.position, stream.definition.schema_id):
         return Publication(known, False)
-    if work.head is not None and lake.staged(stream, *work.head) is not None:
-        raise InvalidInputError(f"This transaction has published {stream.name} already: do it again afterwards.")
     return _publish(lake, tx, work, lineage or {}, hands)
 
 
@@ -125,6 +123,7 @@ def _staged(
         quarantine(tx, lake.store, lake.clock, stream, done.quarantined)
     published = record(lake, tx, stream, staging, made, {**lineage_of(view, before, made), **lineage})
     history = publish_history(lake, tx, stream, view, before) if stream.definition.keeps_history else None
+    withdraw(tx, stream, staging, stream, made.position)
     return Publication(published, True, tuple(staging.staged), history)
 
 

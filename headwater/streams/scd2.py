@@ -36,6 +36,7 @@ from headwater.streams.writing import (
     index_keys,
     record,
     rows_digest,
+    withdraw,
     write_rows_of,
 )
 
@@ -87,6 +88,7 @@ def publish_history(
         published_columns(history.definition),
     )
     record(lake, tx, history, staging, made)
+    withdraw(tx, history, staging, stream, made.position)
     return History(history, tuple(staging.staged))
 
 

@@ -42,7 +42,7 @@ from headwater.streams.grouping import Codes, KeyIndex
 from headwater.streams.kept_ids import KeptIds, with_kept
 from headwater.streams.layout import LANCE
 from headwater.streams.opening import Stream, open_stream
-from headwater.streams.within import OwnLog
+from headwater.streams.within import own_log
 from headwater.tables.commit import fragment_from
 from headwater.tables.exact import hide, staged_key, told
 from headwater.tables.fields import ROW_ADDRESS, ROW_ID
@@ -83,9 +83,7 @@ class Lake:
 
     def now(self) -> Snapshot:
         """The newest state, and in a transaction what that began with and has changed itself."""
-        if self.own is None:
-            return self.metastore.now()
-        return cast(Snapshot, OwnLog(self.own))  # it answers what a snapshot of the log is asked
+        return self.metastore.now() if self.own is None else own_log(self.own)
 
     def staged(self, stream: Stream, version: int, manifest: str) -> Staged | None:
         """The version, if the open transaction has made it: its manifest has no final name before the commit."""
@@ -145,6 +143,8 @@ class Staging(LanceNamespace):
         self.overtaken = False
         self.failure: BaseException | None = None
         self.staged: list[Staged] = []
+        self.rowless = 0
+        """Up to which version only columns were changed, before the rows."""
         self.kept: Mapping[str, KeptIds] = {}
 
     @property

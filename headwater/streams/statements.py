@@ -13,24 +13,29 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from headwater.clock import Clock
 from headwater.errors import ConcurrentModificationError, InvalidInputError
-from headwater.metastore import DataFile, Snapshot, Transaction
+from headwater.metastore import DataFile, Transaction
 from headwater.store import Store
 from headwater.streams.batches import REFUSE
+from headwater.streams.casting import cast_array
+from headwater.streams.columns import may_cast
+from headwater.streams.definition import Definition
 from headwater.streams.fold import Events, Rules, State, concat, empty
 from headwater.streams.given import Given
 from headwater.streams.grouping import Codes, KeyIndex, ranks
 from headwater.streams.landing import APPEND, UPSERT, BatchOrigin
 from headwater.streams.log_files import narrowed, read_bytes, read_file
-from headwater.streams.opening import Stream, open_in
+from headwater.streams.opening import Stream, no_deletes, open_in
 from headwater.streams.position_views import view_at
 from headwater.streams.preparing import EvolvedError, PreparedLanding, prepare
 from headwater.streams.reading import state_of_keys
 from headwater.streams.serving_copy import Lake
 from headwater.streams.sources.taken import Taken
 from headwater.streams.watermark import too_late
+from headwater.streams.within import by_position, own_log
 
 Json = Mapping[str, Any]
 Mask = npt.NDArray[np.bool_]
@@ -82,13 +87,24 @@ def prepare_rows(store: Store, clock: Clock, stream: Stream, rows: pa.Table, del
     They are put in the order of their sequence: rows of a statement come in none, and none should be late behind
     another. A column that they lack stays as it is, which is not NULL.
     """
-    sequence = stream.definition.sequence
-    ordered = rows.sort_by([(name, "ascending") for name in sequence]) if sequence else rows
+    if deletes and not stream.definition.keys:
+        raise no_deletes(stream.name)
+    ordered = _in_order(stream.definition, rows)
     columns = {name: ordered.column(name) for name in ordered.schema.names}
     events = Given(columns, ordered.num_rows, deletes=np.ones(ordered.num_rows, bool) if deletes else None)
     landed = prepare(store, clock, stream, Taken(events), BatchOrigin(), (), sofar, REFUSE)
     assert landed is not None  # what is refused is an error, and nothing evolves
     return landed
+
+
+def _in_order(definition: Definition, rows: pa.Table) -> pa.Table:
+    """By the sequence, in the types of the table. Rows that cannot be of it stay: they are refused as they are."""
+    types = {name: column.type for name, column in definition.by_name.items()}
+    fits = all(field.name in types and may_cast(field.type, types[field.name]) for field in rows.schema)
+    if not fits or not definition.sequence or not set(definition.sequence) <= set(rows.schema.names):
+        return rows
+    marks = pa.table({name: cast_array(rows.column(name), types[name])[0] for name in definition.sequence})
+    return rows.take(pc.sort_indices(marks, sort_keys=[(name, "ascending") for name in marks.schema.names]))
 
 
 class StaleError(Exception):
@@ -120,8 +136,8 @@ def land_statement(lake: Lake, tx: Transaction, path: Sequence[str], statement: 
 
 
 def check_position(tx: Transaction, stream: Stream, position: int) -> None:
-    """The log still ends where it was read, and the transaction relies on that."""
-    if tx.last_position(stream.path, version=stream.version) != position:
+    """The log still ends where it was read, and the transaction relies on that; its own rows are read like others."""
+    if own_log(tx).last_position(stream.path, version=stream.version) != position:
         raise changed(stream.name)
 
 
@@ -165,10 +181,11 @@ def _events(store: Store, stream: Stream, rules: Rules, prepared: Sequence[Json]
 
 def _state(lake: Lake, tx: Transaction, stream: Stream, rules: Rules, events: Events) -> State:
     """What is known of the keys of a statement before it."""
-    if not tx.last_position(stream.path, version=stream.version):
+    own = own_log(tx)
+    if not own.last_position(stream.path, version=stream.version):
         return empty(rules)
-    before: Snapshot = lake.metastore.at(tx.draft.base.at)
-    return state_of_keys(lake, view_at(before, stream), events.rows, [])
+    with by_position(tx, stream.path, stream.version):
+        return state_of_keys(lake, view_at(own, stream), events.rows, [])
 
 
 def _check_distinct(stream: Stream, rules: Rules, events: Events, codes: Codes, deleted: int) -> None:

@@ -41,7 +41,7 @@ from headwater.streams.landing import APPEND, UPSERT, BatchOrigin, Landed, Landi
 from headwater.streams.layout import DELTA, LANCE, QUARANTINE, sibling
 from headwater.streams.ledger import FILE, UNDONE, LedgerEntry, files_taken, txns_with
 from headwater.streams.lineage import noted
-from headwater.streams.opening import Stream, open_in, open_stream
+from headwater.streams.opening import Stream, no_deletes, open_in, open_stream
 from headwater.streams.position_views import Published, newest_published, view_at
 from headwater.streams.publishing import Publication, finish, stage
 from headwater.streams.quarantine import SCHEMA as QUARANTINE_SCHEMA
@@ -56,6 +56,7 @@ from headwater.streams.statements import KINDS, StaleError, Statement, Statement
 from headwater.streams.tidying import coverage
 from headwater.streams.undoing import txns_of, void
 from headwater.streams.verifying import verify
+from headwater.streams.within import by_position, landing, own_log
 from headwater.streams.writing import head_of
 from headwater.tables.frames import Frames
 
@@ -120,10 +121,17 @@ class StreamTable(Frames):
         """Delete rows: by a SQL predicate (a text), by keys, or by rows.
 
         Keys without sequence values take the sequence of the row as it is now; one that is not there does nothing.
+        In a table without a sequence no delete is late, so rows are looked for again if others land meanwhile.
         """
-        stream, snapshot = self.opened()
-        found = deletion(self._lake(), view_at(snapshot, stream), what)
-        return self._land(found.data, UPSERT, BatchOrigin(source, token, digest=found.digest))
+
+        def work(tx: Transaction) -> Landed:
+            stream, own = open_in(tx, self.path), own_log(tx)
+            with landing(tx) if stream.definition.sequence else by_position(tx, stream.path, stream.version):
+                found = deletion(self._lake(), view_at(own, stream), what)
+            origin = BatchOrigin(source, token, digest=found.digest)
+            return Landing(self._metastore, self.path, found.data, UPSERT, origin=origin, before=own)(tx)
+
+        return self.report(self.run(work, f"delete from {self.name}"))
 
     def ingest(
         self,
@@ -177,7 +185,7 @@ class StreamTable(Frames):
             taken = take(self._lake(), view_at(snapshot, stream), data, format, options, file)
             verb = UPSERT if stream.definition.keys else APPEND
             if verb == APPEND and taken.data.delete_mask.any():
-                raise InvalidInputError(f"{stream.name} has no keys: it is an append-only log and takes no deletes.")
+                raise no_deletes(stream.name)
             if origin.digest is None:
                 origin = replace(origin, digest=taken.digest)
             return self._land(taken.data, verb, origin, contract=None, strict=strict, bad=taken.bad, checks=checks)
@@ -202,9 +210,8 @@ class StreamTable(Frames):
         return self.position
 
     def _land(self, data: Given, verb: str, origin: BatchOrigin, **options: Any) -> LandingReport:
-        landing = Landing(self._metastore, self.path, data, verb, origin=origin, before=self._snapshot(), **options)
-        landed = self.run(landing, f"{verb} {self.name}")
-        return self.report(landed)
+        work = Landing(self._metastore, self.path, data, verb, origin=origin, before=self._snapshot(), **options)
+        return self.report(self.run(work, f"{verb} {self.name}"))
 
     def report(self, landed: Landed) -> LandingReport:
         """What its landing tells a caller."""

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, cast
 
-from headwater.metastore import Delta, Object, Transaction
+from headwater.metastore import Delta, Object, Snapshot, Transaction
 from headwater.streams.layout import DELTA
 
 Path = Sequence[str]
@@ -65,9 +65,23 @@ class OwnLog:
         return found
 
 
+def own_log(tx: Transaction) -> Snapshot:
+    """The same for who asks a snapshot: it answers what one of the log is asked."""
+    return cast(Snapshot, OwnLog(tx))
+
+
 @contextmanager
 def landing(tx: Transaction) -> Iterator[None]:
     """What is read of a log here does not bind the transaction: landing never conflicts with other writers' landing."""
     before = set(tx.draft.reads)
     yield
     tx.draft.reads -= {read for read in tx.draft.reads - before if read.startswith("d")}
+
+
+@contextmanager
+def by_position(tx: Transaction, path: Path, version: str) -> Iterator[None]:
+    """Rows that are read of a log here bind the transaction by the log's last position: a publish changes no state."""
+    OwnLog(tx).last_position(path, version=version)
+    before = set(tx.draft.reads)
+    yield
+    tx.draft.reads &= before

@@ -12,6 +12,8 @@ import pyarrow as pa
 from lance.fragment import FragmentMetadata, RowIdSequence
 
 from headwater.metastore import Snapshot, Transaction
+from headwater.metastore.draft import AppendedDelta
+from headwater.metastore.serving_copy import PUBLISHED
 from headwater.streams.grouping import Codes
 from headwater.streams.hashing import digest_of, hash_rows
 from headwater.streams.kept_ids import KeptIds, created_versions, kept
@@ -143,6 +145,7 @@ def commit_rows(
         schema = stream.definition.published
         lake.store.sync(list(files_of(stream, fragments)))
         return commit(lake, stream, staging, lance.LanceOperation.Overwrite(schema, fragments), 0, properties)
+    staging.rowless = staging.staged[-1].version if staging.staged else 0
     removed, changed = delete_rows(dataset, addresses)
     fragments = sorted(fragments, key=lambda each: each.files[0].path in new.kept)  # ids are given out in their order
     operation = lance.LanceOperation.Update(
@@ -176,6 +179,31 @@ def tidied(
         lake.store.sync([key for group in operation.groups for key in files_of(stream, list(group.new_fragments))])
         dataset = commit(lake, stream, staging, operation, dataset.version, {})
     index_added(dataset)
+
+
+def withdraw(tx: Transaction, stream: Stream, staging: Staging, log: Stream, position: int) -> None:
+    """Of the versions that the transaction has staged before, keep none of a position inside of it, before the one that
+    is published now: half of what it lands would be seen there. The next version has all that they hold, and their
+    numbers are left out. `log`: the table whose positions they are."""
+    home = tx.get_stream(stream.path, format=LANCE, version=stream.version).home
+    own = [each for each in tx.draft.appends if each.stream_home == home]
+    if all(each.properties.get(PUBLISHED, position) == position for each in own):
+        return
+    begun = at = tx.last_position(log.path, version=log.version)
+    kept: list[AppendedDelta] = []
+    gone: list[int] = []
+    for each in tx.draft.appends:
+        if each.stream_home != home or each.wanted is None:
+            kept.append(each)
+            continue
+        at = int(each.properties.get(PUBLISHED, at))  # what a client did there since is of the same position
+        if begun < at < position or (gone and each.wanted <= staging.rowless):
+            gone.append(each.wanted)
+        elif gone and each.properties["settled"] == gone[0] - 1:  # a number that is left out needs no final manifest
+            kept.append(replace(each, properties={**each.properties, "settled": gone[-1]}))
+        else:
+            kept.append(each)
+    tx.draft.appends = kept
 
 
 def record(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
@@ -283,14 +284,45 @@ def test_a_transaction_publishes_what_it_lands_at_its_own_slot(either: Catalog) 
         with pytest.raises(InvalidInputError, match="named twice"):
             tx.publish(["s", "s"])
         tx["s"].upsert([{"id": 9, "name": "later"}])
-        with pytest.raises(InvalidInputError, match="has published s already"):
-            tx["s"].publish()
         assert not either["s"].published
     assert either.slot == slot + 1
     assert names(either["s"].serving.to_arrow()) == {1: "Ada L.", 2: "Grace"}
     assert (either["s"].position, either["s"].published.position, either["s"].count()) == (3, 2, 3)
     assert either["t"].serving.to_arrow().column("more").to_pylist() == [1]
     assert either["t__history"].count() == 1
+    assert either.verify() == []
+
+
+def test_a_transaction_publishes_a_table_as_often_as_it_likes_and_shows_no_half_of_what_it_lands(
+    either: Catalog,
+) -> None:
+    options: dict[str, Any] = {"sequence": ["at"], "properties": {"history": "scd2", "late": "quarantine"}}
+    stream = either.create_stream_table("s", pa.schema([("id", pa.int64()), ("at", pa.int64())]), ["id"], **options)
+    stream.upsert([{"id": 1, "at": 5}])
+    with suppress(ZeroDivisionError), either.transaction() as tx:
+        for place in range(2):
+            tx["s"].upsert([{"id": 1, "at": 6 + place}])
+            tx["s"].publish()
+        raise ZeroDivisionError
+    assert (stream.published, stream.position) == (None, 1)
+    with either.transaction("twice") as tx:
+        assert tx["s"].publish().position == 1
+        tx["s"].upsert([{"id": 1, "at": 6}, {"id": 2, "at": 6}, {"id": 3, "at": 6}])
+        assert tx["s"].publish().position == 2
+        tx["s"].upsert([{"id": 1, "at": 4}, {"id": 2, "at": 7}])
+        tx["s"].delete([{"id": 3, "at": 8}])
+        tx["s"].evolve(add={"more": "int64"})
+        done = tx["s"].publish()
+        assert (done.position, done.late, tx["s"].publish().version) == (4, 1, done.version)
+        assert sorted(row["id"] for row in tx["s"].serving) == [1, 2]
+    shown = stream.serving
+    assert [(row["id"], row["at"]) for row in sorted(shown, key=lambda row: row["id"])] == [(1, 6), (2, 7)]
+    counts = {len(shown.at(each.version)) for each in shown.versions()}
+    assert counts == {1, 2}
+    assert either["s__quarantine"].count() == 1
+    assert either["s__history"].count() == 5
+    stream.upsert([{"id": 9, "at": 9}])
+    assert (stream.publish().version > done.version, stream.serving.count()) == (True, 3)
     assert either.verify() == []
 
 

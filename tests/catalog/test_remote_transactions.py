@@ -33,6 +33,7 @@ from headwater.namespace import open_transactions
 from headwater.namespace.open_transactions import IDLE_SECONDS, MAX_OPEN, OpenTransactions
 from headwater.rest.auth.keys import create_key
 from headwater.rest.server import RunningServer, start_in_thread
+from headwater.store import create
 
 ROWS = pa.table({"id": [1, 2, 3]})
 
@@ -253,6 +254,96 @@ def test_two_operations_at_once_are_a_conflict_of_one(near: Catalog) -> None:
     assert open_ones.commit("ann", id) == near.slot, "a repeat after a lost answer"
     with pytest.raises(TransactionNotFoundError):
         open_ones.commit("ann", open_ones.begin("bob", ""))
+
+
+def test_an_operation_that_was_overtaken_is_refused_and_never_lost(near: Catalog) -> None:
+    near_namespace: Any = near.namespace
+    open_ones = near_namespace.transactions
+    id = open_ones.begin("ann", "")
+
+    def append(number: int) -> None:
+        with open_ones.using("ann", id) as inside:
+            Catalog(inside)["a.t"].append([{"id": number}])
+
+    def overtaken(*meanwhile: Callable[[], object]) -> None:
+        with open_ones.using("ann", id) as inside:
+            for each in meanwhile:
+                each()
+            Catalog(inside)["a.t"].append([{"id": 9}])
+
+    with pytest.raises(ConcurrentModificationError, match="at once"):
+        overtaken(lambda: append(4), lambda: append(5))  # its next step was made by another, and deleted by a third
+    append(6)
+    with pytest.raises(ConcurrentModificationError, match="at once"):
+        overtaken(lambda: open_ones.commit("ann", id))
+    assert ids(near, "a.t") == {1, 2, 3, 4, 5, 6}
+    assert open_ones.commit("ann", id) == near.slot, "what came too late has not opened it again"
+    id = open_ones.begin("ann", "")
+    with pytest.raises(ConcurrentModificationError, match="at once"):
+        overtaken(lambda: open_ones.abort("ann", id))
+    with pytest.raises(TransactionNotFoundError):
+        open_ones.commit("ann", id)
+
+
+def test_an_operation_that_ends_while_its_transaction_does_is_in_it_or_told(
+    near: Catalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    near_namespace: Any = near.namespace
+    open_ones, made = near_namespace.transactions, create
+    id, running = open_ones.begin("ann", ""), list[Any]()
+
+    def started() -> None:
+        running.append(open_ones.using("ann", id))
+        Catalog(running[-1].__enter__())["a.t"].append([{"id": 4}])
+
+    def ended() -> None:
+        running.pop().__exit__(None, None, None)
+
+    def before(store: Any, key: str, data: bytes) -> bool:
+        if key.endswith(open_transactions.END) and running:
+            ended()
+        return made(store, key, data)
+
+    def after(store: Any, key: str, data: bytes) -> bool:
+        done = made(store, key, data)
+        if key.endswith(open_transactions.END) and running:
+            with pytest.raises(CommitStateUnknownError, match="may be part of it"):
+                ended()
+        return done
+
+    started()
+    monkeypatch.setattr(open_transactions, "create", before)
+    open_ones.commit("ann", id)
+    assert ids(near, "a.t") == {1, 2, 3, 4}
+    id = open_ones.begin("ann", "")
+    with open_ones.using("ann", id) as inside:
+        Catalog(inside)["a.u"].append([{"id": 5}])
+    started()
+    monkeypatch.setattr(open_transactions, "create", after)
+    slot = open_ones.commit("ann", id)
+    assert (ids(near, "a.t"), ids(near, "a.u")) == ({1, 2, 3, 4}, {1, 2, 3, 5})
+    assert open_ones.commit("ann", id) == slot
+
+
+def test_a_commit_that_was_sent_twice_is_made_once(near: Catalog, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second request has found the transaction open, and creates its end when the first has forgotten it."""
+    near_namespace: Any = near.namespace
+    open_ones, made = near_namespace.transactions, create
+    near.create_stream_table("a.log", {"id": "bigint"})
+    id, slots = open_ones.begin("ann", ""), list[int]()
+    with open_ones.using("ann", id) as inside:
+        Catalog(inside)["a.log"].append([{"id": 1}])
+
+    def late(store: Any, key: str, data: bytes) -> bool:
+        if key.endswith(open_transactions.END) and not slots:
+            slots.append(0)
+            slots[0] = open_ones.commit("ann", id)
+        return made(store, key, data)
+
+    monkeypatch.setattr(open_transactions, "create", late)
+    assert open_ones.commit("ann", id) == slots[0]
+    assert near["a.log"].to_arrow().to_pydict() == {"id": [1]}
+    assert near.verify() == []
 
 
 def test_a_server_that_dies_while_it_commits_leaves_an_answer_for_the_next(

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from decimal import Decimal
 from pathlib import Path
+from typing import Any
 
 import lance
 import pyarrow as pa
@@ -18,6 +19,8 @@ from headwater.errors import (
     TableAlreadyExistsError,
     UnsupportedOperationError,
 )
+from headwater.streams import table as stream_table
+from headwater.streams.deleting import deletion
 
 FIELDS: list[tuple[str, pa.DataType]] = [("id", pa.int64()), ("name", pa.string()), ("at", pa.int64())]
 SCHEMA = pa.schema(FIELDS)
@@ -127,6 +130,43 @@ def test_what_lands_in_a_transaction_joins_it_and_conflicts_with_nobody(catalog:
     assert (orders.position, len(orders.quarantine()), catalog["raw.new"].count()) == (4, 1, 1)
     assert orders.publish().position == 4
     assert orders.verify() == []
+
+
+def test_a_delete_takes_no_row_that_others_changed_while_it_looked(
+    either: Catalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without a sequence no event is late: what was found is what is deleted, or it is looked for again."""
+    orders = either.create_stream_table("orders", SCHEMA, keys=["id"])
+    ordered = either.create_stream_table("ordered", SCHEMA, keys=["id"], sequence=["at"])
+    row = {"id": 1, "name": "Ada", "at": 1}
+    for table in (orders, ordered):
+        table.upsert([row])
+
+    def deletes(name: str, what: object, meanwhile: Callable[[], object]) -> None:
+        with either.transaction() as tx:
+            tx[name].delete(what)
+            meanwhile()
+
+    for what in ("name = 'Ada'", [1]):
+        with pytest.raises(ConcurrentModificationError, match="orders"):
+            deletes("orders", what, lambda: orders.upsert([{**row, "name": "Ada L."}]))
+        deletes("orders", what, orders.publish)
+        orders.upsert([row])
+    deletes("ordered", "name = 'Ada'", lambda: ordered.upsert([{**row, "name": "Ada L.", "at": 2}]))
+    assert names(ordered.to_arrow()) == {1: "Ada L."}, "the delete is late"
+
+    found, again = deletion, list[int]()
+
+    def slow(*asked: Any) -> Any:
+        made = found(*asked)
+        if not again:
+            again.append(1)
+            orders.upsert([{**row, "name": "Ada L."}])
+        return made
+
+    monkeypatch.setattr(stream_table, "deletion", slow)
+    assert orders.delete("name = 'Ada'").rows == 0
+    assert names(orders.to_arrow()) == {1: "Ada L."}
 
 
 def test_a_transaction_reads_what_it_landed_and_relies_on_what_it_read(catalog: Catalog) -> None:

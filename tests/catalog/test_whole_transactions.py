@@ -79,14 +79,14 @@ READS = {
 }
 CHANGES = {
     Catalog: "alias alter_namespace batch create_namespace create_stream_table create_table declare_table "
-    "deregister_table drop_namespace drop_snapshot drop_table publish register_table rename_namespace rename_table "
-    "snapshot unalias undo undrop",
+    "deregister_table drop_namespace drop_snapshot drop_table mirror publish register_table rename_namespace "
+    "rename_table snapshot unalias undo undrop",
     CatalogTable: "add_columns append cast_columns clean_up create_index delete delete_versions drop_columns merge "
     "optimize overwrite rename_columns restore set_metadata update upsert",
     CatalogStream: "append apply backfill commit_reader compact create create_index delete drop_reader evolve ingest "
     "ingest_file publish run set_properties take undo update_indices upsert",
 }
-ALONE = {Catalog: "close collect mirror run transaction", CatalogTable: "", CatalogStream: "collect"}
+ALONE = {Catalog: "close collect run transaction", CatalogTable: "", CatalogStream: "collect"}
 """What is no change of what the catalog holds, or cannot be taken back: not in a transaction."""
 
 

@@ -153,6 +153,7 @@ def whole_transaction(root: str) -> None:
         tx["a.u"].tags["old"] = 2
         del tx["a.u"].tags["gone"]
         tx["a.v"].branches.create("trial")
+        tx["a.v"].tags.create("on-trial", 1, branch="trial")
         del tx["a.u"].branches["dropped"]
         tx.snapshot("taken")
         tx.drop_snapshot("passing")

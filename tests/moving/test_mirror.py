@@ -6,6 +6,7 @@ import subprocess
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 
 import lance_namespace as api
@@ -20,6 +21,7 @@ from headwater.metastore import Metastore
 from headwater.moving import upgrade
 from headwater.namespace.mirror import Mirror
 from headwater.namespace.versions import TableVersions
+from headwater.registries.layout import MIRROR_MARKER
 from headwater.registries.metastore import MetastoreRegistry
 from headwater.store import Crash, CrashesAtStore, LocalStore, Store
 from tests.interop.roots import count, create, namespaces, tables
@@ -192,3 +194,61 @@ def test_several_who_turn_it_on_at_once_all_succeed(tmp_path: Path) -> None:
     for opener in openers:
         opener.close()
     assert set(tables(theirs(tmp_path))) == {"t"}
+
+
+def test_a_mirror_is_turned_on_and_off_by_a_transaction_or_not_at_all(tmp_path: Path) -> None:
+    catalog = Catalog(str(tmp_path))
+    fill(catalog)
+    with suppress(ZeroDivisionError), catalog.transaction() as tx:
+        tx.mirror = True
+        raise ZeroDivisionError
+    assert (bool(catalog.mirror), (tmp_path / MIRROR_MARKER).exists()) == (False, False)
+    with catalog.transaction("show") as tx:
+        tx.create_namespace("more")
+        tx.mirror = True
+        assert (bool(tx.mirror), bool(catalog.mirror)) == (True, False)
+    assert (catalog.mirror.slot, namespaces(theirs(tmp_path))) == (catalog.slot, ["deep", "more"])
+    shown = list(catalog.log())[-1]
+    assert shown.message == "show"
+    catalog.alter_namespace("", {"owner": "me"})
+    assert catalog.mirror
+    with catalog.transaction() as tx:
+        tx.mirror = False
+        assert not tx.mirror
+        assert catalog.mirror
+    assert not catalog.mirror
+    catalog.undo(list(catalog.log())[-1])
+    assert catalog.mirror.slot == catalog.slot
+    assert not catalog.at(1).namespace_properties("")
+    assert catalog.verify() == []
+
+
+@pytest.mark.parametrize("on", [True, False])
+def test_a_mirror_that_a_killed_process_turned_is_as_its_transaction_said_for_the_next_opener(
+    tmp_path: Path, on: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    catalog = Catalog(str(tmp_path))
+    fill(catalog)
+    if not on:
+        catalog.mirror = True
+    with monkeypatch.context() as killed:
+        killed.setattr(Mirror, "settle", lambda mirror: None)
+        with catalog.transaction() as tx:
+            tx.mirror = on
+    again = Catalog(str(tmp_path))
+    assert bool(again.mirror) is on
+    again.close()
+    if on:
+        assert tables(theirs(tmp_path)) == ["t"]
+    else:
+        with pytest.raises(Exception, match="reader feature"):
+            tables(theirs(tmp_path))
+
+
+def test_a_mirror_of_before_it_was_a_property_of_the_root_is_one_until_it_is_turned_off(tmp_path: Path) -> None:
+    catalog = Catalog(str(tmp_path))
+    fill(catalog)
+    (tmp_path / MIRROR_MARKER).write_bytes(b"")
+    assert Catalog(str(tmp_path)).mirror
+    catalog.mirror = False
+    assert not Catalog(str(tmp_path)).mirror

@@ -26,7 +26,7 @@ def test_a_directory_is_upgraded_and_mirrored(cli: Cli) -> None:
     status, _, complaint = cli("upgrade")
     assert (status, "metastore" in complaint) == (5, True)
     assert cli.json("mirror", "--show")["on"] is False
-    assert cli.json("mirror") == {"on": True, "slot": 1, "newest": 1}
+    assert cli.json("mirror") == {"on": True, "slot": 2, "newest": 2}
     assert cli.json("mirror", "--off")["on"] is False
 
 

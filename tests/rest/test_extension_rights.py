@@ -122,6 +122,31 @@ def test_the_history_of_a_table_that_moved_in_does_not_tell_where_it_was(served:
     assert "hidden" not in str(told)
 
 
+def test_an_undo_drops_nothing_for_who_may_not_drop_it(served: Served) -> None:
+    catalog = Catalog(served.namespace)
+    catalog.create_table("a.branched", ROWS)
+    catalog.create_table("a.precious", ROWS)
+    catalog.create_namespace("a.inner")
+    catalog["a.branched"].branches.create("side")
+    catalog.snapshot("pinned")
+    made = list(catalog.log())[-4:]
+    for entry, scope, role, enough in (
+        (made[2], ("a",), "editor", "writer"),
+        (made[1], ("a",), "writer", "admin"),
+        (made[3], (), "writer", "admin"),
+        (made[0], ("a",), "editor", "writer"),
+    ):
+        for dry_run in (True, False):
+            asked = {"txn": entry.txn, "dry_run": dry_run}
+            answer = served.http.post("/headwater/v1/undo", json=asked, headers=served.key(role, *scope))
+            assert (answer.status_code, answer.json()["code"]) == (403, 15), (entry.message, answer.text)
+        answer = served.http.post("/headwater/v1/undo", json={"txn": entry.txn}, headers=served.key(enough, *scope))
+        assert answer.status_code == 200, (entry.message, answer.text)
+    asked = {"txn": made[0].txn}
+    answer = served.http.post("/headwater/v1/undo", json=asked, headers=served.key("editor"))
+    assert (answer.status_code, "a.precious" in answer.text) == (409, True), "who writes everywhere is told why not"
+
+
 def test_an_undo_gives_nobody_what_was_moved_to_where_they_may_not_write(served: Served) -> None:
     catalog = Catalog(served.namespace)
     catalog.create_table("a.leaves", ROWS)

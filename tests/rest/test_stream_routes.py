@@ -20,7 +20,7 @@ from headwater.errors import (
 )
 from headwater.rest.auth.keys import create_key
 from headwater.rest.server import RunningServer, start_in_thread
-from headwater.rest.settings import Settings
+from headwater.rest.settings import Limits, Settings
 from headwater.streams.packing import TEXT
 from headwater.streams.statements import StatementRows
 from headwater.tables.arrow import to_stream
@@ -101,6 +101,60 @@ def test_a_statement_is_all_or_nothing_and_stands_on_what_it_has_read(server: Ru
         tx["a.changed"].apply([part("deleted", id=[3])], position=4)
         tx.create_stream_table("a.made", SCHEMA, keys="id").apply([part("upserted", id=[7], name=["g"])])
     assert (table.count(), admin["a.made"].count()) == (1, 1)
+
+
+def test_a_statement_of_a_transaction_sees_what_the_transaction_has_done(server: RunningServer) -> None:
+    admin = opened(server, "admin")
+    for near, name in ((True, "a.own1"), (False, "a.own2")):
+        catalog = Catalog(server.namespace) if near else admin  # type: ignore[attr-defined]
+        columns = {"id": "bigint", "at": "bigint"}
+        catalog.create_stream_table(name, columns, keys="id", sequence="at").upsert([{"id": 1, "at": 1}])
+        with catalog.transaction() as tx:
+            table = tx[name]
+            table.upsert([{"id": 2, "at": 5}])
+            for wrong in (part("inserted", id=[2], at=[6]), part("upserted", id=[2], at=[4])):
+                with pytest.raises(InvalidInputError, match=r"already|late"):
+                    table.apply([wrong])
+            table.apply([part("deleted", id=[1], at=[7])], position=table.position)
+            tx.rename_table(name, f"{name}_moved")
+            catalog["a.t"].publish()  # no state is changed by that
+            tx[f"{name}_moved"].apply([part("inserted", id=[1], at=[8])])
+        assert catalog[f"{name}_moved"].to_arrow().sort_by("id").to_pylist() == [
+            {"id": 1, "at": 8},
+            {"id": 2, "at": 5},
+        ]
+
+
+def test_a_statement_that_is_none_is_refused_for_what_it_is(server: RunningServer) -> None:
+    admin = opened(server, "admin")
+    keyed = admin.create_stream_table("a.ordered", {"id": "bigint", "at": "bigint"}, keys="id", sequence="at")
+    runs: Any = pa.RunEndEncodedArray.from_arrays(pa.array([1], pa.int32()), pa.array([9]))
+    wrong = [part("upserted", id=[1], at=at) for at in ([[1]], [{"x": 1}], runs)]
+    for each in (part("upserted", id=[1]), part("deleted", id=[1]), *wrong):
+        with pytest.raises(InvalidInputError, match="at"):
+            keyed.apply([each])
+    keyed.apply([part("upserted", id=[1, 1], at=pa.array([7, 6]).dictionary_encode())])
+    assert keyed.to_arrow().to_pylist() == [{"id": 1, "at": 7}]
+    log = admin.create_stream_table("a.log", SCHEMA)
+    with pytest.raises(InvalidInputError, match="takes no deletes"):
+        log.apply([part("deleted", id=[1], name=["a"])])
+    with pytest.raises(InvalidInputError, match="for each kind"):
+        log.apply([part("upserted", id=[1], name=["a"])] * 4)
+    assert log.count() == 0
+
+
+def test_the_parts_of_a_statement_are_counted_together(server: Any) -> None:
+    def rows(kind: str, *ids: int) -> StatementRows:
+        return part(kind, id=list(range(*ids)), name=["x" * 50] * len(range(*ids)))
+
+    with start_in_thread(server.namespace, settings=Settings(limits=Limits(arrow_body=3_000_000))) as small:
+        key = create_key(server.namespace.store, SystemClock(), "admin", [])[1]
+        table = Catalog(small.url, **{"headers.x-api-key": key})["b.t"]
+        before = table.position
+        sent = [rows("deleted", 10_000), rows("upserted", 10_000, 20_000), rows("inserted", 20_000, 30_000)]
+        with pytest.raises(InvalidInputError, match="bytes"):
+            table.apply(sent)
+        assert table.apply(sent[1:2]) == before + 1
 
 
 def test_a_caller_with_a_scope_gets_every_slot_and_the_changes_it_may_see(server: RunningServer) -> None:

@@ -11,7 +11,11 @@ import pytest
 
 from headwater.errors import InvalidInputError, LanceNamespaceError, TableColumnNotFoundError, TableNotFoundError
 from headwater.metastore import Metastore
+from headwater.streams.given import Given
+from headwater.streams.landing import UPSERT, BatchOrigin, Landing
 from headwater.streams.opening import drop_stream, rename_stream
+from headwater.streams.preparing import EvolvedError, PreparedLanding, prepare
+from headwater.streams.sources.taken import Taken
 from headwater.streams.table import StreamTable
 from headwater.streams.undoing import undo_transaction
 
@@ -423,6 +427,25 @@ def test_an_undone_transaction_takes_its_quarantined_rows_along_and_leaves_later
     again = table.ingest([{"id": 1, "ts": 1}, {"id": None, "ts": 1}], source="s", token="1")
     assert (again.duplicate, again.rows, table.quarantine().num_rows) == (False, 1, 4)
     assert table.ingest([{"id": 3, "ts": 1}, {"id": None, "ts": 3}], source="s", token="3").duplicate
+
+
+def test_files_that_were_written_for_a_table_never_land_in_another_of_its_name(metastore: Metastore) -> None:
+    """They are in the folder of the first, and go with it when that is collected."""
+    first = orders(metastore)
+    given = {"id": pa.chunked_array([[1]]), "at": pa.chunked_array([[1]])}
+    data, stream = Given(given, 1), first.opened()[0]
+    prepared = prepare(metastore.store, metastore.clock, stream, Taken(data), BatchOrigin(), (), 0)
+    assert prepared is not None
+    landing = Landing(metastore, first.path, data, UPSERT)
+    landing(metastore.transaction("given up"))
+    metastore.run(lambda tx: drop_stream(tx, first.path))
+    second = orders(metastore)
+    with pytest.raises(EvolvedError):
+        metastore.run(PreparedLanding(metastore, first.path, prepared, UPSERT, True, BatchOrigin()))
+    metastore.run(landing)
+    assert rows_of(second) == [{"id": 1, "at": 1, "note": None}]
+    home = second.opened()[0].home
+    assert all(file.path.startswith(f"{home}/") for delta in second.deltas() for file in delta.files)
 
 
 def test_an_undo_in_a_log_without_keys_takes_its_rows_out(metastore: Metastore) -> None:

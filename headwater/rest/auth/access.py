@@ -21,6 +21,9 @@ BATCHES = frozenset({"BatchCreateTableVersions", "BatchCommitTables", "PublishSt
 NAMING = frozenset({"id", "new_id", "new_namespace_id", "entries", "operations", "tables"})
 """The fields of requests that name objects: `needs` looks at each of them."""
 
+_GOES = {"namespace": "DropNamespace", "table": "DropTable", "branch": "DeleteTableBranch"}
+"""What an undo may take away, and the operation that does."""
+
 
 @dataclass(frozen=True)
 class Grant:
@@ -137,6 +140,14 @@ def needs(call: Call) -> Iterator[Need]:
         yield Need(route.operation, route.needs, object_id(call.request.new_id))
     if route.operation in ("CreateMaterializedView", "RefreshMaterializedView"):
         yield Need(f"{route.operation} (its query may read any table)", Permission.SELECT, ROOT)
+
+
+def undo_needs(action: str, kind: str) -> Permission:
+    """What one step of an undo takes: `write`, and what the operation takes that does the same."""
+    if kind == "snapshot":
+        return Permission.WRITE | Permission.MANAGE
+    does = _GOES.get(kind) if action == "drop" else None
+    return Permission.WRITE if does is None else Permission.WRITE | BY_OPERATION[does].needs
 
 
 def _batch(operations: Any) -> Iterator[Need]:
