@@ -11,6 +11,7 @@ import base64
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -25,6 +26,8 @@ FILE, PHYSICAL_ROWS, ROW_IDS, CREATED = 2, 4, 5, 9
 NEXT_ROW_ID = 14
 RANGE, HOLES, BITMAP, SORTED, LISTED = 1, 2, 3, 4, 5
 """Kinds of a segment of ids: all of a range, all but some of it, those that a bitmap has, a list in order, any list."""
+SEGMENTS = 64
+"""Of so many parts in order the ids of a fragment are told each by itself."""
 WIDTHS = {1: 2, 2: 4, 3: 8}
 """Kinds of a list, and the bytes of each of its numbers."""
 
@@ -58,14 +61,18 @@ def row_versions(metadata: Mapping[int, Any], addresses: Codes, which: str) -> C
     """As a field of the fragments' metadata has them, by the addresses of rows; None: it does not say it plainly."""
     found = np.empty(len(addresses), np.int64)
     fragments = addresses >> 32
-    for id in np.unique(fragments).tolist():
+    begin = np.concatenate([[0], np.flatnonzero(np.diff(fragments)) + 1]) if len(fragments) else np.empty(0, np.int64)
+    for id in np.unique(fragments[begin]).tolist():  # those side by side are mostly of one: few are sorted
         told = getattr(metadata[id], which)
         runs = _read_runs(told, metadata[id].physical_rows) if told is not None else None
         if runs is None:
             return None
         mine = fragments == id
-        places = addresses[mine] & 0xFFFFFFFF
         starts, versions = runs
+        if len(starts) == 1:
+            found[mine] = versions[0]
+            continue
+        places = addresses[mine] & 0xFFFFFFFF
         found[mine] = versions[np.searchsorted(starts, places, side="right") - 1]
     return found
 
@@ -113,6 +120,14 @@ def _with(fragment: bytes, known: KeptIds) -> tuple[bytes, int]:
 
 
 # Ids -----------------------------------------------------------------------------------------------------------------
+
+
+def id_sequence(ids: Codes) -> bytes | None:
+    """The ids of a fragment's rows, a segment for each part of them that is in order; None: these are many."""
+    starts = np.concatenate([[0], np.flatnonzero(np.diff(ids) < 0) + 1, [len(ids)]])
+    if len(starts) > SEGMENTS:
+        return None
+    return b"".join(text(1, _segment(ids[start:end])) for start, end in pairwise(starts.tolist()))
 
 
 def _segment(ids: Codes) -> bytes:

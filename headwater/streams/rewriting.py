@@ -6,15 +6,15 @@ rows as text. It is asked where a column is kept in a way that only its own writ
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from typing import Any
 
+import msgspec
 import numpy as np
 import pyarrow as pa
-from lance.fragment import FragmentMetadata, RowDatasetVersionMeta
+from lance.fragment import FragmentMetadata, RowDatasetVersionMeta, RowIdMeta, RowIdSequence
 
-from headwater.streams.kept_ids import Codes, row_versions, runs
+from headwater.streams.kept_ids import Codes, id_sequence, row_versions, runs
 from headwater.tables.fields import ROW_ADDRESS, ROW_ID
 from headwater.tables.handle import TableHandle
 from headwater.tables.live import live_batches
@@ -47,13 +47,15 @@ def live_rows_of(
     if not is_plain(dataset.schema) or not all(_is_told(dataset, each) for each in fragments):
         return None
     writer = PartitionWriter(place, dataset.schema, (), staged=False, dataset=dataset)
-    addresses: list[Codes] = []
+    addresses, ids = list[Codes](), list[Codes]()
     parts = [dataset.get_fragment(each.id) for each in fragments]
     batches = live_batches(dataset, parts, with_row_id=True, with_row_address=True, batch_size=READ_ROWS)
     for rows in chunks(batches):
         addresses.append(rows.column(ROW_ADDRESS).to_numpy().astype(np.int64))
-        writer.write_one(key, rows.drop_columns([ROW_ADDRESS]), rows_per_file, BYTES_PER_FILE, ids=ROW_ID)
+        ids.append(rows.column(ROW_ID).to_numpy().astype(np.int64))
+        writer.write_one(key, rows.drop_columns([ROW_ADDRESS, ROW_ID]), rows_per_file, BYTES_PER_FILE)
     made = writer.finished()
+    _identify(made, np.concatenate(ids))
     _date(made, {each.id: dataset.get_fragment(each.id).metadata for each in fragments}, np.concatenate(addresses))
     return made
 
@@ -67,6 +69,23 @@ def _is_told(dataset: Any, fragment: FragmentMetadata) -> bool:
 VERSIONS = ("created_at_version_meta", "last_updated_at_version_meta")
 
 
+def _identify(made: Sequence[FragmentMetadata], ids: Codes) -> None:
+    """Say of new fragments which ids their rows have."""
+    start = 0
+    for fragment in made:
+        end = start + fragment.physical_rows
+        told = id_sequence(ids[start:end])
+        if told is not None:
+            fragment.row_id_meta = RowIdMeta.from_json(_text("Inline", told))
+        else:
+            fragment.row_id_meta = RowIdSequence(ids[start:end].tolist()).to_inline_metadata()
+        start = end
+
+
+def _text(kind: str, told: bytes) -> str:
+    return msgspec.json.encode({kind: list(told)}).decode()
+
+
 def _date(made: Sequence[FragmentMetadata], before: dict[int, Any], addresses: Codes) -> None:
     """Say of new fragments in which versions their rows, which were at these addresses, were created and changed."""
     for name in VERSIONS:
@@ -75,6 +94,5 @@ def _date(made: Sequence[FragmentMetadata], before: dict[int, Any], addresses: C
         start = 0
         for fragment in made:
             end = start + fragment.physical_rows
-            told = json.dumps({"inline": list(runs(versions[start:end]))})
-            setattr(fragment, name, RowDatasetVersionMeta.from_json(told))
+            setattr(fragment, name, RowDatasetVersionMeta.from_json(_text("inline", runs(versions[start:end]))))
             start = end

@@ -7,6 +7,7 @@ transaction of the metastore makes them versions. After that each gets its final
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -392,8 +393,11 @@ def delete_rows(dataset: Any, addresses: Codes) -> tuple[list[int], list[Fragmen
     sorted_addresses = np.sort(addresses)
     fragments, starts = np.unique(sorted_addresses >> 32, return_index=True)
     ends = [*starts[1:], len(sorted_addresses)]
-    for fragment, start, end in zip(fragments.tolist(), starts, ends, strict=True):
-        after = dataset.get_fragment(fragment).delete_rows((sorted_addresses[start:end] & 0xFFFFFFFF).tolist())
+    places = [(sorted_addresses[start:end] & 0xFFFFFFFF) for start, end in zip(starts, ends, strict=True)]
+    ids = fragments.tolist()
+    with ThreadPoolExecutor(2) as beside:
+        made = beside.map(lambda id, rows: dataset.get_fragment(id).delete_rows(rows.tolist()), ids, places)
+    for fragment, after in zip(ids, made, strict=True):
         if after is None:
             removed.append(fragment)
         else:

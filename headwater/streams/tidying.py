@@ -12,10 +12,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from itertools import count
 from typing import Any
 
 import lance
+import msgspec
 from lance.fragment import FragmentMetadata
 from lance.optimize import Compaction, CompactionTask
 
@@ -34,6 +36,9 @@ LAGGING = 0.25
 """The part of the rows that an index may lack before a publish adds them."""
 LACKING = 1 << 21
 """So many rows may lack in a BTREE, however large the table is: they are looked through by every publish."""
+FEW = 4
+"""So many segments a BTREE may have, of whatever sizes: a lookup of a few keys reads a page of each, and joining the
+large ones takes longer than all else that a publish of many rows does."""
 WORN = 0.2
 """The part of a fragment's rows that may be deleted before it is written anew."""
 WORN_OUT = 0.5
@@ -41,6 +46,8 @@ WORN_OUT = 0.5
 PAID = 2
 FREE = 4 * SMALL_ROWS
 """A publish writes so many rows anew for each that it changes; fewer than these in any case."""
+BESIDE = 2
+"""So many groups of fragments are written anew at the same time; each holds a chunk of its rows."""
 MAX_FRAGMENT = 11
 """The field of a manifest with the highest number that a fragment ever had."""
 
@@ -87,19 +94,45 @@ def rewritten(
     """
     everyone = {each.fragment_id for each in dataset.get_fragments()}
     options: Any = {"target_rows_per_fragment": ROWS_PER_FRAGMENT, "materialize_deletions_threshold": WORN}
-    numbers = count(_last_number(manifest, everyone | set(fragments)) + 1)
-    groups = []
+    tasks: list[tuple[tuple[str, ...], CompactionTask]] = []
     for key, members in _by_bucket(dataset, fragments).items():
         others = everyone - members
         plan = Compaction.plan(dataset, {**options, "excluded_fragment_ids": sorted(others)} if others else options)
-        for task in plan.tasks:
-            old = [dataset.get_fragment(each.id).metadata for each in task.fragments]
-            new = live_rows_of(dataset, old, place, key, ROWS_PER_FRAGMENT)
-            new = _by_lance(dataset, task, place, key) if new is None else new
-            for fragment in new:
-                fragment.id = next(numbers)
-            groups.append(lance.LanceOperation.RewriteGroup(old, new))
+        tasks += [(key, task) for task in plan.tasks]
+    with ThreadPoolExecutor(BESIDE) as beside:
+        groups = list(beside.map(lambda each: _group(dataset, each[1], place, each[0]), tasks))
+    numbers = count(_last_number(manifest, everyone | set(fragments)) + 1)
+    for fragment in (fragment for group in groups for fragment in group.new_fragments):
+        fragment.id = next(numbers)
     return lance.LanceOperation.Rewrite(groups, []) if groups else None
+
+
+def _group(
+    dataset: Any, task: CompactionTask, place: TableHandle, key: tuple[str, ...]
+) -> lance.LanceOperation.RewriteGroup:
+    old = [dataset.get_fragment(id).metadata for id in numbers_of(task)]
+    new = live_rows_of(dataset, old, place, key, ROWS_PER_FRAGMENT)
+    return lance.LanceOperation.RewriteGroup(old, _by_lance(dataset, task, place, key) if new is None else new)
+
+
+def numbers_of(task: CompactionTask) -> list[int]:
+    """The fragments of a task, read from its text: as objects they bring along the ids of all their rows."""
+    return [each.id for each in _PLANNED.decode(task.json()).task.fragments]
+
+
+class _Numbered(msgspec.Struct):
+    id: int
+
+
+class _Fragments(msgspec.Struct):
+    fragments: list[_Numbered]
+
+
+class _Planned(msgspec.Struct):
+    task: _Fragments
+
+
+_PLANNED = msgspec.json.Decoder(_Planned)
 
 
 def _by_lance(dataset: Any, task: CompactionTask, place: TableHandle, key: tuple[str, ...]) -> list[FragmentMetadata]:
@@ -130,8 +163,9 @@ def _last_number(manifest: bytes, fragments: set[int]) -> int:
 def index_added(dataset: Any) -> None:
     """Add rows to the indices that lack too many.
 
-    A BTREE gets a segment of them, joined with the last ones while those are small: a look-up reads few segments and
-    few rows that are in none, however large the table is, and adding rows costs what they are. Others are Lance's.
+    A BTREE gets a segment of them, joined with the last ones where there are many and those are small: a look-up reads
+    few segments and few rows that are in none, however large the table is, and adding rows costs what they are. Others
+    are Lance's.
     """
     live = {each.fragment_id: _live(each.metadata) for each in dataset.get_fragments()}
     for index in dataset.describe_indices():
@@ -151,7 +185,10 @@ def is_lagging(lacking: int, rows: int, ordered: bool) -> bool:
 
 
 def last_to_join(sizes: Sequence[int], added: int) -> int:
-    """How many of the last segments to join with so many rows: then each has twice the rows of all after it. Pure."""
+    """How many of the last segments to join with so many rows: none while there are few of them, and then so many that
+    each has twice the rows of all after it. Pure."""
+    if len(sizes) < FEW:
+        return 0
     joined = 0
     while joined < len(sizes) and sizes[-1 - joined] < 2 * added:
         added += sizes[-1 - joined]

@@ -15,8 +15,8 @@ from lance.fragment import RowIdSequence, write_fragments
 from headwater.lance_manifest import manifest_message
 from headwater.metastore import Metastore
 from headwater.protobuf import parse
-from headwater.streams import StreamTable
-from headwater.streams.kept_ids import KeptIds, created_versions, kept, with_kept
+from headwater.streams import StreamTable, rewriting
+from headwater.streams.kept_ids import KeptIds, created_versions, id_sequence, kept, with_kept
 
 COLUMNS = ["id", "v", "_rowid", "_row_created_at_version", "_row_last_updated_at_version"]
 
@@ -109,6 +109,23 @@ def test_a_completed_manifest_is_the_one_that_lance_makes(tmp_path: Path) -> Non
         for name in ("ours", "theirs") if turn % 2 else ():  # of what is left of runs, Lance says the old places
             options: Any = {"materialize_deletions_threshold": 0.1}
             lance.dataset(tmp_path / name).optimize.compact_files(target_rows_per_fragment=100, **options)
+
+
+@pytest.mark.parametrize("parts", [1, 3, 100])
+@pytest.mark.parametrize("step", [1, 2, 40, 1 << 20])
+def test_the_ids_of_rows_are_told_as_lance_reads_them(tmp_path: Path, parts: int, step: int) -> None:
+    random = np.random.default_rng(parts)
+    ids = np.concatenate(
+        [np.sort(random.choice(900 * step, 300, replace=False)) + 900 * step * part for part in range(parts, 0, -1)]
+    )
+    fragment = write_fragments(pa.table({"n": np.arange(len(ids))}), tmp_path / "t", enable_stable_row_ids=True)[0]
+    rewriting._identify([fragment], ids)
+    operation = lance.LanceOperation.Overwrite(pa.schema({"n": pa.int64()}), [fragment])
+    made = lance.LanceDataset.commit(tmp_path / "t", operation, enable_stable_row_ids=True)
+    found = made.scanner(columns=["n"], with_row_id=True).to_table()
+    assert found["_rowid"].to_pylist() == ids.tolist()
+    assert made._take_rows([int(ids[7])], columns=["n"])["n"].to_pylist() == [7]
+    assert (id_sequence(ids) is None) == (parts == 100)
 
 
 def test_a_published_row_keeps_its_id_and_the_version_it_was_created_in(tmp_path: Path) -> None:

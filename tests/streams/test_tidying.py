@@ -98,9 +98,12 @@ def test_a_run_of_publishes_writes_a_bounded_multiple_of_what_changed(
 
 @pytest.mark.parametrize(
     ("sizes", "added", "joined"),
-    [([], 5, 0), ([100], 5, 0), ([100, 9], 5, 1), ([100, 50, 9], 5, 1), ([100, 20, 9], 5, 2), ([30, 20, 9], 5, 3)],
-)
-def test_segments_of_an_index_are_joined_until_each_has_twice_the_rows_of_all_after_it(
+    [
+        ([], 5, 0), ([100], 5, 0), ([100, 9, 9], 5, 0), ([400, 200, 100, 50], 5, 0), ([400, 200, 100, 9], 5, 1),
+        ([400, 100, 50, 9], 5, 1), ([400, 100, 20, 9], 5, 2), ([30, 20, 9, 1], 5, 4), ([9, 9, 9, 9, 100, 9], 5, 1),
+    ],
+)  # fmt: skip
+def test_many_segments_of_an_index_are_joined_until_each_has_twice_the_rows_of_all_after_it(
     sizes: list[int], added: int, joined: int
 ) -> None:
     assert tidying.last_to_join(sizes, added) == joined
