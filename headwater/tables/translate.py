@@ -60,7 +60,7 @@ UNANSWERED = re.compile(
 """A request that was perhaps carried out: it was sent, and no answer came."""
 
 OVERTAKEN = re.compile(r"would produce two fragments with id")
-"""In a transaction, which numbers the fragments itself that it merges: others have appended one of that number since."""
+"""In a transaction, which numbers merged fragments itself: others have appended one of that number since."""
 
 Kind = type[LanceNamespaceError]
 
