@@ -38,30 +38,16 @@ Work = TypeVar("Work", bound=Queued)
 class _Place(Generic[Work]):
     """A caller's place in the queue. It is woken when its work is decided, or when it is its turn to lead."""
 
-    __slots__ = ("leads", "left", "woken", "work")
+    __slots__ = ("leads", "left", "next", "woken", "work")
 
     def __init__(self, work: Work) -> None:
         self.work = work
         self.leads = False
         self.left = False
+        self.next: _Place[Work] | None = None
+        """Who is to be woken once this one is."""
         self.woken = threading.Lock()
         self.woken.acquire()
-
-
-@dataclass(frozen=True)
-class Gather:
-    """Wait a moment for as many callers as the last leaders served; a caller that is alone never waits."""
-
-    clock: Clock
-    longest_s: float
-    step_s: float
-
-    def wait(self, until: Callable[[], bool]) -> None:
-        if until():
-            return
-        deadline = self.clock.monotonic() + self.longest_s
-        while not until() and self.clock.monotonic() < deadline:
-            self.clock.sleep(self.step_s)
 
 
 @dataclass
@@ -70,21 +56,23 @@ class GroupedWork(Generic[Work]):
 
     `lead` decides work by setting `done`; what it leaves undecided waits for the next go. When it fails, `told` makes
     the error that everybody it had not decided yet is told. The leader also finishes what it decided (`finish`), and
-    then wakes those who wait for it, each for itself. So one thread is at work for all: Python runs one at a time, and
-    many that hand it on at every call of the system spend three times as long.
+    then those who wait for it are woken, each by the one before it. So one thread is at work for all: Python runs one
+    at a time, and many that hand it on at every call of the system spend three times as long.
     """
 
     lead: Callable[[Sequence[Work]], None]
     told: Callable[[BaseException], BaseException] = lambda error: error
     largest: int = 256
-    gather: Gather | None = None
-    """How a leader lets more of them come before it takes those who wait."""
+    gather_s: float = 0
+    """So long a leader waits for as many callers as the last leaders served; one that is alone never waits."""
     finish: Callable[[Sequence[Work]], None] = lambda works: None
     """Called with the work that a leader decided, before those who wait for it are woken."""
     _waiting: list[_Place[Work]] = field(default_factory=list)
     _queue: threading.Lock = field(default_factory=threading.Lock)
     _led: bool = False
     _served: int = 1
+    _awaited: threading.Lock | None = None
+    """What the leader sleeps on until as many have come as were served last."""
 
     @property
     def size(self) -> int:
@@ -97,31 +85,35 @@ class GroupedWork(Generic[Work]):
         with self._queue:
             self._waiting.append(place)
             place.leads, self._led = not self._led, True
+            if self._awaited is not None and len(self._waiting) >= self._served:
+                self._awaited.release()
+                self._awaited = None
         try:
             if not place.leads:
                 place.woken.acquire()
             while not mine.done:
                 self._lead(place)
         finally:
-            with self._queue:
-                place.left = True
-                if place.leads:
-                    self._hand_over()
+            self._leave(place)
         if mine.error is not None:
             raise mine.error
 
-    def _hand_over(self) -> None:
+    def _leave(self, place: _Place[Work]) -> None:
         """The next one who waits leads. One that was interrupted cannot: its work is done with that of the others."""
-        for place in self._waiting:
-            if not place.left:
-                place.leads = True
-                place.woken.release()
-                return
-        self._led = False
+        with self._queue:
+            place.left = True
+            after = place.next
+            if place.leads:
+                after = next((other for other in self._waiting if not other.left), None)
+                self._led = after is not None
+                if after is not None:
+                    after.leads = True
+        if after is not None:
+            after.woken.release()
 
     def _lead(self, mine: _Place[Work]) -> None:
-        if self.gather is not None:
-            self.gather.wait(lambda: self.size >= self._served)
+        if self.gather_s:
+            self._gather()
         with self._queue:
             group, self._waiting = self._waiting[: self.largest], self._waiting[self.largest :]
         self._served = max(len(group), self._served - 1)
@@ -137,14 +129,30 @@ class GroupedWork(Generic[Work]):
         try:
             self.finish([work for work in works if work.done])
         finally:
-            with self._queue:
-                self._waiting[:0] = [place for place in group if not place.work.done]
             self._wake(group, mine)
 
+    def _gather(self) -> None:
+        """Sleep until enough have come, who tell, or for as long as a leader may."""
+        with self._queue:
+            if len(self._waiting) >= self._served:
+                return
+            awaited = self._awaited = threading.Lock()
+            awaited.acquire()
+        awaited.acquire(timeout=self.gather_s)
+        with self._queue:
+            self._awaited = None
+
     def _wake(self, group: Sequence[_Place[Work]], mine: _Place[Work]) -> None:
-        for place in group:
-            if place.work.done and place is not mine:
-                place.woken.release()
+        """Wake the first of those whose work is decided, who wakes the next: all at once would only fight for Python's
+        lock, with the leader too. Who is undecided waits on."""
+        first: _Place[Work] | None = None
+        with self._queue:
+            self._waiting[:0] = [place for place in group if not place.work.done]
+            for place in reversed(group):
+                if place.work.done and place is not mine and not place.left:
+                    place.next, first = first, place
+        if first is not None:
+            first.woken.release()
 
 
 @dataclass(frozen=True)

@@ -28,7 +28,6 @@ from headwater.retry import retry
 MAX_CLAIMS = 10_000
 MAX_GROUP = 256
 GATHER_S = 0.001
-GATHER_STEP_S = 0.00005
 PUBLISH_ATTEMPTS = 4
 
 
@@ -66,8 +65,7 @@ class Committer:
     _aside: threading.Thread | None = None
 
     def __post_init__(self) -> None:
-        gather = turns.Gather(self.log.clock, GATHER_S, GATHER_STEP_S)
-        self._group = turns.GroupedWork(self._lead, _told, MAX_GROUP, gather, self._publish)
+        self._group = turns.GroupedWork(self._lead, _told, MAX_GROUP, GATHER_S, self._publish)
 
     def commit(self, draft: Draft, header: Header, boundary: int = 0) -> int:
         """Commit and publish; the slot. Conflict (14) if the head has moved in a way that matters."""

@@ -41,6 +41,7 @@ from headwater.store import KeyNotFoundError, Store, create, probe
 MAX_READ_AHEAD = 256
 LOST_ANSWERS = 5
 SEEN = 64
+NOT_LOOKED = 0, b""
 
 
 class Log:
@@ -64,6 +65,7 @@ class Log:
         self._looked = 0
         self._next = 0, ""
         self._probed = False
+        self._looks_alone = store.abilities.path is not None
         self._folding = False
         self._seen: deque[str] = deque(maxlen=SEEN)
         """The transactions of the last slots that were folded here."""
@@ -125,7 +127,11 @@ class Log:
     def refresh(self, ahead: int = 1) -> SlotIndex:
         """Fold the slots that were taken since we last looked: one request when there are none.
 
-        Who waited here for another thread's look that began after it came needs none of its own."""
+        Who waited here for another thread's look that began after it came needs none of its own. On a local disk a
+        look is quicker than to wait for one: there each thread looks for itself, and only a new slot is waited for."""
+        seen = self._look() if ahead == 1 and self._looks_alone else NOT_LOOKED
+        if seen is None:
+            return self.known()
         came = self._begun
         with self.lock:
             if self.lost is not None:
@@ -136,7 +142,7 @@ class Log:
             begun = self._begun
             while True:
                 first = self.index.slot + 1
-                found = self._read(first, ahead)
+                found = [seen[1]] if seen[0] == first else self._read(first, ahead)
                 whole = not found or all(self._fold_bytes(number, data) for number, data in enumerate(found, first))
                 if whole and len(found) < ahead:
                     if self.segments.pending:
@@ -144,6 +150,14 @@ class Log:
                     self._looked = begun
                     return self.index
                 ahead = min(2 * ahead, MAX_READ_AHEAD)
+
+    def _look(self) -> tuple[int, bytes] | None:
+        """The slot after those that were folded, read without the lock; None: there is none, and no other work."""
+        number = self.index.slot + 1
+        found = self._read(number, 1)
+        if found:
+            return number, found[0]
+        return NOT_LOOKED if self._folding or len(self.segments.pending) > 1 else None
 
     def known(self) -> SlotIndex:
         """The index as this process has it, which costs no request; refused like any read if slots were lost."""
@@ -162,10 +176,12 @@ class Log:
 
     def _read(self, first: int, count: int) -> list[bytes]:
         if count == 1:
-            if self._next[0] != first:
-                self._next = first, slot_key(first)
+            number, key = self._next
+            if number != first:
+                key = slot_key(first)
+                self._next = first, key
             try:
-                return [self.store.get(self._next[1])]
+                return [self.store.get(key)]
             except KeyNotFoundError:
                 return []
         keys = [slot_key(first + offset) for offset in range(count)]

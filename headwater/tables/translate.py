@@ -156,7 +156,7 @@ def named_error(
             f"Table {table.id} was changed by another writer after the transaction began. Begin it anew, or use run()."
         )
     if kind is CommitStateUnknownError:
-        return fate_unknown(table)
+        return table.refusal or fate_unknown(table)
     return kind(f"Could not {doing[:MAX_WORD_CHARS]} table {table.id}: {clean(table, _full_message(error))}")
 
 

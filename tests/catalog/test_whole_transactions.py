@@ -29,7 +29,9 @@ from headwater.errors import (
 )
 from headwater.metastore.layout import SNAPSHOTS
 from headwater.metastore.ref_record import RefRecord, RefTarget, known_refs, with_change
+from headwater.names import ObjectId
 from headwater.namespace.ref_changes import RefFiles
+from headwater.registries.metastore.refs import RecordedRefs, ref_record_of
 from headwater.rest.server import RunningServer, start_in_thread
 from headwater.table_refs import TAG, Ref
 
@@ -410,6 +412,56 @@ def test_what_a_lance_client_changes_in_the_folder_holds_but_not_what_a_writer_t
     assert in_folder(near, "a.t") == ({"ours": 2}, [])
     dataset.tags.delete("ours")
     assert dict(table.tags) == {}
+
+
+def test_a_process_that_slept_takes_back_no_mark_of_what_was_made_since(
+    near: Catalog, lake: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has looked at the mark, and writes its own after a newer one: what a Lance client did since holds."""
+    table, namespace = near["a.t"], near.namespace
+    assert isinstance(namespace, MetastoreNamespace)
+    table.tags["first"] = 1
+    found = namespace.operations.find_table(ObjectId(("a", "t")))
+    old, asleep = ref_record_of(namespace.session.state(), found.id), RecordedRefs(namespace.store)
+    assert old is not None
+    table.tags["theirs"] = 1
+    lance.dataset(str(table.describe().location)).tags.delete("theirs")
+    monkeypatch.setattr(asleep, "applied", lambda table, record: 0)
+    asleep.mark(found, old)
+    again = Catalog(MetastoreNamespace(root=str(lake)))
+    assert dict(again["a.t"].tags) == {"first": 1}
+    table.tags["more"] = 1
+    marks = list((Path(str(table.describe().location)) / "_refs").glob("headwater-*"))
+    assert [path.name.rpartition(".")[2] for path in marks] == ["3"]
+
+
+def test_a_mark_as_it_was_written_before_its_number_was_in_its_name_is_known(near: Catalog, lake: Path) -> None:
+    table = near["a.t"]
+    table.tags["theirs"] = 1
+    folder = Path(str(table.describe().location)) / "_refs"
+    mark = next(folder.glob("headwater-*"))
+    record, _, number = mark.name.removeprefix("headwater-").rpartition(".")
+    mark.unlink()
+    (folder / f"headwater-{record}").write_text(f"{record}:{number}")
+    lance.dataset(str(table.describe().location)).tags.delete("theirs")
+    assert dict(Catalog(MetastoreNamespace(root=str(lake)))["a.t"].tags) == {}
+
+
+def test_a_process_that_slept_does_not_bring_back_a_branch_that_was_deleted_meanwhile(
+    near: Catalog, lake: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other, make = Catalog(MetastoreNamespace(root=str(lake))), RefFiles._branch
+
+    def asleep(files: RefFiles, name: str, to: RefTarget | None) -> None:
+        monkeypatch.setattr(RefFiles, "_branch", make)
+        assert list(other["a.t"].branches) == ["side"]
+        del other["a.t"].branches["side"]
+        make(files, name, to)
+
+    monkeypatch.setattr(RefFiles, "_branch", asleep)
+    near["a.t"].branches.create("side", 1)
+    assert list(near["a.t"].branches) == list(other["a.t"].branches) == []
+    assert in_folder(near, "a.t") == ({}, [])
 
 
 def test_undo_leaves_a_tag_as_it_was_before_a_transaction_that_changed_it_twice(

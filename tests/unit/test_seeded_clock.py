@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import lance_namespace as api
@@ -42,3 +44,20 @@ def test_the_same_seed_makes_the_same_files(tmp_path: Path, kind: str) -> None:
     assert first == second
     if kind != "V1":
         assert history(tmp_path / "c", kind, 8) != first
+
+
+FORKED = """
+import os
+from headwater.clock import SystemClock
+clock = SystemClock()
+clock.uuid()  # so that some are drawn
+child = os.fork()
+if child:
+    os.waitpid(child, 0)
+print(*(clock.uuid() for _ in range(5)), flush=True)
+"""
+
+
+def test_a_child_of_a_fork_draws_other_ids_than_its_parent() -> None:
+    told = subprocess.run([sys.executable, "-c", FORKED], capture_output=True, text=True, check=True).stdout.split()
+    assert len(set(told)) == 10

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from headwater.clock import SystemClock
-from headwater.turns import Bell, GroupedWork, Turn, is_abandoned, ring
+from headwater.turns import Bell, GroupedWork, Turn, _Place, is_abandoned, ring
 
 CLOCK = SystemClock()
 PROCESSES = multiprocessing.get_context("spawn")
@@ -180,6 +180,48 @@ def test_work_that_waits_together_is_done_in_one_go_and_what_is_left_undecided_i
         thread.join(60)
     assert [len(go) for go in goes] == [1, 4, 2]
     assert goes[2] == goes[1][2:]
+
+
+def test_a_leader_goes_as_soon_as_those_have_come_who_came_last_time() -> None:
+    goes: list[int] = []
+    begun = threading.Event()
+
+    def lead(group: Sequence[Work]) -> None:
+        if not goes:
+            begun.set()
+            while work.size < 3:
+                CLOCK.sleep(0.001)
+        goes.append(len(group))
+        for one in group:
+            one.done = True
+
+    def come(numbers: Sequence[int]) -> None:
+        for number in numbers:
+            work.run(Work(number))
+
+    work = GroupedWork(lead, gather_s=600)
+    threads = [threading.Thread(target=come, args=([0],))]
+    threads[0].start()
+    assert begun.wait(60)
+    threads += [threading.Thread(target=come, args=([1, 2],)) for _ in range(3)]
+    for thread in threads[1:]:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert goes == [1, 3, 3]
+
+
+def test_one_that_was_interrupted_after_it_was_decided_still_wakes_those_behind_it() -> None:
+    work = GroupedWork[Work](lambda group: None)
+    places = [_Place(Work(number, done=True)) for number in range(4)]
+    leader, first, interrupted, last = places
+    first.left = True  # it was interrupted before
+    work._wake(places, leader)
+    assert not interrupted.woken.locked()
+    assert first.woken.locked()
+    assert last.woken.locked()
+    work._leave(interrupted)
+    assert not last.woken.locked()
 
 
 def test_a_leader_that_fails_tells_everybody_whose_work_it_had_taken() -> None:

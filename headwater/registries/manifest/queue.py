@@ -17,12 +17,11 @@ from headwater.model import Change
 from headwater.registries.layout import COMMIT_LOCK
 from headwater.registries.manifest.spool import Spool
 from headwater.store import Store, storage_error
-from headwater.turns import Gather, GroupedWork, Held, Turn
+from headwater.turns import GroupedWork, Held, Turn
 
 LONGEST_WAIT_S = 5.0
 LOOK_EVERY_S = 0.0005
 GATHER_S = 0.003
-GATHER_STEP_S = 0.0002
 """After a commit that served several callers, the next leader lets them come back with their next changes first."""
 
 
@@ -50,9 +49,9 @@ class Request:
 class GroupCommit:
     """The threads of this process: callers queue their changes, and whoever leads commits those of all who wait."""
 
-    def __init__(self, commit: Callable[[Sequence[Ticket]], None], clock: Clock) -> None:
+    def __init__(self, commit: Callable[[Sequence[Ticket]], None]) -> None:
         self._commit = commit
-        self._group = GroupedWork[Ticket](self._lead, gather=Gather(clock, GATHER_S, GATHER_STEP_S))
+        self._group = GroupedWork[Ticket](self._lead, gather_s=GATHER_S)
 
     def commit(self, changes: Sequence[Change]) -> None:
         self._group.run(Ticket(changes))

@@ -48,7 +48,7 @@ class ManifestRegistry(Registry):
         self._known: dict[ObjectId, Table] = {}
         """Tables with what is known of them at this snapshot."""
         self._mark: object = None
-        self._group = GroupCommit(Turns(store, clock, self._commit_requests).run, clock)
+        self._group = GroupCommit(Turns(store, clock, self._commit_requests).run)
 
         self._capabilities = Capabilities(
             namespaces=True,
