@@ -601,6 +601,21 @@ def test_fragments_are_merged_in_a_transaction_and_old_versions_go_once_it_is_co
     assert near.verify() == []
 
 
+def test_merged_fragments_do_not_meet_those_that_others_append_meanwhile(catalog: Catalog, near: Catalog) -> None:
+    near["a.t"].append([{"id": 4}])
+
+    def tidy() -> None:
+        with catalog.transaction("tidy") as tx:
+            assert len(tx["a.t"]) == 4
+            near["a.t"].append([{"id": 5}])
+            near["a.t"].clean_up(keep_versions=9)  # its newest version has its final name, where Lance looks
+            tx["a.t"].optimize()
+
+    with pytest.raises(ConcurrentModificationError):
+        tidy()
+    assert ids(near, "a.t") == {1, 2, 3, 4, 5}
+
+
 def test_nothing_is_deleted_by_a_transaction_that_is_not_committed(catalog: Catalog, near: Catalog) -> None:
     for number in (4, 5):
         near["a.t"].append([{"id": number}])
