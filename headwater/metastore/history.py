@@ -147,11 +147,12 @@ def _log_change(operation: str, kind: str, key: str, path: tuple[str, ...], revi
     return LogChange(operation, kind, key.rsplit("/", 1)[-1], path, revision, key, position)
 
 
-def find_transaction(log: Log, wanted: str | LogEntry | HistoryEntry) -> tuple[int, Txn]:
-    """A committed transaction and its slot. By its id alone it is looked for from the newest slot back."""
+def find_transaction(log: Log, wanted: str | LogEntry | HistoryEntry, since_ms: int = 0) -> tuple[int, Txn]:
+    """A committed transaction and its slot. By its id alone it is looked for from the newest slot back to a time."""
     index = log.refresh()
     id = wanted if isinstance(wanted, str) else wanted.txn
-    slots = range(index.slot, index.boundary, -1) if isinstance(wanted, str) else [wanted.slot]
+    first = max(index.boundary, index.slot_at(since_ms))
+    slots = range(index.slot, first, -1) if isinstance(wanted, str) else [wanted.slot]
     for start in range(0, len(slots), READ_AT_ONCE):
         some = slots[start : start + READ_AT_ONCE]
         for number, data in zip(some, log.store.get_all([slot_key(number) for number in some]), strict=True):
@@ -162,6 +163,5 @@ def find_transaction(log: Log, wanted: str | LogEntry | HistoryEntry) -> tuple[i
                 if txn.id == id:
                     return number, txn
     raise TransactionNotFoundError(
-        f"No transaction {id[:80]!r} is in the log, which goes back to slot {index.boundary + 1}: it was collected, or "
-        "never committed."
+        f"No transaction {id[:80]!r} is in the log from slot {first + 1} on: it was collected, or never committed."
     )

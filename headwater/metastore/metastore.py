@@ -130,9 +130,9 @@ class Metastore:
             view = IndexView(index, known.base)
         return Transaction(known.draft(view), self._log, self.clock, known.header, self._commit)
 
-    def slot_of(self, txn: str) -> int:
-        """The slot of a committed transaction; TransactionNotFound (10) if it is not in the log."""
-        return find_transaction(self._log, txn)[0]
+    def slot_of(self, txn: str, since_ms: int = 0) -> int:
+        """The slot of a transaction that was committed after a time; TransactionNotFound (10) if there is none."""
+        return find_transaction(self._log, txn, since_ms)[0]
 
     def resume(self, tx: Transaction, newest: bool) -> Transaction:
         """A transaction that was refused, once more as it was: over the state it began with, or over the newest one.

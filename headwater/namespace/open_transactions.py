@@ -39,6 +39,8 @@ if TYPE_CHECKING:
 
 IDLE_SECONDS = 600.0
 """A transaction that was not heard of for so long has ended."""
+REPEATED_SECONDS = 3600.0
+"""A commit may be asked for again for so long. Any caller may ask, of any id: the log is read back no further."""
 MAX_OPEN = 32
 """So many transactions a caller may have open."""
 MAX_STATE = 64 << 20
@@ -201,7 +203,7 @@ class OpenTransactions:
     def _committed_elsewhere(self, id: str) -> int:
         """The slot of a transaction whose commit another request began, if that has landed."""
         try:
-            return self._namespace.metastore.slot_of(id)
+            return self._slot_of(id)
         except TransactionNotFoundError:
             raise CommitStateUnknownError(
                 "This transaction is being committed by another request: it may have landed. Ask again, or look for it "
@@ -210,9 +212,12 @@ class OpenTransactions:
 
     def _committed(self, id: str) -> int:
         try:
-            return self._namespace.metastore.slot_of(id)
+            return self._slot_of(id)
         except TransactionNotFoundError:
             raise _not_open() from None
+
+    def _slot_of(self, id: str) -> int:
+        return self._namespace.metastore.slot_of(id, self._clock.now_ms() - int(REPEATED_SECONDS * 1000))
 
 
 def _folder(caller: str) -> str:

@@ -20,9 +20,10 @@ from lance_namespace_urllib3_client.api_client import ApiClient
 from lance_namespace_urllib3_client.configuration import Configuration
 from lance_namespace_urllib3_client.exceptions import ApiException
 from pydantic import BaseModel
-from urllib3.exceptions import HTTPError
+from urllib3.exceptions import ConnectTimeoutError, HTTPError, NewConnectionError
 
 from headwater.errors import (
+    CommitStateUnknownError,
     InvalidInputError,
     LanceNamespaceError,
     ServiceUnavailableError,
@@ -223,7 +224,7 @@ class CompleteRestNamespace(RestNamespace):  # type: ignore[misc]
         try:
             response = client.rest_client.pool_manager.request(verb, url, body=body, headers=known, retries=False)
         except HTTPError as error:
-            raise ServiceUnavailableError(f"The server cannot be reached: {type(error).__name__}.") from None
+            raise _unanswered(error) from None
         if response.status >= 300:
             raise _refused_call(path, response.status, response.data)
         return bytes(response.data)
@@ -254,7 +255,17 @@ class CompleteRestNamespace(RestNamespace):  # type: ignore[misc]
         except ApiException as error:
             raise refused(error.status, error.body) from None
         except HTTPError as error:
-            raise ServiceUnavailableError(f"The server cannot be reached: {type(error).__name__}.") from None
+            raise _unanswered(error) from None
+
+
+def _unanswered(error: HTTPError) -> ServiceUnavailableError:
+    """What became of a request without an answer: it was never sent, or perhaps carried out."""
+    if isinstance(error, (NewConnectionError, ConnectTimeoutError)):
+        return ServiceUnavailableError(f"The server cannot be reached: {type(error).__name__}.")
+    return CommitStateUnknownError(
+        f"The server has not answered ({type(error).__name__}). If it was to change something, that may be done: look "
+        "before you ask again."
+    )
 
 
 def connect_rest(properties: Mapping[str, str]) -> CompleteRestNamespace:

@@ -346,6 +346,22 @@ def test_a_commit_that_was_sent_twice_is_made_once(near: Catalog, monkeypatch: p
     assert near.verify() == []
 
 
+def test_a_repeated_commit_reads_no_more_of_the_log_than_of_the_last_hour(
+    near: Catalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Any caller may ask for any id: a look through years of commits is not to be had for the asking."""
+    near_namespace: Any = near.namespace
+    open_ones = near_namespace.transactions
+    id = open_ones.begin("ann", "")
+    with open_ones.using("ann", id) as inside:
+        Catalog(inside)["a.t"].append([{"id": 4}])
+    slot = open_ones.commit("ann", id)
+    assert open_ones.commit("ann", id) == slot
+    monkeypatch.setattr(open_transactions, "REPEATED_SECONDS", -1.0)
+    with pytest.raises(TransactionNotFoundError, match="has ended"):
+        open_ones.commit("ann", id)
+
+
 def test_a_server_that_dies_while_it_commits_leaves_an_answer_for_the_next(
     near: Catalog, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import socket
 import subprocess
 import threading
 from pathlib import Path
@@ -25,6 +26,7 @@ import headwater
 import headwater.rest.client
 from headwater import DirectoryNamespace
 from headwater.errors import (
+    CommitStateUnknownError,
     InvalidInputError,
     NamespaceAlreadyExistsError,
     NamespaceNotEmptyError,
@@ -37,6 +39,7 @@ from headwater.errors import (
     UnauthenticatedError,
     UnsupportedOperationError,
 )
+from headwater.names import ObjectId
 from headwater.rest.client import connect_rest, refused
 from headwater.rest.server import RunningServer
 from tests.rest.samples import PEOPLE, Serve, ipc, make
@@ -310,3 +313,22 @@ def test_a_server_stands_before_another_server(
     client.create_table(api.CreateTableRequest(id=["a", "t"]), ipc(PEOPLE))
     assert client.count_table_rows(api.CountTableRowsRequest(id=["a", "t"])).count == 3
     catalog.namespace_exists(api.NamespaceExistsRequest(id=["a"]))
+
+
+def test_a_lost_answer_is_told_from_a_server_that_is_not_there() -> None:
+    """Rows that were sent and not acknowledged may be there: who is told that nothing was reached sends them again."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        port = listening.getsockname()[1]
+
+        def hang_up() -> None:
+            taken, _ = listening.accept()
+            with taken:
+                taken.recv(1 << 16)
+
+        threading.Thread(target=hang_up, daemon=True).start()
+        stream = connect_rest({"uri": f"http://127.0.0.1:{port}"}).stream_table(ObjectId(("a", "log")), lambda: None)
+        with pytest.raises(CommitStateUnknownError, match="may be done: look before you ask again"):
+            stream.append(pa.table({"id": [1]}))
+    with pytest.raises(ServiceUnavailableError, match="cannot be reached") as refused_at_once:
+        stream.append(pa.table({"id": [1]}))
+    assert not isinstance(refused_at_once.value, CommitStateUnknownError)
