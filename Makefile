@@ -14,7 +14,7 @@ test: $(READY)
 	$(BIN)/python -m pytest -q -n 5 --dist loadgroup -m "not long"
 
 test-all: $(READY)
-	$(BIN)/python -m pytest -q -n 3 --dist loadgroup
+	$(BIN)/python -m pytest -q -n 4 --dist loadgroup
 
 check: $(READY)
 	$(BIN)/ruff check .

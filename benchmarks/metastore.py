@@ -37,7 +37,7 @@ from headwater.store import LocalStore, PutMode, Store, WrappedStore
 EARLIER = {"create_namespace": 221.0, "create_table": 86.0, "commit_delta": 45.0, "eight_processes": 12.0}
 ROUNDS = 5
 RESULTS = Path(__file__).parent / "results"
-ALL = "commits,growth,memory,opening"
+ALL = "commits,growth,memory,opening,dropped"
 
 
 @dataclass(frozen=True)
@@ -405,6 +405,47 @@ def append_to(store: Metastore, name: str) -> None:
         tx.append_delta(["big", name], ["data/part.parquet"])
 
 
+def dropped(root: str, tables: int) -> list[Row]:
+    """To bring a table back among so many: by who dropped it, by who opened the catalog since, by who finds the drop in
+    a checkpoint and so looks through all objects, once; and what such a transaction relies on."""
+    store, path = Metastore(root), ["big", "t0"]
+    for first in range(0, tables, 1000):
+        with store.transaction() as tx:
+            if not first:
+                tx.create_namespace(["big"])
+            for number in range(first, min(first + 1000, tables)):
+                tx.create_table(["big", f"t{number}"], formats=("lance",))
+    same = min(_undrop(store, path, lambda: store) for _ in range(5))
+    opened = min(_undrop(store, path, lambda: Metastore(root)) for _ in range(5))
+    behind = min(_undrop(store, path, lambda: _checkpointed(store, root)) for _ in range(3))
+    with store.transaction() as tx:
+        tx.drop(path)
+    tx = store.transaction()
+    tx.undrop(path)
+    return [
+        Row(f"undrop of a table among {tables}: CPU of who dropped it", f"{same:.2f} ms", "", True),
+        Row("the same by who opened the catalog since", f"{opened:.2f} ms", "", True),
+        Row("the same where a checkpoint holds the drop, the first time", f"{behind:.2f} ms", "", True),
+        Row("names, objects and folders that it relies on", str(len(tx.draft.reads)), "", True),
+    ]
+
+
+def _undrop(store: Metastore, path: list[str], by: Callable[[], Metastore]) -> float:
+    with store.transaction() as tx:
+        tx.drop(path)
+    other = by()
+    other.get(path[:1])
+    with other.transaction() as tx:
+        spent = cpu_ms(lambda _: tx.undrop(path), 1, 0)
+    store.slot  # noqa: B018  # it looks: the next drop is of what is there now
+    return spent
+
+
+def _checkpointed(store: Metastore, root: str) -> Metastore:
+    store.checkpoint()
+    return Metastore(root)
+
+
 def report(rows: list[Row], command: str, peer: str) -> str:
     load = os.getloadavg()[1]
     lines = [
@@ -440,6 +481,8 @@ def main() -> None:
             rows += memory(f"{folder}/memory", 1_000_000 // options.scale)
         if "opening" in options.parts:
             rows += opening(options.catalog or f"{folder}/opening", 1_000_000 // options.scale)
+        if "dropped" in options.parts:
+            rows += dropped(f"{folder}/dropped", 10_000 // options.scale)
     finally:
         peer.close()
         shutil.rmtree(folder, ignore_errors=True)

@@ -105,9 +105,19 @@ def ref_key(kind: str, location: str, name: str) -> str:
     return f"{location}/{KINDS[kind]}/{quote(name, safe='')}.json"
 
 
-def applied_key(location: str, record: str) -> str:
-    """Beside them, ours: up to which change of a catalog's record, by its id, the files are as it says."""
-    return f"{location}/{REFS}/headwater-{record}"
+def applied_key(location: str, record: str, number: int) -> str:
+    """Beside them, ours: a mark that the files are as a catalog's record, by its id, says up to this change. The number
+    is in the name, so that a mark which is written late takes nothing back: the highest counts."""
+    return f"{location}/{REFS}/headwater-{record}.{number}"
+
+
+def applied_marks(store: Store, location: str, record: str) -> dict[str, int]:
+    """The marks of a record by their keys. One without a number in its name has it in the file, as all once had."""
+    prefix = applied_key(location, record, 0).removesuffix(".0")
+    keys = [entry.key for entry in store.children(f"{location}/{REFS}").entries if entry.key.startswith(prefix)]
+    old = store.get_all([prefix])[0] or b"" if prefix in keys else b""
+    texts = {key: key.removeprefix(f"{prefix}.") if key != prefix else old.decode().rpartition(":")[2] for key in keys}
+    return {key: int(text) for key, text in texts.items() if text.isdecimal()}
 
 
 def tag_file(version: int, branch: str | None, size: int, time_ms: int, stamp: str) -> bytes:

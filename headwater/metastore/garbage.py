@@ -243,7 +243,7 @@ class Garbage:
     def _stillborn(self) -> Iterator[str]:
         """Folders of datasets whose creator died: long untouched, and none of their manifests ever got its final name.
 
-        What a deregistered table leaves has final manifests, and stays.
+        What a deregistered table leaves has final manifests, and stays. Those of a transaction are hidden until then.
         """
         files: dict[str, list[Entry]] = defaultdict(list)
         for entry in self.listed:
@@ -251,7 +251,7 @@ class Garbage:
             if inside and is_dataset_folder(folder):
                 files[folder].append(entry)
         for folder, entries in files.items():
-            if all(self._is_old(entry) and not entry.key.endswith(".manifest") for entry in entries):
+            if all(self._is_old(entry) and not _is_final(entry.key) for entry in entries):
                 yield folder
 
     def _data(self, kept: Kept) -> Iterator[Removal]:
@@ -347,6 +347,10 @@ class Garbage:
 
     def _is_old(self, entry: Entry) -> bool:
         return entry.modified_ms < self.before_ms
+
+
+def _is_final(key: str) -> bool:
+    return key.endswith(".manifest") and "/_staged/" not in key
 
 
 def _is_manifest(key: str) -> bool:

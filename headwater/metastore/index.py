@@ -101,8 +101,8 @@ class SlotIndex:
         """The streams that have deltas which no segment holds yet."""
         self.touched: dict[str, int] = {}
         self.members: dict[str, int] = {}
-        self.folders: dict[str, tuple[tuple[str, int], ...]] = {}
-        """By the signs of its dataset's folder, each table that came to have one there, and the slot."""
+        self.folders: dict[str, dict[str, int] | tuple[str, int]] = {}
+        """By the signs of its dataset's folder, each table that came to have one there, and the slot. Mostly one."""
         self._has_all_folders = False
         """Whether those of the layers are among them, which are not read before somebody asks for them."""
         self.sorted_names: dict[tuple[str, str], tuple[int, list[str]]] = {}
@@ -147,11 +147,11 @@ class SlotIndex:
         those of before this index was made are all objects looked at, once."""
         if since <= self.since and self.since and not self._has_all_folders:
             self._find_folders()
-        return [table for table, _ in self.folders.get(sign, ())]
+        return list(_by_table(self.folders.get(sign)))
 
     def came_by(self, sign: str) -> int:
         """The last slot in which a table came to have a dataset of this sign."""
-        return max((slot for _, slot in self.folders.get(sign, ())), default=self.since)
+        return max(_by_table(self.folders.get(sign)).values(), default=self.since)
 
     def _find_folders(self) -> None:
         for node in list(self.nodes()):
@@ -289,8 +289,13 @@ class SlotIndex:
     def _come(self, key: str, folder: str, slot: int) -> None:
         table = key.split("/")[0]
         for sign in signs_at(folder):
-            others = (other for other in self.folders.get(sign, ()) if other[0] != table or other[1] > slot)
-            self.folders[sign] = (*others, (table, slot))
+            known = self.folders.get(sign)
+            if known is None:
+                self.folders[sign] = table, slot
+                continue
+            if isinstance(known, tuple):
+                known = self.folders[sign] = _by_table(known)
+            known[table] = max(slot, known.get(table, 0))
 
     def _place(self, key: str, kind: str, before: Revision | None, now: Revision) -> None:
         """Keep the lists of children, the slot at which each last changed, and that at which one came or went."""
@@ -455,6 +460,10 @@ class SlotIndex:
         for key in [key for key in other.book.changed if key not in self.book.changed]:
             maps[key[0]].take(key[1:], theirs[key[0]])  # type: ignore[arg-type]
         self._times, self._timed = times[:], other.boundary
+
+
+def _by_table(known: dict[str, int] | tuple[str, int] | None) -> dict[str, int]:
+    return dict([known]) if isinstance(known, tuple) else known or {}
 
 
 def folders_of(kind: str, home: str, revision: Revision) -> tuple[str, ...]:

@@ -195,13 +195,18 @@ class MetastoreNamespace(RegisteredNamespace):
         in its folder. None: the folder says all there is to say."""
         if self.session.moment is not None:
             return None
-        record = ref_record_of(self.session.state(), table.id)
+        record = self._ref_record(table)
         if isinstance(self.session, Within):
             return self._recorded.read(table, record or RefRecord(""))
         if record is None:
             return None
-        files = RefFiles(self._recorded, replace(self.handle(table), refs=None), table, self.versions)
+        handle = replace(self.handle(table), refs=None)
+        newest = partial(self._ref_record, table)
+        files = RefFiles(self._recorded, handle, table, self.versions, newest)
         return settled(files, record)
+
+    def _ref_record(self, table: Table) -> RefRecord | None:
+        return ref_record_of(self.session.state(), table.id)
 
     def _settle_refs(self, id: ObjectId) -> None:
         """Have the folder of a table show the tags and branches that were committed."""

@@ -7,6 +7,7 @@ process that dies before has it done by whoever looks next.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -186,6 +187,8 @@ class RefFiles:
     handle: TableHandle
     table: Table
     versions: TableVersions
+    newest: Callable[[], RefRecord | None]
+    """What the record says by now."""
 
     def settle(self, known: KnownRefs, record: RefRecord) -> None:
         """Branches first, as tags may be on them, each after the one that it begins at; what goes, goes after that."""
@@ -196,7 +199,17 @@ class RefFiles:
                     self._tag(name, self._shown(entry.to), record.stamp(entry.number))
                 else:
                     self._branch(name, entry.to)
+                    self._check(name, entry)
         self.recorded.mark(self.table, record)
+
+    def _check(self, name: str, entry: RefEntry) -> None:
+        """A branch that was made late goes again, if another process has made and deleted it meanwhile: it has no stamp
+        by which others could tell. Not if somebody has written to it."""
+        now = self.newest() if entry.to is not None else None
+        later = now.branch.get(name) if now is not None else None
+        is_gone = later is not None and later.number > entry.number and later.to is None
+        if is_gone and not is_written(self.recorded.store, self.table.location, name):
+            self._branch(name, None)
 
     def _shown(self, to: RefTarget | None) -> RefTarget | None:
         """A version of the same transaction has its final name, by which a Lance client finds it, once it is seen. On

@@ -17,6 +17,7 @@ from headwater.errors import (
 )
 from headwater.metastore.ref_record import KnownRefs
 from headwater.names import ObjectId, format_name
+from headwater.tables.asked import AskedCatalog
 from headwater.tables.bases import outside
 from headwater.tables.refs import branch_of, check_version
 from headwater.tables.translate import named_error, translating
@@ -53,6 +54,7 @@ class TableHandle:
     in_transaction: bool = False
     """Whether its versions are those of an open transaction: then no commit to it can have landed unseen."""
     session: lance.Session | None = field(default=None, repr=False, compare=False)
+    _asked: list[AskedCatalog] = field(default_factory=list, init=False, repr=False, compare=False)
     refs: Callable[[], KnownRefs | None] | None = field(default=None, repr=False, compare=False)
     """Asks the catalog for tags and branches of which the table's folder may not know yet."""
 
@@ -65,6 +67,11 @@ class TableHandle:
     def known_refs(self) -> KnownRefs | None:
         """What the catalog knows of tags and branches; None: what is in the folder is all."""
         return self.refs() if self.refs is not None else None
+
+    @property
+    def refusal(self) -> LanceNamespaceError | None:
+        """Why the catalog took no version of what was opened last through this handle, if that is certain."""
+        return self._asked[-1].refusal if self._asked else None
 
     def at(self, version: int | None) -> TableHandle:
         return dataclasses.replace(self, version=version)
@@ -124,7 +131,8 @@ class TableHandle:
                 return lance.dataset(self.uri, version=version, **how)
             dataset = lance.dataset(self.uri, **how)
         else:
-            dataset = lance.dataset(namespace_client=self.client, table_id=list(self.id.names), **how)
+            self._asked.append(AskedCatalog(self.client))
+            dataset = lance.dataset(namespace_client=self._asked[-1], table_id=list(self.id.names), **how)
         if branch is not None:
             return dataset.checkout_version((branch, version))
         return dataset if version is None else dataset.checkout_version(version)

@@ -59,6 +59,9 @@ UNANSWERED = re.compile(
 )
 """A request that was perhaps carried out: it was sent, and no answer came."""
 
+OVERTAKEN = re.compile(r"would produce two fragments with id")
+"""In a transaction, which numbers merged fragments itself: others have appended one of that number since."""
+
 Kind = type[LanceNamespaceError]
 
 
@@ -148,12 +151,12 @@ def named_error(
 ) -> LanceNamespaceError:
     """The named error of one that pylance raised."""
     kind = kind_of(error, otherwise)
-    if kind is CommitStateUnknownError and table.in_transaction:
+    if table.in_transaction and (kind is CommitStateUnknownError or OVERTAKEN.search(message_of(error))):
         return ConcurrentModificationError(
             f"Table {table.id} was changed by another writer after the transaction began. Begin it anew, or use run()."
         )
     if kind is CommitStateUnknownError:
-        return fate_unknown(table)
+        return table.refusal or fate_unknown(table)
     return kind(f"Could not {doing[:MAX_WORD_CHARS]} table {table.id}: {clean(table, _full_message(error))}")
 
 

@@ -129,6 +129,10 @@ def test_formats_and_files_are_taken_once(either: Catalog, tmp_path: Path) -> No
     assert orders.ingest(str(tmp_path / "a.parquet"), source="files").rows == 1
     assert orders.ingest(str(tmp_path / "a.parquet"), source="files").duplicate
     assert orders.ingest(tmp_path / "b.jsonl", source="files").quarantined == 1
+    (tmp_path / "c.csv").write_text("id,name,at\n1\n")
+    assert orders.ingest(tmp_path / "c.csv", source="files").quarantined == 1
+    sources = orders.quarantine().sort_by("source").column("source").to_pylist()
+    assert sources == [str(tmp_path / "b.jsonl"), str(tmp_path / "c.csv")], "not a file of the server's"
     with pytest.raises(InvalidInputError, match="no file"):
         orders.ingest(str(tmp_path / "missing.parquet"))
     orders.ingest([{"op": "D", "id": 1, "at": 5}, {"op": "u", "id": 3, "name": "Edsger", "at": 1}], format="op")

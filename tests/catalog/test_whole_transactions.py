@@ -29,7 +29,9 @@ from headwater.errors import (
 )
 from headwater.metastore.layout import SNAPSHOTS
 from headwater.metastore.ref_record import RefRecord, RefTarget, known_refs, with_change
+from headwater.names import ObjectId
 from headwater.namespace.ref_changes import RefFiles
+from headwater.registries.metastore.refs import RecordedRefs, ref_record_of
 from headwater.rest.server import RunningServer, start_in_thread
 from headwater.table_refs import TAG, Ref
 
@@ -412,6 +414,56 @@ def test_what_a_lance_client_changes_in_the_folder_holds_but_not_what_a_writer_t
     assert dict(table.tags) == {}
 
 
+def test_a_process_that_slept_takes_back_no_mark_of_what_was_made_since(
+    near: Catalog, lake: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has looked at the mark, and writes its own after a newer one: what a Lance client did since holds."""
+    table, namespace = near["a.t"], near.namespace
+    assert isinstance(namespace, MetastoreNamespace)
+    table.tags["first"] = 1
+    found = namespace.operations.find_table(ObjectId(("a", "t")))
+    old, asleep = ref_record_of(namespace.session.state(), found.id), RecordedRefs(namespace.store)
+    assert old is not None
+    table.tags["theirs"] = 1
+    lance.dataset(str(table.describe().location)).tags.delete("theirs")
+    monkeypatch.setattr(asleep, "applied", lambda table, record: 0)
+    asleep.mark(found, old)
+    again = Catalog(MetastoreNamespace(root=str(lake)))
+    assert dict(again["a.t"].tags) == {"first": 1}
+    table.tags["more"] = 1
+    marks = list((Path(str(table.describe().location)) / "_refs").glob("headwater-*"))
+    assert [path.name.rpartition(".")[2] for path in marks] == ["3"]
+
+
+def test_a_mark_as_it_was_written_before_its_number_was_in_its_name_is_known(near: Catalog, lake: Path) -> None:
+    table = near["a.t"]
+    table.tags["theirs"] = 1
+    folder = Path(str(table.describe().location)) / "_refs"
+    mark = next(folder.glob("headwater-*"))
+    record, _, number = mark.name.removeprefix("headwater-").rpartition(".")
+    mark.unlink()
+    (folder / f"headwater-{record}").write_text(f"{record}:{number}")
+    lance.dataset(str(table.describe().location)).tags.delete("theirs")
+    assert dict(Catalog(MetastoreNamespace(root=str(lake)))["a.t"].tags) == {}
+
+
+def test_a_process_that_slept_does_not_bring_back_a_branch_that_was_deleted_meanwhile(
+    near: Catalog, lake: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other, make = Catalog(MetastoreNamespace(root=str(lake))), RefFiles._branch
+
+    def asleep(files: RefFiles, name: str, to: RefTarget | None) -> None:
+        monkeypatch.setattr(RefFiles, "_branch", make)
+        assert list(other["a.t"].branches) == ["side"]
+        del other["a.t"].branches["side"]
+        make(files, name, to)
+
+    monkeypatch.setattr(RefFiles, "_branch", asleep)
+    near["a.t"].branches.create("side", 1)
+    assert list(near["a.t"].branches) == list(other["a.t"].branches) == []
+    assert in_folder(near, "a.t") == ({}, [])
+
+
 def test_undo_leaves_a_tag_as_it_was_before_a_transaction_that_changed_it_twice(
     catalog: Catalog, near: Catalog
 ) -> None:
@@ -547,6 +599,21 @@ def test_fragments_are_merged_in_a_transaction_and_old_versions_go_once_it_is_co
     assert near["a.u"].indices.stats("id_idx").num_unindexed_rows == 0
     assert near["a.u"].to_arrow(filter="id = 8").num_rows == 1
     assert near.verify() == []
+
+
+def test_merged_fragments_do_not_meet_those_that_others_append_meanwhile(catalog: Catalog, near: Catalog) -> None:
+    near["a.t"].append([{"id": 4}])
+
+    def tidy() -> None:
+        with catalog.transaction("tidy") as tx:
+            assert len(tx["a.t"]) == 4
+            near["a.t"].append([{"id": 5}])
+            near["a.t"].clean_up(keep_versions=9)  # its newest version has its final name, where Lance looks
+            tx["a.t"].optimize()
+
+    with pytest.raises(ConcurrentModificationError):
+        tidy()
+    assert ids(near, "a.t") == {1, 2, 3, 4, 5}
 
 
 def test_nothing_is_deleted_by_a_transaction_that_is_not_committed(catalog: Catalog, near: Catalog) -> None:

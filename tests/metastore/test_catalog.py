@@ -23,7 +23,12 @@ from lance_namespace import CountTableRowsRequest, CreateTableRequest
 import headwater
 from headwater import DirectoryNamespace, MetastoreNamespace
 from headwater.cli.main import main
-from headwater.errors import ConcurrentModificationError, InvalidInputError, LanceNamespaceError
+from headwater.errors import (
+    ConcurrentModificationError,
+    InvalidInputError,
+    LanceNamespaceError,
+    TableNotFoundError,
+)
 from headwater.metastore import Metastore
 from headwater.metastore.layout import slot_key
 from headwater.model import Add, Known, RequireLocation, Table
@@ -576,3 +581,25 @@ def test_the_root_of_a_directory_catalog_is_not_opened_as_a_metastore(tmp_path: 
     with pytest.raises(InvalidInputError, match="headwater upgrade"):
         MetastoreNamespace(root=root)
     assert sorted(os.walk(root)) == before
+
+
+@pytest.mark.parametrize("leave", ["rename_table", "drop_table"])
+@pytest.mark.parametrize("change", ["append", "delete"])
+def test_a_change_of_rows_that_a_move_or_drop_overtakes_is_known_not_to_have_landed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: str, leave: str
+) -> None:
+    """pylance cannot look at the version then that it was refused, and takes the commit's fate for unknown."""
+    catalog = headwater.Catalog(str(tmp_path / "lake"), impl="metastore")
+    table = catalog.create_table("a.t", [{"id": 1}])
+    other, create_version = headwater.Catalog(str(tmp_path / "lake")), headwater.MetastoreNamespace.create_table_version
+
+    def overtaken(namespace: Any, request: Any) -> Any:
+        if "a.t" in other:
+            getattr(other, leave)(*("a.t", "a.u")[: 2 if leave == "rename_table" else 1])
+        return create_version(namespace, request)
+
+    monkeypatch.setattr(headwater.MetastoreNamespace, "create_table_version", overtaken)
+    with pytest.raises(TableNotFoundError, match="does not exist"):
+        table.append([{"id": 2}]) if change == "append" else table.delete("id = 1")
+    other.undrop("a.t") if leave == "drop_table" else other.rename_table("a.u", "a.t")
+    assert [row["id"] for row in other["a.t"]] == [1]

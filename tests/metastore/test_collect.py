@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -265,3 +266,21 @@ def test_a_drop_that_a_collection_passes_does_not_come_back_by_a_transaction_tha
     with pytest.raises(TableNotFoundError):
         catalog.undrop("a.t")
     assert near.verify() == []
+
+
+def test_a_table_that_a_transaction_made_and_dropped_or_did_not_commit_goes_with_the_next_collection(
+    tmp_path: Path,
+) -> None:
+    catalog = headwater.Catalog(str(tmp_path / "lake"), impl="metastore")
+    catalog.create_table("a.kept", [{"id": 1}])
+    with catalog.transaction() as tx:
+        tx.create_table("a.passing", [{"id": 1}])
+        tx.drop_table("a.passing")
+    with suppress(ZeroDivisionError), catalog.transaction() as tx:
+        tx.create_table("a.undecided", [{"id": 1}])
+        raise ZeroDivisionError
+    assert {problem.kind for problem in catalog.verify()} == {"unreferenced_folder"}
+    removed = later(catalog.namespace).collect(grace=NOW).removed
+    assert sorted(removal.key[9:] for removal in removed if removal.kind == "folder") == ["a$passing", "a$undecided"]
+    assert catalog.verify() == []
+    assert catalog["a.kept"].count() == 1

@@ -10,7 +10,7 @@ from headwater.model import Table
 from headwater.names import ObjectId
 from headwater.registries.metastore.mapping import NOT_FOUND, Reader
 from headwater.store import Store
-from headwater.table_refs import applied_key, read_refs
+from headwater.table_refs import applied_key, applied_marks, read_refs
 
 REMEMBERED = 10_000
 
@@ -42,15 +42,18 @@ class RecordedRefs:
         with self._lock:
             known = self._applied.get(record.id, 0)
         if known < record.count:
-            mark = self.store.get_all([applied_key(table.location, record.id)])[0] or b""
-            known = max(known, record.number_of(mark.decode(errors="replace")))
+            known = max(known, *applied_marks(self.store, table.location, record.id).values(), 0)
             self._remember(record, known)
         return known
 
     def mark(self, table: Table, record: RefRecord) -> None:
         """The files are as the record says."""
         if self.applied(table, record) < record.count:
-            self.store.put(applied_key(table.location, record.id), record.stamp(record.count).encode())
+            before = applied_marks(self.store, table.location, record.id)
+            self.store.put(applied_key(table.location, record.id, record.count), b"")
+            for key, number in before.items():
+                if number < record.count:
+                    self.store.delete(key)
             self._remember(record, record.count)
 
     def _remember(self, record: RefRecord, applied: int) -> None:

@@ -229,7 +229,7 @@ def json_rows(text: str, definition: Definition, name: str | None = None) -> tup
         if isinstance(row, dict):
             rows.append({key: v if key in exact else _floats(v) for key, v in row.items()} if exact else row)
         elif row is not None:
-            bad.append(Quarantined(told, "parse", None, name))
+            bad.append(Quarantined(told, "parse"))
 
     if name is None and text.strip() and not text.lstrip().startswith(("{", "[", "null")):
         raise InvalidInputError("The text is no JSON: it begins with no object and no list of them.")
@@ -249,7 +249,7 @@ def json_rows(text: str, definition: Definition, name: str | None = None) -> tup
         try:
             add(decoder.decode(line), line.rstrip("\r"))
         except UNREADABLE:
-            bad.append(Quarantined(line.rstrip("\r"), "parse", None, name))
+            bad.append(Quarantined(line.rstrip("\r"), "parse"))
     return rows, bad
 
 
@@ -267,7 +267,7 @@ def _read_csv(path: str, definition: Definition, name: str) -> tuple[Any, list[Q
     bad: list[Quarantined] = []
 
     def skip(row: Any) -> Literal["skip"]:
-        bad.append(Quarantined(str(row.text), "parse", None, name))
+        bad.append(Quarantined(str(row.text), "parse"))
         return "skip"
 
     read_text(path, name)
