@@ -55,6 +55,7 @@ class TableHandle:
     """Whether its versions are those of an open transaction: then no commit to it can have landed unseen."""
     session: lance.Session | None = field(default=None, repr=False, compare=False)
     _asked: list[AskedCatalog] = field(default_factory=list, init=False, repr=False, compare=False)
+    """The catalog as it was asked for what was opened last, if anything was."""
     refs: Callable[[], KnownRefs | None] | None = field(default=None, repr=False, compare=False)
     """Asks the catalog for tags and branches of which the table's folder may not know yet."""
 
@@ -71,7 +72,7 @@ class TableHandle:
     @property
     def refusal(self) -> LanceNamespaceError | None:
         """Why the catalog took no version of what was opened last through this handle, if that is certain."""
-        return self._asked[-1].refusal if self._asked else None
+        return self._asked[0].refusal if self._asked else None
 
     def at(self, version: int | None) -> TableHandle:
         return dataclasses.replace(self, version=version)
@@ -131,8 +132,8 @@ class TableHandle:
                 return lance.dataset(self.uri, version=version, **how)
             dataset = lance.dataset(self.uri, **how)
         else:
-            self._asked.append(AskedCatalog(self.client))
-            dataset = lance.dataset(namespace_client=self._asked[-1], table_id=list(self.id.names), **how)
+            self._asked[:] = [AskedCatalog(self.client)]
+            dataset = lance.dataset(namespace_client=self._asked[0], table_id=list(self.id.names), **how)
         if branch is not None:
             return dataset.checkout_version((branch, version))
         return dataset if version is None else dataset.checkout_version(version)
