@@ -17,13 +17,14 @@ from headwater.errors import (
 )
 from headwater.metastore.ref_record import KnownRefs
 from headwater.names import ObjectId, format_name
-from headwater.tables.asked import AskedCatalog
 from headwater.tables.bases import outside
 from headwater.tables.refs import branch_of, check_version
 from headwater.tables.translate import named_error, translating
 
 if TYPE_CHECKING:
     from lance_namespace import LanceNamespace
+
+    from headwater.tables.asked import AskedCatalog
 
 SESSION = lance.Session()
 """Of the handles that were received as JSON: manifests, file metadata and index pages are read once per process.
@@ -132,6 +133,8 @@ class TableHandle:
                 return lance.dataset(self.uri, version=version, **how)
             dataset = lance.dataset(self.uri, **how)
         else:
+            from headwater.tables.asked import AskedCatalog  # with lance_namespace, which look-ups do without
+
             self._asked[:] = [AskedCatalog(self.client)]
             dataset = lance.dataset(namespace_client=self._asked[0], table_id=list(self.id.names), **how)
         if branch is not None:
