@@ -177,7 +177,11 @@ class Mirror:
         """Make the mirror show the newest slot; which it shows then. None: there is no mirror."""
         if not self.is_on:
             return None
-        return retry(self.clock, ATTEMPTS, self._load, self._write)
+        shown = retry(self.clock, ATTEMPTS, self._load, self._write)
+        if not self.is_on:  # turned off meanwhile, and its readers told so perhaps before this wrote
+            self._retire()
+            return None
+        return shown
 
     def _load(self) -> ManifestSnapshot:
         newest = freshness_of(self.store).newest()

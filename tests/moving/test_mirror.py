@@ -8,6 +8,7 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import lance_namespace as api
 import pyarrow as pa
@@ -252,3 +253,27 @@ def test_a_mirror_of_before_it_was_a_property_of_the_root_is_one_until_it_is_tur
     assert Catalog(str(tmp_path)).mirror
     catalog.mirror = False
     assert not Catalog(str(tmp_path)).mirror
+
+
+def test_a_mirror_that_is_turned_off_while_another_follows_it_stays_off(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The other has looked whether there is one, and writes what it was to show then."""
+    catalog = Catalog(str(tmp_path))
+    fill(catalog)
+    catalog.mirror = True
+    catalog.close()
+    other: Any = Catalog(str(tmp_path)).namespace
+    other.mirror.close()
+    write = Mirror._write
+
+    def overtaken(mirror: Mirror, base: Any) -> int:
+        monkeypatch.undo()
+        catalog.mirror = False
+        return write(mirror, base)
+
+    monkeypatch.setattr(Mirror, "_write", overtaken)
+    other.mirror.update()
+    assert not catalog.mirror
+    with pytest.raises(Exception, match="reader feature"):
+        tables(theirs(tmp_path))
