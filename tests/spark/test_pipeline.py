@@ -97,6 +97,7 @@ def test_a_pipeline_with_a_session_gives_what_the_source_holds(
     sys.modules.pop("shop_features", None)
 
 
+@pytest.mark.usefixtures("catalog")
 def test_a_data_frame_is_taken_and_a_catalog_is_found_by_its_name_in_the_session(
     spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -114,7 +115,7 @@ def test_a_data_frame_is_taken_and_a_catalog_is_found_by_its_name_in_the_session
     bad = spark.range(0, 4, 1, 2).selectExpr("nullif(id, 2) AS id", "90 AS at", "'y' AS name")
     done = ingest(spark, catalog, "raw.orders", bad, name="frame")
     assert (done.rows, done.quarantined) == (3, 1)
-    assert jobs.open_lake(spark, "lake").is_there
+    assert jobs.open_lake(spark, "streams").is_there
     with pytest.raises(InvalidInputError, match="configured no catalog 'other'"):
         jobs.open_lake(spark, "other")
 
