@@ -68,7 +68,7 @@ def tables_near_at(view: IndexView, folder: str) -> Iterator[str]:
 def new_signs(draft: Draft) -> Iterator[str]:
     """The signs of the datasets that there are after the transaction, and were not: what `looked_near` relies on."""
     for key, item in draft.items.items():
-        before = draft.base.item(key, dropped=True)
+        before = draft.base.item(key, dropped=True) if item.revision.number > 1 else None
         came = before is None or not before.revision.alive
         if item.revision.alive:
             known = () if before is None or came else folders_of(item.node.kind, item.node.home, before.revision)

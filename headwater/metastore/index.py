@@ -263,28 +263,32 @@ class SlotIndex:
         card = self.card(change.key)
         node, before = card.node, None
         if node is None:
-            card.node = Node(change.key, body.id, body.kind, body.home, [revision])
+            node = card.node = Node(change.key, body.id, body.kind, body.home, [revision])
         else:
             before = node.versions[-1]
             node.versions.append(revision)
             self.old.put("o", change.key, True)
         self._place(change.key, body.kind, before, revision)
-        self._settle(change.key, before, revision)
+        if revision.alive:
+            self._settle(node, before, revision)
 
-    def _settle(self, key: str, before: Revision | None, now: Revision) -> None:
-        """Know the folders of the datasets that there are with an object, and were not."""
-        node = self.node(key)
-        if node is None or not now.alive:
-            return
-        came = before is None or not before.alive
-        known = () if before is None or came else folders_of(node.kind, node.home, before)
+    def _settle(self, node: Node, before: Revision | None, now: Revision) -> None:
+        """Know the folders of the datasets that there are with an object, and were not. A new one has no parts yet."""
+        is_back = before is not None and not before.alive
+        known = () if before is None or is_back else folders_of(node.kind, node.home, before)
         for folder in folders_of(node.kind, node.home, now):
             if folder not in known:
-                self._come(key, folder, now.slot)
-        for part in self.parts(key) if came else ():
+                self._come(node.key, folder, now.slot)
+        if is_back:
+            self._settle_below(node.key, now.slot)
+
+    def _settle_below(self, key: str, slot: int) -> None:
+        for part in self.parts(key):
             below = self.node(part)
-            if below is not None and below.versions:
-                self._settle(part, None, msgspec.structs.replace(below.versions[-1], slot=now.slot))
+            if below is not None and below.versions and below.versions[-1].alive:
+                for folder in folders_of(below.kind, below.home, below.versions[-1]):
+                    self._come(part, folder, slot)
+                self._settle_below(part, slot)
 
     def _come(self, key: str, folder: str, slot: int) -> None:
         table = key.split("/")[0]
