@@ -316,7 +316,7 @@ class Garbage:
         return found
 
     def _is_leftover(self, entry: Entry, kept: Kept) -> bool:
-        staged = "/_staged/" in entry.key or ".manifest-" in entry.key.rsplit("/", 1)[-1]
+        staged = _is_hidden(entry.key) or ".manifest-" in entry.key.rsplit("/", 1)[-1]
         return staged and "/tree/" not in entry.key and entry.key not in kept.files and self._is_old(entry)
 
     def _published(self, index: SlotIndex) -> Iterator[Removal]:
@@ -350,7 +350,12 @@ class Garbage:
 
 
 def _is_final(key: str) -> bool:
-    return key.endswith(".manifest") and "/_staged/" not in key
+    return key.endswith(".manifest") and not _is_hidden(key)
+
+
+def _is_hidden(key: str) -> bool:
+    """Whether a manifest is in the folder of those that no transaction has committed yet."""
+    return "/_staged/" in key
 
 
 def _is_manifest(key: str) -> bool:

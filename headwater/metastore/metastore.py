@@ -130,7 +130,7 @@ class Metastore:
             view = IndexView(index, known.base)
         return Transaction(known.draft(view), self._log, self.clock, known.header, self._commit)
 
-    def slot_of(self, txn: str, since_ms: int = 0) -> int:
+    def slot_of(self, txn: str, since_ms: int) -> int:
         """The slot of a transaction that was committed after a time; TransactionNotFound (10) if there is none."""
         return find_transaction(self._log, txn, since_ms)[0]
 
