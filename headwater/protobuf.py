@@ -40,8 +40,12 @@ def pick(message: bytes, wanted: int) -> list[Value]:
     """The values of one field, as `parse` has them. The others are passed over: a manifest has a field for each of its
     fragments, of which there may be thousands. ValueError: this is no message."""
     found: list[Value] = []
-    at, end = 0, len(message)
+    at, end, last = 0, len(message), len(message) - 1
     while at < end:
+        first = message[at]
+        if first & 0x87 == 2 and first >> 3 != wanted and at < last and message[at + 1] < 0x80:
+            at += 2 + message[at + 1]  # most of them: short, and of one byte each are the number and the length
+            continue
         key, at = (message[at], at + 1) if message[at] < 0x80 else _varint(message, at)
         kind = key & 7
         value: Value | None = None
@@ -55,10 +59,10 @@ def pick(message: bytes, wanted: int) -> list[Value]:
             begin, at = at, at + _FIXED[kind]
         else:
             raise ValueError(f"unknown wire type {kind}")
-        if at > end:
-            raise ValueError("the message ends in the middle of a field")
         if key >> 3 == wanted:
             found.append(message[begin:at] if value is None else value)
+    if at > end:
+        raise ValueError("the message ends in the middle of a field")
     return found
 
 

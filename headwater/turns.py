@@ -217,14 +217,22 @@ class Turn:
             self.clock.sleep(look_s)
         return held
 
-    def wait_for_bell(self, longest_s: float, look_s: float, valid_s: float | None = None) -> Held | None:
-        """As `wait`, told by whoever releases the turn."""
+    def wait_for_bell(
+        self,
+        longest_s: float,
+        look_s: float,
+        valid_s: float | None = None,
+        meanwhile: Callable[[], object] | None = None,
+    ) -> Held | None:
+        """As `wait`, told by whoever releases the turn. Whenever it looks in vain, it does `meanwhile`."""
         held = self.take(valid_s)
         if held is not None:
             return held
         deadline = self.clock.monotonic() + longest_s
         with Bell(self.path, self.clock) as bell:  # it may have become free before the bell was hung
             while (held := self.take(valid_s)) is None and self.clock.monotonic() < deadline:
+                if meanwhile is not None:
+                    meanwhile()
                 bell.wait(look_s)
         return held
 

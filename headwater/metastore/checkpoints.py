@@ -111,7 +111,7 @@ class Checkpoints:
             made.retired = self._retired(retired, before, layers)
             self.store.put(checkpoint_key(made.slot), seal(LAYERED, encode(made)))
             with lock:
-                index.stand_on(layers)
+                index.stand_on(layers, made.located)
             self._tidy(made)
             return made.slot
 
@@ -130,7 +130,7 @@ class Checkpoints:
                 continue
             with lock:
                 if index.book.base is None or found.slot > index.book.base.slot:
-                    index.stand_on(Layers(self.pages, found.layers, found.slot))
+                    index.stand_on(Layers(self.pages, found.layers, found.slot), found.located)
             return found.retired
         return {}
 

@@ -27,7 +27,7 @@ from headwater.metastore.records import (
     decode_body,
     encode,
 )
-from headwater.metastore.sections import Book, Pairs, Section
+from headwater.metastore.sections import BETWEEN, Book, Pairs, Section
 from headwater.metastore.serving_copy import (
     LANCE_FORMAT,
     STREAM_TABLE,
@@ -69,6 +69,8 @@ class Checkpoint(msgspec.Struct, array_like=True):
     layers: list[Layer]
     retired: dict[str, int] = {}
     """Files of earlier layers that somebody may still read, each with the time since when nobody needs to."""
+    located: bool = False
+    """Whether the layers say where all datasets are; they did not always."""
 
 
 _cards = msgspec.msgpack.Decoder(Card)
@@ -102,9 +104,12 @@ class SlotIndex:
         self.touched: dict[str, int] = {}
         self.members: dict[str, int] = {}
         self.folders: dict[str, dict[str, int] | tuple[str, int]] = {}
-        """By the signs of its dataset's folder, each table that came to have one there, and the slot. Mostly one."""
-        self._has_all_folders = False
-        """Whether those of the layers are among them, which are not read before somebody asks for them."""
+        """By the signs of its dataset's folder, each table that came to have one there, and the slot. Mostly one. Those
+        of the layers are not among them."""
+        self.datasets: Section[bool] = Section(self.book, "f", _flags)
+        """Where datasets are, or were in a past that is kept: the folder, and the object that says so."""
+        self.located = True
+        """Whether all of them are there; in the layers of an old checkpoint they are not."""
         self.sorted_names: dict[tuple[str, str], tuple[int, list[str]]] = {}
         self.names_then: dict[tuple[str, str, int], list[str]] = {}
         self.resolved: dict[tuple[str, ...], Any] = {}
@@ -143,22 +148,26 @@ class SlotIndex:
         return self.names.get(name) or []
 
     def tables_by(self, sign: str, since: int) -> list[str]:
-        """The tables that came to have a dataset of this sign in a slot or after it; they may be gone since. Only for
-        those of before this index was made are all objects looked at, once."""
-        if since <= self.since and self.since and not self._has_all_folders:
+        """The tables that came to have a dataset of this sign in a slot or after it; they may be gone since."""
+        is_before = 0 < self.since >= since
+        if is_before and not self.located:
             self._find_folders()
-        return list(_by_table(self.folders.get(sign)))
+        found = dict.fromkeys(_by_table(self.folders.get(sign)))
+        if is_before:
+            prefix = self.datasets.prefix + (sign if sign.endswith("/") else sign + BETWEEN)
+            found |= dict.fromkeys(_table_of(key.rpartition(BETWEEN)[2]) for key, _ in self.book.scan(prefix))
+        return list(found)
 
     def came_by(self, sign: str) -> int:
         """The last slot in which a table came to have a dataset of this sign."""
         return max(_by_table(self.folders.get(sign)).values(), default=self.since)
 
     def _find_folders(self) -> None:
+        """Look at all objects, once, where a checkpoint of old does not say where datasets are; the next one does."""
         for node in list(self.nodes()):
-            if node.kind in ("stream", "table_version"):
-                for folder in folders_of(node.kind, node.home, node.versions[-1]):
-                    self._come(node.key, folder, self.since)
-        self._has_all_folders = True
+            for folder in folders_of(node.kind, node.home, node.versions[-1]):
+                self._come(node.key, folder, self.since)
+        self.located = True
 
     def slot_at(self, time_ms: int) -> int:
         """The last slot not younger than a time. Slot times never decrease, whatever the writers' clocks say."""
@@ -291,7 +300,8 @@ class SlotIndex:
                 self._settle_below(part, slot)
 
     def _come(self, key: str, folder: str, slot: int) -> None:
-        table = key.split("/")[0]
+        self.datasets.put(f"{folder}{BETWEEN}{key}", True)
+        table = _table_of(key)
         for sign in signs_at(folder):
             known = self.folders.get(sign)
             if known is None:
@@ -377,7 +387,9 @@ class SlotIndex:
             node = self.node(key)
             if node is not None:
                 self.card(key)
-                node.versions[:] = _kept(node.versions, boundary)
+                kept = _kept(node.versions, boundary)
+                self._unsettle(node, kept)
+                node.versions[:] = kept
                 if not node.versions:
                     self._forget(key)
             if node is None or (len(node.versions) < 2 and not (node.versions and not node.versions[-1].alive)):
@@ -390,8 +402,18 @@ class SlotIndex:
         node = self.node(key)
         return node is not None and any(revision.parent == parent for revision in node.versions)
 
+    def _unsettle(self, node: Node, kept: Sequence[Revision] = ()) -> None:
+        """Forget the folders that no revision names which is kept."""
+        held = {folder for revision in kept for folder in folders_of(node.kind, node.home, revision)}
+        for revision in node.versions:
+            for folder in folders_of(node.kind, node.home, revision):
+                if folder not in held:
+                    self.datasets.put(f"{folder}{BETWEEN}{node.key}", None)
+
     def _forget(self, key: str) -> None:
         card = self.cards.get(key)
+        if card is not None and card.node is not None:
+            self._unsettle(card.node)
         self.cards.put(key, None)
         self.tails.pop(key, None)
         above = key.rpartition("/")[0]
@@ -404,7 +426,7 @@ class SlotIndex:
 
     def begin(self, slot: int, times: Sequence[int]) -> None:
         """An index of this slot that knows the times of the last slots."""
-        self.book.slot, self.since = slot, slot
+        self.book.slot, self.since, self.located = slot, slot, False
         self.boundary = self._timed = slot - len(times) + 1
         self._times = array("q", times)
 
@@ -420,9 +442,13 @@ class SlotIndex:
 
     # Checkpoints
 
+    def _maps(self) -> dict[str, Section[Any] | Pairs[Any]]:
+        found = (self.cards, self.names, self.children, self.past, self.old, self.datasets)
+        return {one.prefix: one for one in found}
+
     def changes(self) -> list[LayerEntry]:
         """What has changed since the checkpoint it stands on, sorted, as the layer above that one holds it."""
-        maps = {one.prefix: one for one in (self.cards, self.names, self.children, self.past, self.old)}
+        maps = self._maps()
         found = [(key, maps[key[0]].encoded(key[1:])) for key in self.book.changed]
         first = max(self.book.base.slot + 1 if self.book.base is not None else 0, self.boundary)
         if self._forgot and self.book.base is not None:
@@ -434,15 +460,23 @@ class SlotIndex:
         found.sort(key=lambda item: item[0])
         return found
 
-    def stand_on(self, base: Layers) -> None:
+    def stand_on(self, base: Layers, located: bool) -> None:
         """A checkpoint of a slot that is folded already: it holds all that was changed up to it."""
         self.book.stand_on(base)
+        self.located = located
         self._forgot = self._forgot and base.slot < self.slot
 
     def checkpoint(self, layers: list[Layer]) -> Checkpoint:
         """What stands beside the layers."""
         return Checkpoint(
-            self.slot, self.boundary, self.published, self.weight, self.last_time, list(self.tails), layers
+            self.slot,
+            self.boundary,
+            self.published,
+            self.weight,
+            self.last_time,
+            list(self.tails),
+            layers,
+            located=self.located,
         )
 
     @classmethod
@@ -451,19 +485,26 @@ class SlotIndex:
         index = cls()
         index.begin(found.slot, [found.time])
         index.boundary, index.published, index.weight = found.boundary, found.published, found.weight
-        index.tails = dict.fromkeys(found.tails)
+        index.tails, index.located = dict.fromkeys(found.tails), found.located
         index.book.base = Layers(pages, found.layers, found.slot)
         return index
 
     def take_over(self, other: SlotIndex) -> None:
         """Stand on the layers of another index of the same slot, which was made of other files."""
-        maps = {one.prefix: one for one in (self.cards, self.names, self.children, self.past, self.old)}
-        theirs = {one.prefix: one for one in (other.cards, other.names, other.children, other.past, other.old)}
+        maps, theirs = self._maps(), other._maps()
         times = other.times()
-        self.book.base = other.book.base
+        self.book.base, self.located = other.book.base, other.located
         for key in [key for key in other.book.changed if key not in self.book.changed]:
             maps[key[0]].take(key[1:], theirs[key[0]])  # type: ignore[arg-type]
+            if key[0] == self.datasets.prefix and self.datasets.get(key[1:]):  # no layer has it
+                folder, _, node = key[1:].rpartition(BETWEEN)
+                self._come(node, folder, self.since)
         self._times, self._timed = times[:], other.boundary
+
+
+def _table_of(key: str) -> str:
+    """The table that an object is a part of."""
+    return key.partition("/")[0]
 
 
 def _by_table(known: dict[str, int] | tuple[str, int] | None) -> dict[str, int]:

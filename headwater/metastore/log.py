@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections import deque
+from collections.abc import Collection
 from functools import partial
 
 from headwater.clock import Clock
@@ -22,9 +23,9 @@ from headwater.errors import (
 from headwater.metastore.checkpoints import Checkpoints
 from headwater.metastore.deltas import Segments
 from headwater.metastore.index import SlotIndex
-from headwater.metastore.layout import FORMAT, FORMAT_KEY, slot_key
+from headwater.metastore.layout import FORMAT, FORMAT_KEY, slot_folder, slot_key
 from headwater.metastore.publish import missing
-from headwater.metastore.rebuild import gap, published_slot, rebuild, unreadable
+from headwater.metastore.rebuild import beside, gap, published_slot, rebuild, unreadable
 from headwater.metastore.records import (
     CATALOG,
     SLOT,
@@ -79,21 +80,26 @@ class Log:
         # What stops us here is named by reads of the present; the past before it stays readable.
         with contextlib.suppress(CorruptFileError):
             try:
-                self.refresh(ahead=32)
-                self._require_whole()
+                index, first = self.index, self.index.slot + 1
+                there = beside(self.store, first)
+                self.refresh(ahead=min(1 + sum(number >= first for number in there), MAX_READ_AHEAD))
+                there.update(range(first, self.index.slot + 1))
+                is_of_next = self.index is index and slot_folder(self.index.slot + 1) == slot_folder(first)
+                self._require_whole(there if is_of_next else None)
             except InvalidTableStateError:  # a damaged slot
                 with contextlib.suppress(InvalidTableStateError):
                     self.rebuild()
         self.repair()
 
-    def _require_whole(self) -> None:
+    def _require_whole(self, there: Collection[int] | None) -> None:
         """Slots are taken in order, so one after a missing one says that the missing one was lost, and so does a
         published transaction of it. What was lost is written anew if that is exact."""
         published = published_slot(self.store, self.index, self._seen)
         if published > self.index.slot:
             self.refresh(ahead=32)
+            there = None
         is_gone = published > self.index.slot
-        missing = gap(self.store, self.index.slot, self.index.boundary)
+        missing = gap(self.store, self.index.slot, self.index.boundary, there)
         if not is_gone and (missing is None or (missing > self.index.slot and self._moved_on())):
             return
         with contextlib.suppress(InvalidTableStateError):

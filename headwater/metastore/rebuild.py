@@ -54,16 +54,23 @@ DEPTH = {"table_version": 2, "stream": 3, "partition": 4, "delta": 5}
 """How many of the last steps of a part's directory make its key: the table's id and what is below it."""
 
 
-def gap(store: Store, last: int, boundary: int) -> int | None:
+def beside(store: Store, number: int) -> set[int]:
+    """The slots that are there in the folder of one. One listing."""
+    found = (slot_number(entry.key) for entry in store.children(slot_folder(number)).entries)
+    return {number for number in found if number is not None}
+
+
+def gap(store: Store, last: int, boundary: int, there: Collection[int] | None = None) -> int | None:
     """A slot that is missing: the one after `last`, though a later one or a published transaction is there, or one
-    before it in the same folder, which a checkpoint spares who opens the root from reading. Two listings."""
+    before it in the same folder, which a checkpoint spares who opens the root from reading. Two listings, or one if
+    the slots that are `there` in the folder of the next are known."""
     missing = last + 1
     here = slot_folder(missing)
-    numbers = {slot_number(entry.key) for entry in store.children(here).entries}
+    numbers = beside(store, missing) if there is None else there
     for before in range(max(boundary + 1, first_beside(missing)), missing):
         if before not in numbers:
             return before
-    if any(number is not None and number > missing for number in numbers):
+    if any(number > missing for number in numbers):
         return missing
     if any(f"{SLOTS}/{folder}" > here for folder in store.children(SLOTS).folders):
         return missing

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from headwater.errors import ConcurrentModificationError, InvalidInputError
@@ -20,8 +21,9 @@ from headwater.metastore.records import (
     body_of,
     encode,
 )
+from headwater.metastore.serving_copy import PUBLISHED
 from headwater.metastore.slot_views import IndexView, Item
-from headwater.metastore.table_parts import Values, taken_values
+from headwater.metastore.table_parts import DELTA_FORMAT, Values, taken_values
 from headwater.names import format_name
 
 WORDS = {
@@ -139,6 +141,7 @@ def compile_txn(index: SlotIndex, draft: Draft, header: Header, group: Group, ma
                 continue
             append.path = _path(draft, append.stream)
         changes.extend(_compile_append(index, append, header, group))
+    _check_published(draft.appends)
     changes.extend(_compile_drop(drop, header) for drop in draft.dropped_deltas)
     mappings = _compile_names(index, draft)
     for change in changes:
@@ -262,6 +265,23 @@ def _position(index: SlotIndex, append: AppendedDelta, group: Group) -> int:
             f"Position {append.wanted} of this stream is taken: the last one is {last}. Look again and decide anew."
         )
     return append.wanted
+
+
+def _check_published(appends: Sequence[AppendedDelta]) -> None:
+    """Error 13 for a version that publishes a position inside the transaction: it would show half of what this lands.
+
+    Of the positions that a transaction takes in a change log, only the last can be read at or published.
+    """
+    for append in appends:
+        shown, version = append.properties.get(PUBLISHED), append.stream.rpartition("/")[0]
+        if shown is None or append.position is None:
+            continue
+        own = [each.position for each in appends if each.stream == f"{version}/{DELTA_FORMAT}" and each.position]
+        if own and own[0] <= shown < own[-1]:
+            raise InvalidInputError(
+                f"This transaction publishes {format_name(append.path)} and lands rows in it afterwards: the version "
+                "would show half of what it lands. Nothing was changed: publish the table again after its last rows."
+            )
 
 
 def _compile_drop(drop: DroppedDelta, header: Header) -> NewRevision:

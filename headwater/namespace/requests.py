@@ -70,6 +70,8 @@ class StreamRequest(BaseModel):
     until: int | None = None
     reader: str | None = None
     read: int | None = None
+    read_of: str | None = None
+    of: str | None = None
     add: dict[str, str] = {}
     rename: dict[str, str] = {}
     widen: dict[str, str] = {}

@@ -13,7 +13,7 @@ from headwater.names import ObjectId, format_name
 from headwater.registries.metastore.sessions import Within
 from headwater.streams.definition import Definition
 from headwater.streams.landing import LandingReport
-from headwater.streams.layout import DELTA
+from headwater.streams.layout import DELTA, QUARANTINE
 from headwater.streams.position_views import Published
 from headwater.streams.publishing import stage
 from headwater.streams.serving_copy import Lake, lake
@@ -71,8 +71,11 @@ class NamespaceStream(StreamTable):
         return super().collect(*args, **options)
 
     def _lake(self) -> Lake:
-        found, session = super()._lake(), self.namespace.session
-        return replace(found, own=session.tx) if isinstance(session, Within) else found
+        return replace(super()._lake(), own=self._own())
+
+    def _own(self) -> Transaction | None:
+        session = self.namespace.session
+        return session.tx if isinstance(session, Within) else None
 
     def _landing(self) -> AbstractContextManager[None]:
         session = self.namespace.session
@@ -125,10 +128,15 @@ def publish_streams(
     """Publish tables at one slot, that of the transaction which is open here if there is one.
 
     `lineage` by name is kept with the versions, `hands` do the shares of large ones, but not in a transaction.
+    Quarantines come last: the publish of their table may land rows in them.
     """
     if isinstance(namespace.session, Within):
         check_once([id.names for id in ids])
-        return [NamespaceStream(namespace, id).publish((lineage or {}).get(format_name(id.names))) for id in ids]
+        inside = {
+            id: NamespaceStream(namespace, id) for id in sorted(ids, key=lambda id: id.names[-1].endswith(QUARANTINE))
+        }
+        made = {id: each.publish((lineage or {}).get(format_name(id.names))) for id, each in inside.items()}
+        return [made[id] for id in ids]
     namespace.registry.check_writable()
     found = lake(namespace.metastore, namespace.properties.root, dict(namespace.properties.storage))
     return publish_tables(found, [id.names for id in ids], lineage, hands)

@@ -30,6 +30,8 @@ from headwater.store.seam import (
 
 CHUNK = 1 << 20
 TEMPORARY_SUFFIX = ".headwater-tmp"
+MAX_KNOWN = 4096
+"""So many folders are remembered, then none, and anew."""
 _BAD_ESCAPE = re.compile(r"%(?![0-9A-Fa-f]{2})|%2[Ff]|%00")
 
 
@@ -39,6 +41,8 @@ class LocalStore:
     def __init__(self, root: str | os.PathLike[str]) -> None:
         self.root = os.path.abspath(root)
         self.abilities = Abilities(self.root, self.link, self.move_folder, self.fill, self.prune, self.sweep)
+        self._known: set[str] = set()
+        """Folders that were there when this store last wrote in them. They may be gone: the write then tells."""
 
     def get(self, key: str) -> bytes:
         try:
@@ -64,25 +68,24 @@ class LocalStore:
     def put(self, key: str, data: bytes, mode: PutMode = PutMode.OVERWRITE, durable: bool = True) -> None:
         if mode is PutMode.CREATE and os.path.lexists(self._path(key)):
             raise KeyExistsError(key)
-        self._put(key, data, mode, durable, set())
+        self._put(key, data, mode, durable)
 
     def put_all(self, items: Sequence[tuple[str, bytes]], durable: bool = True) -> None:
-        made: set[str] = set()
         for key, data in items:
-            self._put(key, data, PutMode.OVERWRITE, durable, made)
+            self._put(key, data, PutMode.OVERWRITE, durable)
 
-    def _put(self, key: str, data: bytes, mode: PutMode, durable: bool, made: set[str]) -> None:
-        """`made` are the folders that the caller has made up to now: one below them is missing, without a look."""
+    def _put(self, key: str, data: bytes, mode: PutMode, durable: bool) -> None:
         path = self._path(key)
         folder = path.rpartition("/")[0]
         try:
-            if made:
-                self._make_below(folder, durable, made)
+            if folder not in self._known:
+                self._make_ahead(folder, durable)
             try:
                 self._write(path, data, mode, durable)
             except FileNotFoundError:
-                self._make_folder(folder, durable, made)
+                self._make_folder(folder, durable)
                 self._write(path, data, mode, durable)
+            self._know(folder)
         except FileExistsError:
             raise KeyExistsError(key) from None
         except OSError as error:
@@ -210,30 +213,48 @@ class LocalStore:
     def _path(self, key: str) -> str:
         return f"{self.root}/{check_key(key)}"
 
-    def _make_folder(self, folder: str, durable: bool, made: set[str] | None = None) -> None:
+    def _make_folder(self, folder: str, durable: bool) -> None:
+        parent = folder.rpartition("/")[0]
         try:
             os.mkdir(folder)
         except FileNotFoundError:
-            self._make_folder(os.path.dirname(folder), durable, made)
+            self._make_folder(parent, durable)
             with contextlib.suppress(FileExistsError):
                 os.mkdir(folder)
         except FileExistsError:
             if os.path.isdir(folder):
                 return
             raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), folder) from None
-        if made is not None:
-            made.add(folder)
+        self._know(parent)
         if durable:
-            _sync(os.path.dirname(folder))
+            _sync(parent)
 
-    def _make_below(self, folder: str, durable: bool, made: set[str]) -> bool:
-        """Make a folder, and those above it, if one above was made just now. Whether it is one of those made."""
-        if folder in made:
-            return True
-        if len(folder) <= len(self.root) or not self._make_below(folder.rpartition("/")[0], durable, made):
+    def _make_ahead(self, folder: str, durable: bool) -> None:
+        """Make a folder that seems to be new, with the one above it: the next one above is known, and it is not. To
+        write in it first and be told would be two calls of the system more, and most that is published is new."""
+        parent = folder.rpartition("/")[0]
+        is_new = parent in self._known
+        if not is_new and parent.rpartition("/")[0] in self._known:
+            is_new = self._make_one(parent, durable)
+        if is_new:
+            self._make_one(folder, durable)
+
+    def _make_one(self, folder: str, durable: bool) -> bool:
+        """Whether the folder was missing, and the one above it was not."""
+        try:
+            os.mkdir(folder)
+        except (FileExistsError, FileNotFoundError):
             return False
-        self._make_folder(folder, durable, made)
+        self._know(folder)
+        if durable:
+            _sync(folder.rpartition("/")[0])
         return True
+
+    def _know(self, folder: str) -> None:
+        if folder not in self._known:
+            if len(self._known) >= MAX_KNOWN:
+                self._known = set()
+            self._known.add(folder)
 
     def _write(self, path: str, data: bytes, mode: PutMode, durable: bool) -> None:
         if not data and not durable and mode is PutMode.OVERWRITE:

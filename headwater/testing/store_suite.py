@@ -125,6 +125,14 @@ class StoreSuite:
         store.delete_tree("a/b")
         assert [entry.key for entry in store.list()] == ["a/b2", "a/bb/3"]
 
+    def test_a_put_lands_below_folders_that_were_there_and_are_gone(self, store: Store) -> None:
+        store.put("a/b/c/1", b"1")
+        store.delete_tree("a/b")
+        store.put("a/b/c/2", b"2")
+        store.delete_tree("a")
+        store.put_all([("a/b/d/3", b""), ("a/b/c/4", b"4")], durable=False)
+        assert [(entry.key, entry.size) for entry in store.list()] == [("a/b/c/4", 1), ("a/b/d/3", 0)]
+
     @pytest.mark.parametrize("key", BAD_KEYS)
     def test_a_key_that_could_lead_outside_is_refused(self, store: Store, key: str) -> None:
         for action in (store.get, store.head, store.delete, lambda bad: store.put(bad, b"")):

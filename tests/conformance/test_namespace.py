@@ -12,7 +12,7 @@ import pytest
 
 from headwater import DirectoryNamespace, MetastoreNamespace
 from headwater.registry import Capabilities
-from headwater.testing.namespace_suite import NamespaceSuite, code_of
+from headwater.testing.namespace_suite import ODD_NAMES, NamespaceSuite, code_of
 
 MODES: dict[str, dict[str, str]] = {
     "V1": {"manifest_enabled": "false"},
@@ -71,3 +71,10 @@ class TestS3(Directory):
     def namespace(self, request: pytest.FixtureRequest, s3_root: str, s3_options: dict[str, str]) -> DirectoryNamespace:
         storage = {f"storage.{key}": value for key, value in s3_options.items()}
         return DirectoryNamespace(root=s3_root, **MODES[request.param], **storage)
+
+    @pytest.mark.long  # the metastore's odd names are made on a bucket every time
+    @pytest.mark.parametrize("name", ODD_NAMES)
+    def test_an_odd_name_is_found_again_exactly_as_written(
+        self, namespace: Any, features: Capabilities, name: str
+    ) -> None:
+        super().test_an_odd_name_is_found_again_exactly_as_written(namespace, features, name)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 from collections.abc import Callable
 from dataclasses import fields
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -31,6 +34,7 @@ from headwater.store import (
     WrappedStore,
     claim,
     create,
+    local,
     memory_store,
     open_store,
     probe,
@@ -126,6 +130,46 @@ def test_a_claim_whose_answer_is_lost_is_known_to_have_landed(tmp_path: Path) ->
         store.put("theirs", b"2")
         assert claim(store, "mine", "final")
         assert not claim(store, "theirs", "final")
+
+
+def test_files_in_new_folders_are_written_without_asking_for_one_that_is_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = LocalStore(tmp_path)
+    store.put_all([(key, b"") for key in ("x/rev/1", "digest-x/1", "txn/1")], durable=False)
+    missing: list[str] = []
+    for name in ("open", "mkdir"):
+        monkeypatch.setattr(os, name, noting(missing, getattr(os, name)))
+    store.put_all(
+        [(key, b"y") for key in ("y/rev/1", "y/v/rev/1", "y/v/s/rev/1", "digest-y/1", "txn/2")], durable=False
+    )
+    store.put_all([(key, b"") for key in ("x/rev/2", "x/digest-z/1", "y/v/s/p/rev/1", "txn/3")], durable=False)
+    assert missing == []
+    assert len(list(store.list())) == 12
+
+
+def noting(missing: list[str], call: Callable[..., Any]) -> Callable[..., Any]:
+    def noted(path: str, *args: Any, **options: Any) -> Any:
+        try:
+            return call(path, *args, **options)
+        except FileNotFoundError:
+            missing.append(path)
+            raise
+
+    return noted
+
+
+def test_a_store_that_knows_no_folder_any_more_writes_as_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(local, "MAX_KNOWN", 2)
+    store, keys = LocalStore(tmp_path), [f"{number}/{step}/rev/1" for step in "abc" for number in range(5)]
+    for key in keys:
+        store.put(key, b"1", durable=False)
+    shutil.rmtree(tmp_path / "1")
+    for key in keys:
+        store.put(key, b"22")
+    assert [(entry.key, entry.size) for entry in store.list()] == [(key, 2) for key in sorted(keys)]
 
 
 def test_requests_are_counted_by_verb() -> None:

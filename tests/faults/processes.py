@@ -158,7 +158,7 @@ def kill(process: Any) -> None:
 
 def rows_of_manifest(root: str) -> list[dict[str, Any]]:
     """What `__manifest` holds, read by pylance alone."""
-    if not (Path(root) / "__manifest" / "_versions").is_dir():
+    if not any((Path(root) / "__manifest" / "_versions").glob("*.manifest")):
         return []
     rows: list[dict[str, Any]] = lance.dataset(f"{root}/__manifest").to_table().to_pylist()
     return rows

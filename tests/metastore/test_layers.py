@@ -14,7 +14,7 @@ from headwater.metastore import Metastore, layers, whole
 from headwater.metastore import checkpoints as checkpoints_module
 from headwater.metastore import commit as commit_module
 from headwater.metastore import index as index_module
-from headwater.metastore.index import SlotIndex
+from headwater.metastore.index import Checkpoint, SlotIndex
 from headwater.metastore.layout import CHECKPOINTS, LAYERS, SEGMENTS, checkpoint_key, segment_key
 from headwater.metastore.records import CHECKPOINT, SEGMENT, encode, seal, unseal
 from headwater.store import CountingStore, LocalStore, Store, memory_store
@@ -49,7 +49,7 @@ def plain(index: SlotIndex) -> list[Any]:
     found = [ordered(value) for value in msgspec.msgpack.decode(whole.dump(index), strict=False)]
     for place in (7, 8):
         found[place] = [(parent, sorted(keys)) for parent, keys in found[place]]
-    return [*found[:2], *found[4:11], sorted(found[11]), sorted(found[12])]
+    return [*found[:2], *found[4:11], sorted(found[11]), sorted(found[12]), sorted(dict(index.datasets.items()))]
 
 
 def folded(store: Metastore) -> SlotIndex:
@@ -132,6 +132,70 @@ def test_the_names_of_a_namespace_are_read_without_its_objects(small: None) -> N
     assert len(opened._log.index.cards._held) < 60  # those of the slots after the checkpoint, and the namespace
 
 
+def datasets(store: Store, count: int) -> Metastore:
+    """Tables of Lance in one namespace, one of which was dropped, and a checkpoint of them."""
+    made = Metastore(store)
+    with made.transaction() as tx:
+        tx.create_namespace(["a"])
+        for number in range(count):
+            tx.create_table(["a", f"t{number:03}"], formats=("lance",))
+            tx.update_stream(["a", f"t{number:03}"], "lance", {"location": f"data/t{number:03}"})
+    with made.transaction() as tx:
+        tx.drop(["a", "t007"])
+    made.checkpoint()
+    return made
+
+
+def looked(store: Store) -> tuple[list[list[tuple[str, ...]]], int]:
+    """Who has a folder, and the pages that were read to bring a table back and to say so."""
+    counting = CountingStore(store)
+    tx = Metastore(counting).transaction()
+    before = counting.counts["read"]
+    tx.undrop(["a", "t007"])
+    folders = ("data/t003", "data/t003/inside", "data/t00", "data/t007")
+    return [list(tx.tables_near(folder)) for folder in folders], counting.counts["read"] - before
+
+
+OWNERS = [[("a", "t003")], [("a", "t003")], [], [("a", "t007")]]
+
+
+def test_who_has_a_folder_is_found_by_a_few_pages_whatever_the_size(small: None) -> None:
+    read = []
+    for count in (20, 400):
+        store = memory_store()
+        made = datasets(store, count)
+        found, pages = looked(store)
+        assert found == OWNERS
+        assert len(list(made.transaction().tables_near("data"))) == count - 1
+        read.append(pages)
+    assert read[1] <= read[0] + 24  # directories of more files; all objects are in more than a thousand pages
+
+
+def test_a_checkpoint_of_before_does_not_say_where_datasets_are_and_the_next_of_who_looked_does(
+    small: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = memory_store()
+    with monkeypatch.context() as before:
+        before.setattr(SlotIndex, "_come", lambda *given: None)
+        before.setattr(SlotIndex, "checkpoint", lambda self, found, made=SlotIndex.checkpoint: old(made(self, found)))
+        datasets(store, 200)
+    found, pages = looked(store)
+    assert (found, pages > 200) == (OWNERS, True)
+    Metastore(store).checkpoint()  # by one who did not look
+    later = Metastore(store)
+    assert not later._log.index.located
+    assert list(later.transaction().tables_near("data/t003")) == [("a", "t003")]
+    later.run(lambda tx: tx.create_namespace(["b"]))
+    later.checkpoint()
+    found, pages = looked(store)
+    assert (found, pages < 80) == (OWNERS, True)
+
+
+def old(made: Checkpoint) -> Checkpoint:
+    made.located = False
+    return made
+
+
 # The same as the slots say
 
 
@@ -146,7 +210,9 @@ def test_layers_hold_what_the_slots_make(small: None, seed: int) -> None:
         there = writer.exists([name])
         with writer.transaction() as tx:
             if not there:
-                tx.create_table([name])
+                tx.create_table([name], formats=("delta", "lance"))
+            elif chosen.random() < 0.1:
+                tx.update_stream([name], "lance", {"location": f"data/{step}"})
             elif chosen.random() < 0.5:
                 tx.append_delta([name], [f"f{step}"])
             elif chosen.random() < 0.4:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from headwater.metastore import Metastore
 from headwater.metastore import commit as commit_module
 from headwater.metastore import index as index_module
+from headwater.metastore.layout import SLOTS, slot_number
 from headwater.store import CountingStore, LocalStore, memory_store
 
 
@@ -92,3 +94,23 @@ def test_opening_reads_a_checkpoint_and_what_follows_in_a_few_round_trips(
     counting.reset()
     assert len(opened.deltas(["t"])) == 300
     assert counting.counts["get"] <= 15
+
+
+def test_opening_asks_for_no_slot_that_is_not_there_but_the_next(tmp_path: Path) -> None:
+    class Asked(LocalStore):
+        def get(self, key: str) -> bytes:
+            asked.append(key)
+            return super().get(key)
+
+        def get_all(self, keys: Sequence[str]) -> Sequence[bytes | None]:
+            asked.extend(keys)
+            return super().get_all(keys)
+
+    asked: list[str] = []
+    store = Metastore(LocalStore(tmp_path))
+    for slots in (0, 1, 3):
+        while store.now().slot < slots:
+            store.run(lambda tx: tx.create_namespace([f"n{store.now().slot}"]))
+        asked.clear()
+        Metastore(Asked(tmp_path))
+        assert {slot_number(key) for key in asked if key.startswith(SLOTS)} == set(range(1, slots + 2))

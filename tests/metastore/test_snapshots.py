@@ -118,9 +118,9 @@ def test_a_dropped_snapshot_lets_its_files_go_once_the_drop_is_past_its_window(s
 
 
 def test_a_snapshot_is_read_from_its_last_publish_and_what_came_after(store: Metastore) -> None:
+    for name in "bcd":
+        store.run(lambda tx, name=name: tx.append_delta(["n", "t"], [name]))  # type: ignore[misc]
     with store.transaction() as tx:
-        for name in "bcd":
-            tx.append_delta(["n", "t"], [name])
         tx.append_delta(["n", "t"], ["p"], format="lance", position=2, properties={"position": 2})
         tx.append_delta(["n", "t"], ["q"], format="lance", position=3, properties={"position": 3})
     store.snapshot("published")

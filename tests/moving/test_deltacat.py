@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from headwater import Catalog
@@ -110,6 +111,18 @@ def test_merge_keys_may_be_left_aside(tmp_path: Path, root: Path) -> None:
     assert import_deltacat(catalog, str(root), keyed=False).stream_tables == 0
     assert rows(catalog, "shop.orders") == ORDERS
     assert [catalog["shop.orders"].at(n).count() for n in (1, 2, 3, 4, 5)] == [0, 3, 4, 3, 4]
+
+
+def test_a_merge_key_that_is_there_twice_is_told_before_anything_is_made(tmp_path: Path, root: Path) -> None:
+    file = _data_file(root, "orders", -1)
+    with file.open("rb") as data:
+        rows = pq.read_table(data)
+    pq.write_table(pa.concat_tables([rows, rows]), file)
+    catalog = Catalog(str(tmp_path / "lake"))
+    with pytest.raises(InvalidInputError, match=r"shop\.orders has rows with one merge key more than once"):
+        import_deltacat(catalog, str(root))
+    assert not catalog.is_there
+    assert import_deltacat(catalog, str(root), keyed=False).stream_tables == 0
 
 
 def test_what_cannot_be_read_is_named_and_left_out_only_when_told(tmp_path: Path, root: Path) -> None:

@@ -124,6 +124,21 @@ def test_a_turn_that_becomes_free_while_the_bell_is_hung_is_taken_at_once(
     assert Turn(path, CLOCK, 60).wait_for_bell(10, 10) is not None
 
 
+def test_who_waits_for_a_turn_does_meanwhile_what_need_not_be_done_in_it(path: str) -> None:
+    turn, done = Turn(path, CLOCK, 60), list[str]()
+    free = turn.wait_for_bell(60, 60, meanwhile=lambda: done.append("free"))
+    assert free is not None
+
+    def meanwhile() -> None:
+        done.append("waited")
+        free.release()
+
+    held = turn.wait_for_bell(60, 60, meanwhile=meanwhile)
+    assert held is not None
+    assert done == ["waited"]
+    held.release()
+
+
 def test_the_pipe_of_a_dead_waiter_is_cleared_away(path: str) -> None:
     os.makedirs(f"{path}.waiting")
     os.mkfifo(f"{path}.waiting/000000000000001-1-1")

@@ -9,6 +9,7 @@ from typing import Any
 
 import lance
 import pyarrow as pa
+from lance_namespace import LanceNamespace
 
 from headwater.namespace.directory import DirectoryNamespace
 from headwater.tables.layout import manifest_name
@@ -97,6 +98,6 @@ def files(folder: str | Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in Path(folder).rglob("*") if path.is_file()}
 
 
-def call(catalog: DirectoryNamespace, operation: str, **request: Any) -> Any:
+def call(catalog: LanceNamespace, operation: str, **request: Any) -> Any:
     """One operation, its request as a dictionary."""
     return getattr(catalog, operation)(request)

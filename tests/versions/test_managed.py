@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,11 +20,15 @@ from headwater.errors import (
     TableVersionNotFoundError,
     UnsupportedOperationError,
 )
+from headwater.model import CatalogObject
 from headwater.names import ObjectId
 from headwater.namespace.directory import DirectoryNamespace
+from headwater.namespace.metastore import MetastoreNamespace
+from headwater.namespace.versions.managed import ManagedVersions, StagedVersion
 from headwater.namespace.versions.operations import TableVersions
 from headwater.registries.manifest.settings import READER_FLAGS, WRITER_FLAGS
 from headwater.tables.layout import manifest_name
+from headwater.turns import Turn
 from tests.versions.samples import (
     MANAGED,
     append,
@@ -176,6 +181,54 @@ def test_a_writer_that_knew_a_table_by_its_old_name_moves_nothing_of_it(catalog:
     assert numbers(catalog, "moved") == [3, 2, 1]
     assert opened(again(catalog), "moved", 1).count_rows() == 3
     assert catalog.verify() == []
+
+
+NEWEST: dict[str, Any] = {"id": ["t"], "limit": 1, "descending": True}
+
+
+def test_a_writer_takes_in_what_others_commit_while_it_waits_for_its_turn(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, other = (MetastoreNamespace(root=str(tmp_path / "lake")) for _ in range(2))
+    one.create_table({"id": ["t"]}, stream(rows()))  # type: ignore[arg-type]
+    call(other, "list_table_versions", **NEWEST)
+    known: list[int] = []
+
+    def wait(turn: Turn, longest_s: float, look_s: float, valid_s: float, meanwhile: Callable[[], object]) -> None:
+        call(one, "create_namespace", id=["while it waits"])
+        meanwhile()
+        known.append(other.metastore.now(refresh=False).slot)
+
+    monkeypatch.setattr(Turn, "wait_for_bell", wait)
+    call(other, "list_table_versions", **NEWEST)
+    assert known == [one.metastore.slot]
+
+
+def test_a_version_is_planned_from_what_its_writer_has_just_seen_and_refused_if_that_was_too_old(
+    catalog: DirectoryNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make(catalog)
+    first, second, late = (stage(catalog, "t", version, source=1) for version in (2, 3, 3))
+    records = catalog.versions.records
+    assert records is not None
+    looked, find = list[bool](), records.find
+
+    def look(ids: Iterable[ObjectId], newest: bool = False) -> Mapping[ObjectId, CatalogObject]:
+        looked.append(newest)
+        return find(ids, newest=newest)
+
+    monkeypatch.setattr(records, "find", look)
+    call(catalog, "create_table_version", **first)
+    assert not any(looked)
+
+    def overtaken(keeper: ManagedVersions, staged: StagedVersion) -> None:
+        monkeypatch.undo()
+        call(again(catalog), "create_table_version", **second)
+
+    monkeypatch.setattr(ManagedVersions, "secure", overtaken)
+    with pytest.raises(ConcurrentModificationError, match="Version 3 of table t already exists"):
+        call(catalog, "create_table_version", **late)
+    assert numbers(catalog) == [3, 2, 1]
 
 
 def test_listing_versions_waits_for_nobody_and_moves_nothing(catalog: DirectoryNamespace) -> None:

@@ -68,25 +68,34 @@ def schema_of(store: Store, files: Sequence[RowFile]) -> pa.Schema:
 
 
 def batches(store: Store, files: Sequence[RowFile], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """The rows of files in their order, under `schema`: columns by field id, or by name where a file has no ids."""
+    """The rows of files in their order, under `schema`: columns by field id, or by name where a file has no ids. No
+    other columns are read."""
     for file in files:
         try:
-            for batch in _fragment(store, file).to_batches():
+            fragment = _fragment(store, file)
+            places = _places(fragment.physical_schema, schema)
+            names = [fragment.physical_schema.names[place] for place in places if place >= 0]
+            for batch in fragment.to_batches(columns=list(dict.fromkeys(names))):
                 yield _under(batch, schema)
         except (pa.ArrowException, OSError, ValueError) as error:
             raise InvalidInputError(f"{file.key} cannot be read: {str(error).splitlines()[0][:200]}") from None
 
 
 def _under(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    by_id = {_id(each): place for place, each in enumerate(batch.schema) if _id(each) is not None}
     columns: list[Any] = []
-    for each in schema:
-        place = by_id.get(_id(each)) if by_id and _id(each) is not None else batch.schema.get_field_index(each.name)
-        if place is None or place < 0:
-            columns.append(_missing(each, batch.num_rows))
-        else:
-            columns.append(batch.column(place).cast(each.type))
+    for each, place in zip(schema, _places(batch.schema, schema), strict=True):
+        found = _missing(each, batch.num_rows) if place < 0 else batch.column(place).cast(each.type)
+        columns.append(found)
     return pa.RecordBatch.from_arrays(columns, schema=plain(schema))
+
+
+def _places(found: pa.Schema, schema: pa.Schema) -> list[int]:
+    """Where in a file's schema each column is; -1: it is not."""
+    by_id = {_id(each): place for place, each in enumerate(found) if _id(each) is not None}
+    return [
+        by_id.get(_id(each), -1) if by_id and _id(each) is not None else found.get_field_index(each.name)
+        for each in schema
+    ]
 
 
 def _missing(field: Any, rows: int) -> Any:

@@ -136,6 +136,7 @@ class _Replay:
     def run(self, steps: Sequence[DeltacatStep]) -> ImportedRoot:
         done = self._done()
         self._check_names(steps, fresh=not done)
+        self._check_keys(steps, done)
         made = 0
         for step in steps:
             if self._message(step) in done:
@@ -182,6 +183,40 @@ class _Replay:
                     raise InvalidInputError(
                         f"There is a table {id.format('.')} already: import into a namespace of its own."
                     )
+
+    def _check_keys(self, steps: Sequence[DeltacatStep], done: set[str]) -> None:
+        """No state that a stream table is to have holds a merge key twice. One whose files the next one begins with is
+        looked at there."""
+        keys: dict[Ids, tuple[str, tuple[str, ...]]] = {}
+        last: dict[Ids, FoundTable] = {}
+        for step in steps:
+            for ids, found in step.tables.items():
+                if found is not None and not self._is_readable(found):
+                    continue
+                before = last.pop(ids, None)
+                if before is not None and not _goes_on(before, found):
+                    self._check_distinct(before, keys[ids][1])
+                if found is None:
+                    keys.pop(ids, None)
+                    continue
+                if ids not in keys or keys[ids][0] != found.version:
+                    keys[ids] = found.version, self._keys(found)
+                if self._message(step) not in done:
+                    last[ids] = found
+        for ids, found in last.items():
+            self._check_distinct(found, keys[ids][1])
+
+    def _check_distinct(self, found: FoundTable, keys: tuple[str, ...]) -> None:
+        schema = self._schema(found) if keys else None
+        if schema is None:
+            return
+        chosen = pa.schema([schema.field(name) for name in keys])
+        rows = pa.Table.from_batches(batches(self.store, found.files, chosen), plain(chosen))
+        if rows.group_by(list(keys)).aggregate([]).num_rows != rows.num_rows:
+            raise InvalidInputError(
+                f"{format_name((*self.prefix, found.namespace, found.name))} has rows with one merge key more than "
+                "once: import it with keyed=False. Nothing was changed."
+            )
 
     def _once(self, step: DeltacatStep, before: _Known, tx: Any) -> None:
         """A transaction that is begun anew after a conflict begins with what was known before it."""
@@ -275,11 +310,6 @@ class _Replay:
 
     def _changes(self, tx: Any, made: _Made, found: FoundTable, schema: pa.Schema) -> None:
         rows = pa.Table.from_batches(batches(self.store, found.files, schema), plain(schema))
-        keys = rows.select(list(made.keys))
-        if keys.group_by(list(made.keys)).aggregate([]).num_rows != rows.num_rows:
-            raise InvalidInputError(
-                f"{format_name(made.names)} has rows with one merge key more than once: import it with keyed=False."
-            )
         if rows.num_rows or made.files:
             tx[made.names].ingest(rows, format="snapshot", source="deltacat", strict=True, allow_empty=True)
 
@@ -292,6 +322,13 @@ class _Replay:
             tx[made.names].append(reader)
         else:
             tx.create_table(made.names, reader, mode="overwrite", properties=dict(found.properties))
+
+
+def _goes_on(before: FoundTable, found: FoundTable | None) -> bool:
+    """Whether a later state has all rows of one before it."""
+    if found is None or (before.version, before.schema) != (found.version, found.schema):
+        return False
+    return found.files[: len(before.files)] == before.files
 
 
 class _Nothing:

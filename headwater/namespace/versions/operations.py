@@ -130,7 +130,7 @@ class TableVersions:
         line = self.line(table, branch)
         keeper = self.keeper(line)
         if isinstance(keeper, ManagedVersions) and keeper.records.is_newest:
-            self.turns.expect(table.location)
+            self.turns.expect(table.location, lambda: keeper.newest(line))
             keeper.set_aside(line)
 
     def page(
@@ -161,7 +161,7 @@ class TableVersions:
                 keeper.set_aside(line)
             with self.turns.creating(table.location):
                 with keeper.keeping(staged):
-                    self._record(keeper, staged)
+                    self._record(keeper, staged, newest)
                 return FoundVersion(line, keeper.finish([staged])[0])
         return FoundVersion(line, self._put(keeper, staged))
 
@@ -298,12 +298,18 @@ class TableVersions:
         staged = StagedVersion(line, version, data)
         return self.managed.hidden(staged) if self.managed is not None and line.branch is None else staged
 
-    def _record(self, keeper: ManagedVersions, staged: StagedVersion) -> None:
-        """Facts, plan, commit. A conflict that is not about this version is looked into again."""
+    def _record(self, keeper: ManagedVersions, staged: StagedVersion, newest: int) -> None:
+        """Facts, plan, commit. A conflict that is not about this version is looked into again.
+
+        The commit requires the table and the newest version that it was planned for, so what the caller has just seen
+        is enough to begin with where the version follows it."""
         table = staged.line.table
         keeper.secure(staged)
+        follows = iter([newest] if newest and staged.version.number == newest + 1 else [])
 
         def look() -> list[Change]:
+            if (before := next(follows, None)) is not None:
+                return keeper.plan(staged, before)
             found = same_table(keeper.records.find([table.id], newest=True), table)
             return keeper.plan(staged, found.known.newest)
 

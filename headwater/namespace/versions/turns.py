@@ -15,7 +15,7 @@ import hashlib
 import os
 import threading
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from headwater.clock import Clock
@@ -96,8 +96,9 @@ class WriterTurns:
         self._turns = _Kept()
         self._notes = _Kept()
 
-    def expect(self, location: str) -> None:
-        """The newest version of the table is asked for. Waits for the turn if an append seems to begin."""
+    def expect(self, location: str, meanwhile: Callable[[], object] | None = None) -> None:
+        """The newest version of the table is asked for. Waits for the turn if an append seems to begin, and does
+        `meanwhile`, again and again: what is done there is not done in the turn."""
         if self._folder is None:
             return
         with self._lock:
@@ -110,7 +111,7 @@ class WriterTurns:
             self._turns.release(location)
         if begins and not self._turns.has(location):
             self._let_go_first(location)
-            self._wait(location, UNKNOWN_S if unknown else VALID_S)
+            self._wait(location, UNKNOWN_S if unknown else VALID_S, meanwhile)
 
     @contextlib.contextmanager
     def creating(self, location: str) -> Iterator[None]:
@@ -131,10 +132,10 @@ class WriterTurns:
         habit.appends, habit.asked = True, 0
         self._notes.release(location)
 
-    def _wait(self, location: str, valid_s: float) -> None:
+    def _wait(self, location: str, valid_s: float, meanwhile: Callable[[], object] | None = None) -> None:
         with contextlib.suppress(OSError):
             turn = Turn(self._path(location), self._clock, VALID_S)
-            held = turn.wait_for_bell(LONGEST_WAIT_S, LOOK_EVERY_S, valid_s)
+            held = turn.wait_for_bell(LONGEST_WAIT_S, LOOK_EVERY_S, valid_s, meanwhile)
             if held is not None:
                 self._turns.keep(location, held)
 
