@@ -41,7 +41,7 @@ from headwater.namespace.requests import (
 )
 from headwater.namespace.versions import Cleaned, Optimized
 from headwater.references import follow
-from headwater.rest.remote_streams import RemotePublished, RemoteStream, stream_body
+from headwater.rest.remote_streams import Handed, RemotePublished, RemoteStream, stream_body
 from headwater.tables.arrow import read_file
 
 NOT_FOUND = (1, 4, 6, 8, 10, 11, 12, 22)
@@ -64,7 +64,7 @@ class CompleteRestNamespace(RestNamespace):  # type: ignore[misc]
         self._tables = TableApi(client)
         self._extensions: set[str] | None = None
         self._properties = dict(properties)
-        self._handed: dict[tuple[ObjectId, str], int] = {}
+        self._handed: Handed = {}
         """What readers of this process were handed, and have not said to have read."""
 
     def abilities(self) -> CatalogAbilities:

@@ -148,7 +148,8 @@ STREAMS: tuple[Extension, ...] = (
             **_ARROW_IN),
     _stream("ApplyToStreamTable", "apply", Permission.WRITE, streams.apply,
             "What a SQL statement does to the rows: deletes, rows in place of others, rows with new keys; with "
-            "`position` only if the table is still as it was read.", Param("position", ParameterKind.INT), **_ARROW_IN),
+            "`position` only if the table is still as it was read.", Param("position", ParameterKind.INT), Param("of"),
+            **_ARROW_IN),
     _stream("QueryStreamTable", "query", Permission.SELECT, streams.query,
             "The rows, fresh or at a position, as an Arrow file.", **_ARROW_OUT),
     _stream("CountStreamTable", "count", Permission.SELECT, streams.count, "How many rows there are."),

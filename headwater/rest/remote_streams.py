@@ -18,8 +18,8 @@ from headwater.streams.definition import Definition, from_properties
 from headwater.streams.deleting import as_rows
 from headwater.streams.landing import LandingReport
 from headwater.streams.ledger import LedgerEntry
-from headwater.streams.packing import END, pack, pack_types
-from headwater.streams.sources.files import find_files, is_files
+from headwater.streams.packing import END, OF, pack, pack_types
+from headwater.streams.sources.files import find_files, is_files, opened
 from headwater.streams.sources.formats import total
 from headwater.streams.statements import StatementRows
 from headwater.tables.arrow import to_stream
@@ -43,6 +43,22 @@ class RemotePublished:
     rows: int = 0
     late: int = 0
     too_late: int = 0
+    schema_id: int = 0
+
+    def is_of(self, position: int, schema_id: int) -> bool:
+        """Whether the serving copy is the table at this position, under these columns."""
+        return (self.position, self.schema_id) == (position, schema_id)
+
+
+@dataclass(frozen=True)
+class HandedChanges:
+    """Up to where a reader was handed changes, and of which table, by its id."""
+
+    position: int
+    of: str | None = None
+
+
+Handed = dict[tuple[ObjectId, str], HandedChanges]
 
 
 class RemoteStream(Frames):
@@ -50,12 +66,11 @@ class RemoteStream(Frames):
 
     is_stream: ClassVar[bool] = True
 
-    def __init__(
-        self, send: Sender, id: ObjectId, serving: Callable[[], Any], handed: dict[tuple[ObjectId, str], int]
-    ) -> None:
+    def __init__(self, send: Sender, id: ObjectId, serving: Callable[[], Any], handed: Handed) -> None:
         self._handed = handed
         self._sender = send
         self._serving = serving
+        self._expected: str | None = None
         self.id = id
 
     @property
@@ -107,7 +122,7 @@ class RemoteStream(Frames):
         for file in find_files(data):
             if os.path.isdir(file.path):
                 raise InvalidInputError(f"{file.path} is a folder: only single files are sent to a server.")
-            with open(file.path, "rb") as content:
+            with opened(file) as path, open(path, "rb") as content:
                 columns = {"content": pa.array([content.read()], pa.large_binary()), "digest": [file.digest]}
             reports.append(self._land("ingest", pa.table(columns), file=file.path, **known))
         return total(reports)
@@ -143,16 +158,20 @@ class RemoteStream(Frames):
         fields = {"after": after, "until": until, "reader": reader}
         if reader is None:
             return self._rows("changes", fields).replace_schema_metadata(None)
-        found = self._rows("changes", {**fields, "read": self._handed.get((self.id, reader))})
-        self._handed[self.id, reader] = int((found.schema.metadata or {})[END])
+        known = self._handed.get((self.id, reader))
+        read = {"read": known.position, "read_of": known.of} if known is not None else {}
+        found = self._rows("changes", {**fields, **read})
+        told = found.schema.metadata or {}
+        self._handed[self.id, reader] = HandedChanges(int(told[END]), told[OF].decode() if OF in told else None)
         return found.replace_schema_metadata(None)
 
     def commit_reader(self, name: str, position: int | None = None) -> int:
         """Say that a reader has read up to a position: what this process was handed last, if not told."""
-        wanted = self._handed.get((self.id, name)) if position is None else position
-        if wanted is None:
+        known = self._handed.get((self.id, name)) if position is None else HandedChanges(position)
+        if known is None:
             raise InvalidInputError(f"The reader {name!r} of {self.name} was handed nothing: name the position.")
-        told = self._send("commit_reader", {"reader": name, "position": wanted})
+        of = {"of": known.of} if known.of is not None else {}
+        told = self._send("commit_reader", {"reader": name, "position": known.position, **of})
         self._handed.pop((self.id, name), None)
         return int(told["position"])
 
@@ -175,6 +194,10 @@ class RemoteStream(Frames):
         return _definition(self._told("definition"))
 
     @property
+    def version_id(self) -> str:
+        return str(self._told("id")["id"])
+
+    @property
     def position(self) -> int:
         return int(self._told("position")["position"])
 
@@ -184,8 +207,12 @@ class RemoteStream(Frames):
         return None if found is None else RemotePublished(**found)
 
     def readers(self) -> dict[str, int]:
-        known = dict(self._told("readers")["readers"])
-        return {name: max(position, self._handed.get((self.id, name), 0)) for name, position in known.items()}
+        told = self._told("readers", "id")
+        handed = {name: self._handed.get((self.id, name), HandedChanges(0)) for name in told["readers"]}
+        return {
+            name: max(position, handed[name].position) if handed[name].of == told["id"] else position
+            for name, position in told["readers"].items()
+        }
 
     # Changing
 
@@ -220,16 +247,24 @@ class RemoteStream(Frames):
         told = self._send("undo", {"source": source, "file": file, "token": token, "txn": txn, "digest": digest})
         return LandingReport(told["position"], told["rows"])
 
-    def _told(self, field: str) -> dict[str, Any]:
-        """One thing that the server tells of the table: a transaction relies on no more than it asked for."""
-        return dict(self._send("describe", {"fields": [field]}))
+    def _told(self, *fields: str) -> dict[str, Any]:
+        """What the server tells of the table: a transaction relies on no more than it asked for."""
+        return dict(self._send("describe", {"fields": fields}))
+
+    def expect(self, id: str | None) -> RemoteStream:
+        """As `StreamTable.expect`, for reads and `apply`."""
+        self._expected = id
+        return self
 
     def _send(self, tail: str, fields: Mapping[str, Any], rows: pa.Table | None = None) -> Any:
-        return self._sender(tail, fields, rows)
+        return self._sender(tail, self._of(fields), rows)
 
     def _rows(self, tail: str, fields: Mapping[str, Any]) -> pa.Table:
-        found: pa.Table = self._sender(tail, fields, arrow=True)
+        found: pa.Table = self._sender(tail, self._of(fields), arrow=True)
         return found
+
+    def _of(self, fields: Mapping[str, Any]) -> Mapping[str, Any]:
+        return fields if self._expected is None else {"of": self._expected, **fields}
 
 
 def create_remote(stream: RemoteStream, made: Definition) -> RemoteStream:

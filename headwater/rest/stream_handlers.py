@@ -19,12 +19,12 @@ from lance_namespace import LanceNamespace
 
 from headwater.errors import InvalidInputError, LanceNamespaceError, UnsupportedOperationError
 from headwater.names import object_id
-from headwater.namespace.abilities import abilities_of
+from headwater.namespace.abilities import CatalogAbilities, abilities_of
 from headwater.rest.body import BodySpool
 from headwater.rest.call import Call
 from headwater.streams.definition import DERIVED, define, to_properties
 from headwater.streams.landing import BatchOrigin, LandingReport
-from headwater.streams.packing import END, unpack, unpack_types
+from headwater.streams.packing import END, OF, unpack, unpack_types
 from headwater.streams.position_views import Published
 from headwater.streams.sources.files import SourceFile
 from headwater.streams.sources.formats import check_format
@@ -32,16 +32,23 @@ from headwater.streams.statements import KINDS, StatementRows
 from headwater.streams.table import StreamTable
 from headwater.tables.arrow import read_stream
 
-DESCRIBED = ("definition", "position", "published", "readers")
+DESCRIBED = ("definition", "position", "published", "readers", "id")
 """What DescribeStreamTable tells, unless asked for some of it: a transaction relies on what it was told."""
 
 
 def stream_of(namespace: LanceNamespace, call: Call) -> StreamTable:
-    """The stream table that a call names; Unsupported (0) where the catalog has none."""
-    stream = abilities_of(namespace).stream
-    if stream is None:
+    """The stream table that a call names. `of` says what it must be: 14 if the name is another table's by now."""
+    can = able(namespace)
+    assert can.stream is not None
+    return can.stream(call.id).expect(call.request.of)
+
+
+def able(namespace: LanceNamespace) -> CatalogAbilities:
+    """What the catalog can do; Unsupported (0) where it has no stream tables."""
+    can = abilities_of(namespace)
+    if can.stream is None:
         raise UnsupportedOperationError("This server's catalog has no stream tables: a metastore catalog has.")
-    return stream(call.id)
+    return can
 
 
 def rows_of(call: Call) -> pa.Table:
@@ -51,8 +58,7 @@ def rows_of(call: Call) -> pa.Table:
 
 
 def create(namespace: LanceNamespace, call: Call) -> dict[str, Any]:
-    asked, create_stream = call.request, abilities_of(namespace).create_stream
-    stream_of(namespace, call)
+    asked, create_stream = call.request, able(namespace).create_stream
     assert create_stream is not None
     properties = _settings(asked.properties)
     given = {name: text for name, text in properties.items() if text is not None}
@@ -74,6 +80,8 @@ def describe(namespace: LanceNamespace, call: Call) -> dict[str, Any]:
                 told[field] = table.position
             case "published":
                 told[field] = _published(table.published)
+            case "id":
+                told[field] = table.version_id
             case "readers":
                 told[field] = table.readers(kept=True)
             case _:
@@ -157,17 +165,21 @@ def count(namespace: LanceNamespace, call: Call) -> dict[str, Any]:
 
 
 def changes(namespace: LanceNamespace, call: Call) -> pa.RecordBatchReader:
-    """ReadStreamChanges: what a reader was handed is known at the client, who says up to where it has `read`."""
+    """ReadStreamChanges: what a reader was handed is known at the client, who says up to where it has `read`.
+
+    That is nothing if it was of another table (`read_of`) which had the name.
+    """
     asked, table = call.request, stream_of(namespace, call)
-    start = asked.after
+    start, id = asked.after, table.version_id
+    table.expect(id)
     if asked.reader is not None:
-        known = table.readers(kept=True)
-        start = known.get(asked.reader, asked.after) if asked.read is None else asked.read
+        known, is_read = table.readers(kept=True), asked.read is not None and asked.read_of in (None, id)
+        start = asked.read if is_read else known.get(asked.reader, asked.after)
         if known.get(asked.reader) != start:
             table.commit_reader(asked.reader, start)
     end = table.position if asked.until is None else max(asked.until, start)
     found = table.changes(start, end)
-    return _reader(found.replace_schema_metadata({END: str(end).encode()}))
+    return _reader(found.replace_schema_metadata({END: str(end).encode(), OF: id.encode()}))
 
 
 def commit_reader(namespace: LanceNamespace, call: Call) -> dict[str, Any]:
@@ -191,8 +203,7 @@ def publish(namespace: LanceNamespace, call: Call) -> dict[str, Any]:
 
 def publish_all(namespace: LanceNamespace, call: Call) -> dict[str, Any]:
     """PublishStreamTables: all at one slot."""
-    can = abilities_of(namespace)
-    stream_of(namespace, call)
+    can = able(namespace)
     assert can.publish is not None
     found = can.publish([object_id(names) for names in call.request.tables])
     return {"published": [_published(each) for each in found]}
@@ -253,7 +264,7 @@ def _published(found: Published | None) -> dict[str, Any] | None:
     if found is None:
         return None
     return {"version": found.version, "position": found.position, "rows": found.rows, "late": found.late,
-            "too_late": found.too_late}  # fmt: skip
+            "too_late": found.too_late, "schema_id": found.schema_id}  # fmt: skip
 
 
 def _reader(table: pa.Table) -> pa.RecordBatchReader:

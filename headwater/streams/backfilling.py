@@ -17,7 +17,7 @@ import numpy as np
 from headwater.metastore import Transaction
 from headwater.names import ObjectId
 from headwater.store import KeyNotFoundError
-from headwater.streams.derived import identity, with_derived
+from headwater.streams.derived import identity, renewed, with_derived
 from headwater.streams.layout import backfill_folder
 from headwater.streams.log_files import narrowed
 from headwater.streams.opening import Stream, open_in, open_stream
@@ -94,6 +94,7 @@ def stage_backfill(
     set_aside(lake, stream, head[0])
     with on_top(staging, stream):
         dataset = open_version(lake, stream, *head)
+        before = renewed(stream.definition, before, dataset)
         size, most = (rows, rows) if crew is None else (crew.rows, min(rows, crew.rows * crew.batches))
         work = _planned(stream, dataset, before, head, size, most)
         if not work.batches:
@@ -204,7 +205,9 @@ def stage_indices(lake: Lake, tx: Transaction, path: Sequence[str]) -> Publicati
     staging = Staging(lake, stream, *head)
     set_aside(lake, stream, head[0])
     with on_top(staging, stream):
-        open_staging(lake, stream, staging).optimize.optimize_indices()
+        dataset = open_staging(lake, stream, staging)
+        with staging.indexing(dataset):
+            dataset.optimize.optimize_indices()
     if not staging.staged:
         return None
     published = record(lake, tx, stream, staging, replace(before, late=0, too_late=0))
@@ -248,10 +251,11 @@ def stage_index(
         pieces = divided(dataset, indexers.pieces(before.rows)) if indexers is not None else []
         rows = before.rows // max(len(pieces), 1)
         index = new_index(table, dataset, column, index_type(kind), name, options, rows)
-        if indexers is None or len(pieces) < 2:
-            build(table, dataset, index)
-        else:
-            at = replace(table, version=head[0])
-            commit_pieces(at, dataset, index, indexers.build(at, index, pieces))
+        with staging.indexing(dataset):
+            if indexers is None or len(pieces) < 2:
+                build(table, dataset, index)
+            else:
+                at = replace(table, version=head[0])
+                commit_pieces(at, dataset, index, indexers.build(at, index, pieces))
     published = record(lake, tx, stream, staging, replace(before, late=0, too_late=0))
     return Publication(published, True, tuple(staging.staged))

@@ -197,6 +197,13 @@ def _cast_parts(array: Any, wanted: Any) -> tuple[Any, Mask]:
     return pa.concat_arrays([flat(values) for values, _ in parts]), np.concatenate([bad for _, bad in parts])
 
 
+def as_float(value: Decimal) -> float | Decimal:
+    """A number of JSON that was read to its last digit, as Python has it; one beyond all of those stays, and fits
+    nowhere."""
+    found = float(value)
+    return value if abs(found) == INFINITE else found
+
+
 def nulls_of(array: Any) -> Mask:
     found: Mask = array.is_null().to_numpy(zero_copy_only=False)
     return found

@@ -247,8 +247,8 @@ def with_properties(definition: Definition, properties: Mapping[str, Any]) -> De
     changed = replace(definition, properties={**kept, **given})
     if changed.properties == definition.properties:
         return definition
-    derived = changed.derived != definition.derived
-    return check(replace(changed, schema_id=definition.schema_id + 1) if derived else changed)
+    is_new = changed.derived != definition.derived or (changed.keeps_history and not definition.keeps_history)
+    return check(replace(changed, schema_id=definition.schema_id + 1) if is_new else changed)
 
 
 def to_properties(definition: Definition) -> dict[str, Any]:

@@ -10,6 +10,8 @@ import hashlib
 import importlib
 import inspect
 from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -43,12 +45,18 @@ def load(derived: Derived) -> Callable[..., Any]:
 
 def identity(derived: Derived) -> str:
     """What the values of a column were computed by: the function's source and version, its inputs and its type."""
-    try:
-        source = inspect.getsource(load(derived))
-    except (OSError, TypeError):
-        source = derived.function
+    source = _source(load(derived)) or derived.function
     text = "\0".join((source, derived.version, *derived.inputs, str(derived.type)))
     return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+
+
+@lru_cache(maxsize=256)
+def _source(function: Callable[..., Any]) -> str | None:
+    """The text of a function as it was when it was first asked for: its file may be edited, and it stays what it is."""
+    try:
+        return inspect.getsource(function)
+    except (OSError, TypeError):
+        return None
 
 
 def compute(derived: Derived, rows: pa.Table) -> Any:
@@ -134,6 +142,12 @@ def computed(definition: Definition, before: Published | None, dataset: Any) -> 
             old = Computed(derived.name, own)
         made.append(old)
     return tuple(made)
+
+
+def renewed(definition: Definition, before: Published, dataset: Any) -> Published:
+    """The publish as it is by the functions of now: values of another one are stale, also where nothing else is new."""
+    now = {each.name: each for each in computed(definition, before, dataset)}
+    return replace(before, derived=tuple(now.get(each.name, each) for each in before.derived))
 
 
 def stale_rows(dataset: Any, column: Computed) -> int:

@@ -11,7 +11,7 @@ The position a batch got is found from the transaction, since it is not known be
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -77,15 +77,16 @@ class Ledger:
     def take_file(self, name: str, entry: LedgerEntry) -> None:
         self._take(FILE + name, entry, replace=False)
 
-    def give_back(self, txns: set[str]) -> None:
-        """Forget what these transactions took, but of files that they were undone."""
+    def give_back(self, txns: Collection[str], batches: Collection[tuple[str, str]]) -> None:
+        """Forget what these transactions took, and of others these batches; but of files that they were undone."""
         for stream in self._tx.streams(self._path, self._version):
             if not stream.id.startswith(f"{source_record(self.source)}-"):
                 continue
             kept: dict[str, list[Any]] = {}
             for name, found in stream.properties.items():
                 for entry in found:
-                    is_back = entry[1] in txns and not name.startswith(UNDONE)
+                    is_back = entry[1] in txns or (entry[1], name) in batches
+                    is_back = is_back and not name.startswith(UNDONE)
                     if not is_back:
                         kept.setdefault(name, []).append(entry)
                     elif name.startswith(FILE):
@@ -151,13 +152,17 @@ def files_taken(streams: Sequence[Object], source: str, kind: str = FILE) -> dic
     return {name: sorted(entries, key=lambda entry: entry.number) for name, entries in found.items()}
 
 
-def txns_with(streams: Sequence[Object], digest: str) -> set[str]:
-    """The transactions that took files of this content, from any source; a digest may be cut short."""
+def taken_with(streams: Sequence[Object], digest: str) -> set[tuple[str, str]]:
+    """The files of this content that were taken, from any source, and by which transaction; a digest may be cut
+    short."""
+    if not digest:
+        raise InvalidInputError("The digest is empty: it may be cut short, and not to nothing.")
     found = set()
     for stream in streams:
         for name, entries in stream.properties.items() if stream.id.startswith(RECORDS) else ():
             if name.startswith(FILE):
-                found |= {str(entry[1]) for entry in entries if str(entry[0]).startswith(digest)}
+                file = name.removeprefix(FILE)
+                found |= {(str(entry[1]), file) for entry in entries if str(entry[0]).startswith(digest)}
     return found
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from headwater.errors import (
+    ConcurrentModificationError,
     InvalidInputError,
     NamespaceNotFoundError,
     TableAlreadyExistsError,
@@ -31,6 +32,11 @@ class Stream:
     @property
     def name(self) -> str:
         return format_name(self.path)
+
+    @property
+    def id(self) -> str:
+        """What it is, whatever its name: a table that is made anew under the name, or moved there, has another."""
+        return f"{self.home.rpartition('/')[2]}/{self.version}"
 
     @property
     def serving(self) -> str:
@@ -66,6 +72,14 @@ def _opened(path: Sequence[str], found: Sequence[Object]) -> Stream:
         )
     version = found[0]
     return Stream(tuple(version.path), version.id, version.home.rsplit("/", 1)[0], definition)
+
+
+def another(name: str) -> ConcurrentModificationError:
+    """Error 14: the name is another table's than it was."""
+    return ConcurrentModificationError(
+        f"{name} is another table by now than the one that was read: that was dropped or renamed. Nothing was changed: "
+        "look again."
+    )
 
 
 def in_the_way(path: Sequence[str], of: Sequence[str], what: str) -> InvalidInputError:

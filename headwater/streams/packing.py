@@ -22,6 +22,8 @@ BARE = "__hw_bare"
 """The one column of rows that have none: of no rows, say. A body has at least one column."""
 END = b"headwater.position"
 """In the schema of changes that were read: the position they end at."""
+OF = b"headwater.table"
+"""There too: the table that they are of, by its id."""
 PACKED = "__hw_packed_"
 FORM, PYTHON = b"headwater.form", b"python"
 

@@ -50,6 +50,10 @@ class Published:
         """Up to which fragment a derived column has values of an older function; -1: none has."""
         return max((each.stale_to for each in self.derived), default=-1)
 
+    def is_of(self, position: int, schema_id: int) -> bool:
+        """Whether the serving copy is the table at this position, under these columns."""
+        return (self.position, self.schema_id) == (position, schema_id)
+
     def to_properties(self) -> dict[str, Any]:
         """As the properties of its delta in the `lance` stream."""
         return {

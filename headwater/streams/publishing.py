@@ -17,6 +17,7 @@ from headwater.streams.derived import computed
 from headwater.streams.evolving import evolve_copy, published_columns
 from headwater.streams.lineage import lineage_of
 from headwater.streams.log_files import narrowed, read_log
+from headwater.streams.memory_pages import small_pages
 from headwater.streams.merging import appended, digest_now, merged, refolded
 from headwater.streams.opening import Stream, open_in, open_stream
 from headwater.streams.position_views import Published, newest_published, view_at
@@ -39,6 +40,7 @@ class Publication:
     history: History | None = None
 
 
+@small_pages
 def stage(
     lake: Lake,
     tx: Transaction,
@@ -117,7 +119,7 @@ def _staged(
         computed(stream.definition, before, dataset),
     )
     written = commit_rows(lake, stream, staging, dataset, done.fragments, done.addresses, made.position)
-    index_keys(stream, written, done.count)
+    index_keys(stream, staging, written, done.count)
     tidied(lake, stream, staging, written, made.stale_to, done.changed)
     if done.quarantined:  # by the publish that passes over them, and so once
         quarantine(tx, lake.store, lake.clock, stream, done.quarantined)

@@ -11,23 +11,25 @@ from weakref import WeakKeyDictionary
 from headwater.errors import InvalidInputError, TableNotFoundError
 from headwater.metastore import Metastore, Snapshot, Transaction
 from headwater.streams.layout import READER, READERS
-from headwater.streams.opening import Stream
+from headwater.streams.opening import Stream, open_in
 
-HANDED: WeakKeyDictionary[Metastore, dict[tuple[str, str], int]] = WeakKeyDictionary()
-"""By opened catalog: up to where a reader (table version, name) was handed changes by this process."""
-
-
-def hand_out(metastore: Metastore, stream: Stream, name: str, position: int) -> None:
-    HANDED.setdefault(metastore, {})[stream.version, name] = position
+Holder = Metastore | Transaction
+"""Where a reader reads: a catalog, or an open transaction, whose positions are nobody else's."""
+HANDED: WeakKeyDictionary[Holder, dict[tuple[str, str], int]] = WeakKeyDictionary()
+"""Up to where a reader (table version by its id, name) was handed changes by this process."""
 
 
-def handed(metastore: Metastore, stream: Stream, name: str) -> int | None:
+def hand_out(holder: Holder, stream: Stream, name: str, position: int) -> None:
+    HANDED.setdefault(holder, {})[stream.id, name] = position
+
+
+def handed(holder: Holder, stream: Stream, name: str) -> int | None:
     """Up to where this process handed out changes that are not yet known to be read."""
-    return HANDED.get(metastore, {}).get((stream.version, name))
+    return HANDED.get(holder, {}).get((stream.id, name))
 
 
-def forget(metastore: Metastore, stream: Stream, name: str) -> None:
-    HANDED.get(metastore, {}).pop((stream.version, name), None)
+def forget(holder: Holder, stream: Stream, name: str) -> None:
+    HANDED.get(holder, {}).pop((stream.id, name), None)
 
 
 def readers(snapshot: Snapshot | Transaction, stream: Stream) -> dict[str, int]:
@@ -39,10 +41,14 @@ def readers(snapshot: Snapshot | Transaction, stream: Stream) -> dict[str, int]:
     return {name: int(position) for name, position in found.items()}
 
 
-def set_reader(tx: Transaction, stream: Stream, name: str, position: int) -> None:
+def set_reader(tx: Transaction, stream: Stream, name: str, position: int) -> bool:
+    """Note how far a reader has read; False: the name is another table's by now, which it has not read."""
+    if open_in(tx, stream.path).id != stream.id:
+        return False
     known = readers(tx, stream)
     if known.get(name) != position:
         _write(tx, stream, {**known, name: position})
+    return True
 
 
 def drop_reader(tx: Transaction, stream: Stream, name: str) -> None:

@@ -18,6 +18,7 @@ from headwater.streams.fold import Events, Rules, State, apply, fold, standing, 
 from headwater.streams.grouping import Codes, KeyIndex
 from headwater.streams.hashing import hash_array
 from headwater.streams.log_files import Share, narrowed, read_log
+from headwater.streams.memory_pages import small_pages
 from headwater.streams.position_views import PositionView, Published
 from headwater.streams.serving_copy import Lake, filtered, find_rows, judging, open_version
 from headwater.streams.tombstones import read_tombstones
@@ -39,6 +40,7 @@ class Touched:
     addresses: Codes
 
 
+@small_pages
 def read(
     lake: Lake,
     view: PositionView,

@@ -1,7 +1,9 @@
 """History (`history = scd2`): `<name>__history`, a Lance table of every state a key had between two deltas.
 
-Published with its table, in the same transaction. A row is closed by the event that replaced it: `valid_to` is that
-event's sequence, and NULL while the row is the state. Without a sequence both are positions.
+Published with its table, in the same transaction. A history that is behind its table (it was not kept for a while, or
+not from the first row on) catches up from the log as far as that is kept, else in one step to the published state.
+A row is closed by the event that replaced it: `valid_to` is that event's sequence, and NULL while the row is the state.
+Without a sequence both are positions.
 """
 
 from __future__ import annotations
@@ -12,13 +14,14 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from msgspec import structs
 
-from headwater.metastore import Delta, Transaction
+from headwater.metastore import Delta, Snapshot, Transaction
 from headwater.streams.definition import VALID_FROM as FROM
 from headwater.streams.definition import VALID_TO as TO
 from headwater.streams.definition import Column, Definition, from_properties, to_properties
 from headwater.streams.evolving import evolve_copy, published_columns
-from headwater.streams.feed import TxnStep, steps
+from headwater.streams.feed import TxnStep, difference, steps
 from headwater.streams.fold import Rules
 from headwater.streams.grouping import Codes, KeyIndex, flat
 from headwater.streams.hashing import MODULUS
@@ -26,7 +29,7 @@ from headwater.streams.layout import HISTORY, LANCE, sibling
 from headwater.streams.log_files import Share, narrowed
 from headwater.streams.opening import Stream, in_the_way
 from headwater.streams.position_views import PositionView, Published, newest_published, view_at
-from headwater.streams.reading import rows_of_keys
+from headwater.streams.reading import base_rows, rows_of_keys, whole_state
 from headwater.streams.serving_copy import Lake, Staged, Staging, on_top, open_version, set_aside
 from headwater.streams.writing import (
     Changes,
@@ -59,7 +62,7 @@ class History:
 def publish_history(
     lake: Lake, tx: Transaction, stream: Stream, view: PositionView, before: Published | None
 ) -> History:
-    """Stage what the positions since the last publish add to the history."""
+    """Stage what the positions since its own last version add to the history. `before` is its table's last publish."""
     history = _opened(tx, stream)
     snapshot = lake.now()
     known = newest_published(snapshot, history) if snapshot.exists(history.path) else None
@@ -71,13 +74,14 @@ def publish_history(
         dataset = open_version(lake, history, *head) if head else None
         if dataset is not None and known is not None and known.schema_id != history.definition.schema_id:
             dataset = evolve_copy(lake, history, staging, known)
-        parts = _parts(lake, stream, history, view, known, before.position if before is not None else 0)
+        parts = _parts(lake, stream, history, view, known, before)
         new = [(write_rows_of(lake, history, dataset, each), each.addresses, each.digest, each.count) for each in parts]
         fragments = NewFragments.together([each[0] for each in new])
         addresses = np.concatenate([np.empty(0, np.int64), *(each[1] for each in new)])
         digest = (known.digest if known is not None else 0) + sum(each[2] for each in new)
         rows = (known.rows if known is not None else 0) + sum(each[3] for each in new)
-        index_keys(history, commit_rows(lake, history, staging, dataset, fragments, addresses, view.position), rows)
+        written = commit_rows(lake, history, staging, dataset, fragments, addresses, view.position)
+        index_keys(history, staging, written, rows)
     made = Published(
         0,
         view.position,
@@ -127,15 +131,42 @@ def sequence_type(definition: Definition) -> Any:
 
 
 def _parts(
-    lake: Lake, stream: Stream, history: Stream, view: PositionView, known: Published | None, after: int
+    lake: Lake, stream: Stream, history: Stream, view: PositionView, known: Published | None, before: Published | None
 ) -> Iterator[Changes]:
     """What changes, for a share of the keys after the other: only the rows of one are in memory."""
     snapshot = lake.now()
-    deltas = [d for d in snapshot.deltas(stream.path, after, version=stream.version) if d.position <= view.position]
+    after = known.position if known is not None else 0
+    deltas = _deltas(snapshot, stream, after, view)
+    if before is not None and [d.position for d in deltas] != list(range(after + 1, view.position + 1)):
+        deltas = _deltas(snapshot, stream, before.position, view)
+        start = view_at(snapshot, stream, before.position)
+        caught_up = _caught_up(lake, snapshot, history, start, known)
+        walk = [caught_up, *(steps(lake, snapshot, stream, start, deltas) if deltas else ())]
+        yield _changes(lake, stream, history, view, known, walk)
+        return
     start = view_at(snapshot, stream, after)
     for share in _shares(stream.definition, deltas):
         walk = list(steps(lake, snapshot, stream, start, deltas, share)) if deltas else []
         yield _changes(lake, stream, history, view, known, walk)
+
+
+def _deltas(snapshot: Snapshot, stream: Stream, after: int, view: PositionView) -> list[Delta]:
+    found = snapshot.deltas(stream.path, after, version=stream.version)
+    return [delta for delta in found if delta.position <= view.position]
+
+
+def _caught_up(
+    lake: Lake, snapshot: Snapshot, history: Stream, start: PositionView, known: Published | None
+) -> TxnStep:
+    """From the open rows of the history to the state at a publish, in one step: the log between them is collected."""
+    stream, state = start.stream, whole_state(lake, start)
+    rules = narrowed(stream.definition, None)
+    held = rules.schema.empty_table()
+    if known is not None:
+        rows = base_rows(lake, PositionView(history, known.position, known, (), ()), narrowed(history.definition, None))
+        held = rows.filter(rows.column(TO).is_null()).select(rules.schema.names).cast(rules.schema)
+    (delta, *_) = snapshot.deltas(stream.path, format=LANCE, version=stream.version)
+    return TxnStep(difference(rules, held, state.rows), state, structs.replace(delta, position=start.position))
 
 
 def _shares(definition: Definition, deltas: Sequence[Delta]) -> list[Share | None]:

@@ -7,7 +7,7 @@ transaction of the metastore makes them versions. After that each gets its final
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -130,13 +130,15 @@ class Staging(LanceNamespace):
     """The catalog as a commit of Lance sees it while versions are staged: it takes note of each, and says yes.
 
     Each manifest gets a hidden name at once, which Lance opens and nobody finds: a publish that is lost shows nothing.
+    That of an open transaction is below its id, by which whoever reads there knows that it has no final name yet.
     """
 
     def __init__(self, lake: Lake, stream: Stream, version: int, manifest: str = "") -> None:
         """`version` with its manifest is the newest, if the open transaction has made it."""
         self._base = lake.staged(stream, version, manifest)
         self._store = lake.store
-        self._id = lake.metastore.clock.uuid()
+        own = f"{lake.own.id}/" if lake.own is not None else ""
+        self._id = own + lake.metastore.clock.uuid()
         self._stream = stream
         self.version = version
         self._uri = f"{lake.uri}/{stream.serving}"
@@ -146,6 +148,8 @@ class Staging(LanceNamespace):
         self.rowless = 0
         """Up to which version only columns were changed, before the rows."""
         self.kept: Mapping[str, KeptIds] = {}
+        self._syncing: list[Future[None]] = []
+        self._beside = ThreadPoolExecutor(1, thread_name_prefix="headwater-sync")
 
     @property
     def newest(self) -> str:
@@ -153,6 +157,25 @@ class Staging(LanceNamespace):
         if self.staged:
             return self.staged[-1].key
         return self._base.key if self._base is not None else final_key(self._stream, self.version)
+
+    def sync(self, keys: Sequence[str]) -> None:
+        """Make files survive a power cut, beside what goes on meanwhile: nothing refers to them before the commit."""
+        self._syncing.append(self._beside.submit(self._store.sync, keys))
+
+    def synced(self) -> None:
+        """Wait until all of them do."""
+        for each in self._syncing:
+            each.result()
+        self._syncing = []
+
+    @contextmanager
+    def indexing(self, dataset: Any) -> Iterator[None]:
+        """The files of indices that are made here survive a power cut too."""
+        known = _segments(dataset)
+        yield
+        if self._store.abilities.path is not None:
+            made = (f"{self._stream.serving}/_indices/{segment}" for segment in sorted(_segments(dataset) - known))
+            self.sync([entry.key for folder in made for entry in self._store.list(folder)])
 
     def namespace_id(self) -> str:
         return f"staging {self._stream.serving}"
@@ -187,6 +210,7 @@ class Staging(LanceNamespace):
             self.failure = error  # what Lance would make of it says nothing
             raise
         self.staged.append(Staged(expected, key, size))
+        self.sync([key])
         return CreateTableVersionResponse(version=self._version(expected))
 
     def _hide(self, staged: str, key: str, size: int) -> int:
@@ -198,6 +222,10 @@ class Staging(LanceNamespace):
         self._store.put(key, data)
         self._store.delete(staged)
         return len(data)
+
+
+def _segments(dataset: Any) -> set[str]:
+    return {str(segment.uuid) for index in dataset.describe_indices() for segment in index.segments}
 
 
 @contextmanager

@@ -24,6 +24,7 @@ from headwater.streams.given import as_json
 from headwater.streams.grouping import Codes
 from headwater.streams.hashing import MODULUS
 from headwater.streams.log_files import Logged, Share, narrowed, read_log
+from headwater.streams.memory_pages import small_pages
 from headwater.streams.merging import appended, merged
 from headwater.streams.position_views import PositionView, Published
 from headwater.streams.quarantine import Quarantined
@@ -128,6 +129,7 @@ def _passed_over(
 # One share, where it is done -----------------------------------------------------------------------------------------
 
 
+@small_pages
 def share_of_work(lake: Lake, work: Publish, share: Share) -> Json:
     """Do a share of a publish; as JSON, counts and digest as differences to what is published."""
     stream = work.view.stream

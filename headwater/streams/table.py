@@ -34,14 +34,14 @@ from headwater.streams.collecting import collectable
 from headwater.streams.definition import Definition, define, to_properties, with_properties
 from headwater.streams.definition import evolve as evolve_definition
 from headwater.streams.deleting import deletion
-from headwater.streams.derived import stale_rows
+from headwater.streams.derived import renewed, stale_rows
 from headwater.streams.feed import changes
 from headwater.streams.given import Given, given
 from headwater.streams.landing import APPEND, UPSERT, BatchOrigin, Landed, Landing, LandingReport, rows_so_far
 from headwater.streams.layout import DELTA, LANCE, QUARANTINE, sibling
-from headwater.streams.ledger import FILE, UNDONE, LedgerEntry, files_taken, txns_with
+from headwater.streams.ledger import FILE, UNDONE, LedgerEntry, files_taken, taken_with
 from headwater.streams.lineage import noted
-from headwater.streams.opening import Stream, no_deletes, open_in, open_stream
+from headwater.streams.opening import Stream, another, no_deletes, open_in, open_stream
 from headwater.streams.position_views import Published, newest_published, view_at
 from headwater.streams.publishing import Publication, finish, stage
 from headwater.streams.quarantine import SCHEMA as QUARANTINE_SCHEMA
@@ -50,11 +50,11 @@ from headwater.streams.readers import drop_reader, forget, hand_out, handed, rea
 from headwater.streams.reading import count, read
 from headwater.streams.serving_copy import Lake, lake, open_version
 from headwater.streams.shares import Hands
-from headwater.streams.sources.files import SourceFile, find_files, is_files, naming
-from headwater.streams.sources.formats import check_format, take, total
+from headwater.streams.sources.files import SourceFile, find_files, is_files, names_of, naming
+from headwater.streams.sources.formats import SNAPSHOT, check_format, take, total
 from headwater.streams.statements import KINDS, StaleError, Statement, StatementRows, apply_statement, prepare_rows
 from headwater.streams.tidying import coverage
-from headwater.streams.undoing import txns_of, void
+from headwater.streams.undoing import landed_from, void
 from headwater.streams.verifying import verify
 from headwater.streams.within import by_position, landing, own_log
 from headwater.streams.writing import head_of
@@ -83,6 +83,7 @@ class StreamTable(Frames):
         self._metastore = metastore
         self._uri = uri
         self._storage_options = storage_options
+        self._expected: str | None = None
         self.path = tuple(path)
 
     @property
@@ -179,16 +180,34 @@ class StreamTable(Frames):
         file: SourceFile | None = None,
         checks: Sequence[Check] = (),
     ) -> LandingReport:
-        """As `ingest`, for one who says where the data comes from."""
+        """As `ingest`, for one who says where the data comes from.
+
+        A snapshot is compared with the rows that are there: if others land meanwhile, and no sequence puts their events
+        in order, it is compared again.
+        """
         stream, snapshot = self.opened()
-        with naming(file):
-            taken = take(self._lake(), view_at(snapshot, stream), data, format, options, file)
-            verb = UPSERT if stream.definition.keys else APPEND
+        verb = UPSERT if stream.definition.keys else APPEND
+        is_compared = format == SNAPSHOT and not stream.definition.sequence
+        if is_compared and not isinstance(data, (str, bytes, bytearray)):
+            data = given(data)  # it may be looked at twice
+
+        def landing_of(stream: Stream, log: Snapshot) -> Landing:
+            taken = take(self._lake(), view_at(log, stream), data, format, options, file)
             if verb == APPEND and taken.data.delete_mask.any():
                 raise no_deletes(stream.name)
-            if origin.digest is None:
-                origin = replace(origin, digest=taken.digest)
-            return self._land(taken.data, verb, origin, contract=None, strict=strict, bad=taken.bad, checks=checks)
+            known = origin if origin.digest is not None else replace(origin, digest=taken.digest)
+            how: dict[str, Any] = {"contract": None, "strict": strict, "bad": taken.bad, "checks": checks}
+            return Landing(self._metastore, self.path, taken.data, verb, origin=known, before=log, **how)
+
+        def compared(tx: Transaction) -> Landed:
+            stream, own = open_in(tx, self.path), own_log(tx)
+            with by_position(tx, stream.path, stream.version):
+                work = landing_of(stream, own)
+            return work(tx)
+
+        with naming(file):
+            work = compared if is_compared else landing_of(stream, snapshot)
+            return self.report(self.run(work, f"{verb} {self.name}"))
 
     def apply(self, parts: Sequence[StatementRows], position: int | None = None) -> int:
         """What a SQL statement does to the rows, in one transaction; the newest position after it.
@@ -274,6 +293,11 @@ class StreamTable(Frames):
         return True
 
     @property
+    def version_id(self) -> str:
+        """What the table is, whatever its name: `<table id>/<table version>`."""
+        return self.opened()[0].id
+
+    @property
     def position(self) -> int:
         """The newest position of the log; 0: nothing has landed."""
         stream, snapshot = self.opened()
@@ -308,13 +332,19 @@ class StreamTable(Frames):
     def _changes_of(self, reader: str, after: int, until: int | None) -> pa.Table:
         stream, snapshot = self.opened()
         known = readers(snapshot, stream)
-        start = max(known.get(reader, after), handed(self._metastore, stream, reader) or 0)
+        start = max(known.get(reader, after), self._handed(stream, reader) or 0)
         if known.get(reader) != start:
-            self.run(lambda tx: set_reader(tx, open_in(tx, self.path), reader, start), self._reader_message(reader))
+            self.run(lambda tx: set_reader(tx, stream, reader, start), self._reader_message(reader))
         end = snapshot.last_position(stream.path, version=stream.version) if until is None else max(until, start)
         found = changes(self._lake(), snapshot, stream, start, end)
-        hand_out(self._metastore, stream, reader, end)
+        hand_out(self._own() or self._metastore, stream, reader, end)
         return found
+
+    def _handed(self, stream: Stream, reader: str) -> int | None:
+        """Up to where a reader was handed changes: in the open transaction, else by this process."""
+        own = self._own()
+        found = handed(own, stream, reader) if own is not None else None
+        return handed(self._metastore, stream, reader) if found is None else found
 
     def commit_reader(self, name: str, position: int | None = None) -> int:
         """Say that a reader has read up to a position: what this process was handed last, if not told. The position.
@@ -322,13 +352,19 @@ class StreamTable(Frames):
         A lower one than now lets it read again from there.
         """
         stream, snapshot = self.opened()
-        wanted = handed(self._metastore, stream, name) if position is None else position
+        wanted = self._handed(stream, name) if position is None else position
         if wanted is None:
             raise InvalidInputError(f"The reader {name!r} of {stream.name} was handed nothing: name the position.")
         view_at(snapshot, stream, wanted)
-        self.run(lambda tx: set_reader(tx, open_in(tx, self.path), name, wanted), self._reader_message(name))
-        forget(self._metastore, stream, name)
+        if not self.run(lambda tx: set_reader(tx, stream, name, wanted), self._reader_message(name)):
+            raise another(stream.name)
+        self._forget(stream, name)
         return wanted
+
+    def _forget(self, stream: Stream, reader: str) -> None:
+        for holder in (self._own(), self._metastore):
+            if holder is not None:
+                forget(holder, stream, reader)
 
     def _reader_message(self, name: str) -> str:
         return f"reader {name} of {self.name}"
@@ -342,10 +378,10 @@ class StreamTable(Frames):
         known = readers(snapshot, stream)
         if kept:
             return known
-        return {name: max(at, handed(self._metastore, stream, name) or 0) for name, at in known.items()}
+        return {name: max(at, self._handed(stream, name) or 0) for name, at in known.items()}
 
     def drop_reader(self, name: str) -> None:
-        forget(self._metastore, self.opened()[0], name)
+        self._forget(self.opened()[0], name)
         self.run(lambda tx: drop_reader(tx, open_in(tx, self.path), name), f"drop reader {name}")
 
     def quarantine(self) -> pa.Table:
@@ -396,9 +432,12 @@ class StreamTable(Frames):
             snapshot = self._snapshot()
             stream = open_in(tx, self.path)
             deltas = snapshot.deltas(stream.path, version=stream.version)
-            taken = txns_with(tx.streams(stream.path, stream.version), digest) if digest is not None else None
-            txns = [txn] if txn is not None else txns_of(deltas, source=source, file=file, token=token, among=taken)
-            return void(tx, snapshot, stream, txns)
+            taken = taken_with(tx.streams(stream.path, stream.version), digest) if digest is not None else None
+            files = names_of(file) if file is not None else None
+            if txn is not None:
+                return void(tx, snapshot, stream, [delta.position for delta in deltas if delta.txn == txn])
+            found = landed_from(deltas, source=source, files=files, token=token, among=taken)
+            return void(tx, snapshot, stream, found)
 
         made = self.run(work, f"undo in {self.name}")
         return LandingReport(made.position or 0, len(made.properties["voids"]))
@@ -491,13 +530,17 @@ class StreamTable(Frames):
         head = head_of(snapshot, stream)
         return coverage(open_version(self._lake(), stream, *head)) if head is not None else {}
 
-    def stale(self) -> dict[str, int]:
-        """For each derived column, how many published rows have a value of an older function, or none yet."""
+    def stale(self, now: bool = False) -> dict[str, int]:
+        """For each derived column, how many published rows have a value of an older function, or none yet.
+
+        With `now` as the functions are now, which are imported for that; else as of the last publish or backfill.
+        """
         stream, snapshot = self.opened()
         published, head = newest_published(snapshot, stream), head_of(snapshot, stream)
         if published is None or head is None:
             return {}
         dataset = open_version(self._lake(), stream, *head)
+        published = renewed(stream.definition, published, dataset) if now else published
         return {each.name: stale_rows(dataset, each) for each in published.derived}
 
     def collect(self, now_ms: int | None = None, pins: Sequence[int] = (), dry_run: bool = False) -> list[int]:
@@ -528,7 +571,19 @@ class StreamTable(Frames):
     def opened(self) -> tuple[Stream, Snapshot]:
         """The table as it is now, and the state that it was found in."""
         snapshot = self._snapshot()
-        return open_stream(snapshot, self.path), snapshot
+        stream = open_stream(snapshot, self.path)
+        if self._expected not in (None, stream.id):
+            raise another(stream.name)
+        return stream, snapshot
+
+    def expect(self, id: str | None) -> StreamTable:
+        """Have this answer for no other table than that of an id, whoever has the name by now: it is 14 then."""
+        self._expected = id
+        return self
+
+    def _own(self) -> Transaction | None:
+        """The transaction that this stands in, if one is open."""
+        return None
 
     def _snapshot(self) -> Snapshot:
         return self._metastore.now()

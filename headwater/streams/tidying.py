@@ -1,8 +1,8 @@
 """Keeping a serving copy fast: few small fragments, few deleted rows, rows covered by their indices.
 
 A publish joins small fragments when there are many, writes fragments anew that have lost a fifth of their rows, and
-brings the indices up to date when they lag. It writes no more rows anew than twice those that it changes, so that it
-takes as long as its change is large: the cheapest fragments first, and the rest in later publishes or by `maintain`.
+brings the indices up to date when they lag. It writes no more rows anew than those that it changes, so that it takes as
+long as its change is large: the cheapest fragments first, and the rest in later publishes or by `maintain`.
 One that has lost half of its rows has been paid for by those, and does not wait: one of them in a publish. Row ids stay
 and no row is seen as changed (`rewriting`).
 Fragments with stale derived values are left to the backfill, which knows them by their numbers.
@@ -23,6 +23,7 @@ from lance.optimize import Compaction, CompactionTask
 
 from headwater.protobuf import as_number, parse
 from headwater.streams.rewriting import live_rows_of
+from headwater.streams.serving_copy import Staging
 from headwater.tables.bases import message_of
 from headwater.tables.compact import renamed
 from headwater.tables.handle import TableHandle
@@ -36,16 +37,18 @@ LAGGING = 0.25
 """The part of the rows that an index may lack before a publish adds them."""
 LACKING = 1 << 21
 """So many rows may lack in a BTREE, however large the table is: they are looked through by every publish."""
-FEW = 4
+FEW = 8
 """So many segments a BTREE may have, of whatever sizes: a lookup of a few keys reads a page of each, and joining the
-large ones takes longer than all else that a publish of many rows does."""
+large ones takes longer than all else that a publish of many rows does. Where rows change everywhere, no more than six
+come to be: fragments are written anew, and a segment that has none of them left is gone."""
 WORN = 0.2
 """The part of a fragment's rows that may be deleted before it is written anew."""
 WORN_OUT = 0.5
 """The part of a fragment's rows that may be deleted before it waits no longer for a publish that can afford it."""
-PAID = 2
+PAID = 1
 FREE = 4 * SMALL_ROWS
-"""A publish writes so many rows anew for each that it changes; fewer than these in any case."""
+"""A publish writes so many rows anew for each that it changes; fewer than these in any case. What is written anew is
+new to the indices too, so it costs twice. Of a table that changes everywhere a quarter is deleted rows then."""
 BESIDE = 2
 """So many groups of fragments are written anew at the same time; each holds a chunk of its rows."""
 MAX_FRAGMENT = 11
@@ -160,7 +163,7 @@ def _last_number(manifest: bytes, fragments: set[int]) -> int:
     return max((*told, *fragments), default=-1)
 
 
-def index_added(dataset: Any) -> None:
+def index_added(dataset: Any, staging: Staging) -> None:
     """Add rows to the indices that lack too many.
 
     A BTREE gets a segment of them, joined with the last ones where there are many and those are small: a look-up reads
@@ -175,7 +178,8 @@ def index_added(dataset: Any) -> None:
             continue
         sizes = [sum(live.get(id, 0) for id in segment.fragment_ids) for segment in index.segments]
         joined = last_to_join(sizes, lacking) if ordered else 1
-        dataset.optimize.optimize_indices(num_indices_to_merge=joined, index_names=[index.name])
+        with staging.indexing(dataset):
+            dataset.optimize.optimize_indices(num_indices_to_merge=joined, index_names=[index.name])
 
 
 def is_lagging(lacking: int, rows: int, ordered: bool) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from headwater.errors import InvalidInputError, InvalidTableStateError
@@ -10,22 +10,32 @@ from headwater.metastore import Delta, Metastore, Snapshot, Transaction
 from headwater.metastore.draft import AppendedDelta
 from headwater.metastore.metastore import RestoreIn
 from headwater.metastore.objects import Undone
-from headwater.streams.ledger import Ledger
+from headwater.streams.ledger import FILE, TOKEN, Ledger
 from headwater.streams.opening import Stream, open_in
 from headwater.streams.position_views import all_published
 from headwater.streams.within import OwnLog
 
 
-def void(tx: Transaction, snapshot: Snapshot, stream: Stream, txns: Sequence[str]) -> AppendedDelta:
-    """Void the deltas of these transactions, and take their sources' records back. 19 with the reason if it cannot."""
+def void(tx: Transaction, snapshot: Snapshot, stream: Stream, positions: Collection[int]) -> AppendedDelta:
+    """Void these deltas, and take their sources' records back. 19 with the reason if it cannot."""
     deltas = snapshot.deltas(stream.path, version=stream.version)
-    chosen = [delta for delta in deltas if delta.txn in set(txns)]
+    chosen = [delta for delta in deltas if delta.position in positions]
     _check(stream, deltas, chosen, snapshot)
+    whole = {delta.txn for delta in chosen} - {delta.txn for delta in deltas if delta.position not in positions}
     for source in {str(delta.properties.get("source") or "") for delta in chosen}:
-        Ledger(tx, stream.path, stream.version, source).give_back({delta.txn for delta in chosen})
+        batches = {(delta.txn, name) for delta in chosen if (name := _recorded_as(delta)) is not None}
+        Ledger(tx, stream.path, stream.version, source).give_back(whole, batches)
     positions = [delta.position for delta in chosen]
     properties = {"voids": positions, "call": len(tx.draft.appends)}
     return tx.append_delta(stream.path, [], "append", version=stream.version, properties=properties)
+
+
+def _recorded_as(delta: Delta) -> str | None:
+    """What the record of its source calls the batch that a delta is of."""
+    file, token = delta.properties.get("file"), delta.properties.get("token")
+    if file is not None:
+        return f"{FILE}{file}"
+    return f"{TOKEN}{token}" if token is not None else None
 
 
 def _check(stream: Stream, deltas: Sequence[Delta], chosen: Sequence[Delta], snapshot: Snapshot) -> None:
@@ -63,15 +73,26 @@ def undo_transaction(
 
     def void_in(tx: Transaction, path: tuple[str, ...], version: str, whose: str) -> AppendedDelta:
         log: Any = metastore.now() if within is None else OwnLog(within)
-        return void(tx, log, open_in(tx, path, version), [whose])
+        stream = open_in(tx, path, version)
+        deltas = log.deltas(stream.path, version=stream.version)
+        return void(tx, log, stream, [delta.position for delta in deltas if delta.txn == whose])
 
     return metastore.undo(txn, dry_run, void_in, restore, within)
 
 
-def txns_of(
-    deltas: Sequence[Delta], *, source: str | None, file: str | None, token: str | None, among: set[str] | None = None
-) -> list[str]:
-    """The transactions that took something from a source: one of its files, one batch, or all of it; only `among`."""
+def landed_from(
+    deltas: Sequence[Delta],
+    *,
+    source: str | None,
+    files: Collection[str] | None,
+    token: str | None,
+    among: Collection[tuple[str, str]] | None = None,
+) -> list[int]:
+    """The positions of what was taken from a source: one of its files, one batch, or all of it, and nothing else that
+    the same transaction has done.
+
+    `files` are the names that the file may have; `among` transactions with the names of files that count.
+    """
     voided = {position for delta in deltas for position in delta.properties.get("voids", ())}
 
     def matches(delta: Delta) -> bool:
@@ -79,11 +100,23 @@ def txns_of(
         return (
             delta.position not in voided
             and (source is None or known.get("source") == source)
-            and (file is None or known.get("file") == file)
-            and (token is None or known.get("token") == token)
-            and (among is None or delta.txn in among)
+            and (files is None or known.get("file") in files)
+            and (among is None or (delta.txn, str(known.get("file"))) in among)
         )
 
-    if source is None and file is None and token is None and among is None:
+    def whose(delta: Delta) -> tuple[str, Any]:
+        return delta.txn, delta.properties.get("source")
+
+    of_batch = {whose(delta) for delta in deltas if token is not None and delta.properties.get("token") == token}
+
+    def is_of_batch(delta: Delta) -> bool:
+        """Of the deltas that a batch was divided into one has its token, which stands for all of them."""
+        known = delta.properties
+        if known.get("token") is not None or known.get("source") is None or "file" in known:
+            return bool(known.get("token") == token)
+        return whose(delta) in of_batch
+
+    if source is None and files is None and token is None and among is None:
         raise InvalidInputError("Say what to undo: a source, one of its files, its digest, or a token.")
-    return list(dict.fromkeys(delta.txn for delta in deltas if matches(delta)))
+    found = [delta for delta in deltas if matches(delta)]
+    return [delta.position for delta in found if token is None or is_of_batch(delta)]

@@ -11,8 +11,10 @@ import numpy as np
 import pyarrow as pa
 from lance.fragment import FragmentMetadata, RowIdSequence
 
+from headwater.errors import InvalidInputError, TableNotFoundError
 from headwater.metastore import Snapshot, Transaction
 from headwater.metastore.draft import AppendedDelta
+from headwater.metastore.ref_record import REFS_FORMAT, parse_record
 from headwater.metastore.serving_copy import PUBLISHED
 from headwater.streams.grouping import Codes
 from headwater.streams.hashing import digest_of, hash_rows
@@ -32,6 +34,7 @@ from headwater.streams.serving_copy import (
     write_rows,
 )
 from headwater.streams.tidying import due, index_added, rewritten
+from headwater.table_refs import BRANCH, TAG
 from headwater.tables.commit import fragment_from
 
 
@@ -143,7 +146,7 @@ def commit_rows(
         return dataset  # only the columns changed
     if dataset is None:
         schema = stream.definition.published
-        lake.store.sync(list(files_of(stream, fragments)))
+        staging.sync(list(files_of(stream, fragments)))
         return commit(lake, stream, staging, lance.LanceOperation.Overwrite(schema, fragments), 0, properties)
     staging.rowless = staging.staged[-1].version if staging.staged else 0
     removed, changed = delete_rows(dataset, addresses)
@@ -151,18 +154,19 @@ def commit_rows(
     operation = lance.LanceOperation.Update(
         removed_fragment_ids=removed, updated_fragments=changed, new_fragments=fragments
     )
-    lake.store.sync(list(files_of(stream, [*changed, *fragments])))
+    staging.sync(list(files_of(stream, [*changed, *fragments])))
     return commit(lake, stream, staging, operation, dataset.version, properties, new.kept)
 
 
-def index_keys(stream: Stream, dataset: Any, rows: int) -> None:
+def index_keys(stream: Stream, staging: Staging, dataset: Any, rows: int) -> None:
     """The first publish with rows makes a BTREE on each key column."""
     if not rows:
         return
     known = {tuple(index.field_names) for index in dataset.describe_indices()}
     for name in stream.definition.keys:
         if (name,) not in known:
-            dataset.create_scalar_index(name, "BTREE")
+            with staging.indexing(dataset):
+                dataset.create_scalar_index(name, "BTREE")
 
 
 def tidied(
@@ -176,9 +180,9 @@ def tidied(
     place = place_of(lake, stream)
     operation = rewritten(dataset, lake.store.get(staging.newest), fragments, place) if fragments else None
     if operation is not None:
-        lake.store.sync([key for group in operation.groups for key in files_of(stream, list(group.new_fragments))])
+        staging.sync([key for group in operation.groups for key in files_of(stream, list(group.new_fragments))])
         dataset = commit(lake, stream, staging, operation, dataset.version, {})
-    index_added(dataset)
+    index_added(dataset, staging)
 
 
 def withdraw(tx: Transaction, stream: Stream, staging: Staging, log: Stream, position: int) -> None:
@@ -203,7 +207,23 @@ def withdraw(tx: Transaction, stream: Stream, staging: Staging, log: Stream, pos
             kept.append(replace(each, properties={**each.properties, "settled": gone[-1]}))
         else:
             kept.append(each)
+    _check_unnamed(tx, stream, gone)
     tx.draft.appends = kept
+
+
+def _check_unnamed(tx: Transaction, stream: Stream, gone: Sequence[int]) -> None:
+    """Error 13 if the transaction has put a tag or branch on a version that does not stay."""
+    try:
+        record = parse_record(tx.get_stream(stream.path, format=REFS_FORMAT, version=stream.version).properties)
+    except TableNotFoundError:
+        return
+    for kind in (TAG, BRANCH):
+        for name, entry in record.of(kind).items():
+            if entry.to is not None and entry.to.branch is None and entry.to.version in gone:
+                raise InvalidInputError(
+                    f"The {kind} {name!r} stands on version {entry.to.version} of {stream.name}, which shows half of "
+                    f"what this transaction lands and gives way to what is published now: make the {kind} afterwards."
+                )
 
 
 def record(
@@ -215,7 +235,7 @@ def record(
     lineage: Mapping[str, Any] | None = None,
 ) -> Published:
     """The staged versions as deltas of the `lance` stream, in the transaction; the last one has the lineage."""
-    lake.store.sync([staged.key for staged in staging.staged])
+    staging.synced()
     known = settled(lake.now(), stream, tx.id) if staging.version else 0
     noted = {LINEAGE: dict(lineage)} if lineage else {}
     for staged in staging.staged:

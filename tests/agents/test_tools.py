@@ -20,6 +20,7 @@ from headwater.config import connect
 from headwater.rest.server import start_in_thread
 from tests.agents.talking import Agent, agent
 
+pytestmark = pytest.mark.xdist_group("agents")  # which share a process that answers
 ROWS = pa.table(
     {
         "id": pa.array([1, 2, 3], pa.int64()),

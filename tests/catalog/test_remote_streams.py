@@ -256,6 +256,25 @@ def test_what_is_no_transaction_is_not_undone(either: Catalog) -> None:
     assert either.namespaces() == ["a"]
 
 
+def test_what_a_reader_was_handed_is_of_one_table_and_of_none_that_gets_its_name(either: Catalog) -> None:
+    def made(name: str, rows: int) -> Any:
+        stream = either.create_stream_table(name, SCHEMA, keys="id")
+        for number in range(rows):
+            stream.upsert([{"id": number}])
+        return stream
+
+    first, second = made("first", 3), made("second", 2)
+    assert len(first.changes(reader="mail")) == 3
+    assert len(second.changes(reader="mail")) == 2, "a reader of that name was handed three positions of another table"
+    assert (first.readers(), second.readers()) == ({"mail": 3}, {"mail": 2})
+    either.drop_table("first")
+    anew = made("first", 3)
+    with pytest.raises((ConcurrentModificationError, InvalidInputError), match=r"another table|handed nothing"):
+        anew.commit_reader("mail")
+    assert (anew.readers(), len(anew.changes(reader="mail"))) == ({}, 3)
+    assert len(anew.changes(reader="mail")) == 0
+
+
 def test_the_past_begins_no_transaction(either: Catalog) -> None:
     either.create_namespace("a")
     past = either.at(either.slot)
@@ -287,11 +306,10 @@ def test_a_transaction_publishes_what_it_lands_at_its_own_slot(either: Catalog) 
         assert (tx["s"].published.position, names(tx["s"].to_arrow())) == (2, {1: "Ada L.", 2: "Grace"})
         with pytest.raises(InvalidInputError, match="named twice"):
             tx.publish(["s", "s"])
-        tx["s"].upsert([{"id": 9, "name": "later"}])
         assert not either["s"].published
     assert either.slot == slot + 1
     assert names(either["s"].serving.to_arrow()) == {1: "Ada L.", 2: "Grace"}
-    assert (either["s"].position, either["s"].published.position, either["s"].count()) == (3, 2, 3)
+    assert (either["s"].position, either["s"].published.position, either["s"].count()) == (2, 2, 2)
     assert either["t"].serving.to_arrow().column("more").to_pylist() == [1]
     assert either["t__history"].count() == 1
     assert either.verify() == []
@@ -327,6 +345,79 @@ def test_a_transaction_publishes_a_table_as_often_as_it_likes_and_shows_no_half_
     assert either["s__history"].count() == 5
     stream.upsert([{"id": 9, "at": 9}])
     assert (stream.publish().version > done.version, stream.serving.count()) == (True, 3)
+    assert either.verify() == []
+
+
+def test_a_transaction_that_publishes_a_table_between_two_landings_is_refused_and_published_again_it_is_not(
+    either: Catalog,
+) -> None:
+    streams = [either.create_stream_table(name, SCHEMA, keys=["id"]) for name in ("s", "t")]
+    streams[0].upsert([{"id": 1}])
+    slot = either.slot
+
+    def land(tx: Any) -> None:
+        tx["s"].publish()  # of a position before the transaction: that one stays
+        tx.create_stream_table("gone", SCHEMA, keys=["id"])
+        for name in ("s", "t", "gone"):
+            tx[name].upsert([{"id": 2}])
+        tx.publish(["t", "gone"])
+        for name in ("t", "gone"):
+            tx[name].upsert([{"id": 3}])
+        tx.drop_table("gone")
+
+    with pytest.raises(InvalidInputError, match="publishes t and lands rows in it afterwards"):
+        either.run(land)
+    assert (either.slot, [each.position for each in streams], either["t"].published) == (slot, [1, 0], None)
+    with either.transaction() as tx:
+        land(tx)
+        tx["t"].publish()
+    assert (either.slot, [each.position for each in streams]) == (slot + 1, [2, 2])
+    assert [(each.published.position, each.serving.count()) for each in streams] == [(1, 1), (2, 2)]
+    assert {len(streams[1].serving.at(each.version)) for each in streams[1].serving.versions()} == {2}
+    assert either.verify() == []
+
+
+def test_a_version_of_an_open_transaction_has_no_final_name_whoever_reads_it_there(
+    either: Catalog, tmp_path: Path
+) -> None:
+    def shown() -> list[str]:
+        return sorted(path.name for path in (tmp_path / "lake").rglob("_versions/*.manifest"))
+
+    stream = either.create_stream_table("s", SCHEMA, keys=["id"])
+    stream.upsert([{"id": 1}])
+    stream.publish()
+    before = shown()
+    with suppress(ZeroDivisionError), either.transaction() as tx:
+        tx["s"].upsert([{"id": 2}])
+        version = tx["s"].publish().version
+        tx["s"].serving.tags["new"] = version
+        assert (tx["s"].serving.at(tag="new").count(), len(tx["s"].serving.versions())) == (2, version)
+        assert shown() == before
+        raise ZeroDivisionError
+    assert (shown(), either.verify()) == (before, [])
+
+
+def test_no_tag_stands_on_a_version_with_half_of_what_a_transaction_lands(either: Catalog) -> None:
+    stream = either.create_stream_table("s", SCHEMA, keys=["id"])
+    with either.transaction() as tx:
+        tx["s"].upsert([{"id": 1}])
+        tx["s"].serving.tags["half"] = tx["s"].publish().version
+        tx["s"].upsert([{"id": 2}])
+        with pytest.raises(InvalidInputError, match="The tag 'half' stands on version"):
+            tx["s"].publish()
+        del tx["s"].serving.tags["half"]
+        tx["s"].serving.tags["whole"] = tx["s"].publish().version
+    assert (stream.serving.at(tag="whole").count(), list(stream.serving.tags)) == (2, ["whole"])
+    assert either.verify() == []
+
+
+def test_tables_and_their_quarantines_are_published_by_one_transaction_in_any_order(either: Catalog) -> None:
+    stream = either.create_stream_table("s", SCHEMA, keys=["id"], sequence=["at"], properties={"late": "quarantine"})
+    stream.upsert([{"id": 1, "at": 5}])
+    with either.transaction() as tx:
+        tx["s"].ingest([{"id": 1, "at": 4}, {"id": None, "at": 4}])
+        assert [each.position for each in tx.publish(["s__quarantine", "s"])] == [2, 2]
+    assert sorted(row["reason"] for row in either["s__quarantine"].serving) == ["late", "null_key"]
     assert either.verify() == []
 
 

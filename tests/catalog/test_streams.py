@@ -185,6 +185,24 @@ def test_a_transaction_reads_what_it_landed_and_relies_on_what_it_read(catalog: 
     assert names(orders.to_arrow()) == {1: "Ada", 9: "other"}
 
 
+def test_what_a_reader_is_handed_in_a_transaction_counts_if_that_says_so_and_is_committed(catalog: Catalog) -> None:
+    stream = catalog.create_stream_table("s", SCHEMA, keys="id")
+    stream.upsert([{"id": 1}])
+    with suppress(ZeroDivisionError), catalog.transaction() as tx:
+        tx["s"].upsert([{"id": 2}])
+        assert len(tx["s"].changes(reader="mail")) == 2
+        tx["s"].commit_reader("mail")
+        assert tx["s"].readers() == {"mail": 2}
+        raise ZeroDivisionError
+    stream.upsert([{"id": 3}])
+    assert len(stream.changes(reader="mail")) == 2, "all that there is, and no position of the one that was given up"
+    with catalog.transaction() as tx:
+        tx["s"].upsert([{"id": 4}])
+        assert len(tx["s"].changes(after=2)) == 1
+        tx["s"].commit_reader("mail", 3)
+    assert (stream.readers(), len(stream.changes(reader="mail"))) == ({"mail": 3}, 0)
+
+
 def test_a_transaction_that_raises_lands_and_publishes_nothing(catalog: Catalog) -> None:
     orders = catalog.create_stream_table("orders", SCHEMA, keys=["id"])
     with suppress(ZeroDivisionError), catalog.transaction() as tx:

@@ -75,9 +75,9 @@ READS = {
     Catalog: "at diff history is_there log namespace_properties namespaces slot snapshots tables tree verify",
     CatalogTable: "at branch branches count dataset describe head indices is_stream metadata name properties schema "
     "search serving stats tags to_arrow to_batches to_duckdb to_pandas to_polars version versions",
-    CatalogStream: "changes count coverage definition deltas files has_log head is_stream lineage name opened position "
-    "published quarantine readers report schema search serving stale to_arrow to_batches to_duckdb to_pandas to_polars "
-    "verify",
+    CatalogStream: "changes count coverage definition deltas expect files has_log head is_stream lineage name opened "
+    "position published quarantine readers report schema search serving stale to_arrow to_batches to_duckdb to_pandas "
+    "to_polars verify version_id",
 }
 CHANGES = {
     Catalog: "alias alter_namespace batch create_namespace create_stream_table create_table declare_table "

@@ -32,6 +32,46 @@ def history_of(table: StreamTable) -> list[dict[str, Any]]:
     return history_table(table).to_pylist()
 
 
+@pytest.mark.parametrize("is_collected", [False, True])
+def test_a_history_that_begins_late_or_was_not_kept_for_a_while_catches_up(
+    metastore: Metastore, is_collected: bool
+) -> None:
+    schema = {"id": "int64", "at": "int64", "note": "string"}
+    table = StreamTable.create(metastore, ["t"], schema, "id", "at", properties={"log_retention": "0 days"})
+
+    def publish() -> list[tuple[Any, ...]]:
+        table.publish()
+        found = sorted((row["id"], row["note"], row["valid_from"], row["valid_to"]) for row in history_of(table))
+        state = sorted((row["id"], row["note"]) for row in table.to_arrow().to_pylist())
+        assert [row[:2] for row in found if row[3] is None] == state
+        return found
+
+    def collect() -> None:
+        if is_collected:
+            assert table.collect(now_ms=2**42)
+
+    table.upsert([{"id": 1, "at": 1, "note": "a"}, {"id": 2, "at": 1, "note": "x"}])
+    table.upsert([{"id": 1, "at": 2, "note": "b"}])
+    table.publish()
+    collect()
+    table.set_properties({"history": "scd2"})
+    early = [] if is_collected else [(1, "a", 1, 2)]
+    assert publish() == [*early, (1, "b", 2, None), (2, "x", 1, None)]
+    table.upsert([{"id": 1, "at": 3, "note": "c"}])
+    assert publish()[len(early) :] == [(1, "b", 2, 3), (1, "c", 3, None), (2, "x", 1, None)]
+    table.set_properties({"history": None})
+    table.upsert([{"id": 1, "at": 4, "note": "d"}, {"id": 3, "at": 4, "note": "new"}])
+    table.delete([{"id": 2, "at": 5}])
+    table.publish()
+    collect()
+    table.set_properties({"history": "scd2"})
+    table.upsert([{"id": 1, "at": 6, "note": "e"}])
+    found = publish()[len(early) + 1 :]
+    assert found[:3] == [(1, "c", 3, 4), (1, "d", 4, 6), (1, "e", 6, None)]
+    assert [row[:2] for row in found[3:]] == [(2, "x"), (3, "new")]
+    assert table.verify() == []
+
+
 @pytest.mark.parametrize("rows", [scd2.SHARE_ROWS, 1])
 def test_a_row_is_closed_by_the_event_that_replaced_it(
     metastore: Metastore, rows: int, monkeypatch: pytest.MonkeyPatch

@@ -15,7 +15,9 @@ import pytest
 
 from headwater.errors import InvalidInputError
 from headwater.metastore import Metastore
+from headwater.streams.sources import formats
 from headwater.streams.sources.connect import read_value
+from headwater.streams.sources.snapshot import take_snapshot
 from headwater.streams.table import StreamTable
 
 SCHEMA = {"id": "int64", "_lsn": "int64", "total": "decimal(12,2)", "note": "string"}
@@ -176,6 +178,24 @@ def test_nanoseconds_are_kept_as_text() -> None:
     assert read_value("###", {"type": "bytes"}) == "###"
 
 
+def test_a_duration_is_no_time_of_a_day_and_a_number_beyond_all_floats_is_none(metastore: Metastore) -> None:
+    for name, unit in {"Time": 10**3, "MicroTime": 10**6, "NanoTime": 10**9}.items():
+        for hours in (-1, 24, 25):  # as MySQL has them
+            number = hours * 3600 * unit
+            assert read_value(number, {"name": f"io.debezium.time.{name}"}) == number
+    table = StreamTable.create(
+        metastore, ["t"], {"id": "int64", "_lsn": "int64", "x": "double", "d": "decimal(9,2)"}, "id"
+    )
+    report = table.ingest('{"id": 1, "_lsn": 1, "x": 1e400, "d": 0.5}\n{"id": 2, "_lsn": 1, "x": 1e300}\n')
+    assert (report.rows, table.quarantine()["reason"].to_pylist()) == (1, ["bad_value"])
+    events = StreamTable.create(metastore, ["e"], {"id": "int64", "_lsn": "int64", "x": "double"}, "id", "_lsn")
+    sent = [message("c", 1, after={"id": 1}), message("c", 2, after={"id": 2})]
+    text = lines(*sent).replace('{"id": 1}', '{"id": 1, "x": -1e400}')
+    for data in (text, text.splitlines()):
+        assert events.ingest(data, format="debezium").quarantined == 1
+    assert [row["id"] for row in rows_of(events)] == [2]
+
+
 def test_flattened_records_say_their_kind_beside_the_row(metastore: Metastore) -> None:
     table = orders(metastore)
     flat = [
@@ -228,6 +248,25 @@ def test_a_snapshot_is_compared_with_the_state(metastore: Metastore) -> None:
     assert table.count() == 4
     table.ingest([], format="snapshot", allow_empty=True)
     assert table.count() == 0
+
+
+def test_a_snapshot_is_compared_again_when_others_land_meanwhile(
+    metastore: Metastore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = StreamTable.create(metastore, ["t"], {"id": "int64", "name": "string"}, "id")
+    table.upsert([{"id": 1, "name": "a"}, {"id": 2, "name": "b"}])
+    compare, left = take_snapshot, [1]
+
+    def overtaken(*given: Any, **options: Any) -> Any:
+        taken = compare(*given, **options)
+        if left:
+            left.clear()
+            table.upsert([{"id": 1, "name": "other"}, {"id": 3, "name": "other"}])
+        return taken
+
+    monkeypatch.setattr(formats, "take_snapshot", overtaken)
+    table.ingest(iter([{"id": 1, "name": "a"}]), format="snapshot")
+    assert rows_of(table) == [{"id": 1, "name": "a"}]
 
 
 def test_rows_of_a_snapshot_are_not_too_late_for_each_other(metastore: Metastore) -> None:

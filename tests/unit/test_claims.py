@@ -13,6 +13,7 @@ import pytest
 
 PROJECT = Path(__file__).parents[2]
 PACKAGE = PROJECT / "headwater"
+pytestmark = pytest.mark.xdist_group("claims")  # which parse the package once
 
 
 @cache
@@ -240,6 +241,7 @@ FOREIGN_PRIVATE = {
     "_exit": "os",
     "_from_protos": "pylance",
     "_jdf": "pyspark",
+    "_jsparkSession": "pyspark",
     "_path": "pylance",
     "_take_rows": "pylance",
 }

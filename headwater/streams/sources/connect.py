@@ -56,7 +56,10 @@ def moment(per_second: int) -> Callable[..., Any]:
 
 def time_of_day(per_second: int) -> Callable[..., time]:
     def read(value: Any, _: Any = None) -> time:
-        return (EPOCH + timedelta(microseconds=int(value) * 10**6 // per_second)).time()
+        since = timedelta(microseconds=int(value) * 10**6 // per_second)
+        if not timedelta() <= since < timedelta(days=1):  # MySQL's are durations too: no time of a day is one of those
+            raise ValueError("no time of a day")
+        return (EPOCH + since).time()
 
     return read
 

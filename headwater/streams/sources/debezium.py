@@ -17,6 +17,7 @@ import msgspec
 import pyarrow as pa
 
 from headwater.errors import InvalidInputError
+from headwater.streams.casting import as_float
 from headwater.streams.definition import Definition
 from headwater.streams.given import as_json
 from headwater.streams.quarantine import Quarantined
@@ -35,6 +36,7 @@ from headwater.streams.sources.envelopes import (
 from headwater.streams.sources.taken import UNREADABLE, Taken, from_events
 
 Row = dict[str, Any]
+Decoder = msgspec.json.Decoder[Any]
 FLAT = {
     "_lsn": ("__lsn", "__source_lsn"),
     "_ts_ms": ("__source_ts_ms", "__ts_ms"),
@@ -140,7 +142,9 @@ def _by_message(
     return _events(definition, in_order(changes), rows, rejected)
 
 
-_DECODER = msgspec.json.Decoder(float_hook=Decimal)
+_DECODER: Decoder = msgspec.json.Decoder(float_hook=Decimal)
+PLAIN: Decoder = msgspec.json.Decoder()
+"""Takes numbers as floats, where nothing says yet that they have more digits."""
 
 
 @dataclass(frozen=True)
@@ -148,7 +152,7 @@ class _Broken:
     text: str
 
 
-def messages(data: Any) -> Iterable[Any]:
+def messages(data: Any, decoder: Decoder = _DECODER) -> Iterable[Any]:
     """Messages from lines of JSON (text, bytes, or a list of those), or as parsed already. `null` is passed over."""
     if isinstance(data, (str, bytes, bytearray)):
         data = _text_of(data).split("\n")
@@ -159,7 +163,7 @@ def messages(data: Any) -> Iterable[Any]:
             if not item.strip():
                 continue
             try:
-                item = _DECODER.decode(item)
+                item = decoder.decode(item)
             except UNREADABLE:
                 text = item if isinstance(item, str) else item.decode("utf-8", errors="replace")
                 yield _Broken(text)
@@ -293,7 +297,7 @@ def _fitted(definition: Definition, row: Row) -> Row:
         column = definition.by_name.get(name)
         found[name] = _text(value, column.type) if column is not None and isinstance(value, str) else value
         if isinstance(value, Decimal) and (column is None or not pa.types.is_decimal(column.type)):
-            found[name] = float(value)
+            found[name] = as_float(value)
     return found
 
 

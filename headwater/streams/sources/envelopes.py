@@ -20,7 +20,7 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from headwater.streams.casting import FAILS
+from headwater.streams.casting import FAILS, as_float
 from headwater.streams.definition import Definition
 from headwater.streams.given import Given
 from headwater.streams.sources.connect import fields_of, is_unavailable, read_value, reads
@@ -254,7 +254,7 @@ def _fitting(values: list[Any], kind: Any) -> Any:
                 pass
         return [_decimal(value) if type(value) is str else value for value in values] if str in kinds else values
     if Decimal in kinds:
-        values = [float(value) if type(value) is Decimal else value for value in values]
+        values = [as_float(value) if type(value) is Decimal else value for value in values]
     if str in kinds and (pa.types.is_binary(kind) or pa.types.is_large_binary(kind)):
         return [_bytes(value) if type(value) is str else value for value in values]
     return values

@@ -8,6 +8,7 @@ from __future__ import annotations
 import glob
 import hashlib
 import os
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -21,7 +22,8 @@ import pyarrow.csv as pc_csv
 import pyarrow.parquet as pq
 
 from headwater.errors import ConcurrentModificationError, InvalidInputError
-from headwater.streams.casting import cast_array
+from headwater.store import is_local, local_path
+from headwater.streams.casting import as_float, cast_array
 from headwater.streams.definition import Definition
 from headwater.streams.given import Given
 from headwater.streams.quarantine import Quarantined
@@ -31,6 +33,11 @@ from headwater.streams.sources.taken import UNREADABLE
 JSON = (".json", ".jsonl", ".ndjson")
 ARROW = (".arrow", ".arrows", ".ipc", ".feather")
 CHUNK = 1 << 20
+ARROW_FILE = b"ARROW1"
+"""What the file form of Arrow begins with; without it there are only messages, one after another."""
+STREAM_END = b"\xff\xff\xff\xff\0\0\0\0"
+_QUOTED = re.compile(r'(?:\A|(?<=[,\r\n]))"(?:[^"]++|"")*+("?)')
+"""A quoted value of a CSV file, and the quote that ends it."""
 
 
 class SourceFileError(InvalidInputError):
@@ -54,7 +61,8 @@ def naming(file: SourceFile | None) -> Iterator[None]:
 class SourceFile:
     """A file with what makes it known again: its path or address, and a digest of its content.
 
-    `storage` opens the object store it is on. `stamp` is how a local file looked when its digest was taken.
+    The path is that of the file itself, whatever links led to it; `named` is how it was found. `storage` opens the
+    object store it is on. `stamp` is how a local file looked when its digest was taken.
     """
 
     path: str
@@ -62,6 +70,7 @@ class SourceFile:
     size: int = 0
     storage: Mapping[str, str] = field(default_factory=dict, repr=False, compare=False)
     stamp: tuple[int, int] | None = field(default=None, compare=False)
+    named: str = field(default="", compare=False)
 
 
 def is_files(data: Any) -> bool:
@@ -86,22 +95,36 @@ def find_files(data: Any, storage: Mapping[str, str] | None = None, required: bo
     found: dict[str, SourceFile] = {}
     for name in data if isinstance(data, (list, tuple)) else [data]:
         text = os.fspath(name)
-        files = _remote(text, storage or {}) if is_remote(text) else _local(text)
+        files = _remote(text, storage or {}) if is_remote(text) else _local(local_name(text))
         if not files and (required or not glob.has_magic(text)):
             raise InvalidInputError(f"There is no file {text!r} to ingest.")
         found |= {file.path: file for file in files}
     return list(found.values())
 
 
+def local_name(text: str) -> str:
+    """A path of this machine, which may be written as an address (`file:///...`)."""
+    return local_path(text) if "://" in text and is_local(text) else text
+
+
+def names_of(file: str) -> frozenset[str]:
+    """What a file may be known by: its name as it is given, from the root on, and without links."""
+    if is_remote(file):
+        return frozenset([file])
+    return frozenset([file, os.path.abspath(local_name(file)), os.path.realpath(local_name(file))])
+
+
 def _local(text: str) -> list[SourceFile]:
-    matches = sorted(glob.glob(text, recursive=True)) if glob.has_magic(text) else [text]
-    return [local_file(os.path.abspath(match)) for match in matches if os.path.exists(match)]
+    """What a glob matches; and a file of that very name, whose brackets are no pattern."""
+    matches = {text, *(glob.glob(text, recursive=True) if glob.has_magic(text) else ())}
+    return [local_file(match) for match in sorted(matches) if os.path.exists(match)]
 
 
-def local_file(path: str) -> SourceFile:
-    """A file of this machine, with the digest of what is in it now."""
+def local_file(name: str) -> SourceFile:
+    """A file of this machine, with the digest of what is in it now. One that a link names is the file it leads to."""
+    path = os.path.realpath(name)
     stamp = None if os.path.isdir(path) else _stamp(path)
-    return SourceFile(path, digest_of_file(path), size_of(path), stamp=stamp)
+    return SourceFile(path, digest_of_file(path), size_of(path), stamp=stamp, named=os.path.abspath(name))
 
 
 def _stamp(path: str) -> tuple[int, int]:
@@ -207,11 +230,19 @@ def read_text(path: str, name: str) -> str:
 
 
 def _read_arrow(path: str) -> pa.Table:
-    try:
-        return pa.ipc.open_file(path).read_all()
-    except pa.ArrowInvalid:
-        with open(path, "rb") as file:
-            return pa.ipc.open_stream(file.read()).read_all()
+    """A file of Arrow, or a stream. Batches may be missing at the end of a stream that does not say that it ends."""
+    with open(path, "rb") as file:
+        if file.read(len(ARROW_FILE)) == ARROW_FILE:
+            return pa.ipc.open_file(path).read_all()
+        file.seek(0)
+        data = file.read()
+    source = pa.BufferReader(data)
+    table = pa.ipc.open_stream(source).read_all()
+    if not data.endswith(STREAM_END):
+        raise pa.ArrowInvalid("it ends without the mark that ends a stream, it was cut off")
+    if source.tell() != len(data):
+        raise pa.ArrowInvalid(f"there are bytes behind the end of its stream, from offset {source.tell()} on")
+    return table
 
 
 def json_rows(text: str, definition: Definition, name: str | None = None) -> tuple[list[Any], list[Quarantined]]:
@@ -259,7 +290,7 @@ def _floats(value: Any) -> Any:
         return {name: _floats(part) for name, part in value.items()}
     if isinstance(value, list):
         return [_floats(part) for part in value]
-    return float(value) if isinstance(value, Decimal) else value
+    return as_float(value) if isinstance(value, Decimal) else value
 
 
 def _read_csv(path: str, definition: Definition, name: str) -> tuple[Any, list[Quarantined]]:
@@ -270,11 +301,11 @@ def _read_csv(path: str, definition: Definition, name: str) -> tuple[Any, list[Q
         bad.append(Quarantined(str(row.text), "parse"))
         return "skip"
 
-    read_text(path, name)
+    quoted = _whole_quotes(read_text(path, name), name)
     texts: dict[str, Any] = {column.name: pa.string() for column in definition.columns}
     table = pc_csv.read_csv(
         path,
-        parse_options=pc_csv.ParseOptions(invalid_row_handler=skip),
+        parse_options=pc_csv.ParseOptions(newlines_in_values=quoted, invalid_row_handler=skip),
         convert_options=pc_csv.ConvertOptions(column_types=texts, strings_can_be_null=False),
     )
     columns: dict[str, Any] = {}
@@ -284,6 +315,19 @@ def _read_csv(path: str, definition: Definition, name: str) -> tuple[Any, list[Q
         column = definition.by_name.get(each)
         columns[each] = _parsed(table.column(each), column.type) if column is not None else table.column(each)
     return Given(columns, table.num_rows), bad
+
+
+def _whole_quotes(text: str, name: str) -> bool:
+    """Whether there are quoted values, in which a line may end; one that does not end swallows the rows behind it."""
+    if text.count('"') % 2:
+        for found in _QUOTED.finditer(text):
+            if not found[1]:
+                row = text.count("\n", 0, found.start())
+                raise SourceFileError(
+                    f"The file {name!r} ends inside a quoted value that begins in row {row}: it was cut off, or a "
+                    "quote is missing. Nothing of it was taken."
+                )
+    return '"' in text
 
 
 def _parsed(texts: Any, kind: Any) -> Any:

@@ -18,11 +18,12 @@ from headwater.streams.sources.files import SourceFile, json_rows, read_lines, r
 from headwater.streams.sources.snapshot import take_snapshot
 from headwater.streams.sources.taken import Taken, take_op, take_rows
 
+SNAPSHOT = "snapshot"
 FORMATS: dict[str, dict[str, type]] = {
     "rows": {},
     "op": {"op_column": str},
     "debezium": {"apply_as_truncates": bool, "time_unit": str},
-    "snapshot": {"allow_empty": bool},
+    SNAPSHOT: {"allow_empty": bool},
 }
 """The formats, each with its options and what they are."""
 FLAGS = {"true": True, "false": False}
@@ -52,7 +53,7 @@ def take(
 ) -> Taken:
     """The rows that change data stands for; `file` is where to read it from, if it is a file."""
     definition = view.stream.definition
-    if format == "snapshot":
+    if format == SNAPSHOT:
         rows, bad = _rows(definition, data, file)
         taken = take_snapshot(lake, view, rows, **options)
         return Taken(taken.data, (*bad, *taken.bad), taken.digest)
