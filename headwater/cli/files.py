@@ -69,7 +69,9 @@ def _table(path: Path, types: dict[str, Any]) -> pa.Table:
     if path.suffix == ".parquet":
         return pyarrow.parquet.read_table(path)
     if path.suffix == ".csv":
-        return pyarrow.csv.read_csv(path, convert_options=pyarrow.csv.ConvertOptions(column_types=types))
+        parsing = pyarrow.csv.ParseOptions(newlines_in_values=True)
+        converting = pyarrow.csv.ConvertOptions(column_types=types)
+        return pyarrow.csv.read_csv(path, parse_options=parsing, convert_options=converting)
     if path.suffix in JSON_LINES:
         return _json(path, types)
     with pa.memory_map(str(path)) as source:

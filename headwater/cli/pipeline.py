@@ -23,7 +23,6 @@ from headwater.pipeline.running import plan_pipeline, run_pipeline
 from headwater.pipeline.watching import SignalledStop, watch
 from headwater.streams.sources.files import SourceFile
 from headwater.streams.sources.formats import check_format, options_of
-from headwater.streams.sources.remote import is_remote
 from headwater.wording import many
 
 
@@ -92,7 +91,7 @@ def _show(report: jobs.Report, given: argparse.Namespace) -> int:
 
 
 def ingest(given: argparse.Namespace) -> int:
-    source = given.source if is_remote(given.source) else Path(given.source)
+    source = given.source if "://" in given.source else Path(given.source)
     options = options_of(given.format, dict(given.option))
     check_format(given.format, options)
     spark = _session(given.spark)
@@ -124,12 +123,12 @@ def _session(master: str | None) -> Any:
     """A Spark session of this process, if one was asked for."""
     if master is None:
         return None
+    from headwater.spark.session import session_of
+
     try:
-        from pyspark.sql import SparkSession
+        return session_of(master)
     except ModuleNotFoundError:
         raise UnsupportedOperationError("--spark needs PySpark: pip install 'headwater[spark]'.") from None
-    builder: Any = SparkSession.builder
-    return builder.master(master).config("spark.ui.showConsoleProgress", "false").getOrCreate()
 
 
 def publish(given: argparse.Namespace) -> int:

@@ -13,6 +13,7 @@ from headwater.streams.columns import parse_type
 from headwater.streams.given import given
 
 _COLUMN = re.compile(r"\s*(?:`([^`]+)`|(\w+))\s+(.+?)(\s+not\s+null)?\s*", re.IGNORECASE | re.DOTALL)
+DIGITS = 38
 ENVELOPE = {"_lsn": pa.int64(), "_ts_ms": pa.int64(), "_pos": pa.int64(), "_file": pa.string(), "_txid": pa.int64()}
 """What Debezium's envelope offers, for tables that order their events by it."""
 
@@ -55,10 +56,15 @@ def infer_columns(data: Any, keys: Sequence[str], sequence: Sequence[str]) -> pa
     return pa.schema(fields)
 
 
+def _roomy(kind: Any) -> Any:
+    """The type of values of Python: decimals tell how many digits they have, not how many there may be."""
+    return pa.decimal128(DIGITS, kind.scale) if pa.types.is_decimal(kind) and kind.precision <= DIGITS else kind
+
+
 def _type(name: str, values: Any) -> Any:
     if isinstance(values, list):
         try:
-            kind: Any = pa.array(values).type
+            kind: Any = _roomy(pa.array(values).type)
         except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
             raise InvalidInputError(
                 f"The column {name!r} has values of different types in the first file: {error}. Write its schema."

@@ -28,7 +28,7 @@ from headwater.streams.opening import Stream, no_deletes
 from headwater.streams.preparing import EvolvedError, Json, PreparedLanding, prepare
 from headwater.streams.serving_copy import Lake
 from headwater.streams.sources.files import SourceFile, naming
-from headwater.streams.sources.formats import take_alone, total
+from headwater.streams.sources.formats import SNAPSHOT, take_alone, total
 from headwater.wording import many
 
 LARGE_ROWS = 50_000
@@ -57,7 +57,7 @@ class Intake:
     @property
     def needs_state(self) -> bool:
         """Whether what a file means depends on the rows that are there: then one file goes after another."""
-        return self.format == "snapshot" or bool(self.options.get("apply_as_truncates"))
+        return self.format == SNAPSHOT or bool(self.options.get("apply_as_truncates"))
 
 
 def ingest_files(spark: Any, stream: CatalogStream, intake: Intake, tell: Teller = NOBODY) -> list[LandingReport]:

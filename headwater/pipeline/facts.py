@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
+import glob
 import json
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from headwater.catalog import Catalog
 from headwater.catalog.streams import CatalogStream
 from headwater.catalog.transactions import metastore_of
 from headwater.errors import InvalidInputError
+from headwater.names import parse_name
 from headwater.pipeline.grammar import Pipeline, Source, TableSpec
 from headwater.pipeline.planning import Facts, FileFact, TableFact
 from headwater.pipeline.sql_names import candidates
 from headwater.streams.columns import common
-from headwater.streams.definition import DERIVED, Definition
+from headwater.streams.definition import DERIVED, Definition, derived_of
+from headwater.streams.derived import identity
 from headwater.streams.ledger import LedgerEntry
 from headwater.streams.sources.files import SourceFile, find_files
-from headwater.streams.sources.remote import is_remote
+from headwater.tables.indices import index_type
 
 INPUTS = "view.inputs"
 """The property of a view's table that says what it was last made of."""
@@ -31,10 +35,20 @@ def gather(catalog: Catalog, pipeline: Pipeline, there: bool) -> Facts:
     names = [*specs, *(view.name for view in pipeline.views)]
     names += [name for view in pipeline.views for name in sorted(candidates(view.sql))]
     tables = {name: catalog[name] for name in dict.fromkeys(names) if there and name in catalog}
-    found = {name: table_fact(table, specs.get(name)) for name, table in tables.items()}
+    found = {
+        name: replace(table_fact(table, specs.get(name)), id=id_of(catalog, name)) for name, table in tables.items()
+    }
     storage = storage_of(catalog)
     files = {source.name: file_facts(pipeline, source, tables.get(source.into), storage) for source in pipeline.sources}
-    return Facts(files, found)
+    functions = {
+        f"{spec.name}.{each.name}": identity(each) for spec in pipeline.tables for each in derived_of(spec.properties)
+    }
+    return Facts(files, found, functions)
+
+
+def id_of(catalog: Catalog, name: str) -> str:
+    """What tells a table from another one that was made under its name."""
+    return metastore_of(catalog.namespace).session.state().versions(parse_name(name))[-1].home
 
 
 def table_fact(table: Any, spec: TableSpec | None) -> TableFact:
@@ -51,15 +65,24 @@ def table_fact(table: Any, spec: TableSpec | None) -> TableFact:
         published.schema_id if published is not None else 0,
         published.rows if published is not None else 0,
         sum(file.rows or 0 for delta in table.deltas(after) for file in delta.files),
-        max(table.stale().values(), default=0) if definition.derived else 0,
-        _indexed(table) if published is not None and spec is not None and spec.indices else (),
+        _stale(table, spec) if definition.derived else 0,
+        indexed(table) if published is not None and spec is not None and spec.indices else (),
         differences(definition, spec) if spec is not None else (),
         json.loads(definition.properties.get(INPUTS, "{}")),
+        keys=definition.keys,
     )
 
 
-def _indexed(table: CatalogStream) -> tuple[str, ...]:
-    return tuple(column for index in table.serving.indices.values() for column in index.columns)
+def _stale(table: CatalogStream, spec: TableSpec | None) -> int:
+    """Rows that a backfill would compute: of a table of the file by its functions as they are now."""
+    is_same = spec is not None and derived_of(spec.properties) == table.definition.derived
+    return max(table.stale(now=is_same).values(), default=0)
+
+
+def indexed(table: CatalogStream) -> tuple[tuple[str, str], ...]:
+    """The columns of a published table that have an index, each with its type."""
+    found = table.serving.indices.values()
+    return tuple((column, index_type(str(index.index_type))) for index in found for column in index.columns)
 
 
 def differences(definition: Definition, spec: TableSpec) -> tuple[str, ...]:
@@ -102,7 +125,9 @@ def file_facts(pipeline: Pipeline, source: Source, table: Any, storage: Mapping[
 
 def located(pipeline: Pipeline, source: Source) -> str:
     """Where a source's files are: at an address, or at a path relative to the pipeline file."""
-    return source.path if is_remote(source.path) else os.path.join(pipeline.folder, os.path.expanduser(source.path))
+    if "://" in source.path:
+        return source.path
+    return os.path.join(glob.escape(str(pipeline.folder)), os.path.expanduser(source.path))
 
 
 def storage_of(catalog: Catalog) -> Mapping[str, str]:
@@ -111,5 +136,6 @@ def storage_of(catalog: Catalog) -> Mapping[str, str]:
 
 
 def is_taken(taken: Mapping[str, Sequence[LedgerEntry]], file: SourceFile) -> bool:
-    """Whether a file with this content is among those that a table has of a source."""
-    return any(entry.digest == file.digest for entry in taken.get(file.path, ()))
+    """Whether a file with this content is among those that a table has of a source, by its path or as it was named."""
+    known = (*taken.get(file.path, ()), *taken.get(file.named, ()))
+    return any(entry.digest == file.digest for entry in known)

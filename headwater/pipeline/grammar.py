@@ -6,11 +6,12 @@ Everything that the file may say stands here; a name that is not known is refuse
 from __future__ import annotations
 
 import difflib
+import hashlib
 import json
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -89,6 +90,8 @@ class Pipeline:
     views: tuple[ViewSpec, ...] = ()
     publish: tuple[str, ...] = ()
     file: str = "pipeline.toml"
+    digest: str = ""
+    """Of all that the file says."""
 
     def table(self, name: str) -> TableSpec:
         return next(table for table in self.tables if table.name == name)
@@ -110,7 +113,12 @@ def parse_pipeline(text: str, folder: Path, shown: str = "pipeline.toml") -> Pip
     except tomllib.TOMLDecodeError as error:
         raise InvalidInputError(f"{shown} is not TOML: {error}.") from None
     with naming_section(shown):
-        return _pipeline(values, folder, shown)
+        return replace(_pipeline(values, folder, shown), digest=_digest(values))
+
+
+def _digest(values: Mapping[str, Any]) -> str:
+    text = json.dumps(values, sort_keys=True, default=str)
+    return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
 
 @contextmanager
@@ -213,7 +221,7 @@ def _index(where: str, values: Any) -> WantedIndex:
     kind = _text(values["type"], f"{where} index type") if "type" in values else None
     if kind is not None:
         with naming_section(f"{where} index"):
-            index_type(kind)
+            kind = index_type(kind)
     return WantedIndex(_text(values.get("column"), f"{where} index column"), kind)
 
 

@@ -74,24 +74,48 @@ class Code:
         made = ModuleType(self.module)
         made.__dict__["__headwater_text__"] = self.text
         sys.modules[self.module] = made
-        exec(compile(self.text, name, "exec"), made.__dict__)
+        try:
+            exec(compile(self.text, name, "exec"), made.__dict__)
+        except BaseException:
+            sys.modules.pop(self.module, None)
+            raise
 
 
 def code_of(definition: Definition) -> tuple[Code, ...]:
-    """The modules of a table's functions that are single files outside of what is installed."""
-    found = []
+    """The modules of a table's functions that are single files outside of what is installed, and those that were
+    imported from beside them."""
+    found: dict[str, Code] = {}
     for name in dict.fromkeys(each.function.partition(":")[0] for each in definition.derived):
         if "." in name:
             continue  # a module of a package: executors have the package, or cannot have it
         file = getattr(importlib.import_module(name), "__file__", None)
         if file is not None and file.endswith(".py") and "site-packages" not in file:
-            found.append(Code(name, Path(file).read_text(encoding="utf-8")))
-    return tuple(found)
+            for own, beside in {name: file, **_beside(Path(file).parent)}.items():
+                found[own] = Code(own, Path(beside).read_text(encoding="utf-8"))
+    return tuple(found.values())
+
+
+def _beside(folder: Path) -> dict[str, str]:
+    """The single modules of a folder that this process has imported."""
+    known = {name: getattr(module, "__file__", None) for name, module in list(sys.modules.items()) if "." not in name}
+    return {name: file for name, file in known.items() if file is not None and Path(file) == folder / f"{name}.py"}
 
 
 def ready(code: Iterable[Code]) -> None:
-    for each in code:
-        each.load()
+    """Load modules, each after those among them that it imports."""
+    known = {each.module: each for each in code}
+
+    def load(each: Code, waiting: frozenset[str]) -> None:
+        try:
+            each.load()
+        except ModuleNotFoundError as error:
+            if error.name not in known or error.name in waiting:
+                raise
+            load(known[error.name], waiting | {each.module})
+            load(each, waiting)
+
+    for each in known.values():
+        load(each, frozenset())
 
 
 class SparkHands:

@@ -25,10 +25,10 @@ from headwater.rest.remote_streams import RemotePublished, RemoteStream
 from headwater.streams.checks import Check
 from headwater.streams.landing import LandingReport as Landed
 from headwater.streams.position_views import Published
-from headwater.streams.sources.files import SourceFile, find_files, is_files
+from headwater.streams.sources.files import SourceFile, find_files, is_files, local_name, names_of
 from headwater.streams.sources.formats import check_format, total
 from headwater.streams.sources.remote import is_remote
-from headwater.streams.undoing import txns_of
+from headwater.streams.undoing import landed_from
 
 
 @dataclass(frozen=True)
@@ -184,10 +184,11 @@ def undo(
     """
     began = time.perf_counter()
     lake = open_lake(spark, catalog)
-    path = file if file is None or is_remote(file) else os.path.abspath(file)
+    path = file if file is None or is_remote(file) else os.path.realpath(local_name(file))
     parts = []
-    for name in [table] if table is not None else fed_by(lake, source, path):
-        log_of(lake, name).undo(source=source, file=path, digest=digest)
+    for name in [table] if table is not None else fed_by(lake, source, file):
+        stream = log_of(lake, name)
+        stream.undo(source=source, file=path if isinstance(stream, RemoteStream) else file, digest=digest)
         parts.append(replace(publish(spark, lake, name), job="undo"))
     return summed("undo", parts, began)
 
@@ -196,11 +197,11 @@ def fed_by(lake: Catalog, source: str | None, file: str | None) -> list[str]:
     """The stream tables that have something from a source, or from one of its files."""
     if source is None:
         raise InvalidInputError("Say which stream table, or which source.")
-    found = []
+    found, files = [], names_of(file) if file is not None else None
     for name in lake:
         table = lake[name]
         is_stream = isinstance(table, (CatalogStream, RemoteStream))
-        if is_stream and txns_of(table.deltas(), source=source, file=file, token=None):
+        if is_stream and landed_from(table.deltas(), source=source, files=files, token=None):
             found.append(name)
     if not found:
         told = f"the file {file} of the source {source!r}" if file is not None else f"the source {source!r}"
@@ -223,7 +224,7 @@ def backfill(
     """
     began = time.perf_counter()
     stream = stream_of(open_lake(spark, catalog), table)
-    stale = max(stream.stale().values(), default=0)
+    stale = max(stream.stale(now=True).values(), default=0)
     crew = None if spark is None else SparkCrew(spark, storehouse_of(stream.namespace), batch, tell)
     if stale:
         stream.backfill(rows, crew if stale > (batch or 0) else None)

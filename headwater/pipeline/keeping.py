@@ -21,13 +21,15 @@ from headwater.catalog.transactions import metastore_of
 from headwater.errors import InvalidInputError
 from headwater.names import parse_name
 from headwater.pipeline.executors import LARGE_ROWS
+from headwater.pipeline.facts import indexed
 from headwater.pipeline.hands import cores, distributed
 from headwater.pipeline.jobs import Report, check_here, open_lake, stream_of, summed
+from headwater.pipeline.planning import is_indexed
 from headwater.pipeline.progress import NOBODY, Teller
 from headwater.streams.layout import HISTORY
 from headwater.streams.shares import Json
 from headwater.tables.handle import TableHandle
-from headwater.tables.indices import NewIndex, build_piece
+from headwater.tables.indices import NewIndex, build_piece, index_type
 
 PREFIX = "maintain."
 YES, NO = "yes", "no"
@@ -119,12 +121,14 @@ def index(
 ) -> Report:
     """Index a column of a stream table's serving copy, or bring its indices up to date; `coverage` of each is told.
 
-    A column that has an index keeps it: rows that it lacks are added. With a session a large one is built by executors.
+    A column that has one, of this type if that is told, keeps it: rows that it lacks are added. With a session a large
+    one is built by executors.
     """
     began = time.perf_counter()
     stream = stream_of(open_lake(spark, catalog), table)
     before = stream.published
-    if column is not None and column not in _indexed(stream):
+    known = indexed(stream) if before is not None else ()
+    if column is not None and not is_indexed(column, index_type(type) if type is not None else None, known):
         if column not in stream.definition.shown:
             raise InvalidInputError(f"{table} has no column {column!r}: {', '.join(stream.definition.shown)}.")
         kind = type or index_type_of(stream.definition.shown[column].type)
@@ -137,12 +141,6 @@ def index(
     rows = after.rows if after is not None and (before is None or before.version != version) else 0
     seconds = time.perf_counter() - began
     return Report("index", stream.name, rows, version=version, seconds=seconds, coverage=stream.coverage())
-
-
-def _indexed(stream: CatalogStream) -> set[str]:
-    if stream.published is None:
-        return set()
-    return {column for each in stream.serving.indices.values() for column in each.columns}
 
 
 # Housekeeping --------------------------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from headwater.errors import InvalidInputError
-from headwater.pipeline.grammar import Pipeline, TableSpec, ViewSpec, in_order
+from headwater.pipeline.grammar import Pipeline, TableSpec, ViewSpec, WantedIndex, in_order
 from headwater.pipeline.sql_names import names_in
 from headwater.streams.definition import DERIVED
 from headwater.wording import many
@@ -52,18 +52,29 @@ class TableFact:
     rows: int = 0
     tail_rows: int = 0
     stale: int = 0
-    indexed: tuple[str, ...] = ()
+    indexed: tuple[tuple[str, str], ...] = ()
+    """Columns, and the type of an index that each has."""
     changed: tuple[str, ...] = ()
     inputs: Mapping[str, Any] = field(default_factory=dict)
     is_stream: bool = True
+    id: str = ""
+    """What tells it from another table that was made under its name."""
+    keys: tuple[str, ...] = ()
+
+    @property
+    def moment(self) -> list[Any]:
+        """What a view that reads it is made of: this very table, at this position."""
+        return [self.id, self.position]
 
 
 @dataclass(frozen=True)
 class Facts:
-    """What there is: files by source, tables by name (also those the file does not name, for views to read)."""
+    """What there is: files by source, tables by name (also those the file does not name, for views to read), and the
+    identities of the functions of derived columns, by table and column."""
 
     files: Mapping[str, Sequence[FileFact]]
     tables: Mapping[str, TableFact]
+    functions: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -78,6 +89,7 @@ class Step:
     rows: int | None = None
     bytes: int | None = None
     column: str | None = None
+    type: str | None = None
 
 
 @dataclass(frozen=True)
@@ -91,7 +103,7 @@ class Plan:
     steps: tuple[Step, ...]
     skipped: Mapping[str, int] = field(default_factory=dict)
     found: str = ""
-    """A digest of the state that the plan is for."""
+    """A digest of the state that the plan is for, of the pipeline file and of its functions."""
     undone: Mapping[str, Sequence[str]] = field(default_factory=dict)
     waiting: tuple[str, ...] = ()
 
@@ -139,14 +151,15 @@ def make_plan(
     undone = {source.name: [file.path for file in facts.files.get(source.name, ()) if file.left_out] for source in kept}
     undone = {name: paths for name, paths in undone.items() if paths and not again}
     waiting = tuple(table.name for table in pipeline.tables if table.name in wanted and _waits(pipeline, facts, table))
-    return Plan(pipeline.name, tuple(steps), skipped, _digest(facts), undone, waiting)
+    return Plan(pipeline.name, tuple(steps), skipped, _digest(pipeline, facts), undone, waiting)
 
 
 def _waits(pipeline: Pipeline, facts: Facts, table: TableSpec) -> bool:
-    """Whether no file has come yet that would say what its columns are."""
+    """Whether no file has come yet that would say what its columns are: an empty one does not."""
     sources = [source for source in pipeline.sources if source.into == table.name]
     known = facts.tables.get(table.name) is not None or table.schema is not None
-    return not known and not any(facts.files.get(source.name) for source in sources)
+    files = (file for source in sources for file in facts.files.get(source.name, ()))
+    return not known and not any(file.bytes for file in files)
 
 
 def _table_steps(pipeline: Pipeline, facts: Facts, name: str, refresh: bool, again: bool) -> list[Step]:
@@ -215,10 +228,19 @@ def _index_steps(pipeline: Pipeline, facts: Facts, name: str, before: Sequence[S
     if not has_rows and not any(step.do == PUBLISH and step.table == name for step in before):
         return []
     return [
-        Step(INDEX, name, f"{each.column} has no index", column=each.column)
+        Step(INDEX, name, _why_index(each), column=each.column, type=each.type)
         for each in pipeline.table(name).indices
-        if each.column not in known
+        if not is_indexed(each.column, each.type, known)
     ]
+
+
+def _why_index(wanted: WantedIndex) -> str:
+    return f"{wanted.column} has no index" + (f" of type {wanted.type}" if wanted.type is not None else "")
+
+
+def is_indexed(column: str, type: str | None, known: Sequence[tuple[str, str]]) -> bool:
+    """Whether a column has an index, of a type if that is told."""
+    return any(each == column and type in (None, kind) for each, kind in known)
 
 
 def _view_steps(facts: Facts, view: ViewSpec, refresh: bool, before: Sequence[Step]) -> list[Step]:
@@ -227,9 +249,15 @@ def _view_steps(facts: Facts, view: ViewSpec, refresh: bool, before: Sequence[St
     inputs = inputs_of(view, {*facts.tables, *changing})
     if not inputs:
         raise InvalidInputError(f'[view."{view.name}"] reads no table of the catalog: {view.sql[:200]}')
+    if fact is not None and fact.is_stream and fact.keys != view.keys and not refresh:
+        raise InvalidInputError(
+            f"The view {view.name} has other keys than the file says ({', '.join(fact.keys)}), which cannot be changed "
+            f"in place. Run with --full-refresh {view.name} to make it anew."
+        )
     why = _why_view(facts, view, fact, inputs, changing)
-    if refresh:
-        why = "it is to be made anew"
+    if fact is not None and refresh:
+        anew = Step(REFRESH, view.name, "it is to be made anew: dropped and created")
+        return [anew, Step(VIEW, view.name, "recomputed: it is made anew")]
     if not why:
         return []
     steps = [Step(CREATE, view.name, "it is not there")] if fact is None else []
@@ -244,7 +272,7 @@ def _why_view(facts: Facts, view: ViewSpec, fact: TableFact | None, inputs: Sequ
     new = [name for name in inputs if name in changing]
     if not new:
         known = fact.inputs.get("tables", {})
-        new = [name for name in inputs if known.get(name) != facts.tables[name].position]
+        new = [name for name in inputs if known.get(name) != facts.tables[name].moment]
     return f"{', '.join(new)} changed" if new else ""
 
 
@@ -257,7 +285,8 @@ def sql_digest(view: ViewSpec) -> str:
     return hashlib.blake2b(json.dumps([view.sql, view.keys]).encode(), digest_size=8).hexdigest()
 
 
-def _digest(facts: Facts) -> str:
-    """Of the state of the tables; the files are in the steps."""
-    found = {name: [fact.position, fact.schema_id, fact.published] for name, fact in facts.tables.items()}
-    return hashlib.blake2b(json.dumps(found, sort_keys=True).encode(), digest_size=8).hexdigest()
+def _digest(pipeline: Pipeline, facts: Facts) -> str:
+    """Of the state of the tables, and of what the file and its functions say; the files of sources are in the steps."""
+    found = {name: [*fact.moment, fact.schema_id, fact.published] for name, fact in facts.tables.items()}
+    told = [str(pipeline.folder), pipeline.digest, dict(facts.functions), found]
+    return hashlib.blake2b(json.dumps(told, sort_keys=True).encode(), digest_size=8).hexdigest()

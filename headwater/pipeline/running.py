@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import importlib
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,11 +18,9 @@ from headwater.catalog.streams import CatalogStream
 from headwater.catalog.transactions import metastore_of
 from headwater.config import load_profile
 from headwater.errors import ConcurrentModificationError, InvalidInputError
-from headwater.metastore import Transaction
-from headwater.names import parse_name
 from headwater.pipeline.columns import infer_columns
 from headwater.pipeline.executors import Intake
-from headwater.pipeline.facts import gather, located, storage_of, wanted_properties
+from headwater.pipeline.facts import gather, id_of, located, storage_of, wanted_properties
 from headwater.pipeline.grammar import Pipeline, TableSpec, ViewSpec, naming_section
 from headwater.pipeline.jobs import Report, backfill, check_here, ingest_found, publish, stream_of
 from headwater.pipeline.keeping import index
@@ -41,17 +40,18 @@ from headwater.pipeline.planning import (
     make_plan,
 )
 from headwater.pipeline.progress import NOBODY, Teller
-from headwater.pipeline.view_tables import remember
+from headwater.pipeline.view_tables import MadeView, make_anew, remember
 from headwater.pipeline.views import Say, ViewMoment, make_view
 from headwater.streams.checks import try_checks
 from headwater.streams.columns import common
 from headwater.streams.definition import Definition, define, derived_of
 from headwater.streams.derived import load
-from headwater.streams.layout import HISTORY, QUARANTINE, sibling
-from headwater.streams.sources.debezium import DebeziumChange, messages, parse
+from headwater.streams.sources.debezium import PLAIN, DebeziumChange, messages, parse
 from headwater.streams.sources.files import SourceFile, find_files, read_lines, read_rows
-from headwater.streams.table import create_stream_table
 from headwater.wording import many
+
+TEXT = "__headwater_file__"
+"""The name under which a module keeps the text that it was imported from."""
 
 
 @dataclass(frozen=True)
@@ -143,16 +143,25 @@ def check_code(pipeline: Pipeline) -> None:
 
 @contextmanager
 def beside(folder: Path) -> Iterator[None]:
-    """Modules beside the pipeline file can be imported, also where another pipeline had one of the same name."""
-    for file in folder.glob("*.py"):
-        known = getattr(sys.modules.get(file.stem), "__file__", "") or ""
-        if file.stem not in sys.stdlib_module_names and "site-packages" not in known and known != str(file):
+    """Modules beside the pipeline file can be imported, as they are now: not one of the same name that another pipeline
+    had, nor what the file said when it was imported before."""
+    texts = {file: file.read_bytes() for file in folder.glob("*.py") if file.stem not in sys.stdlib_module_names}
+    for file, text in texts.items():
+        known = sys.modules.get(file.stem)
+        came_from = getattr(known, "__file__", "") or ""
+        is_same = came_from == str(file) and getattr(known, TEXT, None) == text
+        if not is_same and "site-packages" not in came_from:
             sys.modules.pop(file.stem, None)
+    importlib.invalidate_caches()
     sys.path.insert(0, str(folder))
     try:
         yield
     finally:
         sys.path.remove(str(folder))
+        for file, text in texts.items():
+            made = sys.modules.get(file.stem)
+            if getattr(made, "__file__", "") == str(file):
+                made.__dict__.setdefault(TEXT, text)
 
 
 def _carry_out(running: _Running, plan: Plan) -> None:
@@ -168,7 +177,8 @@ def _carry_out(running: _Running, plan: Plan) -> None:
             running.say(f"{step.do} {step.table}: {step.why}")
             STEPS[step.do](running, step)
     if views:
-        _make_views(running, views)
+        anew = {step.table for step in plan.steps if step.do == REFRESH}
+        _make_views(running, views, anew)
 
 
 def _publish(running: _Running, names: Sequence[str]) -> Report:
@@ -180,12 +190,16 @@ def _publish(running: _Running, names: Sequence[str]) -> Report:
 
 
 def _create(running: _Running, step: Step) -> None:
-    if any(view.name == step.table for view in running.pipeline.views):
+    if _is_view(running, step):
         return  # its columns are those of its SQL
     definition = _definition(running, running.pipeline.table(step.table))
     if definition is None:
         raise ConcurrentModificationError(f"The files that tell the columns of {step.table} are gone: plan again.")
     running.catalog.create_stream_table(step.table, definition)
+
+
+def _is_view(running: _Running, step: Step) -> bool:
+    return any(view.name == step.table for view in running.pipeline.views)
 
 
 def _definition(running: _Running, spec: TableSpec) -> Definition | None:
@@ -196,25 +210,28 @@ def _definition(running: _Running, spec: TableSpec) -> Definition | None:
 
 
 def _inferred(pipeline: Pipeline, spec: TableSpec, storage: Mapping[str, str]) -> pa.Schema | None:
-    """The columns of the first file of the first source of a table that has one."""
+    """The columns of the first file of a table's sources that has rows with values."""
+    there = False
     for source in pipeline.sources:
         if source.into != spec.name:
             continue
-        try:
-            files = find_files(located(pipeline, source), storage)
-        except InvalidInputError:
-            continue
-        rows = _first_rows(files[0], source.format)
-        leave = source.options.get("op_column", "op") if source.format == "op" else None
-        found = infer_columns(rows, spec.keys, spec.sequence)
-        return pa.schema([field for field in found if field.name != leave])
+        for file in find_files(located(pipeline, source), storage, required=False):
+            there = True
+            if not file.size:
+                continue
+            found = infer_columns(_first_rows(file, source.format), spec.keys, spec.sequence)
+            leave = source.options.get("op_column", "op") if source.format == "op" else None
+            if any(field.name != leave for field in found):
+                return pa.schema([field for field in found if field.name != leave])
+    if there:
+        raise InvalidInputError(f"No file of {spec.name} has a row that tells its columns: write the table's schema.")
     return None
 
 
 def _first_rows(file: SourceFile, format: str) -> Any:
     if format != "debezium":
         return read_rows(file, Definition(()))[0]
-    found = [parse(message) for message in messages(read_lines(file)) if not hasattr(message, "text")]
+    found = [parse(message) for message in messages(read_lines(file), PLAIN) if not hasattr(message, "text")]
     return [row for change in found if isinstance(change, DebeziumChange) if (row := change.after or change.before)]
 
 
@@ -234,18 +251,12 @@ def _alter(running: _Running, step: Step) -> None:
 
 def _refresh(running: _Running, step: Step) -> None:
     """Drop and create in one commit: whoever is killed after it goes on with a usual run."""
+    if _is_view(running, step):
+        return  # its columns are those of its SQL
     definition = _definition(running, running.pipeline.table(step.table))
     if definition is None:
         raise InvalidInputError(f"{step.table} cannot be made anew: no file of its sources is there.")
-    path = parse_name(step.table)
-
-    def work(tx: Transaction) -> None:
-        for each in (path, sibling(path, QUARANTINE), sibling(path, HISTORY)):
-            if tx.exists(each):
-                tx.drop(each)
-        create_stream_table(tx, path, definition)
-
-    metastore_of(running.catalog.namespace).metastore.run(work, f"full refresh of {step.table}")
+    make_anew(running.catalog, step.table, definition)
 
 
 def _ingest(running: _Running, step: Step) -> None:
@@ -265,9 +276,8 @@ def _backfill(running: _Running, step: Step) -> None:
 
 
 def _index(running: _Running, step: Step) -> None:
-    wanted = next(each for each in running.pipeline.table(step.table).indices if each.column == step.column)
     if stream_of(running.catalog, step.table).published is not None:  # without rows a later run does it
-        done = index(running.spark, running.catalog, step.table, wanted.column, wanted.type, tell=running.tell)
+        done = index(running.spark, running.catalog, step.table, step.column, step.type, tell=running.tell)
         running.reports.append(done)
 
 
@@ -284,9 +294,9 @@ STEPS: dict[str, Callable[[_Running, Step], None]] = {
 # Views --------------------------------------------------------------------------------------------------------------
 
 
-def _make_views(running: _Running, names: Sequence[str]) -> None:
+def _make_views(running: _Running, names: Sequence[str], anew: Collection[str]) -> None:
     """Compute views at the slot of the tables' publish, one after another, and publish them at one slot."""
-    made: list[tuple[CatalogStream, ViewSpec, Mapping[str, int]]] = []
+    done: list[tuple[MadeView, ViewSpec, Mapping[str, list[Any]]]] = []
     lineage: dict[str, dict[str, Any]] = {}
     for name in names:
         running.say(f"view {name}")
@@ -296,14 +306,14 @@ def _make_views(running: _Running, names: Sequence[str]) -> None:
         inputs = inputs_of(view, set(at))
         tables = {each: at[each] for each in inputs}
         moment = ViewMoment(at, slot, inputs)
-        stream, landed = make_view(running.catalog, view, moment, running.spark, running.say)
+        made = make_view(running.catalog, view, moment, running.spark, running.say, name in anew)
         found = {each: _input(table) for each, table in tables.items()}
-        made.append((stream, view, {each: entry["position"] for each, entry in found.items()}))
+        done.append((made, view, {each: [id_of(at, each), entry["position"]] for each, entry in found.items()}))
         lineage[name] = {"inputs": found, "sql": view.sql, "run": running.run}
-        running.reports.append(Report("view", name, landed.rows, position=landed.position))
+        running.reports.append(Report("view", name, made.landed.rows, position=made.landed.position))
     running.reports.append(publish(running.spark, running.catalog, *names, lineage=lineage))
-    for stream, view, positions in made:
-        remember(stream, view, positions)
+    for made, view, moments in done:
+        remember(made, view, moments)
 
 
 def _input(table: Any) -> dict[str, int]:

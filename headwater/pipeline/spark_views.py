@@ -19,12 +19,11 @@ from headwater.catalog.streams import CatalogStream
 from headwater.clock import unique_hex
 from headwater.errors import UnsupportedOperationError
 from headwater.pipeline.executors import Intake, ingest_frame
-from headwater.pipeline.grammar import ViewSpec
+from headwater.pipeline.grammar import ViewSpec, naming_section
 from headwater.pipeline.hands import cores
 from headwater.pipeline.sql_names import replaced
-from headwater.pipeline.view_tables import VIEW_SOURCE, check_distinct, check_named, kept, view_table
+from headwater.pipeline.view_tables import VIEW_SOURCE, MadeView, check_distinct, check_named, kept, view_table
 from headwater.spark.table_frames import Readable, frame_of, readable
-from headwater.streams.landing import LandingReport
 from headwater.types import arrow_type, spark_schema
 
 LARGE_VIEW_ROWS = 1_000_000
@@ -34,20 +33,20 @@ OLD, NEW, THERE = "__headwater_old_", "__headwater_new", "__headwater_there"
 
 
 def land_by_spark(
-    spark: Any, catalog: Catalog, view: ViewSpec, inputs: Mapping[str, Readable]
-) -> tuple[CatalogStream, LandingReport]:
+    spark: Any, catalog: Catalog, view: ViewSpec, inputs: Mapping[str, Readable], anew: bool = False
+) -> MadeView:
     """Make the view's table hold what its SQL gives now. Error 0: Spark does not take the SQL, or cannot compare it."""
     with _asked(spark, view, inputs) as frame:
         check_named(view, frame.columns)
         total, distinct = _counted(frame, view)
         check_distinct(view, total, distinct)
         columns = {field.name: kept(arrow_type(json.loads(field.dataType.json()))) for field in frame.schema}
-        stream = view_table(catalog, view, pa.schema(list(columns.items())))
-        unknown = {name: kind for name, kind in columns.items() if name not in stream.definition.by_name}
-        if unknown:
-            stream.evolve(add=unknown)
+        stream = view_table(catalog, view, pa.schema(list(columns.items())), anew)
+        before = stream.position
         events = _differences(spark, stream, frame, catalog.slot)
-        return stream, ingest_frame(events, stream, Intake((), "op", VIEW_SOURCE, True, (), {"op_column": OP}))
+        with naming_section(f"The view {view.name}"):
+            landed = ingest_frame(events, stream, Intake((), "op", VIEW_SOURCE, True, (), {"op_column": OP}))
+        return MadeView(stream, landed, before)
 
 
 @contextmanager

@@ -4,16 +4,25 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 
 from headwater.catalog import Catalog
 from headwater.catalog.streams import CatalogStream
+from headwater.catalog.transactions import metastore_of
 from headwater.errors import InvalidInputError
+from headwater.metastore import Transaction
+from headwater.names import parse_name
 from headwater.pipeline.facts import INPUTS
 from headwater.pipeline.grammar import ViewSpec
 from headwater.pipeline.planning import sql_digest
+from headwater.streams.columns import common, may_cast
+from headwater.streams.definition import Definition, define, to_properties, with_properties
+from headwater.streams.landing import LandingReport
+from headwater.streams.opening import drop_stream, open_in
+from headwater.streams.table import create_stream_table
+from headwater.streams.within import own_log
 
 VIEW_SOURCE = "view"
 """The source that the changes of a view's table come from."""
@@ -36,14 +45,83 @@ def check_distinct(view: ViewSpec, rows: int, distinct: int) -> None:
         )
 
 
-def view_table(catalog: Catalog, view: ViewSpec, schema: pa.Schema) -> CatalogStream:
-    """The table of a view, created with these columns when it is not there."""
+class MadeView(NamedTuple):
+    """A view's table, what landed in it, and the position that this was compared with."""
+
+    stream: CatalogStream
+    landed: LandingReport
+    before: int
+
+
+def view_table(catalog: Catalog, view: ViewSpec, schema: pa.Schema, anew: bool = False) -> CatalogStream:
+    """The table of a view with these very columns: created when it is not there, or `anew`."""
     if view.name not in catalog:
         catalog.create_stream_table(view.name, schema, keys=list(view.keys))
     stream = catalog[view.name]
     if not isinstance(stream, CatalogStream):
         raise InvalidInputError(f"{view.name} is a plain table that no pipeline made: give the view another name.")
+    if anew:
+        make_anew(catalog, view.name, define(schema, view.keys))
+        return stream
+    drop, add, widen = _evolved(view, stream.definition, schema)
+    if drop or add or widen:
+        stream.evolve(drop=drop, add=add, widen=widen)
     return stream
+
+
+def make_anew(catalog: Catalog, name: str, definition: Definition) -> None:
+    """Drop a stream table with what follows it, and create it, in one commit."""
+    path = parse_name(name)
+
+    def work(tx: Transaction) -> None:
+        drop_stream(tx, path)
+        create_stream_table(tx, path, definition)
+
+    metastore_of(catalog.namespace).metastore.run(work, f"full refresh of {name}")
+
+
+def _evolved(view: ViewSpec, known: Definition, schema: pa.Schema) -> tuple[list[str], dict[str, Any], dict[str, Any]]:
+    """Columns that the SQL gives no more, gives now, and gives wider. 13 if keys or a type cannot become so."""
+    hint = f"Run with --full-refresh {view.name} to make it anew."
+    if known.keys != view.keys:
+        raise InvalidInputError(f"The view {view.name} was made with other keys, {', '.join(known.keys)}. {hint}")
+    drop = [column.name for column in known.columns if column.name not in schema.names]
+    add = {field.name: field.type for field in schema if field.name not in known.by_name}
+    widen = {}
+    for field in schema:
+        if field.name in add:
+            continue
+        old = known.by_name[field.name].type
+        wide = common(old, field.type)
+        if wide is not None and wide != old:
+            widen[field.name] = wide
+        if wide is None and (_loses(old, field.type) or not may_cast(field.type, old)):
+            told = (
+                f"The column {field.name!r} of the view {view.name} is {old}, and {field.type} by its SQL now. {hint}"
+            )
+            raise InvalidInputError(told)
+    return drop, add, widen
+
+
+def _loses(old: Any, new: Any) -> bool:
+    """Whether numbers would be cut to fit."""
+    is_whole, is_float = pa.types.is_integer, pa.types.is_floating
+    is_cut = is_whole(old) and (is_float(new) or pa.types.is_decimal(new))
+    return bool(is_cut or (pa.types.is_decimal(old) and is_float(new)))
+
+
+def fitted(view: ViewSpec, rows: pa.Table) -> pa.Table:
+    """The rows in types that Lance keeps."""
+    columns: dict[str, Any] = {}
+    for field in rows.schema:
+        try:
+            columns[field.name] = rows.column(field.name).cast(kept(field.type))
+        except pa.ArrowInvalid:
+            raise InvalidInputError(
+                f"The column {field.name!r} of the view {view.name} has numbers of more than 64 bits: cast it in the "
+                "SQL, to DOUBLE or to DECIMAL(37, 0)."
+            ) from None
+    return pa.table(columns)
 
 
 def kept(kind: Any) -> Any:
@@ -53,7 +131,20 @@ def kept(kind: Any) -> Any:
     return kind
 
 
-def remember(stream: CatalogStream, view: ViewSpec, inputs: Mapping[str, int]) -> None:
-    """What the view was made of, so that the next run knows whether anything is new."""
+def remember(made: MadeView, view: ViewSpec, inputs: Mapping[str, list[Any]]) -> None:
+    """What the view was made of, so that the next run knows whether anything is new.
+
+    Not if another run has made it meanwhile: then its rows may be of either, and the next run makes it again.
+    """
     text = json.dumps({"sql": sql_digest(view), "tables": dict(inputs)}, sort_keys=True)
-    stream.set_properties({INPUTS: text})
+
+    def work(tx: Transaction) -> None:
+        stream = open_in(tx, made.stream.path)
+        log = own_log(tx)
+        log.last_position(stream.path, version=stream.version)
+        landed = {delta.txn for delta in log.deltas(stream.path, made.before, version=stream.version)}
+        if len(landed) == (1 if made.landed.rows else 0):
+            changed = with_properties(stream.definition, {INPUTS: text})
+            tx.update_table_version(stream.path, stream.version, to_properties(changed))
+
+    made.stream.run(work, f"what {view.name} was made of")

@@ -13,12 +13,10 @@ from typing import Any
 import pyarrow as pa
 
 from headwater.catalog import Catalog
-from headwater.catalog.streams import CatalogStream
 from headwater.errors import InvalidInputError, UnsupportedOperationError
 from headwater.names import parse_name
-from headwater.pipeline.grammar import ViewSpec
-from headwater.pipeline.view_tables import VIEW_SOURCE, check_distinct, check_named, kept, view_table
-from headwater.streams.landing import LandingReport
+from headwater.pipeline.grammar import ViewSpec, naming_section
+from headwater.pipeline.view_tables import VIEW_SOURCE, MadeView, check_distinct, check_named, fitted, view_table
 
 Say = Callable[[str], None]
 MAX_LEVEL = 3
@@ -42,9 +40,9 @@ class ViewMoment:
 
 
 def make_view(
-    catalog: Catalog, view: ViewSpec, moment: ViewMoment, spark: Any = None, say: Say = _nobody
-) -> tuple[CatalogStream, LandingReport]:
-    """Make the view's table hold what its SQL gives of its inputs at one moment."""
+    catalog: Catalog, view: ViewSpec, moment: ViewMoment, spark: Any = None, say: Say = _nobody, anew: bool = False
+) -> MadeView:
+    """Make the view's table hold what its SQL gives of its inputs at one moment. `anew`: whatever it was before."""
     at, inputs = moment.catalog, moment.inputs
     for name in (*inputs, view.name):
         if len(parse_name(name)) > MAX_LEVEL:
@@ -57,14 +55,14 @@ def make_view(
         found = {name: readable(at[name], moment.slot) for name in inputs}
         if duckdb is None or sum(each.rows for each in found.values()) >= LARGE_VIEW_ROWS:
             try:
-                return land_by_spark(spark, catalog, view, found)
+                return land_by_spark(spark, catalog, view, found, anew)
             except UnsupportedOperationError as error:
                 if duckdb is None:
                     raise InvalidInputError(f"The SQL of the view {view.name} cannot be run. {error}") from None
                 say(f"view {view.name}: computed in this process, by DuckDB. {error}")
     if duckdb is None:
         raise UnsupportedOperationError(NO_ENGINE.format(name=view.name))
-    return land(catalog, view, _by_duckdb(duckdb, view, {name: at[name].to_arrow() for name in inputs}))
+    return land(catalog, view, _by_duckdb(duckdb, view, {name: at[name].to_arrow() for name in inputs}), anew)
 
 
 def _duckdb() -> Any:
@@ -107,11 +105,14 @@ def _quoted(names: Sequence[str]) -> str:
     return ".".join('"' + name.replace('"', '""') + '"' for name in names)
 
 
-def land(catalog: Catalog, view: ViewSpec, rows: pa.Table) -> tuple[CatalogStream, LandingReport]:
+def land(catalog: Catalog, view: ViewSpec, rows: pa.Table, anew: bool = False) -> MadeView:
     """Make the view's table hold these rows: only what differs becomes changes. It is created when it is not there."""
     check_named(view, rows.schema.names)
     distinct = rows.select(list(view.keys)).group_by(list(view.keys)).aggregate([]).num_rows
     check_distinct(view, rows.num_rows, distinct)
-    fitted = pa.table({field.name: rows.column(field.name).cast(kept(field.type)) for field in rows.schema})
-    stream = view_table(catalog, view, fitted.schema)
-    return stream, stream.ingest(fitted, "snapshot", VIEW_SOURCE, strict=True, allow_empty=True)
+    rows = fitted(view, rows)
+    stream = view_table(catalog, view, rows.schema, anew)
+    before = stream.position
+    with naming_section(f"The view {view.name}"):
+        landed = stream.ingest(rows, "snapshot", VIEW_SOURCE, strict=True, allow_empty=True)
+    return MadeView(stream, landed, before)

@@ -216,6 +216,35 @@ def test_a_schema_is_taken_from_the_first_files_and_no_file_is_no_error(shop: Sh
     assert lake(shop)["raw.products"].schema.names == ["sku", "title", "text", "size"]
 
 
+def test_columns_of_the_first_files_have_room_for_the_values_of_later_ones(tmp_path: Path) -> None:
+    (tmp_path / "p.toml").write_text(
+        """
+        pipeline = { name = "p", catalog = "lake" }
+        source = [{ name = "s", path = "*.json", format = "debezium", into = "raw.t" }]
+        [table."raw.t"]
+        keys = ["id"]
+        sequence_by = ["_lsn"]
+        """
+    )
+    kind = {"field": "exact", "type": "bytes", "name": "org.apache.kafka.connect.data.Decimal"}
+    row = {"type": "struct", "fields": [{**kind, "parameters": {"scale": "2"}}]}
+    schema = {"type": "struct", "fields": [{**row, "field": name} for name in ("before", "after")]}
+
+    def deliver(name: str, id: int, total: float, exact: str) -> None:
+        event = {"op": "c", "after": {"id": id, "total": total, "exact": exact}, "source": {"lsn": id}}
+        (tmp_path / name).write_text(json.dumps({"schema": schema, "payload": event}) + "\n")
+
+    (tmp_path / "0.json").write_text("")  # tells nothing, and is no error
+    assert run_pipeline(read_pipeline(tmp_path / "p.toml")).plan.waiting == ("raw.t",)
+    deliver("1.json", 1, 9.5, "ew==")
+    deliver("2.json", 2, 1234.567, "dzWUAA==")
+    done = run_pipeline(read_pipeline(tmp_path / "p.toml"))
+    assert [report.quarantined for report in done.reports if report.job == "ingest"] == [0]
+    table = Catalog(str(tmp_path / "lake"))["raw.t"]
+    found = sorted((row["id"], row["total"], str(row["exact"])) for row in table.to_arrow().to_pylist())
+    assert found == [(1, 9.5, "1.23"), (2, 1234.567, "20000000.00")]
+
+
 def test_a_view_that_cannot_be_run_names_itself_and_reaches_no_file(shop: Shop) -> None:
     shop.deliver(shop.change(30))
     (shop.folder / "secret.csv").write_text("a\n1\n")

@@ -65,6 +65,14 @@ def arrow(rows: list[dict[str, Any]]) -> bytes:
     return sink.getvalue()
 
 
+def arrows(rows: list[dict[str, Any]], batches: int = 2) -> bytes:
+    """A stream of Arrow, in so many batches, and their ends."""
+    sink, table = io.BytesIO(), pa.Table.from_pylist(rows)
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table, max_chunksize=len(rows) // batches)
+    return sink.getvalue()
+
+
 def with_row(place: int, row: Any) -> list[Any]:
     return [row if number == place else each for number, each in enumerate(objects())]
 
@@ -79,6 +87,11 @@ CASES: dict[str, tuple[str, str, bytes, str, dict[str, str]]] = {
     "truncated debezium": ("json", "debezium", debezium(ALL)[:-9], "ends inside row 299", {}),
     "truncated parquet": ("parquet", "rows", parquet(ALL)[:-40], "cannot be read", {}),
     "truncated arrow": ("arrow", "rows", arrow(ALL)[:-400], "cannot be read", {}),
+    "arrow stream cut between batches": ("arrows", "rows", arrows(ALL)[:-8], "it was cut off", {}),
+    "arrow streams behind each other": ("arrows", "rows", arrows(ALL) * 2, "behind the end of its stream", {}),
+    "csv that ends in a quoted value": (
+        "csv", "rows", csv(ALL).replace(b"n150", b'"n150'), "begins in row 151", {},
+    ),
     "truncated csv": ("csv", "rows", csv(ALL)[:-6], "=parse", {}),
     "wrong encoding of json": ("json", "rows", LATIN, r"not UTF-8: row 150, offset \d+", {}),
     "wrong encoding of csv": ("csv", "rows", csv(ALL).replace(b"n150", b"n\xe9150"), "not UTF-8: row 151", {}),
@@ -114,7 +127,7 @@ def test_a_file_with_something_wrong_is_an_error_that_says_where_or_the_row_is_q
         if "'" not in told:
             assert str(path) in str(caught.value)
         assert (table.position, table.count(), table.quarantine().num_rows) == (0, 0, 0)
-        path.write_bytes({"json": lines, "csv": csv, "parquet": parquet, "arrow": arrow}[ending](ALL))
+        path.write_bytes({"json": lines, "csv": csv, "parquet": parquet, "arrow": arrow, "arrows": arrows}[ending](ALL))
         assert ingest(None, catalog, "raw.t", path).rows == ROWS  # mended, it is another file
         return
     report = ingest(None, catalog, "raw.t", path, format)
@@ -179,6 +192,41 @@ def test_files_are_the_same_whether_named_one_by_one_in_a_list_or_by_a_glob(tmp_
     assert (every.files, every.skipped) == (1, 3)
     texts = ['{"op": "c", "after": {"id": 9, "at": 9}}', "null"]
     assert ingest(None, catalog, "raw.t", texts, "debezium").rows == 1
+
+
+def test_values_of_a_csv_file_may_hold_lines_wherever_they_stand(tmp_path: Path) -> None:
+    catalog, texts = lake(tmp_path), [f"{number},1\n" * 40 + "o'clock" for number in range(5_000)]
+    rows = "".join(f'{number},1,"{text}"\n' for number, text in enumerate(texts))  # of more than a reader's block
+    (tmp_path / "a.csv").write_text(f"id,at,name\n{rows}")
+    assert ingest(None, catalog, "raw.t", tmp_path / "a.csv").quarantined == 0
+    found = catalog["raw.t"].to_arrow().sort_by("id")
+    assert (found["id"].to_pylist(), found["name"].to_pylist()) == (list(range(5_000)), texts)
+
+
+def test_a_file_is_the_same_by_whatever_link_or_address_and_its_name_may_have_brackets(tmp_path: Path) -> None:
+    catalog = Catalog(str(tmp_path / "lake"))
+    table = catalog.create_stream_table("raw.t", SCHEMA)  # without keys: a file taken twice is there twice
+    folder = tmp_path / "in [1]"
+    folder.mkdir()
+    (folder / "a[1].json").write_bytes(lines(objects(2)))
+    os.symlink(folder, tmp_path / "linked")
+    os.symlink(folder / "a[1].json", folder / "latest.json")
+    path = folder / "a[1].json"
+    for name in (path, str(path), path.as_uri(), tmp_path / "linked" / "a[1].json", f"{tmp_path}/linked/*.json"):
+        ingest(None, catalog, "raw.t", name, name="s")
+    assert main(["ingest", str(tmp_path / "lake"), "raw.t", path.as_uri(), "--name", "s"]) == 0
+    (folder / "p.toml").write_text(
+        """
+        pipeline = { name = "p", catalog = "../lake" }
+        source = [{ name = "s", path = "*.json", into = "raw.t" }]
+        """
+    )
+    assert main(["run", str(tmp_path / "linked" / "p.toml")]) == 0
+    assert (table.position, table.count(), list(table.files("s"))) == (1, 2, [str(path)])
+    (folder / "b[2].json").write_bytes(lines(objects(3)))
+    assert main(["run", str(folder / "p.toml")]) == 0
+    undo(None, catalog, "raw.t", "s", str(tmp_path / "linked" / "latest.json"))
+    assert table.count() == 3
 
 
 def test_an_undone_file_is_left_out_until_it_changes_or_is_asked_for(
