@@ -137,38 +137,10 @@ class Connection:
     def _load_stream(self, id: list[str], definition: Definition, fold: Fold) -> dict[str, Any]:
         """A stream table: as its serving copy if that is all of it, else as it will be folded."""
         found = self.find(id)
-        if not fold.fresh:
-            dataset = self.open(found)
-            loaded = describe(found.at(dataset.version), dataset)
-        else:
-            schema = schema_of(definition)
-            loaded = {
-                "table": found.to_json(),
-                "schema": spark_schema(schema),
-                "rows": fold.rows,
-                "bytes": fold.rows * 64,
-                "properties": {"location": found.uri, "provider": "headwater", "version": str(fold.position)},
-                "filterable": filterable(schema),
-                "stable_row_ids": False,
-                "indexed": False,
-                "partitioning": [],
-            }
-        marks = {*definition.keys, *definition.sequence}
-        for field in loaded["schema"]["fields"]:
-            field["nullable"] = field["nullable"] and field["name"] not in marks  # no row of a state lacks one
-        loaded["properties"] = {**loaded["properties"], **written_properties(definition)}
-        told = {
-            "keys": definition.keys,
-            "sequence": definition.sequence,
-            "derived": [d.name for d in definition.derived],
-            "schema": spark_schema(definition.schema),
-            "buckets": [field.to_json() for field in definition.buckets],
-            "partitioned_by": [field.to_json() for field in definition.partition_by],
-            "small": fold.rows < SMALL_ROWS,
-            "orderable": self.lake is not None
-            and all(field["name"] in definition.shown for field in loaded["schema"]["fields"]),
-        }
-        return {**loaded, "table": {**loaded["table"], "fold": msgspec.to_builtins(fold)}, "stream": told}
+        if fold.fresh:
+            return describe_log(describe_folded(found, definition, fold), definition, fold, self.lake is not None)
+        dataset = self.open(found)
+        return describe_log(describe(found.at(dataset.version), dataset), definition, fold, self.lake is not None)
 
     def create_table(
         self, id: list[str], schema: dict[str, Any], properties: dict[str, str], partitions: list[dict[str, Any]]
@@ -273,6 +245,41 @@ def describe(table: TableHandle, dataset: lance.LanceDataset) -> dict[str, Any]:
         "indexed": bool(dataset.list_indices()),
         "partitioning": [field.to_json() for field in partitioning(schema)],
     }
+
+
+def describe_folded(table: TableHandle, definition: Definition, fold: Fold) -> dict[str, Any]:
+    """The rows that a fold gives, told as those of a table."""
+    schema = schema_of(definition)
+    return {
+        "table": table.to_json(),
+        "schema": spark_schema(schema),
+        "rows": fold.rows,
+        "bytes": fold.rows * 64,
+        "properties": {"location": table.uri, "provider": "headwater", "version": str(fold.position)},
+        "filterable": filterable(schema),
+        "stable_row_ids": False,
+        "indexed": False,
+        "partitioning": [],
+    }
+
+
+def describe_log(loaded: dict[str, Any], definition: Definition, fold: Fold, near: bool) -> dict[str, Any]:
+    """What is known of a table beside it, if its rows come from a change log. `near`: its files can be reached."""
+    marks = {*definition.keys, *definition.sequence}
+    for field in loaded["schema"]["fields"]:
+        field["nullable"] = field["nullable"] and field["name"] not in marks  # no row of a state lacks one
+    loaded["properties"] = {**loaded["properties"], **written_properties(definition)}
+    told = {
+        "keys": definition.keys,
+        "sequence": definition.sequence,
+        "derived": [d.name for d in definition.derived],
+        "schema": spark_schema(definition.schema),
+        "buckets": [field.to_json() for field in definition.buckets],
+        "partitioned_by": [field.to_json() for field in definition.partition_by],
+        "small": fold.rows < SMALL_ROWS,
+        "orderable": near and all(field["name"] in definition.shown for field in loaded["schema"]["fields"]),
+    }
+    return {**loaded, "table": {**loaded["table"], "fold": msgspec.to_builtins(fold)}, "stream": told}
 
 
 def filterable(schema: pa.Schema) -> dict[str, str]:

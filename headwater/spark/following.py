@@ -1,9 +1,9 @@
 """The change log of a stream table in Spark: CHANGES FROM, readStream.changes and readStream.table.
 
-An offset `{"position": p}` says that all positions up to p were read. A stream without a start begins with the rows it
-finds, piece by piece: `{"position": p, "slot": s, "pieces": k}` says that of the state at p, as slot s tells it, the
-first k pieces were read (the fragments of the base, then what the log touches). A query is a reader of the table, named
-after its checkpoint, so that collection keeps what it has not read.
+An offset `{"position": p, "table": t}` says that all positions of table t up to p were read. A stream without a start
+begins with the rows it finds, piece by piece: `{"position": p, "slot": s, "pieces": k, "table": t}` says that of the
+state at p, as slot s tells it, the first k pieces were read (the fragments of the base, then what the log touches). A
+query is a reader of the table, named after its checkpoint, so that collection keeps what it has not read.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import pyarrow as pa
 
 from headwater.errors import InvalidInputError, InvalidTableStateError, TableVersionNotFoundError
 from headwater.metastore import Delta, Snapshot
+from headwater.names import format_name
 from headwater.spark.fresh import check_readable, lake_of, sent, shares_for
 from headwater.spark.protocol import Offset, Range, WireScan, WireTable
 from headwater.spark.served_log import FollowedAfar
@@ -28,7 +29,7 @@ from headwater.streams.dividing import read_touched, read_untouched
 from headwater.streams.feed import INSERT, changes, grouped, walked
 from headwater.streams.layout import LANCE
 from headwater.streams.log_files import Share
-from headwater.streams.opening import Stream, open_in, open_stream
+from headwater.streams.opening import Stream, another, open_stream
 from headwater.streams.position_views import collected, view_at
 from headwater.streams.readers import readers, set_reader
 from headwater.streams.serving_copy import Lake, filtered, open_version
@@ -38,7 +39,7 @@ from headwater.tables.parts import LogPart, Piece, Positions
 from headwater.tables.scan import EXTRAS, SMALL_ROWS, Extent, whole_fragments
 from headwater.types import spark_schema, wire_schema
 
-POSITION, SLOT, PIECES = "position", "slot", "pieces"
+POSITION, SLOT, PIECES, TABLE = "position", "slot", "pieces", "table"
 Options = dict[str, str]
 
 
@@ -111,7 +112,7 @@ class Followed:
         """A reader has read up to a position."""
         if readers(self.snapshot, self.stream).get(name) != position:
             self.lake.metastore.run(
-                lambda tx: set_reader(tx, open_in(tx, self.stream.path), name, position),
+                lambda tx: set_reader(tx, self.stream, name, position),
                 f"reader {name} of {self.name}",
             )
 
@@ -125,7 +126,10 @@ def log_of(table: WireTable, slot: int | None = None) -> AnyLog:
         return FollowedAfar(server_of(table), stream_of(server_of(table), table))
     found = lake_of(table)
     snapshot = found.metastore.now() if slot is None else found.metastore.at(slot)
-    return Followed(found, snapshot, open_stream(snapshot, table.id))
+    stream = open_stream(snapshot, table.id)
+    if table.fold is not None and table.fold.id not in ("", stream.id):
+        raise another(stream.name)
+    return Followed(found, snapshot, stream)
 
 
 def deltas_of(log: AnyLog, after: int, until: int) -> list[Delta]:
@@ -237,8 +241,28 @@ def _skips(options: Options) -> bool:
     return option(options, "skipChangeCommits") == "true"
 
 
+def _of(table: WireTable, offset: Offset) -> Offset:
+    """The offset with a number that tells its table from one that gets the name later."""
+    assert table.fold is not None
+    digest = hashlib.blake2b(table.fold.id.encode(), digest_size=6).digest()
+    return {**offset, TABLE: int.from_bytes(digest)} if table.fold.id else offset
+
+
+def _check_same(table: WireTable, start: Offset) -> None:
+    """Error 19 for a checkpoint of another table: its positions say nothing of this one."""
+    if TABLE in start and _of(table, start) != start:
+        raise InvalidTableStateError(
+            f"{format_name(table.id)} is another table than the one that this query has read, which was dropped or "
+            "renamed: its positions are others. Start the query with a new checkpoint."
+        )
+
+
 def initial(table: WireTable, options: Options, is_changes: bool) -> Offset:
     """Where a new query begins: with the rows that are there, after the newest position, or at the one named."""
+    return _of(table, _first(table, options, is_changes))
+
+
+def _first(table: WireTable, options: Options, is_changes: bool) -> Offset:
     log = log_of(table)
     _check_followed(log, options, is_changes)
     micros = option(options, "startingMicros")
@@ -276,10 +300,11 @@ def latest(
     max_rows: int | None = None,
 ) -> Offset:
     """The end of the next batch: everything that is there, or whole transactions within the limits, at least one."""
+    _check_same(table, start)
     log = log_of(table)
     _check_followed(log, options, is_changes)
     if PIECES in start:
-        return _through_pieces(table, start, max_positions, max_rows)
+        return _of(table, _through_pieces(table, start, max_positions, max_rows))
     position = start[POSITION]
     deltas = deltas_of(log, position, max(position, log.last if last is None else last))
     rows = steps = 0
@@ -293,7 +318,7 @@ def latest(
         if steps and ((max_rows and rows + size > max_rows) or (max_positions and steps >= max_positions)):
             break
         position, rows, steps = group[-1].position, rows + size, steps + 1
-    return {POSITION: position}
+    return _of(table, {POSITION: position})
 
 
 def _through_pieces(table: WireTable, start: Offset, max_pieces: int | None, max_rows: int | None) -> Offset:
@@ -313,6 +338,7 @@ def plan(
     table: WireTable, start: Offset, end: Offset, options: Options, is_changes: bool, parallelism: int
 ) -> Sequence[LogPart]:
     """The parts of the batch between two offsets."""
+    _check_same(table, start)
     parts: list[LogPart] = []
     if PIECES in start:
         slot, position = start[SLOT], start[POSITION]

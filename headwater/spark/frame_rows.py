@@ -19,17 +19,23 @@ from headwater.streams.opening import Stream
 Json = dict[str, Any]
 
 
+def of_jar(session: Any, name: str) -> Any:
+    """A class of the jar; None: the session has no jar."""
+    from py4j.java_gateway import JavaClass
+
+    jvm = getattr(session, "_jvm", None)  # a Connect session has none
+    found = getattr(jvm.headwater.spark, name) if jvm is not None else None
+    return found if isinstance(found, JavaClass) else None
+
+
 def send_frame(frame: Any, call: TakeRows) -> list[Json | None] | None:
     """What workers answered of all rows of a frame, in the order of its partitions; None: the session has no jar.
 
     The frame is planned anew, as for every action of Spark's; a task that is tried twice leaves files that nothing
     refers to.
     """
-    from py4j.java_gateway import JavaClass
-
-    jvm = getattr(frame.sparkSession, "_jvm", None)  # a Connect session has none
-    jar = jvm.headwater.spark.FrameRows if jvm is not None else None
-    if not isinstance(jar, JavaClass):
+    jar = of_jar(frame.sparkSession, "FrameRows")
+    if jar is None:
         return None
     answers = jar.send(frame.select("*")._jdf, encode(call).decode())
     return [each for answer in answers for each in json.loads(answer)]

@@ -87,11 +87,13 @@ class Streams:
         stream = open_stream(now, id)
         view = view_at(now, stream, _position(stream, version))
         published = newest_published(now, stream)
-        is_published = published is not None and not view.tail and version is None and micros is None
+        is_now = version is None and micros is None
+        is_published = is_now and published is not None and published.is_of(view.position, stream.definition.schema_id)
         rows = sum(file.rows or 0 for delta in view.tail for file in delta.files)
         rows += view.base.rows if view.base is not None else 0
         keyed = bool(stream.definition.keys)
-        return stream.definition, Fold(self._option, now.slot, view.position, rows, not is_published, keyed)
+        fold = Fold(self._option, now.slot, view.position, rows, not is_published, keyed, id=stream.id)
+        return stream.definition, fold
 
 
 def _at_time(metastore: Metastore, id: list[str], time: dt.datetime) -> Snapshot:

@@ -48,7 +48,8 @@ def is_server(lake: str) -> bool:
 class Fold(Message, frozen=True):
     """A stream table at a slot of its catalog and a position of its log. `fresh`: the log after the base counts.
 
-    `lake` says where the metastore is, or the server that folds for who cannot reach it.
+    `lake` says where the metastore is, or the server that folds for who cannot reach it. `id` is what the table is,
+    whoever has its name later.
     """
 
     lake: str
@@ -58,6 +59,7 @@ class Fold(Message, frozen=True):
     fresh: bool
     keyed: bool
     new: NewStream | None = None
+    id: str = ""
 
 
 class WireTable(Message, frozen=True):

@@ -39,7 +39,7 @@ def served(scan: WireScan) -> RemoteStream | None:
     fold = scan.table.fold
     if fold is None or not is_server(fold.lake):
         return None
-    return asked(fold.lake).stream_table(ObjectId(tuple(scan.table.id)), lambda: None)
+    return asked(fold.lake).stream_table(ObjectId(tuple(scan.table.id)), lambda: None).expect(fold.id or None)
 
 
 class ServedStreams:
@@ -54,6 +54,8 @@ class ServedStreams:
         if not server.is_stream_table(key):
             return None
         stream = server.stream_table(key, lambda: None)
+        identity = stream.version_id
+        stream.expect(identity)
         definition, position, published = stream.definition, stream.position, stream.published
         if version is not None:
             if not version.isdigit():
@@ -65,9 +67,9 @@ class ServedStreams:
         elif micros is not None:
             position = _at_time(server, key, EPOCH + dt.timedelta(microseconds=micros))
         is_past = version is not None or micros is not None
-        fresh = is_past or published is None or published.position != position
+        fresh = is_past or published is None or not published.is_of(position, definition.schema_id)
         rows = published.rows if published is not None else 0
-        return definition, Fold(self._option, 0, position, rows, fresh, bool(definition.keys))
+        return definition, Fold(self._option, 0, position, rows, fresh, bool(definition.keys), id=identity)
 
 
 def _at_time(server: CompleteRestNamespace, id: ObjectId, time: dt.datetime) -> int:

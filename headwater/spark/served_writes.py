@@ -11,10 +11,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
-from lance_namespace import ListTableVersionsRequest
+from lance_namespace import DescribeTableRequest, ListTableVersionsRequest
 
 from headwater.catalog.transactions import RemoteTransaction
-from headwater.errors import InvalidInputError, NamespaceNotFoundError, TableNotFoundError
+from headwater.errors import (
+    ConcurrentModificationError,
+    InvalidInputError,
+    NamespaceNotFoundError,
+    TableNotFoundError,
+)
 from headwater.names import ObjectId, format_name
 from headwater.rest.client import CompleteRestNamespace
 from headwater.rest.remote_streams import RemoteStream, create_remote
@@ -39,6 +44,13 @@ def server_of(table: WireTable) -> CompleteRestNamespace:
 
 
 def stream_of(server: CompleteRestNamespace, table: WireTable) -> RemoteStream:
+    """The table that a statement has found, and no other that got its name since."""
+    expected = table.fold.id if table.fold is not None else ""
+    return named(server, table).expect(expected or None)
+
+
+def named(server: CompleteRestNamespace, table: WireTable) -> RemoteStream:
+    """The table of that name."""
     return server.stream_table(ObjectId(table.id), lambda: None)
 
 
@@ -102,7 +114,7 @@ def send_statement(call: CommitEvents) -> int:
     with joined(server, f"{call.command} {format_name(call.table.id)}") as inside:
         check_reads_of(inside, others)
         stream_of(inside, call.table).apply(parts, position)
-    return stream_of(server, call.table).position
+    return named(server, call.table).position
 
 
 def send_created(call: CommitStaged) -> int:
@@ -119,7 +131,7 @@ def send_created(call: CommitStaged) -> int:
 
 def send_batch(table: WireTable, query: str, batch: int, prepared: Sequence[Json]) -> int:
     """A batch of a streaming query, once: the server knows it by the query and its number, whatever its rows are."""
-    stream = stream_of(server_of(table), table)
+    stream = named(server_of(table), table)  # as near a catalog, a query writes into what has the name
     definition, rows = stream.definition, unpacked(prepared)
     if rows is None:
         return stream.position
@@ -134,7 +146,7 @@ def check_reads_of(inside: CompleteRestNamespace, reads: Sequence[WireTable]) ->
     for table in reads:
         try:
             found = stream_of(inside, table).position if table.fold is not None else _version(inside, table)
-        except (TableNotFoundError, NamespaceNotFoundError):
+        except (TableNotFoundError, NamespaceNotFoundError, ConcurrentModificationError):
             raise changed(format_name(table.id)) from None
         if found != (table.fold.position if table.fold is not None else table.version):
             raise changed(format_name(table.id))
@@ -146,5 +158,9 @@ def joined(server: CompleteRestNamespace, message: str) -> RemoteTransaction:
 
 
 def _version(inside: CompleteRestNamespace, table: WireTable) -> int:
+    """The newest version of the table that was read; 14 if the name is that of one in another folder by now."""
+    place = inside.describe_table(DescribeTableRequest(id=list(table.id), with_table_uri=True))
+    if table.uri not in (place.table_uri, place.location):
+        raise changed(format_name(table.id))
     told = inside.list_table_versions(ListTableVersionsRequest(id=list(table.id), limit=1, descending=True))
     return int(told.versions[0].version)

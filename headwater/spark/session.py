@@ -18,7 +18,7 @@ from headwater.errors import InvalidInputError, UnsupportedOperationError
 from headwater.namespace.metastore import MetastoreNamespace
 from headwater.rest.client import token_headers
 from headwater.spark.access_file import ACCESS_FILE, ENVIRONMENT, write_access
-from headwater.spark.build import NO_COMPILER, JarNotBuiltError, ensure_jar
+from headwater.spark.build import NO_COMPILER, JarNotBuiltError, ensure_jar, spark_jars
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -94,11 +94,53 @@ def settings(
     os.environ[ENVIRONMENT + name] = file
     found = {f"spark.sql.catalog.{name}.{ACCESS_FILE}": file}
     if local:
-        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-        found["spark.headwater.python"] = os.environ["PYSPARK_PYTHON"]
+        found |= _this_python()
     found["spark.sql.python.filterPushdown.enabled"] = "true"
-    found["spark.sql.execution.arrow.maxRecordsPerBatch"] = "65536"
-    return found | _jar_settings(name)
+    return found | _batches() | _jar_settings(name)
+
+
+def session_of(master: str) -> SparkSession:
+    """A session of this process that knows no catalog, for jobs that are handed one.
+
+    On this machine it has the jar, unless somebody has said how Spark is started here: what they say about jars would
+    be lost. It works without, only slower.
+    """
+    from pyspark.sql import SparkSession
+
+    _require_java()
+    builder: Any = SparkSession.builder
+    builder = builder.master(master).config("spark.ui.showConsoleProgress", "false")
+    for key, value in own_settings(master).items():
+        builder = builder.config(key, value)
+    found: SparkSession = builder.getOrCreate()
+    return found
+
+
+def own_settings(master: str) -> dict[str, str]:
+    """What such a session is started with, beside its master."""
+    if not master.startswith("local") or _is_arranged():
+        return {}
+    try:
+        jar = ensure_jar()
+    except JarNotBuiltError:
+        jar = None
+    return _this_python() | _batches() | ({"spark.jars": str(jar)} if jar is not None else {})
+
+
+def _is_arranged() -> bool:
+    """Whether there are settings of Spark that a program does not give: another Spark, its own folder of them."""
+    told = ("SPARK_HOME", "SPARK_CONF_DIR", "PYSPARK_SUBMIT_ARGS")
+    return any(name in os.environ for name in told) or (spark_jars().parent / "conf").exists()
+
+
+def _this_python() -> dict[str, str]:
+    """Spark's Python is this one, or the one that was told to it."""
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    return {"spark.headwater.python": os.environ["PYSPARK_PYTHON"]}
+
+
+def _batches() -> dict[str, str]:
+    return {"spark.sql.execution.arrow.maxRecordsPerBatch": "65536"}
 
 
 def configured(name: str) -> Resolved:

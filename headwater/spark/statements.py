@@ -10,6 +10,7 @@ from headwater.catalog.transactions import metastore_of
 from headwater.names import format_name
 from headwater.namespace.appending import session_of
 from headwater.spark.catalog import Connection
+from headwater.spark.fresh import opened
 from headwater.spark.protocol import Append, Commit
 from headwater.spark.stream_ddl import catalog_at
 from headwater.spark.stream_writes import check_reads
@@ -30,7 +31,7 @@ def committed(connection: Connection, call: Commit, act: Callable[[TableCommitte
     with catalog_at(connection.lake).transaction(f"write {format_name(target)}") as inside:
         namespace = metastore_of(inside.namespace)
         session = session_of(namespace)
-        check_reads(session.tx, others)
+        check_reads(session.tx, opened(connection.lake).uri, others)
         is_blind = is_append and all(each.id != target for each in others)
         with session.appending() if is_blind else nullcontext():
             return act(TableCommitter(namespace))

@@ -35,6 +35,8 @@ from headwater.streams.table import create_stream_table
 from headwater.types import arrow_type, spark_schema
 
 STREAM = "stream"
+MARKS = ("keys", "sequence")
+"""Properties in SQL that are more: what a stream table is made with."""
 PROVIDERS = ("headwater", "lance", STREAM, "parquet", "orc", "csv", "json", "avro", "text")
 """What USING may say. Spark itself names its default format, one of the last six, where a statement says nothing."""
 
@@ -75,7 +77,7 @@ def _described(
 ) -> tuple[pa.Schema, str, str, list[dict[str, Any]], dict[str, str]]:
     """`keys` and `sequence` are properties, 'a,b'; the others are those of docs/streams.md."""
     kept = dict(properties)
-    keys, sequence = kept.pop("keys", ""), kept.pop("sequence", "")
+    keys, sequence = (kept.pop(name, "") for name in MARKS)
     return schema.remove_metadata(), keys, sequence, partitions, kept
 
 
@@ -125,6 +127,10 @@ def alter_stream(lake: str | None, id: list[str], changes: Sequence[AnyTableChan
     stream = catalog_at(lake)[id]
     for change in changes:
         match change:
+            case SetProperty(key=key) | RemoveProperty(key=key) if key in MARKS:
+                raise UnsupportedOperationError(
+                    f"{format_name(id)} is a stream table: its {key} stay as they were when it was created."
+                )
             case SetProperty():
                 stream.set_properties({change.key: change.value})
             case RemoveProperty():

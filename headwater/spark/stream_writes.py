@@ -6,11 +6,13 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import chain, repeat
 from typing import Any
+from urllib.parse import unquote
 
 import pyarrow as pa
 
 from headwater.errors import NamespaceNotFoundError, TableNotFoundError
 from headwater.metastore import Snapshot, Transaction
+from headwater.metastore.serving_copy import location_of
 from headwater.names import format_name
 from headwater.spark.fresh import lake_of
 from headwater.spark.protocol import CommitEvents, CommitStaged, WireTable
@@ -28,6 +30,7 @@ FIRST_ROWS, FIRST_FILES = 1 << 18, 4
 """A task writes a file of the log for each so many rows, the first ones of fewer, so that one is written while the rows
 of the next come in. It holds no more than two files' rows."""
 
+FILE = "file://"
 ATTEMPTS = 100
 """How often a statement that has read nothing is begun anew, when others land first."""
 
@@ -102,9 +105,9 @@ def commit_events(call: CommitEvents) -> int:
     statement = Statement(call.deleted, call.upserted, call.inserted, position)
 
     def work(tx: Transaction) -> None:
-        if tx.get_table_version(stream.path).id != stream.version:
+        if open_in(tx, stream.path).id != stream.id:
             raise changed(stream.name)
-        check_reads(tx, call.reads)
+        check_reads(tx, found.uri, call.reads)
         land_statement(found, tx, stream.path, statement)
 
     if not statement.is_empty:
@@ -123,7 +126,7 @@ def commit_created(call: CommitStaged) -> int:
     key = call.table.fold.new.id
 
     def work(tx: Transaction) -> None:
-        check_reads(tx, call.reads)
+        check_reads(tx, found.uri, call.reads)
         create_stream_table(tx, stream.path, stream.definition, key)
         if open_in(tx, stream.path).home != stream.home:  # another namespace has the name now
             raise changed(stream.name)
@@ -134,16 +137,27 @@ def commit_created(call: CommitStaged) -> int:
     return found.metastore.now().last_position(stream.path)
 
 
-def check_reads(tx: Transaction, reads: Sequence[WireTable]) -> None:
-    """Every table that a statement has read is as it was then, and the transaction relies on that."""
+def check_reads(tx: Transaction, root: str, reads: Sequence[WireTable]) -> None:
+    """Every table that a statement has read is as it was then, and the transaction relies on that. One that was made
+    anew under the name, or moved there, is another: it has another id, and its files are in another folder."""
     for table in reads:
         name = format_name(table.id)
         try:
             if table.fold is not None:
-                check_position(tx, open_in(tx, table.id), table.fold.position)
+                stream = open_in(tx, table.id)
+                if table.fold.id not in ("", stream.id):
+                    raise changed(name)
+                check_position(tx, stream, table.fold.position)
                 continue
-            newest = tx.newest_delta(table.id, format=LANCE)
+            copy, newest = tx.get_stream(table.id, format=LANCE), tx.newest_delta(table.id, format=LANCE)
         except (TableNotFoundError, NamespaceNotFoundError):
             raise changed(name) from None
-        if newest is None or newest.position != table.version:
+        is_same = is_at(table.uri, root, location_of(copy.properties, copy.home))
+        if not is_same or newest is None or newest.position != table.version:
             raise changed(name)
+
+
+def is_at(uri: str, root: str, location: str) -> bool:
+    """Whether a table's address is that of a folder of the catalog. If they begin in other words, it ends with it."""
+    path, above = unquote(uri).removeprefix(FILE), f"{unquote(root).removeprefix(FILE).rstrip('/')}/"
+    return path == above + location if path.startswith(above) else path.endswith(f"/{location}")

@@ -1,4 +1,8 @@
-"""Tables of a catalog at one moment as DataFrames: parts are planned here and read by executors. No jar is needed."""
+"""Tables of a catalog at one moment as DataFrames, in any session.
+
+By the jar they are tables as those of SQL: only the columns and rows that a query needs are read, by our own workers.
+Without it parts are planned here, and Spark's Python workers read all columns of them.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +16,8 @@ import pyarrow as pa
 from headwater.catalog.streams import CatalogStream
 from headwater.catalog.table import CatalogTable
 from headwater.spark import fresh
+from headwater.spark.catalog import describe, describe_folded, describe_log
+from headwater.spark.frame_rows import of_jar
 from headwater.spark.protocol import Fold, WireScan, WireTable
 from headwater.streams.opening import open_stream
 from headwater.streams.position_views import view_at
@@ -19,14 +25,17 @@ from headwater.tables import scan as scans
 from headwater.tables.handle import TableHandle
 from headwater.types import spark_schema
 
+Json = dict[str, Any]
+
 
 @dataclass(frozen=True)
 class Readable:
-    """A table at one version or position, its columns, and about how many rows it has."""
+    """A table at one version or position, its columns, about how many rows it has, and what a catalog tells of it."""
 
     scan: WireScan
     schema: pa.Schema
     rows: int
+    loaded: Json
 
 
 def readable(table: CatalogStream | CatalogTable, slot: int) -> Readable:
@@ -36,7 +45,8 @@ def readable(table: CatalogStream | CatalogTable, slot: int) -> Readable:
     dataset = table.dataset()
     handle = TableHandle(table.id, dataset.uri, dict(table.namespace.properties.storage), version=dataset.version)  # type: ignore[attr-defined]
     told = msgspec.convert(handle.to_json(), WireTable)
-    return Readable(WireScan(told, tuple(dataset.schema.names)), dataset.schema, dataset.count_rows())
+    scan = WireScan(told, tuple(dataset.schema.names))
+    return Readable(scan, dataset.schema, dataset.count_rows(), describe(handle, dataset))
 
 
 def _stream(table: CatalogStream, slot: int) -> Readable:
@@ -49,14 +59,27 @@ def _stream(table: CatalogStream, slot: int) -> Readable:
     view = view_at(snapshot, stream)
     rows = sum(file.rows or 0 for delta in view.tail for file in delta.files)
     rows += view.base.rows if view.base is not None else 0
-    fold = Fold(option, slot, view.position, rows, True, bool(stream.definition.keys))
-    told = WireTable(tuple(table.path), f"{house.root}/{stream.serving}", True, dict(house.storage), fold=fold)
+    fold = Fold(option, slot, view.position, rows, True, bool(stream.definition.keys), id=stream.id)
+    place = TableHandle(table.id, f"{house.root}/{stream.serving}", dict(house.storage), managed=True)
+    loaded = describe_log(describe_folded(place, stream.definition, fold), stream.definition, fold, near=True)
     schema = fresh.schema_of(stream.definition)
-    return Readable(WireScan(told, tuple(schema.names)), schema, rows)
+    scan = WireScan(msgspec.convert(loaded["table"], WireTable), tuple(schema.names))
+    return Readable(scan, schema, rows, loaded)
 
 
 def frame_of(spark: Any, found: Readable, parallelism: int) -> Any:
     """The rows of a table as a DataFrame; a part of it is read by each task."""
+    jar = of_jar(spark, "PinnedFrame")
+    return _mapped(spark, found, parallelism) if jar is None else _pinned(spark, jar, found)
+
+
+def _pinned(spark: Any, jar: Any, found: Readable) -> Any:
+    from pyspark.sql.classic.dataframe import DataFrame
+
+    return DataFrame(jar.of(spark._jsparkSession, msgspec.json.encode(found.loaded).decode()), spark)
+
+
+def _mapped(spark: Any, found: Readable, parallelism: int) -> Any:
     from pyspark.sql.types import StructType
 
     folded = found.scan.table.is_folded

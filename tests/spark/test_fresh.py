@@ -178,6 +178,34 @@ def test_a_stream_table_is_created_altered_and_dropped_in_sql(spark: SparkSessio
     assert "raw.made" not in catalog
 
 
+def test_what_was_undone_or_altered_after_the_last_publish_is_read_at_once(
+    spark: SparkSession, catalog: Catalog
+) -> None:
+    table = "streams.raw.since"
+    made = catalog.create_stream_table("raw.since", {"id": "bigint", "n": "int"}, keys=["id"])
+    made.upsert([{"id": 1, "n": 1}], source="s")
+    made.publish()
+    spark.sql(f"ALTER TABLE {table} ALTER COLUMN n TYPE BIGINT")
+    spark.sql(f"ALTER TABLE {table} ADD COLUMN word STRING")
+    kinds = {row.col_name: row.data_type for row in spark.sql(f"DESCRIBE {table}").collect()}
+    assert kinds == {"id": "bigint", "n": "bigint", "word": "string"}
+    assert [tuple(row) for row in spark.table(table).collect()] == [(1, 1, None)]
+    spark.sql(f"INSERT INTO {table} VALUES (2, {1 << 40}, 'b')")
+    made.publish()
+    made.undo(source="s")
+    assert [tuple(row) for row in spark.table(table).collect()] == [(2, 1 << 40, "b")]
+    made.publish()
+    made.undo(txn=made.deltas()[1].txn)  # nothing is left to be read of the log either
+    assert (spark.table(table).count(), made.count()) == (0, 0)
+    for statement, told in (
+        (f"ALTER TABLE {table} ADD COLUMN more INT DEFAULT 5", "takes no DEFAULT"),
+        (f"ALTER TABLE {table} SET TBLPROPERTIES ('keys' = 'n')", "its keys stay"),
+        (f"ALTER TABLE {table} UNSET TBLPROPERTIES ('sequence')", "its sequence stay"),
+    ):
+        with pytest.raises(Exception, match=told):
+            spark.sql(statement)
+
+
 def test_a_large_base_is_read_in_parts_beside_what_the_log_touches(spark: SparkSession, catalog: Catalog) -> None:
     table = catalog.create_stream_table("raw.large", {"id": "bigint", "n": "bigint"}, keys=["id"])
     count = 210_000

@@ -14,6 +14,7 @@ from headwater.errors import InvalidInputError
 from headwater.pipeline import executors, read_pipeline, run_pipeline, spark_views, views
 from headwater.pipeline.grammar import ViewSpec
 from headwater.pipeline.views import ViewMoment, make_view
+from headwater.spark import frame_rows, table_frames
 from tests.pipeline.shop import Shop
 
 
@@ -36,18 +37,26 @@ def made(spark: SparkSession, catalog: Catalog, sql: str, keys: tuple[str, ...],
 
 def test_a_large_view_follows_its_inputs_and_only_what_differs_is_written(spark: SparkSession, tmp_path: Path) -> None:
     shop = Shop(tmp_path, seed=5)
+    ends = [0]
     for times in (60, 60, 5):
         shop.deliver(shop.change(times))
         run_pipeline(read_pipeline(shop.file), spark, select=["raw.orders", "mart.spend"])
         view = Catalog(str(tmp_path / "lake"))["mart.spend"]
         found = sorted((r["customer"], f"{r['spent']:.2f}", r["orders"]) for r in view.to_arrow().to_pylist())
         assert found == shop.spend()
-    last = view.changes(view.position - 1).to_pylist()
+        ends.append(view.position)
+    last = view.changes(ends[-2]).to_pylist()
     assert 0 < len(last) < 20
     assert view.verify() == []
 
 
-def test_rows_that_go_columns_that_come_and_keys_that_are_not_distinct(spark: SparkSession, tmp_path: Path) -> None:
+@pytest.mark.parametrize("by_jar", [True, False], ids=["by the jar", "by Spark's Python workers"])
+def test_rows_that_go_columns_that_come_and_keys_that_are_not_distinct(
+    spark: SparkSession, tmp_path: Path, by_jar: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in (table_frames, frame_rows):
+        if not by_jar:
+            monkeypatch.setattr(module, "of_jar", lambda *_: None)
     catalog = Catalog(str(tmp_path / "lake"))
     catalog.create_table("raw.plain", pa.table({"id": [1, 2, 3], "n": [1.0, float("nan"), None]}))
     items = catalog.create_stream_table("raw.items", {"id": "bigint", "word": "string"}, keys=["id"])
@@ -67,6 +76,26 @@ def test_rows_that_go_columns_that_come_and_keys_that_are_not_distinct(spark: Sp
     ]  # fmt: skip
     with pytest.raises(InvalidInputError, match="4 rows and 1 different keys"):
         made(spark, catalog, "SELECT 1 AS key, word FROM raw.items WHERE id < 9 LIMIT 4", ("key",), inputs[:1])
+
+
+def test_a_table_of_a_catalog_that_the_session_does_not_know_is_read_at_its_moment_as_sql_would(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """Only the columns and rows that a query needs; what changes later is not seen, and nothing can be written."""
+    catalog = Catalog(str(tmp_path / "lake"))
+    items = catalog.create_stream_table("raw.items", {"id": "bigint", "n": "bigint", "word": "string"}, keys=["id"])
+    items.upsert([{"id": number, "n": number % 3, "word": f"w{number}"} for number in range(9)])
+    items.publish()
+    items.upsert([{"id": 8, "n": 7, "word": "tail"}])
+    frame = table_frames.frame_of(spark, table_frames.readable(items, catalog.slot), 2)
+    items.delete([1])
+    words = frame.where("n = 7").select("word")
+    assert [row.word for row in words.collect()] == ["tail"]
+    plan = words._jdf.queryExecution().toString()
+    assert 'columns ["word"]' in plan
+    assert "`n` = 7" in plan.partition("pushed filter: ")[2].splitlines()[0]
+    assert frame.count() == 9
+    assert frame.groupBy("n").count().count() == 4
 
 
 def test_sql_that_spark_does_not_take_is_run_by_duckdb_and_that_is_said(

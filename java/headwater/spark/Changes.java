@@ -16,6 +16,10 @@ final class Changes {
       return action("remove_property").put("key", remove.property());
     }
     if (change instanceof TableChange.AddColumn add) {
+      if (add.defaultValue() != null) {
+        throw new UnsupportedOperationException(
+            "ALTER TABLE ... ADD COLUMN takes no DEFAULT: the rows that are there have NULL in a new column");
+      }
       ObjectNode json = typed("add_column", add.fieldNames(), add.dataType()).put("comment", add.comment());
       return json.put("nullable", add.isNullable()).put("position", add.position() != null);
     }
