@@ -407,7 +407,7 @@ def append_to(store: Metastore, name: str) -> None:
 
 def dropped(root: str, tables: int) -> list[Row]:
     """To bring a table back among so many: by who dropped it, by who opened the catalog since, by who finds the drop in
-    a checkpoint and so looks through all objects, once; and what such a transaction relies on."""
+    a checkpoint; and what such a transaction relies on."""
     store, path = Metastore(root), ["big", "t0"]
     for first in range(0, tables, 1000):
         with store.transaction() as tx:
