@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 import uuid
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager
-from types import TracebackType
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 from headwater.store import WrappedStore
 from headwater.store.seam import Store
+from headwater.testing.bucket_server import BucketServer
 
 Answer = TypeVar("Answer")
 S3 = {"GET": 0.015, "HEAD": 0.012, "PUT": 0.025, "LIST": 0.035, "DELETE": 0.015}
@@ -65,37 +63,26 @@ class FarStore(WrappedStore):
         self.around("put_all", "", lambda: self.inner.put_all(items, durable))
 
 
-class FarBucket(AbstractContextManager["FarBucket"]):
-    """An S3 server on loopback (moto) that counts requests and bytes, and waits before each answer."""
+class FarBucket(BucketServer):
+    """A bucket on loopback that counts requests and bytes, and waits before each answer."""
 
     def __init__(self, delay: Mapping[str, float] | None = None) -> None:
+        super().__init__()
         self.delay = dict(delay or {})
         self.counts: Counter[str] = Counter()
         self.sent = self.received = 0
         self.keys: list[tuple[str, str]] = []
         self._lock = threading.Lock()
 
-    def __enter__(self) -> FarBucket:
+    def __enter__(self) -> Self:
         import boto3
-        from moto.moto_server.werkzeug_app import DomainDispatcherApplication, MotoRequestHandler, create_backend_app
-        from werkzeug.serving import make_server
 
-        logging.getLogger("werkzeug").setLevel(logging.ERROR)
-        self._app = DomainDispatcherApplication(create_backend_app)
-        self._server = make_server("127.0.0.1", 0, self._answer, True, request_handler=MotoRequestHandler)
-        self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
-        self._thread.start()
-        self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
+        super().__enter__()
         self.root = f"s3://b{uuid.uuid4().hex}/lake"
         named = {"aws_access_key_id": "far", "aws_secret_access_key": "far", "region_name": "us-east-1"}
         boto3.client("s3", endpoint_url=self.url, **named).create_bucket(Bucket=self.root.split("/")[2])
         self.reset()
         return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self._server.shutdown()
-        self._thread.join()
-        self._server.server_close()
 
     @property
     def properties(self) -> dict[str, str]:
@@ -107,7 +94,7 @@ class FarBucket(AbstractContextManager["FarBucket"]):
         self.keys.clear()
         self.sent = self.received = 0
 
-    def _answer(self, environ: dict[str, Any], start: Callable[..., Any]) -> Iterable[bytes]:
+    def answer(self, environ: dict[str, Any], start: Callable[..., Any]) -> Iterable[bytes]:
         method, query = environ["REQUEST_METHOD"], environ.get("QUERY_STRING", "")
         verb = "LIST" if method == "GET" and "list-type" in query else "DELETE" if "delete" in query else method
 
@@ -122,5 +109,4 @@ class FarBucket(AbstractContextManager["FarBucket"]):
             self.keys.append((verb, environ.get("PATH_INFO", "")))
             self.sent += int(environ.get("CONTENT_LENGTH") or 0)
         time.sleep(self.delay.get(verb, 0))
-        answer: Iterable[bytes] = self._app(environ, started)
-        return answer
+        return super().answer(environ, started)

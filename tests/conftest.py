@@ -25,13 +25,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="session")
 def s3_server() -> Iterator[str]:
     """The URL of an S3 server of our own, on loopback, for this test process."""
-    from moto.server import ThreadedMotoServer
+    from headwater.testing.bucket_server import BucketServer
 
-    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-    server.start()
-    host, port = server.get_host_and_port()
-    yield f"http://{host}:{port}"
-    server.stop()
+    with BucketServer() as server:
+        yield server.url
 
 
 @pytest.fixture
