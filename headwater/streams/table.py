@@ -33,7 +33,7 @@ from headwater.streams.checks import Check, try_checks
 from headwater.streams.collecting import collectable
 from headwater.streams.definition import Definition, define, to_properties, with_properties
 from headwater.streams.definition import evolve as evolve_definition
-from headwater.streams.deleting import deletion
+from headwater.streams.deleting import deletion, repeatable
 from headwater.streams.derived import renewed, stale_rows
 from headwater.streams.feed import changes
 from headwater.streams.given import Given, given
@@ -124,6 +124,8 @@ class StreamTable(Frames):
         Keys without sequence values take the sequence of the row as it is now; one that is not there does nothing.
         In a table without a sequence no delete is late, so rows are looked for again if others land meanwhile.
         """
+
+        what = repeatable(what)
 
         def work(tx: Transaction) -> Landed:
             stream, own = open_in(tx, self.path), own_log(tx)
