@@ -238,7 +238,7 @@ class StreamTable(Frames):
         """What its landing tells a caller."""
         if landed.duplicate is not None:
             known = landed.duplicate
-            position = self._position_of(known.txn, known.after)
+            position = self._position_of(known)
             return LandingReport(position, known.rows, known.quarantined, duplicate=True)
         position = max((delta.position or 0 for delta in landed.deltas), default=0) or self.position
         batch = landed.batch
@@ -254,10 +254,12 @@ class StreamTable(Frames):
             landed.checks,
         )
 
-    def _position_of(self, txn: str, after: int) -> int:
+    def _position_of(self, taken: LedgerEntry) -> int:
+        """Where a batch landed. Once its deltas are collected, the first position that it can have had."""
         stream, snapshot = self.opened()
-        found = snapshot.deltas(stream.path, after, version=stream.version)
-        return max((delta.position for delta in found if delta.txn == txn), default=after)
+        found = snapshot.deltas(stream.path, taken.after, version=stream.version)
+        own = (delta.position for delta in found if delta.txn == taken.txn)
+        return max(own, default=taken.after + (taken.rows > 0))
 
     # Reading
 

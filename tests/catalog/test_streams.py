@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
+from datetime import timedelta
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,35 @@ SCHEMA = pa.schema(FIELDS)
 @pytest.fixture
 def catalog(tmp_path: Path) -> Catalog:
     return Catalog(MetastoreNamespace(root=str(tmp_path / "lake")))
+
+
+def test_a_version_that_only_changed_columns_is_no_base_and_verify_folds_from_none(catalog: Catalog) -> None:
+    columns = {"id": "int64", "a": "string", "b": "int32"}
+    table = catalog.create_stream_table("t", columns, "id", properties={"log_retention": "0 days"})
+    table.upsert([{"id": 1, "a": "x", "b": 1}, {"id": 2, "a": "x", "b": 1}])
+    table.publish()
+    table.evolve(add={"c": "int64"}, rename={"a": "d"}, widen={"b": "int64"})
+    table.delete([1])
+    table.publish()
+    table.evolve(add={"e": "int64"}, drop=["c"])
+    evolved = table.publish()
+    catalog.collect(timedelta(0), timedelta(0))
+    table.upsert([{"id": 3, "d": "y"}])
+    table.publish()
+    assert (catalog.verify(), sorted(row["id"] for row in table)) == ([], [2, 3])
+    _, snapshot = table.opened()
+    told = {delta.position: delta.properties.get("position") for delta in snapshot.deltas(["t"], format="lance")}
+    assert [told[version] for version in (evolved.version - 1, evolved.version)] == [None, 2]
+
+
+def test_a_repeat_answers_as_the_first_time_also_when_its_deltas_were_collected(catalog: Catalog) -> None:
+    table = catalog.create_stream_table("t", SCHEMA, "id", properties={"log_retention": "0 days"})
+    first = [table.upsert([{"id": number}], token=str(number)).position for number in range(3)]
+    table.publish()
+    catalog.collect(timedelta(0), timedelta(0))
+    assert table.deltas() == []
+    again = [table.upsert([{"id": number}], token=str(number)) for number in range(3)]
+    assert ([each.position for each in again], [each.duplicate for each in again]) == (first, [True] * 3)
 
 
 def names(rows: pa.Table) -> dict[object, object]:
