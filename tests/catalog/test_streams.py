@@ -51,6 +51,40 @@ def test_a_version_that_only_changed_columns_is_no_base_and_verify_folds_from_no
     assert [told[version] for version in (evolved.version - 1, evolved.version)] == [None, 2]
 
 
+def test_a_column_after_an_undone_one_is_another_one(catalog: Catalog) -> None:
+    """Files of the log and versions name columns and schemas by their numbers, so an undo gives none of them again."""
+    table = catalog.create_stream_table("t", {"id": "int64", "a": "string"}, "id")
+    landed = table.ingest([{"id": 1, "a": "x", "undone": 7}], source="s")
+    table.publish()
+    catalog.undo(table.deltas()[0].txn)
+    table.evolve(add={"other": "int64"})
+    assert table.to_arrow(position=landed.position).to_pylist() == [{"id": 1, "a": "x", "other": None}]
+    table.upsert([{"id": 2, "other": 5}])
+    table.publish()
+    assert list(table) == list(table.serving) == [{"id": 2, "a": None, "other": 5}]
+    evolved = [entry for entry in catalog.log() if entry.message == "evolve t"]
+    catalog.undo(evolved[0])
+    table.evolve(add={"last": "int64"})
+    table.publish()
+    assert list(table) == list(table.serving) == [{"id": 2, "a": None, "last": None}]
+    assert catalog.verify() == []
+
+
+def test_changes_of_columns_are_undone_one_after_the_other_and_redone(catalog: Catalog) -> None:
+    table = catalog.create_stream_table("t", {"id": "int64", "a": "string"}, "id")
+    table.upsert([{"id": 1, "a": "x"}])
+    table.evolve(add={"b": "int64"})
+    table.evolve(drop=["a"])
+    first, second = list(catalog.log())[-2:]
+    catalog.undo(second)
+    catalog.undo(first)
+    assert list(table) == [{"id": 1, "a": "x"}]
+    catalog.undo(list(catalog.log())[-1])
+    assert list(table) == [{"id": 1, "a": "x", "b": None}]
+    table.publish()
+    assert (list(table.serving), catalog.verify()) == (list(table), [])
+
+
 def test_a_repeat_answers_as_the_first_time_also_when_its_deltas_were_collected(catalog: Catalog) -> None:
     table = catalog.create_stream_table("t", SCHEMA, "id", properties={"log_retention": "0 days"})
     first = [table.upsert([{"id": number}], token=str(number)).position for number in range(3)]
