@@ -76,7 +76,8 @@ def _line(report: jobs.Report) -> str:
     counts += [many(report.files, "file")] if report.files else []
     for name in ("quarantined", "late", "skipped"):
         if getattr(report, name):
-            counts.append(f"{getattr(report, name):,} {name}")
+            told = "taken out of the quarantine" if (report.job, name) == ("undo", "quarantined") else name
+            counts.append(f"{getattr(report, name):,} {told}")
     counts += [f"{name} fails for {many(count, 'row')}" for name, count in report.checks.items()]
     counts += [f"{many(report.undone, 'undone file')} left out (--again takes them)"] if report.undone else []
     counts += [f"{name} covers {part:.0%}" for name, part in report.coverage.items()]
