@@ -202,6 +202,9 @@ def test_what_was_undone_or_altered_after_the_last_publish_is_read_at_once(
         (f"ALTER TABLE {table} ADD COLUMN more INT DEFAULT 5", "takes no DEFAULT"),
         (f"ALTER TABLE {table} SET TBLPROPERTIES ('keys' = 'n')", "its keys stay"),
         (f"ALTER TABLE {table} UNSET TBLPROPERTIES ('sequence')", "its sequence stay"),
+        (f"CREATE TABLE {table}_too (id INT) USING stream TBLPROPERTIES ('key' = 'id')", "keys are told as such"),
+        (f"CREATE TABLE {table}_too USING stream TBLPROPERTIES ('Keys' = 'id') AS SELECT 1 AS id", "told as such"),
+        (f"ALTER TABLE {table} SET TBLPROPERTIES ('latenes' = '7 days')", "write 'lateness'"),
     ):
         with pytest.raises(Exception, match=told):
             spark.sql(statement)
