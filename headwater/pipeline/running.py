@@ -20,7 +20,7 @@ from headwater.config import load_profile
 from headwater.errors import ConcurrentModificationError, InvalidInputError
 from headwater.pipeline.columns import infer_columns
 from headwater.pipeline.executors import Intake
-from headwater.pipeline.facts import gather, id_of, located, storage_of, wanted_properties
+from headwater.pipeline.facts import gather, id_of, input_fact, located, storage_of, wanted_properties
 from headwater.pipeline.grammar import Pipeline, TableSpec, ViewSpec, naming_section
 from headwater.pipeline.jobs import Report, backfill, check_here, ingest_found, publish, stream_of
 from headwater.pipeline.keeping import index
@@ -308,7 +308,7 @@ def _make_views(running: _Running, names: Sequence[str], anew: Collection[str]) 
         moment = ViewMoment(at, slot, inputs)
         made = make_view(running.catalog, view, moment, running.spark, running.say, name in anew)
         found = {each: _input(table) for each, table in tables.items()}
-        done.append((made, view, {each: [id_of(at, each), entry["position"]] for each, entry in found.items()}))
+        done.append((made, view, {each: input_fact(at[each], id_of(at, each)).moment for each in found}))
         lineage[name] = {"inputs": found, "sql": view.sql, "run": running.run}
         running.reports.append(Report("view", name, made.landed.rows, position=made.landed.position))
     running.reports.append(publish(running.spark, running.catalog, *names, lineage=lineage))
