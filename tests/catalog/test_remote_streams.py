@@ -150,6 +150,8 @@ def test_changes_readers_evolution_properties_and_undo(either: Catalog) -> None:
     )
     orders.upsert([{"id": 1, "name": "Ada", "at": 1}])
     assert orders.changes(reader="mail").column("_change_type").to_pylist() == ["insert"]
+    with pytest.raises(InvalidInputError, match="ends before it begins"):
+        orders.changes(after=1, until=0)
     orders.upsert([{"id": 1, "name": "Ada L.", "at": 2}], source="s")
     kinds = orders.changes(reader="mail").column("_change_type").to_pylist()
     assert sorted(kinds) == ["update_postimage", "update_preimage"]

@@ -118,6 +118,19 @@ def test_strict_refuses_the_whole_call(metastore: Metastore) -> None:
     assert not metastore.exists(["orders__quarantine"])
 
 
+def test_a_new_column_that_differs_from_another_only_in_case_is_not_evolved(
+    metastore: Metastore, tmp_path: Path
+) -> None:
+    table = orders(metastore)
+    file = tmp_path / "a.json"
+    file.write_text('{"id": 1, "at": 1, "Note": "x"}\n')
+    with pytest.raises(InvalidInputError, match=r"a\.json.*'note' and 'Note' differ only in"):
+        table.ingest(str(file), source="s")
+    assert (table.position, table.files("s"), table.schema.names) == (0, {}, ["id", "at", "note"])
+    table.set_properties({"contract": "discard"})
+    assert table.ingest(str(file), source="s").discarded == 1
+
+
 def test_the_contract_of_a_table_holds_for_ingest_and_not_for_upsert(metastore: Metastore) -> None:
     table = orders(metastore)
     report = table.ingest([{"id": 1, "at": 1, "new": 1.5}])
@@ -382,6 +395,8 @@ def test_what_is_no_position_is_refused_and_an_unknown_table_is_no_table(metasto
             table.to_arrow(position=wrong)  # type: ignore[arg-type]
         with pytest.raises(InvalidInputError, match="changes after"):
             table.changes(after=wrong)  # type: ignore[arg-type]
+    with pytest.raises(InvalidInputError, match="ends before it begins"):
+        table.changes(after=1, until=0)
     with pytest.raises(TableNotFoundError, match="nope"):
         StreamTable(metastore, ["nope"]).publish()
 
