@@ -21,18 +21,12 @@ from headwater.errors import (
 )
 from headwater.streams import table as stream_table
 from headwater.streams.deleting import deletion
-
-FIELDS: list[tuple[str, pa.DataType]] = [("id", pa.int64()), ("name", pa.string()), ("at", pa.int64())]
-SCHEMA = pa.schema(FIELDS)
+from tests.catalog.samples import SCHEMA, names
 
 
 @pytest.fixture
 def catalog(tmp_path: Path) -> Catalog:
     return Catalog(MetastoreNamespace(root=str(tmp_path / "lake")))
-
-
-def names(rows: pa.Table) -> dict[object, object]:
-    return dict(zip(rows.column("id").to_pylist(), rows.column("name").to_pylist(), strict=True))
 
 
 def test_changes_land_are_read_fresh_and_published_for_every_lance_client(catalog: Catalog) -> None:
