@@ -75,7 +75,7 @@ def last_change(index: SlotIndex, read: str) -> int:
     if kind == "m":
         return index.members.get(key, index.since)
     if kind == "l":
-        return index.came_by(key)
+        return index.datasets.came_by(key)
     if kind == "d":
         log = index.stream(key)
         return log.changed if log is not None else 0

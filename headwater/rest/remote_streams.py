@@ -247,7 +247,7 @@ class RemoteStream(Frames):
         digest: str | None = None,
     ) -> LandingReport:
         told = self._send("undo", {"source": source, "file": file, "token": token, "txn": txn, "digest": digest})
-        return LandingReport(told["position"], told["rows"])
+        return LandingReport(told["position"], told["rows"], told["quarantined"])
 
     def _told(self, *fields: str) -> dict[str, Any]:
         """What the server tells of the table: a transaction relies on no more than it asked for."""

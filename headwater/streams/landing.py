@@ -137,7 +137,7 @@ class Landing:
         appended = self._append(tx, stream, batch)
         landed = Landed(len(batch.events), len(bad), appended, batch=batch, checks=self._failed)
         if bad:
-            quarantine(tx, self._store, self._clock, stream, bad)
+            quarantine(tx, self._store, self._clock, stream, bad, self._origin_properties())
         if ledger is not None:  # also of a batch without effect: a repeat may have one, and must not
             self._remember(tx, ledger, landed, digest, after)
         return landed
@@ -205,7 +205,7 @@ class Landing:
             return APPEND
         return "delete" if log.properties["deletes"] == log.rows else UPSERT
 
-    def _origin_properties(self) -> dict[str, Any]:
+    def _origin_properties(self) -> dict[str, str]:
         found = {"source": self._origin.source, "file": self._origin.file, "token": self._origin.token}
         return {name: text for name, text in found.items() if text is not None}
 

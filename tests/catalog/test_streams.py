@@ -23,9 +23,7 @@ from headwater.errors import (
 )
 from headwater.streams import table as stream_table
 from headwater.streams.deleting import deletion
-
-FIELDS: list[tuple[str, pa.DataType]] = [("id", pa.int64()), ("name", pa.string()), ("at", pa.int64())]
-SCHEMA = pa.schema(FIELDS)
+from tests.catalog.samples import SCHEMA, names
 
 
 @pytest.fixture
@@ -116,10 +114,6 @@ def test_a_repeat_answers_as_the_first_time_also_when_its_deltas_were_collected(
     again = [table.upsert([{"id": number}], token=str(number)) for number in range(3)]
     again.append(table.delete([1], token="gone"))
     assert ([each.position for each in again], [each.duplicate for each in again]) == (first, [True] * 4)
-
-
-def names(rows: pa.Table) -> dict[object, object]:
-    return dict(zip(rows.column("id").to_pylist(), rows.column("name").to_pylist(), strict=True))
 
 
 def test_changes_land_are_read_fresh_and_published_for_every_lance_client(catalog: Catalog) -> None:
