@@ -75,6 +75,7 @@ def take_out(tx: Transaction, log: Snapshot, stream: Stream, choose: Choice) -> 
     if beside is not None and bad:
         void(tx, log, beside, kept, bad)
     given = _give_back(tx, stream, parts, chosen)
+    _check_rows(stream, deltas, bad, given)
     if beside is not None and kept and kept[0].position > 1:
         _check_kept(beside, {entry.txn for entry in given if entry.quarantined} - {delta.txn for delta in kept})
     return TakenOut(made, len(own), sum(file.rows or 0 for delta in bad for file in delta.files))
@@ -110,6 +111,19 @@ def _recorded_as(origin: Mapping[str, Any]) -> str | None:
     if file is not None:
         return f"{FILE}{file}"
     return f"{TOKEN}{token}" if token is not None else None
+
+
+def _check_rows(stream: Stream, deltas: Sequence[Delta], bad: Sequence[Delta], given: Sequence[LedgerEntry]) -> None:
+    """19 where what is quarantined came with rows of the table, or may have, and their deltas were collected."""
+    if deltas and deltas[0].position == 1:
+        return
+    for txn in {delta.txn for delta in bad} - {delta.txn for delta in deltas}:
+        entries = [entry for entry in given if entry.txn == txn]
+        if not entries or any(entry.rows for entry in entries):
+            raise InvalidTableStateError(
+                f"{stream.name} has rows of what is to be undone, and the deltas they came with were collected: they "
+                "cannot be taken out."
+            )
 
 
 def _check_kept(quarantine: Stream, lacking: Collection[str]) -> None:
@@ -158,6 +172,8 @@ def undo_transaction(
         given = give_back(tx, stream.path, stream.version, None, {whose})
         if chosen:
             void(tx, log, stream, deltas, chosen)
+        elif any(entry.rows for entry in given):
+            raise InvalidTableStateError(f"{stream.name} keeps no delta of what is to be undone: it was collected.")
         elif not given:
             raise InvalidTableStateError(
                 f"What is to be undone in {stream.name} was undone already, or is itself an undo: ingest the rows "

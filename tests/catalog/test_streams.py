@@ -104,6 +104,23 @@ def test_columns_that_rows_since_have_filled_are_not_taken_back(catalog: Catalog
     assert list(table) == [{"id": 1, "n": None, "more": 1}]
 
 
+def test_what_was_collected_is_not_undone_in_part(catalog: Catalog) -> None:
+    table = catalog.create_stream_table("t", SCHEMA, "id", properties={"log_retention": "0 days"})
+    for token, rows in (("whole", [{"id": 1}]), ("half", [{"id": 2}, {"id": None}]), ("none", [{"id": None}])):
+        table.ingest(rows, source="s", token=token)
+    entry = list(catalog.log())[-3]
+    table.publish()
+    catalog.collect(timedelta(days=7), timedelta(0))
+    before = catalog.slot
+    for undo in (lambda: table.undo(source="s", token="half"), lambda: catalog.undo(entry)):
+        with pytest.raises(InvalidTableStateError, match="collected"):
+            undo()
+    assert (catalog.slot, table.count(), table.quarantine().num_rows) == (before, 2, 2)
+    assert table.ingest([{"id": 2}, {"id": None}], source="s", token="half").duplicate
+    table.undo(source="s", token="none")
+    assert (table.count(), table.quarantine().num_rows) == (2, 1)
+
+
 def test_a_repeat_answers_as_the_first_time_also_when_its_deltas_were_collected(catalog: Catalog) -> None:
     table = catalog.create_stream_table("t", SCHEMA, "id", properties={"log_retention": "0 days"})
     first = [table.upsert([{"id": number}], token=str(number)).position for number in range(3)]
