@@ -71,6 +71,19 @@ def test_no_rows_and_rows_without_columns_are_judged_as_on_disk(either: Catalog)
         orders.upsert([{}])
 
 
+def test_keys_to_delete_are_taken_in_every_form_that_holds_values(either: Catalog) -> None:
+    orders = either.create_stream_table("orders", SCHEMA, keys="id")
+    orders.upsert([{"id": number} for number in range(9)])
+    array = pa.array([0])
+    for left, keys in enumerate(
+        [8, (7,), {6}, range(5, 6), (key for key in [4]), {3: None}.keys(), array.to_numpy() + 2, pa.array([1])][::-1]
+    ):
+        orders.delete(keys)
+        assert orders.count() == 8 - left, keys
+    orders.delete(pa.chunked_array([array]))
+    assert [published.rows for published in either.publish("orders")] == [0], "one name is one name"
+
+
 def test_missing_is_not_null_and_values_that_do_not_fit_are_judged_as_on_disk(either: Catalog) -> None:
     orders = either.create_stream_table("orders", SCHEMA, keys="id")
     orders.upsert([{"id": 1, "name": "Ada", "at": 1}, {"id": 2, "name": "Grace", "at": 1}])
@@ -140,6 +153,8 @@ def test_changes_readers_evolution_properties_and_undo(either: Catalog) -> None:
     )
     orders.upsert([{"id": 1, "name": "Ada", "at": 1}])
     assert orders.changes(reader="mail").column("_change_type").to_pylist() == ["insert"]
+    with pytest.raises(InvalidInputError, match="ends before it begins"):
+        orders.changes(after=1, until=0)
     orders.upsert([{"id": 1, "name": "Ada L.", "at": 2}], source="s")
     kinds = orders.changes(reader="mail").column("_change_type").to_pylist()
     assert sorted(kinds) == ["update_postimage", "update_preimage"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -101,6 +102,19 @@ def test_strict_refuses_the_whole_call(metastore: Metastore) -> None:
         table.ingest([{"id": 1, "at": 1}, {"id": None, "at": 2}], strict=True)
     assert table.position == 0
     assert not metastore.exists(["orders__quarantine"])
+
+
+def test_a_new_column_that_differs_from_another_only_in_case_is_not_evolved(
+    metastore: Metastore, tmp_path: Path
+) -> None:
+    table = orders(metastore)
+    file = tmp_path / "a.json"
+    file.write_text('{"id": 1, "at": 1, "Note": "x"}\n')
+    with pytest.raises(InvalidInputError, match=r"a\.json.*'note' and 'Note' differ only in"):
+        table.ingest(str(file), source="s")
+    assert (table.position, table.files("s"), table.schema.names) == (0, {}, ["id", "at", "note"])
+    table.set_properties({"contract": "discard"})
+    assert table.ingest(str(file), source="s").discarded == 1
 
 
 def test_the_contract_of_a_table_holds_for_ingest_and_not_for_upsert(metastore: Metastore) -> None:
@@ -243,6 +257,8 @@ def test_what_is_no_position_is_refused_and_an_unknown_table_is_no_table(metasto
             table.to_arrow(position=wrong)  # type: ignore[arg-type]
         with pytest.raises(InvalidInputError, match="changes after"):
             table.changes(after=wrong)  # type: ignore[arg-type]
+    with pytest.raises(InvalidInputError, match="ends before it begins"):
+        table.changes(after=1, until=0)
     with pytest.raises(TableNotFoundError, match="nope"):
         StreamTable(metastore, ["nope"]).publish()
 

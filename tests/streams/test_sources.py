@@ -406,6 +406,23 @@ def test_a_text_of_json_is_taken_as_a_file_of_it_is_and_numbers_keep_every_digit
         table.ingest('[{"id": 4}')
 
 
+def test_one_array_of_debezium_messages_is_taken_as_lines_of_them_are(metastore: Metastore, tmp_path: Path) -> None:
+    table = orders(metastore)
+    sent = [{"op": "c", "after": {"id": n, "note": "a\nb"}, "source": {"lsn": n}} for n in range(1, 4)]
+    path = tmp_path / "a.json"
+    for content in (json.dumps([*sent, None]), json.dumps([*sent, 5], indent=2).replace("\n", "\r\n")):
+        path.write_text(content)
+        report = table.ingest(path, format="debezium", source="s")
+        assert (report.rows, report.quarantined) == (3, "5" in content)
+    assert table.ingest(json.dumps(sent), format="debezium").rows == 3
+    assert [(row["id"], row["note"]) for row in rows_of(table)] == [(n, "a\nb") for n in range(1, 4)]
+    before = table.position
+    path.write_text(json.dumps(sent)[:-5])
+    with pytest.raises(InvalidInputError, match=r"a\.json.*Nothing of it was taken"):
+        table.ingest(path, format="debezium", source="s")
+    assert table.position == before
+
+
 def test_names_of_files_may_be_a_list(metastore: Metastore, tmp_path: Path) -> None:
     table = orders(metastore)
     for number in (1, 2):
