@@ -9,13 +9,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+import pyarrow as pa
+
 from headwater.catalog import Catalog
 from headwater.catalog.streams import CatalogStream
 from headwater.catalog.transactions import metastore_of
 from headwater.errors import InvalidInputError
 from headwater.names import parse_name
-from headwater.pipeline.grammar import Pipeline, Source, TableSpec
-from headwater.pipeline.planning import Facts, FileFact, KnownIndex, TableFact
+from headwater.pipeline.grammar import Pipeline, Source, TableSpec, ViewSpec
+from headwater.pipeline.planning import Facts, FileFact, KnownIndex, TableFact, inputs_of
+from headwater.pipeline.slicing import NotInSlicesError, slicing_of
 from headwater.pipeline.sql_names import candidates
 from headwater.streams.columns import common
 from headwater.streams.definition import DERIVED, Definition, derived_of
@@ -26,6 +29,8 @@ from headwater.tables.indices import index_type
 
 INPUTS = "view.inputs"
 """The property of a view's table that says what it was last made of."""
+UNPUBLISHED = ""
+"""Among computed columns: up to where a table is published that has more."""
 GOVERNED = ("lateness", "contract", "history")
 
 
@@ -35,13 +40,66 @@ def gather(catalog: Catalog, pipeline: Pipeline, there: bool) -> Facts:
     names = [*specs, *(view.name for view in pipeline.views)]
     names += [name for view in pipeline.views for name in sorted(candidates(view.sql))]
     tables = {name: catalog[name] for name in dict.fromkeys(names) if there and name in catalog}
-    found = {name: table_fact(table, specs.get(name), id_of(catalog, name)) for name, table in tables.items()}
+    found = {
+        name: replace(table_fact(table, specs.get(name)), id=id_of(catalog, name)) for name, table in tables.items()
+    }
     storage = storage_of(catalog)
     files = {source.name: file_facts(pipeline, source, tables.get(source.into), storage) for source in pipeline.sources}
     functions = {
         f"{spec.name}.{each.name}": identity(each) for spec in pipeline.tables for each in derived_of(spec.properties)
     }
-    return Facts(files, found, functions)
+    schemas = {name: schema_of(table).names for name, table in tables.items()}
+    whole = {view.name: why_not_in_slices(view, schemas) for view in pipeline.views if view.name in tables}
+    return Facts(files, found, functions, whole)
+
+
+def why_not_in_slices(view: ViewSpec, schemas: Mapping[str, Sequence[str]]) -> str:
+    """Why the SQL of a view cannot be computed for some keys only; nothing if it can."""
+    inputs = inputs_of(view, set(schemas))
+    try:
+        slicing_of(view.sql, view.keys, {name: schemas[name] for name in inputs})
+    except NotInSlicesError as reason:
+        return str(reason)
+    return ""
+
+
+def moment_of(catalog: Catalog, name: str) -> list[Any]:
+    """What a view that reads a table is made of: see TableFact."""
+    table = catalog[name]
+    schema_id = table.definition.schema_id if isinstance(table, CatalogStream) else 0
+    return TableFact(position_of(table), schema_id, id=id_of(catalog, name), computed=computed_by(table)).moment
+
+
+def computed_by(table: Any) -> tuple[tuple[str, str, int], ...]:
+    """The state of the computed columns of a table as it is published: by which functions, and how far. What is not
+    published yet has no values, and gets them at the position that it is at."""
+    published = table.published if isinstance(table, CatalogStream) and table.definition.derived else None
+    if published is None:
+        return ()
+    behind = [(UNPUBLISHED, "", published.position)] if published.position < table.position else []
+    return (*((each.name, each.identity, each.stale_to) for each in published.derived), *behind)
+
+
+def position_of(table: Any) -> int:
+    """The newest position of a stream table; of a plain one its version."""
+    if isinstance(table, CatalogStream):
+        return table.position
+    versions = table.versions()
+    return int(versions[-1].version) if versions else 0
+
+
+def schema_of(table: Any) -> pa.Schema:
+    """The columns that a read gives, computed ones too."""
+    if isinstance(table, CatalogStream):
+        return pa.schema(list(table.definition.shown.values()))
+    found: pa.Schema = table.schema
+    return found
+
+
+def record_of(view: CatalogStream) -> dict[str, Any]:
+    """What a view's table says that it was last made of."""
+    found: dict[str, Any] = json.loads(view.definition.properties.get(INPUTS, "{}"))
+    return found
 
 
 def id_of(catalog: Catalog, name: str) -> str:
@@ -49,35 +107,27 @@ def id_of(catalog: Catalog, name: str) -> str:
     return metastore_of(catalog.namespace).session.state().versions(parse_name(name))[-1].home
 
 
-def input_fact(table: Any, id: str) -> TableFact:
-    """What a view that reads a table has to know of it."""
-    if not isinstance(table, CatalogStream):
-        versions = table.versions()
-        return TableFact(position=versions[-1].version if versions else 0, is_stream=False, id=id)
-    definition, published = table.definition, table.published
-    version = published.version if published is not None and definition.derived else 0
-    return TableFact(table.position, definition.schema_id, keys=definition.keys, id=id, version=version)
-
-
-def table_fact(table: Any, spec: TableSpec | None, id: str) -> TableFact:
-    known = input_fact(table, id)
+def table_fact(table: Any, spec: TableSpec | None) -> TableFact:
     if not isinstance(table, CatalogStream):
         if spec is not None:
             raise InvalidInputError(f"{table.name} is a plain table: a pipeline lands changes in stream tables.")
-        return known
+        return TableFact(position=position_of(table), is_stream=False)
     definition, published = table.definition, table.published
     after = published.position if published is not None else 0
     gone = [each.name for each in definition.derived if spec and f"{DERIVED}{each.name}" not in spec.properties]
-    return replace(
-        known,
-        published=published.position if published is not None else None,
-        published_schema=published.schema_id if published is not None else 0,
-        rows=published.rows if published is not None else 0,
-        tail_rows=sum(file.rows or 0 for delta in table.deltas(after) for file in delta.files),
-        stale=_stale(table, spec) if definition.derived else 0,
-        indexed=indexed(table) if published is not None and spec is not None else (),
-        changed=differences(definition, spec) if spec is not None else (),
-        inputs=json.loads(definition.properties.get(INPUTS, "{}")),
+    return TableFact(
+        table.position,
+        definition.schema_id,
+        published.position if published is not None else None,
+        published.schema_id if published is not None else 0,
+        published.rows if published is not None else 0,
+        sum(file.rows or 0 for delta in table.deltas(after) for file in delta.files),
+        _stale(table, spec) if definition.derived else 0,
+        indexed(table) if published is not None and spec is not None else (),
+        differences(definition, spec) if spec is not None else (),
+        record_of(table),
+        keys=definition.keys,
+        computed=computed_by(table),
         dropped=tuple(gone),
     )
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, NamedTuple
 
@@ -69,13 +69,13 @@ class TableFact:
     keys: tuple[str, ...] = ()
     dropped: tuple[str, ...] = ()
     """Derived columns that the file has no more."""
-    version: int = 0
-    """The published version of a table with derived columns, whose values others may hold than the one before."""
+    computed: tuple[tuple[str, str, int], ...] = ()
 
     @property
     def moment(self) -> list[Any]:
-        """What a view that reads it is made of: this very table, at this position, with these columns and values."""
-        return [self.id, self.position, self.schema_id, self.version]
+        """What a view that reads it is made of: this very table, at this position, under these columns and with
+        what was computed for them."""
+        return [self.id, self.position, self.schema_id, *map(list, self.computed)]
 
 
 @dataclass(frozen=True)
@@ -86,6 +86,8 @@ class Facts:
     files: Mapping[str, Sequence[FileFact]]
     tables: Mapping[str, TableFact]
     functions: Mapping[str, str] = field(default_factory=dict)
+    whole: Mapping[str, str] = field(default_factory=dict)
+    """Why views that are there cannot be computed for some keys only, by their SQL; nothing: they can."""
 
 
 @dataclass(frozen=True)
@@ -298,8 +300,56 @@ def _view_steps(facts: Facts, view: ViewSpec, refresh: bool, before: Sequence[St
         return [anew, Step(VIEW, view.name, "recomputed: it is made anew")]
     if not why:
         return []
-    steps = [Step(CREATE, view.name, "it is not there")] if fact is None else []
-    return [*steps, Step(VIEW, view.name, f"recomputed: {why}")]
+    if fact is None:
+        return [Step(CREATE, view.name, "it is not there"), Step(VIEW, view.name, f"recomputed: {why}")]
+    whole = _why_whole(facts, view, fact, inputs, before)
+    used = [facts.tables[name] for name in inputs if name in facts.tables]
+    if whole:
+        told = why if whole == why else f"{why}, and {whole}"
+        return [Step(VIEW, view.name, f"recomputed: {told}", rows=sum(each.rows + each.tail_rows for each in used))]
+    return [Step(VIEW, view.name, f"incremental: {why}")]
+
+
+def _why_whole(facts: Facts, view: ViewSpec, fact: TableFact, inputs: Sequence[str], before: Sequence[Step]) -> str:
+    """Why a view is computed as a whole, as far as it is known beforehand."""
+    made_anew = [step.table for step in before if step.do in (REFRESH, ALTER, BACKFILL) and step.table in inputs]
+    if made_anew:
+        return f"{made_anew[0]} becomes another"
+    known = {name: facts.tables[name] for name in inputs if name in facts.tables}
+    moments = {name: each.moment for name, each in known.items()}
+    streams = {name for name, each in known.items() if each.is_stream}
+    return why_whole(view, fact.inputs, fact.position, moments, streams) or facts.whole.get(view.name, "")
+
+
+def why_whole(
+    view: ViewSpec,
+    record: Mapping[str, Any],
+    position: int,
+    moments: Mapping[str, Sequence[Any]],
+    streams: Collection[str],
+) -> str:
+    """Why a view cannot follow the changes of its inputs, by what its record says that it was made of; nothing: it can.
+
+    `position` is its own, `moments` are those of its inputs now, `streams` the ones that have a feed of changes.
+    """
+    if record.get("sql") != sql_digest(view):
+        return "its SQL changed"
+    if "engine" not in record:
+        return "an older release made it"
+    if record["position"] != position:
+        return "its rows were changed by others"
+    tables: Mapping[str, Sequence[Any]] = record["tables"]
+    if set(tables) != set(moments):
+        return "it reads other tables"
+    for name, now in moments.items():
+        was = tables[name]
+        if list(was) == list(now):
+            continue
+        if name not in streams:
+            return f"{name} is a plain table, without a feed of changes"
+        if [was[0], *was[2:]] != [now[0], *now[2:]]:
+            return f"{name} became another"
+    return ""
 
 
 def _why_view(facts: Facts, view: ViewSpec, fact: TableFact | None, inputs: Sequence[str], changing: set[str]) -> str:

@@ -25,6 +25,7 @@ from headwater.streams.position_views import PositionView, collected, view_at
 from headwater.streams.reading import same_rows, state_of_keys, whole_state
 from headwater.streams.serving_copy import Lake
 
+META = ("_change_type", "_position", "_commit_time")
 INSERT, DELETE, BEFORE, AFTER = "insert", "delete", "update_preimage", "update_postimage"
 
 
