@@ -370,7 +370,7 @@ class Metastore:
                     log.refresh()
             else:
                 log.refresh()
-                slot = log.index.slot_at(moment if isinstance(moment, int) else moment_ms(moment))
+                slot = log.index.times.slot_at(moment if isinstance(moment, int) else moment_ms(moment))
             if not log.index.boundary <= slot <= log.index.slot:
                 raise InvalidInputError(
                     f"The catalog can be read at slots {log.index.boundary} to {log.index.slot}, not at {moment}."

@@ -38,7 +38,9 @@ from headwater.metastore.serving_copy import (
     READER_FORMAT,
     RECORD_FORMAT,
     STREAM_TABLE,
+    as_before,
     location_of,
+    without_numbers,
 )
 from headwater.metastore.slot_views import Item, Place, place_at, version_at
 from headwater.metastore.table_parts import create_part
@@ -206,7 +208,10 @@ class Undo:
         node, before, now = target
         if target.back:
             assert before is not None
-            revision = msgspec.structs.replace(before, operation="update" if now.alive else "create")
+            properties = as_before(before.properties, now.properties)
+            revision = msgspec.structs.replace(
+                before, operation="update" if now.alive else "create", properties=properties
+            )
         else:
             revision = msgspec.structs.replace(now, operation="delete", txn="", slot=PENDING)
         was = self._path(node.key)
@@ -456,7 +461,7 @@ def _is_refs(target: Reverted) -> bool:
 
 
 def _content(revision: Revision) -> tuple[object, ...]:
-    return revision.parent, revision.parts, revision.properties, revision.aliases
+    return revision.parent, revision.parts, without_numbers(revision.properties), revision.aliases
 
 
 def _copied(stream: Item, path: tuple[str, ...], delta: Delta) -> AppendedDelta:

@@ -95,7 +95,7 @@ def ingest_frame(frame: Any, stream: CatalogStream, intake: Intake) -> LandingRe
     opened, snapshot = stream.opened()
     if intake.needs_state or intake.format == "debezium":
         return _by_driver(frame, stream, intake)
-    prepared = _prepared_frame(frame, stream, intake, opened, rows_so_far(snapshot, opened))
+    prepared = _made_of(frame, stream, intake, opened, rows_so_far(snapshot, opened))
     if any(each is None for each in prepared):
         return _by_driver(frame, stream, intake)
     failed = next((each["error"] for each in prepared if each is not None and "error" in each), None)
@@ -129,6 +129,14 @@ def ingest_frame(frame: Any, stream: CatalogStream, intake: Intake) -> LandingRe
 def _by_driver(frame: Any, stream: CatalogStream, intake: Intake) -> LandingReport:
     options = {"strict": intake.strict, "checks": intake.checks, **intake.options}
     return stream.ingest(frame.toArrow(), intake.format, intake.source, intake.token, **options)
+
+
+def _made_of(frame: Any, stream: CatalogStream, intake: Intake, opened: Stream, rows: int) -> list[Json | None]:
+    """What executors made of the rows of a frame, and the driver of those that they handed to it."""
+    from headwater.spark.handed_rows import gathered
+
+    work = partial(_prepare_rows, storehouse_of(stream.namespace).lake(), opened, intake, rows)
+    return list(gathered(_prepared_frame(frame, stream, intake, opened, rows), partial(guarded, work)))
 
 
 def _prepared_frame(frame: Any, stream: CatalogStream, intake: Intake, opened: Stream, rows: int) -> list[Json | None]:
@@ -175,13 +183,15 @@ def _mapped(frame: Any, house: Storehouse, stream: Stream, intake: Intake, rows:
 def prepare_rows(
     house: Storehouse, stream: Stream, intake: Intake, rows: int, reader: pa.RecordBatchReader
 ) -> list[Json | None]:
-    """What a task makes of its rows, a file of the log after another; the last one may be None, or an error of ours."""
+    """What a task makes of its rows, a file of the log after another, few rows left as they are; the last one may be
+    None, or an error of ours."""
+    from headwater.spark.handed_rows import are_few, packed
     from headwater.spark.stream_writes import chunks
 
     made: list[Json | None] = []
     prepare_chunk = partial(guarded, partial(_prepare_rows, house.lake(), stream, intake, rows))
     for data in chunks(reader):  # a task holds the rows of one file of the log, however many it gets
-        made.append(prepare_chunk(data))
+        made.append(packed(data) if are_few(data) else prepare_chunk(data))
         if made[-1] is None or "error" in made[-1]:
             break
     for _ in reader:  # who sends them waits until they are read

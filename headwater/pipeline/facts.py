@@ -29,8 +29,6 @@ from headwater.tables.indices import index_type
 
 INPUTS = "view.inputs"
 """The property of a view's table that says what it was last made of."""
-UNPUBLISHED = ""
-"""Among computed columns: up to where a table is published that has more."""
 GOVERNED = ("lateness", "contract", "history")
 
 
@@ -40,24 +38,21 @@ def gather(catalog: Catalog, pipeline: Pipeline, there: bool) -> Facts:
     names = [*specs, *(view.name for view in pipeline.views)]
     names += [name for view in pipeline.views for name in sorted(candidates(view.sql))]
     tables = {name: catalog[name] for name in dict.fromkeys(names) if there and name in catalog}
-    found = {
-        name: replace(table_fact(table, specs.get(name)), id=id_of(catalog, name)) for name, table in tables.items()
-    }
+    found = {name: table_fact(table, specs.get(name), id_of(catalog, name)) for name, table in tables.items()}
     storage = storage_of(catalog)
     files = {source.name: file_facts(pipeline, source, tables.get(source.into), storage) for source in pipeline.sources}
     functions = {
         f"{spec.name}.{each.name}": identity(each) for spec in pipeline.tables for each in derived_of(spec.properties)
     }
-    schemas = {name: schema_of(table).names for name, table in tables.items()}
-    whole = {view.name: why_not_in_slices(view, schemas) for view in pipeline.views if view.name in tables}
+    whole = {view.name: why_not_in_slices(view, tables) for view in pipeline.views if view.name in tables}
     return Facts(files, found, functions, whole)
 
 
-def why_not_in_slices(view: ViewSpec, schemas: Mapping[str, Sequence[str]]) -> str:
+def why_not_in_slices(view: ViewSpec, tables: Mapping[str, Any]) -> str:
     """Why the SQL of a view cannot be computed for some keys only; nothing if it can."""
-    inputs = inputs_of(view, set(schemas))
+    inputs = inputs_of(view, set(tables))
     try:
-        slicing_of(view.sql, view.keys, {name: schemas[name] for name in inputs})
+        slicing_of(view.sql, view.keys, {name: schema_of(tables[name]).names for name in inputs})
     except NotInSlicesError as reason:
         return str(reason)
     return ""
@@ -65,34 +60,14 @@ def why_not_in_slices(view: ViewSpec, schemas: Mapping[str, Sequence[str]]) -> s
 
 def moment_of(catalog: Catalog, name: str) -> list[Any]:
     """What a view that reads a table is made of: see TableFact."""
-    table = catalog[name]
-    schema_id = table.definition.schema_id if isinstance(table, CatalogStream) else 0
-    return TableFact(position_of(table), schema_id, id=id_of(catalog, name), computed=computed_by(table)).moment
-
-
-def computed_by(table: Any) -> tuple[tuple[str, str, int], ...]:
-    """The state of the computed columns of a table as it is published: by which functions, and how far. What is not
-    published yet has no values, and gets them at the position that it is at."""
-    published = table.published if isinstance(table, CatalogStream) and table.definition.derived else None
-    if published is None:
-        return ()
-    behind = [(UNPUBLISHED, "", published.position)] if published.position < table.position else []
-    return (*((each.name, each.identity, each.stale_to) for each in published.derived), *behind)
-
-
-def position_of(table: Any) -> int:
-    """The newest position of a stream table; of a plain one its version."""
-    if isinstance(table, CatalogStream):
-        return table.position
-    versions = table.versions()
-    return int(versions[-1].version) if versions else 0
+    return input_fact(catalog[name], id_of(catalog, name)).moment
 
 
 def schema_of(table: Any) -> pa.Schema:
     """The columns that a read gives, computed ones too."""
     if isinstance(table, CatalogStream):
         return pa.schema(list(table.definition.shown.values()))
-    found: pa.Schema = table.schema
+    found: pa.Schema = table.schema if table.versions() else pa.schema([])
     return found
 
 
@@ -107,27 +82,45 @@ def id_of(catalog: Catalog, name: str) -> str:
     return metastore_of(catalog.namespace).session.state().versions(parse_name(name))[-1].home
 
 
-def table_fact(table: Any, spec: TableSpec | None) -> TableFact:
+def input_fact(table: Any, id: str) -> TableFact:
+    """What a view that reads a table has to know of it."""
+    if not isinstance(table, CatalogStream):
+        versions = table.versions()
+        return TableFact(position=versions[-1].version if versions else 0, is_stream=False, id=id)
+    definition, position = table.definition, table.position
+    computed = _computed(table, position) if definition.derived else ()
+    return TableFact(position, definition.schema_id, keys=definition.keys, id=id, computed=computed)
+
+
+def _computed(table: CatalogStream, position: int) -> tuple[tuple[Any, ...], ...]:
+    """By which functions the derived columns are as published, and how far; and up to where, if there are rows after
+    that: they have no values yet, and get them at the positions that they are at."""
+    published = table.published
+    if published is None:
+        return ()
+    behind = published.position if published.position < position else -1
+    return tuple((each.name, each.identity, each.stale_to, behind) for each in published.derived)
+
+
+def table_fact(table: Any, spec: TableSpec | None, id: str) -> TableFact:
+    known = input_fact(table, id)
     if not isinstance(table, CatalogStream):
         if spec is not None:
             raise InvalidInputError(f"{table.name} is a plain table: a pipeline lands changes in stream tables.")
-        return TableFact(position=position_of(table), is_stream=False)
+        return known
     definition, published = table.definition, table.published
     after = published.position if published is not None else 0
     gone = [each.name for each in definition.derived if spec and f"{DERIVED}{each.name}" not in spec.properties]
-    return TableFact(
-        table.position,
-        definition.schema_id,
-        published.position if published is not None else None,
-        published.schema_id if published is not None else 0,
-        published.rows if published is not None else 0,
-        sum(file.rows or 0 for delta in table.deltas(after) for file in delta.files),
-        _stale(table, spec) if definition.derived else 0,
-        indexed(table) if published is not None and spec is not None else (),
-        differences(definition, spec) if spec is not None else (),
-        record_of(table),
-        keys=definition.keys,
-        computed=computed_by(table),
+    return replace(
+        known,
+        published=published.position if published is not None else None,
+        published_schema=published.schema_id if published is not None else 0,
+        rows=published.rows if published is not None else 0,
+        tail_rows=sum(file.rows or 0 for delta in table.deltas(after) for file in delta.files),
+        stale=_stale(table, spec) if definition.derived else 0,
+        indexed=indexed(table) if published is not None and spec is not None else (),
+        changed=differences(definition, spec) if spec is not None else (),
+        inputs=record_of(table),
         dropped=tuple(gone),
     )
 

@@ -161,11 +161,14 @@ def publish(
         known = before[stream.name]
         is_new = known is None or known.version != published.version
         start = known.position if known is not None else 0
-        rows = sum(file.rows or 0 for delta in stream.deltas(start) for file in delta.files) if is_new else 0
-        late = published.late + published.too_late if is_new else 0
-        parts.append(
-            Report("publish", stream.name, rows, late=late, position=published.position, version=published.version)
-        )
+        report = Report("publish", stream.name, position=published.position, version=published.version)
+        if is_new:
+            taken = [delta for delta in stream.deltas(start) if delta.position <= published.position]
+            rows = sum(file.rows or 0 for delta in taken for file in delta.files)
+            kept = published.late if stream.definition.quarantines_late else 0
+            late = published.late + published.too_late
+            report = replace(report, rows=rows, late=late, quarantined=kept + published.too_late)
+        parts.append(report)
     return summed("publish", parts, began)
 
 
@@ -235,28 +238,20 @@ def backfill(
         stream.backfill(rows, crew if stale > (batch or 0) else None)
     left = max(stream.stale().values(), default=0)
     published = stream.published
-    version = published.version if published is not None else 0
-    return Report("backfill", stream.name, stale - left, version=version, seconds=time.perf_counter() - began)
+    report = Report("backfill", stream.name, stale - left)
+    if published is not None:
+        report = replace(report, position=published.position, version=published.version)
+    return replace(report, seconds=time.perf_counter() - began)
 
 
 def summed(job: str, parts: Sequence[Report], began: float) -> Report:
     """One report of several tables."""
     seconds = time.perf_counter() - began
     if len(parts) == 1:
-        only = parts[0]
-        return Report(
-            job,
-            only.table,
-            only.rows,
-            quarantined=only.quarantined,
-            late=only.late,
-            position=only.position,
-            version=only.version,
-            seconds=seconds,
-        )
-    rows, late = sum(part.rows for part in parts), sum(part.late for part in parts)
-    quarantined = sum(part.quarantined for part in parts)
-    return Report(job, rows=rows, quarantined=quarantined, late=late, seconds=seconds, parts=tuple(parts))
+        return replace(parts[0], job=job, seconds=seconds)
+    counts = ("rows", "files", "quarantined", "late", "skipped")
+    totals: dict[str, Any] = {name: sum(getattr(part, name) for part in parts) for name in counts}
+    return Report(job, **totals, seconds=seconds, parts=tuple(parts))
 
 
 def open_lake(spark: Any, catalog: str | Catalog) -> Catalog:

@@ -137,10 +137,11 @@ def index(
     else:
         stream.update_indices()
     after = stream.published
-    version = after.version if after is not None else 0
-    rows = after.rows if after is not None and (before is None or before.version != version) else 0
-    seconds = time.perf_counter() - began
-    return Report("index", stream.name, rows, version=version, seconds=seconds, coverage=stream.coverage())
+    report = Report("index", stream.name, coverage=stream.coverage())
+    if after is not None:
+        rows = after.rows if before is None or before.version != after.version else 0
+        report = dataclasses.replace(report, rows=rows, position=after.position, version=after.version)
+    return dataclasses.replace(report, seconds=time.perf_counter() - began)
 
 
 # Housekeeping --------------------------------------------------------------------------------------------------------

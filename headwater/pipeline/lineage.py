@@ -131,6 +131,8 @@ def drawing(node: LineageNode, way: str = UPSTREAM, indent: str = "") -> Iterato
             yield f"{inner}{column} = {function['function']} ({function['identity'][:8]})"
         for source in origin.sources:
             files = source["files"]
+            if origin.inputs and not files:
+                continue  # the rows of a view: its inputs are told below
             told = f"{many(len(files), 'file')}, the last {files[-1]}" if files else "rows"
             yield f"{inner}source {source['source'] or '(unnamed)'}: {told}"
     for each in node.related:
@@ -148,7 +150,7 @@ def open_lineage(catalog: Catalog, names: Sequence[str] = (), namespace: str = "
 
 
 def _event(origin: VersionOrigin, table: CatalogStream, namespace: str) -> dict[str, Any]:
-    files = [{"namespace": "file", "name": file} for source in origin.sources for file in source["files"]]
+    files = [_file(file) for source in origin.sources for file in source["files"]]
     tables = [
         {"namespace": namespace, "name": name, "facets": {"version": _version(entry.get("version", 0))}}
         for name, entry in origin.inputs.items()
@@ -161,17 +163,42 @@ def _event(origin: VersionOrigin, table: CatalogStream, namespace: str) -> dict[
     job: dict[str, Any] = {"namespace": namespace, "name": f"{origin.run.get('pipeline', 'publish')}.{origin.table}"}
     if origin.sql:
         job["facets"] = {"sql": {"_producer": PRODUCER, "_schemaURL": _facet("1-0-1/SQLJobFacet"), "query": origin.sql}}
-    own = origin.run.get("run") or str(uuid.uuid5(uuid.NAMESPACE_URL, f"{namespace}/{origin.table}/{origin.version}"))
     return {
         "eventType": "COMPLETE",
         "eventTime": datetime.fromtimestamp(origin.time_ms / 1000, UTC).isoformat(),
         "producer": PRODUCER,
         "schemaURL": SCHEMA_URL,
-        "run": {"runId": own},
+        "run": _run(origin, namespace),
         "job": job,
         "inputs": [*tables, *files],
         "outputs": [{"namespace": namespace, "name": origin.table, "facets": facets}],
     }
+
+
+def _run(origin: VersionOrigin, namespace: str) -> dict[str, Any]:
+    """The run that made a version: one of its own, below that of the pipeline, which makes versions of many tables."""
+    whole = origin.run.get("run")
+    name = f"{whole or namespace}/{origin.table}/{origin.version}/{origin.time_ms}"
+    own: dict[str, Any] = {"runId": str(uuid.uuid5(uuid.NAMESPACE_URL, name))}
+    if whole is not None:
+        job = {"namespace": namespace, "name": origin.run.get("pipeline", "publish")}
+        parent = {
+            "_producer": PRODUCER,
+            "_schemaURL": _facet("1-0-1/ParentRunFacet"),
+            "run": {"runId": whole},
+            "job": job,
+        }
+        own["facets"] = {"parent": parent}
+    return own
+
+
+def _file(address: str) -> dict[str, str]:
+    """A file as OpenLineage names it: by its bucket and its key, or by its path."""
+    scheme, found, rest = address.partition("://")
+    if not found or scheme == "file":
+        return {"namespace": "file", "name": rest or address}
+    bucket, _, key = rest.partition("/")
+    return {"namespace": f"{scheme}://{bucket}", "name": key}
 
 
 def _version(version: int) -> dict[str, Any]:

@@ -69,12 +69,12 @@ class TableFact:
     keys: tuple[str, ...] = ()
     dropped: tuple[str, ...] = ()
     """Derived columns that the file has no more."""
-    computed: tuple[tuple[str, str, int], ...] = ()
+    computed: tuple[tuple[Any, ...], ...] = ()
+    """What its derived columns were computed by and how far, which may change at one position."""
 
     @property
     def moment(self) -> list[Any]:
-        """What a view that reads it is made of: this very table, at this position, under these columns and with
-        what was computed for them."""
+        """What a view that reads it is made of: this very table, at this position, with these columns and values."""
         return [self.id, self.position, self.schema_id, *map(list, self.computed)]
 
 

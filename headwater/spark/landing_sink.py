@@ -12,11 +12,12 @@ from typing import Any
 import pyarrow as pa
 
 from headwater.errors import ConcurrentModificationError, InvalidInputError
-from headwater.metastore import Transaction
+from headwater.metastore import Metastore, Snapshot, Transaction
 from headwater.names import format_name
 from headwater.spark.fresh import lake_of
+from headwater.spark.handed_rows import are_few, gathered, packed
 from headwater.spark.protocol import WireTable
-from headwater.spark.served_writes import is_afar, packed, send_batch
+from headwater.spark.served_writes import is_afar, send_batch
 from headwater.spark.stream_writes import chunks
 from headwater.streams.definition import Definition
 from headwater.streams.given import from_table
@@ -30,21 +31,25 @@ Json = dict[str, Any]
 
 
 def prepare_batch(table: WireTable, query: str, reader: pa.RecordBatchReader) -> list[Json]:
-    """On an executor: the rows of a task as files of the log, and what their commit needs."""
+    """On an executor: the rows of a task as files of the log, and what their commit needs; few rows as they are."""
     if is_afar(table):
         return [packed(rows) for rows in chunks(reader)]
-    found = lake_of(table)
-    snapshot = found.metastore.now()
+    metastore = lake_of(table).metastore
+    snapshot = metastore.now()
+    return [
+        packed(rows) if are_few(rows) else _written(metastore, snapshot, table, query, rows) for rows in chunks(reader)
+    ]
+
+
+def _written(metastore: Metastore, snapshot: Snapshot, table: WireTable, query: str, rows: pa.Table) -> Json:
+    """Rows as files of the log."""
     stream = open_stream(snapshot, table.id)
-    store, clock, definition = found.metastore.store, found.metastore.clock, stream.definition
-    origin, known = BatchOrigin(_source(query)), rows_so_far(snapshot, stream)
-    made: list[Json] = []
-    for rows in chunks(reader):
-        taken = Taken(from_table(rows))
-        landed = prepare(store, clock, stream, taken, origin, definition.checks, known, _contract(definition))
-        assert landed is not None  # neither contract lets the table evolve
-        made.append(landed)
-    return made
+    definition, known = stream.definition, rows_so_far(snapshot, stream)
+    taken, origin = Taken(from_table(rows)), BatchOrigin(_source(query))
+    contract = _contract(definition)
+    landed = prepare(metastore.store, metastore.clock, stream, taken, origin, definition.checks, known, contract)
+    assert landed is not None  # neither contract lets the table evolve
+    return landed
 
 
 def _contract(definition: Definition) -> str:
@@ -66,19 +71,22 @@ def land_batch(table: WireTable, query: str, batch: int, prepared: list[Json], t
     stream = open_stream(before, table.id)
     verb = UPSERT if stream.definition.keys else APPEND
     source, token = _source(query), str(batch)
-    landings = [PreparedLanding(metastore, stream.path, each, verb, False, BatchOrigin(source)) for each in prepared]
+    landings: list[PreparedLanding] = []
 
     def work(tx: Transaction) -> None:
         opened = open_in(tx, stream.path)
         ledger = Ledger(tx, opened.path, opened.version, source)
         if ledger.token(token, token) is not None:
             return
+        if not landings:  # once, however often the transaction is run
+            for each in gathered(prepared, lambda rows: _written(metastore, before, table, query, rows)):
+                landings.append(PreparedLanding(metastore, stream.path, each, verb, False, BatchOrigin(source)))
         landed = [landing(tx) for landing in landings]
         counts = sum(each.rows for each in landed), sum(each.quarantined for each in landed)
         after = before.last_position(opened.path, version=opened.version)
         ledger.take_token(token, LedgerEntry(token, tx.id, after, *counts, time=metastore.clock.now_ms()))
 
-    if landings:
+    if prepared:
         try:
             metastore.run(work, f"batch {batch} of {source} into {stream.name}")
         except EvolvedError:

@@ -6,8 +6,7 @@ request, or one transaction where it has read other tables or creates the one it
 
 from __future__ import annotations
 
-import base64
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -23,6 +22,7 @@ from headwater.errors import (
 from headwater.names import ObjectId, format_name
 from headwater.rest.client import CompleteRestNamespace
 from headwater.rest.remote_streams import RemoteStream, create_remote
+from headwater.spark.handed_rows import ROWS, packed, unpacked
 from headwater.spark.protocol import CommitEvents, CommitStaged, WireTable, is_server
 from headwater.spark.served_streams import asked
 from headwater.streams.definition import Definition, from_properties
@@ -73,27 +73,13 @@ def taken_rows(table: WireTable, parts: Iterable[pa.Table], given: Sequence[str]
     made, size = list[Json](), 0
     for rows in parts:
         made.append(packed(rows.select([name for name in rows.schema.names if name in names])))
-        size += len(made[-1]["rows"])
+        size += len(made[-1][ROWS])
         if size > TASK_BYTES:
             raise InvalidInputError(
                 f"A task has more rows for {format_name(table.id)} than go through a server at once. Write less at a "
                 "time, or with a session that has the catalog as root=."
             )
     return made
-
-
-def packed(rows: pa.Table) -> Json:
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, rows.schema, options=pa.ipc.IpcWriteOptions(compression="zstd")) as writer:
-        writer.write_table(rows)
-    return {"rows": base64.b64encode(sink.getvalue()).decode()}
-
-
-def unpacked(parts: Iterable[Mapping[str, Any]]) -> pa.Table | None:
-    """The rows of all tasks, which have the same columns; None: there are none."""
-    found = [pa.ipc.open_stream(pa.py_buffer(base64.b64decode(part["rows"]))).read_all() for part in parts]
-    rows = pa.concat_tables(found) if found else None
-    return rows if rows is not None and rows.num_rows else None
 
 
 # On the driver -------------------------------------------------------------------------------------------------------

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import chain, repeat
 from typing import Any
@@ -11,10 +11,11 @@ from urllib.parse import unquote
 import pyarrow as pa
 
 from headwater.errors import NamespaceNotFoundError, TableNotFoundError
-from headwater.metastore import Snapshot, Transaction
+from headwater.metastore import Transaction
 from headwater.metastore.serving_copy import location_of
 from headwater.names import format_name
 from headwater.spark.fresh import lake_of
+from headwater.spark.handed_rows import are_few, gathered, packed
 from headwater.spark.protocol import CommitEvents, CommitStaged, WireTable
 from headwater.spark.served_writes import is_afar, send_created, send_statement, taken_rows
 from headwater.streams.definition import from_properties
@@ -40,34 +41,43 @@ Json = dict[str, Any]
 def write_events(
     table: WireTable, reader: pa.RecordBatchReader, given: Sequence[str] | None, deletes: bool = False
 ) -> list[Json]:
-    """On an executor: the rows of a task as files of the log, and what their commit needs. A bad row is an error.
+    """On an executor: the rows of a task as files of the log, and what their commit needs; few rows as they are. A bad
+    row is an error, then or when the driver writes it.
 
     `given`: the columns that the statement names; the others stay as they are, which is not NULL.
     """
     if is_afar(table):
         return taken_rows(table, chunks(reader), given)
-    found, snapshot, stream = _opened(table)
+    found, stream, sofar = _opened(table)
     store, clock = found.metastore.store, found.metastore.clock
-    sofar = 0 if table.fold is None or table.fold.new else rows_so_far(snapshot, stream)
     made: list[Json] = []
     for rows in chunks(reader):
         names = stream.definition.by_name if given is None else given  # a changed row comes with derived columns
         chosen = rows.select([name for name in rows.schema.names if name in names])
-        made.append(dict(prepare_rows(store, clock, stream, chosen, deletes, sofar)))
+        few = are_few(chosen)
+        made.append(packed(chosen) if few else dict(prepare_rows(store, clock, stream, chosen, deletes, sofar)))
     return made
 
 
-def _opened(table: WireTable) -> tuple[Lake, Snapshot, Stream]:
-    """A stream table as the statement found it, or as it will create it."""
+def _written(table: WireTable, parts: Sequence[Json], deletes: bool = False) -> list[Mapping[str, Any]]:
+    """On the driver: what tasks wrote, and the rows that they handed over, which are written here."""
+    found, stream, sofar = _opened(table)
+    store, clock = found.metastore.store, found.metastore.clock
+    return list(gathered(parts, lambda rows: prepare_rows(store, clock, stream, rows, deletes, sofar)))
+
+
+def _opened(table: WireTable) -> tuple[Lake, Stream, int]:
+    """A stream table as the statement found it, or as it will create it, and about how many rows it has."""
     fold = table.fold
     assert fold is not None
     found = lake_of(table)
-    snapshot = found.metastore.at(fold.slot)
     if fold.new is None:
-        return found, snapshot, open_stream(snapshot, table.id)
+        snapshot = found.metastore.at(fold.slot)
+        stream = open_stream(snapshot, table.id)
+        return found, stream, rows_so_far(snapshot, stream)
     definition = from_properties(fold.new.properties)
     assert definition is not None
-    return found, snapshot, Stream(table.id, fold.new.version, fold.new.home, definition)
+    return found, Stream(table.id, fold.new.version, fold.new.home, definition), 0
 
 
 def chunks(reader: pa.RecordBatchReader) -> Iterator[pa.Table]:
@@ -99,10 +109,11 @@ def commit_events(call: CommitEvents) -> int:
     """
     if is_afar(call.table):
         return send_statement(call)
-    found, _, stream = _opened(call.table)
+    found, stream, _ = _opened(call.table)
     assert call.table.fold is not None
     position = call.table.fold.position if call.has_read else None
-    statement = Statement(call.deleted, call.upserted, call.inserted, position)
+    deleted = _written(call.table, call.deleted, deletes=True)
+    statement = Statement(deleted, _written(call.table, call.upserted), _written(call.table, call.inserted), position)
 
     def work(tx: Transaction) -> None:
         if open_in(tx, stream.path).id != stream.id:
@@ -120,17 +131,17 @@ def commit_created(call: CommitStaged) -> int:
     """CREATE TABLE ... AS SELECT: the table with its first rows, in one transaction or not at all."""
     if is_afar(call.table):
         return send_created(call)
-    found, _, stream = _opened(call.table)
+    found, stream, _ = _opened(call.table)
     assert call.table.fold is not None
     assert call.table.fold.new is not None
-    key = call.table.fold.new.id
+    key, rows = call.table.fold.new.id, _written(call.table, call.fragments)
 
     def work(tx: Transaction) -> None:
         check_reads(tx, found.uri, call.reads)
         create_stream_table(tx, stream.path, stream.definition, key)
         if open_in(tx, stream.path).home != stream.home:  # another namespace has the name now
             raise changed(stream.name)
-        land_statement(found, tx, stream.path, Statement(upserted=call.fragments))
+        land_statement(found, tx, stream.path, Statement(upserted=rows))
 
     attempts = 1 if call.reads else ATTEMPTS
     found.metastore.run(work, f"create stream table {stream.name} as select", attempts=attempts)

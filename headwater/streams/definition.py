@@ -210,11 +210,15 @@ def evolve(
     drop: Sequence[str] = (),
 ) -> Definition:
     """The definition with columns added, renamed, widened and dropped; renames are all done at once."""
+    drop = (drop,) if isinstance(drop, str) else tuple(drop)
     columns = {column.name: column for column in definition.columns}
     names = {name: name for name in columns}
     for name in (*(rename or {}), *(widen or {}), *drop):
         if name not in columns:
             raise TableColumnNotFoundError(f"There is no column {name!r} in the stream table.")
+    for name in (*(rename or {}), *(widen or {})):
+        if name in drop:
+            raise InvalidInputError(f"The column {name!r} is dropped, and renamed or widened too: say one of them.")
     for name in (*(rename or {}), *drop):
         if name in (*definition.keys, *definition.sequence):
             raise InvalidInputError(

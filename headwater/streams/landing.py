@@ -63,6 +63,11 @@ class BatchOrigin:
     file: str | None = None
     digest: str | None = None
 
+    def __post_init__(self) -> None:
+        for name, text in (("source", self.source), ("token", self.token)):
+            if not isinstance(text, str | None):
+                raise InvalidInputError(f"A {name} is a text, not {text!r}.")
+
     @property
     def recorded(self) -> bool:
         return self.token is not None or self.file is not None

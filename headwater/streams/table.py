@@ -31,7 +31,7 @@ from headwater.streams.checks import Check, try_checks
 from headwater.streams.collecting import collectable
 from headwater.streams.definition import Definition, define, to_properties, with_properties
 from headwater.streams.definition import evolve as evolve_definition
-from headwater.streams.deleting import deletion
+from headwater.streams.deleting import deletion, repeatable
 from headwater.streams.derived import renewed, stale_rows
 from headwater.streams.feed import changes
 from headwater.streams.given import Given, given
@@ -122,6 +122,8 @@ class StreamTable(Frames):
         Keys without sequence values take the sequence of the row as it is now; one that is not there does nothing.
         In a table without a sequence no delete is late, so rows are looked for again if others land meanwhile.
         """
+
+        what = repeatable(what)
 
         def work(tx: Transaction) -> Landed:
             stream, own = open_in(tx, self.path), own_log(tx)
@@ -234,7 +236,7 @@ class StreamTable(Frames):
         """What its landing tells a caller."""
         if landed.duplicate is not None:
             known = landed.duplicate
-            position = self._position_of(known.txn, known.after)
+            position = self._position_of(known)
             return LandingReport(position, known.rows, known.quarantined, duplicate=True)
         position = max((delta.position or 0 for delta in landed.deltas), default=0) or self.position
         batch = landed.batch
@@ -250,10 +252,12 @@ class StreamTable(Frames):
             landed.checks,
         )
 
-    def _position_of(self, txn: str, after: int) -> int:
+    def _position_of(self, taken: LedgerEntry) -> int:
+        """Where a batch landed. Once its deltas are collected, the first position that it can have had."""
         stream, snapshot = self.opened()
-        found = snapshot.deltas(stream.path, after, version=stream.version)
-        return max((delta.position for delta in found if delta.txn == txn), default=after)
+        found = snapshot.deltas(stream.path, taken.after, version=stream.version)
+        own = (delta.position for delta in found if delta.txn == taken.txn)
+        return max(own, default=taken.after + (taken.rows > 0))
 
     # Reading
 

@@ -168,18 +168,24 @@ def index_added(dataset: Any, staging: Staging) -> None:
 
     A BTREE gets a segment of them, joined with the last ones where there are many and those are small: a look-up reads
     few segments and few rows that are in none, however large the table is, and adding rows costs what they are. Others
-    are Lance's.
+    are Lance's. Those of a small table lack none, unless it has but BTREEs.
     """
     live = {each.fragment_id: _live(each.metadata) for each in dataset.get_fragments()}
-    for index in dataset.describe_indices():
-        lacking = sum(live.values()) - index.num_rows_indexed
-        ordered = index.index_type.upper() == "BTREE"
-        if not is_lagging(lacking, sum(live.values()), ordered):
+    rows, indices = sum(live.values()), dataset.describe_indices()
+    whole = rows <= SMALL_ROWS and not all(_is_ordered(index) for index in indices)
+    for index in indices:
+        lacking = rows - index.num_rows_indexed
+        ordered = _is_ordered(index)
+        if not (is_lagging(lacking, rows, ordered) or (whole and lacking)):
             continue
         sizes = [sum(live.get(id, 0) for id in segment.fragment_ids) for segment in index.segments]
         joined = last_to_join(sizes, lacking) if ordered else 1
         with staging.indexing(dataset):
             dataset.optimize.optimize_indices(num_indices_to_merge=joined, index_names=[index.name])
+
+
+def _is_ordered(index: Any) -> bool:
+    return bool(index.index_type.upper() == "BTREE")
 
 
 def is_lagging(lacking: int, rows: int, ordered: bool) -> bool:

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any, ClassVar
+from uuid import UUID
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -21,6 +22,7 @@ from headwater.pipeline import export, import_files, index, ingest, maintain, pu
 from headwater.pipeline.exporting import export_lineage
 from headwater.pipeline.keeping import Policy, policy_of
 from headwater.pipeline.lineage import open_lineage, upstream
+from headwater.streams import tidying
 
 
 @pytest.fixture
@@ -36,14 +38,17 @@ def land(catalog: Catalog, first: int, last: int) -> None:
 
 
 def test_an_index_is_made_once_then_brought_up_to_date_and_says_what_it_covers(
-    catalog: Catalog, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    catalog: Catalog, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert index(None, catalog, "raw.t", "text").coverage == {}  # there are no rows yet
     land(catalog, 0, 1000)
     made = index(None, catalog, "raw.t", "text", "FTS")
     assert made.coverage == {"id_idx": 1.0, "text_idx": 1.0}
     assert index(None, catalog, "raw.t", "text").version == made.version
-    land(catalog, 1000, 1100)
+    land(catalog, 1000, 1010)
+    assert catalog["raw.t"].coverage() == {"id_idx": 1.0, "text_idx": 1.0}  # a small table is covered by every publish
+    monkeypatch.setattr(tidying, "SMALL_ROWS", 1000)
+    land(catalog, 1010, 1100)
     assert catalog["raw.t"].coverage()["text_idx"] < 1
     assert main(["reindex", str(tmp_path / "lake"), "raw.t"]) == 0
     assert "text_idx covers 100%" in capsys.readouterr().out
@@ -140,6 +145,39 @@ def test_lineage_is_sent_to_a_collector_an_event_for_each_version(
     with pytest.raises(ServiceUnavailableError, match="cannot be reached"):
         export_lineage(events, "http://127.0.0.1:1/none")
     assert export_lineage(events, str(tmp_path / "events.json")) == 2
+
+
+def test_every_version_is_a_run_of_its_own_below_the_run_of_its_pipeline(catalog: Catalog, tmp_path: Path) -> None:
+    catalog.create_stream_table("raw.u", {"id": "bigint"})
+    run = {"pipeline": "shop", "run": "1b53d700-0a25-43ce-87eb-278c9ba618fb"}
+    (tmp_path / "a.json").write_text('{"id": 1}')
+    for name in ("raw.t", "raw.u"):
+        ingest(None, catalog, name, tmp_path / "a.json", name="s")
+    publish(None, catalog, "raw.t", "raw.u", lineage={name: {"run": run} for name in ("raw.t", "raw.u")})
+    events = open_lineage(catalog)
+    assert sorted(event["job"]["name"] for event in events) == ["shop.raw.t", "shop.raw.u"]
+    assert len({str(UUID(event["run"]["runId"])) for event in events} | {run["run"]}) == 3
+    for event in events:
+        parent = event["run"]["facets"]["parent"]
+        assert (parent["run"], parent["job"]["name"]) == ({"runId": run["run"]}, "shop")
+        assert parent.keys() == {"_producer", "_schemaURL", "run", "job"}
+        assert event["inputs"] == [{"namespace": "file", "name": str(tmp_path / "a.json")}]
+
+
+def test_the_report_of_a_publish_counts_what_was_late_and_what_is_in_the_quarantine(catalog: Catalog) -> None:
+    rules = {"lateness": "10"}
+    log = catalog.create_stream_table("raw.l", {"id": "bigint", "at": "bigint"}, ["id"], ["at"], properties=rules)
+    for at in (100, 95, 50):
+        log.upsert([{"id": 1, "at": at}])
+    done = publish(None, catalog, "raw.l", "raw.t")
+    assert (done.rows, done.late, done.quarantined) == (3, 2, 1)
+    assert [(part.late, part.quarantined) for part in done.parts] == [(2, 1), (0, 0)]
+    log.set_properties({"late": "quarantine"})
+    log.upsert([{"id": 1, "at": 99}])
+    done = publish(None, catalog, "raw.l")
+    assert (done.rows, done.late, done.quarantined, done.position) == (1, 1, 1, 4)
+    assert catalog["raw.l__quarantine"].count() == 2
+    assert index(None, catalog, "raw.l").position == 4
 
 
 def test_a_job_tells_its_stages_tasks_rows_and_bytes(

@@ -10,6 +10,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from headwater.catalog import Catalog
+from headwater.pipeline import ingest
 from tests.spark.catalogs import metastore_as
 
 
@@ -74,6 +75,32 @@ def test_insert_upserts_whole_rows_and_a_column_list_or_names_are_partial_rows(
     assert sorted(tuple(row) for row in spark.table(table).collect()) == want
     people.publish()
     assert (state(people), people.verify()) == (want, [])
+
+
+def test_few_rows_are_one_position_in_however_many_tasks_spark_divides_them(
+    spark: SparkSession, catalog: Catalog, people: Any, tmp_path: Path
+) -> None:
+    table = f"writes.{people.name}"
+    spark.sql(f"INSERT INTO {table} SELECT id, 'a', 1 FROM range(1, 7, 1, 3)")
+    assert people.position == 2
+    spark.sql(f"UPDATE {table} SET n = n + 1")
+    spark.sql(f"DELETE FROM {table} WHERE id > 4")
+    assert people.position == 4
+    ingest(spark, "writes", people.name, spark.range(5, 9, 1, 4).selectExpr("id", "'b' AS name"))
+    assert people.position == 5
+    spark.range(7, 11, 1, 3).selectExpr("id", "'c' AS name").write.parquet(str(tmp_path / "in"))
+    frame = spark.readStream.schema("id BIGINT, name STRING").parquet(str(tmp_path / "in"))
+    writer = frame.repartition(3).writeStream.option("checkpointLocation", str(tmp_path / "at"))
+    writer.trigger(availableNow=True).toTable(table).awaitTermination()
+    assert people.position == 6
+    names = "aaaabbcccc"
+    assert state(people) == [(id, names[id - 1], 2 if id < 5 else None) for id in range(1, 11)]
+    rows = spark.sql(f"SELECT id, n FROM {table} VERSION AS OF 2 WHERE n = 1").collect()
+    assert sorted(row.id for row in rows) == [1, 2, 3, 4, 5, 6]
+    spark.sql(
+        "CREATE TABLE writes.raw.few USING stream TBLPROPERTIES ('keys' = 'id') AS SELECT * FROM range(0, 4, 1, 2)"
+    )
+    assert catalog["raw.few"].position == 1
 
 
 def test_insert_refuses_what_cannot_stand_and_writes_nothing(spark: SparkSession, people: Any, events: Any) -> None:

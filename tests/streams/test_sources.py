@@ -19,6 +19,7 @@ from headwater.streams.sources import formats
 from headwater.streams.sources.connect import read_value
 from headwater.streams.sources.snapshot import take_snapshot
 from headwater.streams.table import StreamTable
+from tests.streams.samples import rows_of
 
 SCHEMA = {"id": "int64", "_lsn": "int64", "total": "decimal(12,2)", "note": "string"}
 
@@ -26,10 +27,6 @@ SCHEMA = {"id": "int64", "_lsn": "int64", "total": "decimal(12,2)", "note": "str
 def orders(metastore: Metastore, **changed: Any) -> StreamTable:
     options: dict[str, Any] = {"keys": "id", "sequence": "_lsn", **changed}
     return StreamTable.create(metastore, ["orders"], SCHEMA, **options)
-
-
-def rows_of(table: StreamTable) -> list[dict[str, Any]]:
-    return sorted(table.to_arrow().to_pylist(), key=lambda row: int(row["id"]))
 
 
 def message(op: str, lsn: int, before: Any = None, after: Any = None, **source: Any) -> dict[str, Any]:
