@@ -16,6 +16,7 @@ BENCHMARKS = (
     "web",
     "pipeline",
     "pipeline_reads",
+    "pipeline_views",
     "spark",
 )
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import struct
 import uuid
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from headwater.protobuf import Value, as_bytes, as_number, pair, parse, pick
@@ -17,6 +19,10 @@ READER_FLAGS, WRITER_FLAGS, MAX_FRAGMENT, TRANSACTION_FILE, WRITER = 9, 10, 11, 
 
 BASE = 7
 """Of a data file and of a deletion file: the base path it lies under, if that is not the table's folder."""
+INDEX_BASE, INDEX_FILE = 9, 10
+"""Of an index: the same, and a file in its folder."""
+DATA_SIZE, INDEX_SIZE = 6, 2
+"""Of a data file and of a file of an index: its bytes."""
 
 MAX_MS = 253_402_300_799_999
 """The last millisecond of the year 9999: what a manifest says is not trusted to be a time."""
@@ -35,6 +41,8 @@ class Contents:
     folders: frozenset[str]
     elsewhere: frozenset[str] = frozenset()
     """Those of the files that lie under another base path (of a shallow clone), and not in the table's folder."""
+    sizes: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    """The bytes of the files of which the manifest tells them."""
 
 
 def manifest_message(data: bytes) -> bytes:
@@ -94,20 +102,23 @@ def read_contents(data: bytes) -> Contents:
     files: set[str] = set()
     folders: set[str] = set()
     elsewhere: set[str] = set()
+    sizes: dict[str, int] = {}
     time: int | None = None
-    for field, value, _ in parse(manifest_message(data)):
-        if field == FRAGMENT:
-            _add_fragment(as_bytes(value), files, folders, elsewhere)
-        elif field == INDEX_SECTION:
-            folders |= _indices(section(data, as_number(value)))
-        elif field == TRANSACTION_FILE:
+    for number, value, _ in parse(manifest_message(data)):
+        if number == FRAGMENT:
+            _add_fragment(as_bytes(value), files, folders, elsewhere, sizes)
+        elif number == INDEX_SECTION:
+            _add_indices(section(data, as_number(value)), files, folders, elsewhere, sizes)
+        elif number == TRANSACTION_FILE:
             files.add(f"_transactions/{as_bytes(value).decode()}")
-        elif field == TIMESTAMP:
+        elif number == TIMESTAMP:
             time = _milliseconds(as_bytes(value))
-    return Contents(time, frozenset(files), frozenset(folders), frozenset(elsewhere))
+    return Contents(time, frozenset(files), frozenset(folders), frozenset(elsewhere), sizes)
 
 
-def _add_fragment(message: bytes, files: set[str], folders: set[str], elsewhere: set[str]) -> None:
+def _add_fragment(
+    message: bytes, files: set[str], folders: set[str], elsewhere: set[str], sizes: dict[str, int]
+) -> None:
     id, deletions = 0, list[bytes]()
     for field, value, _ in parse(message):
         if field == 1:
@@ -115,6 +126,7 @@ def _add_fragment(message: bytes, files: set[str], folders: set[str], elsewhere:
         elif field == 2:
             path = _text(as_bytes(value), 1)
             files.add(f"data/{path}")
+            _add_size(sizes, f"data/{path}", as_bytes(value), DATA_SIZE)
             if any(number == BASE for number, _, _ in parse(as_bytes(value))):
                 elsewhere.add(f"data/{path}")
             folders.add(f"data/{path.rsplit('.', 1)[0]}")  # large blobs of the file lie beside it
@@ -131,9 +143,26 @@ def _add_fragment(message: bytes, files: set[str], folders: set[str], elsewhere:
             elsewhere.add(name)
 
 
-def _indices(message: bytes) -> set[str]:
-    found = (as_bytes(value) for field, value, _ in parse(message) if field == 1)
-    return {f"_indices/{uuid.UUID(bytes=_bytes(index))}" for index in found}
+def _add_indices(
+    message: bytes, files: set[str], folders: set[str], elsewhere: set[str], sizes: dict[str, int]
+) -> None:
+    """The folders of indices, and the files in them where the manifest tells those."""
+    for index in (as_bytes(value) for number, value, _ in parse(message) if number == 1):
+        folder = f"_indices/{uuid.UUID(bytes=_bytes(index))}"
+        inside = [as_bytes(value) for number, value, _ in parse(index) if number == INDEX_FILE]
+        names = [f"{folder}/{_text(file, 1)}" for file in inside]
+        for name, file in zip(names, inside, strict=True):
+            _add_size(sizes, name, file, INDEX_SIZE)
+        folders.add(folder)
+        files.update(names)
+        if any(number == INDEX_BASE for number, _, _ in parse(index)):
+            elsewhere.update([folder, *names])
+
+
+def _add_size(sizes: dict[str, int], name: str, message: bytes, place: int) -> None:
+    told = next((as_number(value) for number, value, _ in parse(message) if number == place), 0)
+    if told:
+        sizes[name] = told
 
 
 def _bytes(index: bytes) -> bytes:

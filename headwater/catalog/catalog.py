@@ -251,7 +251,8 @@ class Catalog(Past):
 
     def publish(self, names: Sequence[Name]) -> list[Any]:
         """Make the serving copies of stream tables equal to their newest state, all at one slot."""
-        return side_of(self._made).publish([self._id(name) for name in names])
+        wanted = [names] if isinstance(names, str) else names
+        return side_of(self._made).publish([self._id(name) for name in wanted])
 
     # Time
 

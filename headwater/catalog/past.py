@@ -29,7 +29,7 @@ class Past(ABC):
 
     @property
     def slot(self) -> int:
-        """The newest commit's number: what `at` takes, to come back to this moment."""
+        """The newest commit's number, of the past that of its moment: what `at` takes, to come back to this moment."""
         return self._side.slot()
 
     def history(self, name: Name) -> History:

@@ -73,7 +73,7 @@ class NearSide:
         return metastore_of(self._namespace)
 
     def slot(self) -> int:
-        return self._near.metastore.slot
+        return int(_moment_of(self._near).slot)
 
     def history(self, id: ObjectId) -> History:
         found: History = _moment_of(self._near).history(id.names)

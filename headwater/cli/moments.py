@@ -15,6 +15,7 @@ from headwater.cli.output import cell, is_terminal, show_record, show_records
 from headwater.errors import InvalidInputError, TransactionNotFoundError
 from headwater.metastore import Diff, LogChange, LogEntry, Object
 from headwater.metastore.serving_copy import LANCE_FORMAT
+from headwater.metastore.telling import summary_of, telling, words_of
 from headwater.names import format_name
 from headwater.wording import many
 
@@ -40,7 +41,7 @@ def history(given: argparse.Namespace) -> int:
         {
             "slot": entry.slot,
             "time": entry.time,
-            "operation": f"{entry.operation} {entry.kind}",
+            "operation": f"{entry.operation} {entry.kind}" if given.json else summary_of(entry),
             "name": format_name(entry.path),
             "id": list(entry.path),
             "version": entry.version,
@@ -64,8 +65,7 @@ def log(given: argparse.Namespace) -> int:
 
 
 def _entry(entry: LogEntry, as_json: bool) -> dict[str, Any]:
-    changes = [_change(change) for change in entry.changes]
-    texts = [f"{change['operation']} {change['kind']} {change['name']}" for change in changes]
+    texts = [_words(change) for change in telling(entry.changes)]
     shown = texts if not is_terminal() else [*texts[:SHOWN_CHANGES], *(["..."] if len(texts) > SHOWN_CHANGES else [])]
     return {
         "slot": entry.slot,
@@ -73,8 +73,13 @@ def _entry(entry: LogEntry, as_json: bool) -> dict[str, Any]:
         **({"txn": entry.txn} if as_json else {}),
         "author": entry.author,
         "message": entry.message,
-        "changes": changes if as_json else "; ".join(shown),
+        "changes": [_change(change) for change in entry.changes] if as_json else "; ".join(shown),
     }
+
+
+def _words(change: LogChange) -> str:
+    of = "" if change.kind in ("namespace", "table") else "of "
+    return f"{words_of(change)} {of}{format_name(change.path)}" if change.path else words_of(change)
 
 
 def _change(change: LogChange) -> dict[str, Any]:

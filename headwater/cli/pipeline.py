@@ -59,6 +59,9 @@ def shown_plan(plan: Plan) -> str:
     lines += [f"{'waits':9} {name}: {WAITS}" for name in plan.waiting]
     for name, files in plan.undone.items():
         lines.append(f"{'left out':9} {many(len(files), 'undone file')} of {name}: --again takes them")
+    for each in plan.stays:
+        told = f"the file names no {each.type} index of {each.column}"
+        lines.append(f"{'stays':9} {each.table}: {told}: headwater index {each.table} drop {each.index}")
     known = sum(plan.skipped.values())
     steps = many(len(plan.steps), "step") if plan.steps else "nothing to do"
     lines.append(f"{steps}; {many(known, 'known file')}")
@@ -76,7 +79,8 @@ def _line(report: jobs.Report) -> str:
     counts += [many(report.files, "file")] if report.files else []
     for name in ("quarantined", "late", "skipped"):
         if getattr(report, name):
-            counts.append(f"{getattr(report, name):,} {name}")
+            told = "taken out of the quarantine" if (report.job, name) == ("undo", "quarantined") else name
+            counts.append(f"{getattr(report, name):,} {told}")
     counts += [f"{name} fails for {many(count, 'row')}" for name, count in report.checks.items()]
     counts += [f"{many(report.undone, 'undone file')} left out (--again takes them)"] if report.undone else []
     counts += [f"{name} covers {part:.0%}" for name, part in report.coverage.items()]

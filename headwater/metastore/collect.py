@@ -115,7 +115,7 @@ class Collection:
         keep = self.keep
         if isinstance(keep, timedelta):
             age = _milliseconds(keep, "keep is how far back to stay readable")
-            wanted = index.slot_at(self.log.clock.now_ms() - age)
+            wanted = index.times.slot_at(self.log.clock.now_ms() - age)
         elif isinstance(keep, int) and not isinstance(keep, bool) and keep >= 0:
             wanted = index.slot - keep
         else:

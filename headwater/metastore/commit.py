@@ -136,7 +136,7 @@ class Committer:
         log = self.log
         with log.lock:
             taken = self._compile(group)
-            now = max(log.clock.now_ms(), log.index.last_time)
+            now = max(log.clock.now_ms(), log.index.times.last)
             transactions = tuple(waiting.txn for waiting in taken if waiting.txn is not None)
             boundary = max((waiting.boundary for waiting in taken), default=0)
             slot = Slot(log.clock.uuid(), now, log.index.published, boundary, transactions)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator
 
 from headwater.metastore.draft import Draft
-from headwater.metastore.index import SlotIndex, folders_of
+from headwater.metastore.index import SlotIndex
 from headwater.metastore.records import Node
 from headwater.metastore.serving_copy import (
     KEEP_DATA,
@@ -15,6 +15,7 @@ from headwater.metastore.serving_copy import (
     signs_at,
     signs_near,
 )
+from headwater.metastore.settled import folders_of
 from headwater.metastore.slot_views import IndexView, SlotView
 
 

@@ -151,7 +151,7 @@ def find_transaction(log: Log, wanted: str | LogEntry | HistoryEntry, since_ms: 
     """A committed transaction and its slot. By its id alone it is looked for from the newest slot back, to a time."""
     index = log.refresh()
     id = wanted if isinstance(wanted, str) else wanted.txn
-    first = index.boundary if since_ms is None else max(index.boundary, index.slot_at(since_ms))
+    first = index.boundary if since_ms is None else max(index.boundary, index.times.slot_at(since_ms))
     slots = range(index.slot, first, -1) if isinstance(wanted, str) else [wanted.slot]
     for start in range(0, len(slots), READ_AT_ONCE):
         some = slots[start : start + READ_AT_ONCE]

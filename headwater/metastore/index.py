@@ -7,7 +7,6 @@ two steps: what it touches is looked up, which may read, and then all of it is c
 
 from __future__ import annotations
 
-from array import array
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -15,7 +14,7 @@ from typing import Any
 import msgspec
 
 from headwater.metastore.deltas import DeltaLog, Segment, stream_of
-from headwater.metastore.layers import REMOVED, Layer, LayerEntry, Layers, Pages
+from headwater.metastore.layers import Layer, LayerEntry, Layers, Pages
 from headwater.metastore.records import (
     Mapped,
     NameVersion,
@@ -23,22 +22,14 @@ from headwater.metastore.records import (
     Node,
     Revision,
     Slot,
-    decode,
     decode_body,
-    encode,
 )
-from headwater.metastore.sections import BETWEEN, Book, Pairs, Section
-from headwater.metastore.serving_copy import (
-    LANCE_FORMAT,
-    STREAM_TABLE,
-    default_location,
-    location_of,
-    signs_at,
-)
+from headwater.metastore.sections import Book, Pairs, Section
+from headwater.metastore.settled import Settled, folders_of
+from headwater.metastore.slot_times import SlotTimes
 
 CHECKPOINT_CHANGES = 2000
 NAMED = ("namespace", "table")
-TIMES = "t"
 _names = msgspec.msgpack.Decoder(list[NameVersion])
 
 
@@ -76,7 +67,6 @@ class Checkpoint(msgspec.Struct, array_like=True):
 _cards = msgspec.msgpack.Decoder(Card)
 _children = msgspec.msgpack.Decoder(NamedChild)
 _flags = msgspec.msgpack.Decoder(bool)
-_times = msgspec.msgpack.Decoder(bytes)
 
 
 class SlotIndex:
@@ -84,15 +74,9 @@ class SlotIndex:
 
     def __init__(self) -> None:
         self.book = Book()
-        self.boundary = 0
+        self.times = SlotTimes(self.book)
         self.published = 0
         self.weight = 0
-        self.since = 0
-        """The slot from which on every change was folded here; what changed before it is not known in detail."""
-        self._times = array("q", [0])
-        self._forgot = False
-        self._timed = 0
-        """The slot of the first of the times; those before are in the layers."""
         self.cards: Section[Card] = Section(self.book, "o", _cards)
         self.names: Section[list[NameVersion]] = Section(self.book, "n", _names)
         self.children: Pairs[NamedChild] = Pairs(self.book, "c", _children)
@@ -103,13 +87,7 @@ class SlotIndex:
         """The streams that have deltas which no segment holds yet."""
         self.touched: dict[str, int] = {}
         self.members: dict[str, int] = {}
-        self.folders: dict[str, dict[str, int] | tuple[str, int]] = {}
-        """By the signs of its dataset's folder, each table that came to have one there, and the slot. Mostly one. Those
-        of the layers are not among them."""
-        self.datasets: Section[bool] = Section(self.book, "f", _flags)
-        """Where datasets are, or were in a past that is kept: the folder, and the object that says so."""
-        self.located = True
-        """Whether all of them are there; in the layers of an old checkpoint they are not."""
+        self.datasets = Settled(self.book)
         self.sorted_names: dict[tuple[str, str], tuple[int, list[str]]] = {}
         self.names_then: dict[tuple[str, str, int], list[str]] = {}
         self.resolved: dict[tuple[str, ...], Any] = {}
@@ -118,6 +96,15 @@ class SlotIndex:
     @property
     def slot(self) -> int:
         return self.book.slot
+
+    @property
+    def boundary(self) -> int:
+        return self.times.boundary
+
+    @property
+    def since(self) -> int:
+        """The slot from which on every change was folded here."""
+        return self.book.since
 
     # Reading
 
@@ -149,49 +136,16 @@ class SlotIndex:
 
     def tables_by(self, sign: str, since: int) -> list[str]:
         """The tables that came to have a dataset of this sign in a slot or after it; they may be gone since."""
-        is_before = 0 < self.since >= since
-        if is_before and not self.located:
+        if self.datasets.is_before(since) and not self.datasets.is_whole:
             self._find_folders()
-        found = dict.fromkeys(_by_table(self.folders.get(sign)))
-        if is_before:
-            prefix = self.datasets.prefix + (sign if sign.endswith("/") else sign + BETWEEN)
-            found |= dict.fromkeys(_table_of(key.rpartition(BETWEEN)[2]) for key, _ in self.book.scan(prefix))
-        return list(found)
-
-    def came_by(self, sign: str) -> int:
-        """The last slot in which a table came to have a dataset of this sign."""
-        return max(_by_table(self.folders.get(sign)).values(), default=self.since)
+        return self.datasets.tables_by(sign, since)
 
     def _find_folders(self) -> None:
         """Look at all objects, once, where a checkpoint of old does not say where datasets are; the next one does."""
         for node in list(self.nodes()):
             for folder in folders_of(node.kind, node.home, node.versions[-1]):
-                self._come(node.key, folder, self.since)
-        self.located = True
-
-    def slot_at(self, time_ms: int) -> int:
-        """The last slot not younger than a time. Slot times never decrease, whatever the writers' clocks say."""
-        return self.boundary + bisect_right(self.times(), time_ms) - 1
-
-    def time_of(self, slot: int) -> int:
-        return self._times[slot - self._timed] if slot >= self._timed else self.times()[slot - self.boundary]
-
-    @property
-    def last_time(self) -> int:
-        return self._times[-1]
-
-    def times(self) -> array[int]:
-        """The times of the slots from the boundary on."""
-        if self._timed > self.boundary:
-            times = array("q", bytes(8 * (self._timed - self.boundary)))
-            for key, raw in self.book.scan(TIMES):
-                first, chunk = int(key[len(TIMES) :]), array("q")
-                chunk.frombytes(decode(_times, "checkpoint", raw))
-                begin, end = max(first, self.boundary), min(first + len(chunk), self._timed)
-                if begin < end:
-                    times[begin - self.boundary : end - self.boundary] = chunk[begin - first : end - first]
-            self._times, self._timed = times + self._times, self.boundary
-        return self._times
+                self.datasets.come(node.key, folder, self.since)
+        self.datasets.is_whole = True
 
     # Folding
 
@@ -200,7 +154,7 @@ class SlotIndex:
         self.look_up(slot)
         self.book.slot = number
         self.resolved.clear()
-        self._times.append(max(self._times[-1], slot.time))
+        self.times.add(slot.time)
         self.published = max(self.published, slot.published)
         for txn in slot.transactions:
             for change in txn.changes:
@@ -287,7 +241,7 @@ class SlotIndex:
         known = () if before is None or is_back else folders_of(node.kind, node.home, before)
         for folder in folders_of(node.kind, node.home, now):
             if folder not in known:
-                self._come(node.key, folder, now.slot)
+                self.datasets.come(node.key, folder, now.slot)
         if is_back:
             self._settle_below(node.key, now.slot)
 
@@ -296,20 +250,8 @@ class SlotIndex:
             below = self.node(part)
             if below is not None and below.versions and below.versions[-1].alive:
                 for folder in folders_of(below.kind, below.home, below.versions[-1]):
-                    self._come(part, folder, slot)
+                    self.datasets.come(part, folder, slot)
                 self._settle_below(part, slot)
-
-    def _come(self, key: str, folder: str, slot: int) -> None:
-        self.datasets.put(f"{folder}{BETWEEN}{key}", True)
-        table = _table_of(key)
-        for sign in signs_at(folder):
-            known = self.folders.get(sign)
-            if known is None:
-                self.folders[sign] = table, slot
-                continue
-            if isinstance(known, tuple):
-                known = self.folders[sign] = _by_table(known)
-            known[table] = max(slot, known.get(table, 0))
 
     def _place(self, key: str, kind: str, before: Revision | None, now: Revision) -> None:
         """Keep the lists of children, the slot at which each last changed, and that at which one came or went."""
@@ -358,7 +300,7 @@ class SlotIndex:
 
     def _look_back(self, boundary: int) -> None:
         """Read all that forgetting may change."""
-        self.times()
+        self.times.all()
         for name in self.old.of("n"):
             self.names.get(name)
         for key in self.old.of("o"):
@@ -375,9 +317,7 @@ class SlotIndex:
 
     def _forget_before(self, boundary: int) -> None:
         """Every process does the same at the same slot."""
-        del self._times[: boundary - self._timed]
-        self.boundary = self._timed = boundary
-        self._forgot = True
+        self.times.forget_before(boundary)
         for name in list(self.old.of("n")):
             kept = _kept(self.name_versions(name), boundary)
             self.names.put(name, kept or None)
@@ -408,7 +348,7 @@ class SlotIndex:
         for revision in node.versions:
             for folder in folders_of(node.kind, node.home, revision):
                 if folder not in held:
-                    self.datasets.put(f"{folder}{BETWEEN}{node.key}", None)
+                    self.datasets.leave(node.key, folder)
 
     def _forget(self, key: str) -> None:
         card = self.cards.get(key)
@@ -426,9 +366,9 @@ class SlotIndex:
 
     def begin(self, slot: int, times: Sequence[int]) -> None:
         """An index of this slot that knows the times of the last slots."""
-        self.book.slot, self.since, self.located = slot, slot, False
-        self.boundary = self._timed = slot - len(times) + 1
-        self._times = array("q", times)
+        self.book.slot = self.book.since = slot
+        self.datasets.is_whole = False
+        self.times.begin(slot, times)
 
     def card(self, key: str) -> Card:
         """The card of a key, made if there is none, that is about to be changed."""
@@ -443,28 +383,22 @@ class SlotIndex:
     # Checkpoints
 
     def _maps(self) -> dict[str, Section[Any] | Pairs[Any]]:
-        found = (self.cards, self.names, self.children, self.past, self.old, self.datasets)
+        found = (self.cards, self.names, self.children, self.past, self.old, self.datasets.folders)
         return {one.prefix: one for one in found}
 
     def changes(self) -> list[LayerEntry]:
         """What has changed since the checkpoint it stands on, sorted, as the layer above that one holds it."""
         maps = self._maps()
         found = [(key, maps[key[0]].encoded(key[1:])) for key in self.book.changed]
-        first = max(self.book.base.slot + 1 if self.book.base is not None else 0, self.boundary)
-        if self._forgot and self.book.base is not None:
-            found += ((key, REMOVED) for key, _ in self.book.base.scan(TIMES) if int(key[1:]) < self.boundary)
-            first = self.boundary
-        if first <= self.slot:
-            chunk = self._times[first - self._timed :].tobytes()
-            found.append((f"{TIMES}{first:020d}", msgspec.Raw(encode(chunk))))
+        found += self.times.changes()
         found.sort(key=lambda item: item[0])
         return found
 
     def stand_on(self, base: Layers, located: bool) -> None:
         """A checkpoint of a slot that is folded already: it holds all that was changed up to it."""
         self.book.stand_on(base)
-        self.located = located
-        self._forgot = self._forgot and base.slot < self.slot
+        self.datasets.is_whole = located
+        self.times.stand_on(base.slot)
 
     def checkpoint(self, layers: list[Layer]) -> Checkpoint:
         """What stands beside the layers."""
@@ -473,10 +407,10 @@ class SlotIndex:
             self.boundary,
             self.published,
             self.weight,
-            self.last_time,
+            self.times.last,
             list(self.tails),
             layers,
-            located=self.located,
+            located=self.datasets.is_whole,
         )
 
     @classmethod
@@ -484,38 +418,21 @@ class SlotIndex:
         """The index that a checkpoint holds. Nothing of its layers is read yet."""
         index = cls()
         index.begin(found.slot, [found.time])
-        index.boundary, index.published, index.weight = found.boundary, found.published, found.weight
-        index.tails, index.located = dict.fromkeys(found.tails), found.located
+        index.times.boundary, index.published, index.weight = found.boundary, found.published, found.weight
+        index.tails, index.datasets.is_whole = dict.fromkeys(found.tails), found.located
         index.book.base = Layers(pages, found.layers, found.slot)
         return index
 
     def take_over(self, other: SlotIndex) -> None:
         """Stand on the layers of another index of the same slot, which was made of other files."""
         maps, theirs = self._maps(), other._maps()
-        times = other.times()
-        self.book.base, self.located = other.book.base, other.located
+        other.times.all()  # nothing is changed yet if that cannot be read
+        self.book.base, self.datasets.is_whole = other.book.base, other.datasets.is_whole
         for key in [key for key in other.book.changed if key not in self.book.changed]:
             maps[key[0]].take(key[1:], theirs[key[0]])  # type: ignore[arg-type]
-            if key[0] == self.datasets.prefix and self.datasets.get(key[1:]):  # no layer has it
-                folder, _, node = key[1:].rpartition(BETWEEN)
-                self._come(node, folder, self.since)
-        self._times, self._timed = times[:], other.boundary
-
-
-def _table_of(key: str) -> str:
-    """The table that an object is a part of."""
-    return key.partition("/")[0]
-
-
-def _by_table(known: dict[str, int] | tuple[str, int] | None) -> dict[str, int]:
-    return dict([known]) if isinstance(known, tuple) else known or {}
-
-
-def folders_of(kind: str, home: str, revision: Revision) -> tuple[str, ...]:
-    """Where a stream's dataset is, or where that of a stream table will be once it is published."""
-    if kind == "stream" and revision.parts[1] == LANCE_FORMAT:
-        return (location_of(revision.properties, home),)
-    return (default_location(home),) if kind == "table_version" and STREAM_TABLE in revision.properties else ()
+            if key[0] == self.datasets.folders.prefix:
+                self.datasets.take(key[1:])
+        self.times.take(other.times)
 
 
 def _weight(slot: Slot) -> int:

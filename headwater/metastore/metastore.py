@@ -65,7 +65,7 @@ MAX_RUNS = 500
 DEFAULT_KEEP = timedelta(days=7)
 FIRST_MS = 10**11  # whole numbers from here on are times in milliseconds, those below are slots
 Answer = TypeVar("Answer")
-VoidIn = Callable[[Transaction, tuple[str, ...], str, str], object]
+VoidIn = Callable[[Transaction, tuple[str, ...], str, str], bool]
 """Voids what a transaction landed in a stream table: in this transaction, its path, its version, whose rows."""
 RestoreIn = Callable[[Transaction, str, int], object]
 """Adds a Lance version to a transaction that is like an older one: the table by its id, and which."""
@@ -370,7 +370,7 @@ class Metastore:
                     log.refresh()
             else:
                 log.refresh()
-                slot = log.index.slot_at(moment if isinstance(moment, int) else moment_ms(moment))
+                slot = log.index.times.slot_at(moment if isinstance(moment, int) else moment_ms(moment))
             if not log.index.boundary <= slot <= log.index.slot:
                 raise InvalidInputError(
                     f"The catalog can be read at slots {log.index.boundary} to {log.index.slot}, not at {moment}."

@@ -200,12 +200,14 @@ class Snapshot:
                         found[path] = Dropped(item.node.kind, path, revision.slot, revision.txn, revision.time)
             return sorted(found.values(), key=lambda one: -one.slot)
 
-    def last_position(self, path: Path, *, format: str = DELTA_FORMAT, version: str | None = None) -> int:
+    def last_position(
+        self, path: Path, *, format: str = DELTA_FORMAT, version: str | None = None, stream: str | None = None
+    ) -> int:
         """The last position that was given out in a table's stream; 0: there is none yet."""
         with self._log.lock:
-            _, stream = self._stream(path, format, version, None)
-            log = self._view.index.stream(stream.node.key)
-            return 0 if log is None else last_position(self._log.segments, stream.node.key, log, self._view.at)
+            _, item = self._stream(path, format, version, stream)
+            log = self._view.index.stream(item.node.key)
+            return 0 if log is None else last_position(self._log.segments, item.node.key, log, self._view.at)
 
     def versions(self, path: Path) -> Objects:
         with self._log.lock:

@@ -84,7 +84,7 @@ def published_slot(store: Store, index: SlotIndex, seen: Collection[str]) -> int
     A log file is only written after its slot, so this tells of slots that were lost from the end of the log. Looked at
     are the last few of the transactions that began not long before the newest slot that is known.
     """
-    since = txn_key(max(index.last_time - LOOK_BACK_MS, 0), "")
+    since = txn_key(max(index.times.last - LOOK_BACK_MS, 0), "")
     named = [(entry.key, parse_key(entry.key)) for entry in store.list(TXNS, since)]
     keys = [key for key, file in named[-LOOKED_AT:] if isinstance(file, TxnFile) and file.txn not in seen]
     found = 0

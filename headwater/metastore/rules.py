@@ -75,7 +75,7 @@ def last_change(index: SlotIndex, read: str) -> int:
     if kind == "m":
         return index.members.get(key, index.since)
     if kind == "l":
-        return index.came_by(key)
+        return index.datasets.came_by(key)
     if kind == "d":
         log = index.stream(key)
         return log.changed if log is not None else 0
@@ -107,11 +107,12 @@ def conflict(index: SlotIndex, draft: Draft) -> str | None:
 def _of(index: SlotIndex, draft: Draft, read: str) -> str:
     """Of which object that is, by the name it has for the transaction or has had since."""
     kind, (key, _, part) = read[0], read[1:].partition("/")
-    views = (draft.base, IndexView(index, index.slot))
+    views = [draft.base, IndexView(index, index.slot)]
     names: list[str] = []
     if kind == "n":
-        meant = next((mapped for view in views if (mapped := view.mapped(key, part))), None)
-        kind, key = (kind, key) if meant is None else ("o", meant)
+        known = next((view for view in views if view.mapped(key, part)), None)
+        if known is not None:  # an object that came to the name since is told by it, not by the name it had
+            kind, key, views = "o", known.mapped(key, part) or "", [known, *views]
     while key:
         item = next((found for view in views if (found := view.item(key, dropped=True))), None)
         if item is None:

@@ -27,6 +27,8 @@ class Book:
     def __init__(self) -> None:
         self.base: Layers | None = None
         self.slot = 0
+        self.since = 0
+        """The slot from which on every change was folded here; what changed before it is not known in detail."""
         self.changed: dict[str, int] = {}
         self._mend: Callable[[CorruptFileError], None] | None = None
 

@@ -19,11 +19,31 @@ RECORD_FORMAT = "record"
 """The format of streams whose properties say what a source has given to a stream table."""
 STREAM_TABLE = "stream"
 """The property of a table version that makes its table a stream table."""
+NEXT_COLUMN, SCHEMA_NUMBER = "next_id", "schema_id"
+"""In it the number of its next column and that of its schema. Files and versions name them, so none is given twice."""
 
 
 def location_of(properties: Mapping[str, Any], stream_home: str) -> str:
     """Of a stream that does not name one, beside its table version's directory: `<table home>/<version>.lance`."""
     return str(properties.get(LOCATION) or default_location(stream_home.rsplit("/", 1)[0]))
+
+
+def as_before(before: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, Any]:
+    """The properties that a table version had, with numbers of columns and schemas that nothing had since."""
+    was, has = before.get(STREAM_TABLE), now.get(STREAM_TABLE)
+    if not isinstance(was, Mapping) or not isinstance(has, Mapping) or was.get(SCHEMA_NUMBER) == has[SCHEMA_NUMBER]:
+        return dict(before)
+    numbers = {NEXT_COLUMN: max(was[NEXT_COLUMN], has[NEXT_COLUMN]), SCHEMA_NUMBER: has[SCHEMA_NUMBER] + 1}
+    return {**before, STREAM_TABLE: {**was, **numbers}}
+
+
+def without_numbers(properties: Mapping[str, Any]) -> dict[str, Any]:
+    """What two revisions of a table version are told apart by."""
+    known = properties.get(STREAM_TABLE)
+    if not isinstance(known, Mapping):
+        return dict(properties)
+    numbers = (NEXT_COLUMN, SCHEMA_NUMBER)
+    return {**properties, STREAM_TABLE: {name: value for name, value in known.items() if name not in numbers}}
 
 
 def default_location(version_home: str) -> str:

@@ -122,7 +122,7 @@ class Snapshots:
 
     def told(self, name: str, revision: Revision) -> NamedSnapshot:
         tables, index = self.read(revision)
-        return NamedSnapshot(name, index.slot, time_of(index.last_time), tables)
+        return NamedSnapshot(name, index.slot, time_of(index.times.last), tables)
 
     def write(self, id: str, view: IndexView, tables: Sequence[Sequence[str]] | None) -> None:
         """Write the file of a new snapshot of what a view shows."""
@@ -181,7 +181,7 @@ class Pinning:
         self.view = view
         self.tables: list[PinnedTable] = []
         self.index = SlotIndex()
-        self.index.begin(view.at, [view.index.time_of(view.at)])
+        self.index.begin(view.at, [view.index.times.of(view.at)])
 
     def take(self, tables: Sequence[Place] | None) -> None:
         """All there is, or these tables with the namespaces on the way to them; and the root's own properties."""

@@ -38,16 +38,19 @@ from headwater.metastore.serving_copy import (
     READER_FORMAT,
     RECORD_FORMAT,
     STREAM_TABLE,
+    as_before,
     location_of,
+    without_numbers,
 )
 from headwater.metastore.slot_views import Item, Place, place_at, version_at
 from headwater.metastore.table_parts import create_part
 from headwater.names import format_name
 from headwater.table_refs import BRANCH
 
-Void = Callable[[tuple[str, ...], str], object]
-"""Voids what the transaction landed in a stream table: its path and version. The log of one has no gaps, so a delta
-is not taken out of it; another one says that it does not count."""
+Void = Callable[[tuple[str, ...], str], bool]
+"""Voids what the transaction landed in a stream table, by its path and version, and takes the records of its sources
+back; whether there were rows. The log of one has no gaps, so a delta is not taken out of it; another one says that it
+does not count."""
 
 Held = Callable[[str], Mapping[int, object]]
 Written = Callable[[str, str], bool]
@@ -205,7 +208,10 @@ class Undo:
         node, before, now = target
         if target.back:
             assert before is not None
-            revision = msgspec.structs.replace(before, operation="update" if now.alive else "create")
+            properties = as_before(before.properties, now.properties)
+            revision = msgspec.structs.replace(
+                before, operation="update" if now.alive else "create", properties=properties
+            )
         else:
             revision = msgspec.structs.replace(now, operation="delete", txn="", slot=PENDING)
         was = self._path(node.key)
@@ -292,8 +298,10 @@ class Undo:
     # Deltas
 
     def _voided(self, deltas: list[NewRevision]) -> set[str]:
-        """The table versions of stream tables into which the transaction landed rows."""
+        """The table versions of stream tables into which the transaction landed rows, or that took some of a source
+        and none was good."""
         streams = {stream_of(change.key)[0] for change in deltas if self._format(change) != LANCE_FORMAT}
+        streams |= {key for key, target in self.targets.items() if _is_record(target)} if self.void else set()
         versions = {stream.rpartition("/")[0] for stream in streams if not self._is_below_gone(f"{stream}/x")}
         items = {version: self.draft.item(version) for version in versions}
         return {key for key, item in items.items() if item is not None and STREAM_TABLE in item.revision.properties}
@@ -301,9 +309,8 @@ class Undo:
     def _is_given_back(self, target: Reverted, voided: set[str]) -> bool:
         """Records of what a source gave are taken back by what voids its rows."""
         above = target.node.key.rpartition("/")[0]
-        is_record = target.node.kind == "stream" and target.now.parts[1] == RECORD_FORMAT
         is_partition = target.node.kind == "partition" and above.rpartition("/")[0] in voided
-        return self.void is not None and ((is_record and above in voided) or is_partition)
+        return self.void is not None and ((_is_record(target) and above in voided) or is_partition)
 
     def _undo_deltas(self, deltas: list[NewRevision], voided: set[str]) -> None:
         by_stream: dict[str, list[NewRevision]] = {}
@@ -319,10 +326,11 @@ class Undo:
                 self.reasons.append(f"{self._name(stream)} lost deltas, and a dropped delta does not come back")
             elif self._format(changes[0]) == LANCE_FORMAT:
                 self._undo_versions(stream, changes)
-            elif stream.rpartition("/")[0] in voided:
-                self._void(stream.rpartition("/")[0])
-            else:
+            elif stream.rpartition("/")[0] not in voided:
                 self._drop_newest(stream, changes)
+        for version in sorted(voided):
+            if self._require_there(f"{version}/x") and not self.reasons:
+                self._void(version)
 
     def _void(self, version: str) -> None:
         table = self._path(version)
@@ -331,8 +339,8 @@ class Undo:
                 f"it landed rows in the stream table {format_name(table)}: undo them through the catalog"
             )
             return
-        self.void(table, version.rsplit("/", 1)[-1])
-        self.steps.append(UndoStep("void", "delta", table))
+        had_rows = self.void(table, version.rsplit("/", 1)[-1])
+        self.steps.append(UndoStep("void", "delta", table) if had_rows else UndoStep("update", "stream", table))
 
     def _drop_newest(self, stream: str, changes: list[NewRevision]) -> None:
         if not self._are_newest(stream, changes):
@@ -443,12 +451,16 @@ class Undo:
         )
 
 
+def _is_record(target: Reverted) -> bool:
+    return target.node.kind == "stream" and target.now.parts[1] == RECORD_FORMAT
+
+
 def _is_refs(target: Reverted) -> bool:
     return target.node.kind == "stream" and target.now.parts[1] == REFS_FORMAT
 
 
 def _content(revision: Revision) -> tuple[object, ...]:
-    return revision.parent, revision.parts, revision.properties, revision.aliases
+    return revision.parent, revision.parts, without_numbers(revision.properties), revision.aliases
 
 
 def _copied(stream: Item, path: tuple[str, ...], delta: Delta) -> AppendedDelta:

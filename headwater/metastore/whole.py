@@ -37,7 +37,7 @@ def dump(index: SlotIndex) -> bytes:
     listed = {parent: index.children.of(parent).values() for parent in index.children.firsts()}
     children = {parent: [child.key for child in found] for parent, found in listed.items()}
     past = {parent: list(index.past.of(parent)) for parent in index.past.firsts()}
-    values: list[Any] = [index.slot, index.boundary, index.published, index.weight, index.times().tolist()]
+    values: list[Any] = [index.slot, index.boundary, index.published, index.weight, index.times.all().tolist()]
     values.append({key: card.node for key, card in cards.items() if card.node is not None})
     values.append(dict(index.names.items()))
     values += ({parent: found for parent, found in one.items() if found} for one in (children, past))

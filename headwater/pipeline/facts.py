@@ -9,13 +9,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+import pyarrow as pa
+
 from headwater.catalog import Catalog
 from headwater.catalog.streams import CatalogStream
 from headwater.catalog.transactions import metastore_of
 from headwater.errors import InvalidInputError
 from headwater.names import parse_name
-from headwater.pipeline.grammar import Pipeline, Source, TableSpec
-from headwater.pipeline.planning import Facts, FileFact, TableFact
+from headwater.pipeline.grammar import Pipeline, Source, TableSpec, ViewSpec
+from headwater.pipeline.planning import Facts, FileFact, KnownIndex, TableFact, inputs_of
+from headwater.pipeline.slicing import NotInSlicesError, slicing_of
 from headwater.pipeline.sql_names import candidates
 from headwater.streams.columns import common
 from headwater.streams.definition import DERIVED, Definition, derived_of
@@ -35,15 +38,43 @@ def gather(catalog: Catalog, pipeline: Pipeline, there: bool) -> Facts:
     names = [*specs, *(view.name for view in pipeline.views)]
     names += [name for view in pipeline.views for name in sorted(candidates(view.sql))]
     tables = {name: catalog[name] for name in dict.fromkeys(names) if there and name in catalog}
-    found = {
-        name: replace(table_fact(table, specs.get(name)), id=id_of(catalog, name)) for name, table in tables.items()
-    }
+    found = {name: table_fact(table, specs.get(name), id_of(catalog, name)) for name, table in tables.items()}
     storage = storage_of(catalog)
     files = {source.name: file_facts(pipeline, source, tables.get(source.into), storage) for source in pipeline.sources}
     functions = {
         f"{spec.name}.{each.name}": identity(each) for spec in pipeline.tables for each in derived_of(spec.properties)
     }
-    return Facts(files, found, functions)
+    whole = {view.name: why_not_in_slices(view, tables) for view in pipeline.views if view.name in tables}
+    return Facts(files, found, functions, whole)
+
+
+def why_not_in_slices(view: ViewSpec, tables: Mapping[str, Any]) -> str:
+    """Why the SQL of a view cannot be computed for some keys only; nothing if it can."""
+    inputs = inputs_of(view, set(tables))
+    try:
+        slicing_of(view.sql, view.keys, {name: schema_of(tables[name]).names for name in inputs})
+    except NotInSlicesError as reason:
+        return str(reason)
+    return ""
+
+
+def moment_of(catalog: Catalog, name: str) -> list[Any]:
+    """What a view that reads a table is made of: see TableFact."""
+    return input_fact(catalog[name], id_of(catalog, name)).moment
+
+
+def schema_of(table: Any) -> pa.Schema:
+    """The columns that a read gives, computed ones too."""
+    if isinstance(table, CatalogStream):
+        return pa.schema(list(table.definition.shown.values()))
+    found: pa.Schema = table.schema if table.versions() else pa.schema([])
+    return found
+
+
+def record_of(view: CatalogStream) -> dict[str, Any]:
+    """What a view's table says that it was last made of."""
+    found: dict[str, Any] = json.loads(view.definition.properties.get(INPUTS, "{}"))
+    return found
 
 
 def id_of(catalog: Catalog, name: str) -> str:
@@ -51,25 +82,45 @@ def id_of(catalog: Catalog, name: str) -> str:
     return metastore_of(catalog.namespace).session.state().versions(parse_name(name))[-1].home
 
 
-def table_fact(table: Any, spec: TableSpec | None) -> TableFact:
+def input_fact(table: Any, id: str) -> TableFact:
+    """What a view that reads a table has to know of it."""
+    if not isinstance(table, CatalogStream):
+        versions = table.versions()
+        return TableFact(position=versions[-1].version if versions else 0, is_stream=False, id=id)
+    definition, position = table.definition, table.position
+    computed = _computed(table, position) if definition.derived else ()
+    return TableFact(position, definition.schema_id, keys=definition.keys, id=id, computed=computed)
+
+
+def _computed(table: CatalogStream, position: int) -> tuple[tuple[Any, ...], ...]:
+    """By which functions the derived columns are as published, how far, and whether all rows are."""
+    published = table.published
+    if published is None:
+        return ()
+    is_whole = published.position == position
+    return tuple((each.name, each.identity, each.stale_to, is_whole) for each in published.derived)
+
+
+def table_fact(table: Any, spec: TableSpec | None, id: str) -> TableFact:
+    known = input_fact(table, id)
     if not isinstance(table, CatalogStream):
         if spec is not None:
             raise InvalidInputError(f"{table.name} is a plain table: a pipeline lands changes in stream tables.")
-        return TableFact(position=table.versions()[-1].version if table.versions() else 0, is_stream=False)
+        return known
     definition, published = table.definition, table.published
     after = published.position if published is not None else 0
-    return TableFact(
-        table.position,
-        definition.schema_id,
-        published.position if published is not None else None,
-        published.schema_id if published is not None else 0,
-        published.rows if published is not None else 0,
-        sum(file.rows or 0 for delta in table.deltas(after) for file in delta.files),
-        _stale(table, spec) if definition.derived else 0,
-        indexed(table) if published is not None and spec is not None and spec.indices else (),
-        differences(definition, spec) if spec is not None else (),
-        json.loads(definition.properties.get(INPUTS, "{}")),
-        keys=definition.keys,
+    gone = [each.name for each in definition.derived if spec and f"{DERIVED}{each.name}" not in spec.properties]
+    return replace(
+        known,
+        published=published.position if published is not None else None,
+        published_schema=published.schema_id if published is not None else 0,
+        rows=published.rows if published is not None else 0,
+        tail_rows=sum(file.rows or 0 for delta in table.deltas(after) for file in delta.files),
+        stale=_stale(table, spec) if definition.derived else 0,
+        indexed=indexed(table) if published is not None and spec is not None else (),
+        changed=differences(definition, spec) if spec is not None else (),
+        inputs=record_of(table),
+        dropped=tuple(gone),
     )
 
 
@@ -79,10 +130,12 @@ def _stale(table: CatalogStream, spec: TableSpec | None) -> int:
     return max(table.stale(now=is_same).values(), default=0)
 
 
-def indexed(table: CatalogStream) -> tuple[tuple[str, str], ...]:
-    """The columns of a published table that have an index, each with its type."""
-    found = table.serving.indices.values()
-    return tuple((column, index_type(str(index.index_type))) for index in found for column in index.columns)
+def indexed(table: CatalogStream) -> tuple[KnownIndex, ...]:
+    """The indices of the columns of a published table."""
+    found = table.serving.indices.items()
+    return tuple(
+        KnownIndex(column, index_type(str(index.index_type)), name) for name, index in found for column in index.columns
+    )
 
 
 def differences(definition: Definition, spec: TableSpec) -> tuple[str, ...]:

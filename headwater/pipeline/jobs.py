@@ -24,11 +24,12 @@ from headwater.pipeline.streaming import ingest_stream
 from headwater.rest.remote_streams import RemotePublished, RemoteStream
 from headwater.streams.checks import Check
 from headwater.streams.landing import LandingReport as Landed
+from headwater.streams.layout import QUARANTINE, sibling
 from headwater.streams.position_views import Published
 from headwater.streams.sources.files import SourceFile, find_files, is_files, local_name, names_of
 from headwater.streams.sources.formats import check_format, total
 from headwater.streams.sources.remote import is_remote
-from headwater.streams.undoing import landed_from
+from headwater.streams.undoing import landed_from, parts_of
 
 
 @dataclass(frozen=True)
@@ -182,8 +183,9 @@ def undo(
     """Take out again what came from a source, or from one of its files (all its generations), and publish that.
 
     Without a table it is taken out of every stream table that has some of it. With `digest` only what was taken of
-    that content. Rows that it did not touch stay as they are, with their derived
-    values. A file that was undone is not taken again before its content changes, unless it is asked for.
+    that content. The rows that it had quarantined go too, and are counted. Rows that it did not touch stay as they are,
+    with their derived values. A file that was undone is not taken again before its content changes, unless it is asked
+    for.
     """
     began = time.perf_counter()
     lake = open_lake(spark, catalog)
@@ -191,8 +193,8 @@ def undo(
     parts = []
     for name in [table] if table is not None else fed_by(lake, source, file):
         stream = log_of(lake, name)
-        stream.undo(source=source, file=path if isinstance(stream, RemoteStream) else file, digest=digest)
-        parts.append(replace(publish(spark, lake, name), job="undo"))
+        done = stream.undo(source=source, file=path if isinstance(stream, RemoteStream) else file, digest=digest)
+        parts.append(replace(publish(spark, lake, name), job="undo", quarantined=done.quarantined))
     return summed("undo", parts, began)
 
 
@@ -200,11 +202,14 @@ def fed_by(lake: Catalog, source: str | None, file: str | None) -> list[str]:
     """The stream tables that have something from a source, or from one of its files."""
     if source is None:
         raise InvalidInputError("Say which stream table, or which source.")
-    found, files = [], names_of(file) if file is not None else None
-    for name in lake:
-        table = lake[name]
-        is_stream = isinstance(table, (CatalogStream, RemoteStream))
-        if is_stream and landed_from(table.deltas(), source=source, files=files, token=None):
+    files = names_of(file) if file is not None else None
+    tables = {name: lake[name] for name in lake}
+    streams = {name: each for name, each in tables.items() if isinstance(each, (CatalogStream, RemoteStream))}
+    deltas = {each.id.names: each.deltas() for each in streams.values()}
+    found = []
+    for name, each in streams.items():
+        parts = parts_of(deltas[each.id.names], deltas.get(sibling(each.id.names, QUARANTINE), ()))
+        if landed_from(parts, source=source, files=files):
             found.append(name)
     if not found:
         told = f"the file {file} of the source {source!r}" if file is not None else f"the source {source!r}"

@@ -131,6 +131,8 @@ def drawing(node: LineageNode, way: str = UPSTREAM, indent: str = "") -> Iterato
             yield f"{inner}{column} = {function['function']} ({function['identity'][:8]})"
         for source in origin.sources:
             files = source["files"]
+            if origin.inputs and not files:
+                continue  # the rows of a view: its inputs are told below
             told = f"{many(len(files), 'file')}, the last {files[-1]}" if files else "rows"
             yield f"{inner}source {source['source'] or '(unnamed)'}: {told}"
     for each in node.related:

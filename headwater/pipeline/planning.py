@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from headwater.errors import InvalidInputError
 from headwater.pipeline.grammar import Pipeline, TableSpec, ViewSpec, WantedIndex, in_order
@@ -40,6 +40,14 @@ class FileFact:
         return self.undone and not self.taken
 
 
+class KnownIndex(NamedTuple):
+    """An index that a column of a table has."""
+
+    column: str
+    type: str
+    name: str = ""
+
+
 @dataclass(frozen=True)
 class TableFact:
     """A stream table as it is now. `inputs` is what a view was last made of; `changed` what the file says otherwise."""
@@ -52,19 +60,22 @@ class TableFact:
     rows: int = 0
     tail_rows: int = 0
     stale: int = 0
-    indexed: tuple[tuple[str, str], ...] = ()
-    """Columns, and the type of an index that each has."""
+    indexed: tuple[KnownIndex, ...] = ()
     changed: tuple[str, ...] = ()
     inputs: Mapping[str, Any] = field(default_factory=dict)
     is_stream: bool = True
     id: str = ""
     """What tells it from another table that was made under its name."""
     keys: tuple[str, ...] = ()
+    dropped: tuple[str, ...] = ()
+    """Derived columns that the file has no more."""
+    computed: tuple[tuple[Any, ...], ...] = ()
+    """What its derived columns were computed by and how far, which may change at one position."""
 
     @property
     def moment(self) -> list[Any]:
-        """What a view that reads it is made of: this very table, at this position."""
-        return [self.id, self.position]
+        """What a view that reads it is made of: this very table, at this position, with these columns and values."""
+        return [self.id, self.position, self.schema_id, *map(list, self.computed)]
 
 
 @dataclass(frozen=True)
@@ -75,6 +86,8 @@ class Facts:
     files: Mapping[str, Sequence[FileFact]]
     tables: Mapping[str, TableFact]
     functions: Mapping[str, str] = field(default_factory=dict)
+    whole: Mapping[str, str] = field(default_factory=dict)
+    """Why views that are there cannot be computed for some keys only, by their SQL; nothing: they can."""
 
 
 @dataclass(frozen=True)
@@ -93,6 +106,16 @@ class Step:
 
 
 @dataclass(frozen=True)
+class Leftover:
+    """An index that the file does not name. A run leaves it: somebody else may have made it, or need it."""
+
+    table: str
+    index: str
+    column: str
+    type: str
+
+
+@dataclass(frozen=True)
 class Plan:
     """The steps of a run. `skipped` counts files that are known already; `undone` are left out until they change.
 
@@ -106,6 +129,7 @@ class Plan:
     """A digest of the state that the plan is for, of the pipeline file and of its functions."""
     undone: Mapping[str, Sequence[str]] = field(default_factory=dict)
     waiting: tuple[str, ...] = ()
+    stays: tuple[Leftover, ...] = ()
 
     @property
     def id(self) -> str:
@@ -151,7 +175,8 @@ def make_plan(
     undone = {source.name: [file.path for file in facts.files.get(source.name, ()) if file.left_out] for source in kept}
     undone = {name: paths for name, paths in undone.items() if paths and not again}
     waiting = tuple(table.name for table in pipeline.tables if table.name in wanted and _waits(pipeline, facts, table))
-    return Plan(pipeline.name, tuple(steps), skipped, _digest(pipeline, facts), undone, waiting)
+    stays = tuple(each for table in pipeline.tables if table.name in wanted for each in _leftovers(table, facts, steps))
+    return Plan(pipeline.name, tuple(steps), skipped, _digest(pipeline, facts), undone, waiting, stays)
 
 
 def _waits(pipeline: Pipeline, facts: Facts, table: TableSpec) -> bool:
@@ -179,7 +204,8 @@ def _table_steps(pipeline: Pipeline, facts: Facts, name: str, refresh: bool, aga
             f"Run with --full-refresh {name} to make it anew from its files."
         )
     elif fact.changed:
-        steps.append(Step(ALTER, name, f"the file has another {', '.join(fact.changed)}"))
+        gone = "".join(f"; the derived column {each} is dropped" for each in fact.dropped)
+        steps.append(Step(ALTER, name, f"the file has another {', '.join(fact.changed)}{gone}"))
     for source in sources:
         found = facts.files.get(source.name, ())
         new = [file for file in found if refresh or fact is None or not (file.taken or (file.left_out and not again))]
@@ -238,9 +264,23 @@ def _why_index(wanted: WantedIndex) -> str:
     return f"{wanted.column} has no index" + (f" of type {wanted.type}" if wanted.type is not None else "")
 
 
-def is_indexed(column: str, type: str | None, known: Sequence[tuple[str, str]]) -> bool:
+def is_indexed(column: str, type: str | None, known: Sequence[KnownIndex]) -> bool:
     """Whether a column has an index, of a type if that is told."""
-    return any(each == column and type in (None, kind) for each, kind in known)
+    return any(each.column == column and type in (None, each.type) for each in known)
+
+
+def _leftovers(table: TableSpec, facts: Facts, steps: Sequence[Step]) -> list[Leftover]:
+    """Indices that the file does not name, but for those that publishes make on the key and those that go."""
+    fact = facts.tables.get(table.name)
+    if fact is None or any(step.do == REFRESH and step.table == table.name for step in steps):
+        return []
+    own = [WantedIndex(name, "BTREE") for name in fact.keys]
+    return [
+        Leftover(table.name, each.name, each.column, each.type)
+        for each in fact.indexed
+        if each.column not in fact.dropped
+        and not any(is_indexed(one.column, one.type, [each]) for one in (*table.indices, *own))
+    ]
 
 
 def _view_steps(facts: Facts, view: ViewSpec, refresh: bool, before: Sequence[Step]) -> list[Step]:
@@ -260,8 +300,56 @@ def _view_steps(facts: Facts, view: ViewSpec, refresh: bool, before: Sequence[St
         return [anew, Step(VIEW, view.name, "recomputed: it is made anew")]
     if not why:
         return []
-    steps = [Step(CREATE, view.name, "it is not there")] if fact is None else []
-    return [*steps, Step(VIEW, view.name, f"recomputed: {why}")]
+    if fact is None:
+        return [Step(CREATE, view.name, "it is not there"), Step(VIEW, view.name, f"recomputed: {why}")]
+    whole = _why_whole(facts, view, fact, inputs, before)
+    used = [facts.tables[name] for name in inputs if name in facts.tables]
+    if whole:
+        told = why if whole == why else f"{why}, and {whole}"
+        return [Step(VIEW, view.name, f"recomputed: {told}", rows=sum(each.rows + each.tail_rows for each in used))]
+    return [Step(VIEW, view.name, f"incremental: {why}")]
+
+
+def _why_whole(facts: Facts, view: ViewSpec, fact: TableFact, inputs: Sequence[str], before: Sequence[Step]) -> str:
+    """Why a view is computed as a whole, as far as it is known beforehand."""
+    made_anew = [step.table for step in before if step.do in (REFRESH, ALTER, BACKFILL) and step.table in inputs]
+    if made_anew:
+        return f"{made_anew[0]} becomes another"
+    known = {name: facts.tables[name] for name in inputs if name in facts.tables}
+    moments = {name: each.moment for name, each in known.items()}
+    streams = {name for name, each in known.items() if each.is_stream}
+    return why_whole(view, fact.inputs, fact.position, moments, streams) or facts.whole.get(view.name, "")
+
+
+def why_whole(
+    view: ViewSpec,
+    record: Mapping[str, Any],
+    position: int,
+    moments: Mapping[str, Sequence[Any]],
+    streams: Collection[str],
+) -> str:
+    """Why a view cannot follow the changes of its inputs, by what its record says that it was made of; nothing: it can.
+
+    `position` is its own, `moments` are those of its inputs now, `streams` the ones that have a feed of changes.
+    """
+    if record.get("sql") != sql_digest(view):
+        return "its SQL changed"
+    if "engine" not in record:
+        return "an older release made it"
+    if record["position"] != position:
+        return "its rows were changed by others"
+    tables: Mapping[str, Sequence[Any]] = record["tables"]
+    if set(tables) != set(moments):
+        return "it reads other tables"
+    for name, now in moments.items():
+        was = tables[name]
+        if list(was) == list(now):
+            continue
+        if name not in streams:
+            return f"{name} is a plain table, without a feed of changes"
+        if [was[0], *was[2:]] != [now[0], *now[2:]]:
+            return f"{name} became another"
+    return ""
 
 
 def _why_view(facts: Facts, view: ViewSpec, fact: TableFact | None, inputs: Sequence[str], changing: set[str]) -> str:
@@ -287,6 +375,6 @@ def sql_digest(view: ViewSpec) -> str:
 
 def _digest(pipeline: Pipeline, facts: Facts) -> str:
     """Of the state of the tables, and of what the file and its functions say; the files of sources are in the steps."""
-    found = {name: [*fact.moment, fact.schema_id, fact.published] for name, fact in facts.tables.items()}
+    found = {name: [*fact.moment, fact.published] for name, fact in facts.tables.items()}
     told = [str(pipeline.folder), pipeline.digest, dict(facts.functions), found]
     return hashlib.blake2b(json.dumps(told, sort_keys=True).encode(), digest_size=8).hexdigest()

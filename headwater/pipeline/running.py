@@ -20,7 +20,7 @@ from headwater.config import load_profile
 from headwater.errors import ConcurrentModificationError, InvalidInputError
 from headwater.pipeline.columns import infer_columns
 from headwater.pipeline.executors import Intake
-from headwater.pipeline.facts import gather, id_of, located, storage_of, wanted_properties
+from headwater.pipeline.facts import gather, located, moment_of, storage_of, wanted_properties
 from headwater.pipeline.grammar import Pipeline, TableSpec, ViewSpec, naming_section
 from headwater.pipeline.jobs import Report, backfill, check_here, ingest_found, publish, stream_of
 from headwater.pipeline.keeping import index
@@ -299,16 +299,16 @@ def _make_views(running: _Running, names: Sequence[str], anew: Collection[str]) 
     done: list[tuple[MadeView, ViewSpec, Mapping[str, list[Any]]]] = []
     lineage: dict[str, dict[str, Any]] = {}
     for name in names:
-        running.say(f"view {name}")
         view = next(each for each in running.pipeline.views if each.name == name)
         slot = running.catalog.slot
         at = running.catalog.at(slot)
         inputs = inputs_of(view, set(at))
         tables = {each: at[each] for each in inputs}
         moment = ViewMoment(at, slot, inputs)
+        running.say(f"view {name}")
         made = make_view(running.catalog, view, moment, running.spark, running.say, name in anew)
         found = {each: _input(table) for each, table in tables.items()}
-        done.append((made, view, {each: [id_of(at, each), entry["position"]] for each, entry in found.items()}))
+        done.append((made, view, {each: moment_of(at, each) for each in inputs}))
         lineage[name] = {"inputs": found, "sql": view.sql, "run": running.run}
         running.reports.append(Report("view", name, made.landed.rows, position=made.landed.position))
     running.reports.append(publish(running.spark, running.catalog, *names, lineage=lineage))

@@ -1,15 +1,15 @@
 """Views of many rows: Spark runs the SQL over rows that executors read, and executors write what differs.
 
-The driver sees no row. The result is compared with the view's present state by a join on the keys, and the differences
-land in one transaction.
+The driver sees no row, but for those of a few keys (see slices). The result is compared with the view's present state
+by a join on the keys, and the differences land in one transaction.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import contextmanager
-from functools import reduce
+from functools import partial, reduce
 from typing import Any
 
 import pyarrow as pa
@@ -36,7 +36,8 @@ def land_by_spark(
     spark: Any, catalog: Catalog, view: ViewSpec, inputs: Mapping[str, Readable], anew: bool = False
 ) -> MadeView:
     """Make the view's table hold what its SQL gives now. Error 0: Spark does not take the SQL, or cannot compare it."""
-    with _asked(spark, view, inputs) as frame:
+    frames = {name: partial(frame_of, spark, found, cores(spark)) for name, found in inputs.items()}
+    with _asked(spark, view, frames) as frame:
         check_named(view, frame.columns)
         total, distinct = _counted(frame, view)
         check_distinct(view, total, distinct)
@@ -46,11 +47,24 @@ def land_by_spark(
         events = _differences(spark, stream, frame, catalog.slot)
         with naming_section(f"The view {view.name}"):
             landed = ingest_frame(events, stream, Intake((), "op", VIEW_SOURCE, True, (), {"op_column": OP}))
-        return MadeView(stream, landed, before)
+        return MadeView(stream, landed, before, "spark")
+
+
+def slice_by_spark(spark: Any, view: ViewSpec, tables: Mapping[str, pa.Table]) -> pa.Table:
+    """What the SQL gives of a few rows, which are here."""
+    from pyspark.sql.types import StructType
+
+    def frame(table: pa.Table) -> Any:
+        return spark.createDataFrame(table, StructType.fromJson(spark_schema(table.schema)))
+
+    with _asked(spark, view, {name: partial(frame, table) for name, table in tables.items()}) as found:
+        columns = {field.name: kept(arrow_type(json.loads(field.dataType.json()))) for field in found.schema}
+        rows: pa.Table = found.toArrow()
+        return rows.cast(pa.schema(list(columns.items())))
 
 
 @contextmanager
-def _asked(spark: Any, view: ViewSpec, inputs: Mapping[str, Readable]) -> Any:
+def _asked(spark: Any, view: ViewSpec, inputs: Mapping[str, Callable[[], Any]]) -> Any:
     """What the SQL gives. Spark has no schemas for temporary views, so each name is replaced by one without dots."""
     from pyspark import StorageLevel
     from pyspark.errors import AnalysisException
@@ -60,7 +74,7 @@ def _asked(spark: Any, view: ViewSpec, inputs: Mapping[str, Readable]) -> Any:
     frame = None
     try:
         for name, found in inputs.items():
-            frame_of(spark, found, cores(spark)).createOrReplaceTempView(names[name])
+            found().createOrReplaceTempView(names[name])
         try:
             frame = spark.sql(replaced(view.sql, names))
             kinds = [field.dataType.simpleString() for field in frame.schema]

@@ -46,11 +46,12 @@ def check_distinct(view: ViewSpec, rows: int, distinct: int) -> None:
 
 
 class MadeView(NamedTuple):
-    """A view's table, what landed in it, and the position that this was compared with."""
+    """A view's table, what landed in it, the position that this was compared with, and what ran its SQL."""
 
     stream: CatalogStream
     landed: LandingReport
     before: int
+    engine: str
 
 
 def view_table(catalog: Catalog, view: ViewSpec, schema: pa.Schema, anew: bool = False) -> CatalogStream:
@@ -136,7 +137,9 @@ def remember(made: MadeView, view: ViewSpec, inputs: Mapping[str, list[Any]]) ->
 
     Not if another run has made it meanwhile: then its rows may be of either, and the next run makes it again.
     """
-    text = json.dumps({"sql": sql_digest(view), "tables": dict(inputs)}, sort_keys=True)
+    at = made.landed.position if made.landed.rows else made.before
+    record = {"sql": sql_digest(view), "tables": dict(inputs), "position": at, "engine": made.engine}
+    text = json.dumps(record, sort_keys=True)
 
     def work(tx: Transaction) -> None:
         stream = open_in(tx, made.stream.path)

@@ -1,5 +1,6 @@
 """Views: SQL over tables of the catalog at one slot, and the result as a stream table that only gets what changed.
 
+Where its SQL allows, a view follows the changes of its inputs: see slices. Else all of it is computed and compared.
 DuckDB runs the SQL in this process where it is installed. With a session Spark runs it over large inputs, and where
 there is no DuckDB: see spark_views. Neither sees anything but the tables that the SQL names.
 """
@@ -8,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -15,11 +17,15 @@ import pyarrow as pa
 from headwater.catalog import Catalog
 from headwater.errors import InvalidInputError, UnsupportedOperationError
 from headwater.names import parse_name
+from headwater.pipeline.duck import MAX_LEVEL, installed, opened
+from headwater.pipeline.facts import schema_of
 from headwater.pipeline.grammar import ViewSpec, naming_section
+from headwater.pipeline.slices import DUCKDB, Run, by_duckdb, land_slices
+from headwater.pipeline.slicing import NotInSlicesError, slicing_of
 from headwater.pipeline.view_tables import VIEW_SOURCE, MadeView, check_distinct, check_named, fitted, view_table
 
 Say = Callable[[str], None]
-MAX_LEVEL = 3
+SPARK = "spark"
 NO_ENGINE = (
     "The view {name} needs an engine for its SQL: pip install 'headwater[pipeline]' (DuckDB), or run it with a Spark "
     "session."
@@ -43,11 +49,30 @@ def make_view(
     catalog: Catalog, view: ViewSpec, moment: ViewMoment, spark: Any = None, say: Say = _nobody, anew: bool = False
 ) -> MadeView:
     """Make the view's table hold what its SQL gives of its inputs at one moment. `anew`: whatever it was before."""
-    at, inputs = moment.catalog, moment.inputs
-    for name in (*inputs, view.name):
+    for name in (*moment.inputs, view.name):
         if len(parse_name(name)) > MAX_LEVEL:
             raise InvalidInputError(f"{name!r} has more than {MAX_LEVEL} names: SQL of a view has no way to say it.")
-    duckdb = _duckdb()
+    if view.name in catalog and not anew:
+        try:
+            return _in_slices(catalog, view, moment, spark)
+        except (NotInSlicesError, UnsupportedOperationError) as why:
+            say(f"view {view.name}: recomputed, {why}")
+    return _as_a_whole(catalog, view, moment, spark, say, anew)
+
+
+def _in_slices(catalog: Catalog, view: ViewSpec, moment: ViewMoment, spark: Any) -> MadeView:
+    engines: dict[str, Run] = {}
+    most = None
+    if spark is not None:
+        from headwater.pipeline import spark_views
+
+        engines[SPARK] = partial(spark_views.slice_by_spark, spark, view)
+        most = spark_views.LARGE_VIEW_ROWS
+    return land_slices(catalog, moment.catalog, view, moment.inputs, engines, most)
+
+
+def _as_a_whole(catalog: Catalog, view: ViewSpec, moment: ViewMoment, spark: Any, say: Say, anew: bool) -> MadeView:
+    at, inputs, duckdb = moment.catalog, moment.inputs, installed()
     if spark is not None:
         from headwater.pipeline.spark_views import LARGE_VIEW_ROWS, land_by_spark
         from headwater.spark.table_frames import readable
@@ -62,47 +87,22 @@ def make_view(
                 say(f"view {view.name}: computed in this process, by DuckDB. {error}")
     if duckdb is None:
         raise UnsupportedOperationError(NO_ENGINE.format(name=view.name))
-    return land(catalog, view, _by_duckdb(duckdb, view, {name: at[name].to_arrow() for name in inputs}), anew)
+    columns = _named(view, at, inputs)
+    return land(catalog, view, _by_duckdb(view, {name: at[name].to_arrow(columns.get(name)) for name in inputs}), anew)
 
 
-def _duckdb() -> Any:
+def _named(view: ViewSpec, at: Catalog, inputs: Sequence[str]) -> Mapping[str, Sequence[str]]:
+    """Of each table the columns that the SQL names, where that is told by it."""
     try:
-        import duckdb
-    except ModuleNotFoundError:
-        return None
-    return duckdb
+        found = slicing_of(view.sql, view.keys, {name: schema_of(at[name]).names for name in inputs})
+    except NotInSlicesError:
+        return {}
+    return {name: columns for name, columns in found.columns.items() if columns}
 
 
-def _by_duckdb(duckdb: Any, view: ViewSpec, tables: Mapping[str, pa.Table]) -> pa.Table:
-    connection = duckdb.connect(":memory:", config={"enable_external_access": "false"})
-    try:
-        connection.execute("SET python_enable_replacements = false; SET TimeZone = 'UTC'")
-        for place, (name, table) in enumerate(tables.items()):
-            connection.register(f"__input_{place}", table)
-            names = parse_name(name)
-            _make_name(connection, names)
-            connection.execute(f"CREATE VIEW {_quoted(names)} AS SELECT * FROM memory.main.__input_{place}")
-        relation = connection.sql(view.sql)
-        if relation is None:
-            raise InvalidInputError(f"The SQL of the view {view.name} is no query: {view.sql[:200]}")
-        found: pa.Table = relation.to_arrow_table()
-        return found
-    except duckdb.Error as error:
-        raise InvalidInputError(f"The SQL of the view {view.name} cannot be run: {str(error)[:500]}") from None
-    finally:
-        connection.close()
-
-
-def _make_name(connection: Any, names: Sequence[str]) -> None:
-    """What stands before a table's name."""
-    if len(names) == MAX_LEVEL:
-        connection.execute(f"ATTACH IF NOT EXISTS ':memory:' AS {_quoted(names[:1])}")
-    if len(names) > 1:
-        connection.execute(f"CREATE SCHEMA IF NOT EXISTS {_quoted(names[:-1])}")
-
-
-def _quoted(names: Sequence[str]) -> str:
-    return ".".join('"' + name.replace('"', '""') + '"' for name in names)
+def _by_duckdb(view: ViewSpec, tables: Mapping[str, pa.Table]) -> pa.Table:
+    with opened() as duck:
+        return by_duckdb(duck, view, tables)
 
 
 def land(catalog: Catalog, view: ViewSpec, rows: pa.Table, anew: bool = False) -> MadeView:
@@ -115,4 +115,4 @@ def land(catalog: Catalog, view: ViewSpec, rows: pa.Table, anew: bool = False) -
     before = stream.position
     with naming_section(f"The view {view.name}"):
         landed = stream.ingest(rows, "snapshot", VIEW_SOURCE, strict=True, allow_empty=True)
-    return MadeView(stream, landed, before)
+    return MadeView(stream, landed, before, DUCKDB)

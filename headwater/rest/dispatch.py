@@ -41,7 +41,9 @@ PAST = frozenset(
     {"Capabilities", "DescribeCaller", "DescribeTableExact", "DescribeStreamTable", "QueryStreamTable"}
     | {"CountStreamTable", "ReadStreamChanges", "ListStreamDeltas", "QueryStreamQuarantine"}
 )
-"""The extensions that can be asked of the past."""
+"""The extensions that can be asked of the past, and in a transaction."""
+PAST_ALONE = frozenset({"ReadLog", "DescribeHistory", "DescribeDifference", "ListSnapshots"})
+"""Those that can be asked of the past, and not in a transaction."""
 TRANSACTION = "x-headwater-transaction"
 """The header that has an operation made inside an open transaction: its id."""
 ELSEWHERE = frozenset({AT, TRANSACTION})
@@ -184,7 +186,7 @@ class Dispatcher:
         """Error 13 for what the past cannot be asked, before anything is read."""
         if self._abilities.at is None:
             raise UnsupportedOperationError("This server's catalog keeps no past: a metastore catalog does.")
-        if call.route.changes or (call.route.extension and call.operation not in PAST):
+        if call.route.changes or (call.route.extension and call.operation not in PAST | PAST_ALONE):
             raise InvalidInputError(f"{call.operation} is not for the catalog as it was: leave {AT} out.")
 
     def _at(self, call: Call) -> Dispatcher:
@@ -212,8 +214,8 @@ class Dispatcher:
         return made
 
     def has_news(self, call: Call) -> bool:
-        """Whether the log has something for a caller that would wait for it."""
-        return has_news(self._namespace, call)
+        """Whether the log has something for a caller that would wait for it. Nothing comes to the past any more."""
+        return AT in call.headers or has_news(self._namespace, call)
 
     def _recall(self, call: Call) -> None:
         """A look-up that came before, to the letter, means what it meant then."""

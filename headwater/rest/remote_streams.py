@@ -15,8 +15,8 @@ from headwater.errors import InvalidInputError
 from headwater.metastore import Delta
 from headwater.names import ObjectId, format_name
 from headwater.streams.definition import Definition, from_properties
-from headwater.streams.deleting import as_rows
-from headwater.streams.landing import LandingReport
+from headwater.streams.deleting import as_rows, repeatable
+from headwater.streams.landing import BatchOrigin, LandingReport
 from headwater.streams.ledger import LedgerEntry
 from headwater.streams.packing import END, OF, pack, pack_types
 from headwater.streams.sources.files import find_files, is_files, opened
@@ -98,7 +98,7 @@ class RemoteStream(Frames):
         return self._land("upsert", pack(rows), token=token, source=source)
 
     def delete(self, what: Any, token: str | None = None, source: str | None = None) -> LandingReport:
-        rows = what if isinstance(what, str) else as_rows(self.definition, what)
+        rows = what if isinstance(what, str) else as_rows(self.definition, repeatable(what))
         return self._land("delete", pack(rows), token=token, source=source)
 
     def ingest(
@@ -134,6 +134,7 @@ class RemoteStream(Frames):
         return int(self._send("apply", {"position": position}, body)["position"])
 
     def _land(self, tail: str, rows: pa.Table, **fields: Any) -> LandingReport:
+        BatchOrigin(fields.get("source"), fields.get("token"))  # 13 here, for a query parameter is always a text
         told = self._send(tail, fields, rows)
         names = {name: tuple(told[name]) for name in ("added", "widened")}
         return LandingReport(**{**told, **names})
@@ -227,7 +228,8 @@ class RemoteStream(Frames):
         drop: Sequence[str] = (),
     ) -> Definition:
         types = {"add": pack_types(dict(add or {})), "widen": pack_types(dict(widen or {}))}
-        return _definition(self._send("evolve", {**types, "rename": dict(rename or {}), "drop": list(drop)}))
+        dropped = [drop] if isinstance(drop, str) else list(drop)
+        return _definition(self._send("evolve", {**types, "rename": dict(rename or {}), "drop": dropped}))
 
     def set_properties(self, properties: Mapping[str, str | None]) -> Definition:
         return _definition(self._send("properties", {"properties": dict(properties)}))
@@ -245,7 +247,7 @@ class RemoteStream(Frames):
         digest: str | None = None,
     ) -> LandingReport:
         told = self._send("undo", {"source": source, "file": file, "token": token, "txn": txn, "digest": digest})
-        return LandingReport(told["position"], told["rows"])
+        return LandingReport(told["position"], told["rows"], told["quarantined"])
 
     def _told(self, *fields: str) -> dict[str, Any]:
         """What the server tells of the table: a transaction relies on no more than it asked for."""

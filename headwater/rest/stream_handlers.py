@@ -177,7 +177,9 @@ def changes(namespace: LanceNamespace, call: Call) -> pa.RecordBatchReader:
         start = asked.read if is_read else known.get(asked.reader, asked.after)
         if known.get(asked.reader) != start:
             table.commit_reader(asked.reader, start)
-    end = table.position if asked.until is None else max(asked.until, start)
+    end = table.position if asked.until is None else asked.until
+    if asked.reader is not None:
+        end = max(end, start)  # what it was handed is read, whatever it asks for next
     found = table.changes(start, end)
     return _reader(found.replace_schema_metadata({END: str(end).encode(), OF: id.encode()}))
 

@@ -19,7 +19,7 @@ from headwater.errors import (
     PermissionDeniedError,
     UnsupportedOperationError,
 )
-from headwater.metastore import LogEntry, Metastore, Transaction
+from headwater.metastore import LogEntry, Metastore, Snapshot, Transaction
 from headwater.metastore.objects import HistoryEntry, Undone, UndoStep
 from headwater.names import ROOT, ObjectId
 from headwater.namespace.abilities import abilities_of
@@ -38,6 +38,11 @@ Ability = TypeVar("Ability")
 
 def metastore_of(namespace: LanceNamespace) -> Metastore:
     return _able(abilities_of(namespace).metastore)
+
+
+def _seen(namespace: LanceNamespace) -> Metastore | Snapshot:
+    """What a history is asked of: the past that this is, or the present."""
+    return abilities_of(namespace).moment or metastore_of(namespace)
 
 
 def _able(ability: Ability | None, cannot: str = "keeps no history: a metastore catalog does") -> Ability:
@@ -62,9 +67,11 @@ def log(namespace: LanceNamespace, call: Call) -> dict[str, Any]:
     """The transactions after a slot, in order. Whoever waits for the next one waits before this (rest/endpoint.py)."""
     metastore, asked = metastore_of(namespace), call.request
     after = _after(metastore, call)
-    newest = metastore.slot
+    newest = _seen(namespace).slot
     found: list[Any] = []
     for entry in metastore.log(after) if newest > after else ():
+        if entry.slot > newest:
+            break
         if len(found) >= min(max(asked.limit, 1), MAX_ENTRIES) and entry.slot != found[-1].slot:
             break  # a slot is told whole, so that its number is where to go on
         found.append(visible(entry, call.asker))
@@ -84,7 +91,7 @@ def visible(entry: LogEntry, caller: Caller) -> LogEntry:
 def history(namespace: LanceNamespace, call: Call) -> dict[str, Any]:
     """The transactions that touched an object. What else each of them changed, and its message may name, is not told
     to who does not see the whole catalog."""
-    found = metastore_of(namespace).history(call.id.names)
+    found = _seen(namespace).history(call.id.names)
     if not call.asker.may(Permission.DESCRIBE, ROOT):
         found = [_history_entry(entry, call.asker) for entry in found]
     return {"entries": found}

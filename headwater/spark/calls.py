@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from headwater.errors import TableVersionNotFoundError
+from headwater.errors import InvalidInputError, TableVersionNotFoundError
 from headwater.spark import following, fresh, protocol, stream
 from headwater.spark.catalog import Connection, connect, schema_from
 from headwater.spark.jobs import JOBS
@@ -127,7 +127,8 @@ def _stream_initial(call: protocol.StreamInitial) -> stream.Offset:
     if call.table.fold is not None:
         start = following.initial(call.table, call.options, call.changes)
     else:
-        start = stream.initial(_newest(call, call.table.handle()).open(), call.options)
+        table = _newest(call, call.table.handle())
+        start = stream.marked(table, stream.initial(table.open(), call.options))
     _protect(call, start)
     return start
 
@@ -143,13 +144,17 @@ def _stream_latest(call: protocol.StreamLatest) -> stream.Offset:
     if call.table.fold is not None:
         return following.latest(call.table, call.start, call.options, call.changes, call.last, *limits)
     newest = call.last or _stream_newest(call)
-    return stream.latest(call.table.handle(), newest, call.start, call.options, *limits, changes=call.changes)
+    table = call.table.handle()
+    stream.check_same(table, newest, call.start)
+    end = stream.latest(table, newest, call.start, call.options, *limits, changes=call.changes)
+    return stream.marked(table, end, call.start)
 
 
 def _stream_plan(call: protocol.StreamPlan) -> Sequence[AnyPart]:
     start, end, table = call.start, call.end, call.table.handle()
     if call.table.fold is not None:
         return following.plan(call.table, start, end, call.options, call.changes, call.parallelism)
+    stream.check_same(table, end["version"], start, end)
     if call.scan.changes:
         return feed.plan(table.at(end["version"]), start["version"] + 1, end["version"], call.parallelism)
     skip = stream.option(call.options, "skipChangeCommits") == "true"
@@ -178,7 +183,21 @@ def _protect(call: protocol.StreamCall, offset: stream.Offset) -> None:
 # Changes and jobs ----------------------------------------------------------------------------------------------------
 
 
+def _check_order(asked: protocol.Range) -> None:
+    """Error 13 for a range that ends before it begins."""
+    if asked.start_micros is not None:
+        is_turned = asked.end_micros is not None and asked.end_micros < asked.start_micros
+        told = "this time to that one"
+    else:
+        start, end = asked.start or "", asked.end or ""
+        is_turned = start.isdigit() and end.isdigit() and int(end) < int(start)
+        told = f"version {start} to version {end}"
+    if is_turned:
+        raise InvalidInputError(f"There are no changes from {told}: the range ends before it begins. Turn it around.")
+
+
 def _changes_plan(call: protocol.ChangesPlan) -> Sequence[AnyPart]:
+    _check_order(call.range)
     if call.table.fold is not None:
         return following.plan_changes(call.table, call.range, call.parallelism)
     table = call.table.handle()

@@ -171,6 +171,8 @@ def _bounds(log: AnyLog, asked: Range) -> tuple[int, int]:
         return (min(found) - 1, max(found)) if found else (0, 0)
     start = _number(log, asked.start or "1") - (1 if asked.start_inclusive else 0)
     end = log.last if asked.end is None else _number(log, asked.end) - (0 if asked.end_inclusive else 1)
+    if start > log.last:
+        raise InvalidInputError(f"{log.name} has the positions 1 to {log.last}: there are no changes from {start + 1}.")
     return _ended(log, max(start, 0)), _ended(log, end)
 
 

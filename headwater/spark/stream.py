@@ -1,9 +1,10 @@
 """A table as a stream of appended rows. Offsets are versions.
 
-An offset `{"version": v}` says that all versions up to v were read. A stream without `startingVersion` begins with
-the rows of the version it finds, fragment by fragment: `{"version": v, "fragments": k}` says that the first k were
-read. After that each Append version is one step; compactions, indices and new columns emit nothing; an update,
-delete or overwrite is an error unless `skipChangeCommits` is set, as a stream cannot take rows back.
+An offset `{"version": v, "made": m}` says that all versions up to v were read, and m which commit made v: a table that
+was made anew under the name has another. (Without it where no commit is known, and in checkpoints of before.) A stream
+without `startingVersion` begins with the rows of the version it finds, fragment by fragment: with `"fragments": k` the
+first k were read. After that each Append version is one step; compactions, indices and new columns emit nothing; an
+update, delete or overwrite is an error unless `skipChangeCommits` is set, as a stream cannot take rows back.
 
 A tag of the table, named after the query's checkpoint, stands at the last version that was read, so that
 `system.cleanup` spares what the query has not read yet. What to do when another client cleaned it up is in `gaps`.
@@ -16,21 +17,54 @@ from typing import Any
 
 import lance
 
-from headwater.errors import InvalidInputError, InvalidTableStateError
+from headwater.errors import InvalidInputError, InvalidTableStateError, TableVersionNotFoundError
 from headwater.tables.gaps import CREATED, Gap, extents, step_after
 from headwater.tables.handle import TableHandle
 from headwater.tables.history import APPEND, CHANGE, SAME, step
 from headwater.tables.parts import Fragments
 from headwater.tables.prune import may_match
 from headwater.tables.scan import Extent, whole_fragments
+from headwater.tables.transactions import committed
+from headwater.tables.translate import NoDataError
 
 Offset = dict[str, int]
 CONSUMER = "headwater-stream-"
+MADE = "made"
 
 
 def option(options: dict[str, str], name: str) -> str | None:
     """Options are case-insensitive in Spark."""
     return next((value for key, value in options.items() if key.lower() == name.lower()), None)
+
+
+def made_of(table: TableHandle, version: int) -> int | None:
+    """A number that tells the commit of a version from all others; None if it is gone, or keeps no transaction."""
+    try:
+        id = committed(table.at(version).open(), version).uuid if version > 0 else None
+    except (TableVersionNotFoundError, NoDataError, OSError, ValueError):
+        return None
+    return None if id is None else int.from_bytes(hashlib.blake2b(id.encode(), digest_size=6).digest())
+
+
+def marked(table: TableHandle, offset: Offset, start: Offset | None = None) -> Offset:
+    """The offset with the commit that made its version. Where it is still at `start`, what that says stays."""
+    if start is not None and start["version"] == offset["version"] and MADE in start:
+        return {**offset, MADE: start[MADE]}
+    made = made_of(table, offset["version"])
+    return offset if made is None else {**offset, MADE: made}
+
+
+def check_same(table: TableHandle, newest: int, *offsets: Offset) -> None:
+    """Error 19 for a checkpoint of another table: its versions say nothing of this one."""
+    for offset in offsets:
+        made = made_of(table, offset["version"]) if MADE in offset else None
+        is_lost = MADE in offset and made is None and offset["version"] > newest
+        if is_lost or made not in (None, offset.get(MADE)):
+            raise InvalidTableStateError(
+                f"{table.name} is another table than the one that this query has read: version {offset['version']} is "
+                "not the one it was. It was dropped and made again, or the version was taken back. Start the query "
+                "with a new checkpoint."
+            )
 
 
 def initial(dataset: lance.LanceDataset, options: dict[str, str]) -> Offset:

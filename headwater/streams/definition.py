@@ -23,6 +23,7 @@ from headwater.metastore.retention import log_retention
 from headwater.streams.checks import Check, checks_of
 from headwater.streams.columns import can_be_kept, can_be_key, can_be_sequence, parse_type, widens
 from headwater.streams.fold import Rules
+from headwater.streams.property_names import check_property_names
 from headwater.streams.watermark import parse_lateness
 from headwater.tables.fields import ROW_ADDRESS, ROW_ID
 from headwater.tables.fitting import storable
@@ -173,9 +174,10 @@ def define(
     return check(replace(made, partition_by=partitioning(marked)))
 
 
-def check(definition: Definition) -> Definition:
-    """The definition, if a table can be so."""
+def check(definition: Definition, before: Definition | None = None) -> Definition:
+    """The definition, if a table can be so; `before` is what it was."""
     _check_names(definition)
+    _check_case(definition, before)
     for what, names, allowed in (
         ("key", definition.keys, can_be_key),
         ("sequence", definition.sequence, can_be_sequence),
@@ -208,11 +210,15 @@ def evolve(
     drop: Sequence[str] = (),
 ) -> Definition:
     """The definition with columns added, renamed, widened and dropped; renames are all done at once."""
+    drop = (drop,) if isinstance(drop, str) else tuple(drop)
     columns = {column.name: column for column in definition.columns}
     names = {name: name for name in columns}
     for name in (*(rename or {}), *(widen or {}), *drop):
         if name not in columns:
             raise TableColumnNotFoundError(f"There is no column {name!r} in the stream table.")
+    for name in (*(rename or {}), *(widen or {})):
+        if name in drop:
+            raise InvalidInputError(f"The column {name!r} is dropped, and renamed or widened too: say one of them.")
     for name in (*(rename or {}), *drop):
         if name in (*definition.keys, *definition.sequence):
             raise InvalidInputError(
@@ -237,7 +243,7 @@ def evolve(
     if tuple(made) == definition.columns:
         return definition
     changed = replace(definition, columns=tuple(made), next_id=next_id, schema_id=definition.schema_id + 1)
-    return check(changed)
+    return check(changed, definition)
 
 
 def with_properties(definition: Definition, properties: Mapping[str, Any]) -> Definition:
@@ -248,7 +254,7 @@ def with_properties(definition: Definition, properties: Mapping[str, Any]) -> De
     if changed.properties == definition.properties:
         return definition
     is_new = changed.derived != definition.derived or (changed.keeps_history and not definition.keeps_history)
-    return check(replace(changed, schema_id=definition.schema_id + 1) if is_new else changed)
+    return check(replace(changed, schema_id=definition.schema_id + 1) if is_new else changed, definition)
 
 
 def to_properties(definition: Definition) -> dict[str, Any]:
@@ -331,6 +337,7 @@ def _texts(properties: Mapping[str, Any]) -> dict[str, str]:
     for name, value in properties.items():
         if not isinstance(name, str) or not isinstance(value, str) or name == STREAM:
             raise InvalidInputError(f"The property {name!r} must be a text with a name of its own, not {value!r}.")
+    check_property_names(properties)
     return dict(properties)
 
 
@@ -361,6 +368,18 @@ def _check_names(definition: Definition) -> None:
             raise InvalidInputError(f"{name[:80]!r} cannot be the name of a column of this stream table.")
         if names.count(name) > 1:
             raise InvalidInputError(f"Two columns are named {name!r}.")
+
+
+def _check_case(definition: Definition, before: Definition | None) -> None:
+    """Error 13 for a new name that differs from another one only in its case: SQL could not tell them apart."""
+    known, by_case = set(before.shown) if before is not None else set(), dict[str, str]()
+    for name in definition.shown:
+        other = by_case.setdefault(name.lower(), name)
+        if other != name and not {name, other} <= known:
+            raise InvalidInputError(
+                f"The columns {other!r} and {name!r} differ only in upper and lower case, and SQL could not tell them "
+                "apart: name one of them otherwise."
+            )
 
 
 def derived_of(properties: Mapping[str, str]) -> tuple[Derived, ...]:

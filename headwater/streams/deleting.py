@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -52,6 +52,13 @@ def deletion(lake: Lake, view: PositionView, what: Any) -> Deletion:
     return Deletion(_deletes(events), _digest("keys", *asked.columns, pa.array(told)))
 
 
+def repeatable(what: Any) -> Any:
+    """What to delete, to be looked at any number of times: an iterator or a reader gives its rows once."""
+    if isinstance(what, pa.RecordBatchReader):
+        return given(what)
+    return list(what) if isinstance(what, Iterator) else what
+
+
 def _deletes(rows: pa.Table) -> Given:
     return replace(from_table(rows), deletes=np.ones(rows.num_rows, bool))
 
@@ -88,10 +95,16 @@ def _shaped(definition: Definition, rows: Given) -> pa.Table:
 
 
 def as_rows(definition: Definition, what: Any) -> Any:
-    """Plain keys as rows: a value, a list of values, or of tuples where the key has several columns."""
+    """Plain keys as rows: a value, any number of values, or of tuples where the key has several columns."""
+    if isinstance(what, pa.ChunkedArray):
+        what = what.to_pylist()
+    elif hasattr(what, "tolist"):  # one column of Arrow, numpy or pandas
+        what = what.tolist()
     if isinstance(what, (Given, Mapping, pa.Table, pa.RecordBatch)) or hasattr(what, "__arrow_c_stream__"):
         return what
-    keys = what if isinstance(what, Sequence | set | frozenset) and not isinstance(what, (bytes, tuple)) else [what]
+    if not definition.keys:
+        raise InvalidInputError("A table without keys is an append-only log: its rows cannot be deleted.")
+    keys = list(what) if isinstance(what, Iterable) and not isinstance(what, (str, bytes, tuple)) else [what]
     if any(isinstance(key, (Mapping, pa.RecordBatch)) for key in keys):
         return list(keys)
     rows = []

@@ -25,6 +25,7 @@ from headwater.streams.position_views import PositionView, collected, view_at
 from headwater.streams.reading import same_rows, state_of_keys, whole_state
 from headwater.streams.serving_copy import Lake
 
+META = ("_change_type", "_position", "_commit_time")
 INSERT, DELETE, BEFORE, AFTER = "insert", "delete", "update_preimage", "update_postimage"
 
 
@@ -62,6 +63,10 @@ def walked(
     """The same, transaction by transaction."""
     last = snapshot.last_position(stream.path, version=stream.version)
     end = last if until is None else until
+    if type(after) is type(end) is int and end < after <= last:
+        raise InvalidInputError(
+            f"There are no changes of {stream.name} after {after} until {end}: it ends before it begins."
+        )
     if not type(after) is type(end) is int or not 0 <= after <= end <= last:
         raise InvalidInputError(f"{stream.name} has changes after 0 up to {last}, not after {after!r} up to {until!r}.")
     start = view_at(snapshot, stream, after)

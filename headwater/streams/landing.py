@@ -63,6 +63,11 @@ class BatchOrigin:
     file: str | None = None
     digest: str | None = None
 
+    def __post_init__(self) -> None:
+        for name, text in (("source", self.source), ("token", self.token)):
+            if not isinstance(text, str | None):
+                raise InvalidInputError(f"A {name} is a text, not {text!r}.")
+
     @property
     def recorded(self) -> bool:
         return self.token is not None or self.file is not None
@@ -131,7 +136,7 @@ class Landing:
         appended = self._append(tx, stream, batch)
         landed = Landed(len(batch.events), len(bad), appended, batch=batch, checks=self._failed)
         if bad:
-            quarantine(tx, self._store, self._clock, stream, bad)
+            quarantine(tx, self._store, self._clock, stream, bad, self._origin_properties())
         if ledger is not None:  # also of a batch without effect: a repeat may have one, and must not
             self._remember(tx, ledger, stream, landed, digest)
         return landed
@@ -200,7 +205,7 @@ class Landing:
             return APPEND
         return "delete" if log.properties["deletes"] == log.rows else UPSERT
 
-    def _origin_properties(self) -> dict[str, Any]:
+    def _origin_properties(self) -> dict[str, str]:
         found = {"source": self._origin.source, "file": self._origin.file, "token": self._origin.token}
         return {name: text for name, text in found.items() if text is not None}
 

@@ -77,23 +77,6 @@ class Ledger:
     def take_file(self, name: str, entry: LedgerEntry) -> None:
         self._take(FILE + name, entry, replace=False)
 
-    def give_back(self, txns: Collection[str], batches: Collection[tuple[str, str]]) -> None:
-        """Forget what these transactions took, and of others these batches; but of files that they were undone."""
-        for stream in self._tx.streams(self._path, self._version):
-            if not stream.id.startswith(f"{source_record(self.source)}-"):
-                continue
-            kept: dict[str, list[Any]] = {}
-            for name, found in stream.properties.items():
-                for entry in found:
-                    is_back = entry[1] in txns or (entry[1], name) in batches
-                    is_back = is_back and not name.startswith(UNDONE)
-                    if not is_back:
-                        kept.setdefault(name, []).append(entry)
-                    elif name.startswith(FILE):
-                        kept.setdefault(UNDONE + name.removeprefix(FILE), []).append(entry)
-            if kept != stream.properties:
-                self._write(stream.id, kept)
-
     def _generations(self, key: str) -> list[LedgerEntry]:
         pages = (self._read(source_page(self.source, key, level)) for level in range(self._level(key) + 1))
         return [LedgerEntry(*entry) for page in pages for entry in page.get(key, [])]
@@ -164,6 +147,48 @@ def taken_with(streams: Sequence[Object], digest: str) -> set[tuple[str, str]]:
                 file = name.removeprefix(FILE)
                 found |= {(str(entry[1]), file) for entry in entries if str(entry[0]).startswith(digest)}
     return found
+
+
+def batches_with(streams: Sequence[Object], token: str) -> set[tuple[str, str]]:
+    """The batches that were taken with a token: the transaction and the source of each."""
+    names = {each.id: str(each.properties["source"]) for each in streams if "source" in each.properties}
+    found = set()
+    for stream in streams:
+        for entry in stream.properties.get(TOKEN + token, ()) if stream.id.startswith(RECORDS) else ():
+            found.add((str(entry[1]), names.get("-".join(stream.id.split("-")[:2]), "")))
+    return found
+
+
+def give_back(
+    tx: Transaction,
+    path: Sequence[str],
+    version: str,
+    source: str | None,
+    txns: Collection[str],
+    batches: Collection[tuple[str, str]] = (),
+) -> list[LedgerEntry]:
+    """Forget what these transactions took from a source (None: from any), and of others these batches; but of files
+    that they were undone. The entries that were given back."""
+    given: list[LedgerEntry] = []
+    for stream in tx.streams(path, version):
+        if not stream.id.startswith(RECORDS if source is None else f"{source_record(source)}-"):
+            continue
+        if "source" in stream.properties:  # it counts, and holds no entry
+            continue
+        kept: dict[str, list[Any]] = {}
+        for name, found in stream.properties.items():
+            for entry in found:
+                is_back = entry[1] in txns or (entry[1], name) in batches
+                is_back = is_back and not name.startswith(UNDONE)
+                if not is_back:
+                    kept.setdefault(name, []).append(entry)
+                    continue
+                given.append(LedgerEntry(*entry))
+                if name.startswith(FILE):
+                    kept.setdefault(UNDONE + name.removeprefix(FILE), []).append(entry)
+        if kept != stream.properties:
+            tx.update_stream(path, stream.id, kept, version=version)
+    return given
 
 
 def _forgotten(page: dict[str, Any], number: int, now: int) -> dict[str, Any]:

@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from headwater.errors import InvalidInputError
+from headwater.streams.columns import parse_type
 from headwater.streams.given import Given, given
 from headwater.streams.layout import PRESENT
 
@@ -107,7 +108,7 @@ def _text(table: pa.Table) -> str:
 
 def pack_types(types: dict[str, Any]) -> dict[str, str]:
     """Types by name, as texts: Arrow's own form of a type that has no text here."""
-    return {name: kind if isinstance(kind, str) else _type_text(kind) for name, kind in types.items()}
+    return {name: kind if isinstance(kind, str) else _type_text(parse_type(kind)) for name, kind in types.items()}
 
 
 def unpack_types(texts: dict[str, str]) -> dict[str, Any]:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from headwater.clock import Clock
 from headwater.metastore import DataFile, Delta, Transaction
@@ -15,7 +16,7 @@ from headwater.store import Store
 from headwater.streams.definition import define, from_properties, to_properties
 from headwater.streams.fold import Events
 from headwater.streams.layout import DELTA, LANCE, QUARANTINE, log_file, sibling
-from headwater.streams.log_files import encode_events
+from headwater.streams.log_files import encode_events, read_log
 from headwater.streams.opening import Stream, in_the_way, open_in
 
 TYPES: dict[str, Any] = {
@@ -27,6 +28,8 @@ TYPES: dict[str, Any] = {
     "position": pa.int64(),
 }
 SCHEMA = pa.schema(TYPES)
+ORIGIN = "origin"
+"""The property of a delta of the quarantine that says which batch its rows came with: its source, file and token."""
 
 
 @dataclass(frozen=True)
@@ -43,8 +46,16 @@ class Quarantined:
     position: int | None = None
 
 
-def quarantine(tx: Transaction, store: Store, clock: Clock, stream: Stream, rows: Sequence[Quarantined]) -> None:
-    """Put rows into a table's quarantine, which the first of them makes."""
+def quarantine(
+    tx: Transaction,
+    store: Store,
+    clock: Clock,
+    stream: Stream,
+    rows: Sequence[Quarantined],
+    origin: Mapping[str, str] | None = None,
+) -> None:
+    """Put rows into a table's quarantine, which the first of them makes. `origin`: of what batch they are, to be undone
+    with it; rows that a publish found late are of none."""
     path = sibling(stream.path, QUARANTINE)
     if not tx.exists(path):
         create(tx, path)
@@ -66,6 +77,7 @@ def quarantine(tx: Transaction, store: Store, clock: Clock, stream: Stream, rows
     store.put(key, log.data)
     file = DataFile(key, log.rows, len(log.data))
     properties = {**log.properties, "call": len(tx.draft.appends)}
+    properties |= {} if origin is None else {ORIGIN: dict(origin)}
     tx.append_delta(path, [file], "append", version=kept.version, properties=properties)
 
 
@@ -75,23 +87,21 @@ def is_quarantine(tx: Transaction, path: Sequence[str]) -> bool:
     return definition is not None and not definition.keys and definition.schema.equals(SCHEMA)
 
 
-def with_positions(changes: pa.Table, own: Sequence[Delta], log: Sequence[Delta]) -> pa.Table:
-    """Quarantined rows, from the changes of their table, each with the position of the batch it came with.
+def with_positions(store: Store, kept: Stream, own: Sequence[Delta], log: Sequence[Delta]) -> pa.Table:
+    """Quarantined rows, each with the position of the batch it came with; what an undo took out is not among them.
 
-    It is NULL where nothing of the batch was taken: then there is none. `own` are the deltas of the quarantine, `log`
-    those of its table. What an undo took out is not among them.
+    It is NULL where nothing of the batch was taken: then there is none. `own` are the deltas of the quarantine, all of
+    them, `log` those of its table.
     """
-    voids = [delta for delta in own if "voids" in delta.properties]
-    gone = {delta.position for delta in voids} | {position for delta in voids for position in delta.properties["voids"]}
-    changes = changes.filter(pa.array([at not in gone for at in changes["_position"].to_pylist()], pa.bool_()))
-    txns = {delta.position: delta.txn for delta in own}
+    voided = {position for delta in own for position in delta.properties.get("voids", ())}
+    standing = [delta for delta in own if delta.position not in voided]
+    read = read_log(kept.definition, store, standing)
     positions = {delta.txn: delta.position for delta in log}
-    filled = [
-        known if known is not None else positions.get(txns[int(at or 0)])
-        for known, at in zip(changes["position"].to_pylist(), changes["_position"].to_pylist(), strict=True)
-    ]
+    found = [positions.get(standing[number].txn) for number in read.deltas.tolist()]
+    rows = read.events.rows.select(SCHEMA.names)
     place = SCHEMA.get_field_index("position")
-    return changes.select(SCHEMA.names).set_column(place, SCHEMA.field(place), pa.array(filled, pa.int64()))
+    filled: Any = pc.coalesce(rows["position"], pa.array(found, pa.int64()))
+    return rows.set_column(place, SCHEMA.field(place), filled)
 
 
 def create(tx: Transaction, path: Sequence[str]) -> None:

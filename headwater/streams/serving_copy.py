@@ -147,6 +147,8 @@ class Staging(LanceNamespace):
         self.staged: list[Staged] = []
         self.rowless = 0
         """Up to which version only columns were changed, before the rows."""
+        self.unfinished = 0
+        """Up to which version it is a step to what is published, and has not all of its columns, or not its rows."""
         self.kept: Mapping[str, KeptIds] = {}
         self._syncing: list[Future[None]] = []
         self._beside = ThreadPoolExecutor(1, thread_name_prefix="headwater-sync")

@@ -14,10 +14,8 @@ from headwater.errors import (
     ConcurrentModificationError,
     InvalidInputError,
     TableNotFoundError,
-    TableVersionNotFoundError,
 )
 from headwater.metastore import Delta, Metastore, Snapshot, Transaction
-from headwater.metastore.draft import AppendedDelta
 from headwater.names import format_name
 from headwater.streams.backfilling import (
     ROWS,
@@ -33,13 +31,13 @@ from headwater.streams.checks import Check, try_checks
 from headwater.streams.collecting import collectable
 from headwater.streams.definition import Definition, define, to_properties, with_properties
 from headwater.streams.definition import evolve as evolve_definition
-from headwater.streams.deleting import deletion
+from headwater.streams.deleting import deletion, repeatable
 from headwater.streams.derived import renewed, stale_rows
 from headwater.streams.feed import changes
 from headwater.streams.given import Given, given
 from headwater.streams.landing import APPEND, UPSERT, BatchOrigin, Landed, Landing, LandingReport, rows_so_far
 from headwater.streams.layout import DELTA, LANCE, QUARANTINE, sibling
-from headwater.streams.ledger import FILE, UNDONE, LedgerEntry, files_taken, taken_with
+from headwater.streams.ledger import FILE, UNDONE, LedgerEntry, batches_with, files_taken, taken_with
 from headwater.streams.lineage import noted
 from headwater.streams.opening import Stream, another, no_deletes, open_in, open_stream
 from headwater.streams.position_views import Published, newest_published, view_at
@@ -54,7 +52,7 @@ from headwater.streams.sources.files import SourceFile, find_files, is_files, na
 from headwater.streams.sources.formats import SNAPSHOT, check_format, take, total
 from headwater.streams.statements import KINDS, StaleError, Statement, StatementRows, apply_statement, prepare_rows
 from headwater.streams.tidying import coverage
-from headwater.streams.undoing import landed_from, void
+from headwater.streams.undoing import Part, TakenOut, landed_from, take_out
 from headwater.streams.verifying import verify
 from headwater.streams.within import by_position, landing, own_log
 from headwater.streams.writing import head_of
@@ -124,6 +122,8 @@ class StreamTable(Frames):
         Keys without sequence values take the sequence of the row as it is now; one that is not there does nothing.
         In a table without a sequence no delete is late, so rows are looked for again if others land meanwhile.
         """
+
+        what = repeatable(what)
 
         def work(tx: Transaction) -> Landed:
             stream, own = open_in(tx, self.path), own_log(tx)
@@ -236,7 +236,7 @@ class StreamTable(Frames):
         """What its landing tells a caller."""
         if landed.duplicate is not None:
             known = landed.duplicate
-            position = self._position_of(known.txn, known.after)
+            position = self._position_of(known)
             return LandingReport(position, known.rows, known.quarantined, duplicate=True)
         position = max((delta.position or 0 for delta in landed.deltas), default=0) or self.position
         batch = landed.batch
@@ -252,10 +252,12 @@ class StreamTable(Frames):
             landed.checks,
         )
 
-    def _position_of(self, txn: str, after: int) -> int:
+    def _position_of(self, taken: LedgerEntry) -> int:
+        """Where a batch landed. Once its deltas are collected, the first position that it can have had."""
         stream, snapshot = self.opened()
-        found = snapshot.deltas(stream.path, after, version=stream.version)
-        return max((delta.position for delta in found if delta.txn == txn), default=after)
+        found = snapshot.deltas(stream.path, taken.after, version=stream.version)
+        own = (delta.position for delta in found if delta.txn == taken.txn)
+        return max(own, default=taken.after + (taken.rows > 0))
 
     # Reading
 
@@ -390,12 +392,10 @@ class StreamTable(Frames):
         if not self._snapshot().exists(path):
             return QUARANTINE_SCHEMA.empty_table()
         kept = self._beside(path)
-        rows = kept.to_arrow()
-        try:
-            found = kept.changes() if rows["position"].null_count else None
-        except TableVersionNotFoundError:  # collected: what the rows do not say is not known any more
-            found = None
-        return rows if found is None else with_positions(found, kept.deltas(), self.deltas())
+        own = kept.deltas()
+        if own and own[0].position > 1:  # collected: what the rows do not say is not known any more
+            return kept.to_arrow()
+        return with_positions(self._metastore.store, kept.opened()[0], own, self.deltas())
 
     def _beside(self, path: Path) -> StreamTable:
         """Another stream table of the same catalog."""
@@ -425,22 +425,30 @@ class StreamTable(Frames):
     ) -> LandingReport:
         """Take out again what came from a source, a file, a batch or a transaction, as a delta of its own.
 
-        With `digest` only what files of that very content gave. The record keeps that a file was undone.
+        The rows that it had quarantined go too; if it had no others, the table has no new position. With `digest` only
+        what files of that very content gave. The record keeps that a file was undone. The report counts deltas, and
+        rows of the quarantine.
         """
 
-        def work(tx: Transaction) -> AppendedDelta:
-            snapshot = self._snapshot()
+        def work(tx: Transaction) -> TakenOut:
             stream = open_in(tx, self.path)
-            deltas = snapshot.deltas(stream.path, version=stream.version)
-            taken = taken_with(tx.streams(stream.path, stream.version), digest) if digest is not None else None
-            files = names_of(file) if file is not None else None
-            if txn is not None:
-                return void(tx, snapshot, stream, [delta.position for delta in deltas if delta.txn == txn])
-            found = landed_from(deltas, source=source, files=files, token=token, among=taken)
-            return void(tx, snapshot, stream, found)
+            streams = tx.streams(stream.path, stream.version)
+            how: dict[str, Any] = {
+                "source": source,
+                "files": names_of(file) if file is not None else None,
+                "token": token,
+                "batches": batches_with(streams, token) if token is not None else (),
+                "among": taken_with(streams, digest) if digest is not None else None,
+            }
 
-        made = self.run(work, f"undo in {self.name}")
-        return LandingReport(made.position or 0, len(made.properties["voids"]))
+            def choose(parts: Sequence[Part]) -> Sequence[Part]:
+                return landed_from(parts, **how) if txn is None else [p for p in parts if p.delta.txn == txn]
+
+            return take_out(tx, self._snapshot(), stream, choose)
+
+        done = self.run(work, f"undo in {self.name}")
+        position = self.position if done.made is None else done.made.position or 0
+        return LandingReport(position, done.deltas, done.quarantined)
 
     def evolve(
         self,

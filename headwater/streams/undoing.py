@@ -1,49 +1,125 @@
-"""Undo of what was ingested: a delta of its own that voids others (streams.md, rule 9)."""
+"""Undo of what was ingested: a delta of its own that voids others (streams.md, rule 9).
+
+A batch landed as deltas of its table and, where it had bad rows, as one of the quarantine: they are undone as one.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from typing import Any
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any, NamedTuple
 
 from headwater.errors import InvalidInputError, InvalidTableStateError
 from headwater.metastore import Delta, Metastore, Snapshot, Transaction
 from headwater.metastore.draft import AppendedDelta
 from headwater.metastore.metastore import RestoreIn
 from headwater.metastore.objects import Undone
-from headwater.streams.ledger import FILE, TOKEN, Ledger
+from headwater.streams.layout import QUARANTINE, sibling
+from headwater.streams.ledger import FILE, TOKEN, LedgerEntry, give_back
 from headwater.streams.opening import Stream, open_in
 from headwater.streams.position_views import all_published
+from headwater.streams.quarantine import ORIGIN, is_quarantine
 from headwater.streams.within import OwnLog
 
 
-def void(tx: Transaction, snapshot: Snapshot, stream: Stream, positions: Collection[int]) -> AppendedDelta:
-    """Void these deltas, and take their sources' records back. 19 with the reason if it cannot."""
-    deltas = snapshot.deltas(stream.path, version=stream.version)
-    chosen = [delta for delta in deltas if delta.position in positions]
-    _check(stream, deltas, chosen, snapshot)
-    whole = {delta.txn for delta in chosen} - {delta.txn for delta in deltas if delta.position not in positions}
-    for source in {str(delta.properties.get("source") or "") for delta in chosen}:
-        batches = {(delta.txn, name) for delta in chosen if (name := _recorded_as(delta)) is not None}
-        Ledger(tx, stream.path, stream.version, source).give_back(whole, batches)
-    positions = [delta.position for delta in chosen]
-    properties = {"voids": positions, "call": len(tx.draft.appends)}
+class Part(NamedTuple):
+    """A delta that a batch landed as: rows of its table, or in the quarantine those that it could not take."""
+
+    delta: Delta
+    origin: Mapping[str, Any]
+    is_voided: bool
+    is_quarantined: bool
+
+
+class TakenOut(NamedTuple):
+    """What an undo did: the delta that voids others of the table (None: only quarantined rows went), how many it
+    voids, and how many rows the quarantine lost."""
+
+    made: AppendedDelta | None
+    deltas: int
+    quarantined: int
+
+
+Choice = Callable[[Sequence[Part]], Sequence[Part]]
+
+
+def parts_of(deltas: Sequence[Delta], quarantined: Sequence[Delta] = ()) -> list[Part]:
+    """What landed in a table, of its deltas and those of its quarantine; what a publish found late is none of it."""
+    own, beside = _voided(deltas), _voided(quarantined)
+    kept = [each for each in quarantined if ORIGIN in each.properties]
+    return [
+        *(Part(each, each.properties, each.position in own, False) for each in deltas),
+        *(Part(each, each.properties[ORIGIN], each.position in beside, True) for each in kept),
+    ]
+
+
+def _voided(deltas: Sequence[Delta]) -> set[int]:
+    return {position for delta in deltas for position in delta.properties.get("voids", ())}
+
+
+def take_out(tx: Transaction, log: Snapshot, stream: Stream, choose: Choice) -> TakenOut:
+    """Void what is chosen of what landed in a table, with the rows that it had quarantined, and take the records of its
+    sources back. 19 with the reason if it cannot."""
+    deltas, beside = log.deltas(stream.path, version=stream.version), _quarantine_of(tx, stream)
+    kept = log.deltas(beside.path, version=beside.version) if beside is not None else []
+    parts = parts_of(deltas, kept)
+    chosen = choose(parts)
+    if not chosen:
+        raise InvalidTableStateError(
+            f"{stream.name} keeps no delta of what is to be undone: it was collected, or undone."
+        )
+    own = [part.delta for part in chosen if not part.is_quarantined]
+    bad = [part.delta for part in chosen if part.is_quarantined]
+    made = void(tx, log, stream, deltas, own) if own else None
+    if beside is not None and bad:
+        void(tx, log, beside, kept, bad)
+    given = _give_back(tx, stream, parts, chosen)
+    if beside is not None and kept and kept[0].position > 1:
+        _check_kept(beside, {entry.txn for entry in given if entry.quarantined} - {delta.txn for delta in kept})
+    return TakenOut(made, len(own), sum(file.rows or 0 for delta in bad for file in delta.files))
+
+
+def void(
+    tx: Transaction, log: Snapshot, stream: Stream, deltas: Sequence[Delta], chosen: Sequence[Delta]
+) -> AppendedDelta:
+    """A delta that voids these of a log, of all that it has; 19 with the reason if it cannot."""
+    _check(stream, deltas, chosen, log)
+    properties = {"voids": [delta.position for delta in chosen], "call": len(tx.draft.appends)}
     return tx.append_delta(stream.path, [], "append", version=stream.version, properties=properties)
 
 
-def _recorded_as(delta: Delta) -> str | None:
+def _quarantine_of(tx: Transaction, stream: Stream) -> Stream | None:
+    path = sibling(stream.path, QUARANTINE)
+    return open_in(tx, path) if tx.exists(path) and is_quarantine(tx, path) else None
+
+
+def _give_back(tx: Transaction, stream: Stream, parts: Sequence[Part], chosen: Sequence[Part]) -> list[LedgerEntry]:
+    """Take back what the records of the sources say of the chosen: of whole transactions all of it."""
+    places = {(part.is_quarantined, part.delta.position) for part in chosen}
+    left = {part.delta.txn for part in parts if (part.is_quarantined, part.delta.position) not in places}
+    whole = {part.delta.txn for part in chosen} - left
+    batches = {(part.delta.txn, name) for part in chosen if (name := _recorded_as(part.origin)) is not None}
+    sources = {str(part.origin.get("source") or "") for part in chosen}
+    return [entry for each in sources for entry in give_back(tx, stream.path, stream.version, each, whole, batches)]
+
+
+def _recorded_as(origin: Mapping[str, Any]) -> str | None:
     """What the record of its source calls the batch that a delta is of."""
-    file, token = delta.properties.get("file"), delta.properties.get("token")
+    file, token = origin.get("file"), origin.get("token")
     if file is not None:
         return f"{FILE}{file}"
     return f"{TOKEN}{token}" if token is not None else None
 
 
-def _check(stream: Stream, deltas: Sequence[Delta], chosen: Sequence[Delta], snapshot: Snapshot) -> None:
-    if not chosen:
+def _check_kept(quarantine: Stream, lacking: Collection[str]) -> None:
+    if lacking:
         raise InvalidTableStateError(
-            f"{stream.name} keeps no delta of what is to be undone: it was collected, or undone."
+            f"{quarantine.name} has rows of what is to be undone, and the deltas they came with were collected: they "
+            "cannot be taken out. Drop the quarantine to undo the rest."
         )
-    voided = {position for delta in deltas for position in delta.properties.get("voids", ())}
+
+
+def _check(stream: Stream, deltas: Sequence[Delta], chosen: Sequence[Delta], snapshot: Snapshot) -> None:
+    voided = _voided(deltas)
     if any("voids" in delta.properties for delta in chosen):
         raise InvalidTableStateError(f"What is to be undone in {stream.name} is itself an undo: ingest the rows again.")
     if any(delta.position in voided for delta in chosen):
@@ -71,52 +147,63 @@ def undo_transaction(
     `restore` makes the next version of a Lance table like an older one.
     """
 
-    def void_in(tx: Transaction, path: tuple[str, ...], version: str, whose: str) -> AppendedDelta:
+    def void_in(tx: Transaction, path: tuple[str, ...], version: str, whose: str) -> bool:
+        """Whether it had landed rows there: a quarantine, which has a log of its own, may have all of them."""
         log: Any = metastore.now() if within is None else OwnLog(within)
         stream = open_in(tx, path, version)
         deltas = log.deltas(stream.path, version=stream.version)
-        return void(tx, log, stream, [delta.position for delta in deltas if delta.txn == whose])
+        chosen = [delta for delta in deltas if delta.txn == whose]
+        given = give_back(tx, stream.path, stream.version, None, {whose})
+        if chosen:
+            void(tx, log, stream, deltas, chosen)
+        elif not given:
+            raise InvalidTableStateError(
+                f"What is to be undone in {stream.name} was undone already, or is itself an undo: ingest the rows "
+                "again."
+            )
+        return bool(chosen)
 
     return metastore.undo(txn, dry_run, void_in, restore, within)
 
 
 def landed_from(
-    deltas: Sequence[Delta],
+    parts: Sequence[Part],
     *,
     source: str | None,
     files: Collection[str] | None,
-    token: str | None,
+    token: str | None = None,
+    batches: Collection[tuple[str, str]] = (),
     among: Collection[tuple[str, str]] | None = None,
-) -> list[int]:
-    """The positions of what was taken from a source: one of its files, one batch, or all of it, and nothing else that
-    the same transaction has done.
+) -> list[Part]:
+    """What was taken from a source: one of its files, one batch, or all of it, and nothing else that the same
+    transaction has done.
 
-    `files` are the names that the file may have; `among` transactions with the names of files that count.
+    `files` are the names that the file may have; `batches` what was taken with the token, as a transaction and a
+    source; `among` transactions with the names of files that count.
     """
-    voided = {position for delta in deltas for position in delta.properties.get("voids", ())}
-
-    def matches(delta: Delta) -> bool:
-        known = delta.properties
-        return (
-            delta.position not in voided
-            and (source is None or known.get("source") == source)
-            and (files is None or known.get("file") in files)
-            and (among is None or (delta.txn, str(known.get("file"))) in among)
-        )
-
-    def whose(delta: Delta) -> tuple[str, Any]:
-        return delta.txn, delta.properties.get("source")
-
-    of_batch = {whose(delta) for delta in deltas if token is not None and delta.properties.get("token") == token}
-
-    def is_of_batch(delta: Delta) -> bool:
-        """Of the deltas that a batch was divided into one has its token, which stands for all of them."""
-        known = delta.properties
-        if known.get("token") is not None or known.get("source") is None or "file" in known:
-            return bool(known.get("token") == token)
-        return whose(delta) in of_batch
-
     if source is None and files is None and token is None and among is None:
         raise InvalidInputError("Say what to undo: a source, one of its files, its digest, or a token.")
-    found = [delta for delta in deltas if matches(delta)]
-    return [delta.position for delta in found if token is None or is_of_batch(delta)]
+
+    def matches(part: Part) -> bool:
+        known = part.origin
+        return (
+            not part.is_voided
+            and (source is None or known.get("source") == source)
+            and (files is None or known.get("file") in files)
+            and (among is None or (part.delta.txn, str(known.get("file"))) in among)
+        )
+
+    def whose(part: Part) -> tuple[str, Any]:
+        return part.delta.txn, part.origin.get("source")
+
+    of_batch = {*batches, *(whose(part) for part in parts if token is not None and part.origin.get("token") == token)}
+
+    def is_of_batch(part: Part) -> bool:
+        """Of the deltas that a batch was divided into at most one has its token, which stands for all of them."""
+        known = part.origin
+        if known.get("token") is not None or known.get("source") is None or "file" in known:
+            return bool(known.get("token") == token)
+        return whose(part) in of_batch
+
+    found = [part for part in parts if matches(part)]
+    return found if token is None else [part for part in found if is_of_batch(part)]

@@ -1,4 +1,5 @@
-"""Proof of a serving copy: its rows have the digest that was published, and so has the fold of the log.
+"""Proof of a serving copy: its rows have the digest that was published, and so has the fold of the log. What was not
+published yet is read.
 
 The rows are those of its newest version: a client may have rewritten them since they were published.
 """
@@ -11,7 +12,7 @@ import pyarrow as pa
 
 from headwater.errors import LanceNamespaceError
 from headwater.metastore import Snapshot
-from headwater.streams.log_files import narrowed
+from headwater.streams.log_files import narrowed, read_log
 from headwater.streams.opening import Stream
 from headwater.streams.position_views import PositionView, Published, all_published, counted, is_base
 from headwater.streams.reading import base_rows, whole_state
@@ -23,15 +24,33 @@ UNREADABLE = (LanceNamespaceError, pa.ArrowException, OSError, ValueError)
 
 
 def verify(lake: Lake, snapshot: Snapshot, stream: Stream) -> list[str]:
-    """What is wrong with the newest published version of a table."""
+    """What is wrong with the newest published version of a table, and which deltas after it cannot be read."""
     publishes = all_published(snapshot, stream)
+    unread = _unread(lake, snapshot, stream, publishes[-1].position if publishes else 0)
     if not publishes:
-        return []
+        return unread
     try:
-        return _compared(lake, snapshot, stream, publishes)
+        return [*_compared(lake, snapshot, stream, publishes), *unread]
     except UNREADABLE as error:
-        told = str(error).split(", /")[0][:200]
-        return [f"The rows of version {publishes[-1].version} of {stream.name}, or its log, cannot be read: {told}."]
+        told = f"The rows of version {publishes[-1].version} of {stream.name}, or its log, cannot be read: "
+        return [f"{told}{_told(error)}.", *unread]
+
+
+def _unread(lake: Lake, snapshot: Snapshot, stream: Stream, after: int) -> list[str]:
+    """The deltas that no version holds yet, where their rows cannot be read. Files that are gone are told by the
+    metastore's own proof."""
+    problems = []
+    for delta in snapshot.deltas(stream.path, after, version=stream.version):
+        try:
+            read_log(stream.definition, lake.store, [delta])
+        except UNREADABLE as error:
+            if all(lake.store.head(file.path) for file in delta.files):
+                problems.append(f"Position {delta.position} of {stream.name} cannot be read: {_told(error)}.")
+    return problems
+
+
+def _told(error: BaseException) -> str:
+    return str(error).split(", /")[0][:200]
 
 
 def _compared(lake: Lake, snapshot: Snapshot, stream: Stream, publishes: list[Published]) -> list[str]:

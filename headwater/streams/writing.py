@@ -142,13 +142,15 @@ def commit_rows(
     """Stage the version with these fragments and without the rows at these addresses; the dataset as it is then."""
     properties = {"headwater.position": str(position)}
     fragments = new.metadata
+    last = staging.staged[-1].version if staging.staged else 0
     if staging.staged and not fragments and not len(addresses):
+        staging.unfinished = last - 1
         return dataset  # only the columns changed
     if dataset is None:
         schema = stream.definition.published
         staging.sync(list(files_of(stream, fragments)))
         return commit(lake, stream, staging, lance.LanceOperation.Overwrite(schema, fragments), 0, properties)
-    staging.rowless = staging.staged[-1].version if staging.staged else 0
+    staging.rowless = staging.unfinished = last
     removed, changed = delete_rows(dataset, addresses)
     fragments = sorted(fragments, key=lambda each: each.files[0].path in new.kept)  # ids are given out in their order
     operation = lance.LanceOperation.Update(
@@ -234,20 +236,25 @@ def record(
     made: Published,
     lineage: Mapping[str, Any] | None = None,
 ) -> Published:
-    """The staged versions as deltas of the `lance` stream, in the transaction; the last one has the lineage."""
+    """The staged versions as deltas of the `lance` stream, in the transaction; the last one has the lineage.
+
+    Steps on the way to it (columns come before rows) are no publish: nothing is ever read or folded from them.
+    """
     staging.synced()
     known = settled(lake.now(), stream, tx.id) if staging.version else 0
     noted = {LINEAGE: dict(lineage)} if lineage else {}
     for staged in staging.staged:
         made = replace(made, version=staged.version, manifest=staged.key)
         file, record = version_record(stream, staged, known, lake.metastore.clock.now_ms())
+        is_step = staged.version <= staging.unfinished
+        published = {} if is_step else made.to_properties()
         tx.append_delta(
             stream.path,
-            [file, *made.tombstones],
+            [file] if is_step else [file, *made.tombstones],
             "append",
             format=LANCE,
             version=stream.version,
-            properties={**made.to_properties(), **record, **(noted if staged is staging.staged[-1] else {})},
+            properties={**published, **record, **(noted if staged is staging.staged[-1] else {})},
             position=staged.version,
         )
     return made

@@ -41,8 +41,9 @@ def bounds(table: TableHandle, asked: dict[str, Any]) -> tuple[int, int]:
     start = _number(asked["start"]) + (0 if asked["start_inclusive"] else 1)
     end = _number(asked["end"]) if asked.get("end") is not None else newest
     end -= 0 if asked["end_inclusive"] else 1
-    if end > newest:
-        raise TableVersionNotFoundError(f"The table {table.name!r} has no version {end}; the newest is {newest}.")
+    last = max(start - 1, end)
+    if last > newest:
+        raise TableVersionNotFoundError(f"The table {table.name!r} has no version {last}; the newest is {newest}.")
     return max(1, start), end
 
 

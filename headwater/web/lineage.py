@@ -8,6 +8,7 @@ to version; what comes after is found by looking at every stream table, so many 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -61,15 +62,25 @@ def lineage_graph(visit: Visit, id: ObjectId) -> Graph:
 
 
 def noted(snapshot: Snapshot, id: ObjectId) -> dict[str, Any]:
-    """What the newest publish says its rows come from; nothing for a table that was never published."""
+    """What the newest publish says its rows come from, with the sources of those before it; nothing for a table that
+    was never published. A publish names what it took in itself: one that takes an undo in names no source."""
     try:
         last = snapshot.last_position(id.names, format=LANCE)
-        for delta in reversed(snapshot.deltas(id.names, max(0, last - LOOK_BACK), format=LANCE)):
-            if LINEAGE in delta.properties:
-                return {**delta.properties[LINEAGE], "version": delta.position}
+        deltas = snapshot.deltas(id.names, max(0, last - LOOK_BACK), format=LANCE)
     except LanceNamespaceError:
-        pass
-    return {}
+        return {}
+    told = [{**delta.properties[LINEAGE], "version": delta.position} for delta in deltas if LINEAGE in delta.properties]
+    return {**told[-1], "sources": _sources(told)} if told else {}
+
+
+def _sources(told: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The sources of all publishes, each with its files. What a view gave itself comes from its inputs."""
+    found: dict[str, dict[str, None]] = {}
+    is_view = bool(told[-1].get("inputs"))
+    for one in told:
+        for source in one.get("sources", ()):
+            found.setdefault(str(source.get("source") or ""), {}).update(dict.fromkeys(source.get("files", ())))
+    return [{"source": name, "files": list(files)} for name, files in found.items() if files or not is_view]
 
 
 def _about(told: dict[str, Any]) -> str:

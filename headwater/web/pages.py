@@ -8,9 +8,10 @@ from typing import Any
 
 import headwater
 from headwater.errors import LanceNamespaceError, UnsupportedOperationError
-from headwater.metastore import LogEntry, Metastore
+from headwater.metastore import LogChange, LogEntry, Metastore
 from headwater.metastore.metastore import DEFAULT_KEEP
 from headwater.metastore.objects import PinnedTable
+from headwater.metastore.telling import telling, words_of
 from headwater.names import ROOT, ObjectId
 from headwater.rest.routes import Permission
 from headwater.web import table_pages
@@ -22,6 +23,7 @@ from headwater.web.visit import Page, Visit
 LISTED = 200
 IN_TREE = 60
 LOG_SLOTS = 50
+CHANGES_SHOWN = 20
 METRICS_SHOWN = 40_000
 
 
@@ -145,10 +147,18 @@ def log_page(visit: Visit) -> Page:
         "until": visit.number("until"),
         "title": "Changes",
         "tells": lambda entry: all(visit.caller.may(Permission.DESCRIBE, ObjectId(one.path)) for one in entry.changes),
-        "sees": lambda path: visit.caller.may(Permission.DESCRIBE, ObjectId(path)),
+        "told": lambda entry: _told(visit, entry),
+        "words": words_of,
+        "shown": CHANGES_SHOWN,
         "to": lambda change: visit.links.of(ObjectId(change.path), change.kind) if now.exists(change.path) else "",
     }
     return Page("part/log.html" if visit.is_part else "log.html", values)
+
+
+def _told(visit: Visit, entry: LogEntry) -> list[LogChange]:
+    """What a visitor is shown of an entry."""
+    named = (change for change in telling(entry.changes) if change.kind in ("namespace", "table", "delta"))
+    return [change for change in named if visit.caller.may(Permission.DESCRIBE, ObjectId(change.path))]
 
 
 def _sees(visit: Visit, entry: LogEntry) -> bool:

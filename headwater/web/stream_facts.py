@@ -6,13 +6,20 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import pyarrow as pa
+
 from headwater.errors import LanceNamespaceError
 from headwater.metastore import Delta, Metastore, Snapshot
 from headwater.metastore.objects import Object
+from headwater.metastore.ref_record import REFS_FORMAT
+from headwater.metastore.serving_copy import READER_FORMAT, RECORD_FORMAT
 from headwater.names import ObjectId
-from headwater.streams.layout import DELTA
+from headwater.streams.layout import DELTA, LANCE
 from headwater.streams.opening import is_stream_table, open_stream
 from headwater.streams.position_views import newest_published
+
+NOTED = (RECORD_FORMAT, READER_FORMAT, REFS_FORMAT)
+"""Formats of streams that hold no rows: what sources gave, where readers are, tags and branches."""
 
 
 @dataclass(frozen=True)
@@ -36,23 +43,28 @@ class StreamView:
 
 @dataclass(frozen=True)
 class Unpublished:
-    """How far the log of a stream table is ahead of its serving copy."""
+    """A stream table: how far its log is ahead of its serving copy, and what it is declared to be."""
 
     position: int
     published: int
     version: int | None
     deltas: int
     rows: int
+    schema: pa.Schema
+    keys: tuple[str, ...]
+    sequence: tuple[str, ...]
 
 
 def streams_of(metastore: Metastore, id: ObjectId, most: int, keeps: Callable[..., bool]) -> list[StreamView]:
-    """The streams of a table, with the deltas that are wanted."""
+    """The streams of a table that hold rows, with the deltas that are wanted."""
     snapshot = metastore.now()
     found = []
     for stream in snapshot.streams(id.names):
         format = str(stream.parts[1]) if len(stream.parts) > 1 else stream.name
-        last = snapshot.last_position(id.names, format=format)
-        deltas = snapshot.deltas(id.names, max(0, last - most), format=format)
+        if format in NOTED:
+            continue
+        last = snapshot.last_position(id.names, format=format, stream=stream.id)
+        deltas = snapshot.deltas(id.names, max(0, last - most), format=format, stream=stream.id)
         partitions = [
             Partition(
                 one,
@@ -63,7 +75,7 @@ def streams_of(metastore: Metastore, id: ObjectId, most: int, keeps: Callable[..
                     if delta.partition == one.id and keeps(delta.type, delta.position, _values(one), format)
                 ],
             )
-            for one in snapshot.partitions(id.names, format=format)
+            for one in snapshot.partitions(id.names, format=format, stream=stream.id)
         ]
         found.append(StreamView(format, stream, partitions, last))
     return found
@@ -79,6 +91,14 @@ def _values(partition: Object) -> str:
 def is_stream(metastore: Metastore, id: ObjectId) -> bool:
     try:
         return is_stream_table(metastore.now(), id.names)
+    except LanceNamespaceError:
+        return False
+
+
+def has_version(metastore: Metastore, id: ObjectId) -> bool:
+    """Whether there is a Lance version to look at: not of a table that is declared only, or never published."""
+    try:
+        return metastore.now().last_position(id.names, format=LANCE) > 0
     except LanceNamespaceError:
         return False
 
@@ -99,4 +119,6 @@ def unpublished(metastore: Metastore | None, id: ObjectId) -> Unpublished | None
     start = published.position if published is not None else 0
     waiting = snapshot.deltas(stream.path, start, version=stream.version)
     rows = sum(file.rows for delta in waiting for file in delta.files)
-    return Unpublished(position, start, published.version if published is not None else None, len(waiting), rows)
+    version = published.version if published is not None else None
+    told = stream.definition
+    return Unpublished(position, start, version, len(waiting), rows, told.schema, told.keys, told.sequence)

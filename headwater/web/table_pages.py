@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from headwater.errors import InvalidInputError, InvalidTableStateError, LanceNamespaceError, TableNotFoundError
 from headwater.metastore import Metastore
+from headwater.metastore.telling import summary_of
 from headwater.names import ROOT, ObjectId
 from headwater.rest.routes import Permission
 from headwater.web import lance_facts, stream_facts
@@ -31,7 +32,8 @@ def table(visit: Visit) -> Page:
     name = visit.query.get("view", "overview")
     view = VIEWS.get(name)
     if view is None or name not in _names_of_views(visit):
-        raise InvalidInputError(f"There is no view {name[:40]!r} of a table: choose one of those that are shown.")
+        visit.ask("TableExists", visit.id)
+        raise InvalidInputError(f"There is no view {name[:40]!r} of this table: choose one of those that are shown.")
     return view(visit, visit.id)
 
 
@@ -49,9 +51,9 @@ def _page(visit: Visit, template: str, **values: Any) -> Page:
 def _names_of_views(visit: Visit) -> list[str]:
     """What there is to see of this table, for this visitor, in this kind of catalog."""
     found = ["overview"]
-    if visit.caller.may(Permission.SELECT, visit.id):
-        found.append("rows")
-    found += ["versions", "indices", "files"]
+    if visit.metastore is None or stream_facts.has_version(visit.metastore, visit.id):
+        found += ["rows"] if visit.caller.may(Permission.SELECT, visit.id) else []
+        found += ["versions", "indices", "files"]
     if visit.metastore is not None:
         found += ["streams", "history"]
         if stream_facts.is_stream(visit.metastore, visit.id):
@@ -67,7 +69,9 @@ def overview(visit: Visit, id: ObjectId) -> Page:
         schema = pa.ipc.read_schema(pa.py_buffer(bytes.fromhex(facts["arrow_schema"])))
         values |= {"facts": facts, "columns": columns_of(schema, _indices(visit, id)), "tags": _tags(visit, id)}
         values["comment"] = (schema.metadata or {}).get(b"comment", b"").decode(errors="replace")
-    values["unpublished"] = stream_facts.unpublished(visit.metastore, id)
+    unpublished = values["unpublished"] = stream_facts.unpublished(visit.metastore, id)
+    if unpublished is not None and values["facts"] is None:
+        values["columns"] = columns_of(unpublished.schema, [])
     values["may_select"] = visit.caller.may(Permission.SELECT, id)
     return _page(visit, "table.html", **values)
 
@@ -186,7 +190,7 @@ def history(visit: Visit, id: ObjectId) -> Page:
         before = one.properties
     sees_all = visit.caller.may(Permission.DESCRIBE, ROOT)  # a message may name what else its transaction changed
     steps = [
-        {"entry": one, "changes": changed.get(one.txn, [])}
+        {"entry": one, "told": summary_of(one), "changes": changed.get(one.txn, [])}
         for one in reversed(found[-SHOWN:])
         if visit.keeps(*_texts_of(one, changed.get(one.txn, []), sees_all))
     ]
@@ -195,7 +199,7 @@ def history(visit: Visit, id: ObjectId) -> Page:
 
 def _texts_of(entry: Any, changes: list[tuple[str, str | None, str | None]], sees_all: bool) -> list[object]:
     """What a step of the history says."""
-    told = [f"{entry.operation} {entry.kind}", entry.author, entry.slot, entry.message if sees_all else ""]
+    told = [summary_of(entry), entry.author, entry.slot, entry.message if sees_all else ""]
     return [*told, *(text or "" for one in changes for text in one)]
 
 

@@ -113,6 +113,20 @@ def test_a_transaction_goes_on_at_another_server(near: Catalog, servers: list[Ru
     assert ids(near, "a.u") == {1, 2, 3, 5}
 
 
+def test_the_past_tells_its_own_slot_log_and_histories_near_and_behind_a_server(near: Catalog, far: Catalog) -> None:
+    slot, told = near.slot, len(near.history("a.t"))
+    near["a.t"].append(ROWS)
+    near.rename_table("a.t", "a.later")
+    for catalog in (near, far):
+        past = catalog.at(slot)
+        assert past.slot == slot < catalog.slot
+        assert [entry.slot for entry in past.log(after=slot - 2)] == [slot - 1, slot]
+        assert list(past.log(after=slot, wait=30)) == []
+        assert len(past.history("a.t")) == told
+        assert [each.path for each in past.diff(slot, near.slot).moved] == [("a", "later")]
+        assert past.snapshots() == catalog.snapshots()
+
+
 def test_two_clients_that_read_what_the_other_writes_conflict_and_appends_never_do(
     near: Catalog, far: Catalog, servers: list[RunningServer]
 ) -> None:

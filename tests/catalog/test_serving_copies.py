@@ -19,9 +19,8 @@ from headwater import Catalog, MetastoreNamespace
 from headwater.errors import ConcurrentModificationError, InvalidInputError
 from headwater.streams.opening import open_stream
 from headwater.streams.serving_copy import lake, set_aside
+from tests.catalog.samples import SCHEMA
 
-FIELDS: list[tuple[str, pa.DataType]] = [("id", pa.int64()), ("name", pa.string()), ("at", pa.int64())]
-SCHEMA = pa.schema(FIELDS)
 ID = ["raw", "orders"]
 
 

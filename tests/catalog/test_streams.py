@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
+from datetime import timedelta
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -21,9 +22,7 @@ from headwater.errors import (
 )
 from headwater.streams import table as stream_table
 from headwater.streams.deleting import deletion
-
-FIELDS: list[tuple[str, pa.DataType]] = [("id", pa.int64()), ("name", pa.string()), ("at", pa.int64())]
-SCHEMA = pa.schema(FIELDS)
+from tests.catalog.samples import SCHEMA, names
 
 
 @pytest.fixture
@@ -31,8 +30,67 @@ def catalog(tmp_path: Path) -> Catalog:
     return Catalog(MetastoreNamespace(root=str(tmp_path / "lake")))
 
 
-def names(rows: pa.Table) -> dict[object, object]:
-    return dict(zip(rows.column("id").to_pylist(), rows.column("name").to_pylist(), strict=True))
+def test_a_version_that_only_changed_columns_is_no_base_and_verify_folds_from_none(catalog: Catalog) -> None:
+    columns = {"id": "int64", "a": "string", "b": "int32"}
+    table = catalog.create_stream_table("t", columns, "id", properties={"log_retention": "0 days"})
+    table.upsert([{"id": 1, "a": "x", "b": 1}, {"id": 2, "a": "x", "b": 1}])
+    table.publish()
+    table.evolve(add={"c": "int64"}, rename={"a": "d"}, widen={"b": "int64"})
+    table.delete([1])
+    table.publish()
+    table.evolve(add={"e": "int64"}, drop=["c"])
+    evolved = table.publish()
+    catalog.collect(timedelta(0), timedelta(0))
+    table.upsert([{"id": 3, "d": "y"}])
+    table.publish()
+    assert (catalog.verify(), sorted(row["id"] for row in table)) == ([], [2, 3])
+    _, snapshot = table.opened()
+    told = {delta.position: delta.properties.get("position") for delta in snapshot.deltas(["t"], format="lance")}
+    assert [told[version] for version in (evolved.version - 1, evolved.version)] == [None, 2]
+
+
+def test_a_column_after_an_undone_one_is_another_one(catalog: Catalog) -> None:
+    """Files of the log and versions name columns and schemas by their numbers, so an undo gives none of them again."""
+    table = catalog.create_stream_table("t", {"id": "int64", "a": "string"}, "id")
+    landed = table.ingest([{"id": 1, "a": "x", "undone": 7}], source="s")
+    table.publish()
+    catalog.undo(table.deltas()[0].txn)
+    table.evolve(add={"other": "int64"})
+    assert table.to_arrow(position=landed.position).to_pylist() == [{"id": 1, "a": "x", "other": None}]
+    table.upsert([{"id": 2, "other": 5}])
+    table.publish()
+    assert list(table) == list(table.serving) == [{"id": 2, "a": None, "other": 5}]
+    evolved = [entry for entry in catalog.log() if entry.message == "evolve t"]
+    catalog.undo(evolved[0])
+    table.evolve(add={"last": "int64"})
+    table.publish()
+    assert list(table) == list(table.serving) == [{"id": 2, "a": None, "last": None}]
+    assert catalog.verify() == []
+
+
+def test_changes_of_columns_are_undone_one_after_the_other_and_redone(catalog: Catalog) -> None:
+    table = catalog.create_stream_table("t", {"id": "int64", "a": "string"}, "id")
+    table.upsert([{"id": 1, "a": "x"}])
+    table.evolve(add={"b": "int64"})
+    table.evolve(drop=["a"])
+    first, second = list(catalog.log())[-2:]
+    catalog.undo(second)
+    catalog.undo(first)
+    assert list(table) == [{"id": 1, "a": "x"}]
+    catalog.undo(list(catalog.log())[-1])
+    assert list(table) == [{"id": 1, "a": "x", "b": None}]
+    table.publish()
+    assert (list(table.serving), catalog.verify()) == (list(table), [])
+
+
+def test_a_repeat_answers_as_the_first_time_also_when_its_deltas_were_collected(catalog: Catalog) -> None:
+    table = catalog.create_stream_table("t", SCHEMA, "id", properties={"log_retention": "0 days"})
+    first = [table.upsert([{"id": number}], token=str(number)).position for number in range(3)]
+    table.publish()
+    catalog.collect(timedelta(0), timedelta(0))
+    assert table.deltas() == []
+    again = [table.upsert([{"id": number}], token=str(number)) for number in range(3)]
+    assert ([each.position for each in again], [each.duplicate for each in again]) == (first, [True] * 3)
 
 
 def test_changes_land_are_read_fresh_and_published_for_every_lance_client(catalog: Catalog) -> None:

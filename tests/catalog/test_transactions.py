@@ -107,7 +107,7 @@ def test_an_operation_that_is_refused_leaves_the_transaction_as_it_was(catalog: 
     assert ids(catalog, "a.t") == {1, 2, 3, 4}
 
 
-@pytest.mark.parametrize("read", ["rows", "count", "missing", "list"])
+@pytest.mark.parametrize("read", ["rows", "count", "missing", "came", "list"])
 def test_what_a_transaction_read_must_still_hold(catalog: Catalog, root: str, read: str) -> None:
     other = Catalog(MetastoreNamespace(root=root))
     begun = catalog.transaction()
@@ -121,11 +121,15 @@ def test_what_a_transaction_read_must_still_hold(catalog: Catalog, root: str, re
     elif read == "missing":
         assert "a.v" not in tx
         other.create_table("a.v", ROWS)
+    elif read == "came":
+        assert "a.v" not in tx
+        other.rename_table("a.u", "a.v")
     else:
         assert tx.tables("a") == ["t", "u"]
         other.drop_table("a.t")
     tx.create_table("result", ROWS)
-    with pytest.raises(ConcurrentModificationError):
+    named = {"missing": r"\(a\.v\)", "came": r"\(a\.v\)", "list": r"\(a\)"}.get(read, r"\(a\.t\)")
+    with pytest.raises(ConcurrentModificationError, match=named):
         begun.__exit__(None, None, None)
     assert "result" not in catalog
 

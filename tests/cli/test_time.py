@@ -11,6 +11,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from headwater import Catalog
 from headwater.cli.moments import find_transaction
 from headwater.cli.when import moment
 from headwater.config import connect
@@ -68,6 +69,19 @@ def test_the_past_is_read_by_slot_time_version_and_tag(lake: Cli, people: str) -
     assert lake.ok("tree", "--at", str(slot)) == ".\n└── prod/\n    └── users\n"
     assert lake.records("query", "SELECT count(*) AS n FROM prod.users", "--at", str(slot)) == [{"n": 3}]
     assert lake("ls", "--at", "999")[0] == 5
+
+
+def test_people_are_told_of_tables_versions_and_deltas_and_not_of_how_they_are_kept(lake: Cli) -> None:
+    orders = Catalog(lake.root).create_stream_table("raw.orders", {"id": "int64"}, keys="id")
+    orders.upsert([{"id": 1}])
+    orders.publish()
+    log, history = lake.ok("log"), lake.ok("history", "raw.orders")
+    assert ("create table prod.users; version 1 of prod.users" in log, "delta 1 of raw.orders" in log) == (True, True)
+    done = [line.split()[2:4] for line in history.splitlines()[1:]]
+    assert done == [["create", "table"], ["delta", "1"], ["version", "2"]]
+    for word in ("table_version", "partition", "create stream raw", "create delta"):
+        assert word not in log + history
+    assert "partition" in {change["kind"] for entry in lake.records("log") for change in entry["changes"]}
 
 
 def test_the_log_the_history_and_the_difference_are_told(lake: Cli, people: str) -> None:

@@ -23,7 +23,7 @@ from headwater.errors import (
 from headwater.metastore import Metastore, Removal, Transaction
 from headwater.metastore.garbage import Folders
 from headwater.store import Crash, CrashesAtStore, LocalStore, Store
-from tests.metastore.test_catalog import code_of, count, make
+from tests.metastore.samples import code_of, count, make
 from tests.metastore.test_undo import state_of
 from tests.versions.samples import numbers, rows
 

@@ -17,6 +17,7 @@ from headwater.metastore import index as index_module
 from headwater.metastore.index import Checkpoint, SlotIndex
 from headwater.metastore.layout import CHECKPOINTS, LAYERS, SEGMENTS, checkpoint_key, segment_key
 from headwater.metastore.records import CHECKPOINT, SEGMENT, encode, seal, unseal
+from headwater.metastore.settled import Settled
 from headwater.store import CountingStore, LocalStore, Store, memory_store
 from tests.metastore.model import tree_of
 
@@ -49,7 +50,13 @@ def plain(index: SlotIndex) -> list[Any]:
     found = [ordered(value) for value in msgspec.msgpack.decode(whole.dump(index), strict=False)]
     for place in (7, 8):
         found[place] = [(parent, sorted(keys)) for parent, keys in found[place]]
-    return [*found[:2], *found[4:11], sorted(found[11]), sorted(found[12]), sorted(dict(index.datasets.items()))]
+    return [
+        *found[:2],
+        *found[4:11],
+        sorted(found[11]),
+        sorted(found[12]),
+        sorted(dict(index.datasets.folders.items())),
+    ]
 
 
 def folded(store: Metastore) -> SlotIndex:
@@ -176,14 +183,14 @@ def test_a_checkpoint_of_before_does_not_say_where_datasets_are_and_the_next_of_
 ) -> None:
     store = memory_store()
     with monkeypatch.context() as before:
-        before.setattr(SlotIndex, "_come", lambda *given: None)
+        before.setattr(Settled, "come", lambda *given: None)
         before.setattr(SlotIndex, "checkpoint", lambda self, found, made=SlotIndex.checkpoint: old(made(self, found)))
         datasets(store, 200)
     found, pages = looked(store)
     assert (found, pages > 200) == (OWNERS, True)
     Metastore(store).checkpoint()  # by one who did not look
     later = Metastore(store)
-    assert not later._log.index.located
+    assert not later._log.index.datasets.is_whole
     assert list(later.transaction().tables_near("data/t003")) == [("a", "t003")]
     later.run(lambda tx: tx.create_namespace(["b"]))
     later.checkpoint()

@@ -240,9 +240,10 @@ def test_the_rows_of_a_stream_table_are_voided_and_not_taken_out_of_its_log(stor
     assert "undo them through the catalog" in refused(store, 3)
     told: list[Any] = []
 
-    def void(tx: Transaction, path: tuple[str, ...], version: str, txn: str) -> None:
+    def void(tx: Transaction, path: tuple[str, ...], version: str, txn: str) -> bool:
         told.append((path, version, txn))
         tx.append_delta(path, [], version=version, properties={"voids": [1]})
+        return True
 
     entry = next(store.log(after=2))
     done = store.undo(entry, void=void)

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pytest
 
 from headwater.catalog import Catalog
+from headwater.cli import main
 from headwater.errors import ConcurrentModificationError, InvalidInputError
 from headwater.pipeline import plan_pipeline, publish, read_pipeline, run_pipeline, running
 from headwater.pipeline.hands import code_of, ready
@@ -220,3 +221,40 @@ def test_an_index_of_another_type_and_a_second_one_are_made_once(changing: Chang
         made |= {("c", {"btree": "BTree", "bitmap": "Bitmap", "zone_map": "ZoneMap"}[kind.lower()]) for kind in kinds}
         assert {(*each.columns, each.index_type) for each in indices} == made
         assert (len(indices), changing.run()) == (len(made), [])
+
+
+def test_a_plan_tells_of_an_index_that_stays_and_of_a_derived_column_that_is_dropped(
+    changing: Changing, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file, where = changing.folder / "p.toml", ["-c", str(changing.folder / "lake")]
+    text = file.read_text()
+    indices = "".join(f'[[table."raw.t".index]]\ncolumn = "{name}"\ntype = "BTREE"\n' for name in ("c", "m", "e"))
+    file.write_text(text + indices)
+    changing.run()
+    assert plan_pipeline(read_pipeline(file))[1].stays == ()
+    derived = text[text.index('[table."raw.t".columns.e]') : text.index("[view")]
+    file.write_text(text.replace(derived, "") + '[[table."raw.t".index]]\ncolumn = "m"\n')
+    capsys.readouterr()
+    assert main(["run", str(file), "--plan"]) == 0
+    told = capsys.readouterr().out
+    assert "the derived column e is dropped" in told
+    assert [line for line in told.splitlines() if line.startswith("stays")] == [
+        "stays     raw.t: the file names no BTREE index of c: headwater index raw.t drop c_idx"
+    ]
+    changing.run()
+    assert changing.lake["raw.t"].serving.schema.names == ["id", "c", "m", "x"]
+    assert main(["index", *where, "raw.t", "drop", "c_idx"]) == 0
+    assert (plan_pipeline(read_pipeline(file))[1].stays, changing.lake["raw.t"].verify()) == ((), [])
+    assert sorted(changing.lake["raw.t"].serving.indices) == ["id_idx", "m_idx"]
+
+
+def test_a_view_follows_a_backfill_that_a_kill_parted_from_it(changing: Changing) -> None:
+    changing.write("SELECT c, sum(e) AS s FROM raw.t GROUP BY c")
+    changing.run()
+    assert (changing.view()[0], changing.run()) == ({"c": 0, "s": 18}, [])
+    changing.code(10)
+    assert changing.run(select=["raw.t"]) == ["backfill"]  # and no more: as if it had been killed then
+    assert changing.run() == ["view"]
+    assert (changing.view()[0], changing.run()) == ({"c": 0, "s": 58}, [])
+    changing.lake["raw.t"].evolve(add={"z": "bigint"})
+    assert (changing.run(select=["raw.t"]), changing.run(), changing.run()) == (["publish"], ["view"], [])

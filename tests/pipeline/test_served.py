@@ -108,11 +108,18 @@ def test_the_command_line_undoes_a_source_without_naming_a_table(
     lake: Catalog, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = write(tmp_path / "1.json", {"id": 1, "at": 1, "name": "x"})
+    bad = write(tmp_path / "2.json", {"id": None, "at": 1, "name": "x"})
     there: Any = lake.namespace
     where = ["-c", str(tmp_path / "lake") if isinstance(there, MetastoreNamespace) else there._properties["uri"]]
     assert main(["ingest", *where, "raw.a", path, "--name", "s"]) == 0
     assert main(["undo", *where, "--source", "s", "--file", path, "-y"]) == 0
     assert "undo      raw.a" in capsys.readouterr().out
     assert names(lake, "raw.a") == []
+    for _ in range(2):  # a file of which nothing was taken
+        assert main(["ingest", *where, "raw.a", bad, "--name", "s", "--again"]) == 0
+        assert lake["raw.a"].quarantine().num_rows == 1
+        assert main(["undo", *where, "--source", "s", "--file", bad, "-y"]) == 0
+        assert "1 taken out of the quarantine" in capsys.readouterr().out
+        assert lake["raw.a"].quarantine().num_rows == 0
     assert main(["undo", *where, "-y"]) != 0
     assert "Say what to undo" in capsys.readouterr().err

@@ -91,6 +91,10 @@ def test_changes_of_a_range_of_positions_are_those_of_the_catalog(spark: SparkSe
     assert {row[0]: row[1] for row in narrow} == {kind: kinds.count(kind) for kind in kinds}
     with pytest.raises(Exception, match="has the positions 1 to 6"):
         spark.sql(f"SELECT * FROM {table} CHANGES FROM VERSION 3 TO VERSION 9").collect()
+    assert spark.sql(f"SELECT * FROM {table} CHANGES FROM VERSION 7").count() == 0
+    for wrong in ("FROM VERSION 8", "FROM VERSION 2 TO VERSION 1"):
+        with pytest.raises(Exception, match="no changes from"):
+            spark.sql(f"SELECT * FROM {table} CHANGES {wrong}").collect()
 
 
 def test_a_range_of_positions_may_begin_and_end_inside_a_transaction(spark: SparkSession, catalog: Catalog) -> None:

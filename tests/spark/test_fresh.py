@@ -108,9 +108,9 @@ def test_procedures_take_files_publish_several_tables_at_one_slot_and_undo(
     other = catalog.create_stream_table(f"{orders.name}_too", {"id": "bigint"}, keys=["id"])
     other.upsert([{"id": 1}])
     (tmp_path / "1.json").write_text('{"id": 1, "at": "2024-01-01T00:00:00Z", "name": "a"}\n')
-    (tmp_path / "2.json").write_text('{"id": 2, "at": "2024-01-01T00:00:00Z", "name": "b"}\n')
+    (tmp_path / "2.json").write_text('{"id": 2, "at": "2024-01-01T00:00:00Z", "name": "b"}\n{"id": null}\n')
     call = f"CALL streams.system.ingest('{orders.name}', '{tmp_path}/*.json', 'rows', 'files')"
-    assert [tuple(row) for row in spark.sql(call).collect()] == [(2, 2, 0, 0, 2)]
+    assert [tuple(row) for row in spark.sql(call).collect()] == [(2, 2, 1, 0, 2)]
     assert [tuple(row) for row in spark.sql(call).collect()] == [(0, 0, 0, 2, 2)]
     slot = catalog.slot
     published = spark.sql(f"CALL streams.system.publish('{orders.name}', '{other.name}')").collect()
@@ -119,6 +119,7 @@ def test_procedures_take_files_publish_several_tables_at_one_slot_and_undo(
     spark.sql(f"CALL streams.system.undo('{orders.name}', 'files', '{tmp_path}/2.json')")
     assert [row.name for row in spark.table(f"streams.{orders.name}").collect()] == ["a"]
     assert [row["name"] for row in orders.serving.to_arrow().to_pylist()] == ["a"]
+    assert spark.table(f"streams.{orders.name}__quarantine").count() == 0
 
 
 def test_the_python_source_reads_fresh_too_and_does_not_write(orders: Any) -> None:
@@ -201,6 +202,9 @@ def test_what_was_undone_or_altered_after_the_last_publish_is_read_at_once(
         (f"ALTER TABLE {table} ADD COLUMN more INT DEFAULT 5", "takes no DEFAULT"),
         (f"ALTER TABLE {table} SET TBLPROPERTIES ('keys' = 'n')", "its keys stay"),
         (f"ALTER TABLE {table} UNSET TBLPROPERTIES ('sequence')", "its sequence stay"),
+        (f"CREATE TABLE {table}_too (id INT) USING stream TBLPROPERTIES ('key' = 'id')", "keys are told as such"),
+        (f"CREATE TABLE {table}_too USING stream TBLPROPERTIES ('Keys' = 'id') AS SELECT 1 AS id", "told as such"),
+        (f"ALTER TABLE {table} SET TBLPROPERTIES ('latenes' = '7 days')", "write 'lateness'"),
     ):
         with pytest.raises(Exception, match=told):
             spark.sql(statement)

@@ -4,6 +4,7 @@ positions it has."""
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -110,6 +111,42 @@ def test_a_checkpoint_of_a_query_is_of_the_table_that_it_has_read(session: tuple
     for start in (begun, ends):
         with pytest.raises(InvalidTableStateError, match="with a new checkpoint"):
             call("stream_latest", start=start)
+
+
+@pytest.mark.parametrize("impl", ["metastore", "dir"])
+def test_a_checkpoint_over_a_plain_table_is_of_the_table_that_it_has_read(tmp_path: Path, impl: str) -> None:
+    catalog = Catalog(str(tmp_path), impl=impl)
+    make(catalog, 2)
+    server = start_in_thread(open_resolved(resolve(str(tmp_path), {"impl": impl})), api_key=KEY)
+    reached = {"uri": server.url, "token": KEY}
+
+    def call(op: str, **more: Any) -> Any:
+        table = ask("load_table", catalog=reached, id=["t"])["table"]
+        asked = {"table": table, "checkpoint": "c", "options": {"protect": "false"}, "changes": False}
+        return ask(op, catalog=reached, **asked, **more)
+
+    begun = call("stream_initial")
+    ends = call("stream_latest", start=begun)
+    assert call("stream_latest", start=ends) == ends
+    catalog["t"].append([{"id": 9}])
+    new = call("stream_latest", start=ends)
+    old = call("stream_latest", start={"version": 2})  # as checkpoints were before
+    assert new == old
+    assert (begun["version"], ends["version"], new["version"]) == (2, 2, 3)
+    for versions in (1, 2, 5):
+        catalog.drop_table("t")
+        make(catalog, versions)
+        for start in (begun, ends, new):
+            with pytest.raises(InvalidTableStateError, match="with a new checkpoint"):
+                call("stream_latest", start=start)
+    server.stop()
+
+
+def make(catalog: Catalog, versions: int) -> None:
+    """A plain table with so many versions."""
+    catalog.create_table("t", [{"id": 0}])
+    for number in range(1, versions):
+        catalog["t"].append([{"id": number}])
 
 
 def test_the_address_of_a_table_is_compared_with_its_folder_however_it_is_written() -> None:

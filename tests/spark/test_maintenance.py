@@ -205,6 +205,10 @@ def test_changes_tell_inserts_updates_and_deletes_by_version(spark: SparkSession
     ]
     later = spark.sql(f"SELECT id FROM {ns}.t CHANGES FROM VERSION 5 EXCLUSIVE").collect()
     assert later == []
+    with pytest.raises(Exception, match="from version 3 to version 2: the range ends before it begins"):
+        spark.sql(f"SELECT id FROM {ns}.t CHANGES FROM VERSION 3 TO VERSION 2").collect()
+    with pytest.raises(Exception, match="has no version"):
+        spark.sql(f"SELECT id FROM {ns}.t CHANGES FROM VERSION 99").collect()
 
 
 def test_net_changes_of_a_range_are_one_per_row(spark: SparkSession, ns: str) -> None:

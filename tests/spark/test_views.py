@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +14,9 @@ from pyspark.sql import SparkSession
 from headwater.catalog import Catalog
 from headwater.errors import InvalidInputError
 from headwater.pipeline import executors, read_pipeline, run_pipeline, spark_views, views
+from headwater.pipeline.facts import moment_of
 from headwater.pipeline.grammar import ViewSpec
+from headwater.pipeline.view_tables import MadeView, remember
 from headwater.pipeline.views import ViewMoment, make_view
 from headwater.spark import frame_rows, table_frames
 from tests.pipeline.shop import Shop
@@ -98,6 +102,41 @@ def test_a_table_of_a_catalog_that_the_session_does_not_know_is_read_at_its_mome
     assert frame.groupBy("n").count().count() == 4
 
 
+def test_a_view_of_spark_follows_a_few_changes_by_spark_without_reading_its_inputs(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(spark_views, "LARGE_VIEW_ROWS", 20)
+    catalog, said = Catalog(str(tmp_path / "lake")), list[str]()
+    schema = {"id": "bigint", "who": "string", "total": "decimal(9,2)", "made": "timestamp"}
+    items = catalog.create_stream_table("raw.items", schema, keys="id")
+    rows = [
+        {"id": n, "who": f"w{n % 10}", "total": f"{n}.50", "made": datetime(2026, 1, 1, n, tzinfo=UTC)}
+        for n in range(24)
+    ]
+    items.upsert(rows)
+    items.publish()
+    sql = "SELECT who, sum(total) AS spent, max(made) AS last, array_agg(id) AS ids FROM raw.items GROUP BY who"
+    view = ViewSpec("mart.v", sql, ("who",))
+
+    def make() -> MadeView:
+        at = catalog.at(catalog.slot)
+        found = make_view(catalog, view, ViewMoment(at, catalog.slot, ("raw.items",)), spark, said.append)
+        remember(found, view, {"raw.items": moment_of(at, "raw.items")})
+        return found
+
+    assert (make().engine, said) == ("spark", [])
+    items.upsert([{**rows[3], "total": "1000.00"}, {**rows[4], "who": "new"}])
+    items.publish()
+    monkeypatch.setattr(spark_views, "land_by_spark", None)
+    assert (make().landed.rows, said) == (3, [])
+    items.delete([{"id": 4}])
+    assert (make().landed.rows, said) == (1, [])
+    found = {row["who"]: row for row in catalog["mart.v"].to_arrow().to_pylist()}
+    assert "new" not in found
+    assert (found["w3"]["spent"], sorted(found["w3"]["ids"])) == (Decimal("1037.00"), [3, 13, 23])
+    assert (found["w4"]["ids"], found["w4"]["last"]) == ([14], rows[14]["made"])
+
+
 def test_sql_that_spark_does_not_take_is_run_by_duckdb_and_that_is_said(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -111,6 +150,6 @@ def test_sql_that_spark_does_not_take_is_run_by_duckdb_and_that_is_said(
     moment = ViewMoment(catalog.at(catalog.slot), catalog.slot, ("raw.items",))
     assert make_view(catalog, view, moment, spark, said.append)[1].rows == 1
     assert [text.startswith("view mart.v: computed in this process, by DuckDB.") for text in said] == [True]
-    monkeypatch.setattr(views, "_duckdb", lambda: None)
+    monkeypatch.setattr(views, "installed", lambda: None)
     with pytest.raises(InvalidInputError, match="Spark does not take it"):
         make_view(catalog, view, moment, spark)

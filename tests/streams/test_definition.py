@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -10,7 +12,15 @@ import pytest
 
 from headwater.errors import InvalidInputError, LanceNamespaceError
 from headwater.streams.columns import common, may_cast, parse_type, widens
-from headwater.streams.definition import Definition, define, evolve, from_properties, to_properties
+from headwater.streams.definition import (
+    Column,
+    Definition,
+    define,
+    evolve,
+    from_properties,
+    to_properties,
+    with_properties,
+)
 
 FIELDS: list[Any] = [
     pa.field("id", pa.int32(), nullable=False),
@@ -70,6 +80,59 @@ def test_a_float_is_no_key() -> None:
 def test_names_of_its_own_are_not_a_users_columns(name: str) -> None:
     with pytest.raises(InvalidInputError):
         define({name: "int64", "b": "int64"})
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("key", "keys"),
+        ("Keys", "keys"),
+        ("primary_key", "keys"),
+        ("keys", "keys"),
+        ("sequence_by", "sequence"),
+        ("sequences", "sequence"),
+        ("partitioned_by", "PARTITIONED BY"),
+        ("latenes", "'lateness'"),
+        ("Late", "'late'"),
+        ("log-retention", "'log_retention'"),
+        ("contrct", "'contract'"),
+        ("histroy", "'history'"),
+        ("columns.embedding", "'column.embedding'"),
+        ("expect_or_dropped.a", "'expect_or_drop.a'"),
+    ],
+)
+def test_a_property_that_nearly_is_one_of_ours_is_refused_and_the_right_one_named(name: str, meant: str) -> None:
+    with pytest.raises(InvalidInputError, match=meant):
+        orders(properties={name: "id"})
+    with pytest.raises(InvalidInputError, match=meant):
+        with_properties(orders(), {name: "id"})
+
+
+def test_properties_of_users_have_any_other_name() -> None:
+    own = ("owner", "date", "rate", "latest", "latency", "contact", "retention", "historic", "a.key", "team.keys", "k")
+    free = dict.fromkeys(own, "x")
+    assert orders(properties=free).properties == free
+    old = replace(orders(), properties={"key": "id"})  # from before they were refused
+    assert with_properties(old, {"owner": "me"}).properties == {"key": "id", "owner": "me"}
+    assert with_properties(old, {"key": None}).properties == {}
+
+
+def test_no_two_columns_differ_only_in_case() -> None:
+    embed = '{"function": "m:f", "inputs": ["id"], "type": "int64"}'
+    table = define({"id": "int64", "total": "int64"}, keys="id")
+    wrong: tuple[Callable[[], Definition], ...] = (
+        lambda: define({"id": "int64", "total": "int64", "Total": "int64"}),
+        lambda: evolve(table, add={"Total": "int64"}),
+        lambda: evolve(table, add={"a": "int64", "A": "int64"}),
+        lambda: evolve(table, add={"x": "int64"}, rename={"total": "ID"}),
+        lambda: with_properties(table, {"column.Total": embed}),
+    )
+    for change in wrong:
+        with pytest.raises(InvalidInputError, match="differ only in upper and lower case"):
+            change()
+    assert evolve(table, rename={"total": "Total"}).schema.names == ["id", "Total"]
+    twin = replace(table, columns=(*table.columns, Column(3, "Total", pa.int64())), next_id=4)  # from before
+    assert evolve(twin, add={"x": "int64"}).schema.names == ["id", "total", "Total", "x"]
 
 
 def test_a_history_has_its_own_columns() -> None:

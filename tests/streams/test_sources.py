@@ -19,6 +19,7 @@ from headwater.streams.sources import formats
 from headwater.streams.sources.connect import read_value
 from headwater.streams.sources.snapshot import take_snapshot
 from headwater.streams.table import StreamTable
+from tests.streams.samples import rows_of
 
 SCHEMA = {"id": "int64", "_lsn": "int64", "total": "decimal(12,2)", "note": "string"}
 
@@ -26,10 +27,6 @@ SCHEMA = {"id": "int64", "_lsn": "int64", "total": "decimal(12,2)", "note": "str
 def orders(metastore: Metastore, **changed: Any) -> StreamTable:
     options: dict[str, Any] = {"keys": "id", "sequence": "_lsn", **changed}
     return StreamTable.create(metastore, ["orders"], SCHEMA, **options)
-
-
-def rows_of(table: StreamTable) -> list[dict[str, Any]]:
-    return sorted(table.to_arrow().to_pylist(), key=lambda row: int(row["id"]))
 
 
 def message(op: str, lsn: int, before: Any = None, after: Any = None, **source: Any) -> dict[str, Any]:
@@ -407,6 +404,23 @@ def test_a_text_of_json_is_taken_as_a_file_of_it_is_and_numbers_keep_every_digit
     assert rows_of(table)[0] == {"id": 1, "x": 0.5, "price": Decimal("12345678901234567890.1234567891")}
     with pytest.raises(InvalidInputError, match="no JSON"):
         table.ingest('[{"id": 4}')
+
+
+def test_one_array_of_debezium_messages_is_taken_as_lines_of_them_are(metastore: Metastore, tmp_path: Path) -> None:
+    table = orders(metastore)
+    sent = [{"op": "c", "after": {"id": n, "note": "a\nb"}, "source": {"lsn": n}} for n in range(1, 4)]
+    path = tmp_path / "a.json"
+    for content in (json.dumps([*sent, None]), json.dumps([*sent, 5], indent=2).replace("\n", "\r\n")):
+        path.write_text(content)
+        report = table.ingest(path, format="debezium", source="s")
+        assert (report.rows, report.quarantined) == (3, "5" in content)
+    assert table.ingest(json.dumps(sent), format="debezium").rows == 3
+    assert [(row["id"], row["note"]) for row in rows_of(table)] == [(n, "a\nb") for n in range(1, 4)]
+    before = table.position
+    path.write_text(json.dumps(sent)[:-5])
+    with pytest.raises(InvalidInputError, match=r"a\.json.*Nothing of it was taken"):
+        table.ingest(path, format="debezium", source="s")
+    assert table.position == before
 
 
 def test_names_of_files_may_be_a_list(metastore: Metastore, tmp_path: Path) -> None:

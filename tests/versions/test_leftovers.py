@@ -43,9 +43,32 @@ def test_verify_names_files_that_a_version_names_and_that_are_gone(tmp_path: Pat
     found = {problem.key: problem for problem in catalog.verify()}
     assert {problem.kind for problem in found.values()} == {"missing_file"}
     assert set(found) == {str(each.relative_to(tmp_path / "lake")) for each in (data, deleted)}
-    for file in place.glob("_indices/*/*"):
+    first, *others = place.glob("_indices/*/*")
+    first.unlink()
+    assert [problem.key for problem in catalog.verify() if "_indices" in problem.key] == [
+        str(first.relative_to(tmp_path / "lake"))
+    ], "a file of it is told"
+    for file in others:
         file.unlink()
     assert len(catalog.verify()) == 3
+
+
+@pytest.mark.parametrize("impl", ["dir", "metastore"])
+def test_verify_names_files_of_a_version_that_are_cut(tmp_path: Path, impl: str) -> None:
+    catalog = Catalog(str(tmp_path / "lake"), impl=impl)
+    table = catalog.create_table("a.t", ROWS)
+    table.delete("n = 2")
+    table.create_index("n", "BTREE")
+    table.versions()
+    place = next(tmp_path.glob("lake/*_a$t"))
+    for folder in ("data", "_deletions", "_indices/*", "_versions"):
+        file = min(each for each in place.glob(f"{folder}/*") if ".manifest-" not in each.name)
+        whole = file.read_bytes()
+        file.write_bytes(whole[: len(whole) // 2])
+        found = [(problem.kind, problem.key) for problem in catalog.verify()]
+        assert found == [("damaged_file", str(file.relative_to(tmp_path / "lake")))], folder
+        file.write_bytes(whole)
+    assert catalog.verify() == []
 
 
 def test_a_shallow_clone_is_not_taken_for_damage(tmp_path: Path) -> None:
@@ -68,6 +91,20 @@ def test_verify_names_files_of_a_change_log_that_are_gone(tmp_path: Path) -> Non
     (file,) = (tmp_path / "lake").rglob("data/*.parquet")
     file.unlink()
     assert [problem.key for problem in catalog.verify()] == [str(file.relative_to(tmp_path / "lake"))]
+
+
+def test_verify_reads_what_was_landed_and_not_published(tmp_path: Path) -> None:
+    catalog = Catalog(str(tmp_path / "lake"))
+    table = catalog.create_stream_table("a.s", ROWS.schema, keys=["n"])
+    for _ in range(2):
+        table.upsert(ROWS)
+        (file,) = (tmp_path / "lake" / each.path for delta in table.deltas(table.position - 1) for each in delta.files)
+        whole = file.read_bytes()
+        file.write_bytes(whole[: len(whole) // 2])
+        assert [problem.kind for problem in catalog.verify()] == ["serving_copy"]
+        file.write_bytes(whole)
+        assert catalog.verify() == []
+        table.publish()
 
 
 @pytest.mark.parametrize("properties", [{}, {"manifest_enabled": "false"}, {"table_version_management": "true"}])

@@ -114,7 +114,7 @@ def test_a_filter_has_an_address_and_a_script_gets_only_the_list(browser: httpx.
         (f"{TABLE}?view=versions", "good", "1 of 5 versions", "+40"),
         (f"{TABLE}?view=indices", "nothing-like-it", "nothing-like-it", "75 of 80"),
         (f"{TABLE}?view=files", "nothing-like-it", "0 of 4 fragments", ".lance"),
-        (f"{TABLE}?view=history", "create table", "1 of 6 transactions", "create delta"),
+        (f"{TABLE}?view=history", "create table", "1 of 6 transactions", "version 3"),
         ("/t/prod/events?view=streams", "lance", "lance", "not published\n"),
     ],
 )

@@ -271,13 +271,14 @@ class _Replay:
         self._rows(tx, made, found)
 
     def _keys(self, found: FoundTable) -> tuple[str, ...]:
-        """The merge keys that a stream table can have: those of other types make a plain table."""
+        """The merge keys that a stream table can have: those of other types make a plain table, and so do properties
+        that it cannot have."""
         if found.schema is None or not self.keyed:
             return ()
         schema = parse_schema(found.schema, found.name)
         keys = merge_keys(schema)
         try:
-            define(plain(schema), keys)
+            define(plain(schema), keys, properties=found.properties)
         except InvalidInputError:
             return ()
         return keys

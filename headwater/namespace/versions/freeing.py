@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
 
-from headwater.lance_manifest import read_contents
+from headwater.lance_manifest import Contents, manifest_message, read_contents
 from headwater.namespace.versions.paths import VersionLine, staged_version
 from headwater.store import Store
 from headwater.table_refs import branch_names
 from headwater.tables.layout import VERSIONS, manifest_version
 
-NEEDED = ("data/", "_deletions/")
+INDICES, DELETIONS = "_indices/", "_deletions/"
+NEEDED = ("data/", DELETIONS, INDICES)
 """Without these a version cannot be read; its transaction file tells only of its past."""
-INDICES = "_indices/"
+ARROW_MAGIC = b"ARROW1"
 MANIFESTS_AT_ONCE = 64
+Name = TypeVar("Name", int, str)
 
 
 def free_files(store: Store, line: VersionLine, removed: Sequence[bytes]) -> tuple[int, int]:
@@ -42,26 +46,72 @@ def free_files(store: Store, line: VersionLine, removed: Sequence[bytes]) -> tup
     return len(sizes), sum(sizes.values())
 
 
-def lost_files(store: Store, location: str, manifests: Mapping[int, str]) -> dict[str, list[int]]:
-    """The files, and folders of indices, that versions name and that are not there, each with those versions' numbers.
+@dataclass
+class LostFile:
+    """A file that versions name, by their numbers, and that is gone or damaged."""
 
-    `manifests` are the keys of the versions' manifests. One that is gone, or not understood, is told elsewhere.
+    versions: list[int]
+    is_gone: bool = True
+
+
+def lost_files(store: Store, location: str, manifests: Mapping[int, str]) -> dict[str, LostFile]:
+    """The files that versions name and that are not there, or have not the bytes they should have; of an index that is
+    gone its folder.
+
+    `manifests` are the keys of the versions' manifests. One that is gone is told elsewhere; of one that is not
+    understood nothing is known.
     """
-    there = {_inside(location, entry.key) for entry in store.list(f"{location}/")}
-    folders = {"/".join(key.split("/")[:2]) for key in there}
-    lost: dict[str, list[int]] = {}
-    numbers = sorted(manifests)
-    for first in range(0, len(numbers), MANIFESTS_AT_ONCE):
-        some = numbers[first : first + MANIFESTS_AT_ONCE]
-        for number, data in zip(some, store.get_all([manifests[number] for number in some]), strict=True):
-            if data is None or not _is_readable(data):
-                continue
-            contents = read_contents(data)
-            files = {file for file in contents.files - contents.elsewhere if file.startswith(NEEDED)}
-            indices = {folder for folder in contents.folders if folder.startswith(INDICES)}
-            for name in (files - there) | (indices - folders):
-                lost.setdefault(name, []).append(number)
+    there = {_inside(location, entry.key): entry.size for entry in store.list(f"{location}/")}
+    lost: dict[str, LostFile] = {}
+    deletions: dict[str, list[int]] = {}
+    for number, data in _read(store, manifests):
+        if _is_cut_manifest(data):
+            lost[_inside(location, manifests[number])] = LostFile([number], is_gone=False)
+        if not _is_readable(data):
+            continue
+        for name, is_gone in _lost(read_contents(data), there, deletions, number):
+            lost.setdefault(name, LostFile([], is_gone)).versions.append(number)
+    for name, data in _read(store, {name: f"{location}/{name}" for name in deletions}):
+        if not data.endswith(ARROW_MAGIC):
+            lost[name] = LostFile(deletions[name], is_gone=False)
     return dict(sorted(lost.items()))
+
+
+def _lost(
+    contents: Contents, there: Mapping[str, int], deletions: dict[str, list[int]], number: int
+) -> Iterator[tuple[str, bool]]:
+    """What one version names and is gone (True) or has other bytes. Deletions, of which it does not tell the bytes, are
+    noted."""
+    folders = {"/".join(key.split("/")[:2]) for key in there}
+    gone = {each for each in contents.folders - contents.elsewhere if each.startswith(INDICES)} - folders
+    yield from ((folder, True) for folder in gone)
+    for name in contents.files - contents.elsewhere:
+        if not name.startswith(NEEDED) or name.rpartition("/")[0] in gone:
+            continue
+        if name not in there:
+            yield name, True
+        elif contents.sizes.get(name, there[name]) != there[name]:
+            yield name, False
+        elif name.startswith(DELETIONS) and name.endswith(".arrow"):
+            deletions.setdefault(name, []).append(number)
+
+
+def _read(store: Store, keys: Mapping[Name, str]) -> Iterator[tuple[Name, bytes]]:
+    """What is at these keys, many in one round; nothing of those where nothing is."""
+    names = sorted(keys)
+    for first in range(0, len(names), MANIFESTS_AT_ONCE):
+        some = names[first : first + MANIFESTS_AT_ONCE]
+        for name, data in zip(some, store.get_all([keys[name] for name in some]), strict=True):
+            if data is not None:
+                yield name, data
+
+
+def _is_cut_manifest(data: bytes) -> bool:
+    try:
+        manifest_message(data)
+    except ValueError:
+        return True
+    return False
 
 
 def _remaining(store: Store, line: VersionLine) -> Iterator[bytes]:

@@ -32,8 +32,8 @@ class VersionProblem:
     """One thing that storage and catalog do not agree on."""
 
     kind: str
-    """missing_folder, missing_manifest, missing_version, missing_file, shared_location, unusable_location,
-    unrecorded_version, staged_leftover, unreferenced_folder, unfinished_drop or serving_copy."""
+    """missing_folder, missing_manifest, missing_version, missing_file, damaged_file, shared_location,
+    unusable_location, unrecorded_version, staged_leftover, unreferenced_folder, unfinished_drop or serving_copy."""
     id: ObjectId | None
     key: str
     message: str
@@ -243,16 +243,18 @@ class Maintenance:
                 yield VersionProblem("missing_version", table.id, ref.key, text)
 
     def _missing_files(self, table: Table) -> Iterator[VersionProblem]:
-        """Files that a version names and that are not there: reads of it fail, or will."""
+        """Files that a version names and that are not there, or are cut: reads of it fail, or will."""
         line = self.versions.line(table)
         managed = table.known.managed and self.versions.records is not None
         recorded = self._known(table.id).values() if managed else ()
         manifests = {item.number: line.key(item.manifest_path) for item in recorded}
         manifests |= {item.number: line.key(item.manifest_path) for item in self.versions.storage.all(line)}
-        for file, numbers in lost_files(self.store, table.location, manifests).items():
+        for file, lost in lost_files(self.store, table.location, manifests).items():
+            numbers, what = lost.versions, "gone" if lost.is_gone else "damaged"
             of = f"Version {numbers[0]}" if len(numbers) == 1 else f"{len(numbers)} versions, the newest {numbers[-1]},"
-            text = f"{of} of {table.id} names {file}, which is gone: bring it back from a copy, or restore another."
-            yield VersionProblem("missing_file", table.id, f"{table.location}/{file}", text)
+            text = f"{of} of {table.id} names {file}, which is {what}: bring it back from a copy, or restore another."
+            kind = "missing_file" if lost.is_gone else "damaged_file"
+            yield VersionProblem(kind, table.id, f"{table.location}/{file}", text)
 
     def _unfinished_drops(self) -> Iterator[VersionProblem]:
         for name in self.store.children(TRASH).folders:

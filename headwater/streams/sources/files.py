@@ -36,6 +36,8 @@ CHUNK = 1 << 20
 ARROW_FILE = b"ARROW1"
 """What the file form of Arrow begins with; without it there are only messages, one after another."""
 STREAM_END = b"\xff\xff\xff\xff\0\0\0\0"
+_ARRAY = re.compile(r"\s*\[")
+_RAW = msgspec.json.Decoder(list[msgspec.Raw])
 _QUOTED = re.compile(r'(?:\A|(?<=[,\r\n]))"(?:[^"]++|"")*+("?)')
 """A quoted value of a CSV file, and the quote that ends it."""
 
@@ -197,9 +199,32 @@ def opened(file: SourceFile) -> Iterator[str]:
 
 
 def read_lines(file: SourceFile) -> str:
-    """The text of a file of lines of JSON."""
+    """The text of a file of lines of JSON, or of one array, as lines."""
     with opened(file) as path:
-        return _whole_lines(read_text(path, file.path), file.path)
+        text = read_text(path, file.path)
+    return as_lines(text, file.path) if _is_array(text) else _whole_lines(text, file.path)
+
+
+def as_lines(text: str, name: str | None = None) -> str:
+    """Lines of JSON as they are; one array of values as a line of each. `name` is that of the file it is from."""
+    if not _is_array(text):
+        return text
+    found = _parsed_array(text, _RAW, name)
+    return "\n".join(bytes(each).decode().replace("\n", " ") for each in found)  # none is inside of a value
+
+
+def _is_array(text: str) -> bool:
+    return _ARRAY.match(text) is not None
+
+
+def _parsed_array(text: str, decoder: msgspec.json.Decoder[Any], name: str | None) -> list[Any]:
+    told_of = f"The file {name!r}" if name is not None else "The text"
+    try:
+        return list(decoder.decode(text))
+    except RecursionError:
+        raise SourceFileError(f"{told_of} is nested too deeply. Nothing of it was taken.") from None
+    except msgspec.DecodeError as error:
+        raise SourceFileError(f"{told_of} is no JSON: {error}. Nothing of it was taken.") from None
 
 
 def _whole_lines(text: str, name: str) -> str:
@@ -250,7 +275,6 @@ def json_rows(text: str, definition: Definition, name: str | None = None) -> tup
 
     `name` is that of the file the text is from; one that ends inside a line was cut off.
     """
-    told_of = f"The file {name!r}" if name is not None else "The text"
     exact = frozenset(column.name for column in definition.columns if pa.types.is_decimal(column.type))
     decoder = msgspec.json.Decoder(float_hook=Decimal) if exact else msgspec.json.Decoder()
     rows: list[Any] = []
@@ -264,14 +288,8 @@ def json_rows(text: str, definition: Definition, name: str | None = None) -> tup
 
     if name is None and text.strip() and not text.lstrip().startswith(("{", "[", "null")):
         raise InvalidInputError("The text is no JSON: it begins with no object and no list of them.")
-    if text.lstrip().startswith("["):
-        try:
-            found = decoder.decode(text)
-        except RecursionError:
-            raise SourceFileError(f"{told_of} is nested too deeply. Nothing of it was taken.") from None
-        except msgspec.DecodeError as error:
-            raise SourceFileError(f"{told_of} is no JSON: {error}. Nothing of it was taken.") from None
-        for row in found:
+    if _is_array(text):
+        for row in _parsed_array(text, decoder, name):
             add(row, "" if isinstance(row, dict) else msgspec.json.encode(row).decode())
         return rows, bad
     for line in (text if name is None else _whole_lines(text, name)).split("\n"):

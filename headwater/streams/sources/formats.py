@@ -14,7 +14,7 @@ from headwater.streams.reading import read
 from headwater.streams.serving_copy import Lake
 from headwater.streams.sources.bare_times import check_unit
 from headwater.streams.sources.debezium import take_debezium
-from headwater.streams.sources.files import SourceFile, json_rows, read_lines, read_rows
+from headwater.streams.sources.files import SourceFile, as_lines, json_rows, read_lines, read_rows
 from headwater.streams.sources.snapshot import take_snapshot
 from headwater.streams.sources.taken import Taken, take_op, take_rows
 
@@ -70,18 +70,28 @@ def take_alone(
 ) -> Taken:
     """In a format that needs no rows of before; `state` gives them to a truncation."""
     if format == "debezium":
-        return take_debezium(definition, data if file is None else read_lines(file), state=state, **options)
+        found = read_lines(file) if file is not None else _as_lines(data)
+        return take_debezium(definition, found, state=state, **options)
     rows, bad = _rows(definition, data, file)
     return take_op(rows, bad=bad, **options) if format == "op" else take_rows(rows, bad)
+
+
+def _as_lines(data: Any) -> Any:
+    """Messages as given; of a text of JSON, lines."""
+    return as_lines(_text(data)) if isinstance(data, (str, bytes, bytearray)) else data
+
+
+def _text(data: str | bytes | bytearray) -> str:
+    return data if isinstance(data, str) else bytes(data).decode(errors="replace")
 
 
 def _rows(definition: Definition, data: Any, file: SourceFile | None) -> tuple[Any, list[Quarantined]]:
     """Rows as given, of a file, or of a text of JSON; and lines that could not be parsed."""
     if file is not None:
         return read_rows(file, definition)
-    if isinstance(data, (bytes, bytearray)):
-        data = bytes(data).decode(errors="replace")
-    return json_rows(data, definition) if isinstance(data, str) else (data, [])
+    if isinstance(data, (str, bytes, bytearray)):
+        return json_rows(_text(data), definition)
+    return data, []
 
 
 def total(reports: Sequence[LandingReport]) -> LandingReport:

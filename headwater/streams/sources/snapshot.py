@@ -19,13 +19,18 @@ from headwater.streams.landing import digest_of_batch
 from headwater.streams.log_files import narrowed
 from headwater.streams.position_views import PositionView
 from headwater.streams.quarantine import Quarantined
-from headwater.streams.reading import whole_state
+from headwater.streams.reading import state_of_keys, whole_state
 from headwater.streams.serving_copy import Lake
 from headwater.streams.sources.taken import Taken
 
 
-def take_snapshot(lake: Lake, view: PositionView, data: Any, allow_empty: bool = False) -> Taken:
-    """Upserts of rows that are new or different, deletes (with the row's sequence) of those that are not there."""
+def take_snapshot(
+    lake: Lake, view: PositionView, data: Any, allow_empty: bool = False, within: pa.Table | None = None
+) -> Taken:
+    """Upserts of rows that are new or different, deletes (with the row's sequence) of those that are not there.
+
+    `within`: the keys that it is a snapshot of; nothing is said of others.
+    """
     definition = view.stream.definition
     rows = given(data)
     if not definition.keys:
@@ -40,7 +45,8 @@ def take_snapshot(lake: Lake, view: PositionView, data: Any, allow_empty: bool =
     # Columns that the snapshot lacks are not compared, and stay. Its rows are none before the other: none is too late.
     rules = replace(narrowed(batch.definition, present), lateness=None)
     new = fold(rules, empty(rules), _only(rules, batch.events)).rows
-    old = _under(rules, whole_state(lake, view).rows)
+    held = whole_state(lake, view) if within is None else state_of_keys(lake, view, within)
+    old = _under(rules, held.rows)
     found = difference(rules, old, new)
     deleted = _without_bad(definition, rows, batch, found.deleted)
     upserts = _in_order(rules, pa.concat_tables([found.inserted, found.after]), batch.events.rows)

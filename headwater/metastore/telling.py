@@ -1,0 +1,49 @@
+"""What a transaction did, in words for people: tables, versions and deltas, not the parts they are kept in. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from headwater.metastore.objects import HistoryEntry, LogChange
+from headwater.metastore.serving_copy import LANCE_FORMAT
+
+PARTS = ("table_version", "stream", "partition")
+NOTES = "notes"
+"""What is kept with a table beside its rows changed: what a source gave, where readers are, tags."""
+
+
+def is_version(change: LogChange) -> bool:
+    """Whether a delta is a version of a Lance table."""
+    return change.kind == "delta" and f"/{LANCE_FORMAT}/" in change.key
+
+
+def words_of(change: LogChange) -> str:
+    """What was done to one object, without its name: `create table`, `version 3`, `drop delta 2`, `notes`."""
+    if change.kind in PARTS:
+        return NOTES
+    if change.kind != "delta":
+        return f"{_verb(change.operation)} {change.kind}"
+    told = f"{'version' if is_version(change) else 'delta'} {change.position}"
+    return told if change.operation == "create" else f"{_verb(change.operation)} {told}"
+
+
+def telling(changes: Sequence[LogChange]) -> Iterator[LogChange]:
+    """The changes that are worth a word: parts of a table only where nothing else is told of it, and once."""
+    said = {change.path for change in changes if change.kind not in PARTS}
+    for change in changes:
+        if change.kind not in PARTS or change.path not in said:
+            said.add(change.path)
+            yield change
+
+
+def summary_of(entry: HistoryEntry) -> str:
+    """What a transaction did to one object."""
+    if entry.kind in PARTS:
+        return NOTES
+    if entry.kind != "delta":
+        return f"{_verb(entry.operation)} {entry.kind}"
+    return f"version {entry.version}" if entry.version is not None else f"delta {entry.position}"
+
+
+def _verb(operation: str) -> str:
+    return {"update": "change", "delete": "drop"}.get(operation, operation)

@@ -1,0 +1,221 @@
+"""Views by slices: what the inputs' change feeds tell of is computed and compared, and nothing else is looked at.
+
+First the keys of the view that changed rows have to do with, as they were and as they are. Then the rows of those keys
+in the table that has them, the rows of the others that are joined to these, the view's own SQL over both, and what
+differs from the rows that the view has for those keys. See docs/design/023-views-in-slices.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headwater.catalog import Catalog
+from headwater.catalog.streams import CatalogStream
+from headwater.errors import InvalidInputError, TableVersionNotFoundError
+from headwater.pipeline.duck import Duck, SqlError, opened, quoted
+from headwater.pipeline.facts import moment_of, record_of, schema_of
+from headwater.pipeline.grammar import ViewSpec, naming_section
+from headwater.pipeline.planning import why_whole
+from headwater.pipeline.slicing import Equal, NotInSlicesError, Slicing, slicing_of
+from headwater.pipeline.view_tables import VIEW_SOURCE, MadeView, check_distinct, fitted
+from headwater.streams.feed import META
+from headwater.streams.landing import BatchOrigin, LandingReport
+from headwater.streams.serving_copy import in_list
+from headwater.streams.sources.formats import SNAPSHOT
+
+MAX_PUSHED = 4096
+"""So many values are looked up in a table; for more of them it is read."""
+FEW, PART = 10_000, 4
+"""With more changed rows than this part of a table the view is computed as a whole; a few are always in slices."""
+ROW, WANTED = "__headwater_row", "__headwater_wanted"
+DUCKDB = "duckdb"
+Run = Callable[[Mapping[str, pa.Table]], pa.Table]
+"""The view's SQL over tables that stand in for those it names."""
+
+
+def land_slices(
+    catalog: Catalog, at: Catalog, view: ViewSpec, inputs: Sequence[str], engines: Mapping[str, Run], most: int | None
+) -> MadeView:
+    """Make the view's table follow the changes of its inputs since it was made. NotInSlicesError: as a whole, instead.
+
+    `engines` are those at hand beside DuckDB, by name; `most` rows of the changed keys may be looked at here.
+    """
+    stream = catalog[view.name]
+    if not isinstance(stream, CatalogStream):
+        raise NotInSlicesError("it is a plain table")
+    record = record_of(stream)
+    moments = {name: moment_of(at, name) for name in inputs}
+    streams = {name for name in inputs if isinstance(at[name], CatalogStream)}
+    why = why_whole(view, record, stream.position, moments, streams)
+    if why:
+        raise NotInSlicesError(why)
+    engine = str(record["engine"])
+    if engine != DUCKDB and engine not in engines:
+        raise NotInSlicesError(f"it was computed by {engine}")
+    schemas = {name: schema_of(at[name]) for name in inputs}
+    slicing = slicing_of(view.sql, view.keys, {name: schema.names for name, schema in schemas.items()})
+    with opened() as duck:
+        work = _Slices(at, slicing, schemas, most, duck)
+        changed = {
+            name: work.changes(name, record["tables"][name][1])
+            for name in slicing.columns
+            if record["tables"][name] != moments[name]
+        }
+        run = engines.get(engine, partial(by_duckdb, duck, view))
+        return _landed(stream, view, work, work.keys(changed), run, engine)
+
+
+def by_duckdb(duck: Duck, view: ViewSpec, tables: Mapping[str, pa.Table]) -> pa.Table:
+    try:
+        for name, table in tables.items():
+            duck.add(name, table)
+        return duck.query(view.sql)
+    except SqlError as error:
+        raise InvalidInputError(f"The SQL of the view {view.name} cannot be run: {error}") from None
+
+
+def _landed(stream: CatalogStream, view: ViewSpec, work: _Slices, keys: pa.Table, run: Run, engine: str) -> MadeView:
+    before = stream.position
+    if not keys.num_rows:
+        return MadeView(stream, LandingReport(before, 0), before, engine)
+    rows = fitted(view, run(work.tables(keys)))
+    known = stream.definition.by_name
+    if {field.name: field.type for field in rows.schema} != {name: each.type for name, each in known.items()}:
+        raise NotInSlicesError("its columns are others")
+    check_distinct(view, rows.num_rows, rows.select(list(view.keys)).group_by(list(view.keys)).aggregate([]).num_rows)
+    within = _known_keys(view, keys).cast(pa.schema([known[name].field for name in view.keys]))
+    options = {"allow_empty": True, "within": within}
+    with naming_section(f"The view {view.name}"):
+        landed = stream.take(rows, SNAPSHOT, BatchOrigin(VIEW_SOURCE), True, options)
+    return MadeView(stream, landed, before, engine)
+
+
+def _known_keys(view: ViewSpec, keys: pa.Table) -> pa.Table:
+    """Those that a row of the view can have: none has a key without a value."""
+    found = fitted(view, keys)
+    return found.filter(pc.invert(_any_null(found)))
+
+
+def _any_null(table: pa.Table) -> Any:
+    found: Any = pa.array(np.zeros(table.num_rows, bool))
+    for name in table.schema.names:
+        found = pc.or_(found, table.column(name).combine_chunks().is_null())
+    return found
+
+
+@dataclass(frozen=True)
+class _Slices:
+    """The inputs of a view at one moment, read as far as some keys need it."""
+
+    at: Catalog
+    slicing: Slicing
+    schemas: Mapping[str, pa.Schema]
+    most: int | None
+    duck: Duck
+
+    def changes(self, name: str, after: int) -> pa.Table:
+        """The changed rows of a table, as they were and as they are."""
+        table = self.at[name]
+        limit = max(FEW, (table.published.rows if table.published is not None else 0) // PART)
+        deltas = table.deltas()
+        voided = {place for delta in deltas if delta.position > after for place in delta.properties.get("voids", ())}
+        meant = [delta for delta in deltas if delta.position > after or delta.position in voided]
+        if sum(file.rows or 0 for delta in meant for file in delta.files) > limit:
+            raise NotInSlicesError(f"more than a quarter of {name} changed")
+        wanted = self.slicing.matched[name]
+        try:
+            found = table.changes(after)
+        except TableVersionNotFoundError:
+            raise NotInSlicesError(f"the changes of {name} are collected") from None
+        if not set(wanted) <= set(found.schema.names):
+            raise NotInSlicesError(f"a computed column of {name} tells which rows it joins")
+        changed: pa.Table = found.drop_columns(META)
+        return changed
+
+    def keys(self, changed: Mapping[str, pa.Table]) -> pa.Table:
+        """The keys of the view that changed rows have to do with."""
+        parts = []
+        for name, rows in changed.items():
+            tables = {name: rows.select(self._some(name, self.slicing.matched))}
+            if name != self.slicing.anchor:
+                equals = [replace(each, both=True) if each.second[0] == name else each for each in self.slicing.equals]
+                self._join(tables, self.slicing.matched, equals, changed)
+            for each, found in tables.items():
+                self.duck.add(each, found)
+            parts.append(self.duck.query(self.duck.text(self.slicing.keys_query(name))))
+        if not parts:
+            return pa.table({})
+        together = pa.concat_tables(parts, promote_options="permissive")
+        return together.group_by(together.schema.names).aggregate([])
+
+    def tables(self, keys: pa.Table) -> dict[str, pa.Table]:
+        """What the view's SQL needs for some keys: their rows, and those that are joined to them."""
+        anchor = self.slicing.anchor
+        told = {place: keys.column(name) for place, name in zip(self.slicing.plain, keys.schema.names, strict=True)}
+        rows = self._read(anchor, self.slicing.columns, {name: values for name, values in told.items() if name})
+        self.duck.add(anchor, rows.append_column(ROW, pa.array(np.arange(rows.num_rows))))
+        self.duck.add(WANTED, keys)
+        on = " AND ".join(f"k.{quoted([name])} IS NOT DISTINCT FROM w.{quoted([name])}" for name in keys.schema.names)
+        keyed = self.duck.text(self.slicing.keyed_query(ROW))
+        places = self.duck.query(f"SELECT k.{ROW} FROM ({keyed}) AS k SEMI JOIN {quoted([WANTED])} AS w ON {on}")
+        tables = {anchor: rows.take(places.column(ROW))}
+        self._join(tables, self.slicing.columns, self.slicing.equals, {})
+        return tables
+
+    def _join(
+        self,
+        tables: dict[str, pa.Table],
+        columns: Mapping[str, Sequence[str]],
+        equals: Sequence[Equal],
+        changed: Mapping[str, pa.Table],
+    ) -> None:
+        """Read the other tables, each only where it may match one that is there; of one that changed, both states."""
+        missing = [name for name in columns if name not in tables]
+        while missing:
+            links = {name: link for name in missing if (link := _link(name, tables, equals)) is not None}
+            name = next(iter(links), missing[0])
+            found = self._read(name, columns, dict([links[name]]) if name in links else {})
+            if name in changed:
+                extra = changed[name].select(found.schema.names).cast(found.schema)
+                found = pa.concat_tables([found, extra])
+            tables[name] = found
+            missing.remove(name)
+
+    def _some(self, name: str, columns: Mapping[str, Sequence[str]]) -> list[str]:
+        """The columns of a table that are needed: one at least, for its rows to count."""
+        return list(columns[name]) or self.schemas[name].names[:1]
+
+    def _read(self, name: str, columns: Mapping[str, Sequence[str]], wanted: Mapping[str, Any]) -> pa.Table:
+        """The rows of a table that have wanted values (and perhaps others)."""
+        table, conditions = self.at[name], []
+        for column, values in wanted.items():
+            distinct = pc.unique(values)
+            is_same = distinct.type == self.schemas[name].field(column).type
+            if distinct.null_count or len(distinct) > MAX_PUSHED or not is_same:
+                continue
+            text = in_list(pa.table({column: distinct})) if len(distinct) else "false"
+            if text is not None:
+                conditions.append(text)
+        limit = self.most + 1 if self.most is not None else None
+        found: pa.Table = table.to_arrow(self._some(name, columns), " AND ".join(conditions) or None, limit)
+        if limit is not None and found.num_rows == limit:
+            raise NotInSlicesError(f"the changed keys have more than {self.most} rows of {name}")
+        return found
+
+
+def _link(name: str, tables: Mapping[str, pa.Table], equals: Sequence[Equal]) -> tuple[str, Any] | None:
+    """A column of a table, and the values that it must have one of, by a join with a table that is there."""
+    for each in equals:
+        sides = [(each.first, each.second), (each.second, each.first)] if each.both else [(each.first, each.second)]
+        for (known, column), (own, wanted) in sides:
+            if own == name and known in tables:
+                values = pc.drop_null(tables[known].column(column))
+                return wanted, values
+    return None

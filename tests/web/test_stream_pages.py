@@ -1,0 +1,64 @@
+"""The pages of stream tables: what feeds them, what is not published yet, and what was done to them, in plain words."""
+
+from __future__ import annotations
+
+import httpx
+import pytest
+
+from headwater import Catalog
+from headwater.namespace.metastore import MetastoreNamespace
+from tests.web.pages import Document
+
+SCHEMA = {"id": "int64", "at": "int64", "note": "string"}
+
+
+@pytest.fixture(scope="module")
+def fed(lake: MetastoreNamespace) -> Catalog:
+    """A catalog with a stream table that two sources feed, whose last rows were undone; some of its rows were bad."""
+    catalog = Catalog(lake)
+    orders = catalog.create_stream_table("raw.orders", SCHEMA, keys="id", sequence="at")
+    for source in ("shop", "till"):
+        orders.ingest([{"id": 1, "at": 1, "note": source}, {"id": None, "at": 1}], source=source, token="1")
+    orders.publish()
+    wrong = orders.ingest([{"id": 2, "at": 1}], source="till", token="2")
+    assert wrong.rows == 1
+    orders.undo(source="till", token="2")
+    orders.publish()
+    return catalog
+
+
+def text_of(browser: httpx.Client, address: str) -> str:
+    answer = browser.get(address)
+    assert answer.status_code == 200, answer.text
+    return Document(answer.text).text
+
+
+@pytest.mark.usefixtures("fed")
+def test_the_streams_of_a_table_that_several_sources_feed_are_its_log_and_its_versions(browser: httpx.Client) -> None:
+    found = text_of(browser, "/t/raw/orders?view=streams")
+    assert ("the change log" in found, "versions of the Lance table" in found) == (True, True)
+    assert "record" not in found
+
+
+@pytest.mark.usefixtures("fed")
+def test_a_stream_table_that_is_not_published_shows_its_columns_and_no_view_that_fails(browser: httpx.Client) -> None:
+    page = browser.get("/t/raw/orders__quarantine")
+    found = Document(page.text).text
+    assert ("not published yet" in found, "reason" in found, "reserved" in found) == (True, True, False)
+    views = {link for link in Document(page.text).links if "orders__quarantine?view=" in link}
+    assert {link.partition("view=")[2] for link in views} >= {"streams", "history", "use"}
+    assert [browser.get(link).status_code for link in sorted(views)] == [200] * len(views)
+
+
+@pytest.mark.usefixtures("fed")
+def test_history_and_log_tell_of_versions_and_deltas_and_not_of_how_they_are_kept(browser: httpx.Client) -> None:
+    for address in ("/t/raw/orders?view=history", "/log"):
+        found = text_of(browser, address)
+        assert ("version 2" in found, "delta 1" in found) == (True, True), address
+        assert [word for word in ("create delta", "table version", "partition") if word in found] == [], address
+
+
+@pytest.mark.usefixtures("fed")
+def test_lineage_names_the_sources_of_all_rows_and_not_only_of_the_last_publish(browser: httpx.Client) -> None:
+    found = text_of(browser, "/t/raw/orders?view=lineage")
+    assert ("shop" in found, "till" in found) == (True, True)
