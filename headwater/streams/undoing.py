@@ -13,6 +13,8 @@ from headwater.metastore import Delta, Metastore, Snapshot, Transaction
 from headwater.metastore.draft import AppendedDelta
 from headwater.metastore.metastore import RestoreIn
 from headwater.metastore.objects import Undone
+from headwater.metastore.undo import ColumnChanges
+from headwater.streams.definition import from_properties
 from headwater.streams.layout import QUARANTINE, sibling
 from headwater.streams.ledger import FILE, TOKEN, LedgerEntry, give_back
 from headwater.streams.opening import Stream, open_in
@@ -165,7 +167,17 @@ def undo_transaction(
             )
         return bool(chosen)
 
-    return metastore.undo(txn, dry_run, void_in, restore, within)
+    return metastore.undo(txn, dry_run, void_in, restore, within, column_changes)
+
+
+def column_changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> ColumnChanges:
+    """What became of the columns of a stream table, by the properties of its version before and after."""
+    was, has = from_properties(before), from_properties(after)
+    if was is None or has is None:
+        return ColumnChanges(set(), set())
+    types = {column.id: column.type for column in was.columns}
+    widened = {column.id for column in has.columns if types.get(column.id, column.type) != column.type}
+    return ColumnChanges({column.id for column in has.columns if column.id >= was.next_id}, widened)
 
 
 def landed_from(
