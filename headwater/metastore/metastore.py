@@ -56,7 +56,7 @@ from headwater.metastore.snapshots import Snapshots, alive
 from headwater.metastore.table_edits import Path
 from headwater.metastore.table_parts import DELTA_FORMAT
 from headwater.metastore.transaction import Transaction
-from headwater.metastore.undo import Restores
+from headwater.metastore.undo import Columns, Restores
 from headwater.names import format_name
 from headwater.retry import retry
 from headwater.store import Store, open_store
@@ -185,12 +185,13 @@ class Metastore:
         void: VoidIn | None = None,
         restore: RestoreIn | None = None,
         within: Transaction | None = None,
+        columns: Columns | None = None,
     ) -> Undone:
         """Undo a committed transaction by a new one, or `within` one: all that it touched is exactly as it was before.
 
         InvalidTableState (19) with the reasons where later work stands on it, and nothing is changed. A dry run tells
         what would be done. `void` does what the log of a stream table needs instead of losing a delta, `restore` what
-        a Lance table needs instead of losing a version.
+        a Lance table needs instead of losing a version; `columns` tells what became of a stream table's columns.
         """
         number, done = find_transaction(self._log, txn)
         made: list[Transaction] = []
@@ -203,6 +204,7 @@ class Metastore:
                 done,
                 void and (lambda path, version: void(tx, path, version, done.id)),
                 restores if restore else None,
+                columns,
             )
             if dry_run:
                 tx.draft = before

@@ -21,6 +21,8 @@ STREAM_TABLE = "stream"
 """The property of a table version that makes its table a stream table."""
 NEXT_COLUMN, SCHEMA_NUMBER = "next_id", "schema_id"
 """In it the number of its next column and that of its schema. Files and versions name them, so none is given twice."""
+FILLED = "columns"
+"""Of a delta of a change log: the numbers of the columns that its rows have."""
 
 
 def location_of(properties: Mapping[str, Any], stream_home: str) -> str:

@@ -37,7 +37,7 @@ from headwater.metastore.slot_views import (
 )
 from headwater.metastore.table_edits import Path, TableEdits, locked
 from headwater.metastore.table_parts import DELTA_FORMAT, FIRST_VERSION
-from headwater.metastore.undo import Restores, Undo, Void
+from headwater.metastore.undo import Columns, Restores, Undo, Void
 from headwater.names import object_id
 from headwater.table_refs import Ref, held_versions, is_written, read_refs
 
@@ -136,7 +136,14 @@ class Transaction(TableEdits):
             raise
 
     @locked
-    def undo(self, number: int, txn: Txn, void: Void | None = None, restores: Restores | None = None) -> list[UndoStep]:
+    def undo(
+        self,
+        number: int,
+        txn: Txn,
+        void: Void | None = None,
+        restores: Restores | None = None,
+        columns: Columns | None = None,
+    ) -> list[UndoStep]:
         """Undo a transaction of a slot: all it touched is as before, or InvalidTableState (19) with the reasons.
 
         `restores` is told of the Lance versions that are left to make.
@@ -144,7 +151,8 @@ class Transaction(TableEdits):
         before = self._checked().copy()
         try:
             fresh, segments = self._clock.hex(8), self._log.segments
-            return Undo(self.draft, segments, number, txn, fresh, void, self._held, self._is_written, restores).run()
+            held, written = self._held, self._is_written
+            return Undo(self.draft, segments, number, txn, fresh, void, held, written, restores, columns).run()
         except LanceNamespaceError:
             self.draft = before
             raise

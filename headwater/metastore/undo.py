@@ -6,8 +6,8 @@ that was itself an undo is one like any other.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Mapping, Set
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -31,7 +31,9 @@ from headwater.metastore.ref_record import (
     parse_record,
     reverted,
 )
+from headwater.metastore.retention import VOIDS
 from headwater.metastore.serving_copy import (
+    FILLED,
     LANCE_FORMAT,
     LOCATION,
     PUBLISHED,
@@ -43,7 +45,7 @@ from headwater.metastore.serving_copy import (
     without_numbers,
 )
 from headwater.metastore.slot_views import Item, Place, place_at, version_at
-from headwater.metastore.table_parts import create_part
+from headwater.metastore.table_parts import DELTA_FORMAT, create_part
 from headwater.names import format_name
 from headwater.table_refs import BRANCH
 
@@ -60,6 +62,17 @@ Restores = list[tuple[str, int]]
 """Tables by their keys, each with the Lance version that its next one is to be like."""
 
 SHOWN = 10
+
+
+class ColumnChanges(NamedTuple):
+    """What a change of a stream table has done to its columns, by their numbers."""
+
+    added: Set[int]
+    widened: Set[int]
+
+
+Columns = Callable[[Mapping[str, Any], Mapping[str, Any]], ColumnChanges]
+"""Tells it from the properties of the table version before and after."""
 
 
 class Reverted(NamedTuple):
@@ -101,6 +114,7 @@ class Undo:
         held: Held,
         written: Written,
         restores: Restores | None = None,
+        columns: Columns | None = None,
     ) -> None:
         self.draft = draft
         self.segments = segments
@@ -111,6 +125,7 @@ class Undo:
         self.held = held
         self.written = written
         self.restores = restores
+        self.columns = columns
         self.reasons: list[str] = []
         self.steps: list[UndoStep] = []
         self.targets = {c.key: self._target(c) for c in txn.changes if c.kind != "delta"}
@@ -174,6 +189,32 @@ class Undo:
             self._require_untouched(key)
         if target.back and not target.now.alive:
             self._check_dropped(target)
+        elif target.back and kind == "table_version":
+            self._require_unfilled(target)
+
+    def _require_unfilled(self, target: Reverted) -> None:
+        """No rows that came since have values in a column that the transaction added to a stream table. Of a column
+        that it widened none may have come at all: also at a position of the past they could not be read any more."""
+        if self.columns is None:
+            return
+        assert target.before is not None
+        key, left = target.node.key, version_at(target.node.versions, self.number)
+        changed = self.columns(target.before.properties, left.properties)
+        for stream in filter(self._is_log, self.draft.base.index.parts(key) if any(changed) else ()):
+            self.draft.reads.add(f"d{stream}")
+            landed = [delta for delta in self._visible(stream) if delta.slot >= self.number]
+            voided = {position for delta in landed for position in delta.properties.get(VOIDS, ())}
+            later = [delta for delta in landed if delta.slot > self.number and delta.position not in voided]
+            if _fills(later, changed.added):
+                self.reasons.append(f"rows of {self._name(key)} that came since fill a column that it added")
+            if _fills(landed, changed.widened):
+                self.reasons.append(
+                    f"rows of {self._name(key)} fill a column that it widened: undo only what it landed"
+                )
+
+    def _is_log(self, stream: str) -> bool:
+        item = self.draft.item(stream)
+        return item is not None and item.revision.parts[1] == DELTA_FORMAT
 
     def _is_as_left(self, target: Reverted) -> bool:
         """Whether it is as the transaction left it; what changed it since may have been undone as well."""
@@ -301,8 +342,9 @@ class Undo:
         """The table versions of stream tables into which the transaction landed rows, or that took some of a source
         and none was good."""
         streams = {stream_of(change.key)[0] for change in deltas if self._format(change) != LANCE_FORMAT}
-        streams |= {key for key, target in self.targets.items() if _is_record(target)} if self.void else set()
         versions = {stream.rpartition("/")[0] for stream in streams if not self._is_below_gone(f"{stream}/x")}
+        records = (key for key, target in self.targets.items() if self.void is not None and _is_record(target))
+        versions |= {key.rpartition("/")[0] for key in records if not self._is_below_gone(key)}
         items = {version: self.draft.item(version) for version in versions}
         return {key for key, item in items.items() if item is not None and STREAM_TABLE in item.revision.properties}
 
@@ -457,6 +499,10 @@ def _is_record(target: Reverted) -> bool:
 
 def _is_refs(target: Reverted) -> bool:
     return target.node.kind == "stream" and target.now.parts[1] == REFS_FORMAT
+
+
+def _fills(deltas: Iterable[Delta], columns: Set[int]) -> bool:
+    return any(not columns.isdisjoint(delta.properties.get(FILLED, ())) for delta in deltas)
 
 
 def _content(revision: Revision) -> tuple[object, ...]:

@@ -133,13 +133,13 @@ class Landing:
             )
         if batch.definition != stream.definition:
             tx.update_table_version(stream.path, stream.version, to_properties(batch.definition))
-        after = 0 if ledger is None else self._before.last_position(stream.path, version=stream.version)
+        after = self._before.last_position(stream.path, version=stream.version) if ledger is not None else 0
         appended = self._append(tx, stream, batch)
         landed = Landed(len(batch.events), len(bad), appended, batch=batch, checks=self._failed)
         if bad:
             quarantine(tx, self._store, self._clock, stream, bad, self._origin_properties())
         if ledger is not None:  # also of a batch without effect: a repeat may have one, and must not
-            self._remember(tx, ledger, after, landed, digest)
+            self._remember(tx, ledger, landed, digest, after)
         return landed
 
     def _check_verb(self, stream: Stream) -> None:
@@ -163,7 +163,7 @@ class Landing:
             return ledger.token(self._origin.token, digest)
         return ledger.file(self._origin.file or "", digest)
 
-    def _remember(self, tx: Transaction, ledger: Ledger, after: int, landed: Landed, digest: str) -> None:
+    def _remember(self, tx: Transaction, ledger: Ledger, landed: Landed, digest: str, after: int) -> None:
         entry = LedgerEntry(digest, tx.id, after, landed.rows, landed.quarantined, time=self._clock.now_ms())
         if self._origin.token is not None:
             ledger.take_token(self._origin.token, entry)

@@ -19,6 +19,7 @@ import pyarrow.parquet as pq
 
 from headwater.errors import CorruptFileError
 from headwater.metastore import DataFile, Delta
+from headwater.metastore.serving_copy import FILLED
 from headwater.store import KeyNotFoundError, RangedFile, Store
 from headwater.streams.definition import Definition, field_id, with_id
 from headwater.streams.encoding import by_dictionary, encode
@@ -91,7 +92,7 @@ def encode_events(definition: Definition, events: Events, numbers: Codes, bucket
         "buckets": buckets,
         "bucket_map": parts,
         "deletes": int(events.deletes.sum()),
-        "columns": [id for field in fields if (id := field_id(field)) is not None],
+        FILLED: [id for field in fields if (id := field_id(field)) is not None],
         **_ranges(definition, events),
     }
     return LogFile(encode(table, [rows for _, rows in parts], ROW_GROUP), len(events), properties)

@@ -17,6 +17,7 @@ from headwater import Catalog, MetastoreNamespace
 from headwater.errors import (
     ConcurrentModificationError,
     InvalidInputError,
+    InvalidTableStateError,
     TableAlreadyExistsError,
     UnsupportedOperationError,
 )
@@ -57,9 +58,9 @@ def test_a_column_after_an_undone_one_is_another_one(catalog: Catalog) -> None:
     catalog.undo(table.deltas()[0].txn)
     table.evolve(add={"other": "int64"})
     assert table.to_arrow(position=landed.position).to_pylist() == [{"id": 1, "a": "x", "other": None}]
-    table.upsert([{"id": 2, "other": 5}])
+    table.upsert([{"id": 2}])
     table.publish()
-    assert list(table) == list(table.serving) == [{"id": 2, "a": None, "other": 5}]
+    assert list(table) == list(table.serving) == [{"id": 2, "a": None, "other": None}]
     evolved = [entry for entry in catalog.log() if entry.message == "evolve t"]
     catalog.undo(evolved[0])
     table.evolve(add={"last": "int64"})
@@ -83,14 +84,36 @@ def test_changes_of_columns_are_undone_one_after_the_other_and_redone(catalog: C
     assert (list(table.serving), catalog.verify()) == (list(table), [])
 
 
+def test_columns_that_rows_since_have_filled_are_not_taken_back(catalog: Catalog) -> None:
+    table = catalog.create_stream_table("t", {"id": "int64", "n": "int32"}, "id")
+    table.ingest([{"id": 1, "more": 1}], source="s")
+    table.ingest([{"id": 2, "more": 2}], source="s")
+    table.evolve(widen={"n": "int64"})
+    table.upsert([{"id": 3, "n": 2**40}])
+    added, later, widened, wide = list(catalog.log())[-4:]
+    before = sorted(map(str, table))
+    for entry, reason in ((added, "column that it added"), (widened, "column that it widened")):
+        with pytest.raises(InvalidTableStateError, match=reason):
+            catalog.undo(entry)
+    assert sorted(map(str, table)) == before
+    catalog.undo(wide)
+    with pytest.raises(InvalidTableStateError, match="widened"):  # it is read at its position still
+        catalog.undo(widened)
+    assert {row["n"] for row in table.to_arrow(position=3).to_pylist()} == {None, 2**40}
+    catalog.undo(later)
+    assert list(table) == [{"id": 1, "n": None, "more": 1}]
+
+
 def test_a_repeat_answers_as_the_first_time_also_when_its_deltas_were_collected(catalog: Catalog) -> None:
     table = catalog.create_stream_table("t", SCHEMA, "id", properties={"log_retention": "0 days"})
     first = [table.upsert([{"id": number}], token=str(number)).position for number in range(3)]
+    first.append(table.delete([1], token="gone").position)
     table.publish()
     catalog.collect(timedelta(0), timedelta(0))
     assert table.deltas() == []
     again = [table.upsert([{"id": number}], token=str(number)) for number in range(3)]
-    assert ([each.position for each in again], [each.duplicate for each in again]) == (first, [True] * 3)
+    again.append(table.delete([1], token="gone"))
+    assert ([each.position for each in again], [each.duplicate for each in again]) == (first, [True] * 4)
 
 
 def test_changes_land_are_read_fresh_and_published_for_every_lance_client(catalog: Catalog) -> None:
