@@ -141,6 +141,8 @@ def look(resolved: Resolved) -> There:
     root = _root(resolved)
     if root is None or not is_there(root, _storage(resolved)):
         return There.MISSING
+    if is_local(root) and not is_file_uri(root) and Path(root).expanduser().is_file():
+        raise InvalidInputError(f"{resolved.shown} is a file: name the folder of a catalog, or a new one.")
     store = open_store(root, _storage(resolved))
     folders = set(store.children().folders)
     if OWN_FOLDER in folders:

@@ -29,13 +29,15 @@ def read_rows(name: str, table: Any = None) -> pa.Table:
     if name == "-":
         return _read_stdin(table)
     path = Path(name)
+    is_known = path.suffix in SUFFIXES or path.suffix == ".lance"
     if not path.is_file() and not (path.suffix == ".lance" and path.is_dir()):
         raise InvalidInputError(f"There is no file {name!r}.")
     types = column_types(table.schema) if table is not None and path.suffix in (".csv", *JSON_LINES) else {}
     try:
         return _table(path, types)
     except (pa.ArrowException, OSError, UnicodeDecodeError, ValueError) as error:
-        raise InvalidInputError(f"{name!r} cannot be read: {str(error).splitlines()[0][:200]}") from None
+        told = str(error).splitlines()[0][:200] if is_known else f"a file is read by its suffix, {', '.join(SUFFIXES)}"
+        raise InvalidInputError(f"{name!r} cannot be read: {told}.") from None
 
 
 def _read_stdin(table: Any) -> pa.Table:

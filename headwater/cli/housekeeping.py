@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any
 
+import msgspec
+
 import headwater
 from headwater.cli.consent import ask
 from headwater.cli.output import show, show_record, show_records
@@ -14,6 +16,7 @@ from headwater.config import init as make
 from headwater.config import repair as mend
 from headwater.config import resolve
 from headwater.errors import InvalidInputError, UnsupportedOperationError
+from headwater.metastore import Collected
 from headwater.names import format_name
 from headwater.namespace.abilities import abilities_of
 
@@ -88,8 +91,19 @@ def collect(given: argparse.Namespace) -> int:
         done = given.target.with_history("slots to keep").collect(given.keep_slots, grace, given.dry_run)
     else:
         done = catalog.collect(age, grace, given.dry_run)
-    show(done, given.json)
+    show(done if given.json else _collected(done, given.dry_run), given.json)
     return 0
+
+
+def _collected(done: Any, dry_run: bool) -> Any:
+    """What a collection did, for people: what went and why, and how far back the catalog can be read."""
+    if not isinstance(done, Collected):
+        return done
+    went = "would be removed" if dry_run else "was removed"
+    told: dict[str, Any] = {"readable": f"from slot {done.boundary} on", "removed": f"nothing {went}"}
+    if done.removed:
+        told["removed"] = [msgspec.to_builtins(item) for item in done.removed]
+    return told
 
 
 def mcp(given: argparse.Namespace) -> int:

@@ -25,6 +25,7 @@ from headwater.cli.output import (
 from headwater.errors import LanceNamespaceError, NamespaceNotFoundError, UnsupportedOperationError
 from headwater.lance_manifest import COMMENT
 from headwater.names import format_name
+from headwater.wording import many
 
 SHOWN_LINES = 24
 SHOWN_COLUMNS = 10
@@ -186,6 +187,7 @@ def table_record(table: Any) -> dict[str, Any]:
     }
     if is_stream:
         published = table.published
+        record["keys"], record["sequence"] = list(table.definition.keys), list(table.definition.sequence)
         record["unpublished"] = table.position - (published.position if published is not None else 0)
     return record
 
@@ -216,7 +218,8 @@ def _lines(record: Mapping[str, Any]) -> list[str]:
     if record["kind"] == "namespace":
         for key in ("namespaces", "tables"):
             names = record[key]
-            lines.append(f"{key} ({len(names)}): {visible(', '.join(names[:SHOWN_NAMES]))}{_more(names, SHOWN_NAMES)}")
+            shown = f": {visible(', '.join(names[:SHOWN_NAMES]))}{_more(names, SHOWN_NAMES)}" if names else ""
+            lines.append(f"{key} ({len(names)}){shown}")
     else:
         lines += _table_lines(record)
     properties = list(record["properties"].items())
@@ -233,9 +236,14 @@ def _table_lines(record: Mapping[str, Any]) -> list[str]:
     bytes = "" if record["bytes"] is None else f", {size(record['bytes'])}"
     changed = record["changed"]
     when = "" if changed is None else f", {ago(changed) if is_terminal() else cell(changed)}"
-    lines = [f"{rows}{bytes}", f"version {record['version']}{when}"]
+    lines = [f"{rows}{bytes}", "no version yet" if record["version"] is None else f"version {record['version']}{when}"]
+    if record.get("keys"):
+        order = f", ordered by {', '.join(record['sequence'])}" if record["sequence"] else ""
+        lines.append(visible(f"keys {', '.join(record['keys'])}{order}"))
     if record.get("unpublished"):
-        lines.append(f"{record['unpublished']} deltas are not published yet: headwater publish {record['name']}")
+        is_one = record["unpublished"] == 1
+        waiting = f"{many(record['unpublished'], 'delta')} {'is' if is_one else 'are'} not published yet"
+        lines.append(f"{waiting}: headwater publish {visible(record['name'])}")
     columns = record["columns"]
     width = max((len(visible(item["column"])) for item in columns[:SHOWN_COLUMNS]), default=0)
     lines += [_column(item, min(width, 30)) for item in columns[:SHOWN_COLUMNS]]

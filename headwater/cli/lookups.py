@@ -43,6 +43,7 @@ Names = Sequence[str]
 PAGE = 1000
 TIMEOUT = 60
 _HEADERS = ("headers.", "header.")
+_NO_CATALOG = "answers, but not as a catalog does: check the address, and the base path of a proxy."
 
 
 @dataclass(frozen=True)
@@ -201,20 +202,27 @@ class ServerLookups:
             with urllib.request.urlopen(request, timeout=TIMEOUT) as answer:
                 return json.load(answer)
         except urllib.error.HTTPError as error:
-            raise _refused(error) from None
+            raise _refused(error, self._uri) from None
+        except json.JSONDecodeError:
+            raise ServiceUnavailableError(f"{self._uri} {_NO_CATALOG}") from None
         except (OSError, ValueError) as error:
-            raise ServiceUnavailableError(f"The server at {self._uri} cannot be reached: {error}.") from None
+            reason = getattr(error, "reason", error)
+            told = getattr(reason, "strerror", None) or reason
+            raise ServiceUnavailableError(f"The server at {self._uri} cannot be reached: {told}.") from None
 
     def _route(self, names: Names) -> str:
         return quote(ObjectId(tuple(names)).format_route(self._delimiter), safe="")
 
 
-def _refused(error: urllib.error.HTTPError) -> LanceNamespaceError:
+def _refused(error: urllib.error.HTTPError, uri: str) -> LanceNamespaceError:
     try:
         answer = json.load(error)
         return error_for(int(answer["code"]), str(answer.get("error", "")))
     except (OSError, ValueError, KeyError, TypeError):
-        return error_for(17 if error.code in (429, 502, 503, 504) else 18, f"The server answered HTTP {error.code}.")
+        if error.code == 404:  # a catalog's own says what is missing
+            return ServiceUnavailableError(f"{uri} {_NO_CATALOG}")
+        told = f"The server at {uri} answered HTTP {error.code}."
+        return error_for(17 if error.code in (429, 502, 503, 504) else 18, told)
 
 
 def _moment(millis: int | None) -> datetime | None:

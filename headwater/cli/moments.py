@@ -12,7 +12,7 @@ from headwater.cli.consent import ask
 from headwater.cli.lookups import names_of
 from headwater.cli.meant import at
 from headwater.cli.output import cell, is_terminal, show_record, show_records
-from headwater.errors import InvalidInputError, TransactionNotFoundError
+from headwater.errors import InvalidInputError, TableTagNotFoundError, TransactionNotFoundError
 from headwater.metastore import Diff, LogChange, LogEntry, Object
 from headwater.metastore.serving_copy import LANCE_FORMAT
 from headwater.metastore.telling import summary_of, telling, words_of
@@ -130,7 +130,7 @@ def _difference(path: Sequence[str], kind: str, change: str) -> dict[str, Any]:
 
 def undo(given: argparse.Namespace) -> int:
     """A transaction by its slot or id; or, of a stream table, what came from a source or a file."""
-    named = given.source or given.file or given.digest
+    named = next((each for each in (given.source, given.file, given.digest) if each is not None), None)
     if given.what is None and given.source is None:
         raise InvalidInputError("Say what to undo: the slot of a transaction, a stream table, or --source.")
     if given.what is not None and named is None and _TRANSACTION.fullmatch(given.what):
@@ -139,9 +139,16 @@ def undo(given: argparse.Namespace) -> int:
         raise InvalidInputError("--dry-run is for transactions: what a source gave can be taken again.")
     from headwater.cli import pipeline  # with the rest of the pipeline, which the look-ups of this module do without
 
-    if given.file is None and given.digest is None:  # one file that is named can be taken again
-        ask(given, f"What came into {given.what or 'any stream table'} from {named or 'it'} is taken out.")
     given.table = given.what
+    if given.what is not None:
+        given.target.catalog()[given.name_of(given.what)]  # 4 before anybody is asked
+    if named is None:
+        raise InvalidInputError(f"Say what to undo of {given.what}: --source or --file; or give a transaction's slot.")
+    if given.file is None and given.digest is None:  # one file that is named can be taken again
+        ask(
+            given,
+            f"What came into {given.what or 'any stream table'} from {named or 'the unnamed source'} is taken out.",
+        )
     return pipeline.undo(given)
 
 
@@ -220,6 +227,8 @@ def snapshot(given: argparse.Namespace) -> int:
             raise InvalidInputError(f"`headwater snapshot {given.action}` needs a name.")
         catalog = given.target.with_past("snapshots")
         if given.action == "drop":
+            if given.name not in {item.name for item in catalog.snapshots()}:
+                raise TableTagNotFoundError(f"There is no snapshot {given.name!r}: `headwater snapshot` lists them.")
             ask(given, f"The snapshot {given.name} is dropped.")
             catalog.drop_snapshot(given.name)
         else:
@@ -228,6 +237,7 @@ def snapshot(given: argparse.Namespace) -> int:
     show_records(
         ({"snapshot": item.name, "slot": item.slot, "time": item.time, "tables": len(item.tables)} for item in found),
         given.json,
+        "headwater: there are no snapshots; `headwater snapshot add NAME` takes one.",
     )
     return 0
 

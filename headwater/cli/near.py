@@ -26,10 +26,12 @@ def nearest(given: argparse.Namespace, error: LanceNamespaceError) -> str | None
     """The full name of what is there and most like what was asked for; None if nothing is."""
     if not hasattr(given, "target"):
         return None
-    asked = next((getattr(given, key) for key in ("table", "name", "namespace", "id") if getattr(given, key, None)), "")
+    named = [getattr(given, key, None) for key in ("table", "name", "namespace", "id", "tables")]
+    asked = next((each for each in named if each), "")
     try:
         if int(error.code) in NAMES:
-            return near_name(given.target, given.name_of(asked)) if asked else None
+            names = [asked] if isinstance(asked, str) else asked
+            return next(filter(None, (near_name(given.target, given.name_of(name)) for name in names if name)), None)
         return _near_part(given, *PARTS[int(error.code)]) if int(error.code) in PARTS else None
     except (LanceNamespaceError, AttributeError):
         return None

@@ -342,8 +342,9 @@ class Undo:
         """The table versions of stream tables into which the transaction landed rows, or that took some of a source
         and none was good."""
         streams = {stream_of(change.key)[0] for change in deltas if self._format(change) != LANCE_FORMAT}
-        streams |= {key for key, target in self.targets.items() if _is_record(target)} if self.void else set()
         versions = {stream.rpartition("/")[0] for stream in streams if not self._is_below_gone(f"{stream}/x")}
+        records = (key for key, target in self.targets.items() if self.void is not None and _is_record(target))
+        versions |= {key.rpartition("/")[0] for key in records if not self._is_below_gone(key)}
         items = {version: self.draft.item(version) for version in versions}
         return {key for key, item in items.items() if item is not None and STREAM_TABLE in item.revision.properties}
 

@@ -93,12 +93,13 @@ def input_fact(table: Any, id: str) -> TableFact:
 
 
 def _computed(table: CatalogStream, position: int) -> tuple[tuple[Any, ...], ...]:
-    """By which functions the derived columns are as published, how far, and whether all rows are."""
+    """By which functions the derived columns are as published, and how far; and up to where, if there are rows after
+    that: they have no values yet, and get them at the positions that they are at."""
     published = table.published
     if published is None:
         return ()
-    is_whole = published.position == position
-    return tuple((each.name, each.identity, each.stale_to, is_whole) for each in published.derived)
+    behind = published.position if published.position < position else -1
+    return tuple((each.name, each.identity, each.stale_to, behind) for each in published.derived)
 
 
 def table_fact(table: Any, spec: TableSpec | None, id: str) -> TableFact:

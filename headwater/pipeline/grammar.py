@@ -102,7 +102,11 @@ def read_pipeline(path: str | Path) -> Pipeline:
     file = Path(path)
     try:
         text = file.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
+    except FileNotFoundError:
+        raise InvalidInputError(f"There is no pipeline file {file}.") from None
+    except OSError as error:
+        raise InvalidInputError(f"The pipeline file {file} cannot be read: {error.strerror}.") from None
+    except UnicodeDecodeError as error:
         raise InvalidInputError(f"The pipeline file {file} cannot be read: {error}.") from None
     return parse_pipeline(text, file.resolve().parent, file.name)
 

@@ -19,6 +19,7 @@ from headwater.streams.deleting import as_rows, repeatable
 from headwater.streams.landing import BatchOrigin, LandingReport
 from headwater.streams.ledger import LedgerEntry
 from headwater.streams.packing import END, OF, pack, pack_types
+from headwater.streams.position_views import AtPosition
 from headwater.streams.sources.files import find_files, is_files, opened
 from headwater.streams.sources.formats import total
 from headwater.streams.statements import StatementRows
@@ -35,7 +36,7 @@ class Sender(Protocol):
 
 
 @dataclass(frozen=True)
-class RemotePublished:
+class RemotePublished(AtPosition):
     """The last publish of a table, as the server tells it."""
 
     version: int
@@ -44,10 +45,6 @@ class RemotePublished:
     late: int = 0
     too_late: int = 0
     schema_id: int = 0
-
-    def is_of(self, position: int, schema_id: int) -> bool:
-        """Whether the serving copy is the table at this position, under these columns."""
-        return (self.position, self.schema_id) == (position, schema_id)
 
 
 @dataclass(frozen=True)

@@ -209,6 +209,8 @@ def _job_plan(call: protocol.JobPlan) -> Json:
     found = connection(call).find(call.id)
     if call.job in STREAM_JOBS:  # which need no published version, and ask for tasks when they know them
         return {"table": found.to_json(), "tasks": []}
+    if call.job == "rollback":
+        connection(call).refuse_rollback(call.id)
     table = _newest(call, found)
     with translating(table, f"plan to {call.job}"):
         tasks = JOBS[call.job].plan(table, call.arguments, call.parallelism)

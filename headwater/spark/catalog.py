@@ -142,6 +142,14 @@ class Connection:
         dataset = self.open(found)
         return describe_log(describe(found.at(dataset.version), dataset), definition, fold, self.lake is not None)
 
+    def refuse_rollback(self, id: list[str]) -> None:
+        """Error 13 for a stream table: its rows are those of its log."""
+        if self._streams is not None and self._streams.load(id, None, None) is not None:
+            raise InvalidInputError(
+                f"{format_name(id)} is a stream table: its rows come from its change log, so no older version can take "
+                "their place. Take out what was ingested with system.undo; VERSION AS OF reads an older position."
+            )
+
     def create_table(
         self, id: list[str], schema: dict[str, Any], properties: dict[str, str], partitions: list[dict[str, Any]]
     ) -> dict[str, Any]:

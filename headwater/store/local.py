@@ -397,7 +397,9 @@ def _join(folder: str, name: str) -> str:
 def storage_error(error: OSError, key: str) -> LanceNamespaceError:
     """A permission error is 15, a name too long is 13, any other failure of the disk is 18."""
     if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
-        return PermissionDeniedError(f"The storage does not permit access to {key!r} ({error.strerror}).")
+        return PermissionDeniedError(
+            f"The storage does not permit access to {key!r} ({error.strerror}): see who may read and write there."
+        )
     if error.errno == errno.ENAMETOOLONG:
         return InvalidInputError(f"{key!r} is too long a name for this storage.")
     return InternalError(f"The storage failed at {key!r}: {error.strerror}.")

@@ -14,7 +14,13 @@ from enum import Enum
 from typing import Protocol
 
 from headwater.clock import Clock
-from headwater.errors import CommitStateUnknownError, InvalidInputError, LanceNamespaceError, UnsupportedOperationError
+from headwater.errors import (
+    CommitStateUnknownError,
+    InvalidInputError,
+    LanceNamespaceError,
+    PermissionDeniedError,
+    UnsupportedOperationError,
+)
 from headwater.store.layout import OWN_FOLDER
 
 
@@ -230,7 +236,13 @@ def write_with(store: Store, key: str, write: Callable[[str], None]) -> None:
 def probe(store: Store, clock: Clock, folder: str = OWN_FOLDER) -> None:
     """Refuse a store that accepts every conditional put: two writers would lose each other's work on it."""
     key = f"{folder}/probe-{clock.hex(16)}"
-    store.put(key, b"first", PutMode.CREATE)
+    try:
+        store.put(key, b"first", PutMode.CREATE)
+    except PermissionDeniedError:
+        raise PermissionDeniedError(
+            "The storage does not permit to write there: check who may, or the storage.* credentials, or name another "
+            "catalog. What is there can be read."
+        ) from None
     try:
         store.put(key, b"second", PutMode.CREATE)
     except KeyExistsError:

@@ -28,8 +28,19 @@ class Computed:
     stale_to: int = -1
 
 
+class AtPosition:
+    """What a serving copy is equal to: a stream table at a position of its log, under the columns of a schema."""
+
+    position: int
+    schema_id: int
+
+    def is_of(self, position: int, schema_id: int) -> bool:
+        """Whether the serving copy is the table at this position, under these columns."""
+        return (self.position, self.schema_id) == (position, schema_id)
+
+
 @dataclass(frozen=True)
-class Published:
+class Published(AtPosition):
     """A version of the serving copy, and the position of the log that it is equal to."""
 
     version: int
@@ -49,10 +60,6 @@ class Published:
     def stale_to(self) -> int:
         """Up to which fragment a derived column has values of an older function; -1: none has."""
         return max((each.stale_to for each in self.derived), default=-1)
-
-    def is_of(self, position: int, schema_id: int) -> bool:
-        """Whether the serving copy is the table at this position, under these columns."""
-        return (self.position, self.schema_id) == (position, schema_id)
 
     def to_properties(self) -> dict[str, Any]:
         """As the properties of its delta in the `lance` stream."""

@@ -52,7 +52,7 @@ from headwater.streams.sources.files import SourceFile, find_files, is_files, na
 from headwater.streams.sources.formats import SNAPSHOT, check_format, take, total
 from headwater.streams.statements import KINDS, StaleError, Statement, StatementRows, apply_statement, prepare_rows
 from headwater.streams.tidying import coverage
-from headwater.streams.undoing import Part, TakenOut, landed_from, take_out
+from headwater.streams.undoing import LandedPart, TakenOut, landed_from, take_out
 from headwater.streams.verifying import verify
 from headwater.streams.within import by_position, landing, own_log
 from headwater.streams.writing import head_of
@@ -441,7 +441,7 @@ class StreamTable(Frames):
                 "among": taken_with(streams, digest) if digest is not None else None,
             }
 
-            def choose(parts: Sequence[Part]) -> Sequence[Part]:
+            def choose(parts: Sequence[LandedPart]) -> Sequence[LandedPart]:
                 return landed_from(parts, **how) if txn is None else [p for p in parts if p.delta.txn == txn]
 
             return take_out(tx, self._snapshot(), stream, choose)

@@ -23,7 +23,7 @@ from headwater.streams.quarantine import ORIGIN, is_quarantine
 from headwater.streams.within import OwnLog
 
 
-class Part(NamedTuple):
+class LandedPart(NamedTuple):
     """A delta that a batch landed as: rows of its table, or in the quarantine those that it could not take."""
 
     delta: Delta
@@ -41,16 +41,16 @@ class TakenOut(NamedTuple):
     quarantined: int
 
 
-Choice = Callable[[Sequence[Part]], Sequence[Part]]
+Choice = Callable[[Sequence[LandedPart]], Sequence[LandedPart]]
 
 
-def parts_of(deltas: Sequence[Delta], quarantined: Sequence[Delta] = ()) -> list[Part]:
+def parts_of(deltas: Sequence[Delta], quarantined: Sequence[Delta] = ()) -> list[LandedPart]:
     """What landed in a table, of its deltas and those of its quarantine; what a publish found late is none of it."""
     own, beside = _voided(deltas), _voided(quarantined)
     kept = [each for each in quarantined if ORIGIN in each.properties]
     return [
-        *(Part(each, each.properties, each.position in own, False) for each in deltas),
-        *(Part(each, each.properties[ORIGIN], each.position in beside, True) for each in kept),
+        *(LandedPart(each, each.properties, each.position in own, False) for each in deltas),
+        *(LandedPart(each, each.properties[ORIGIN], each.position in beside, True) for each in kept),
     ]
 
 
@@ -95,7 +95,9 @@ def _quarantine_of(tx: Transaction, stream: Stream) -> Stream | None:
     return open_in(tx, path) if tx.exists(path) and is_quarantine(tx, path) else None
 
 
-def _give_back(tx: Transaction, stream: Stream, parts: Sequence[Part], chosen: Sequence[Part]) -> list[LedgerEntry]:
+def _give_back(
+    tx: Transaction, stream: Stream, parts: Sequence[LandedPart], chosen: Sequence[LandedPart]
+) -> list[LedgerEntry]:
     """Take back what the records of the sources say of the chosen: of whole transactions all of it."""
     places = {(part.is_quarantined, part.delta.position) for part in chosen}
     left = {part.delta.txn for part in parts if (part.is_quarantined, part.delta.position) not in places}
@@ -195,14 +197,14 @@ def column_changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> Colum
 
 
 def landed_from(
-    parts: Sequence[Part],
+    parts: Sequence[LandedPart],
     *,
     source: str | None,
     files: Collection[str] | None,
     token: str | None = None,
     batches: Collection[tuple[str, str]] = (),
     among: Collection[tuple[str, str]] | None = None,
-) -> list[Part]:
+) -> list[LandedPart]:
     """What was taken from a source: one of its files, one batch, or all of it, and nothing else that the same
     transaction has done.
 
@@ -212,7 +214,7 @@ def landed_from(
     if source is None and files is None and token is None and among is None:
         raise InvalidInputError("Say what to undo: a source, one of its files, its digest, or a token.")
 
-    def matches(part: Part) -> bool:
+    def matches(part: LandedPart) -> bool:
         known = part.origin
         return (
             not part.is_voided
@@ -221,12 +223,12 @@ def landed_from(
             and (among is None or (part.delta.txn, str(known.get("file"))) in among)
         )
 
-    def whose(part: Part) -> tuple[str, Any]:
+    def whose(part: LandedPart) -> tuple[str, Any]:
         return part.delta.txn, part.origin.get("source")
 
     of_batch = {*batches, *(whose(part) for part in parts if token is not None and part.origin.get("token") == token)}
 
-    def is_of_batch(part: Part) -> bool:
+    def is_of_batch(part: LandedPart) -> bool:
         """Of the deltas that a batch was divided into at most one has its token, which stands for all of them."""
         known = part.origin
         if known.get("token") is not None or known.get("source") is None or "file" in known:

@@ -256,5 +256,21 @@ def test_a_view_follows_a_backfill_that_a_kill_parted_from_it(changing: Changing
     assert changing.run(select=["raw.t"]) == ["backfill"]  # and no more: as if it had been killed then
     assert changing.run() == ["view"]
     assert (changing.view()[0], changing.run()) == ({"c": 0, "s": 58}, [])
+    changing.lake["raw.t"].upsert([{"id": 0, "c": 0, "m": 0, "x": 100}])
+    assert changing.run(select=["mart.v"]) == ["view"]
+    assert changing.view()[0] == {"c": 0, "s": 48}  # what is not published has no derived values yet
+    changing.lake["raw.t"].publish()
+    assert (changing.run(), changing.view()[0]) == (["view"], {"c": 0, "s": 158})
     changing.lake["raw.t"].evolve(add={"z": "bigint"})
     assert (changing.run(select=["raw.t"]), changing.run(), changing.run()) == (["publish"], ["view"], [])
+
+
+def test_a_view_gets_derived_values_that_were_published_while_other_rows_were_not(changing: Changing) -> None:
+    changing.write("SELECT c, sum(e) AS s FROM raw.t GROUP BY c")
+    changing.run()
+    for id, first in ((0, 18), (1, 118)):  # what is not published has no value yet
+        changing.lake["raw.t"].upsert([{"id": id, "c": id, "m": 0, "x": 100}])
+        changing.run(select=["mart.v"])
+        assert changing.view()[0] == {"c": 0, "s": first}
+        changing.lake["raw.t"].publish()
+    assert (changing.run(), changing.view()[1]) == (["view"], {"c": 1, "s": 100 + 4 + 7 + 10})

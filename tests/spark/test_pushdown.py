@@ -19,7 +19,8 @@ PREDICATES = (
     "s NOT LIKE 'b%s' OR i = 3", "s LIKE '%.%s%'", "s LIKE 'bx%%s' ESCAPE 'x'", "s LIKE '%!%%' ESCAPE '!'",
     "upper(s) IN ('A', 'B')", "coalesce(s, 'x') = 'x'", "b", "NOT b", "b AND i > 3",
     "d = date'2020-01-03'", "d > date'2020-01-02'", "ts < timestamp'2020-01-01 00:00:05'",
-    "ts = timestamp'2020-01-01 00:00:03.000001'", "m > 1.5", "m = 2.00", "p.x = 2", "p.x > 1 AND p.y = 'a'",
+    "ts = timestamp'2020-01-01 00:00:03.000001'", "m > 1.5", "m = 2.00", "m > 0", "m = 0.0000000001",
+    "p.x = 2", "p.x > 1 AND p.y = 'a'",
     "p IS NULL", "size(l) = 2", "array_contains(l, 1)",
 )  # fmt: skip
 TEXTS = "|".join(map(repr, ["a", "b", "bus", "BIG", "-as", "b\ns", "bücks", "5%", "b.s"]))
@@ -37,13 +38,13 @@ def twins(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> tupl
         f"{some(TEXTS)}, {some('true|false')}, "
         f"date_add(date'2020-01-01', {chance.randint(0, 5)}), "
         f"timestampadd(MICROSECOND, {chance.randint(0, 3)}, timestampadd(SECOND, {chance.randint(0, 9)}, "
-        f"timestamp'2020-01-01')), {some('1.25|2.00|3.5')}, "
+        f"timestamp'2020-01-01')), {some('1.25|2.00|3.5|0.0000000001')}, "
         f"{chance.choice(['NULL', 'named_struct(' + repr('x') + ', 2, ' + repr('y') + ', ' + repr('a') + ')'])}, "
         f"{some('array(1, 2)|array(3)|array()')})"
         for _ in range(200)
     ]
     frame = spark.sql(
-        "SELECT CAST(i AS INT) i, CAST(f AS DOUBLE) f, s, b, d, ts, CAST(m AS DECIMAL(6,2)) m, "
+        "SELECT CAST(i AS INT) i, CAST(f AS DOUBLE) f, s, b, d, ts, CAST(m AS DECIMAL(20,10)) m, "
         "CAST(p AS STRUCT<x: INT, y: STRING>) p, CAST(l AS ARRAY<INT>) l "
         f"FROM VALUES {', '.join(rows)} AS v(i, f, s, b, d, ts, m, p, l)"
     )

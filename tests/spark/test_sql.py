@@ -54,7 +54,10 @@ def test_a_table_is_created_listed_described_renamed_and_dropped(spark: SparkSes
     assert ("a", "b") in rows(spark, f"SHOW TBLPROPERTIES {ns}.t")
     with pytest.raises(AnalysisException, match="TABLE_OR_VIEW_ALREADY_EXISTS"):
         spark.sql(f"CREATE TABLE {ns}.t (id INT)")
-    spark.sql(f"ALTER TABLE {ns}.t RENAME TO {ns.removeprefix('lake.')}.u")
+    with pytest.raises(Exception, match="nowhere"):
+        spark.sql(f"ALTER TABLE {ns}.t RENAME TO t.nowhere.u")
+    spark.sql(f"ALTER TABLE {ns}.t RENAME TO {ns.removeprefix('lake.')}.s")
+    spark.sql(f"ALTER TABLE {ns}.s RENAME TO {ns}.u")
     assert [row[1] for row in rows(spark, f"SHOW TABLES IN {ns}")] == ["u"]
     spark.sql(f"DROP TABLE {ns}.u")
     spark.sql(f"DROP TABLE IF EXISTS {ns}.u")

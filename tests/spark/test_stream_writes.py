@@ -110,6 +110,8 @@ def test_insert_refuses_what_cannot_stand_and_writes_nothing(spark: SparkSession
     for statement in (f"INSERT OVERWRITE {table} VALUES (9, 'x', 1)", f"TRUNCATE TABLE {table}"):
         refused(spark, statement, "is a stream table.*INSERT, UPDATE, DELETE and MERGE")
     refused(spark, f"CREATE OR REPLACE TABLE {table} AS SELECT 1 AS id", "would lose its log")
+    people.publish()
+    refused(spark, f"CALL writes.system.rollback('{people.name}', 1)", "is a stream table.*system.undo")
     assert people.position == position
     other = f"writes.{events.name}"
     refused(spark, f"INSERT INTO {other} VALUES (7, 9, 'x'), (1, 4, 'late')", "id = 1 would be late")
@@ -329,6 +331,18 @@ def test_derived_columns_are_not_set_and_do_not_hinder(spark: SparkSession, cata
     spark.sql(merge.format(5) + both)
     spark.sql(merge.format(6) + "NOT MATCHED THEN INSERT (id, n) VALUES (s.id, s.n)")
     assert state(made) == [(1, 3, None), (5, 3, None), (6, 3, None)]
+    spark.sql("INSERT INTO writes.raw.derived VALUES (5, 4), (7, 4)")
+    refused(spark, "INSERT INTO writes.raw.derived VALUES (9)", "not enough data columns")
+    refused(spark, "INSERT INTO writes.raw.derived VALUES (9, 9, 9)", "'minus'")
+    assert state(made)[1:] == [(5, 4, None), (6, 3, None), (7, 4, None)]
+    spark.sql(
+        "CREATE TABLE writes.raw.log_of (n INT) USING stream TBLPROPERTIES ('column.minus' = '{}')".format(
+            *derived.values()
+        )
+    )
+    spark.sql("INSERT INTO writes.raw.log_of SELECT n FROM writes.raw.derived WHERE id < 6")
+    spark.sql("CALL writes.system.publish('raw.log_of')")
+    assert state(catalog["raw.log_of"]) == [(3, -3), (4, -4)]
 
 
 def test_collect_drops_what_no_reader_needs(spark: SparkSession, people: Any) -> None:

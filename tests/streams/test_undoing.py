@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ from headwater.catalog import Catalog
 from headwater.errors import LanceNamespaceError
 from headwater.metastore import Metastore, Transaction
 from headwater.streams.given import given
-from headwater.streams.landing import UPSERT, BatchOrigin, Landing
+from headwater.streams.landing import UPSERT, BatchOrigin, Landing, LandingReport
 from headwater.streams.ledger import Ledger, LedgerEntry
 from headwater.streams.opening import open_in
 from headwater.streams.table import StreamTable
@@ -90,6 +91,23 @@ def test_a_transaction_whose_rows_were_all_quarantined_is_undone_and_a_dry_run_t
         undo_transaction(metastore, txn)
     assert [table.ingest(rows, source="s", token=str(n)).duplicate for n, rows in enumerate(bad)] == [True, False, True]
     assert table.quarantine().num_rows == 3
+
+
+def test_the_first_batch_of_a_source_is_undone_and_taken_again_also_where_nothing_of_it_was_taken(
+    metastore: Metastore, tmp_path: Path
+) -> None:
+    """What it made is given back and not dropped: the id of a record is never used twice."""
+    table, empty = orders(metastore), tmp_path / "empty.json"
+    empty.write_text("")
+    batches: tuple[Callable[[], LandingReport], ...] = (
+        lambda: table.ingest([{"id": None, "at": 1}], source="s", token="1"),
+        lambda: table.ingest(str(empty), source="t"),
+    )
+    for take in batches:
+        for _ in range(2):
+            assert not take().duplicate
+            undo_transaction(metastore, list(metastore.log())[-1])
+            assert table.quarantine().num_rows == 0
 
 
 def test_an_undo_is_refused_where_the_quarantined_rows_cannot_be_taken_out_any_more(metastore: Metastore) -> None:

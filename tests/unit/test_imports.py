@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import re
+from collections.abc import Iterator
 from pathlib import Path
 
 PACKAGE = Path(__file__).parents[2] / "headwater"
@@ -48,16 +50,21 @@ def part_of(path: Path) -> str:
 
 def upward(path: Path) -> list[str]:
     """The imports of one module that point up the map."""
-    found = []
+    return [
+        f"{path.relative_to(PACKAGE.parent)}:{line} imports {module}"
+        for line, module in imports_of(path)
+        if HEIGHT.get(module.split(".")[1], len(LAYERS)) > HEIGHT[part_of(path)]
+    ]
+
+
+def imports_of(path: Path) -> Iterator[tuple[int, str]]:
+    """The modules of ours that one imports, each with its line."""
     for node in ast.parse(path.read_text()).body:
         modules = [node.module or ""] if isinstance(node, ast.ImportFrom) else []
         modules += [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
         if isinstance(node, ast.ImportFrom) and node.module == "headwater":
             modules = [f"headwater.{alias.name}" for alias in node.names]
-        for module in (name for name in modules if name.startswith("headwater.")):
-            if HEIGHT.get(module.split(".")[1], len(LAYERS)) > HEIGHT[part_of(path)]:
-                found.append(f"{path.relative_to(PACKAGE.parent)}:{node.lineno} imports {module}")
-    return found
+        yield from ((node.lineno, module) for module in modules if module.startswith("headwater."))
 
 
 def test_every_part_of_the_package_has_its_place_on_the_map() -> None:
@@ -72,6 +79,18 @@ def test_the_map_names_no_part_that_does_not_exist() -> None:
 
 def test_imports_point_down() -> None:
     assert [line for path in sorted(PACKAGE.rglob("*.py")) for line in upward(path)] == []
+
+
+def test_the_map_of_the_page_can_be_read_downwards_alone() -> None:
+    """`docs/architecture.md`: a module imports only from what stands above it."""
+    rows = re.findall(r"^\| `(\w+)/?` \|", (PACKAGE.parent / "docs/architecture.md").read_text(), re.MULTILINE)
+    place = {part: number for number, part in enumerate(rows)}
+    assert set(HEIGHT) - set(place) == {"__init__", "__main__"}
+    found = set()
+    for path in PACKAGE.rglob("*.py"):
+        below = {module.split(".")[1] for _, module in imports_of(path)}
+        found |= {(part_of(path), each) for each in below if place.get(each, 0) > place.get(part_of(path), len(rows))}
+    assert found == {("pipeline", "spark")}, "the two that stand side by side"
 
 
 def test_an_import_that_points_up_is_named_with_its_line() -> None:

@@ -32,7 +32,7 @@ LOOK = (
         "show", "look", "a table or namespace at a glance", "look:show_verb",
         (arg("name", about="a table or namespace (the root)", nargs="?", default=""), *PAST),
         "one object: name, id, kind, rows, bytes, version, changed, columns, indices, tags, branches, comment, "
-        "properties, unpublished",
+        "properties; of a stream table keys, sequence, unpublished",
     ),
     Command(
         "schema", "look", "the columns of a table, with types and comments", "look:schema", (TABLE, *PAST),

@@ -6,6 +6,7 @@ from headwater.cli.grammar.words import TABLE, Command, arg, number, pair
 
 FORMATS = ("rows", "op", "debezium", "snapshot")
 """What files hold; a test compares it with the sources' own list."""
+NAMED_TABLES = arg("tables", about="stream tables, such as raw.orders", nargs="*")
 TABLES = arg("tables", about="stream tables, such as raw.orders (all)", nargs="*")
 JSON = arg("--json", about="print JSON", action="store_true")
 SPARK = arg("--spark", about="with a Spark session, such as local[*], for large files", metavar="MASTER")
@@ -41,7 +42,9 @@ PIPELINE = (
         ),
         _REPORT,
     ),
-    Command("publish", "pipeline", "publish stream tables at one slot", "pipeline:publish", (TABLES, SPARK), _REPORT),
+    Command(
+        "publish", "pipeline", "publish stream tables at one slot", "pipeline:publish", (NAMED_TABLES, SPARK), _REPORT,
+    ),
     Command(
         "backfill", "pipeline", "compute stale derived values of a stream table again", "pipeline:backfill",
         (

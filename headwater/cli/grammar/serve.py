@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from headwater.cli.grammar.words import YES, Arg, Command, arg
+from headwater.cli.grammar.words import YES, Arg, Command, arg, port
 
 DATA_WORKERS = 8
 
@@ -22,7 +22,7 @@ SERVE = (
     arg("--impl", about="a back end by name (glue, hive3, unity ...) or class; --property says how to reach it"),
     KEYS,
     arg("--host", about="the address to listen on (127.0.0.1)", default="127.0.0.1"),
-    arg("--port", about="the port to listen on (8080); 0 picks one", type=int, default=8080),
+    arg("--port", about="the port to listen on (8080); 0 picks one", type=port, default=8080),
     arg("--workers", about="so many processes (1)", type=int, default=1),
     arg("--data-workers", about="disposable processes for data work (8); 0: none", type=int, default=DATA_WORKERS),
     arg("--data-memory", about="memory of each of them, in MiB (4096)", type=int, default=4096),

@@ -70,7 +70,14 @@ def arg(*names: str, about: str, **options: Any) -> Arg:
 def number(text: str) -> int:
     """A whole number."""
     if not (text.isascii() and text.isdigit() and len(text) < 20):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 0 on")
+    return int(text)
+
+
+def port(text: str) -> int:
+    """A port to listen on; 0 picks one."""
+    if not (text.isascii() and text.isdigit() and len(text) < 6 and int(text) < 1 << 16):
+        raise argparse.ArgumentTypeError(f"{text!r} is no port: one is a whole number from 0 to 65535")
     return int(text)
 
 

@@ -295,15 +295,25 @@ public final class HeadwaterCatalog implements StagingTableCatalog, SupportsName
   @Override
   public void renameTable(Identifier from, Identifier to) throws NoSuchTableException, TableAlreadyExistsException {
     ObjectNode request = session.request("rename_table", id(from));
-    request.set("new_id", Json.array(id(to)));
+    request.set("new_id", Json.array(id(within(to))));
     try {
-      onTable(from, request);
-    } catch (HeadwaterException error) {
+      session.call(request);
+    } catch (HeadwaterException error) { // a namespace that is not found is the new one's
+      if (error.code() == HeadwaterException.TABLE_NOT_FOUND) {
+        throw new NoSuchTableException(from);
+      }
       if (error.code() == HeadwaterException.TABLE_EXISTS) {
         throw new TableAlreadyExistsException(to);
       }
       throw error;
     }
+  }
+
+  /** Of `RENAME TO lake.a.t` Spark leaves the catalog's own name in the new one; a namespace may have that name too. */
+  private Identifier within(Identifier to) {
+    String[] names = to.namespace();
+    boolean isOurs = names.length > 0 && names[0].equals(name()) && !namespaceExists(names);
+    return isOurs ? Identifier.of(Arrays.copyOfRange(names, 1, names.length), to.name()) : to;
   }
 
   // Procedures

@@ -86,6 +86,11 @@ class HeadwaterTable implements SupportsRead, SupportsWrite, SupportsDeleteV2, S
     return loaded.path("stream").path("orderable").asBoolean();
   }
 
+  /** The columns of a stream table's log: without those that are derived, and those that other clients added. */
+  StructType own() {
+    return (StructType) StructType.fromJson(loaded.get("stream").get("schema").toString());
+  }
+
   List<String> derived() {
     return Json.texts(loaded.path("stream").path("derived"));
   }

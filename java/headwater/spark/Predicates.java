@@ -19,6 +19,7 @@ import org.apache.spark.sql.types.BooleanType;
 import org.apache.spark.sql.types.ByteType;
 import org.apache.spark.sql.types.DataType;
 import org.apache.spark.sql.types.DateType;
+import org.apache.spark.sql.types.Decimal;
 import org.apache.spark.sql.types.DecimalType;
 import org.apache.spark.sql.types.DoubleType;
 import org.apache.spark.sql.types.FloatType;
@@ -194,7 +195,8 @@ final class Predicates {
       return "arrow_cast('" + (type instanceof FloatType ? value.toString() : Double.toString(number)) + "', '" + cast + "')";
     }
     if (type instanceof DecimalType decimal) {
-      return "CAST('" + value + "' AS DECIMAL(" + decimal.precision() + "," + decimal.scale() + "))";
+      String digits = ((Decimal) value).toJavaBigDecimal().toPlainString(); // Lance reads no exponents
+      return "CAST('" + digits + "' AS DECIMAL(" + decimal.precision() + "," + decimal.scale() + "))";
     }
     if (type instanceof DateType) {
       LocalDate date = LocalDate.ofEpochDay(((Number) value).longValue());

@@ -141,8 +141,9 @@ final class StreamRules {
     LogicalPlan rewritten(LogicalPlan plan) {
       if (plan instanceof InsertIntoStatement insert && insert.query().resolved() && stream(insert.table()) != null
           && !isKnown(insert.table())) {
-        return insert.copy(with((DataSourceV2Relation) insert.table(), given(insert)), insert.partitionSpec(),
-            insert.userSpecifiedCols(), insert.query(), insert.overwrite(), insert.ifPartitionNotExists(),
+        Seq<String> columns = named(insert, stream(insert.table()));
+        return insert.copy(with((DataSourceV2Relation) insert.table(), given(insert, columns)), insert.partitionSpec(),
+            columns, insert.query(), insert.overwrite(), insert.ifPartitionNotExists(),
             insert.byName(), insert.replaceCriteriaOpt(), insert.withSchemaEvolution());
       }
       if (plan instanceof InsertOnlyMerge merge && merge.write().isEmpty() && stream(merge.table()) != null
@@ -157,9 +158,17 @@ final class StreamRules {
       return plan instanceof DeleteFromTable delete ? ofAllRows(delete) : null;
     }
 
-    private static String given(InsertIntoStatement insert) {
-      if (!insert.userSpecifiedCols().isEmpty()) {
-        return Json.array(CollectionConverters.asJava(insert.userSpecifiedCols()).toArray(new String[0])).toString();
+    /** The columns that an INSERT names. Where it gives a whole row, those of the log: nobody gives the other ones. */
+    private static Seq<String> named(InsertIntoStatement insert, HeadwaterTable table) {
+      String[] own = table.own().fieldNames();
+      boolean isWhole = insert.userSpecifiedCols().isEmpty() && !insert.byName()
+          && own.length < table.schema.length() && insert.query().output().size() == own.length;
+      return isWhole ? CollectionConverters.asScala(List.of(own)).toSeq() : insert.userSpecifiedCols();
+    }
+
+    private static String given(InsertIntoStatement insert, Seq<String> named) {
+      if (!named.isEmpty()) {
+        return Json.array(CollectionConverters.asJava(named).toArray(new String[0])).toString();
       }
       Seq<Attribute> columns = insert.query().output();
       return insert.byName() ? names(columns) : String.valueOf(columns.size());

@@ -36,8 +36,7 @@ final class TableChanges implements Changelog {
   TableChanges(HeadwaterTable table, ChangelogContext context) {
     this.table = table;
     this.context = context;
-    StructType rows = table.isStream()
-        ? (StructType) StructType.fromJson(table.loaded.get("stream").get("schema").toString()) : table.schema;
+    StructType rows = table.isStream() ? table.own() : table.schema;
     StructType told = rows
         .add("_change_type", DataTypes.StringType, false)
         .add("_commit_version", DataTypes.LongType, false)
