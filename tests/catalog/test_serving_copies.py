@@ -207,7 +207,7 @@ def test_a_serving_copy_that_cannot_be_read_is_a_finding(catalog: Catalog, tmp_p
     data = Path(dataset.uri.removeprefix("file://")) / "data" / dataset.get_fragments()[0].metadata.files[0].path
     data.write_bytes(data.read_bytes()[:40])
     lance.dataset(dataset.uri)
-    assert [item.kind for item in catalog.verify()] == ["serving_copy"]
+    assert [item.kind for item in catalog.verify()] == ["damaged_file", "serving_copy"]
 
 
 def test_a_table_takes_a_name_that_a_client_gave_to_a_column_of_its_own(catalog: Catalog) -> None:

@@ -70,6 +70,7 @@ def test_a_group_of_transactions_comes_back_whole_or_not_at_all(tmp_path: Path) 
     store.run(lambda tx: tx.create_table(["t"]))
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(lambda n: store.run(lambda tx: tx.append_delta(["t"], [f"{n}"])), range(40)))
+    store.run(lambda tx: tx.append_delta(["t"], ["last"]))  # the group is none of the newest slot
     log = list(store.log(after=0))
     grouped = next((entry for entry in log if entry.ordinal == 1), log[1])
     assert store.slot > grouped.slot
