@@ -64,6 +64,8 @@ def data_files(tmp_path: Path) -> int:
 
 
 INSERT = "INSERT INTO lake.t SELECT id, 1 FROM range(0, 1000, 1, 2)"
+MANY = INSERT.replace("1000", "6000")
+"""So many rows that each task writes its own; few go to the driver."""
 
 
 @pytest.mark.long
@@ -87,14 +89,14 @@ def test_a_retried_task_writes_its_rows_once_and_a_killed_driver_writes_none(tmp
 def test_a_retried_task_lands_its_rows_once_and_a_killed_driver_lands_none(tmp_path: Path) -> None:
     """In a table without keys, where a row that landed twice would be there twice."""
     kind, impl = "USING stream", "metastore"
-    done = run(tmp_path, INSERT, "fail-first-write", kind, impl)
-    assert "DONE Row(count(1)=1000, count(DISTINCT id)=1000, sum(n)=1000)" in done.stdout, cause(done)
+    done = run(tmp_path, MANY, "fail-first-write", kind, impl)
+    assert "DONE Row(count(1)=6000, count(DISTINCT id)=6000, sum(n)=6000)" in done.stdout, cause(done)
     assert (tmp_path / "failed-once").exists()
-    assert "DONE" not in run(tmp_path, INSERT, "kill-before-commit", kind, impl).stdout
+    assert "DONE" not in run(tmp_path, MANY, "kill-before-commit", kind, impl).stdout
     table = Catalog(str(tmp_path / "lake"), impl="metastore")["t"]
-    assert (table.position, table.count()) == (2, 1000)
-    again = run(tmp_path, INSERT, "", kind, impl)
-    assert "DONE Row(count(1)=2000, " in again.stdout, cause(again)
+    assert (table.position, table.count()) == (2, 6000)
+    again = run(tmp_path, MANY, "", kind, impl)
+    assert "DONE Row(count(1)=12000, " in again.stdout, cause(again)
     table.publish()
     assert table.verify() == []
 
@@ -103,13 +105,13 @@ def test_a_retried_task_lands_its_rows_once_and_a_killed_driver_lands_none(tmp_p
 def test_a_retried_task_and_a_killed_driver_leave_a_table_with_keys_as_one_statement_does(tmp_path: Path) -> None:
     """Its UPDATE is a delta: of files that a lost attempt wrote nothing lands, and of a killed one nothing at all."""
     kind, impl = "USING stream TBLPROPERTIES ('keys' = 'id')", "metastore"
-    assert "DONE Row(count(1)=1000, " in run(tmp_path, INSERT, "", kind, impl).stdout
+    assert "DONE Row(count(1)=6000, " in run(tmp_path, MANY, "", kind, impl).stdout
     update = "UPDATE lake.t SET n = n + 1 WHERE id % 2 = 0"
     assert "DONE" not in run(tmp_path, update, "kill-before-commit", kind, impl).stdout
     table = Catalog(str(tmp_path / "lake"), impl="metastore")["t"]
-    assert (table.position, table.count()) == (2, 1000)
+    assert (table.position, table.count()) == (2, 6000)
     done = run(tmp_path, update, "fail-first-write", kind, impl)
-    assert "DONE Row(count(1)=1000, count(DISTINCT id)=1000, sum(n)=1500)" in done.stdout, cause(done)
+    assert "DONE Row(count(1)=6000, count(DISTINCT id)=6000, sum(n)=9000)" in done.stdout, cause(done)
     assert (tmp_path / "failed-once").exists()
     table.publish()
     assert table.verify() == []
