@@ -21,7 +21,7 @@ from headwater.pipeline.facts import moment_of
 from headwater.pipeline.grammar import ViewSpec
 from headwater.pipeline.keeping import index
 from headwater.pipeline.view_tables import remember
-from headwater.pipeline.views import ViewMoment, _as_a_whole, make_view
+from headwater.pipeline.views import ViewMoment, as_a_whole, make_view
 
 SCHEMA = {"id": "bigint", "customer": "bigint", "total": "double", "note": "string"}
 INPUTS = ("raw.customers", "raw.orders")
@@ -63,7 +63,7 @@ class Shop:
         moment = ViewMoment(at, slot, inputs)
         said: list[str] = []
         if way == "whole":
-            made = _as_a_whole(self.catalog, view, moment, None, said.append, False)
+            made = as_a_whole(self.catalog, view, moment, None, said.append, False)
         else:
             made = make_view(self.catalog, view, moment, None, said.append)
         assert not said, said

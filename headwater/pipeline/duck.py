@@ -51,7 +51,7 @@ class Duck:
                 self._connection.execute(f"ATTACH IF NOT EXISTS ':memory:' AS {quoted(names[:1])}")
             if len(names) > 1:
                 self._connection.execute(f"CREATE SCHEMA IF NOT EXISTS {quoted(names[:-1])}")
-            self._connection.execute(f"CREATE OR REPLACE VIEW {quoted(names)} AS SELECT * FROM memory.main.{place}")
+            self._connection.execute(f"CREATE OR REPLACE VIEW {quoted(names)} AS SELECT * FROM temp.main.{place}")
 
     def tree(self, sql: str) -> Json | None:
         """The one query that a text is, as DuckDB's tree; None: it is several statements."""
@@ -78,6 +78,13 @@ class Duck:
             wanted = sorted(set(functions))
             known = {name for (name,) in self._connection.execute(asked, [wanted]).fetchall()}
         return [name for name in wanted if name not in known]
+
+    def aggregates(self, functions: Iterable[str]) -> list[str]:
+        """Those of these functions that make one value of many rows."""
+        with self._told():
+            asked = "SELECT DISTINCT function_name FROM duckdb_functions() WHERE function_name = ANY(?)"
+            asked += " AND function_type = 'aggregate'"
+            return sorted(name for (name,) in self._connection.execute(asked, [sorted(set(functions))]).fetchall())
 
     @contextmanager
     def _told(self) -> Iterator[None]:

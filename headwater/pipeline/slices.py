@@ -24,8 +24,8 @@ from headwater.pipeline.facts import moment_of, record_of, schema_of
 from headwater.pipeline.grammar import ViewSpec, naming_section
 from headwater.pipeline.planning import why_whole
 from headwater.pipeline.slicing import Equal, NotInSlicesError, Slicing, slicing_of
-from headwater.pipeline.view_tables import VIEW_SOURCE, MadeView, check_distinct, fitted
-from headwater.streams.feed import META
+from headwater.pipeline.view_tables import DUCKDB, VIEW_SOURCE, MadeView, check_keys, fitted
+from headwater.streams.definition import CHANGE_COLUMNS
 from headwater.streams.landing import BatchOrigin, LandingReport
 from headwater.streams.serving_copy import in_list
 from headwater.streams.sources.formats import SNAPSHOT
@@ -35,7 +35,6 @@ MAX_PUSHED = 4096
 FEW, PART = 10_000, 4
 """With more changed rows than this part of a table the view is computed as a whole; a few are always in slices."""
 ROW, WANTED = "__headwater_row", "__headwater_wanted"
-DUCKDB = "duckdb"
 Run = Callable[[Mapping[str, pa.Table]], pa.Table]
 """The view's SQL over tables that stand in for those it names."""
 
@@ -63,13 +62,15 @@ def land_slices(
     slicing = slicing_of(view.sql, view.keys, {name: schema.names for name, schema in schemas.items()})
     with opened() as duck:
         work = _Slices(at, slicing, schemas, most, duck)
-        changed = {
-            name: work.changes(name, record["tables"][name][1])
-            for name in slicing.columns
-            if record["tables"][name] != moments[name]
-        }
+        since = {name: record["tables"][name] for name in slicing.columns}
+        try:
+            changed = {name: work.changes(name, was[1]) for name, was in since.items() if was != moments[name]}
+            keys = work.keys(changed)
+            tables = work.tables(keys) if keys.num_rows else {}
+        except SqlError as error:  # of rows that its WHERE leaves out, say
+            raise NotInSlicesError(f"its keys cannot be told of all rows: {error}") from None
         run = engines.get(engine, partial(by_duckdb, duck, view))
-        return _landed(stream, view, work, work.keys(changed), run, engine)
+        return _landed(stream, view, keys, tables, run, engine)
 
 
 def by_duckdb(duck: Duck, view: ViewSpec, tables: Mapping[str, pa.Table]) -> pa.Table:
@@ -81,33 +82,23 @@ def by_duckdb(duck: Duck, view: ViewSpec, tables: Mapping[str, pa.Table]) -> pa.
         raise InvalidInputError(f"The SQL of the view {view.name} cannot be run: {error}") from None
 
 
-def _landed(stream: CatalogStream, view: ViewSpec, work: _Slices, keys: pa.Table, run: Run, engine: str) -> MadeView:
+def _landed(
+    stream: CatalogStream, view: ViewSpec, keys: pa.Table, tables: Mapping[str, pa.Table], run: Run, engine: str
+) -> MadeView:
     before = stream.position
     if not keys.num_rows:
         return MadeView(stream, LandingReport(before, 0), before, engine)
-    rows = fitted(view, run(work.tables(keys)))
+    rows = fitted(view, run(tables))
     known = stream.definition.by_name
     if {field.name: field.type for field in rows.schema} != {name: each.type for name, each in known.items()}:
         raise NotInSlicesError("its columns are others")
-    check_distinct(view, rows.num_rows, rows.select(list(view.keys)).group_by(list(view.keys)).aggregate([]).num_rows)
-    within = _known_keys(view, keys).cast(pa.schema([known[name].field for name in view.keys]))
+    check_keys(view, rows)
+    found = fitted(view, keys).drop_null()  # no row of a view has a key without a value
+    within = found.cast(pa.schema([known[name].field for name in view.keys]))
     options = {"allow_empty": True, "within": within}
     with naming_section(f"The view {view.name}"):
         landed = stream.take(rows, SNAPSHOT, BatchOrigin(VIEW_SOURCE), True, options)
     return MadeView(stream, landed, before, engine)
-
-
-def _known_keys(view: ViewSpec, keys: pa.Table) -> pa.Table:
-    """Those that a row of the view can have: none has a key without a value."""
-    found = fitted(view, keys)
-    return found.filter(pc.invert(_any_null(found)))
-
-
-def _any_null(table: pa.Table) -> Any:
-    found: Any = pa.array(np.zeros(table.num_rows, bool))
-    for name in table.schema.names:
-        found = pc.or_(found, table.column(name).combine_chunks().is_null())
-    return found
 
 
 @dataclass(frozen=True)
@@ -124,9 +115,9 @@ class _Slices:
         """The changed rows of a table, as they were and as they are."""
         table = self.at[name]
         limit = max(FEW, (table.published.rows if table.published is not None else 0) // PART)
-        deltas = table.deltas()
-        voided = {place for delta in deltas if delta.position > after for place in delta.properties.get("voids", ())}
-        meant = [delta for delta in deltas if delta.position > after or delta.position in voided]
+        meant = table.deltas(after)
+        voided = {place for delta in meant for place in delta.properties.get("voids", ()) if place <= after}
+        meant += [delta for delta in table.deltas() if delta.position in voided] if voided else []
         if sum(file.rows or 0 for delta in meant for file in delta.files) > limit:
             raise NotInSlicesError(f"more than a quarter of {name} changed")
         wanted = self.slicing.matched[name]
@@ -136,7 +127,7 @@ class _Slices:
             raise NotInSlicesError(f"the changes of {name} are collected") from None
         if not set(wanted) <= set(found.schema.names):
             raise NotInSlicesError(f"a computed column of {name} tells which rows it joins")
-        changed: pa.Table = found.drop_columns(META)
+        changed: pa.Table = found.drop_columns(CHANGE_COLUMNS)
         return changed
 
     def keys(self, changed: Mapping[str, pa.Table]) -> pa.Table:

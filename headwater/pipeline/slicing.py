@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 from headwater.names import format_name
 from headwater.pipeline.duck import SqlError, installed, opened
@@ -54,6 +54,8 @@ class Slicing:
     """Of each table those that keys and joins name."""
     equals: tuple[Equal, ...]
     functions: tuple[str, ...]
+    key_functions: tuple[str, ...]
+    """Those that the SQL has anywhere, and in its keys."""
     source: Json
     """FROM, as a tree."""
 
@@ -98,10 +100,13 @@ def _found(sql: str, keys: Sequence[str], schemas: Mapping[str, Sequence[str]]) 
         with opened() as duck:
             found = sliced(duck.tree(sql), keys, schemas)
             unstable = duck.unstable(found.functions)
+            aggregates = duck.aggregates(found.key_functions)
     except SqlError as error:
         raise NotInSlicesError(f"DuckDB, which reads its SQL, says: {error}") from None
     if unstable:
         raise NotInSlicesError(f"{unstable[0]} may give something else each time")
+    if aggregates:
+        raise NotInSlicesError(f"its key is an aggregate, {aggregates[0]}")
     return found
 
 
@@ -122,20 +127,22 @@ def sliced(tree: Json | None, keys: Sequence[str], schemas: Mapping[str, Sequenc
     if anchor in tables.optional:
         raise NotInSlicesError(f"its keys are of {anchor}, which a LEFT JOIN may lack")
     expressions = tuple({**expression, "alias": name} for (expression, _), name in zip(found, keys, strict=True))
+    everywhere, in_keys = list(_expressions(tree)), list(_below(list(expressions)))
     return Slicing(
         anchor,
         expressions,
         tuple(tables.column(each)[1] if each["class"] == "COLUMN_REF" else None for each in expressions),
-        tables.named(list(_expressions(tree)), [name for using in tables.using for name in using]),
-        tables.named(
-            [*_below(list(expressions)), *_below(tables.conditions)], [name for using in tables.using for name in using]
-        ),
+        tables.named(everywhere),
+        tables.named([*in_keys, *_below(tables.conditions)]),
         tuple(tables.equals()),
-        tuple(
-            dict.fromkeys(node["function_name"].lower() for node in _expressions(tree) if node["class"] == "FUNCTION")
-        ),
+        _functions(everywhere),
+        _functions(in_keys),
         tree["from_table"],
     )
+
+
+def _functions(nodes: Sequence[Json]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(node["function_name"].lower() for node in nodes if node["class"] == "FUNCTION"))
 
 
 def _check(tree: Json) -> None:
@@ -153,14 +160,14 @@ def _check(tree: Json) -> None:
 def _key(tree: Json, name: str, tables: _Tables) -> tuple[Json, str]:
     """The expression that a key is, and the one table that its columns are of."""
     items = [item for item in tree["select_list"] if _named(item).lower() == name.lower()]
-    if not items and len(tables.names) == 1 and any(_is_whole_star(item) for item in tree["select_list"]):
-        items = [{"class": "COLUMN_REF", "type": "COLUMN_REF", "alias": "", "column_names": [name]}]
-    if len(items) != 1:
+    stars = [item for item in tree["select_list"] if item["class"] == "STAR"]
+    if stars and not items and len(tables.names) == 1 and all(_is_whole_star(star) for star in stars):
+        items, stars = [{"class": "COLUMN_REF", "type": "COLUMN_REF", "alias": "", "column_names": [name]}], []
+    if len(items) != 1 or stars:  # a star may have a column of the name too
         raise NotInSlicesError(f"its key {name!r} is not told by one expression")
-    used = {tables.column(node)[0] for node in _below(items) if node["class"] == "COLUMN_REF"}
-    if len(used) != 1:
-        raise NotInSlicesError(f"its key {name!r} is not of one table")
-    if any(node["class"] == "STAR" for node in _below(items)):
+    nodes = list(_below(items))
+    used = {tables.column(node)[0] for node in nodes if node["class"] == "COLUMN_REF"}
+    if len(used) != 1 or any(node["class"] == "STAR" for node in nodes):
         raise NotInSlicesError(f"its key {name!r} is not of one table")
     return items[0], used.pop()
 
@@ -176,6 +183,16 @@ def _is_whole_star(item: Json) -> bool:
     return bool(item["class"] == "STAR" and not item.get("columns") and not any(item.get(each) for each in lists))
 
 
+class _Join(NamedTuple):
+    """A table that is joined to those before it."""
+
+    before: list[str]
+    right: str
+    is_inner: bool
+    condition: Json | None
+    using: list[str]
+
+
 class _Tables:
     """The tables of FROM, by the words that columns are told with."""
 
@@ -183,8 +200,7 @@ class _Tables:
         self.names: dict[str, str] = {}
         self.optional: set[str] = set()
         self.conditions: list[Json] = []
-        self.using: list[list[str]] = []
-        self._joins: list[tuple[list[str], str, bool, Json | None, list[str]]] = []
+        self._joins: list[_Join] = []
         self._known = {name.lower(): name for name in schemas}
         self._add(source)
         used = list(self.names.values())
@@ -211,8 +227,7 @@ class _Tables:
             self.optional.add(right)
         if source.get("condition"):
             self.conditions.append(source["condition"])
-        self.using.append(using)
-        self._joins.append((before, right, kind == "INNER", source.get("condition"), using))
+        self._joins.append(_Join(before, right, kind == "INNER", source.get("condition"), using))
 
     def _base(self, source: Json) -> str:
         if source.get("sample") or source.get("at_clause") or source.get("column_name_alias"):
@@ -221,7 +236,10 @@ class _Tables:
         known = self._known.get(name.lower())
         if known is None:
             raise NotInSlicesError(f"it reads {name}, which is no table of the catalog")
-        self.names[(source.get("alias") or source["table_name"]).lower()] = known
+        word = (source.get("alias") or source["table_name"]).lower()
+        if word in self.names:
+            raise NotInSlicesError(f"two of its tables are told by {word}")
+        self.names[word] = known
         return known
 
     def column(self, node: Json) -> tuple[str, str]:
@@ -236,30 +254,37 @@ class _Tables:
             raise NotInSlicesError(f"{'.'.join(parts)!r} is not told as a column of one table")
         return owners[0], self._columns[owners[0]][parts[0].lower()]
 
-    def named(self, nodes: Sequence[Json], more: Sequence[str]) -> dict[str, tuple[str, ...]]:
-        """Of each table the columns that some word may mean; all where a star stands."""
-        words = {str(part).lower() for node in nodes if node["class"] == "COLUMN_REF" for part in node["column_names"]}
-        words |= {name.lower() for name in more}
+    def named(self, nodes: Sequence[Json]) -> dict[str, tuple[str, ...]]:
+        """Of each table the columns that some word may mean, or that USING joins; all where a star stands, or the table
+        itself is a value."""
+        told = [[str(part).lower() for part in node["column_names"]] for node in nodes if node["class"] == "COLUMN_REF"]
+        words = {part for parts in told for part in parts}
+        words |= {name.lower() for join in self._joins for name in join.using}
+        whole = {self.names[parts[-1]] for parts in told if parts[-1] in self.names}
         if any(node["class"] == "STAR" for node in nodes):
-            return {table: tuple(order) for table, order in self._order.items()}
-        return {table: tuple(each for each in order if each.lower() in words) for table, order in self._order.items()}
+            whole = set(self._order)
+        return {
+            table: tuple(each for each in order if table in whole or each.lower() in words)
+            for table, order in self._order.items()
+        }
 
     def equals(self) -> Iterator[Equal]:
-        for before, right, inner, condition, using in self._joins:
-            for name in using:
-                owners = [table for table in before if name.lower() in self._columns[table]]
-                if len(owners) == 1:
-                    own = self._columns[right][name.lower()]
-                    yield Equal((owners[0], self._columns[owners[0]][name.lower()]), (right, own), inner)
-            for pair in _compared(condition):
+        for join in self._joins:
+            for name in (each.lower() for each in join.using):
+                owners = [table for table in join.before if name in self._columns[table]]
+                if len(owners) == 1 and name in self._columns[join.right]:
+                    (owner,) = owners
+                    sides = (owner, self._columns[owner][name]), (join.right, self._columns[join.right][name])
+                    yield Equal(*sides, join.is_inner)
+            for pair in _compared(join.condition):
                 try:
-                    sides = [self.column(each) for each in pair]
+                    first, second = (self.column(each) for each in pair)
                 except NotInSlicesError:
                     continue  # a part of a column, say: it is compared, and nothing is known by it beforehand
-                if sides[0][0] == right:
-                    sides.reverse()
-                if sides[1][0] == right and sides[0][0] in before:
-                    yield Equal(sides[0], sides[1], inner)
+                if first[0] == join.right:
+                    first, second = second, first
+                if second[0] == join.right and first[0] in join.before:
+                    yield Equal(first, second, join.is_inner)
 
 
 def _compared(condition: Json | None) -> Iterator[tuple[Json, Json]]:

@@ -22,7 +22,7 @@ from headwater.pipeline.executors import Intake, ingest_frame
 from headwater.pipeline.grammar import ViewSpec, naming_section
 from headwater.pipeline.hands import cores
 from headwater.pipeline.sql_names import replaced
-from headwater.pipeline.view_tables import VIEW_SOURCE, MadeView, check_distinct, check_named, kept, view_table
+from headwater.pipeline.view_tables import SPARK, VIEW_SOURCE, MadeView, check_distinct, check_named, kept, view_table
 from headwater.spark.table_frames import Readable, frame_of, readable
 from headwater.types import arrow_type, spark_schema
 
@@ -47,7 +47,7 @@ def land_by_spark(
         events = _differences(spark, stream, frame, catalog.slot)
         with naming_section(f"The view {view.name}"):
             landed = ingest_frame(events, stream, Intake((), "op", VIEW_SOURCE, True, (), {"op_column": OP}))
-        return MadeView(stream, landed, before, "spark")
+        return MadeView(stream, landed, before, SPARK)
 
 
 def slice_by_spark(spark: Any, view: ViewSpec, tables: Mapping[str, pa.Table]) -> pa.Table:

@@ -24,6 +24,8 @@ from headwater.streams.opening import drop_stream, open_in
 from headwater.streams.table import create_stream_table
 from headwater.streams.within import own_log
 
+DUCKDB, SPARK = "duckdb", "spark"
+"""What may run the SQL of a view."""
 VIEW_SOURCE = "view"
 """The source that the changes of a view's table come from."""
 
@@ -43,6 +45,12 @@ def check_distinct(view: ViewSpec, rows: int, distinct: int) -> None:
             f"The view {view.name} has {rows} rows and {distinct} different keys ({', '.join(view.keys)}): "
             "its keys must tell its rows apart."
         )
+
+
+def check_keys(view: ViewSpec, rows: pa.Table) -> None:
+    """The same of rows that are here."""
+    keys = list(view.keys)
+    check_distinct(view, rows.num_rows, rows.select(keys).group_by(keys).aggregate([]).num_rows)
 
 
 class MadeView(NamedTuple):

@@ -20,12 +20,20 @@ from headwater.names import parse_name
 from headwater.pipeline.duck import MAX_LEVEL, installed, opened
 from headwater.pipeline.facts import schema_of
 from headwater.pipeline.grammar import ViewSpec, naming_section
-from headwater.pipeline.slices import DUCKDB, Run, by_duckdb, land_slices
+from headwater.pipeline.slices import Run, by_duckdb, land_slices
 from headwater.pipeline.slicing import NotInSlicesError, slicing_of
-from headwater.pipeline.view_tables import VIEW_SOURCE, MadeView, check_distinct, check_named, fitted, view_table
+from headwater.pipeline.view_tables import (
+    DUCKDB,
+    SPARK,
+    VIEW_SOURCE,
+    MadeView,
+    check_keys,
+    check_named,
+    fitted,
+    view_table,
+)
 
 Say = Callable[[str], None]
-SPARK = "spark"
 NO_ENGINE = (
     "The view {name} needs an engine for its SQL: pip install 'headwater[pipeline]' (DuckDB), or run it with a Spark "
     "session."
@@ -57,7 +65,7 @@ def make_view(
             return _in_slices(catalog, view, moment, spark)
         except (NotInSlicesError, UnsupportedOperationError) as why:
             say(f"view {view.name}: recomputed, {why}")
-    return _as_a_whole(catalog, view, moment, spark, say, anew)
+    return as_a_whole(catalog, view, moment, spark, say, anew)
 
 
 def _in_slices(catalog: Catalog, view: ViewSpec, moment: ViewMoment, spark: Any) -> MadeView:
@@ -71,7 +79,8 @@ def _in_slices(catalog: Catalog, view: ViewSpec, moment: ViewMoment, spark: Any)
     return land_slices(catalog, moment.catalog, view, moment.inputs, engines, most)
 
 
-def _as_a_whole(catalog: Catalog, view: ViewSpec, moment: ViewMoment, spark: Any, say: Say, anew: bool) -> MadeView:
+def as_a_whole(catalog: Catalog, view: ViewSpec, moment: ViewMoment, spark: Any, say: Say, anew: bool) -> MadeView:
+    """Compute all of a view, and write what differs."""
     at, inputs, duckdb = moment.catalog, moment.inputs, installed()
     if spark is not None:
         from headwater.pipeline.spark_views import LARGE_VIEW_ROWS, land_by_spark
@@ -108,8 +117,7 @@ def _by_duckdb(view: ViewSpec, tables: Mapping[str, pa.Table]) -> pa.Table:
 def land(catalog: Catalog, view: ViewSpec, rows: pa.Table, anew: bool = False) -> MadeView:
     """Make the view's table hold these rows: only what differs becomes changes. It is created when it is not there."""
     check_named(view, rows.schema.names)
-    distinct = rows.select(list(view.keys)).group_by(list(view.keys)).aggregate([]).num_rows
-    check_distinct(view, rows.num_rows, distinct)
+    check_keys(view, rows)
     rows = fitted(view, rows)
     stream = view_table(catalog, view, rows.schema, anew)
     before = stream.position

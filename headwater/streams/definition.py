@@ -33,7 +33,9 @@ STREAM = "stream"
 """The property of a table version that makes its table a stream table."""
 
 FIELD_ID = b"PARQUET:field_id"
-RESERVED = frozenset(("_change_type", "_position", "_commit_time", ROW_ID, ROW_ADDRESS))
+CHANGE_COLUMNS = ("_change_type", "_position", "_commit_time")
+"""What a change has beside its row."""
+RESERVED = frozenset((*CHANGE_COLUMNS, ROW_ID, ROW_ADDRESS))
 LANCE_NAMES = frozenset(("_rowoffset", "_row_created_at_version", "_row_last_updated_at_version"))
 """Names that Lance has columns of its own by."""
 RESERVED_PREFIX = "__hw_"

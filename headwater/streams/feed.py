@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from headwater.errors import InvalidInputError
 from headwater.metastore import Delta, Snapshot
-from headwater.streams.definition import Definition
+from headwater.streams.definition import CHANGE_COLUMNS, Definition
 from headwater.streams.fold import Rules, State, apply, fold
 from headwater.streams.grouping import Codes, KeyIndex
 from headwater.streams.hashing import hash_rows
@@ -25,7 +25,6 @@ from headwater.streams.position_views import PositionView, collected, view_at
 from headwater.streams.reading import same_rows, state_of_keys, whole_state
 from headwater.streams.serving_copy import Lake
 
-META = ("_change_type", "_position", "_commit_time")
 INSERT, DELETE, BEFORE, AFTER = "insert", "delete", "update_preimage", "update_postimage"
 
 
@@ -197,11 +196,8 @@ def _surplus(some: Any, others: Any) -> Codes:
 
 
 def _schema(definition: Definition) -> pa.Schema:
-    extra: list[Any] = [
-        pa.field("_change_type", pa.string()),
-        pa.field("_position", pa.int64()),
-        pa.field("_commit_time", pa.timestamp("us", "UTC")),
-    ]
+    kinds = pa.string(), pa.int64(), pa.timestamp("us", "UTC")
+    extra = (pa.field(name, kind) for name, kind in zip(CHANGE_COLUMNS, kinds, strict=True))
     return pa.schema([*definition.schema, *extra])
 
 
