@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -62,6 +62,7 @@ def lost_files(store: Store, location: str, manifests: Mapping[int, str]) -> dic
     understood nothing is known.
     """
     there = {_inside(location, entry.key): entry.size for entry in store.list(f"{location}/")}
+    folders = {"/".join(key.split("/")[:2]) for key in there}
     lost: dict[str, LostFile] = {}
     deletions: dict[str, list[int]] = {}
     for number, data in _read(store, manifests):
@@ -69,20 +70,20 @@ def lost_files(store: Store, location: str, manifests: Mapping[int, str]) -> dic
             lost[_inside(location, manifests[number])] = LostFile([number], is_gone=False)
         if not _is_readable(data):
             continue
-        for name, is_gone in _lost(read_contents(data), there, deletions, number):
+        contents = read_contents(data)
+        for name, is_gone in _lost(contents, there, folders):
             lost.setdefault(name, LostFile([], is_gone)).versions.append(number)
+        for name in contents.files - contents.elsewhere:  # of these a manifest does not tell the bytes
+            if name in there and name.startswith(DELETIONS) and name.endswith(".arrow"):
+                deletions.setdefault(name, []).append(number)
     for name, data in _read(store, {name: f"{location}/{name}" for name in deletions}):
         if not data.endswith(ARROW_MAGIC):
             lost[name] = LostFile(deletions[name], is_gone=False)
     return dict(sorted(lost.items()))
 
 
-def _lost(
-    contents: Contents, there: Mapping[str, int], deletions: dict[str, list[int]], number: int
-) -> Iterator[tuple[str, bool]]:
-    """What one version names and is gone (True) or has other bytes. Deletions, of which it does not tell the bytes, are
-    noted."""
-    folders = {"/".join(key.split("/")[:2]) for key in there}
+def _lost(contents: Contents, there: Mapping[str, int], folders: Set[str]) -> Iterator[tuple[str, bool]]:
+    """What one version names and is gone (True) or has other bytes."""
     gone = {each for each in contents.folders - contents.elsewhere if each.startswith(INDICES)} - folders
     yield from ((folder, True) for folder in gone)
     for name in contents.files - contents.elsewhere:
@@ -92,8 +93,6 @@ def _lost(
             yield name, True
         elif contents.sizes.get(name, there[name]) != there[name]:
             yield name, False
-        elif name.startswith(DELETIONS) and name.endswith(".arrow"):
-            deletions.setdefault(name, []).append(number)
 
 
 def _read(store: Store, keys: Mapping[Name, str]) -> Iterator[tuple[Name, bytes]]:
