@@ -197,13 +197,12 @@ def _kept(state: State, folded: Folded) -> Mask:
     return kept
 
 
-def without_gaps(state: State, events: Events) -> Events | None:
-    """The same events, if every upsert among them is a whole row, and none finds a cell older than its row.
+def without_gaps(events: Events) -> Events | None:
+    """The same events, if every upsert among them is a whole row.
 
-    Those need nothing of the rows they replace.
+    Those need nothing of the rows they replace, unless these have a cell that is older than the row.
     """
-    uneven = state.lines or (state.marks is not None and len(state.marks))
-    if uneven or events.truncations is not None or any(events.gaps(name) is not None for name in events.present):
+    if events.truncations is not None or any(events.gaps(name) is not None for name in events.present):
         return None
     return replace(events, present={})
 
@@ -548,16 +547,15 @@ class _Work:
         assert self.events.reads is not None
         limits = self._limits()
         below = self.events.reads[self.order] & (self.ranks < limits)
-        missed = below & ~stands
+        cells = {name: cells.get(name, (stands, self.before)) for name in self.rules.cells}
+        missed, every = below & ~stands, stands.copy()
         for name, (found, _) in cells.items():
             writes = self.events.gaps(name)
             missed |= below & ~found & (True if writes is None else writes[self.order])
-        stands, cells = stands.copy(), {name: (found.copy(), before) for name, (found, before) in cells.items()}
-        for group in np.unique(self.groups[missed]).tolist():
-            self._one_by_one(group, limits, stands, cells)
-        every = stands.copy()
-        for found, _ in cells.values():
             every |= found
+        stands, cells = stands.copy(), {name: (found.copy(), before.copy()) for name, (found, before) in cells.items()}
+        for group in np.unique(self.groups[missed]).tolist():
+            self._one_by_one(group, limits, stands, cells, every)
         return stands, cells, every
 
     def _limits(self) -> Codes:
@@ -571,7 +569,7 @@ class _Work:
         return found
 
     def _one_by_one(
-        self, group: int, limits: Codes, stands: Mask, cells: Mapping[str, tuple[Mask, Codes]]
+        self, group: int, limits: Codes, stands: Mask, cells: Mapping[str, tuple[Mask, Codes]], every: Mask
     ) -> None:
         start = int(self.starts[group])
         end = int(self.starts[group + 1]) if group + 1 < len(self.starts) else len(self.order)
@@ -581,13 +579,17 @@ class _Work:
             rank, limit = int(self.ranks[place]), int(limits[place])
             if not self.counted[place]:
                 continue
+            if not alive and own < limit:  # as if its key had never been
+                own, at = 0, dict.fromkeys(at, 0)
+                for found, before in cells.values():
+                    found[start:place], before[group] = False, 0
             for name, (found, _) in cells.items():
                 writes = self.events.gaps(name)
                 absent = at[name] < limit and not (alive and at[name] == own)
                 found[place] = (writes is None or writes[self.order[place]]) and (absent or rank >= at[name])
-            stands[place] = rank >= own or (own < limit and not alive)
-            for name, (found, _) in cells.items():
-                at[name] = rank if found[place] else at[name]
+            stands[place] = rank >= own
+            every[place] = stands[place] or any(found[place] for found, _ in cells.values())
+            at = {name: rank if found[place] else at[name] for name, (found, _) in cells.items()}
             if stands[place]:
                 own, alive = rank, not self.deletes[place]
 

@@ -155,7 +155,53 @@ class StreamTable(Frames):
         if not is_files(data):
             return self.take(data, format, BatchOrigin(source, token), strict, options, checks=checks)
         files = find_files(data, storage if storage is not None else self._storage_options)
-        return total([self.ingest_file(file, format, source, strict, checks, **options) for file in files])
+        return total(self.ingest_files(files, format, source, strict, checks, **options))
+
+    def ingest_files(
+        self,
+        files: Sequence[SourceFile],
+        format: str = "rows",
+        source: str | None = None,
+        strict: bool = False,
+        checks: Sequence[Check] = (),
+        **options: Any,
+    ) -> list[LandingReport]:
+        """Take files whose digests are known, one after another; on a table with a lateness all as one batch."""
+        definition = self.definition
+        if definition.rules.lateness is None or format == SNAPSHOT or len(files) == 1:
+            return [self.ingest_file(file, format, source, strict, checks, **options) for file in files]
+        landings: list[Landing] = []
+        stream, snapshot = self.opened()
+        for file in files:
+            with naming(file):
+                taken = take(self._lake(), view_at(snapshot, stream), file.path, format, options, file)
+                origin = BatchOrigin(source, None, file.path, file.digest)
+                how: dict[str, Any] = {"strict": strict, "bad": taken.bad, "checks": checks, "before": snapshot}
+                first = landings[0] if landings else None
+                verb = self._verb(stream, taken.data)
+                landings.append(
+                    Landing(self._metastore, self.path, taken.data, verb, None, origin=origin, joins=first, **how)
+                )
+        return self.land_together(landings, files)
+
+    def land_together(self, landings: Sequence[Landing], files: Sequence[SourceFile]) -> list[LandingReport]:
+        """Land what files hold in one transaction."""
+
+        def work(tx: Transaction) -> list[Landed]:
+            found = []
+            for landing, file in zip(landings, files, strict=True):
+                with naming(file):
+                    found.append(landing(tx))
+            return found
+
+        return [self.report(landed) for landed in self.run(work, f"land {len(files)} files in {self.name}")]
+
+    def _verb(self, stream: Stream, data: Given) -> str:
+        """How rows land; 13 for deletes from a table without keys."""
+        verb = UPSERT if stream.definition.keys else APPEND
+        if verb == APPEND and data.delete_mask.any():
+            raise no_deletes(stream.name)
+        return verb
 
     def ingest_file(
         self,
@@ -250,6 +296,7 @@ class StreamTable(Frames):
             batch.widened,
             batch.discarded,
             landed.checks,
+            landed.too_late,
         )
 
     def _position_of(self, taken: LedgerEntry) -> int:

@@ -35,7 +35,7 @@ def parse_lateness(text: str, kind: Any) -> Any:
         return round(parse_duration(text).total_seconds() * TICKS[kind.unit])
     if pa.types.is_date(kind):
         return parse_duration(text) / timedelta(days=1)
-    if not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)):
+    if not is_measured(kind):
         raise InvalidInputError(
             f"lateness needs a timestamp, a date or a number as the first sequence column, not {kind}."
         )
@@ -88,6 +88,12 @@ def reached(rules: Rules, watermark: Watermark, parts: Sequence[pa.Table]) -> Wa
 def high_of(column: Any) -> Watermark:
     """The highest value of a first sequence column that has some."""
     return plain(measure(pa.chunked_array([pa.repeat(pc.max(column), 1)]))[0])
+
+
+def is_measured(kind: Any) -> bool:
+    """Whether lateness can be measured by a column of this type."""
+    times = pa.types.is_timestamp(kind) or pa.types.is_date(kind)
+    return bool(times or pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind))
 
 
 def line(rules: Rules, watermark: Watermark) -> Any:

@@ -105,6 +105,7 @@ def total(reports: Sequence[LandingReport]) -> LandingReport:
         tuple(dict.fromkeys(name for report in reports for name in report.widened)),
         sum(report.discarded for report in reports),
         _sums([report.checks for report in reports]),
+        sum(report.too_late for report in reports),
     )
 
 

@@ -15,6 +15,7 @@ from headwater.streams.quarantine import Quarantined
 
 DELETES = frozenset(("delete", "d"))
 UPSERTS = frozenset(("insert", "update", "upsert", "c", "u", "r"))
+READ = "r"
 UNREADABLE = (msgspec.DecodeError, UnicodeError, RecursionError)
 """What a text that is no JSON, or hostile JSON, makes of a decoder."""
 
@@ -49,6 +50,7 @@ def take_op(data: Any, op_column: str = "op", bad: Sequence[Quarantined] = ()) -
         rows.length,
         {name: mask for name, mask in rows.present.items() if name != op_column},
         np.array([word in DELETES for word in words], bool),
+        np.array([word == READ for word in words], bool) if READ in words else None,
     )
     return Taken(plain if known.all() else plain.take(np.flatnonzero(known)), (*bad, *found))
 
