@@ -14,9 +14,10 @@ import re
 import uuid
 from collections.abc import Callable, Mapping
 from datetime import UTC, date, datetime, time, timedelta
-from decimal import Decimal
+from decimal import Context, Decimal
 from typing import Any
 
+DIGITS = Context(prec=1000)
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 UNAVAILABLE = "__debezium_unavailable_value"
 _BYTES = UNAVAILABLE.encode()
@@ -52,7 +53,7 @@ def is_unavailable_in(text: str) -> bool:
 def _decimal(value: Any, parameters: Mapping[str, Any]) -> Decimal:
     raw = base64.b64decode(value, validate=True)
     scale = int(parameters.get("scale", 0))
-    return Decimal(int.from_bytes(raw, "big", signed=True)).scaleb(-scale)
+    return Decimal(int.from_bytes(raw, "big", signed=True)).scaleb(-scale, DIGITS)  # Python's own keep 28 digits
 
 
 def variable_decimal(value: Any, _: Any = None) -> Decimal:
