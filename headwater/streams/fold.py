@@ -248,15 +248,17 @@ def _truncated(rules: Rules, state: State, events: Events, cut: Truncations, jud
     ranked = ordinals([_joined([table.column(name) for table in tables]) for name in rules.sequence], 1)
     beyond = too_late(rules, replace(judged, batches=cut.batches), cut.rows, None)
     rising = np.where(beyond, -1, ranked[: len(cut)])
-    top = np.maximum.accumulate(np.concatenate([ranked[len(cut) :], rising]))[-len(cut) :] if len(cut) else rising
-    kept = np.flatnonzero(~beyond & (rising >= top))
+    so_far = np.maximum.accumulate(np.concatenate([ranked[len(cut) :], rising]))[-len(cut) :]
+    kept = np.flatnonzero(~beyond & (rising >= so_far))
     plain = replace(events, truncations=None)
     if not len(kept):
         return fold(rules, state, plain, judged)
     folded = _with_deletes(rules, state, plain, cut, kept, judged)
-    lines = replace(state.lines, truncation=cut.rows.slice(int(kept[-1]), 1).select(list(rules.sequence)))
-    above = _above(rules, folded.tombstones, lines.truncation)
-    return replace(folded, tombstones=folded.tombstones.take(above), lines=lines)
+    top = cut.rows.slice(int(kept[-1]), 1).select(list(rules.sequence))
+    above = _above(rules, folded.tombstones, top)
+    return replace(
+        folded, tombstones=folded.tombstones.take(above), lines=replace(state.lines, truncation=top)
+    )
 
 
 def _with_deletes(
@@ -421,11 +423,13 @@ class _Work:
         counted = self.counted if writes is None else self.counted & writes
         reached = np.where(counted, self.ranks, 0)
         if self.distinct:
-            return counted & (reached >= before)
+            counted = counted & (reached >= before)
+            return counted
         reached += self.groups * self.width
         highest = np.maximum.accumulate(reached)
         previous = np.maximum((before + np.arange(len(before)) * self.width)[self.groups], _shifted(highest))
-        return counted & (reached >= previous)
+        counted = counted & (reached >= previous)
+        return counted
 
     def _cell_before(self, name: str) -> Codes | None:
         """The sequences that a column's cells have in the state; None: those of their rows."""
@@ -446,7 +450,8 @@ class _Work:
     def _unwritten(self, held: Codes, ranks: Codes, column: Any, limit: pa.Table) -> Codes:
         """Which rows never wrote a column, by its line: `held` are places in the column, -1 for no row."""
         old = np.flatnonzero((held >= 0) & (ranks <= self.lines[id(limit)]))
-        return old[column.is_null().to_numpy()[held[old]]]
+        empty: Mask = column.is_null().to_numpy()
+        return old[empty[held[old]]]
 
     def _last(self, mask: Mask) -> Codes:
         """The last place of each key's events where the mask is set; -1 where it is nowhere."""
@@ -505,10 +510,10 @@ class _Work:
             cells[name][entry[numbers == place]] = True
         known, first = np.unique(self.every, return_index=True)
         places = first[np.searchsorted(known, np.maximum(rank, known[0]))]
-        found = {name: column.take(places) for name, column in zip(self.rules.sequence, self.sequences, strict=True)}
-        found |= {name: rows.column(name).take(of) for name in self.rules.keys}
+        made = {name: column.take(places) for name, column in zip(self.rules.sequence, self.sequences, strict=True)}
+        made |= {name: rows.column(name).take(of) for name in self.rules.keys}
         schema = self.rules.tombstone
-        return Marks(pa.table([found[name] for name in schema.names], schema=schema), cells, rank == 0)
+        return Marks(pa.table([made[name] for name in schema.names], schema=schema), cells, rank == 0)
 
     def _cleared(self, changed: Mask, chosen: Codes, marks: Marks) -> Marks:
         """Entries without a column for the keys that had marks and have none."""

@@ -114,7 +114,7 @@ def decode_sequences(definition: Definition, text: str) -> tuple[pa.Table, list[
     fields = [definition.rules.schema.field(name) for name in definition.sequence]
     columns: list[Any] = [table.column(str(definition.by_name[f.name].id)).cast(f.type) for f in fields]
     schema = pa.schema([pa.field(each.name, each.type) for each in fields])
-    return pa.Table.from_arrays(columns, schema=schema), table.column("number").to_pylist()
+    return pa.Table.from_arrays(columns, schema=schema), [int(number) for number in table.column("number").to_numpy()]
 
 
 def encode_lines(definition: Definition, lines: Lines) -> str | None:
