@@ -209,11 +209,14 @@ class Landing:
         if self._joins is not None:
             own[BATCH] = self._joins._call
         made = []
-        if batch.truncations is not None:
-            properties = {**truncating(batch.definition, batch.truncations), **own}
+        cut = {} if batch.truncations is None else truncating(batch.definition, batch.truncations, batch.events.rows)
+        written = self._written[key]
+        if cut and (len(written) != 1 or written[0][0] is not None):  # of no partition
+            properties = {**cut, **own}
             made.append(tx.append_delta(stream.path, [], "delete", version=stream.version, properties=properties))
-        for partition, file, log in self._written[key]:
-            properties = {**log.properties, **own}
+            cut = {}
+        for partition, file, log in written:
+            properties = {**log.properties, **cut, **own}
             kind = self._kind(log)
             made.append(
                 tx.append_delta(stream.path, [file], kind, partition, version=stream.version, properties=properties)
@@ -246,10 +249,12 @@ class Landing:
         return write_batch(self._store, self._clock, stream, batch, rows_so_far(self._before, stream))
 
 
-def truncating(definition: Definition, cuts: Truncations) -> dict[str, Any]:
-    """What the delta of truncations says: it has no file."""
+def truncating(definition: Definition, cuts: Truncations, rows: pa.Table) -> dict[str, Any]:
+    """What a delta says of truncations that it holds, or that came with these rows."""
     text = encode_sequences(definition, cuts.rows, cuts.places.tolist())
-    return {TRUNCATES: text, "schema": definition.schema_id, **highest_of(definition, cuts.rows)}
+    names = list(definition.sequence)
+    highest = highest_of(definition, pa.concat_tables([cuts.rows, rows.select(names)]))
+    return {TRUNCATES: text, "schema": definition.schema_id, **highest}
 
 
 def written_for(stream: Stream, definition: Definition) -> WrittenFor:

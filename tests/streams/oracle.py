@@ -52,9 +52,9 @@ class Oracle:
         line = None if self.lateness is None or self.watermark is None else self.watermark - self.lateness
         for event in batch:
             if line is not None and not event.read and event.row[self.sequence[0]] < line:
-                self.too_late += 1
+                self.too_late += not event.truncate
             elif not self._apply(event, line):
-                self.late += 1
+                self.late += not event.truncate
         if self.lateness is not None:
             firsts = [event.row[self.sequence[0]] for event in batch]
             self.watermark = max(firsts if self.watermark is None else [*firsts, self.watermark], default=self.watermark)
