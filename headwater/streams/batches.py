@@ -17,7 +17,7 @@ from headwater.errors import InvalidInputError
 from headwater.streams.casting import FAILS, cast_array, cast_values, nans_of, nulls_of
 from headwater.streams.columns import common, may_cast
 from headwater.streams.definition import Column, Definition, evolve
-from headwater.streams.fold import Events, Truncations
+from headwater.streams.events import Events, Truncations
 from headwater.streams.given import Given
 
 Mask = npt.NDArray[np.bool_]

@@ -17,7 +17,8 @@ from headwater.errors import InvalidInputError
 from headwater.metastore import Delta, Snapshot
 from headwater.streams.batch_lines import batch_lines, lines_of
 from headwater.streams.definition import CHANGE_COLUMNS, Definition
-from headwater.streams.fold import VERSION, Events, Rules, State, Truncations, apply, empty, fold
+from headwater.streams.events import VERSION, Events, Rules, State, Truncations, empty
+from headwater.streams.fold import apply, fold
 from headwater.streams.grouping import Codes, KeyIndex
 from headwater.streams.hashing import hash_rows
 from headwater.streams.log_files import Logged, Share, calls_of, narrowed, read_log
@@ -113,7 +114,11 @@ def steps(
         if log.events.truncations is None:
             return state_of_keys(lake, view, keys, share=share)
         found = whole_state(lake, view, whole=True)
-        mine = np.ones(found.rows.num_rows, bool) if share is None else share.of_keys(found.rows.select(rules.keys).columns)
+        mine = (
+            np.ones(found.rows.num_rows, bool)
+            if share is None
+            else share.of_keys(found.rows.select(rules.keys).columns)
+        )
         return replace(found, rows=found.rows.filter(pa.array(mine)))
 
     state, judging = state_at(start), _Judging(lake, start, read)

@@ -22,7 +22,7 @@ from headwater.streams.batch_lines import watermark_at
 from headwater.streams.batches import REFUSE, Bad, EventBatch, shape
 from headwater.streams.checks import DROP, Check, judge, with_own
 from headwater.streams.definition import Definition, to_properties
-from headwater.streams.fold import Events, Truncations
+from headwater.streams.events import Events, Truncations
 from headwater.streams.given import Given, as_json
 from headwater.streams.grouping import Codes, KeyIndex
 from headwater.streams.hashing import content_digest
@@ -327,8 +327,10 @@ def digest_of_batch(batch: EventBatch, bad: Sequence[Quarantined]) -> str:
     columns += [pa.array(batch.events.deletes), pa.array(batch.numbers)]
     if batch.events.reads is not None and batch.events.reads.any():
         names, columns = [*names, "reads"], [*columns, pa.array(batch.events.reads)]
-    cuts = "" if batch.truncations is None else encode_sequences(
-        batch.definition, batch.truncations.rows, batch.truncations.places.tolist()
+    cuts = (
+        ""
+        if batch.truncations is None
+        else encode_sequences(batch.definition, batch.truncations.rows, batch.truncations.places.tolist())
     )
     rejected = content_digest(["row"], [pa.array([row.row for row in bad], pa.string())], len(bad)) if bad else ""
     return content_digest(names, columns, len(batch.events)) + rejected + cuts

@@ -7,8 +7,9 @@ that some are missing has a column of truth values beside it.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -23,7 +24,7 @@ from headwater.metastore.serving_copy import FILLED
 from headwater.store import KeyNotFoundError, RangedFile, Store
 from headwater.streams.definition import Definition, field_id, with_id
 from headwater.streams.encoding import by_dictionary, encode
-from headwater.streams.fold import Events, Rules, Truncations, concat
+from headwater.streams.events import Events, Rules, Truncations, concat
 from headwater.streams.hashing import buckets_of, hash_rows
 from headwater.streams.layout import BATCH, DELETES, HIGH, KIND, PRESENT, READS, ROW, TRUNCATES, UPSERTS
 from headwater.streams.marks import decode_sequences
@@ -187,9 +188,9 @@ class Logged:
     deltas: Codes
     numbers: Codes
     judged: Judged | None = None
-    truncated: Codes = field(default_factory=lambda: np.empty(0, np.int64))
+    truncated: Codes = dataclasses.field(default_factory=lambda: np.empty(0, np.int64))
     """For each truncation the position it can be read at."""
-    batches: Codes = field(default_factory=lambda: np.empty(0, np.int64))
+    batches: Codes = dataclasses.field(default_factory=lambda: np.empty(0, np.int64))
     """For each event the number of its batch, as `calls_of` gives it."""
 
 

@@ -19,7 +19,7 @@ from headwater.streams.grouping import Codes, ranks
 
 if TYPE_CHECKING:
     from headwater.streams.definition import Definition
-    from headwater.streams.fold import Rules
+    from headwater.streams.events import Rules
 
 Mask = npt.NDArray[np.bool_]
 TRUNCATION, UNMARKED = 0, -1
@@ -42,7 +42,9 @@ class Marks:
         return int(self.rows.num_rows)
 
     def take(self, places: Codes) -> Marks:
-        return Marks(self.rows.take(places), {name: mask[places] for name, mask in self.cells.items()}, self.never[places])
+        return Marks(
+            self.rows.take(places), {name: mask[places] for name, mask in self.cells.items()}, self.never[places]
+        )
 
     @property
     def marking(self) -> Marks:
@@ -95,7 +97,7 @@ def highest(rules: Rules, tables: Sequence[pa.Table]) -> pa.Table | None:
     return both.take([int(np.argmax(ranks(both.columns)))])
 
 
-# As text, in the properties of a delta or a published version ----------------------------------------------------------
+# As text, in the properties of a delta or a published version -------------------------------------------------------
 
 
 def encode_sequences(definition: Definition, table: pa.Table, numbers: Sequence[int]) -> str:

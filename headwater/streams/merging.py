@@ -12,7 +12,8 @@ import numpy as np
 import pyarrow as pa
 
 from headwater.metastore import DataFile
-from headwater.streams.fold import VERSION, Folded, Rules, State, apply, empty, fold
+from headwater.streams.events import VERSION, Folded, Rules, State, empty
+from headwater.streams.fold import apply, fold
 from headwater.streams.grouping import Codes, KeyIndex
 from headwater.streams.hashing import MODULUS, digest_of, hash_rows
 from headwater.streams.log_files import Logged, narrowed, read_log
@@ -133,7 +134,9 @@ def refolded(
     lake: Lake, view: PositionView, rules: Rules, log: Logged, current: Published
 ) -> tuple[Changes, Folded, tuple[DataFile, ...]]:
     """After an undo: the keys of all deltas since the base are folded anew, and compared with what is published."""
-    everything = read_log(view.stream.definition, lake.store, [d for d in view.after_base if "voids" not in d.properties])
+    everything = read_log(
+        view.stream.definition, lake.store, [d for d in view.after_base if "voids" not in d.properties]
+    )
     touched = touched_state(lake, view, rules, everything.events)
     lines = replace(lines_now(lake, view, current, rules), truncation=touched.state.lines.truncation)
     started = replace(touched.state, lines=lines)

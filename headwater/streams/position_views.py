@@ -12,7 +12,7 @@ from typing import Any
 
 from headwater.errors import InvalidInputError, InvalidTableStateError, TableVersionNotFoundError
 from headwater.metastore import DataFile, Delta, Snapshot
-from headwater.streams.fold import VERSION
+from headwater.streams.events import VERSION
 from headwater.streams.layout import LANCE, TRUNCATES
 from headwater.streams.log_files import readable_positions
 from headwater.streams.opening import Stream

@@ -18,7 +18,7 @@ from headwater.metastore import DataFile, Metastore
 from headwater.store import Store
 from headwater.streams.batches import EventBatch, shape
 from headwater.streams.checks import Check, with_own
-from headwater.streams.fold import Events, concat
+from headwater.streams.events import Events, concat
 from headwater.streams.given import Given
 from headwater.streams.landing import BatchOrigin, Landing, checked, rejected, sourced, write_batch, written_for
 from headwater.streams.log_files import LogFile, narrowed, read_bytes, read_file

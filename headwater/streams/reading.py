@@ -15,7 +15,8 @@ import pyarrow.compute as pc
 from headwater.errors import InvalidInputError, TableColumnNotFoundError
 from headwater.streams.batch_lines import read_tail
 from headwater.streams.definition import Definition
-from headwater.streams.fold import Events, Rules, State, apply, fold, standing, without_gaps
+from headwater.streams.events import Events, Rules, State
+from headwater.streams.fold import apply, fold, standing, without_gaps
 from headwater.streams.grouping import Codes, KeyIndex
 from headwater.streams.hashing import hash_array
 from headwater.streams.log_files import Share, narrowed
@@ -245,7 +246,9 @@ def touched_state(lake: Lake, view: PositionView, rules: Rules, events: Events) 
         return Touched(index, State(rules.schema.empty_table(), rules.tombstone.empty_table()), nothing, nothing)
     if events.truncations is not None:
         rows, ids, addresses = every_row(lake, view, view.base, rules)
-        return Touched(_joint(rules, rows, events.rows), base_state(lake, view, rules, rows, None, True), ids, addresses)
+        return Touched(
+            _joint(rules, rows, events.rows), base_state(lake, view, rules, rows, None, True), ids, addresses
+        )
     rows, ids, addresses = rows_of_keys(lake, view, view.base, rules, index, events.rows)
     return Touched(index, base_state(lake, view, rules, rows, index), ids, addresses)
 

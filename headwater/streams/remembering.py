@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from headwater.streams.fold import Rules, State
+from headwater.streams.events import Rules, State
 from headwater.streams.grouping import Codes, KeyIndex, ranks
 from headwater.streams.hashing import digest_of, hash_rows
 from headwater.streams.marks import Mask, no_marks
@@ -28,7 +28,9 @@ def remembered_digest(rules: Rules, state: State) -> dict[str, int]:
     floor = level.get(id(state.lines.truncation), -1)
     index = KeyIndex([rows.column(name) for name in keys])
     at = _found(index, marks.rows, keys)
-    gone = np.flatnonzero((_found(index, state.tombstones, keys) < 0) & (dead > floor) & _fresh(rules, state, state.tombstones))
+    gone = np.flatnonzero(
+        (_found(index, state.tombstones, keys) < 0) & (dead > floor) & _fresh(rules, state, state.tombstones)
+    )
     last = state.tombstones.take(gone)
     last = last.take(KeyIndex([last.column(name) for name in keys]).places) if last.num_rows else last
     found = {"": _digest(last)}

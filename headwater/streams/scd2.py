@@ -20,9 +20,9 @@ from headwater.metastore import Delta, Snapshot, Transaction
 from headwater.streams.definition import VALID_FROM as FROM
 from headwater.streams.definition import VALID_TO as TO
 from headwater.streams.definition import Column, Definition, from_properties, to_properties
+from headwater.streams.events import Rules
 from headwater.streams.evolving import evolve_copy, published_columns
 from headwater.streams.feed import TxnStep, difference, steps
-from headwater.streams.fold import Rules
 from headwater.streams.grouping import Codes, KeyIndex, flat
 from headwater.streams.hashing import MODULUS
 from headwater.streams.layout import HISTORY, LANCE, TRUNCATES, sibling

@@ -19,7 +19,7 @@ from headwater.metastore import DataFile
 from headwater.streams.batch_lines import read_tail
 from headwater.streams.definition import Definition
 from headwater.streams.derived import with_derived
-from headwater.streams.fold import Folded
+from headwater.streams.events import Folded
 from headwater.streams.given import as_json
 from headwater.streams.grouping import Codes
 from headwater.streams.hashing import MODULUS

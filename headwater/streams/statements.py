@@ -23,7 +23,8 @@ from headwater.streams.batches import REFUSE
 from headwater.streams.casting import cast_array
 from headwater.streams.columns import may_cast
 from headwater.streams.definition import Definition
-from headwater.streams.fold import Events, Rules, State, concat, empty, one_batch
+from headwater.streams.events import Events, Rules, State, concat, empty
+from headwater.streams.fold import one_batch
 from headwater.streams.given import Given
 from headwater.streams.grouping import Codes, KeyIndex, ranks
 from headwater.streams.landing import APPEND, UPSERT, BatchOrigin

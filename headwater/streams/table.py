@@ -189,9 +189,9 @@ class StreamTable(Frames):
 
         def work(tx: Transaction) -> list[Landed]:
             found = []
-            for landing, file in zip(landings, files, strict=True):
+            for each, file in zip(landings, files, strict=True):
                 with naming(file):
-                    found.append(landing(tx))
+                    found.append(each(tx))
             return found
 
         return [self.report(landed) for landed in self.run(work, f"land {len(files)} files in {self.name}")]
@@ -232,15 +232,13 @@ class StreamTable(Frames):
         in order, it is compared again.
         """
         stream, snapshot = self.opened()
-        verb = UPSERT if stream.definition.keys else APPEND
         is_compared = format == SNAPSHOT and not stream.definition.sequence
         if is_compared and not isinstance(data, (str, bytes, bytearray)):
             data = given(data)  # it may be looked at twice
 
         def landing_of(stream: Stream, log: Snapshot) -> Landing:
             taken = take(self._lake(), view_at(log, stream), data, format, options, file)
-            if verb == APPEND and taken.data.delete_mask.any():
-                raise no_deletes(stream.name)
+            verb = self._verb(stream, taken.data)
             known = origin if origin.digest is not None else replace(origin, digest=taken.digest)
             how: dict[str, Any] = {"contract": None, "strict": strict, "bad": taken.bad, "checks": checks}
             return Landing(self._metastore, self.path, taken.data, verb, origin=known, before=log, **how)
@@ -253,7 +251,7 @@ class StreamTable(Frames):
 
         with naming(file):
             work = compared if is_compared else landing_of(stream, snapshot)
-            return self.report(self.run(work, f"{verb} {self.name}"))
+            return self.report(self.run(work, f"{UPSERT if stream.definition.keys else APPEND} {self.name}"))
 
     def apply(self, parts: Sequence[StatementRows], position: int | None = None) -> int:
         """What a SQL statement does to the rows, in one transaction; the newest position after it.

@@ -24,7 +24,7 @@ from headwater.errors import CorruptFileError
 from headwater.metastore import DataFile
 from headwater.store import KeyNotFoundError, Store
 from headwater.streams.definition import Definition, field_id, with_id
-from headwater.streams.fold import Rules
+from headwater.streams.events import Rules
 from headwater.streams.grouping import KeyIndex, flat, ranks
 from headwater.streams.layout import CELLS, NEVER, tombstone_file
 from headwater.streams.log_files import narrowed, read_bytes
@@ -76,7 +76,9 @@ def newest(rules: Rules, parts: Sequence[Remembered]) -> Remembered:
         np.maximum.at(last, index.codes, number)
         kept = np.split(number == last[index.codes], np.cumsum(sizes)[:-1])
         some = [
-            Remembered(part.tombstones.filter(pa.array(kept[2 * place])), part.marks.take(np.flatnonzero(kept[2 * place + 1])))
+            Remembered(
+                part.tombstones.filter(pa.array(kept[2 * place])), part.marks.take(np.flatnonzero(kept[2 * place + 1]))
+            )
             for place, part in enumerate(some)
         ]
     tombstones = pa.concat_tables([rules.tombstone.empty_table(), *(part.tombstones for part in some)])

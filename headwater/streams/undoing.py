@@ -15,7 +15,7 @@ from headwater.metastore.metastore import RestoreIn
 from headwater.metastore.objects import Undone
 from headwater.metastore.undo import ColumnChanges
 from headwater.streams.definition import from_properties
-from headwater.streams.fold import VERSION
+from headwater.streams.events import VERSION
 from headwater.streams.layout import QUARANTINE, sibling
 from headwater.streams.ledger import FILE, TOKEN, LedgerEntry, give_back
 from headwater.streams.opening import Stream, open_in

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from headwater.errors import LanceNamespaceError
 from headwater.metastore import Snapshot
-from headwater.streams.fold import VERSION
+from headwater.streams.events import VERSION
 from headwater.streams.log_files import narrowed, read_log
 from headwater.streams.opening import Stream
 from headwater.streams.position_views import PositionView, Published, all_published, counted, is_base

@@ -20,7 +20,7 @@ from headwater.errors import InvalidInputError
 from headwater.metastore.retention import parse_duration
 
 if TYPE_CHECKING:
-    from headwater.streams.fold import Rules
+    from headwater.streams.events import Rules
 
 Mask = npt.NDArray[np.bool_]
 Codes = npt.NDArray[np.int64]

@@ -57,7 +57,9 @@ class Oracle:
                 self.late += not event.truncate
         if self.lateness is not None:
             firsts = [event.row[self.sequence[0]] for event in batch]
-            self.watermark = max(firsts if self.watermark is None else [*firsts, self.watermark], default=self.watermark)
+            self.watermark = max(
+                firsts if self.watermark is None else [*firsts, self.watermark], default=self.watermark
+            )
         return self
 
     def _apply(self, event: Event, line: Any) -> bool:
@@ -67,7 +69,8 @@ class Oracle:
             return True
         place = tuple(_comparable(event.row[name]) for name in self.sequence)
         if event.truncate:
-            if self._counted(self.truncation, line) is not None and place < self.truncation:
+            before = self._counted(self.truncation, line)
+            if before is not None and place < before:
                 return False
             self.truncation = place
             for known in self.known.values():

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from headwater.errors import InvalidInputError
 from headwater.metastore.retention import parse_duration
-from headwater.streams.fold import Events, Rules, State, apply, empty, fold
+from headwater.streams.events import Events, Rules, State, empty
+from headwater.streams.fold import apply, fold
 from headwater.streams.remembering import remembered_digest
 from headwater.streams.watermark import Judged, line, parse_lateness
 from tests.streams.histories import History, arrow_events, histories, python_rows

@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headwater.metastore import Metastore
-from headwater.streams.fold import Rules
+from headwater.streams.events import Rules
 from headwater.streams.given import Given, from_rows
 from headwater.streams.landing import UPSERT, BatchOrigin
 from headwater.streams.table import StreamTable

@@ -11,8 +11,9 @@ import pyarrow as pa
 from headwater.errors import InvalidInputError
 from headwater.streams.batches import EventBatch, shape
 from headwater.streams.definition import Definition
+from headwater.streams.events import Events, Rules, State, empty
 from headwater.streams.feed import difference
-from headwater.streams.fold import Events, Rules, State, empty, fold
+from headwater.streams.fold import fold
 from headwater.streams.given import Given, as_json, given
 from headwater.streams.grouping import KeyIndex
 from headwater.streams.landing import digest_of_batch

@@ -58,6 +58,8 @@ def take_op(data: Any, op_column: str = "op", bad: Sequence[Quarantined] = ()) -
 def from_events(events: Sequence[tuple[Mapping[str, Any], str]], bad: Sequence[Quarantined]) -> Taken:
     """Rows, each with its kind: an upsert, a delete, a read or a truncation."""
     rows = from_rows([row for row, _ in events])
-    deletes, reads, truncates = (np.array([own == kind for _, own in events], bool) for kind in (DELETE, READ, TRUNCATE))
+    deletes, reads, truncates = (
+        np.array([own == kind for _, own in events], bool) for kind in (DELETE, READ, TRUNCATE)
+    )
     kinds = deletes, reads if reads.any() else None, truncates if truncates.any() else None
     return Taken(Given(rows.columns, rows.length, rows.present, *kinds), tuple(bad))
