@@ -106,7 +106,8 @@ class _Faults:
 
 
 def _require_columns(definition: Definition, data: Given) -> None:
-    for what, names in (("key", definition.keys), ("sequence", definition.sequence)):
+    keyless = data.truncates is not None and data.truncates.all()
+    for what, names in (("key", () if keyless else definition.keys), ("sequence", definition.sequence)):
         for name in names:
             if name not in data.columns and data.length:
                 raise InvalidInputError(f"The {what} column {name!r} is missing: every row must have it.")

@@ -188,7 +188,7 @@ class CellWork:
         after: dict[str, Codes] = {}
         own = np.where(top >= 0, self.ranks[top], self.before[chosen])
         for column in rules.schema:
-            values, base = events.rows.column(column.name), state.rows.column(column.name)
+            values = events.rows.column(column.name)
             if column.name in cells:
                 stands, before = cells[column.name]
                 source = self._last(stands)[chosen]
@@ -200,7 +200,7 @@ class CellWork:
                 columns.append(values if as_they_are else values.take(newest))
                 continue
             source = np.where((source == BASE) & (held < 0), NOTHING, source)
-            columns.append(_gather(values, self.order, source, base, held))
+            columns.append(_gather(values, self.order, source, state.rows.column(column.name), held))
         rows = pa.Table.from_arrays(columns, schema=rules.schema)
         return rows, self._marks(rows, own, after) if rules.sequence and cells else no_marks(rules)
 

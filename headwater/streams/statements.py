@@ -128,8 +128,10 @@ def land_statement(lake: Lake, tx: Transaction, path: Sequence[str], statement: 
     keyed = bool(stream.definition.keys)
     if keyed:
         check_rows(lake, tx, stream, statement)
+    verb, first = UPSERT if keyed else APPEND, None
     for prepared in statement.all:
-        landing = PreparedLanding(lake.metastore, path, prepared, UPSERT if keyed else APPEND, True, BatchOrigin())
+        landing = PreparedLanding(lake.metastore, path, prepared, verb, True, BatchOrigin(), first)
+        first = first or landing
         try:
             landing(tx)
         except EvolvedError:

@@ -114,7 +114,7 @@ def _read(store: Store, definition: Definition, rules: Rules, file: DataFile, wa
         return Remembered(rows, no_marks(rules))
     packed = flat(table.column(CELLS))
     marked = np.flatnonzero(packed.is_valid().to_numpy(zero_copy_only=False))
-    cells = _unpacked(packed.take(pa.array(marked)), {name: ids[name] for name in rules.cells})
+    cells = _unpacked(packed.take(pa.array(marked)), {name: ids[name] for name in rules.cells if name in ids})
     never = flat(table.column(NEVER)).to_numpy(zero_copy_only=False)[marked]
     others = np.flatnonzero(packed.is_null().to_numpy(zero_copy_only=False))
     return Remembered(rows.take(others), Marks(rows.take(marked), cells, never))
