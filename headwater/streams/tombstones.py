@@ -1,9 +1,9 @@
 """Tombstones and marks: what a published version knows beside its rows, in files beside the log.
 
 A publish adds a file with its new ones, and what a file says of a key is said for all files before it. A tombstone that
-no longer holds may stay: where there is a row, the row is the state. So files are only ever added, and merged as they
-grow (each at least half as large as all after it), newest last. They are sorted by key: of the row groups only those
-are read that can hold a key which is looked for.
+no longer holds may stay: where there is a row, the row is the state. So files are only ever added, and smaller ones
+merged with what is new, newest last. They are sorted by key: of the row groups only those are read that can hold a key
+which is looked for.
 """
 
 from __future__ import annotations
@@ -25,14 +25,17 @@ from headwater.metastore import DataFile
 from headwater.store import KeyNotFoundError, Store
 from headwater.streams.definition import Definition, field_id, with_id
 from headwater.streams.events import Rules
-from headwater.streams.grouping import KeyIndex, flat, ranks
+from headwater.streams.grouping import KeyIndex, flat
 from headwater.streams.layout import CELLS, NEVER, tombstone_file
 from headwater.streams.log_files import narrowed, read_bytes
 from headwater.streams.marks import Marks, Mask, joined, no_marks
 from headwater.streams.opening import Stream
+from headwater.streams.ordering import order_of
 from headwater.streams.watermark import Watermark, line, measure
 
 ROW_GROUP = 1 << 14
+FILES = 8
+"""At most so many files are kept."""
 FEW = 10_000
 """So many keys are compared with the ranges of the row groups; for more the file is read whole."""
 
@@ -123,18 +126,18 @@ def _read(store: Store, definition: Definition, rules: Rules, file: DataFile, wa
 def _packed(cells: Mapping[str, Mask], ids: Mapping[str, int], count: int) -> Any:
     """Columns as bits, by their ids."""
     width = max((ids[name] for name in cells), default=0) // 8 + 1
-    bits = np.zeros((count, 8 * width), bool)
+    data = np.zeros((count, width), np.uint8)
     for name, mask in cells.items():
-        bits[:, ids[name]] = mask
-    data = pa.py_buffer(np.packbits(bits, axis=1, bitorder="little").tobytes())
-    return pa.FixedSizeBinaryArray.from_buffers(pa.binary(width), count, [None, data])
+        data[:, ids[name] // 8] |= mask.astype(np.uint8) << (ids[name] % 8)
+    return pa.FixedSizeBinaryArray.from_buffers(pa.binary(width), count, [None, pa.py_buffer(data.tobytes())])
 
 
 def _unpacked(packed: Any, ids: Mapping[str, int]) -> dict[str, Mask]:
     width, count = packed.type.byte_width, len(packed)
     data = np.frombuffer(packed.buffers()[1], np.uint8, count * width, packed.offset * width)
-    bits = np.unpackbits(data.reshape(count, width), axis=1, bitorder="little").astype(bool)
-    return {name: bits[:, id] for name, id in ids.items() if id < 8 * width and bits[:, id].any()}
+    parts = data.reshape(count, width)
+    found = {name: (parts[:, id // 8] >> (id % 8)) & 1 == 1 for name, id in ids.items() if id < 8 * width}
+    return {name: mask for name, mask in found.items() if mask.any()}
 
 
 def row_groups(metadata: Any, name: str, wanted: Sequence[Any]) -> list[int]:
@@ -161,7 +164,7 @@ def add_remembered(
         return tuple(files)
     kept, merged, rows = list(files), [new], len(new)
     rules = narrowed(stream.definition, None)
-    while kept and kept[-1].rows < 2 * rows:
+    while kept and (kept[-1].rows < rows or len(kept) >= FILES):
         last = kept.pop()
         merged.insert(0, read_remembered(store, stream.definition, rules, [last]))
         rows += last.rows
@@ -193,7 +196,7 @@ def write_remembered(
         cells = _packed(marks.cells, ids, len(marks))
         table = table.append_column(CELLS, pa.chunked_array([pa.nulls(count, cells.type), cells]))
         table = table.append_column(NEVER, pa.array(np.concatenate([np.zeros(count, bool), marks.never])))
-    order = np.argsort(ranks([table.column(name) for name in rules.keys]), kind="stable")
+    order = order_of([table.column(name) for name in rules.keys])
     sink = io.BytesIO()
     pq.write_table(table.take(order), sink, row_group_size=ROW_GROUP, compression="zstd", use_dictionary=False)
     key = tombstone_file(stream.home, clock.uuid())
