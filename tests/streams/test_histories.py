@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -114,6 +115,33 @@ def test_an_undone_ingest_is_as_if_it_had_never_been(history: History, data: st.
         table.publish()
         assert rows_of(served(table)) == again
         _check_changes(table, rules)
+
+
+@settings(max_examples=10, deadline=None)
+@given(histories(max_batches=4), st.data())
+def test_a_column_that_is_added_meanwhile_was_never_written_before(history: History, data: st.DataObject) -> None:
+    rules = history.rules
+    added = data.draw(st.integers(0, len(history.batches)))
+    before = [[_without(event, "b") for event in batch] for batch in history.batches[:added]]
+    batches = [*before, *history.batches[added:]]
+    with new_table(replace(rules, schema=rules.schema.remove(rules.schema.get_field_index("b")))) as table:
+        for number, batch in enumerate(batches):
+            if number == added:
+                table.evolve(add={"b": "string"})
+            land(table, rules, batch)
+            if data.draw(st.booleans()):
+                table.publish()
+        if added == len(batches):
+            table.evolve(add={"b": "string"})
+        everything = oracle(rules, batches)
+        assert rows_of(table.to_arrow()) == sorted_rows(everything.state())
+        table.publish()
+        assert rows_of(served(table)) == sorted_rows(everything.state())
+        assert table.verify() == []
+
+
+def _without(event: Event, name: str) -> Event:
+    return replace(event, row={column: value for column, value in event.row.items() if column != name})
 
 
 def applied(state: list[Row], changes: pa.Table, rules: Rules) -> list[Row]:
