@@ -13,6 +13,10 @@ from headwater.errors import InvalidInputError
 Request = TypeVar("Request", bound=BaseModel)
 SNAPSHOT = "snapshot:"
 """Before the name of a snapshot, where a moment is said as text: such a name may be a number."""
+LANCE_TYPES = {"schema_types": "lance"}
+"""The context of a DescribeTable that wants the schema in Lance's own spelling, which keeps units, zones and scales."""
+DELETED_ROWS = "num_deleted_rows"
+"""The entry of the context of DeleteFromTable's answer that counts rows: the document has no field for them."""
 _SLOT = re.compile(r"-?[0-9]{1,18}")
 
 

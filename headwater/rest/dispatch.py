@@ -27,6 +27,7 @@ from headwater.rest.call import Call
 from headwater.rest.coding import ARROW_FILE, JSON, encode_json, read_call, read_ids, read_json, write_answer
 from headwater.rest.idempotency import GivenAnswer, Repeats, fingerprint
 from headwater.rest.lists import list_visible
+from headwater.rest.remote_client import LEVEL, completed, is_remote, shaped
 from headwater.rest.reply import Headers, Reply, context_headers, etag, is_known_to_client, refusal
 from headwater.rest.routes import BY_OPERATION, Answer, BodyKind, Permission
 from headwater.rest.settings import Limits
@@ -112,6 +113,8 @@ class Dispatcher:
             self._recall(call)
         else:
             self._understand(call, read_json(call.body_bytes))
+        if is_remote(call):
+            call.request = completed(call)
         elsewhere = self._read_only or not ELSEWHERE.isdisjoint(call.headers)
         if elsewhere and call.operation == "ReadStreamChanges" and call.request.reader is not None:
             raise InvalidInputError("A reader's position is not kept here: read without `reader`.")
@@ -262,8 +265,13 @@ class Dispatcher:
         asked_to_vend = getattr(call.request, "vend_credentials", None)
         access = storage_access(call.asker, call)
         response = vend(self._call(call), self._vendor, access, asked_to_vend, is_done=route.changes)
+        remote = is_remote(call)
+        if remote:
+            response = shaped(route, response)
         body = encode_json(response) if route.extension else write_answer(route, response)
         headers = JSON_HEADERS if body else ()
+        if remote:
+            headers += LEVEL
         context = getattr(response, "context", None)
         if context:
             headers += context_headers(context)

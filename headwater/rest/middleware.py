@@ -25,6 +25,7 @@ from headwater.rest.call import KEY, Call, call_of
 from headwater.rest.metrics import Metrics
 from headwater.rest.origin import address_of, check_site, networks
 from headwater.rest.pressure import Buckets, Running
+from headwater.rest.remote_client import is_remote, refused, reroute
 from headwater.rest.reply import RouteError, refusal
 from headwater.rest.routes import Match, RouteTable
 from headwater.rest.sending import Run, send_reply
@@ -83,7 +84,8 @@ class Recorded:
     async def _refuse(self, call: Call, error: Exception, receive: Receive, send: Send) -> None:
         if not isinstance(error, LanceNamespaceError):
             self._fail(call, error)
-        await send_reply(call, refusal(error, call.request_id, call.id), receive, send, self._run)
+        reply = refusal(error, call.request_id, call.id)
+        await send_reply(call, refused(reply) if is_remote(call) else reply, receive, send, self._run)
 
     def _fail(self, call: Call, error: Exception) -> None:
         line = {"request_id": call.request_id, "failure": type(error).__name__, "at": place_of(error)}
@@ -215,6 +217,8 @@ class Routed:
                 raise InvalidInputError("The id in the route is missing: '.' and '..' are not names.")
             raise no_route(call, found)
         call.route, call.raw_id, call.raw_index = found.route, found.id, found.index_name
+        if is_remote(call):
+            reroute(call)
         await self._app(scope, receive, send)
 
 
