@@ -276,4 +276,6 @@ def no_route(call: Call, allow: tuple[str, ...]) -> RouteError:
     path = call.path[:MAX_SHOWN]
     if allow:
         return RouteError(f"{call.verb[:20]} is not a method of {path}: use {' or '.join(allow)}.", 405, allow)
+    if is_remote(call):  # to LanceDB's remote client a 404 means that the table is not there
+        return RouteError(f"{path} is an operation of LanceDB's cloud that this server does not have.", 406)
     return RouteError(f"There is no {path} on this server: GET /openapi.json lists what there is.", 404)

@@ -302,7 +302,7 @@ class RouteTable:
 
 def _parts(path: str) -> tuple[str, ...]:
     """Return the parts of a path; LanceDB's remote client ends its paths with a `/`, which means nothing."""
-    return tuple(path.removesuffix("/").split("/")[1:])
+    return tuple(path.removesuffix("/").split("/")[1:]) or ("",)
 
 
 def _shapes(parts: tuple[str, ...]) -> list[tuple[tuple[str, ...], int, int]]:

@@ -13,7 +13,7 @@ import lancedb
 import pyarrow as pa
 import pytest
 from lancedb.index import FTS, Bitmap, BTree, IvfFlat, IvfPq
-from lancedb.query import MatchQuery, PhraseQuery
+from lancedb.query import ColumnOrdering, MatchQuery, PhraseQuery
 from lancedb.rerankers import RRFReranker
 
 from headwater import MetastoreNamespace
@@ -460,3 +460,39 @@ def test_a_reader_reads_and_every_write_of_it_is_refused_by_name(connect: Callab
         with pytest.raises(Exception, match=r"403 Forbidden|not found"):
             reader.open_table(hidden).schema  # noqa: B018
     assert (table.count_rows(), table.version) == (10, 1)
+
+
+ELSEWHERE: dict[str, Check] = {
+    "jobs": lambda db, table: db.list_jobs(),
+    "cancel a job": lambda db, table: db.cancel_job("j"),
+    "clone": lambda db, table: db.clone_table("copy", "memory://x"),
+    "prewarm an index": lambda db, table: table.prewarm_index("id_idx"),
+    "prewarm data": lambda db, table: table.prewarm_data(["id"]),
+    "flush the LSM": lambda db, table: table.flush_lsm(),
+    "the LSM's settings": lambda db, table: table.get_lsm_write_spec(),
+    "turn off the LSM": lambda db, table: table.unset_lsm_write_spec(),
+    "branches apart": lambda db, table: table.branches.diff("other"),
+    "functions": lambda db, table: db.get_function("f", version="1"),
+    "materialized views": lambda db, table: db.list_materialized_views(),
+    "views": lambda db, table: db.list_views(),
+    "secrets": lambda db, table: db.list_secrets(),
+}
+
+
+def test_what_only_the_cloud_has_is_refused_as_unsupported(db: Any) -> None:
+    table = db.create_table("elsewhere", rows(0, 1), **IN)
+    said = {}
+    for name, ask in ELSEWHERE.items():
+        try:
+            said[name] = f"answered {ask(db, table)}"
+        except Exception as error:
+            said[name] = str(error)
+    part = "operation of LanceDB's cloud"
+    wrong = {name: text for name, text in said.items() if part not in text or '"code":0' not in text}
+    assert wrong == {}
+
+
+def test_an_order_that_the_server_does_not_make_is_refused(db: Any) -> None:
+    table = db.create_table("ordered", rows(0, 1), **IN)
+    with pytest.raises(Exception, match="order_by is not supported"):
+        table.search().order_by([ColumnOrdering(column_name="id")]).to_list()
