@@ -35,6 +35,21 @@ UNPAGED = frozenset({"ListTableTags", "ListTableVersions", "ListTableIndices", "
 SHAPED = frozenset({"ListTableTags", "ListTableVersions", "UpdateTable", "DeleteFromTable"})
 
 
+FINAL = frozenset(
+    {
+        ErrorCode.TABLE_ALREADY_EXISTS,
+        ErrorCode.TABLE_INDEX_ALREADY_EXISTS,
+        ErrorCode.TABLE_TAG_ALREADY_EXISTS,
+        ErrorCode.INVALID_TABLE_STATE,
+    }
+)
+"""Conflicts with what exists, which a repetition does not mend."""
+INDEX_DEFAULTS: dict[str, Any] = {
+    "lance_tokenizer": None, "custom_stop_words": None, "min_ngram_length": 3, "max_ngram_length": 3,
+    "prefix_only": False, "index_operators": False, "preserve_original": False, "split_identifiers": False,
+    "split_on_numerics": False, "block_size": 128,
+}  # fmt: skip
+"""Options of a full-text index that the client always sends and the document does not have."""
 ALL_TABLES = BY_OPERATION["ListAllTables"]
 
 
@@ -59,6 +74,8 @@ def read_shapes(fields: dict[str, Any]) -> None:
         fields["vector"] = {"multi_vector" if many else "single_vector": vector} if vector else {}
     if "k" in fields:
         _read_query(fields, columns)
+    if "index_type" in fields:
+        _read_index(fields)
     if isinstance(words, dict) and "query" in words:
         structured = isinstance(words["query"], dict)
         kept = words if words.get("columns") else {"query": words["query"]}
@@ -82,6 +99,14 @@ def _read_query(fields: dict[str, Any], columns: Any) -> None:
         fields["columns"] = {"column_names": columns}
     elif isinstance(columns, dict) and columns.keys().isdisjoint(("column_names", "column_aliases")):
         fields["columns"] = {"column_aliases": columns}
+
+
+def _read_index(fields: dict[str, Any]) -> None:
+    if fields.get("distance_type") is None and "metric_type" in fields:
+        fields["distance_type"] = fields["metric_type"]
+    for name, default in INDEX_DEFAULTS.items():
+        if fields.get(name, default) != default:
+            raise UnsupportedOperationError(f"The index option {name} is not supported by this server: leave it out.")
 
 
 def completed(call: Call) -> Any:
@@ -113,5 +138,5 @@ def shaped(route: Route, response: Any) -> Any:
 
 
 def refused(reply: Reply) -> Reply:
-    """Return an error with the status by which the client knows it: that a table exists is a 400 to it, not a 409."""
-    return replace(reply, status=400) if reply.code == ErrorCode.TABLE_ALREADY_EXISTS else reply
+    """Return an error with the status by which the client knows it: it repeats a 409 and hides the reason."""
+    return replace(reply, status=400) if reply.code in FINAL else reply

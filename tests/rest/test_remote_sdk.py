@@ -328,7 +328,8 @@ def vector_index(db: Any, table: Any) -> None:
     found = table.search([9.0, 1.0]).nprobes(1).refine_factor(50).limit(1).to_list()
     assert found[0]["id"] == 9
     table.create_index("vector", config=IvfFlat(num_partitions=1, distance_type="cosine"), name="flat")
-    assert table.index_stats("flat").index_type == "IVF_FLAT"
+    flat = table.index_stats("flat")
+    assert (flat.index_type, flat.distance_type) == ("IVF_FLAT", "cosine")
 
 
 @call
@@ -492,7 +493,12 @@ def test_what_only_the_cloud_has_is_refused_as_unsupported(db: Any) -> None:
     assert wrong == {}
 
 
-def test_an_order_that_the_server_does_not_make_is_refused(db: Any) -> None:
-    table = db.create_table("ordered", rows(0, 1), **IN)
+def test_an_option_that_the_server_does_not_have_is_refused_and_not_left_out(db: Any) -> None:
+    table = db.create_table("options", rows(0, 1), **IN)
     with pytest.raises(Exception, match="order_by is not supported"):
         table.search().order_by([ColumnOrdering(column_name="id")]).to_list()
+    with pytest.raises(Exception, match="min_ngram_length is not supported"):
+        table.create_index("text", config=FTS(base_tokenizer="ngram", ngram_min_length=2))
+    table.create_index("id", config=BTree())
+    with pytest.raises(Exception, match="already"):
+        table.create_index("id", config=BTree())
