@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import struct
 import uuid
 from collections.abc import Mapping
@@ -43,6 +44,11 @@ class Contents:
     """Those of the files that lie under another base path (of a shallow clone), and not in the table's folder."""
     sizes: Mapping[str, int] = dataclasses.field(default_factory=dict)
     """The bytes of the files of which the manifest tells them."""
+
+
+def manifest_digest(data: bytes) -> str:
+    """Return the digest of a manifest file, as the record of its version holds it."""
+    return hashlib.blake2b(data, digest_size=16).hexdigest()
 
 
 def manifest_message(data: bytes) -> bytes:

@@ -78,9 +78,9 @@ def test_a_shallow_clone_is_not_taken_for_damage(tmp_path: Path) -> None:
     lance.dataset(str(tmp_path / "clone")).delete("n = 1")
     found = sorted((tmp_path / "clone" / "_versions").glob("*.manifest"))
     manifests = {number: f"clone/_versions/{each.name}" for number, each in enumerate(found)}
-    assert lost_files(LocalStore(tmp_path), "clone", manifests) == {}
+    assert lost_files(LocalStore(tmp_path), "clone", manifests, {}) == {}
     next((tmp_path / "clone" / "_deletions").iterdir()).unlink()
-    assert len(lost_files(LocalStore(tmp_path), "clone", manifests)) == 1
+    assert len(lost_files(LocalStore(tmp_path), "clone", manifests, {})) == 1
 
 
 def test_verify_names_files_of_a_change_log_that_are_gone(tmp_path: Path) -> None:

@@ -32,7 +32,7 @@ class VersionProblem:
     """One thing that storage and catalog do not agree on."""
 
     kind: str
-    """missing_folder, missing_manifest, missing_version, missing_file, damaged_file, shared_location,
+    """missing_folder, missing_manifest, other_manifest, missing_version, missing_file, damaged_file, shared_location,
     unusable_location, unrecorded_version, staged_leftover, unreferenced_folder, unfinished_drop or serving_copy."""
     id: ObjectId | None
     key: str
@@ -249,8 +249,14 @@ class Maintenance:
         recorded = self._known(table.id).values() if managed else ()
         manifests = {item.number: line.key(item.manifest_path) for item in recorded}
         manifests |= {item.number: line.key(item.manifest_path) for item in self.versions.storage.all(line)}
-        for file, lost in lost_files(self.store, table.location, manifests).items():
+        digests = {item.number: item.digest for item in recorded}
+        for file, lost in lost_files(self.store, table.location, manifests, digests).items():
             numbers, what = lost.versions, "gone" if lost.is_gone else "damaged"
+            if lost.is_other:
+                text = f"The manifest of version {numbers[0]} of {table.id} is not the one that was recorded: bring that"
+                text += " back from a copy, or restore another version."
+                yield VersionProblem("other_manifest", table.id, f"{table.location}/{file}", text)
+                continue
             of = f"Version {numbers[0]}" if len(numbers) == 1 else f"{len(numbers)} versions, the newest {numbers[-1]},"
             text = f"{of} of {table.id} names {file}, which is {what}: bring it back from a copy, or restore another."
             kind = "missing_file" if lost.is_gone else "damaged_file"
