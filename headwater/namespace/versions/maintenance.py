@@ -22,7 +22,7 @@ from headwater.namespace.versions.ranges import KeepPolicy, check_policy, choose
 from headwater.registries.folders import folder_status
 from headwater.registries.layout import is_reserved
 from headwater.table_refs import read_refs
-from headwater.tables.layout import TRASH, UNRECORDED, VERSIONS
+from headwater.tables.layout import TRASH, UNRECORDED, VERSIONS, manifest_version
 
 MAX_ROWS_PER_COMMIT = 100_000
 
@@ -33,10 +33,13 @@ class VersionProblem:
 
     kind: str
     """missing_folder, missing_manifest, other_manifest, missing_version, missing_file, damaged_file, shared_location,
-    unusable_location, unrecorded_version, staged_leftover, unreferenced_folder, unfinished_drop or serving_copy."""
+    unusable_location, unrecorded_version, staged_leftover, unreferenced_folder, unfinished_creation,
+    unfinished_drop or serving_copy."""
     id: ObjectId | None
     key: str
     message: str
+    note: bool = False
+    """Whether the catalog is whole with it: it only waits for `collect`."""
 
 
 @dataclass(frozen=True)
@@ -229,8 +232,8 @@ class Maintenance:
         for name in sorted(names - used):
             number = staged_version(name)
             if number is not None and number not in recorded:  # one of a recorded version goes with the next commit
-                text = f"A writer of {table} died before it committed, or is about to commit, this manifest."
-                yield VersionProblem("staged_leftover", table, f"{line.folder}/{name}", text)
+                text = f"A writer of {table} was refused, died before its commit, or is about to commit this manifest."
+                yield VersionProblem("staged_leftover", table, f"{line.folder}/{name}", text, note=True)
 
     def _missing_versions(self, table: Table) -> Iterator[VersionProblem]:
         """Tags and branches that stand on a version which is gone."""
@@ -253,8 +256,8 @@ class Maintenance:
         for file, lost in lost_files(self.store, table.location, manifests, digests).items():
             numbers, what = lost.versions, "gone" if lost.is_gone else "damaged"
             if lost.is_other:
-                text = f"The manifest of version {numbers[0]} of {table.id} is not the one that was recorded: bring that"
-                text += " back from a copy, or restore another version."
+                text = f"The manifest of version {numbers[0]} of {table.id} is not the recorded one: bring that back"
+                text = f"{text} from a copy, or restore another version."
                 yield VersionProblem("other_manifest", table.id, f"{table.location}/{file}", text)
                 continue
             of = f"Version {numbers[0]}" if len(numbers) == 1 else f"{len(numbers)} versions, the newest {numbers[-1]},"
@@ -265,7 +268,7 @@ class Maintenance:
     def _unfinished_drops(self) -> Iterator[VersionProblem]:
         for name in self.store.children(TRASH).folders:
             text = "A dropped table's folder was not wholly deleted: empty_trash() deletes it."
-            yield VersionProblem("unfinished_drop", None, f"{TRASH}/{name}", text)
+            yield VersionProblem("unfinished_drop", None, f"{TRASH}/{name}", text, note=True)
 
     def _unreferenced_folders(self, used: set[str]) -> Iterator[VersionProblem]:
         """Folders of the root with versions in them that no table of the catalog is at."""
@@ -275,10 +278,13 @@ class Maintenance:
                 continue
             status = folder_status(self.store, folder)
             if status.versions and not status.deregistered:
-                text = (
-                    f"No table is at {folder}: it was deregistered, or a creation was interrupted ({VERSIONS} found)."
-                )
-                yield VersionProblem("unreferenced_folder", None, folder, text)
+                names = (entry.key.rsplit("/", 1)[-1] for entry in self.store.children(f"{folder}/{VERSIONS}").entries)
+                if any(manifest_version(name) for name in names):
+                    text = f"No table is at {folder}: it was deregistered, or a creation was interrupted."
+                    yield VersionProblem("unreferenced_folder", None, folder, text)
+                else:
+                    text = f"{folder} has no version: its creation was rolled back, was interrupted or goes on."
+                    yield VersionProblem("unfinished_creation", None, folder, text, note=True)
 
     def _listed(self) -> Sequence[Table]:
         found = self.versions.registry.descendants(ObjectId())
