@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from headwater.errors import InvalidInputError
+from headwater.lance_manifest import MEM_WAL
 from headwater.metastore.objects import Removal
 from headwater.model import Add, CatalogObject, Change, Remove, Table, Version
 from headwater.names import ObjectId
@@ -22,9 +23,11 @@ from headwater.namespace.versions.ranges import KeepPolicy, check_policy, choose
 from headwater.registries.folders import folder_status
 from headwater.registries.layout import is_reserved
 from headwater.table_refs import read_refs
+from headwater.tables.handle import unread_rows
 from headwater.tables.layout import TRASH, UNRECORDED, VERSIONS, manifest_version
 
 MAX_ROWS_PER_COMMIT = 100_000
+FED_UNREAD = " Its rows come from its change log, which never has those: land them with `upsert` or `append`."
 
 
 @dataclass(frozen=True)
@@ -34,7 +37,7 @@ class VersionProblem:
     kind: str
     """missing_folder, missing_manifest, other_manifest, missing_version, missing_file, damaged_file, shared_location,
     unusable_location, unrecorded_version, staged_leftover, unreferenced_folder, unfinished_creation,
-    unfinished_drop or serving_copy."""
+    unfinished_drop, unread_rows or serving_copy."""
     id: ObjectId | None
     key: str
     message: str
@@ -138,7 +141,7 @@ class Maintenance:
         found = [problem for table in tables for problem in self._verify_table(table)]
         for table in self._listed():
             if is_place(table.location):
-                found += [*self._missing_versions(table), *self._missing_files(table)]
+                found += [*self._missing_versions(table), *self._missing_files(table), *self._unread_rows(table)]
         return [*found, *self._unfinished_drops(), *self._unreferenced_folders({item.location for item in tables})]
 
     def leftovers(self, before_ms: int) -> list[Removal]:
@@ -264,6 +267,19 @@ class Maintenance:
             text = f"{of} of {table.id} names {file}, which is {what}: bring it back from a copy, or restore another."
             kind = "missing_file" if lost.is_gone else "damaged_file"
             yield VersionProblem(kind, table.id, f"{table.location}/{file}", text)
+
+    def _unread_rows(self, table: Table) -> Iterator[VersionProblem]:
+        """A write-ahead log of Lance's (MemWAL) beside a table: acknowledged rows that no version has yet.
+
+        A table fed by its change log never gets them.
+        """
+        folder = f"{table.location}/{MEM_WAL}"
+        if not self.store.children(folder).folders:
+            return
+        records = self.versions.records
+        fed = records is not None and records.kept_columns(table.id) is not None
+        text = f"{unread_rows(str(table.id))}{FED_UNREAD if fed else ''}"
+        yield VersionProblem("unread_rows", table.id, folder, text, note=not fed)
 
     def _unfinished_drops(self) -> Iterator[VersionProblem]:
         for name in self.store.children(TRASH).folders:
