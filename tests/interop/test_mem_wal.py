@@ -24,7 +24,7 @@ ID = ["a", "t"]
 
 
 def rows(*ids: int, v: int = 0) -> pa.Table:
-    return pa.table([pa.array(ids, pa.int64()), pa.array([v] * len(ids), pa.int64())], SCHEMA)
+    return pa.table({"id": pa.array(ids, pa.int64()), "v": pa.array([v] * len(ids), pa.int64())}, SCHEMA)
 
 
 def opened(namespace: Any, id: list[str] = ID) -> Any:
