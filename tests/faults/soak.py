@@ -53,7 +53,7 @@ class Soak:
             left = max(self.end - time.monotonic(), 0.1)
             file = str(self.folder / f"{name}-{number}.notes")
             given = args if what is work.serve else (*args, number)
-            process = PROCESSES.Process(target=what, args=(*given, file, left), name=name)
+            process = PROCESSES.Process(target=what, args=(*given, file, left), name=f"{name}-{number}")
             process.start()
             return process
 
@@ -75,10 +75,18 @@ class Soak:
                 if not process.is_alive() and time.monotonic() < self.end:
                     self.again(name)
             if every and time.monotonic() < self.end:
-                name = chance.choice(sorted(self.running))
+                name = chance.choice([name for name in sorted(self.running) if self._is_at_work(name)])
                 kill(self.running[name][0])
                 self.kills += 1
                 self.again(name)
+
+    def _is_at_work(self, name: str) -> bool:
+        """Whether it has begun: to kill what only starts proves nothing, and a server has to answer in between."""
+        process, _ = self.running[name]
+        if name.startswith("server"):
+            return _answers(int(name.removeprefix("server")))
+        file = self.folder / f"{name}-{process.name.rsplit('-', 1)[-1]}.notes"
+        return name == "collector" or (file.exists() and file.stat().st_size > 0) or name.startswith("reader")
 
     def finish(self) -> None:
         for name, (process, _) in self.running.items():
@@ -187,12 +195,14 @@ def _free_port() -> int:
 
 def _wait_for(port: int) -> None:
     end = time.monotonic() + 120
-    while True:
-        with socket.socket() as asked:
-            if asked.connect_ex(("127.0.0.1", port)) == 0:
-                return
+    while not _answers(port):
         assert time.monotonic() < end, "the server did not start"
         time.sleep(0.1)
+
+
+def _answers(port: int) -> bool:
+    with socket.socket() as asked:
+        return asked.connect_ex(("127.0.0.1", port)) == 0
 
 
 @contextmanager
