@@ -173,7 +173,7 @@ def verify(namespace: LanceNamespace, call: Call) -> dict[str, Any]:
 
 def _told(problem: Any) -> dict[str, Any]:
     names = None if problem.id is None else list(problem.id.names)
-    return {"kind": problem.kind, "id": names, "key": problem.key, "message": problem.message}
+    return {"kind": problem.kind, "id": names, "key": problem.key, "message": problem.message, "note": problem.note}
 
 
 def collect(namespace: LanceNamespace, call: Call) -> Any:
