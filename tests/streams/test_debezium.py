@@ -10,7 +10,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
+import pandas as pd  # type: ignore[import-untyped]
 import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -181,7 +181,7 @@ def test_a_message_that_cannot_be_understood_is_quarantined_whole(metastore: Met
     strange = {"what": ["x" * 100] * 50}
     report = table.ingest(pa.table({"value": [json.dumps(strange), "no json", None]}), format="debezium")
     assert (report.rows, report.quarantined) == (0, 2)
-    rows = table.quarantine()["row"].to_pylist()
+    rows: list[Any] = table.quarantine()["row"].to_pylist()
     assert json.loads(rows[1] if rows[0] == "no json" else rows[0])["message"] == strange
 
 
