@@ -56,12 +56,9 @@ def given(data: Any) -> Given:
         return data
     if isinstance(data, Mapping):
         return from_rows([data])
-    if isinstance(data, (pa.Table, pa.RecordBatch)):
-        return from_table(data)
-    if isinstance(data, pa.RecordBatchReader):
-        return from_table(data.read_all())
-    if hasattr(data, "__arrow_c_stream__"):
-        return from_table(pa.RecordBatchReader.from_stream(data).read_all())
+    table = as_table(data)
+    if table is not None:
+        return from_table(table)
     if isinstance(data, (str, bytes)) or not isinstance(data, Iterable):
         raise InvalidInputError(f"Rows are Arrow data, mappings or a list of mappings, not {type(data).__name__}.")
     rows = list(data)
@@ -71,6 +68,19 @@ def given(data: Any) -> Given:
         if not isinstance(row, Mapping):
             raise InvalidInputError(f"Row {index} is a {type(row).__name__}: rows are mappings from names to values.")
     return from_rows(rows)
+
+
+def as_table(data: Any) -> pa.Table | None:
+    """Arrow data in any of its forms, or a frame of pandas or polars, as one table; None: it is none of those."""
+    if isinstance(data, (list, tuple)) and data and all(isinstance(row, pa.RecordBatch) for row in data):
+        return pa.Table.from_batches(data)
+    if isinstance(data, pa.RecordBatch):
+        return pa.Table.from_batches([data])
+    if isinstance(data, pa.RecordBatchReader):
+        return data.read_all()
+    if isinstance(data, pa.Table):
+        return data
+    return pa.table(data) if hasattr(data, "__arrow_c_stream__") else None
 
 
 def from_table(table: Any) -> Given:
