@@ -13,7 +13,7 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from headwater.names import format_name
-from headwater.pipeline.duck import SqlError, installed, opened
+from headwater.duck import SqlError, installed, opened
 
 Json = dict[str, Any]
 NODES = {"BETWEEN", "CASE", "CAST", "COLLATE", "COLUMN_REF", "COMPARISON", "CONJUNCTION", "CONSTANT", "FUNCTION"}
