@@ -56,7 +56,7 @@ def check(sql: str) -> None:
 def run(sql: str, catalog: Any, is_near: bool, most: int | None = None, moment: Any = None) -> pa.Table:
     """Return the rows of one SELECT over tables of a catalog, at most `most`; all tables are read at one commit.
 
-    `is_near`: the tables are files that this process can open. `moment`: a commit, a time or a snapshot, not the newest.
+    `is_near`: this process can open the files of the tables. `moment`: a commit, a time or a snapshot.
     """
     if installed() is None:
         raise UnsupportedOperationError("`headwater query` needs duckdb: pip install 'headwater[sql]'.")
