@@ -46,6 +46,8 @@ $(READY): requirements.txt pyproject.toml
 pin:
 	uv pip compile pyproject.toml --all-extras --group dev --generate-hashes --python-version 3.11 --no-header -o requirements.txt
 	uv pip compile tests/docs/clients.in -c requirements.txt --generate-hashes --python-version 3.11 --no-header --no-annotate -o tests/docs/clients.txt
+	uv pip compile pyproject.toml --extra server --extra pipeline -c requirements.txt --generate-hashes --python-version 3.12 --no-header --no-annotate -o examples/container/requirements.txt
+	uv pip compile examples/container/build.in -c requirements.txt --generate-hashes --python-version 3.12 --no-header --no-annotate -o examples/container/build.txt
 
 clean:
 	rm -rf $(VENV) dist build .mypy_cache .ruff_cache .pytest_cache
