@@ -6,7 +6,7 @@ same protocol: batch versions, batch commit, field metadata, and the version ope
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from functools import partial
 from typing import Any, TypeVar
@@ -36,6 +36,7 @@ from headwater.namespace.requests import (
     AlterNamespaceRequest,
     CleanUpRequest,
     RenameNamespaceRequest,
+    check_options,
     format_moment,
     parse_request,
 )
@@ -230,6 +231,7 @@ class CompleteRestNamespace(RestNamespace):  # type: ignore[misc]
         return bytes(response.data)
 
     def _clean_up(self, id: list[str], tail: str, policy: dict[str, Any]) -> dict[str, Any]:
+        check_options(policy, ("keep_versions", "keep_days", "grace_seconds"), tail)
         asked = parse_request(CleanUpRequest, {"id": id, **policy})
         return self._ask(self._post, f"/headwater/v1/table/{quote(self._route(asked.id), safe='')}/{tail}", asked)
 
@@ -266,6 +268,12 @@ def _unanswered(error: HTTPError) -> ServiceUnavailableError:
         f"The server has not answered ({type(error).__name__}). If it was to change something, that may be done: look "
         "before you ask again."
     )
+
+
+def check_properties(properties: Iterable[str]) -> None:
+    """InvalidInput (13) for a property that no REST catalog has."""
+    named = [key for key in properties if not key.startswith((*HEADER_PREFIXES, "tls.", "dynamic_context_provider."))]
+    check_options(named, ("uri", "delimiter", "ops_metrics_enabled"), "A REST catalog (beside header.* and tls.*)")
 
 
 def connect_rest(properties: Mapping[str, str]) -> CompleteRestNamespace:

@@ -28,6 +28,7 @@ from headwater.namespace.requests import (
     StreamRequest,
     TimeRequest,
     TransactionRequest,
+    with_ignore_missing,
 )
 from headwater.namespace.vending.options import without_headers
 from headwater.rest.call import Call
@@ -237,7 +238,7 @@ def make_request(route: Route, fields: dict[str, Any]) -> Any:
     read_shapes(fields)
     model = OWN_REQUESTS.get(route.request_model) or getattr(lance_namespace, route.request_model)
     try:
-        return model.model_validate(fields)
+        return model.model_validate(with_ignore_missing(fields))
     except ValidationError as error:
         raise InvalidInputError(f"{route.operation}: {'; '.join(_problems(error))}.") from None
     except (TypeError, ValueError, AttributeError, KeyError, RecursionError):

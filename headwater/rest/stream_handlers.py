@@ -22,7 +22,8 @@ from headwater.names import object_id
 from headwater.namespace.abilities import CatalogAbilities, abilities_of
 from headwater.rest.body import BodySpool
 from headwater.rest.call import Call
-from headwater.streams.definition import DERIVED, define, to_properties
+from headwater.streams.definition import DERIVED, Definition, define, to_properties
+from headwater.streams.functions import without_folders
 from headwater.streams.landing import BatchOrigin, LandingReport
 from headwater.streams.packing import END, OF, unpack, unpack_types
 from headwater.streams.position_views import Published
@@ -64,7 +65,7 @@ def create(namespace: LanceNamespace, call: Call) -> dict[str, Any]:
     given = {name: text for name, text in properties.items() if text is not None}
     partitions = [_partition(text) for text in asked.partition_by]
     definition = define(rows_of(call).schema, asked.keys, asked.sequence, partitions, given)
-    return {"definition": to_properties(create_stream(call.id, definition).definition)}
+    return {"definition": _shown(create_stream(call.id, definition).definition)}
 
 
 def describe(namespace: LanceNamespace, call: Call) -> dict[str, Any]:
@@ -75,7 +76,7 @@ def describe(namespace: LanceNamespace, call: Call) -> dict[str, Any]:
     for field in DESCRIBED if call.request.fields is None else call.request.fields:
         match field:
             case "definition":
-                told[field] = to_properties(table.definition)
+                told[field] = _shown(table.definition)
             case "position":
                 told[field] = table.position
             case "published":
@@ -215,11 +216,11 @@ def evolve(namespace: LanceNamespace, call: Call) -> dict[str, Any]:
     asked = call.request
     table = stream_of(namespace, call)
     changed = table.evolve(unpack_types(asked.add), asked.rename, unpack_types(asked.widen), asked.drop)
-    return {"definition": to_properties(changed)}
+    return {"definition": _shown(changed)}
 
 
 def set_properties(namespace: LanceNamespace, call: Call) -> dict[str, Any]:
-    return {"definition": to_properties(stream_of(namespace, call).set_properties(_settings(call.request.properties)))}
+    return {"definition": _shown(stream_of(namespace, call).set_properties(_settings(call.request.properties)))}
 
 
 def quarantine(namespace: LanceNamespace, call: Call) -> pa.RecordBatchReader:
@@ -236,6 +237,10 @@ def drop_reader(namespace: LanceNamespace, call: Call) -> dict[str, Any]:
 def undo(namespace: LanceNamespace, call: Call) -> dict[str, Any]:
     asked = call.request
     return _report(stream_of(namespace, call).undo(asked.source, asked.file, asked.token, asked.txn, asked.digest))
+
+
+def _shown(definition: Definition) -> dict[str, Any]:
+    return without_folders(to_properties(definition))
 
 
 def _settings(properties: Mapping[str, str | None]) -> Mapping[str, str | None]:

@@ -52,9 +52,9 @@ def _able(ability: Ability | None, cannot: str = "keeps no history: a metastore 
     return ability
 
 
-def _change(namespace: LanceNamespace, work: Callable[[Transaction], object], message: str) -> None:
+def _change(namespace: LanceNamespace, work: Callable[[Transaction], object], message: str) -> Any:
     """In the transaction that the call is part of, or in one of its own."""
-    _able(abilities_of(namespace).change)(work, message)
+    return _able(abilities_of(namespace).change)(work, message)
 
 
 def has_news(namespace: LanceNamespace, call: Call) -> bool:
@@ -120,8 +120,7 @@ def _after(metastore: Metastore, call: Call) -> int:
 
 
 def undrop(namespace: LanceNamespace, call: Call) -> dict[str, Any]:
-    _change(namespace, lambda tx: undrop_in(tx, call.id.names), f"undrop {call.id}")
-    return {}
+    return {"kind": _change(namespace, lambda tx: undrop_in(tx, call.id.names), f"undrop {call.id}")}
 
 
 def alias(namespace: LanceNamespace, call: Call) -> dict[str, Any]:

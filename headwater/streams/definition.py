@@ -73,6 +73,8 @@ class Derived:
     inputs: tuple[str, ...]
     type: Any
     version: str = "1"
+    folder: str | None = field(default=None, compare=False)
+    """Where the function's module lies, if it is not installed; the same column elsewhere is the same column."""
 
 
 @dataclass(frozen=True)
@@ -396,9 +398,8 @@ def derived_of(properties: Mapping[str, str]) -> tuple[Derived, ...]:
 def _derived(name: str, text: str) -> Derived:
     try:
         known = json.loads(text)
-        made = Derived(
-            name, known["function"], tuple(known["inputs"]), parse_type(known["type"]), str(known.get("version", "1"))
-        )
+        version, folder = str(known.get("version", "1")), known.get("folder")
+        made = Derived(name, known["function"], tuple(known["inputs"]), parse_type(known["type"]), version, folder)
     except (ValueError, KeyError, TypeError):
         raise InvalidInputError(
             f"{DERIVED}{name} = {text!r} is not understood: it is JSON with function, inputs, type and version."

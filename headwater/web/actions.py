@@ -1,13 +1,12 @@
-"""What a form of the page does. Each is an operation of the API in the visitor's name, or needs its permission."""
+"""What a form of the page does. Each is an operation of the API in the visitor's name."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from headwater.errors import InvalidInputError, PermissionDeniedError, UnsupportedOperationError
+from headwater.errors import InvalidInputError
 from headwater.names import ObjectId, object_id
 from headwater.rest.reply import RouteError
-from headwater.rest.routes import Permission
 from headwater.web.visit import Page, Visit
 
 
@@ -34,19 +33,7 @@ def drop_namespace(visit: Visit, id: ObjectId) -> str:
 
 
 def undrop(visit: Visit, id: ObjectId) -> str:
-    """Bring back what was dropped last under a name. No operation of the API: it takes the right to write there."""
-    if visit.metastore is None:
-        raise UnsupportedOperationError(
-            "This kind of catalog keeps nothing that was dropped: a metastore catalog does."
-        )
-    if visit.served.settings.read_only:
-        raise UnsupportedOperationError("This server is read-only (serve --read-only).")
-    if not visit.caller.may(Permission.WRITE, id):
-        raise PermissionDeniedError(
-            f"{visit.caller.name} may not bring back {id}: it needs the permission write there."
-        )
-    back = visit.metastore.undrop(id.names)
-    return visit.links.of(id, back.kind)
+    return visit.links.of(id, visit.change("Undrop", id)["kind"])
 
 
 def restore(visit: Visit, id: ObjectId) -> str:

@@ -26,6 +26,7 @@ LAYERS = (
         "turns",
         "retry",
         "references",
+        "duck",
         "workers",
     ),
     ("metastore",),

@@ -9,8 +9,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
+import pyarrow as pa
 import pytest
 
+from headwater import Catalog
 from headwater.clock import SeededClock, SystemClock
 from headwater.errors import UnauthenticatedError
 from headwater.namespace.metastore import MetastoreNamespace
@@ -244,3 +246,20 @@ def test_dropping_asks_for_the_name_and_undrop_brings_it_back(
     answer = visitor.post(back["action"], data={"token": back["token"]})
     assert (answer.status_code, answer.headers["location"]) == (303, "/t/prod/users")
     assert "user 3" in visitor.get("/t/prod/users", params={"view": "rows"}).text
+
+
+def test_undrop_brings_back_what_followed_a_stream_table(closed: MetastoreNamespace, visitor: httpx.Client) -> None:
+    catalog = Catalog(closed)
+    schema = pa.schema({"id": pa.int64(), "n": pa.int64()})
+    stream = catalog.create_stream_table("prod.kept", schema, keys="id", properties={"history": "scd2"})
+    stream.ingest([{"id": 1, "n": 1}, {"id": 2, "n": "x"}])
+    stream.publish()
+    before = set(catalog.tables("prod"))
+    assert {"kept", "kept__quarantine", "kept__history"} <= before
+    catalog.drop_table("prod.kept")
+    sign_in(visitor, key(closed, "admin"))
+    back = Document(visitor.get("/deleted").text).form("undrop/prod/kept")
+    answer = visitor.post("/do/undrop/prod/kept", data={"token": back["token"]})
+    assert (answer.status_code, answer.headers["location"]) == (303, "/t/prod/kept")
+    assert set(catalog.tables("prod")) == before
+    assert catalog["prod.kept"].quarantine().num_rows == 1
