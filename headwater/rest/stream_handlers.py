@@ -17,6 +17,8 @@ import msgspec
 import pyarrow as pa
 from lance_namespace import LanceNamespace
 
+from headwater.decoding.arrow import read_stream
+from headwater.decoding.bounds import REQUEST
 from headwater.errors import InvalidInputError, LanceNamespaceError, UnsupportedOperationError
 from headwater.names import object_id
 from headwater.namespace.abilities import CatalogAbilities, abilities_of
@@ -30,7 +32,6 @@ from headwater.streams.sources.files import SourceFile
 from headwater.streams.sources.formats import check_format
 from headwater.streams.statements import KINDS, StatementRows
 from headwater.streams.table import StreamTable
-from headwater.tables.arrow import read_stream
 
 DESCRIBED = ("definition", "position", "published", "readers", "id")
 """What DescribeStreamTable tells, unless asked for some of it: a transaction relies on what it was told."""
@@ -113,9 +114,8 @@ def ingest(namespace: LanceNamespace, call: Call) -> dict[str, Any]:
     with _file(body, asked.file) as (path, digest):
         origin = BatchOrigin(asked.source, None, asked.file, digest)
         try:
-            return _report(
-                table.take(None, asked.format, origin, asked.strict, asked.options, SourceFile(path, digest))
-            )
+            file = SourceFile(path, digest, bounds=REQUEST)
+            return _report(table.take(None, asked.format, origin, asked.strict, asked.options, file))
         except LanceNamespaceError as error:
             raise type(error)(str(error).replace(path, asked.file)) from None
 

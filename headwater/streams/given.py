@@ -74,11 +74,12 @@ def given(data: Any) -> Given:
 
 
 def from_table(table: Any) -> Given:
-    names = table.schema.names
-    for name in names:
-        if names.count(name) > 1:
+    columns: dict[str, Any] = {}
+    for name, column in zip(table.schema.names, table.columns, strict=True):
+        if name in columns:
             raise InvalidInputError(f"Two columns of the data are named {name!r}.")
-    return Given({name: table.column(name) for name in names}, table.num_rows)
+        columns[name] = column
+    return Given(columns, table.num_rows)
 
 
 def from_rows(rows: Sequence[Mapping[str, Any]]) -> Given:
