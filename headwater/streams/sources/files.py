@@ -311,11 +311,11 @@ def _read_csv(path: str, definition: Definition, name: str) -> tuple[Any, list[Q
     texts: dict[str, Any] = {column.name: pa.string() for column in definition.columns}
     table = read_csv(path, texts, skip, newlines_in_values=quoted, empty_is_null=False)
     columns: dict[str, Any] = {}
-    for each in table.schema.names:
+    for each, found in zip(table.schema.names, table.columns, strict=True):
         if each in columns:
             raise SourceFileError(f"Two columns of the file {name!r} are named {each!r}. Nothing of it was taken.")
         column = definition.by_name.get(each)
-        columns[each] = _parsed(table.column(each), column.type) if column is not None else table.column(each)
+        columns[each] = _parsed(found, column.type) if column is not None else found
     return Given(columns, table.num_rows), bad
 
 
