@@ -22,6 +22,8 @@ END_MARKER_BYTES = 4
 FILE_MAGIC = b"ARROW1"
 FILE_HEAD, FILE_TAIL = 8, 10
 """Bytes around the messages of a file: magic and padding in front, the footer's length and the magic behind."""
+MAX_PADDING = 128
+"""Writers may align the first message to 64 bytes, as Rust's does."""
 KEPT_BYTES = 64 * 1024 * 1024
 """Decoded batches of at most this size are kept between validation and use. Others are decoded twice."""
 
@@ -58,7 +60,10 @@ def read_file(data: Body, bounds: Bounds = REQUEST) -> pa.RecordBatchReader:
         if not 0 < footer <= buffer.size - FILE_HEAD - FILE_TAIL:
             raise InvalidInputError(f"{what}: its footer lies outside of it.")
         blocks = pa.ipc.open_file(buffer).num_record_batches
-        messages = buffer.slice(FILE_HEAD, buffer.size - FILE_HEAD - FILE_TAIL - footer)
+        start, end = FILE_HEAD, buffer.size - FILE_TAIL - footer
+        while start < min(end, MAX_PADDING) and not any(buffer.slice(start, 8).to_pybytes()):
+            start += 8
+        messages = buffer.slice(start, end - start)
     return _checked_reader(messages, None, bounds, what, blocks)
 
 

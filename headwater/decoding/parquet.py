@@ -34,8 +34,11 @@ Source = str | bytes | bytearray | memoryview | pa.Buffer
 class ParquetRows:
     """One Parquet file from outside. Opening it checks the footer; a row group is measured before it is decoded."""
 
-    def __init__(self, source: Source, bounds: Bounds = FILES) -> None:
-        self._what = "The data is not a valid Parquet file"
+    def __init__(
+        self, source: Source, bounds: Bounds = FILES, what: str = "The data is not a valid Parquet file"
+    ) -> None:
+        """`what` begins the message of an error."""
+        self._what = what
         self._bounds = bounds
         with reading(self._what):
             self._input: Any = pa.OSFile(source, "rb") if isinstance(source, str) else pa.BufferReader(source)

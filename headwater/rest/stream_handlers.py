@@ -24,7 +24,9 @@ from headwater.names import object_id
 from headwater.namespace.abilities import CatalogAbilities, abilities_of
 from headwater.rest.body import BodySpool
 from headwater.rest.call import Call
+from headwater.streams.batches import shape
 from headwater.streams.definition import DERIVED, define, to_properties
+from headwater.streams.given import given
 from headwater.streams.landing import BatchOrigin, LandingReport
 from headwater.streams.packing import END, OF, unpack, unpack_types
 from headwater.streams.position_views import Published
@@ -54,8 +56,23 @@ def able(namespace: LanceNamespace) -> CatalogAbilities:
 
 def rows_of(call: Call) -> pa.Table:
     """The Arrow body, checked."""
+    return _body(call).read_all()
+
+
+def _body(call: Call) -> pa.RecordBatchReader:
     body = call.body.buffer if isinstance(call.body, BodySpool) else pa.py_buffer(call.body)
-    return read_stream(body, call.accept).read_all()
+    return read_stream(body, call.accept)
+
+
+def _fitting_rows(table: StreamTable, call: Call) -> Any:
+    """Return the rows of a write. Raise InvalidInput (13) for columns the table refuses, before rows are decoded.
+
+    A repeated token is not checked: its rows landed under the definition of that time.
+    """
+    body = _body(call)
+    if call.request.token is None:
+        shape(table.definition, given(unpack(body.schema.empty_table())))
+    return unpack(body.read_all())
 
 
 def create(namespace: LanceNamespace, call: Call) -> dict[str, Any]:
@@ -91,11 +108,13 @@ def describe(namespace: LanceNamespace, call: Call) -> dict[str, Any]:
 
 
 def append(namespace: LanceNamespace, call: Call) -> dict[str, Any]:
-    return _report(stream_of(namespace, call).append(unpack(rows_of(call)), call.request.token, call.request.source))
+    table = stream_of(namespace, call)
+    return _report(table.append(_fitting_rows(table, call), call.request.token, call.request.source))
 
 
 def upsert(namespace: LanceNamespace, call: Call) -> dict[str, Any]:
-    return _report(stream_of(namespace, call).upsert(unpack(rows_of(call)), call.request.token, call.request.source))
+    table = stream_of(namespace, call)
+    return _report(table.upsert(_fitting_rows(table, call), call.request.token, call.request.source))
 
 
 def delete(namespace: LanceNamespace, call: Call) -> dict[str, Any]:
