@@ -22,6 +22,7 @@ from lance_namespace_urllib3_client.exceptions import ApiException
 from pydantic import BaseModel
 from urllib3.exceptions import ConnectTimeoutError, HTTPError, NewConnectionError
 
+from headwater.decoding.arrow import read_file
 from headwater.errors import (
     CommitStateUnknownError,
     InvalidInputError,
@@ -43,7 +44,6 @@ from headwater.namespace.requests import (
 from headwater.namespace.versions import Cleaned, Optimized
 from headwater.references import follow
 from headwater.rest.remote_streams import Handed, RemotePublished, RemoteStream, stream_body
-from headwater.tables.arrow import read_file
 
 NOT_FOUND = (1, 4, 6, 8, 10, 11, 12, 22)
 """The codes of something that a server looked for and did not find."""

@@ -17,13 +17,17 @@ import msgspec
 import pyarrow as pa
 from lance_namespace import LanceNamespace
 
+from headwater.decoding.arrow import read_stream
+from headwater.decoding.bounds import REQUEST
 from headwater.errors import InvalidInputError, LanceNamespaceError, UnsupportedOperationError
 from headwater.names import object_id
 from headwater.namespace.abilities import CatalogAbilities, abilities_of
 from headwater.rest.body import BodySpool
 from headwater.rest.call import Call
+from headwater.streams.batches import shape
 from headwater.streams.definition import DERIVED, Definition, define, to_properties
 from headwater.streams.functions import without_folders
+from headwater.streams.given import given
 from headwater.streams.landing import BatchOrigin, LandingReport
 from headwater.streams.packing import END, OF, unpack, unpack_types
 from headwater.streams.position_views import Published
@@ -31,7 +35,6 @@ from headwater.streams.sources.files import SourceFile
 from headwater.streams.sources.formats import check_format
 from headwater.streams.statements import KINDS, StatementRows
 from headwater.streams.table import StreamTable
-from headwater.tables.arrow import read_stream
 
 DESCRIBED = ("definition", "position", "published", "readers", "id")
 """What DescribeStreamTable tells, unless asked for some of it: a transaction relies on what it was told."""
@@ -54,8 +57,23 @@ def able(namespace: LanceNamespace) -> CatalogAbilities:
 
 def rows_of(call: Call) -> pa.Table:
     """The Arrow body, checked."""
+    return _body(call).read_all()
+
+
+def _body(call: Call) -> pa.RecordBatchReader:
     body = call.body.buffer if isinstance(call.body, BodySpool) else pa.py_buffer(call.body)
-    return read_stream(body, call.accept).read_all()
+    return read_stream(body, call.accept)
+
+
+def _fitting_rows(table: StreamTable, call: Call) -> Any:
+    """Return the rows of a write. Raise InvalidInput (13) for columns the table refuses, before rows are decoded.
+
+    A repeated token is not checked: its rows landed under the definition of that time.
+    """
+    body = _body(call)
+    if call.request.token is None:
+        shape(table.definition, given(unpack(body.schema.empty_table())))
+    return unpack(body.read_all())
 
 
 def create(namespace: LanceNamespace, call: Call) -> dict[str, Any]:
@@ -91,11 +109,13 @@ def describe(namespace: LanceNamespace, call: Call) -> dict[str, Any]:
 
 
 def append(namespace: LanceNamespace, call: Call) -> dict[str, Any]:
-    return _report(stream_of(namespace, call).append(unpack(rows_of(call)), call.request.token, call.request.source))
+    table = stream_of(namespace, call)
+    return _report(table.append(_fitting_rows(table, call), call.request.token, call.request.source))
 
 
 def upsert(namespace: LanceNamespace, call: Call) -> dict[str, Any]:
-    return _report(stream_of(namespace, call).upsert(unpack(rows_of(call)), call.request.token, call.request.source))
+    table = stream_of(namespace, call)
+    return _report(table.upsert(_fitting_rows(table, call), call.request.token, call.request.source))
 
 
 def delete(namespace: LanceNamespace, call: Call) -> dict[str, Any]:
@@ -114,9 +134,8 @@ def ingest(namespace: LanceNamespace, call: Call) -> dict[str, Any]:
     with _file(body, asked.file) as (path, digest):
         origin = BatchOrigin(asked.source, None, asked.file, digest)
         try:
-            return _report(
-                table.take(None, asked.format, origin, asked.strict, asked.options, SourceFile(path, digest))
-            )
+            file = SourceFile(path, digest, bounds=REQUEST)
+            return _report(table.take(None, asked.format, origin, asked.strict, asked.options, file))
         except LanceNamespaceError as error:
             raise type(error)(str(error).replace(path, asked.file)) from None
 

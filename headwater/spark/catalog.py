@@ -27,6 +27,7 @@ from lance_namespace import (
     RenameTableRequest,
 )
 
+from headwater.decoding.arrow import read_schema
 from headwater.errors import (
     InvalidInputError,
     InvalidTableStateError,
@@ -330,7 +331,7 @@ def table_properties(properties: dict[str, str]) -> dict[str, str]:
 
 
 def schema_from(text: str) -> pa.Schema:
-    return pa.ipc.read_schema(pa.py_buffer(bytes.fromhex(text)))
+    return read_schema(bytes.fromhex(text))
 
 
 def _travel(table: TableHandle, dataset: lance.LanceDataset, version: str) -> lance.LanceDataset:

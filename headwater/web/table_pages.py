@@ -7,6 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from headwater.decoding.arrow import read_schema
 from headwater.errors import InvalidInputError, InvalidTableStateError, LanceNamespaceError, TableNotFoundError
 from headwater.metastore import Metastore
 from headwater.metastore.telling import summary_of
@@ -66,7 +67,7 @@ def overview(visit: Visit, id: ObjectId) -> Page:
     values: dict[str, Any] = {"properties": told.get("properties") or {}, "columns": [], "facts": None}
     if not told.get("is_only_declared"):
         facts = visit.ask("DescribeTableExact", id)
-        schema = pa.ipc.read_schema(pa.py_buffer(bytes.fromhex(facts["arrow_schema"])))
+        schema = read_schema(bytes.fromhex(facts["arrow_schema"]))
         values |= {"facts": facts, "columns": columns_of(schema, _indices(visit, id)), "tags": _tags(visit, id)}
         values["comment"] = (schema.metadata or {}).get(b"comment", b"").decode(errors="replace")
     unpublished = values["unpublished"] = stream_facts.unpublished(visit.metastore, id)

@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 
+from headwater.decoding.arrow import read_file
 from headwater.errors import InvalidInputError
 from headwater.metastore import Metastore
 from headwater.names import ObjectId, object_id
@@ -19,7 +20,6 @@ from headwater.rest.coding import make_request
 from headwater.rest.extensions import ALL_ROUTES
 from headwater.rest.reply import Headers
 from headwater.rest.routes import Permission
-from headwater.tables.arrow import read_file
 from headwater.web.links import Links
 
 MAX_ROW_BYTES = 16 * 1024 * 1024

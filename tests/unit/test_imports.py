@@ -22,6 +22,7 @@ LAYERS = (
         "model",
         "registry",
         "types",
+        "decoding",
         "store",
         "turns",
         "retry",
