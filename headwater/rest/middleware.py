@@ -17,7 +17,14 @@ import msgspec
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from headwater.clock import Clock
-from headwater.errors import InvalidInputError, LanceNamespaceError, ThrottlingError, UnauthenticatedError, place_of
+from headwater.errors import (
+    InvalidInputError,
+    LanceNamespaceError,
+    PermissionDeniedError,
+    ThrottlingError,
+    UnauthenticatedError,
+    place_of,
+)
 from headwater.rest.auth.audit import Audit
 from headwater.rest.auth.gate import Gate
 from headwater.rest.body import DisconnectedError
@@ -137,8 +144,16 @@ class OwnSite:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         call: Call = scope[KEY]
         visits = self._has_page and call.verb == "GET" and not is_api(call.path)
-        check_site(call.headers, self._names, not self._gate.is_known_closed(), self._any_address, visits)
+        try:
+            self._check(call, visits)
+        except PermissionDeniedError:
+            if self._gate.is_known_closed() or not await asyncio.to_thread(self._gate.is_closed):
+                raise
+            self._check(call, visits)  # the catalog has got its first key since, perhaps from another process
         await self._app(scope, receive, send)
+
+    def _check(self, call: Call, visits: bool) -> None:
+        check_site(call.headers, self._names, not self._gate.is_known_closed(), self._any_address, visits)
 
 
 class Based:

@@ -181,6 +181,7 @@ class Site:
         if not self._sessions.check_form(cookie, form.get("token", "")):
             raise PermissionDeniedError("The form is too old or was not made by this page: load the page again.")
         if what == "signout":
+            self._sessions.end(cookie)
             gone = (b"set-cookie", set_cookie("", self._links.base, https))
             return Reply(303, b"", ((b"location", self._links.to("signin").encode()), gone))
         if unsafe:
