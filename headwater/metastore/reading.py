@@ -64,6 +64,7 @@ from headwater.metastore.table_parts import (
     partition_values,
 )
 from headwater.metastore.transaction import exists
+from headwater.metastore.whereabouts import governing, identify
 from headwater.names import object_id
 
 
@@ -278,6 +279,16 @@ class Snapshot:
             id = object_id(path)
             dropped = None if exists(self._ready(), path) or id.is_root else last_dropped(Draft(self._view), id)
             return dropped.node if dropped is not None else resolve(self._view, id).item.node
+
+    def identify(self, path: Path, dropped: bool = False) -> tuple[str, ...]:
+        """The keys from the root to what a path means, or to what was dropped there last (`whereabouts`)."""
+        with self._log.lock:
+            return identify(self._ready(), object_id(path), dropped)
+
+    def governing(self, keys: Sequence[str]) -> tuple[str, ...]:
+        """The name by which an object is decided about at this slot, by its keys (`whereabouts`)."""
+        with self._log.lock:
+            return governing(self._ready(), keys)
 
     def _ready(self) -> IndexView:
         if self._view.at < self._view.index.boundary:

@@ -36,6 +36,8 @@ class Call:
     delimiter: str = DELIMITER
     request: Any = None
     caller: Caller | None = None
+    also: tuple[ObjectId, ...] = ()
+    """The names that decide about what the call means beside those it says (`auth/objects.py`)."""
     verb: str = "POST"
     path: str = ""
     query: str = ""

@@ -20,6 +20,7 @@ from lance_namespace import LanceNamespace
 from headwater.errors import InvalidInputError, LanceNamespaceError, UnsupportedOperationError
 from headwater.names import object_id
 from headwater.namespace.abilities import CatalogAbilities, abilities_of
+from headwater.rest.auth.objects import Projection
 from headwater.rest.body import BodySpool
 from headwater.rest.call import Call
 from headwater.streams.definition import DERIVED, define, to_properties
@@ -75,7 +76,7 @@ def describe(namespace: LanceNamespace, call: Call) -> dict[str, Any]:
     for field in DESCRIBED if call.request.fields is None else call.request.fields:
         match field:
             case "definition":
-                told[field] = to_properties(table.definition)
+                told[field] = _projection(namespace, call).properties(to_properties(table.definition))
             case "position":
                 told[field] = table.position
             case "published":
@@ -191,7 +192,8 @@ def commit_reader(namespace: LanceNamespace, call: Call) -> dict[str, Any]:
 
 
 def deltas(namespace: LanceNamespace, call: Call) -> dict[str, Any]:
-    return {"deltas": stream_of(namespace, call).deltas(call.request.after)}
+    told = _projection(namespace, call)
+    return {"deltas": [told.delta(each) for each in stream_of(namespace, call).deltas(call.request.after)]}
 
 
 def files(namespace: LanceNamespace, call: Call) -> dict[str, Any]:
@@ -256,6 +258,12 @@ def _partition(text: str) -> Any:
     except msgspec.MsgspecError:
         raise InvalidInputError(f"partition_by {text[:80]!r} is no column, nor column, transform and width.") from None
     return found
+
+
+def _projection(namespace: LanceNamespace, call: Call) -> Projection:
+    metastore = able(namespace).metastore
+    assert metastore is not None
+    return Projection(call.asker, metastore)
 
 
 def _report(report: LandingReport) -> dict[str, Any]:
