@@ -53,10 +53,12 @@ class Recorded:
     answer that streams, when it is over, but for the audit line, which is never late.
     """
 
-    def __init__(self, app: ASGIApp, settings: Settings, metrics: Metrics, clock: Clock, run: Run) -> None:
+    def __init__(
+        self, app: ASGIApp, settings: Settings, metrics: Metrics, clock: Clock, run: Run, audit: Audit | None
+    ) -> None:
         self._app = app
         self._logs = settings.access_log
-        self._audit = Audit(settings.audit_log, clock) if settings.audit_log is not None else None
+        self._audit = audit
         self._metrics = metrics
         self._clock = clock
         self._run = run

@@ -21,6 +21,7 @@ from headwater.errors import (
     ServiceUnavailableError,
     UnauthenticatedError,
 )
+from headwater.names import ObjectId
 from headwater.rest.app import Served
 from headwater.rest.body import DisconnectedError
 from headwater.rest.call import KEY, Call
@@ -266,7 +267,8 @@ def environment(served: Served, links: Links, marks: dict[str, str]) -> jinja2.E
     made.globals.update(
         links=links,
         static=lambda name: f"{links.base}/static/{name}?v={marks[name]}",
-        has_history=served.abilities.metastore is not None,
+        has_history=served.has_history,
+        to_id=lambda path: ObjectId(tuple(path)),
         read_only=served.settings.read_only,
     )
     return made

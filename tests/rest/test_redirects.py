@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import http.server
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,6 +15,7 @@ import pytest
 from headwater import connect
 from headwater.pipeline.exporting import export_lineage
 from headwater.spark.catalog import connect as connect_spark
+from tests.rest.samples import make
 
 SECRET = "hw_0_sesame"
 
@@ -75,11 +76,11 @@ def pair(request: pytest.FixtureRequest) -> Iterator[Pair]:
     [{"headers.x-api-key": SECRET}, {"header.X-Api-Key": SECRET, "header.Authorization": f"Bearer {SECRET}"}],
 )
 def test_no_call_of_a_client_takes_its_key_to_another_host(pair: Pair, headers: dict[str, str]) -> None:
-    client = connect("rest", {"uri": pair.url, **headers})
-    calls = (
+    client: Any = connect("rest", {"uri": pair.url, **headers})
+    calls: tuple[Callable[[], Any], ...] = (
         lambda: client.describe_table(api.DescribeTableRequest(id=["t"])),
         lambda: client.list_tables(api.ListTablesRequest(id=[])),
-        lambda: client.query_table(api.QueryTableRequest(id=["t"], k=1, vector=api.QueryTableRequestVector())),
+        lambda: client.query_table(make(api.QueryTableRequest, id=["t"], k=1, vector={"single_vector": [1.0]})),
         lambda: client.create_table(api.CreateTableRequest(id=["t"]), b"rows"),
         lambda: client.batch_commit_tables(api.BatchCommitTablesRequest(operations=[])),
         lambda: client.ask_time("log", {}),

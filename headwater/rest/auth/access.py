@@ -16,7 +16,7 @@ from headwater.namespace.vending import FileAccess
 from headwater.rest.call import Call
 from headwater.rest.routes import BY_OPERATION, NOTHING, READS, Permission, Route
 
-LISTS = frozenset({"ListNamespaces", "ListTables", "NamespaceExists"})
+LISTS = frozenset({"ListNamespaces", "ListTables", "NamespaceExists", "PageNames"})
 BATCHES = frozenset({"BatchCreateTableVersions", "BatchCommitTables", "PublishStreamTables", "UndoTransaction"})
 NAMING = frozenset({"id", "new_id", "new_namespace_id", "entries", "operations", "tables"})
 """The fields of requests that name objects: `needs` looks at each of them."""

@@ -115,6 +115,10 @@ class Projection:
             self._seen[top] = self._caller.may(Permission.DESCRIBE, now)
         return self._seen[top]
 
+    def tells_gone(self, path: Sequence[str]) -> bool:
+        """Whether it may be told that something was dropped there: the namespace that it was in decides."""
+        return self.tells(path) and self.tells(path[:-1])
+
     def _tells_name(self, text: str) -> bool:
         try:
             return self.tells(parse_name(text))
