@@ -125,7 +125,7 @@ def undo(namespace: LanceNamespace, call: Call) -> Any:
         raise InvalidInputError("Say which transaction: `txn`, as the log and histories name it.")
     if not call.asker.may(ANY_UNDO, ROOT):
         _check_undo(take_back, asked.txn, call.asker)
-    return take_back(asked.txn, asked.dry_run)
+    return Projection(call.asker, metastore_of(namespace)).undone(take_back(asked.txn, asked.dry_run))
 
 
 def _check_undo(take_back: Callable[[str, bool], Undone], txn: str, caller: Caller) -> None:

@@ -16,7 +16,7 @@ import msgspec
 
 from headwater.errors import InvalidInputError, PermissionDeniedError
 from headwater.metastore import Delta, LogChange, LogEntry, Metastore, Snapshot
-from headwater.metastore.objects import HistoryEntry
+from headwater.metastore.objects import HistoryEntry, Undone
 from headwater.names import ROOT, ObjectId, parse_name
 from headwater.namespace.abilities import CatalogAbilities
 from headwater.rest.auth.access import OWNER, Caller, Need, allows, needs
@@ -38,7 +38,7 @@ def check_objects(call: Call, can: CatalogAbilities) -> None:
     asked = [need for need in needs(call) if need.permission and not call.asker.may(need.permission, ROOT)]
     if not asked:
         return
-    found = ObjectNames(can, call.operation in MEANS_DROPPED)
+    found = ObjectNames(can, call.operation in MEANS_DROPPED, call.in_memory)
     also: dict[ObjectId, None] = {}
     for need in asked:
         for name in found.others(need.id):
@@ -61,11 +61,12 @@ def _require(call: Call, need: Need, name: ObjectId) -> None:
 class ObjectNames:
     """The names by which the objects of one request are decided about. Each is looked up once."""
 
-    def __init__(self, can: CatalogAbilities, dropped: bool = False) -> None:
+    def __init__(self, can: CatalogAbilities, dropped: bool = False, is_newest: bool = False) -> None:
         assert can.metastore is not None
         assert can.identify is not None
         self._can = can
         self._dropped = dropped
+        self._is_newest = is_newest
         self._is_present = can.moment is None and not can.in_transaction
         self._now: Snapshot = can.metastore.now(refresh=dropped or not self._is_present)
 
@@ -86,7 +87,7 @@ class ObjectNames:
     def _keys(self, id: ObjectId) -> tuple[str, ...]:
         assert self._can.identify is not None
         found: tuple[str, ...] = self._can.identify(id.names, self._dropped)
-        if not found and self._is_present and not self._dropped:
+        if not found and self._is_present and not (self._dropped or self._is_newest):
             assert self._can.metastore is not None
             self._now = self._can.metastore.now()  # another process may have given the name
             found = self._can.identify(id.names, False)
@@ -143,6 +144,10 @@ class Projection:
 
     def _changes(self, changes: Iterable[LogChange]) -> tuple[LogChange, ...]:
         return tuple(change for change in changes if self.tells(change.path, change.key))
+
+    def undone(self, done: Undone) -> Undone:
+        """What an undo did or would do, for who may do all of it; of the message the same as in the log."""
+        return done if self.is_whole else msgspec.structs.replace(done, message="")
 
     def lineage(self, told: Mapping[str, Any]) -> dict[str, Any]:
         """What a version was made of: the inputs that may be told, and its SQL only if all of them may."""
