@@ -19,7 +19,7 @@ from headwater.metastore.objects import (
     Delta,
     Deltas,
     Dropped,
-    DroppedObjects,
+    DroppedFacts,
     History,
     Keys,
     LogEntry,
@@ -181,7 +181,7 @@ class Snapshot:
         with self._log.lock:
             return list(dropped_locations(self._ready().index))
 
-    def dropped(self) -> DroppedObjects:
+    def dropped(self) -> DroppedFacts:
         """What was dropped and can be brought back, newest first: of what was dropped together, the topmost; of those
         that had the same name, the last; nothing whose name or namespace is taken or gone."""
         with self._log.lock:

@@ -22,7 +22,7 @@ from headwater.namespace.requests import parse_moment
 from headwater.namespace.vending import FileAccess, Keep, Vendor, check_request, vend
 from headwater.rest.arrow import file_chunks
 from headwater.rest.auth.access import OWNER, check, check_route, is_filtered, storage_access
-from headwater.rest.auth.objects import check_objects
+from headwater.rest.auth.object_rights import check_objects
 from headwater.rest.body import BodySpool, too_large
 from headwater.rest.call import Call
 from headwater.rest.coding import ARROW_FILE, JSON, encode_json, read_call, read_ids, read_json, write_answer

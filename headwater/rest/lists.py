@@ -13,7 +13,7 @@ from lance_namespace import LanceNamespace
 
 from headwater.names import ObjectId
 from headwater.namespace.abilities import CatalogAbilities
-from headwater.rest.auth.objects import ObjectNames
+from headwater.rest.auth.object_rights import ObjectNames
 from headwater.rest.call import Call
 
 SCAN = 1000

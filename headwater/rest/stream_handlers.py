@@ -20,7 +20,7 @@ from lance_namespace import LanceNamespace
 from headwater.errors import InvalidInputError, LanceNamespaceError, UnsupportedOperationError
 from headwater.names import object_id
 from headwater.namespace.abilities import CatalogAbilities, abilities_of
-from headwater.rest.auth.objects import Projection
+from headwater.rest.auth.object_rights import Projection
 from headwater.rest.body import BodySpool
 from headwater.rest.call import Call
 from headwater.streams.definition import DERIVED, define, to_properties

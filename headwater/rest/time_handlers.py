@@ -25,7 +25,7 @@ from headwater.names import ROOT, ObjectId
 from headwater.namespace.abilities import abilities_of
 from headwater.namespace.requests import parse_moment
 from headwater.rest.auth.access import Caller, undo_needs
-from headwater.rest.auth.objects import Projection
+from headwater.rest.auth.object_rights import Projection
 from headwater.rest.call import Call
 from headwater.rest.routes import Permission
 from headwater.streams.opening import undrop as undrop_in

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from headwater.errors import LanceNamespaceError
 from headwater.names import ObjectId
-from headwater.rest.page.answers import NameFacts
+from headwater.rest.page.page_facts import NameFacts
 from headwater.web.visit import Visit
 
 NAMESPACES, TABLES = "namespaces", "tables"

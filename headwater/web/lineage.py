@@ -5,7 +5,7 @@ from __future__ import annotations
 from markupsafe import Markup
 
 from headwater.names import ObjectId
-from headwater.rest.page.answers import Box, LineageFacts
+from headwater.rest.page.page_facts import Box, LineageFacts
 from headwater.web.links import Links
 
 BOX_WIDTH, BOX_HEIGHT, GAP_X, GAP_Y = 190, 44, 60, 16

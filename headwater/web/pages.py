@@ -11,7 +11,7 @@ from headwater.errors import LanceNamespaceError
 from headwater.metastore.objects import LogChange, LogEntry
 from headwater.metastore.telling import telling, words_of
 from headwater.names import ROOT, ObjectId
-from headwater.rest.page.answers import DroppedFacts, LogFacts, PinnedThere, ServerFacts, SnapshotFacts
+from headwater.rest.page.page_facts import DroppedFacts, LogFacts, PinnedFact, ServerFacts, SnapshotFacts
 from headwater.rest.routes import Permission
 from headwater.web import table_pages
 from headwater.web.children import NAMESPACES, TABLES, child_names, first_names
@@ -180,7 +180,7 @@ def snapshots_page(visit: Visit) -> Page:
     return Page("snapshots.html", {"items": items, "title": "Snapshots"})
 
 
-def _pinned(visit: Visit, found: PinnedThere) -> dict[str, Any]:
+def _pinned(visit: Visit, found: PinnedFact) -> dict[str, Any]:
     """A table of a snapshot: it leads to the rows it had, if it is still called so and they may be seen."""
     table, id, href = found.table, ObjectId(found.table.path), ""
     if found.there:

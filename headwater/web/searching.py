@@ -9,7 +9,7 @@ from collections import deque
 
 from headwater.errors import LanceNamespaceError
 from headwater.names import ROOT, ObjectId
-from headwater.rest.page.answers import Hit, SearchFacts
+from headwater.rest.page.page_facts import Hit, SearchFacts
 from headwater.web.children import NAMESPACES, TABLES, first_names
 from headwater.web.visit import Visit
 

@@ -11,7 +11,7 @@ from headwater.errors import InvalidInputError, InvalidTableStateError, LanceNam
 from headwater.metastore.objects import HistoryEntry
 from headwater.metastore.telling import summary_of
 from headwater.names import ObjectId
-from headwater.rest.page.answers import (
+from headwater.rest.page.page_facts import (
     FragmentFacts,
     HistoryFacts,
     LineageFacts,

@@ -16,7 +16,7 @@ from headwater.rest.auth.access import Caller
 from headwater.rest.call import Call
 from headwater.rest.coding import make_request
 from headwater.rest.extensions import ALL_ROUTES
-from headwater.rest.page.answers import holds
+from headwater.rest.page.page_facts import holds
 from headwater.rest.page.questions import QUESTIONS
 from headwater.rest.reply import Headers
 from headwater.rest.routes import Permission

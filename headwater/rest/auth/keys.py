@@ -26,7 +26,7 @@ from headwater.errors import (
 )
 from headwater.names import object_id
 from headwater.rest.auth.access import Caller, Grant
-from headwater.rest.auth.records import add_record, newest_of
+from headwater.rest.auth.right_records import add_record, newest_of
 from headwater.rest.auth.roles import defined_roles, parse_role
 from headwater.rest.layout import TOKENS
 from headwater.rest.routes import Permission

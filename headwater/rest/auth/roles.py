@@ -13,7 +13,7 @@ from operator import or_
 import msgspec
 
 from headwater.errors import InvalidInputError, TransactionNotFoundError
-from headwater.rest.auth.records import add_record, newest_of
+from headwater.rest.auth.right_records import add_record, newest_of
 from headwater.rest.layout import OWN_ROLES
 from headwater.rest.routes import NOTHING, Permission
 from headwater.store import KeyNotFoundError, Store

@@ -8,15 +8,15 @@ from headwater.errors import LanceNamespaceError
 from headwater.metastore import Metastore
 from headwater.metastore.metastore import DEFAULT_KEEP
 from headwater.namespace.abilities import abilities_of
-from headwater.rest.auth.objects import Projection
+from headwater.rest.auth.object_rights import Projection
 from headwater.rest.call import Call
-from headwater.rest.page.answers import (
+from headwater.rest.page.page_facts import (
+    DroppedFact,
     DroppedFacts,
-    DroppedObject,
     HistoryFacts,
     LogFacts,
     NameFacts,
-    PinnedThere,
+    PinnedFact,
     ServerFacts,
     SnapshotFact,
     SnapshotFacts,
@@ -57,7 +57,7 @@ def dropped(namespace: LanceNamespace, call: Call) -> DroppedFacts:
     authors = _authors(metastore, {one.slot for one in seen[: call.request.limit]})
     kept = int(DEFAULT_KEEP.total_seconds() * 1000)
     return DroppedFacts(
-        [DroppedObject(one.kind, one.path, one.time_ms, one.time_ms + kept, authors.get(one.txn, "")) for one in seen]
+        [DroppedFact(one.kind, one.path, one.time_ms, one.time_ms + kept, authors.get(one.txn, "")) for one in seen]
     )
 
 
@@ -80,7 +80,7 @@ def snapshots(namespace: LanceNamespace, call: Call) -> SnapshotFacts:
     found = []
     for one in metastore.snapshots():
         tables = [
-            PinnedThere(table, now.identify(table.path)[-1:] == (table.id,))
+            PinnedFact(table, now.identify(table.path)[-1:] == (table.id,))
             for table in one.tables
             if told.tells(table.path, table.id)
         ]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from lance_namespace import DescribeTableRequest, LanceNamespace, ListTableVersionsRequest
 
 from headwater.rest.call import Call
-from headwater.rest.page.answers import Fragment, FragmentFacts, VersionFacts, VersionSize, holds
+from headwater.rest.page.page_facts import FragmentFact, FragmentFacts, VersionFacts, VersionSize, holds
 
 if TYPE_CHECKING:
     import lance
@@ -52,7 +52,7 @@ def fragments(namespace: LanceNamespace, call: Call) -> FragmentFacts:
     known = [fragment.metadata for fragment in dataset.get_fragments()]
     wanted = [one for one in known if holds(asked.word, one.id, *(file.path for file in one.files))]
     shown = [
-        Fragment(
+        FragmentFact(
             one.id,
             one.num_rows,
             one.num_deletions or 0,

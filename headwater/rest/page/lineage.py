@@ -15,9 +15,9 @@ from lance_namespace import LanceNamespace
 from headwater.errors import LanceNamespaceError
 from headwater.metastore import Snapshot
 from headwater.names import ObjectId, format_name, parse_name
-from headwater.rest.auth.objects import Projection
+from headwater.rest.auth.object_rights import Projection
 from headwater.rest.call import Call
-from headwater.rest.page.answers import Box, LineageFacts
+from headwater.rest.page.page_facts import Box, LineageFacts
 from headwater.rest.time_handlers import metastore_of
 from headwater.streams.layout import LANCE, LINEAGE
 from headwater.wording import many

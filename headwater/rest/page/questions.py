@@ -8,8 +8,8 @@ from typing import Any
 import msgspec
 
 from headwater.rest.extensions import Handler
-from headwater.rest.page import catalog, datasets, lineage, searching, streams
-from headwater.rest.page.answers import (
+from headwater.rest.page import catalog, datasets, lineage, search_texts, streams
+from headwater.rest.page.page_facts import (
     DroppedFacts,
     FragmentFacts,
     HistoryFacts,
@@ -50,7 +50,7 @@ QUESTIONS: dict[str, Question] = {
         _question("PageLog", NOTHING, catalog.log, LogFacts),
         _question("PageDropped", NOTHING, catalog.dropped, DroppedFacts),
         _question("PageSnapshots", NOTHING, catalog.snapshots, SnapshotFacts),
-        _question("PageSearch", NOTHING, searching.search, SearchFacts),
+        _question("PageSearch", NOTHING, search_texts.search, SearchFacts),
         _question("PageServer", NOTHING, catalog.server, ServerFacts),
         _question("PageNames", Permission.DESCRIBE, catalog.names, NameFacts),
         _question("PageHistory", Permission.DESCRIBE, catalog.history, HistoryFacts),

@@ -11,9 +11,9 @@ from headwater.errors import LanceNamespaceError
 from headwater.metastore import Object, Snapshot
 from headwater.metastore.ref_record import REFS_FORMAT
 from headwater.metastore.serving_copy import READER_FORMAT, RECORD_FORMAT
-from headwater.rest.auth.objects import Projection
+from headwater.rest.auth.object_rights import Projection
 from headwater.rest.call import Call
-from headwater.rest.page.answers import PartitionFacts, StreamFacts, StreamView, TableFacts, Unpublished, holds
+from headwater.rest.page.page_facts import PartitionFacts, StreamFacts, StreamView, TableFacts, Unpublished, holds
 from headwater.rest.time_handlers import metastore_of
 from headwater.streams.layout import DELTA, LANCE
 from headwater.streams.opening import is_stream_table, open_stream

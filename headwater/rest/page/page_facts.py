@@ -26,7 +26,7 @@ class NameFacts(Struct, frozen=True):
     names: list[str]
 
 
-class DroppedObject(Struct, frozen=True):
+class DroppedFact(Struct, frozen=True):
     """What was dropped and can be brought back until a collection, and by whom."""
 
     kind: str
@@ -39,10 +39,10 @@ class DroppedObject(Struct, frozen=True):
 class DroppedFacts(Struct, frozen=True):
     """What was dropped, newest first."""
 
-    objects: list[DroppedObject]
+    objects: list[DroppedFact]
 
 
-class PinnedThere(Struct, frozen=True):
+class PinnedFact(Struct, frozen=True):
     """A table of a snapshot, and whether it is still called so."""
 
     table: PinnedTable
@@ -55,7 +55,7 @@ class SnapshotFact(Struct, frozen=True):
     name: str
     slot: int
     time: datetime
-    tables: list[PinnedThere]
+    tables: list[PinnedFact]
 
 
 class SnapshotFacts(Struct, frozen=True):
@@ -134,7 +134,7 @@ class VersionFacts(Struct, frozen=True):
     total: int
 
 
-class Fragment(Struct, frozen=True):
+class FragmentFact(Struct, frozen=True):
     """A fragment with its files, each a path and its bytes."""
 
     id: int
@@ -147,7 +147,7 @@ class Fragment(Struct, frozen=True):
 class FragmentFacts(Struct, frozen=True):
     """Fragments of the newest version."""
 
-    fragments: list[Fragment]
+    fragments: list[FragmentFact]
     total: int
     largest: int
     version: int

@@ -15,9 +15,9 @@ from lance_namespace import LanceNamespace
 from headwater.errors import LanceNamespaceError
 from headwater.metastore import Metastore, Object
 from headwater.metastore.columns import columns_at
-from headwater.rest.auth.objects import Projection
+from headwater.rest.auth.object_rights import Projection
 from headwater.rest.call import Call
-from headwater.rest.page.answers import Hit, SearchFacts
+from headwater.rest.page.page_facts import Hit, SearchFacts
 from headwater.rest.time_handlers import metastore_of
 
 MAX_FOUND = 200
