@@ -64,7 +64,7 @@ from headwater.metastore.table_parts import (
     partition_values,
 )
 from headwater.metastore.transaction import exists
-from headwater.metastore.whereabouts import governing, identify
+from headwater.metastore.whereabouts import governing, identify, path_of
 from headwater.names import object_id
 
 
@@ -188,7 +188,7 @@ class Snapshot:
             view = self._ready()
             found: dict[tuple[str, ...], Dropped] = {}
             for parent in view.index.past.firsts():
-                place = _place_of(view, parent)
+                place = path_of(view, parent)
                 for key in list(view.index.past.of(parent)) if place is not None else ():
                     item = view.item(key, dropped=True)
                     if place is None or item is None or item.revision.alive or item.revision.parent != parent:
@@ -301,18 +301,6 @@ class Snapshot:
 
     def _parts(self, table: Place, key: str) -> Objects:
         return [part_of(self._view, table, part) for part in self._view.parts(key)]
-
-
-def _place_of(view: IndexView, key: str) -> tuple[str, ...] | None:
-    """The names from the root to a namespace that is there, by its key."""
-    names: list[str] = []
-    while key:
-        item = view.item(key)
-        if item is None:
-            return None
-        names.append(item.revision.name)
-        key = item.revision.parent
-    return tuple(reversed(names))
 
 
 def log_entries(log: Log, first: int, last: int) -> Iterator[LogEntry]:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from headwater.errors import LanceNamespaceError
 from headwater.metastore.draft import Draft
 from headwater.metastore.edits import last_dropped
-from headwater.metastore.slot_views import IndexView, SlotView, place_at, resolve
+from headwater.metastore.slot_views import IndexView, SlotView, resolve
 from headwater.names import ObjectId
 
 Keys = tuple[str, ...]
@@ -22,13 +22,13 @@ def identify(view: IndexView | Draft, id: ObjectId, dropped: bool = False) -> Ke
 
     None of it counts as read by a transaction. Empty: there is nothing, or the transaction made it itself.
     """
-    seen = Draft(view) if isinstance(view, IndexView) else view.unnoted()
+    seen = view if isinstance(view, IndexView) else view.unnoted()
     try:
-        keys = resolve(view if isinstance(view, IndexView) else seen, id).keys
+        keys = resolve(seen, id).keys
     except LanceNamespaceError:
-        keys = _dropped(seen, id) if dropped and not id.is_root else ()
-    is_known = keys and (id.is_root or seen.base.item(keys[-1], dropped=True) is not None)
-    return keys if is_known else ()
+        keys = _dropped(Draft(seen) if isinstance(seen, IndexView) else seen, id) if dropped and not id.is_root else ()
+    is_own = isinstance(seen, Draft) and keys and not id.is_root and seen.base.item(keys[-1], dropped=True) is None
+    return () if is_own else keys
 
 
 def _dropped(seen: Draft, id: ObjectId) -> Keys:
@@ -44,7 +44,21 @@ def governing(now: SlotView, keys: Sequence[str]) -> tuple[str, ...]:
     namespace above it that is there. Rights on that namespace hold for it, and rights on a name that it had do not."""
     above = list(keys)
     key = last = above.pop() if above else ""
-    while (place := place_at(now, key)) is None:
+    while (path := path_of(now, key)) is None:
         item = now.item(key, dropped=True)  # None: it is forgotten, and what it was below then is asked
         key = item.revision.parent if item is not None else above.pop() if above else ""
-    return place.path if key == last else (*place.path, last)
+    return path if key == last else (*path, last)
+
+
+def path_of(view: SlotView, key: str) -> tuple[str, ...] | None:
+    """The names from the root to a namespace or table that is there, by its key; None if it is not."""
+    names: list[str] = []
+    passed: list[str] = []
+    while key:
+        item = view.item(key)
+        if item is None or key in passed:  # not there, or above itself
+            return None
+        passed.append(key)
+        names.append(item.revision.name)
+        key = item.revision.parent
+    return tuple(reversed(names))

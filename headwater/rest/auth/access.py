@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property, reduce
+from operator import or_
 from typing import Any
 
 from headwater.errors import PermissionDeniedError
@@ -57,12 +59,18 @@ class Caller:
         """What a caller may read, and the namespaces on the way there."""
         return any(grant.covers(id) or grant.scope.is_below(id) for grant in self.grants)
 
+    @cached_property
+    def everywhere(self) -> Permission:
+        """What the caller may do in the whole catalog."""
+        return reduce(or_, (grant.permissions for grant in self.grants if grant.scope.is_root), NOTHING)
+
     @property
     def sees_everything(self) -> bool:
         return any(grant.scope.is_root for grant in self.grants)
 
 
-OWNER = Caller("owner", (Grant(~NOTHING),))
+EVERYTHING = ~NOTHING
+OWNER = Caller("owner", (Grant(EVERYTHING),))
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from headwater.metastore import Delta, LogChange, LogEntry, Metastore, Snapshot
 from headwater.metastore.objects import HistoryEntry, Undone
 from headwater.names import ROOT, ObjectId, parse_name
 from headwater.namespace.abilities import CatalogAbilities
-from headwater.rest.auth.access import OWNER, Caller, Need, allows, needs
+from headwater.rest.auth.access import EVERYTHING, Caller, Need, allows, needs
 from headwater.rest.call import Call
 from headwater.rest.routes import Permission
 from headwater.streams.layout import LINEAGE, QUARANTINE, sibling
@@ -33,9 +33,10 @@ VIEW_INPUTS = "view.inputs"
 def check_objects(call: Call, can: CatalogAbilities) -> None:
     """PermissionDenied (15) unless the caller may do what it asks to the objects that its names mean, where they are
     now. The names they have now are noted in the call. Whoever may do it everywhere is not held up."""
-    if can.identify is None or call.asker is OWNER:
+    everywhere = call.asker.everywhere
+    if can.identify is None or everywhere == EVERYTHING:
         return
-    asked = [need for need in needs(call) if need.permission and not call.asker.may(need.permission, ROOT)]
+    asked = [need for need in needs(call) if need.permission not in everywhere]
     if not asked:
         return
     found = ObjectNames(can, call.operation in MEANS_DROPPED, call.in_memory)
