@@ -118,6 +118,16 @@ class TimeRequest(BaseModel):
     tables: list[list[str]] | None = None
 
 
+class PageRequest(BaseModel):
+    """What the web page asks: each question takes the fields that it knows. `word` is that of a filter or a search."""
+
+    id: list[str] | None = None
+    until: int | None = None
+    limit: int = 200
+    word: str = ""
+    details: bool = False
+
+
 def format_moment(moment: Any) -> int | str:
     """A slot, a time with a zone or the name of a snapshot, as a request says it; 13 for anything else."""
     if isinstance(moment, str):

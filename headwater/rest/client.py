@@ -58,7 +58,7 @@ class CompleteRestNamespace(RestNamespace):  # type: ignore[misc]
 
     def __init__(self, **properties: str) -> None:
         headers = headers_of(properties)
-        super().__init__(**_native(properties, headers))
+        super().__init__(**native(properties, headers))
         self._delimiter = properties.get("delimiter", DELIMITER)
         client = ApiClient(Configuration(host=properties["uri"].rstrip("/"), retries=False))
         client.default_headers.update(headers)
@@ -336,9 +336,15 @@ def _query_texts(value: Any) -> list[str]:
     return [str(each) for each in value] if isinstance(value, list) else [str(value)]
 
 
-def _native(properties: Mapping[str, str], headers: Mapping[str, str]) -> dict[str, str]:
+def native(properties: Mapping[str, str], headers: Mapping[str, str]) -> dict[str, str]:
+    """The properties for pylance's own client. It follows redirects, and lets go only of `Authorization` on the way to
+    another host: so a key is sent there, and never as `x-api-key`."""
     kept = {key: value for key, value in properties.items() if not key.startswith(HEADER_PREFIXES)}
-    return {**kept, **{f"headers.{name}": value for name, value in headers.items()}}
+    sent = {name.lower(): value for name, value in headers.items()}
+    key = sent.pop("x-api-key", None)
+    if key is not None:
+        sent.setdefault("authorization", f"Bearer {key}")
+    return {**kept, **{f"headers.{name}": value for name, value in sent.items()}}
 
 
 def _plain(request: Any) -> dict[str, Any]:

@@ -23,6 +23,7 @@ from headwater.names import DELIMITER, ROOT, ObjectId, check_delimiter, parse
 from headwater.namespace.requests import (
     AlterNamespaceRequest,
     CleanUpRequest,
+    PageRequest,
     PublishRequest,
     RenameNamespaceRequest,
     StreamRequest,
@@ -48,6 +49,7 @@ OWN_REQUESTS: dict[str, type[BaseModel]] = {
     "RenameNamespaceRequest": RenameNamespaceRequest,
     "StreamRequest": StreamRequest,
     "PublishRequest": PublishRequest,
+    "PageRequest": PageRequest,
     "TimeRequest": TimeRequest,
     "TransactionRequest": TransactionRequest,
 }

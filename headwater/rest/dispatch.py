@@ -22,6 +22,7 @@ from headwater.namespace.requests import parse_moment
 from headwater.namespace.vending import FileAccess, Keep, Vendor, check_request, vend
 from headwater.rest.arrow import file_chunks
 from headwater.rest.auth.access import OWNER, check, check_route, is_filtered, storage_access
+from headwater.rest.auth.object_rights import check_objects
 from headwater.rest.body import BodySpool, too_large
 from headwater.rest.call import Call
 from headwater.rest.coding import ARROW_FILE, JSON, encode_json, read_call, read_ids, read_json, write_answer
@@ -259,6 +260,7 @@ class Dispatcher:
         return reply
 
     def _apply(self, call: Call) -> Reply:
+        check_objects(call, self._abilities)
         route = call.route
         if route.answer is Answer.ARROW:
             return self._query(call)
@@ -315,7 +317,7 @@ class Dispatcher:
         return self._namespace.list_tables(tables.request)
 
     def _visible(self, call: Call) -> Any:
-        return list_visible(self._namespace, call, call.asker, self._abilities.delimiter)
+        return list_visible(self._namespace, call, self._abilities)
 
     def _with_delimiter(self, response: Any, call: Call) -> Any:
         """ListAllTables names tables in string style: with the delimiter that the caller speaks."""

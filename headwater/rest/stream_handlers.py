@@ -22,6 +22,7 @@ from headwater.decoding.bounds import REQUEST
 from headwater.errors import InvalidInputError, LanceNamespaceError, UnsupportedOperationError
 from headwater.names import object_id
 from headwater.namespace.abilities import CatalogAbilities, abilities_of
+from headwater.rest.auth.object_rights import Projection
 from headwater.rest.body import BodySpool
 from headwater.rest.call import Call
 from headwater.streams.batches import shape
@@ -94,7 +95,7 @@ def describe(namespace: LanceNamespace, call: Call) -> dict[str, Any]:
     for field in DESCRIBED if call.request.fields is None else call.request.fields:
         match field:
             case "definition":
-                told[field] = _shown(table.definition)
+                told[field] = _projection(namespace, call).properties(_shown(table.definition))
             case "position":
                 told[field] = table.position
             case "published":
@@ -211,7 +212,8 @@ def commit_reader(namespace: LanceNamespace, call: Call) -> dict[str, Any]:
 
 
 def deltas(namespace: LanceNamespace, call: Call) -> dict[str, Any]:
-    return {"deltas": stream_of(namespace, call).deltas(call.request.after)}
+    told = _projection(namespace, call)
+    return {"deltas": [told.delta(each) for each in stream_of(namespace, call).deltas(call.request.after)]}
 
 
 def files(namespace: LanceNamespace, call: Call) -> dict[str, Any]:
@@ -280,6 +282,12 @@ def _partition(text: str) -> Any:
     except msgspec.MsgspecError:
         raise InvalidInputError(f"partition_by {text[:80]!r} is no column, nor column, transform and width.") from None
     return found
+
+
+def _projection(namespace: LanceNamespace, call: Call) -> Projection:
+    metastore = able(namespace).metastore
+    assert metastore is not None
+    return Projection(call.asker, metastore)
 
 
 def _report(report: LandingReport) -> dict[str, Any]:

@@ -16,38 +16,39 @@ def act(visit: Visit) -> Page:
     action = ACTIONS.get(name)
     if action is None:
         raise RouteError("There is no such form on this page.", 404)
-    id = object_id(visit.names[2:], visit.served.abilities.delimiter)
+    id = object_id(visit.names[2:], visit.served.delimiter)
     return Page(status=303, headers=((b"location", action(visit, id).encode()),))
 
 
 def drop_table(visit: Visit, id: ObjectId) -> str:
     _confirmed(visit, id)
-    visit.change("DropTable", id)
+    visit.ask("DropTable", id)
     return visit.links.namespace(id.parent)
 
 
 def drop_namespace(visit: Visit, id: ObjectId) -> str:
     _confirmed(visit, id)
-    visit.change("DropNamespace", id, behavior="Cascade" if visit.form.get("cascade") == "yes" else "Restrict")
+    visit.ask("DropNamespace", id, behavior="Cascade" if visit.form.get("cascade") == "yes" else "Restrict")
     return visit.links.namespace(id.parent)
 
 
 def undrop(visit: Visit, id: ObjectId) -> str:
-    return visit.links.of(id, visit.change("Undrop", id)["kind"])
+    """Bring back what was dropped last under a name."""
+    return visit.links.of(id, visit.ask("Undrop", id)["kind"])
 
 
 def restore(visit: Visit, id: ObjectId) -> str:
-    visit.change("RestoreTable", id, version=_version(visit))
+    visit.ask("RestoreTable", id, version=_version(visit))
     return visit.links.table(id, view="versions")
 
 
 def add_tag(visit: Visit, id: ObjectId) -> str:
-    visit.change("CreateTableTag", id, tag=visit.form.get("tag", "").strip(), version=_version(visit))
+    visit.ask("CreateTableTag", id, tag=visit.form.get("tag", "").strip(), version=_version(visit))
     return visit.links.table(id, view="versions")
 
 
 def drop_tag(visit: Visit, id: ObjectId) -> str:
-    visit.change("DeleteTableTag", id, tag=visit.form.get("tag", ""))
+    visit.ask("DeleteTableTag", id, tag=visit.form.get("tag", ""))
     return visit.links.table(id, view="versions")
 
 
