@@ -23,7 +23,6 @@ from headwater.namespace.abilities import CatalogAbilities, abilities_of
 from headwater.rest.body import BodySpool
 from headwater.rest.call import Call
 from headwater.streams.definition import DERIVED, Definition, define, to_properties
-from headwater.streams.functions import without_folders
 from headwater.streams.landing import BatchOrigin, LandingReport
 from headwater.streams.packing import END, OF, unpack, unpack_types
 from headwater.streams.position_views import Published
@@ -31,6 +30,7 @@ from headwater.streams.sources.files import SourceFile
 from headwater.streams.sources.formats import check_format
 from headwater.streams.statements import KINDS, StatementRows
 from headwater.streams.table import StreamTable
+from headwater.streams.user_functions import without_folders
 from headwater.tables.arrow import read_stream
 
 DESCRIBED = ("definition", "position", "published", "readers", "id")

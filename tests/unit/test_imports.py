@@ -26,6 +26,7 @@ LAYERS = (
         "turns",
         "retry",
         "references",
+        "arguments",
         "duck",
         "workers",
     ),
