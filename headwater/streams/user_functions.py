@@ -86,7 +86,7 @@ def _bound(node: ast.stmt) -> set[str]:
     if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
         return {node.name}
     within = list(ast.walk(node))
-    names = {each.id for each in within if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store)}
+    names = {each.id for each in within if isinstance(each, ast.Name) and not isinstance(each.ctx, ast.Load)}
     names |= {each.name for each in within if isinstance(each, (ast.FunctionDef, ast.ClassDef))}
     return names | {each.asname or each.name for each in within if isinstance(each, ast.alias)}
 
