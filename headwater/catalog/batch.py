@@ -9,8 +9,9 @@ from typing import Any
 import lance_namespace as api
 from lance_namespace import LanceNamespace
 
+from headwater.arguments import check_options
 from headwater.names import ObjectId
-from headwater.namespace.requests import check_options, parse_request
+from headwater.namespace.requests import parse_request
 
 
 class Batch:

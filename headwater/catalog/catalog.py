@@ -10,6 +10,7 @@ import lance_namespace as api
 import pyarrow as pa
 from lance_namespace import LanceNamespace
 
+from headwater.arguments import check_options, checked
 from headwater.catalog.batch import Batch
 from headwater.catalog.past import Past
 from headwater.catalog.sides import Side, side_of
@@ -20,10 +21,10 @@ from headwater.errors import InvalidInputError, LanceNamespaceError, NamespaceNo
 from headwater.names import ObjectId, check_delimiter, format_name, object_id, parse_name
 from headwater.namespace.abilities import abilities_of
 from headwater.namespace.mirror import MirrorState
-from headwater.namespace.requests import build, check_options
+from headwater.namespace.requests import build
 from headwater.namespace.row_streams import write_rows
 from headwater.paging import all_pages
-from headwater.streams.definition import define
+from headwater.streams.definition import define, fields_of
 from headwater.tables.fitting import fit
 from headwater.tables.rows import reader_of
 
@@ -31,6 +32,7 @@ Name = str | Sequence[str]
 Answer = TypeVar("Answer")
 
 
+@checked
 class Catalog(Past):
     """A catalog by path, URI, profile name, or an open `LanceNamespace`.
 
@@ -157,7 +159,7 @@ class Catalog(Past):
         data: Any = None,
         mode: str = "create",
         properties: Mapping[str, str] | None = None,
-        schema: pa.Schema | None = None,
+        schema: pa.Schema | Mapping[str, Any] | None = None,
     ) -> CatalogTable:
         """Create a table, and the namespaces above it: from Arrow data, a frame, a list of rows, or empty by a schema.
 
@@ -340,8 +342,9 @@ class Catalog(Past):
         return list(self._id(name).names)
 
 
-def _new_rows(data: Any, schema: pa.Schema | None) -> pa.RecordBatchReader:
+def _new_rows(data: Any, given: pa.Schema | Mapping[str, Any] | None) -> pa.RecordBatchReader:
     """The rows of a new table: in the schema's types if there is one, none if there are none."""
-    if schema is None:
+    if given is None:
         return reader_of(data, vectors=True)
+    schema = pa.schema(fields_of(given))
     return schema.empty_table().to_reader() if data is None else fit(reader_of(data), schema)

@@ -8,10 +8,11 @@ from typing import Any
 import lance_namespace as api
 import pyarrow as pa
 
+from headwater.arguments import check_options, checked
 from headwater.catalog.refs import Listed, Missing
 from headwater.errors import TableColumnNotFoundError, TableIndexNotFoundError
 from headwater.names import format_name
-from headwater.namespace.requests import build, check_options
+from headwater.namespace.requests import build
 from headwater.paging import all_pages
 
 SCALAR_TYPES = ("BTREE", "BITMAP", "LABEL_LIST", "FTS", "INVERTED", "NGRAM", "ZONEMAP", "BLOOM_FILTER", "RTREE")
@@ -24,6 +25,7 @@ OPTIONS = (
 """Options of CreateTableIndex."""
 
 
+@checked
 class Indices(Listed):
     """The indices of a table by name, each with its columns, type, and how many rows it covers."""
 

@@ -71,7 +71,7 @@ class Listed(Mapping[str, Any]):
         for found, item in self._all():
             if found == name:
                 return item
-        raise self._missing(name)
+        raise self._missing(str(name))
 
     def __iter__(self) -> Iterator[str]:
         return (name for name, _ in self._all())

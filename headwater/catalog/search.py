@@ -7,8 +7,8 @@ from typing import Any
 
 import pyarrow as pa
 
+from headwater.arguments import check_options
 from headwater.errors import InvalidInputError
-from headwater.namespace.requests import check_options
 from headwater.tables.fields import ROW_ID
 
 RANK_OFFSET = 60

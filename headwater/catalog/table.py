@@ -13,6 +13,7 @@ import lance_namespace as api
 import pyarrow as pa
 from lance_namespace import LanceNamespace
 
+from headwater.arguments import check_options, checked
 from headwater.catalog.indices import Indices
 from headwater.catalog.refs import Branches, Tags
 from headwater.catalog.search import depth, hybrid, search_request
@@ -26,9 +27,10 @@ from headwater.errors import (
 from headwater.names import ObjectId, format_name
 from headwater.namespace.abilities import abilities_of
 from headwater.namespace.data.schema import type_to_json
-from headwater.namespace.requests import build, check_options, parse_request
+from headwater.namespace.requests import build, parse_request
 from headwater.namespace.row_streams import read_rows, write_rows
 from headwater.paging import all_pages
+from headwater.streams.columns import parse_type
 from headwater.tables.frames import Frames
 from headwater.tables.handle import TableHandle
 from headwater.tables.literals import assigned
@@ -54,6 +56,7 @@ class TableVersion:
     time: datetime | None
 
 
+@checked
 @dataclass(frozen=True)
 class CatalogTable(Frames):
     """One table of a catalog, as it is now, or with `version` or `branch` as it was or is there."""
@@ -226,7 +229,7 @@ class CatalogTable(Frames):
         `values` are values; `expressions` are SQL: `update({"name": "Ada"}, where="id = 1")`, `update(n="n + 1")`.
         """
         updates = [[name, _assigned(name, value)] for name, value in (values or {}).items()]
-        updates += [[name, text] for name, text in expressions.items()]
+        updates += [[name, _expression(name, text)] for name, text in expressions.items()]
         request = build(api.UpdateTableRequest, updates=updates, predicate=where, **self._now("update"))
         return int(self.namespace.update_table(request).updated_rows or 0)
 
@@ -241,10 +244,10 @@ class CatalogTable(Frames):
         version: int | None = None,
         *,
         tag: str | None = None,
-        time: datetime | None = None,
+        time: datetime | str | None = None,
         branch: str | None = None,
     ) -> CatalogTable:
-        """The table at a version, at a tag, at a time, or on a branch."""
+        """The table at a version, at a tag, at a time (also as an ISO text), or on a branch."""
         if sum(item is not None for item in (version, tag, time)) > 1:
             raise InvalidInputError("Say one of version, tag and time.")
         if tag is not None:
@@ -302,16 +305,21 @@ class CatalogTable(Frames):
             list(self.id.names), keep_versions=keep_versions, keep_days=keep_days, grace_seconds=grace_seconds
         )
 
-    def optimize(self, **policy: Any) -> Any:
+    def optimize(
+        self, keep_versions: int | None = None, keep_days: float | None = None, grace_seconds: float | None = None
+    ) -> Any:
         """Merge small fragments, bring the indices up to date, then clean up what is older than a week, or as told."""
         optimize = self._able(abilities_of(self.namespace).optimize, "optimize tables")
-        return optimize(list(self.id.names), **policy)
+        told = {"keep_versions": keep_versions, "keep_days": keep_days, "grace_seconds": grace_seconds}
+        return optimize(list(self.id.names), **{name: value for name, value in told.items() if value is not None})
 
     # Columns
 
     def add_columns(self, columns: Mapping[str, str | pa.DataType] | Sequence[pa.Field[Any]] | pa.Schema) -> None:
         """Add columns: by name a SQL expression over the others, or a type, and they are NULL."""
         if not isinstance(columns, Mapping):
+            if not all(isinstance(field, pa.Field) for field in columns):
+                raise InvalidInputError("New columns are a mapping from names, a schema, or fields.")
             columns = {field.name: field.type for field in columns}
         entries = [_new_column(name, what) for name, what in columns.items()]
         asked = {"new_columns": entries, **self._now("add columns to")}
@@ -326,9 +334,9 @@ class CatalogTable(Frames):
         """Rename columns, old name to new."""
         self._alter([{"path": old, "rename": new} for old, new in names.items()])
 
-    def cast_columns(self, types: Mapping[str, pa.DataType]) -> None:
+    def cast_columns(self, types: Mapping[str, pa.DataType | str]) -> None:
         """Change the types of columns, where every value fits."""
-        self._alter([{"path": name, "data_type": type_to_json(kind)} for name, kind in types.items()])
+        self._alter([{"path": name, "data_type": type_to_json(parse_type(kind))} for name, kind in types.items()])
 
     def _alter(self, entries: list[dict[str, Any]]) -> None:
         request = {"alterations": entries, **self._now("alter columns of")}
@@ -357,13 +365,23 @@ class CatalogTable(Frames):
         request = parse_request(api.QueryTableRequest, {**self._there(), "version": self.version, **asked})
         return read_rows(self.namespace, request)
 
-    def _version_at(self, time: datetime) -> int:
+    def _version_at(self, told: datetime | str) -> int:
+        try:
+            time = datetime.fromisoformat(told) if isinstance(told, str) else told
+        except ValueError:
+            raise InvalidInputError(f"{str(told)[:80]!r} is no time: write 2026-01-31T12:00:00Z.") from None
         if time.tzinfo is None:
             raise InvalidInputError("A time to read at needs a time zone: use datetime.now(UTC) or the like.")
         found = [item.version for item in self.versions() if item.time is not None and item.time <= time]
         if not found:
             raise TableVersionNotFoundError(f"Table {self.name} has no version as old as {time.isoformat()}.")
         return max(found)
+
+
+def _expression(column: str, text: Any) -> str:
+    if not isinstance(text, str):
+        raise InvalidInputError(f"The expression of the column {column!r} is SQL as a text, not {ascii(text)[:80]}.")
+    return text
 
 
 def _assigned(column: str, value: Any) -> str:
@@ -378,6 +396,8 @@ def _assigned(column: str, value: Any) -> str:
 def _new_column(name: str, what: str | pa.DataType) -> dict[str, Any]:
     if isinstance(what, str):
         return {"name": name, "expression": what}
+    if not isinstance(what, pa.DataType):
+        raise InvalidInputError(f"The new column {name!r} is a SQL expression or a type, not {ascii(what)[:80]}.")
     return {"name": name, "expression": f"arrow_cast(NULL, '{sql_type(what)}')"}
 
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import difflib
 import re
-from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import Any, TypeVar
 
@@ -161,15 +159,6 @@ def parse_moment(text: int | str) -> int | datetime | str:
 def build(kind: type[Request], **fields: Any) -> Request:
     """Return a request of these fields, or raise InvalidInput (13)."""
     return parse_request(kind, fields)
-
-
-def check_options(given: Iterable[str], known: Iterable[str], what: str) -> None:
-    """Raise InvalidInput (13) for an option that is not known, with the one that was meant or all that there are."""
-    names = sorted(known)
-    for name in sorted(set(given) - set(names)):
-        near = difflib.get_close_matches(name, names, 1)
-        hint = f"did you mean {near[0]!r}?" if near else f"it takes {', '.join(names)}."
-        raise InvalidInputError(f"{what} has no option {name[:80]!r}: {hint}")
 
 
 def with_ignore_missing(fields: dict[str, Any]) -> dict[str, Any]:

@@ -22,9 +22,9 @@ from headwater.pipeline.slicing import NotInSlicesError, slicing_of
 from headwater.pipeline.sql_names import candidates
 from headwater.streams.columns import common
 from headwater.streams.definition import DERIVED, Definition, Derived, derived_of
-from headwater.streams.functions import is_there
 from headwater.streams.ledger import LedgerEntry
 from headwater.streams.sources.files import SourceFile, find_files
+from headwater.streams.user_functions import is_there
 from headwater.tables.indices import index_type
 
 INPUTS = "view.inputs"

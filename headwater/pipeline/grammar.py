@@ -23,8 +23,8 @@ from headwater.pipeline.sql_names import names_in
 from headwater.streams.checks import EXPECT, Check
 from headwater.streams.columns import parse_type
 from headwater.streams.definition import DERIVED, define
-from headwater.streams.functions import with_folder
 from headwater.streams.sources.formats import FORMATS, check_format
+from headwater.streams.user_functions import with_folder
 from headwater.tables.indices import index_type
 from headwater.tables.sql import check_sql
 

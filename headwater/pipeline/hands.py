@@ -24,11 +24,11 @@ from headwater.pipeline.progress import NOBODY, Teller, spark_tasks
 from headwater.store import is_local, open_store
 from headwater.streams.backfilling import Backfill, batch_of_backfill
 from headwater.streams.definition import Definition
-from headwater.streams.functions import SENT, load
 from headwater.streams.log_files import Share, bucket_count
 from headwater.streams.opening import Stream
 from headwater.streams.serving_copy import Lake, lake_at
 from headwater.streams.shares import Json, Publish, share_of_work
+from headwater.streams.user_functions import SENT, load
 from headwater.wording import many
 
 PUBLISHED_ROWS = 2_000_000

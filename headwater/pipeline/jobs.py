@@ -30,7 +30,6 @@ from headwater.pipeline.served import is_served, published_by_server, sorted_out
 from headwater.pipeline.streaming import ingest_stream
 from headwater.rest.remote_streams import RemotePublished, RemoteStream
 from headwater.streams.checks import Check
-from headwater.streams.functions import load
 from headwater.streams.landing import LandingReport as Landed
 from headwater.streams.layout import QUARANTINE, sibling
 from headwater.streams.position_views import Published
@@ -38,6 +37,7 @@ from headwater.streams.sources.files import SourceFile, find_files, is_files, lo
 from headwater.streams.sources.formats import check_format, total
 from headwater.streams.sources.remote import is_remote
 from headwater.streams.undoing import landed_from, parts_of
+from headwater.streams.user_functions import load
 
 
 @dataclass(frozen=True)

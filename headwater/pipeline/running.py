@@ -42,9 +42,9 @@ from headwater.pipeline.views import Say, ViewMoment, make_view
 from headwater.streams.checks import try_checks
 from headwater.streams.columns import common
 from headwater.streams.definition import Definition, Derived, define, derived_of
-from headwater.streams.functions import beside, planned_identity
 from headwater.streams.sources.debezium import PLAIN, DebeziumChange, messages, parse
 from headwater.streams.sources.files import SourceFile, find_files, read_lines, read_rows
+from headwater.streams.user_functions import beside, planned_identity
 from headwater.wording import many
 
 

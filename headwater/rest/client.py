@@ -22,6 +22,7 @@ from lance_namespace_urllib3_client.exceptions import ApiException
 from pydantic import BaseModel
 from urllib3.exceptions import ConnectTimeoutError, HTTPError, NewConnectionError
 
+from headwater.arguments import check_options
 from headwater.decoding.arrow import read_file
 from headwater.errors import (
     CommitStateUnknownError,
@@ -37,7 +38,6 @@ from headwater.namespace.requests import (
     AlterNamespaceRequest,
     CleanUpRequest,
     RenameNamespaceRequest,
-    check_options,
     format_moment,
     parse_request,
 )

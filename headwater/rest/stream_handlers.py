@@ -27,7 +27,6 @@ from headwater.rest.body import BodySpool
 from headwater.rest.call import Call
 from headwater.streams.batches import shape
 from headwater.streams.definition import DERIVED, Definition, define, to_properties
-from headwater.streams.functions import without_folders
 from headwater.streams.given import given
 from headwater.streams.landing import BatchOrigin, LandingReport
 from headwater.streams.packing import END, OF, unpack, unpack_types
@@ -36,6 +35,7 @@ from headwater.streams.sources.files import SourceFile
 from headwater.streams.sources.formats import check_format
 from headwater.streams.statements import KINDS, StatementRows
 from headwater.streams.table import StreamTable
+from headwater.streams.user_functions import without_folders
 
 DESCRIBED = ("definition", "position", "published", "readers", "id")
 """What DescribeStreamTable tells, unless asked for some of it: a transaction relies on what it was told."""

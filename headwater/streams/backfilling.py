@@ -18,7 +18,6 @@ from headwater.metastore import Transaction
 from headwater.names import ObjectId
 from headwater.store import KeyNotFoundError
 from headwater.streams.derived import renewed, with_derived
-from headwater.streams.functions import identity
 from headwater.streams.layout import backfill_folder
 from headwater.streams.log_files import narrowed
 from headwater.streams.opening import Stream, open_in, open_stream
@@ -35,6 +34,7 @@ from headwater.streams.serving_copy import (
 )
 from headwater.streams.shares import Json, packed, unpacked
 from headwater.streams.tidying import coverage, due
+from headwater.streams.user_functions import identity
 from headwater.streams.writing import Changes, NewFragments, commit_rows, head_of, record, tidied, write_rows_of
 from headwater.tables.commit import fragment_from
 from headwater.tables.fields import ROW_ADDRESS, ROW_ID

@@ -161,7 +161,7 @@ def define(
     """
     if isinstance(schema, Definition):
         return schema
-    fields = _fields(schema)
+    fields = fields_of(schema)
     ordering = (*_names(keys, "keys"), *_names(sequence, "sequence"))
     columns = tuple(
         Column(place, each.name, _kept(each, each.name in ordering), each.nullable)
@@ -310,7 +310,8 @@ def field_id(column: Any) -> int | None:
     return int(text) if text is not None else None
 
 
-def _fields(schema: Any) -> list[Any]:
+def fields_of(schema: Any) -> list[Any]:
+    """Return the fields of a schema, or of a mapping from names to types."""
     if isinstance(schema, pa.Schema):
         return list(schema)
     if isinstance(schema, Mapping):

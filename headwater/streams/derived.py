@@ -1,6 +1,6 @@
 """Derived columns: values that a publish computes from other columns of a row, for rows whose inputs changed only.
 
-When a function changes (see functions), rows keep the old function's value and are stale
+When a function changes (see user_functions), rows keep the old function's value and are stale
 until they are written again; which they are is told by their fragments, since a publish writes rows into new ones.
 """
 
@@ -17,9 +17,9 @@ import pyarrow as pa
 from headwater.errors import InvalidInputError
 from headwater.streams.calling import called
 from headwater.streams.definition import Definition, Derived
-from headwater.streams.functions import identity, load
 from headwater.streams.position_views import Computed, Published
 from headwater.streams.reading import same_rows
+from headwater.streams.user_functions import identity, load
 from headwater.streams.writing import Changes
 from headwater.types import convert
 

@@ -10,6 +10,7 @@ from typing import Any, ClassVar, TypeVar
 
 import pyarrow as pa
 
+from headwater.arguments import checked
 from headwater.errors import (
     ConcurrentModificationError,
     InvalidInputError,
@@ -34,7 +35,6 @@ from headwater.streams.definition import evolve as evolve_definition
 from headwater.streams.deleting import deletion, repeatable
 from headwater.streams.derived import Identify, renewed, stale_rows
 from headwater.streams.feed import changes
-from headwater.streams.functions import identity
 from headwater.streams.given import Given, given
 from headwater.streams.landing import APPEND, UPSERT, BatchOrigin, Landed, Landing, LandingReport, rows_so_far
 from headwater.streams.layout import DELTA, LANCE, QUARANTINE, sibling
@@ -54,6 +54,7 @@ from headwater.streams.sources.formats import SNAPSHOT, check_format, take, tota
 from headwater.streams.statements import KINDS, StaleError, Statement, StatementRows, apply_statement, prepare_rows
 from headwater.streams.tidying import coverage
 from headwater.streams.undoing import LandedPart, TakenOut, landed_from, take_out
+from headwater.streams.user_functions import identity
 from headwater.streams.verifying import verify
 from headwater.streams.within import by_position, landing, own_log
 from headwater.streams.writing import head_of
@@ -71,6 +72,7 @@ def create_stream_table(tx: Transaction, path: Path, definition: Definition, id:
     tx.update_table_version(path, version.id, to_properties(definition))
 
 
+@checked
 class StreamTable(Frames):
     """A change log and its serving copy under one name. Cheap to make; every call reads the newest state."""
 

@@ -243,7 +243,7 @@ def test_a_column_is_cast_where_every_value_fits(catalog: Catalog, values: list[
 
 def test_a_cast_keeps_deleted_rows_gone_comments_and_neighbours(catalog: Catalog) -> None:
     field = pa.field("a", pa.int64(), metadata={"comment": "how many"})
-    inner = pa.struct({"a": pa.int64()})
+    inner = pa.struct([("a", pa.int64())])
     schema = pa.schema([pa.field("s", inner), field, pa.field("b", pa.string())])
     rows = [{"s": {"a": n}, "a": n, "b": str(n)} for n in range(3)]
     table = catalog.create_table("t", rows, schema=schema)

@@ -179,6 +179,7 @@ DOTS = {
     "rest/coding.py": "places in a request",
     "spark/filters.py": "places in a struct",
     "streams/checks.py": "words of SQL",
+    "streams/user_functions.py": "modules of Python",
     "tables/columns.py": "places in a struct, and numbers of versions",
     "tables/fields.py": "places in a struct",
     "tables/partitions.py": "parts of a file's name",
@@ -243,6 +244,9 @@ FOREIGN_PRIVATE = {
     "_jdf": "pyspark",
     "_jsparkSession": "pyspark",
     "_path": "pylance",
+    "_namespace_client": "pylance",
+    "_namespace_client_managed_versioning": "pylance",
+    "_table_id": "pylance",
     "_take_rows": "pylance",
 }
 """Private names of libraries that have no public one for what is needed."""

@@ -27,6 +27,7 @@ LAYERS = (
         "turns",
         "retry",
         "references",
+        "arguments",
         "duck",
         "workers",
     ),

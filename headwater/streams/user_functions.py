@@ -86,7 +86,7 @@ def _bound(node: ast.stmt) -> set[str]:
     if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
         return {node.name}
     within = list(ast.walk(node))
-    names = {each.id for each in within if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store)}
+    names = {each.id for each in within if isinstance(each, ast.Name) and not isinstance(each.ctx, ast.Load)}
     names |= {each.name for each in within if isinstance(each, (ast.FunctionDef, ast.ClassDef))}
     return names | {each.asname or each.name for each in within if isinstance(each, ast.alias)}
 
@@ -151,7 +151,7 @@ def is_there(derived: Derived) -> bool:
 
 def _path_of(derived: Derived) -> Any:
     """Return a context in which the function is imported from its folder; on an executor its text was sent."""
-    is_sent = hasattr(sys.modules.get(derived.function.partition(":")[0]), SENT)
+    is_sent = getattr(sys.modules.get(derived.function.partition(":")[0]), SENT, None) is not None
     if derived.folder is None or is_sent or not is_there(derived):
         return nullcontext()
     return beside(Path(derived.folder))
