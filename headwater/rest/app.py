@@ -24,14 +24,14 @@ from headwater.rest.auth.gate import Gate
 from headwater.rest.call import Call
 from headwater.rest.dispatch import Dispatcher
 from headwater.rest.endpoint import Endpoint
-from headwater.rest.extensions import ALL_ROUTES, HANDLERS
+from headwater.rest.extensions import ALL_ROUTES
 from headwater.rest.idempotency import Repeats
 from headwater.rest.lane import Lane, MetricsPage, Ready, ServedPage, live
 from headwater.rest.lookups import NameLookups
 from headwater.rest.metrics import Metrics
 from headwater.rest.middleware import Admitted, Based, Faced, Limited, OwnSite, Paths, Recorded, Routed, StatusNoted
 from headwater.rest.openapi import openapi_json
-from headwater.rest.page.questions import QUESTIONS
+from headwater.rest.page.questions import ALL_HANDLERS
 from headwater.rest.reply import Reply, refusal
 from headwater.rest.routes import RouteTable
 from headwater.rest.settings import Settings
@@ -126,7 +126,7 @@ class CatalogApp:
             self._abilities,
             settings.limits,
             self._repeats,
-            {**HANDLERS, **{name: question.handler for name, question in QUESTIONS.items()}},
+            ALL_HANDLERS,
             vendor,
             work,
             settings.read_only,

@@ -126,6 +126,7 @@ class Dispatcher:
         self._check_change(call)
         check(call.asker, call)
         check_limits(call, self._limits.depth, self._limits.properties)
+        check_objects(call, self._standing)
         return self._by(call)._apply(call)
 
     def _check_change(self, call: Call) -> None:
@@ -137,6 +138,7 @@ class Dispatcher:
     def answer(self, call: Call) -> Reply:
         """The answer to a call that was authorized and understood."""
         try:
+            check_objects(call, self._standing)
             if TRANSACTION in call.headers:
                 return self._answer(call, self._within)
             if AT in call.headers:
@@ -144,6 +146,14 @@ class Dispatcher:
             return self._answer(call, self._by(call)._apply)
         finally:
             call.drop_body()
+
+    def _standing(self, call: Call) -> CatalogAbilities:
+        """What the catalog can do where a call stands: in its transaction, at its moment, or now. Records are read for
+        it, and no data."""
+        if TRANSACTION in call.headers:
+            assert self._abilities.transactions is not None
+            return abilities_of(self._abilities.transactions.seen(call.asker.name, call.headers[TRANSACTION]))
+        return self._at(call)._abilities if AT in call.headers else self._abilities
 
     def _answer(self, call: Call, apply: Callable[[Call], Reply]) -> Reply:
         key = call.headers.get("idempotency-key")
@@ -260,7 +270,6 @@ class Dispatcher:
         return reply
 
     def _apply(self, call: Call) -> Reply:
-        check_objects(call, self._abilities)
         route = call.route
         if route.answer is Answer.ARROW:
             return self._query(call)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -261,3 +263,29 @@ def test_a_view_names_its_inputs_and_its_sql_to_those_who_may_see_them(world: Wo
     )
     assert json.loads(scoped["view.inputs"])["tables"] == {"prod.again": [1]}
     assert "hr.moved" in whole["view.inputs"]
+
+
+def test_what_only_a_snapshot_keeps_is_not_for_a_new_holder_of_its_name(tmp_path: Path) -> None:
+    """A collection has forgotten the table and its namespace: those that it was in then are asked for."""
+    namespace = MetastoreNamespace(root=str(tmp_path / "lake"))
+    catalog = Catalog(namespace)
+    catalog.create_table("top.acme.t", ROWS)
+    catalog.snapshot("kept")
+    catalog.drop_namespace("top.acme", cascade=True)
+    catalog.collect(keep=timedelta(0), grace=timedelta(0))
+    catalog.collect(keep=timedelta(0), grace=timedelta(0))
+    catalog.create_table("top.acme.t", OTHERS)
+    with start_in_thread(namespace) as server, httpx.Client(base_url=server.url, timeout=60) as http:
+        world = World(http, namespace)
+        asked = {
+            scope: world.ask(
+                BY_OPERATION["QueryTable"], "top$acme$t", {**world.key("reader", *scope), "x-headwater-at": "kept"}
+            )
+            for scope in (("top", "acme"), ("top", "acme", "t"), ("top",), ())
+        }
+    assert [(answer.status_code, CANARY.encode() in answer.content) for answer in asked.values()] == [
+        (403, False),
+        (403, False),
+        (200, True),
+        (200, True),
+    ]

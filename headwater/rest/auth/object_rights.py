@@ -8,7 +8,7 @@ a caller with a scope is told of the objects, names and texts that it may descri
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -30,14 +30,17 @@ VIEW_INPUTS = "view.inputs"
 """The property of a view that says what it was made of: names of tables."""
 
 
-def check_objects(call: Call, can: CatalogAbilities) -> None:
+def check_objects(call: Call, standing: Callable[[Call], CatalogAbilities]) -> None:
     """PermissionDenied (15) unless the caller may do what it asks to the objects that its names mean, where they are
-    now. The names they have now are noted in the call. Whoever may do it everywhere is not held up."""
+    now. The names they have now are noted in the call. Whoever may do it everywhere is not held up.
+
+    `standing` tells what its names are looked up in: a transaction, a moment of the past, or the present."""
     everywhere = call.asker.everywhere
-    if can.identify is None or everywhere == EVERYTHING:
+    if everywhere == EVERYTHING:
         return
     asked = [need for need in needs(call) if need.permission not in everywhere]
-    if not asked:
+    can = standing(call) if asked else None
+    if can is None or can.identify is None:
         return
     found = ObjectNames(can, call.operation in MEANS_DROPPED, call.in_memory)
     also: dict[ObjectId, None] = {}

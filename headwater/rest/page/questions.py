@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from headwater.rest.extensions import Handler
+from headwater.rest.extensions import HANDLERS, Handler
 from headwater.rest.page import catalog, datasets, lineage, search_texts, streams
 from headwater.rest.page.page_facts import (
     DroppedFacts,
@@ -62,3 +62,8 @@ QUESTIONS: dict[str, Question] = {
     )
 }
 """Those that name no object need nothing: each is answered as far as its caller may be told."""
+ALL_HANDLERS: dict[str, Handler] = {
+    **HANDLERS,
+    **{operation: question.handler for operation, question in QUESTIONS.items()},
+}
+"""What answers the routes of ours and the questions of the page."""
