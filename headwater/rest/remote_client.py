@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel
 
-from headwater.errors import ErrorCode, UnsupportedOperationError
+from headwater.errors import ErrorCode, InvalidTableStateError, UnsupportedOperationError
 from headwater.names import DELIMITER
 from headwater.namespace.requests import DELETED_ROWS, LANCE_TYPES
 from headwater.paging import token_after
@@ -33,8 +33,6 @@ MOST_ROWS = 2**62
 UNPAGED = frozenset({"ListTableTags", "ListTableVersions", "ListTableIndices", "ListTableBranches"})
 """Lists that the client reads in one request, without a page token: it would lose what a first page leaves out."""
 SHAPED = frozenset({"ListTableTags", "ListTableVersions", "UpdateTable", "DeleteFromTable"})
-
-
 FINAL = frozenset(
     {
         ErrorCode.TABLE_ALREADY_EXISTS,
@@ -66,29 +64,30 @@ def reroute(call: Call) -> None:
 
 def read_shapes(fields: dict[str, Any]) -> None:
     """Rewrite the fields of a request from the client's shapes into those of the document, in place."""
+    for query in (fields, fields.get("query")):  # a plan is asked for with a query inside
+        if isinstance(query, dict):
+            _read_query(query)
+    if "index_type" in fields:
+        _read_index(fields)
+    if isinstance(fields.get("on"), str):
+        fields["on"] = [fields["on"]]
+    if "new_namespace" in fields:
+        fields.setdefault("new_namespace_id", fields.pop("new_namespace"))
+
+
+def _read_query(fields: dict[str, Any]) -> None:
     vector, columns, words = fields.get("vector", ...), fields.get("columns"), fields.get("full_text_query")
     if vector is None:  # required and may be null (QueryTableRequest); the model takes an empty one for null
         fields["vector"] = {}
     elif isinstance(vector, list):
         many = bool(vector) and isinstance(vector[0], list)
         fields["vector"] = {"multi_vector" if many else "single_vector": vector} if vector else {}
-    if "k" in fields:
-        _read_query(fields, columns)
-    if "index_type" in fields:
-        _read_index(fields)
     if isinstance(words, dict) and "query" in words:
         structured = isinstance(words["query"], dict)
         kept = words if words.get("columns") else {"query": words["query"]}
         fields["full_text_query"] = {"structured_query": words} if structured else {"string_query": kept}
-    if isinstance(fields.get("on"), str):
-        fields["on"] = [fields["on"]]
-    if "new_namespace" in fields:
-        fields.setdefault("new_namespace_id", fields.pop("new_namespace"))
-    if isinstance(fields.get("query"), dict):
-        read_shapes(fields["query"])
-
-
-def _read_query(fields: dict[str, Any], columns: Any) -> None:
+    if "k" not in fields:
+        return
     if fields.get("order_by"):
         raise UnsupportedOperationError("order_by is not supported by this server: order the rows that come back.")
     if fields["k"] == NO_LIMIT:
@@ -122,7 +121,9 @@ def completed(call: Call) -> Any:
 
 
 def shaped(route: Route, response: Any) -> Any:
-    """Return an answer in the shape that the client reads."""
+    """Return an answer in the shape that the client reads. It has no word for a table without a version: error 19."""
+    if route.operation == "DescribeTable" and response.version is None:
+        raise InvalidTableStateError("The table is declared and has no version yet: write it first.")
     if route.operation not in SHAPED or not isinstance(response, BaseModel):
         return response
     answer = response.model_dump(by_alias=True, exclude_none=True)

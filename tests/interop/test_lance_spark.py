@@ -56,13 +56,14 @@ def environment(tmp_path: Path) -> tuple[str, str]:
     goal = ["dependency:copy-dependencies", "-DincludeScope=runtime", f"-DoutputDirectory={jars}"]
     fetched(["mvn", "-q", "-B", "-f", str(PINS / "pom.xml"), f"-Dmaven.repo.local={m2}", *goal], tmp_path)
     hashes = {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in jars.glob("*.jar")}
-    pinned = dict(reversed(line.split()) for line in (PINS / "jars.sha256").read_text().splitlines())
+    lines = (PINS / "jars.sha256").read_text().splitlines()
+    pinned = {name: digest for digest, name in (line.split() for line in lines)}
     assert hashes == pinned
     fetched([sys.executable, "-m", "venv", str(tmp_path / "venv")], tmp_path)
     python = str(tmp_path / "venv" / "bin" / "python")
     pip = [python, "-m", "pip", "install", "-q", "--require-hashes", "--no-deps"]
-    lines = [line for line in (PINS / "requirements.txt").read_text().splitlines() if not line.startswith("#")]
-    for number, line in enumerate(lines):  # setuptools first: it builds PySpark
+    needed = [line for line in (PINS / "requirements.txt").read_text().splitlines() if not line.startswith("#")]
+    for number, line in enumerate(needed):  # setuptools first: it builds PySpark
         pin = tmp_path / f"{number}.txt"
         pin.write_text(line)
         fetched([*pip, "--no-build-isolation", "-r", str(pin)], tmp_path)

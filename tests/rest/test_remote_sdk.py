@@ -12,6 +12,7 @@ from typing import Any
 import lancedb
 import pyarrow as pa
 import pytest
+from lance_namespace import DeclareTableRequest, ListTablesRequest
 from lancedb.index import FTS, Bitmap, BTree, IvfFlat, IvfPq
 from lancedb.query import ColumnOrdering, MatchQuery, PhraseQuery
 from lancedb.rerankers import RRFReranker
@@ -420,8 +421,6 @@ def location(db: Any, table: Any) -> None:
 
 @call
 def namespace_client(db: Any, table: Any) -> None:
-    from lance_namespace import ListTablesRequest
-
     assert table.name in db.namespace_client().list_tables(ListTablesRequest(id=PATH)).tables
 
 
@@ -502,3 +501,9 @@ def test_an_option_that_the_server_does_not_have_is_refused_and_not_left_out(db:
     table.create_index("id", config=BTree())
     with pytest.raises(Exception, match="already"):
         table.create_index("id", config=BTree())
+
+
+def test_a_table_that_is_only_declared_is_told_as_such(db: Any) -> None:
+    db.namespace_client().declare_table(DeclareTableRequest(id=[*PATH, "declared"]))
+    with pytest.raises(Exception, match="declared and has no version"):
+        db.open_table("declared", **IN)

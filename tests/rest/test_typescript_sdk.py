@@ -38,7 +38,7 @@ def installed(folder: Path) -> Path:
 @pytest.mark.long
 def test_everyday_calls_of_the_typescript_client_work(serve: Serve, tmp_path: Path) -> None:
     folder = installed(tmp_path / "client")
-    catalog = MetastoreNamespace(root=str(tmp_path / "lake"))
+    catalog = MetastoreNamespace(root=str(tmp_path / "own"))
     catalog.create_namespace(CreateNamespaceRequest(id=["prod"]))
     key = create_key(catalog.store, SystemClock(), "admin", ["prod"])[1]
     url = serve(namespace=catalog).url
