@@ -10,7 +10,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
+import pandas as pd  # type: ignore[import-untyped]
 import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -153,10 +153,12 @@ CLOUD = {
     ],
     ids=lambda data: type(data).__name__,
 )
-def test_messages_are_taken_in_every_form_they_come_in(metastore: Metastore, data: Any) -> None:
-    table = documents(metastore)
-    assert table.ingest(data, format="debezium").quarantined == 0
-    assert rows_of(table) == [{"id": 1, "_lsn": 2, "title": "b", "body": None}]
+def test_messages_are_taken_in_every_form_they_come_in(data: Any) -> None:
+    definition = define({"id": "int64", "_lsn": "int64", "title": "string", "body": "string"}, "id", "_lsn")
+    taken = take_debezium(definition, data)
+    assert taken.bad == ()
+    last = taken.data.row(taken.data.length - 1)
+    assert (last["id"], last["_lsn"], last["title"]) == (1, 2, "b")
 
 
 def test_a_parquet_file_of_messages_is_taken(metastore: Metastore, tmp_path: Path) -> None:
@@ -165,11 +167,11 @@ def test_a_parquet_file_of_messages_is_taken(metastore: Metastore, tmp_path: Pat
     assert table.ingest(str(tmp_path / "topic.parquet"), format="debezium").rows == 2
 
 
-@pytest.mark.parametrize("data", [pa.table({"id": [1]}), pd.DataFrame({"text": ["{}"]}), [1, 2], 7, [object()]])
-def test_what_is_no_message_is_refused_before_anything_moves(metastore: Metastore, data: Any) -> None:
+def test_what_is_no_message_is_refused_before_anything_moves(metastore: Metastore) -> None:
     table = documents(metastore)
-    with pytest.raises(InvalidInputError, match=r"[Mm]essage"):
-        table.ingest(data, format="debezium")
+    for data in (pa.table({"id": [1]}), pd.DataFrame({"text": ["{}"]}), [1, 2], 7, [object()]):
+        with pytest.raises(InvalidInputError, match=r"[Mm]essage"):
+            table.ingest(data, format="debezium")
     assert table.position == 0
     assert table.quarantine().num_rows == 0
 
@@ -179,7 +181,7 @@ def test_a_message_that_cannot_be_understood_is_quarantined_whole(metastore: Met
     strange = {"what": ["x" * 100] * 50}
     report = table.ingest(pa.table({"value": [json.dumps(strange), "no json", None]}), format="debezium")
     assert (report.rows, report.quarantined) == (0, 2)
-    rows = table.quarantine()["row"].to_pylist()
+    rows: list[Any] = table.quarantine()["row"].to_pylist()
     assert json.loads(rows[1] if rows[0] == "no json" else rows[0])["message"] == strange
 
 
@@ -286,6 +288,6 @@ def test_compressed_json_is_taken_and_a_part_of_it_is_an_error(
 
 def test_a_small_file_does_not_become_a_huge_one(metastore: Metastore, tmp_path: Path) -> None:
     path = tmp_path / "bomb.json.gz"
-    path.write_bytes(gzip.compress(b" " * (1 << 26)))
+    path.write_bytes(gzip.compress(b" " * (1 << 25)))
     with pytest.raises(InvalidInputError, match="times as large"):
         documents(metastore).ingest(str(path), format="debezium")
