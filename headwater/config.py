@@ -347,11 +347,12 @@ def profile_names() -> list[str]:
 
 def _connect_rest(properties: dict[str, Any]) -> LanceNamespace:
     try:
-        from headwater.rest.client import connect_rest
+        from headwater.rest.client import check_properties, connect_rest
     except ModuleNotFoundError as missing:
         raise UnsupportedOperationError(
             f"A REST catalog needs the module {missing.name}: pip install 'headwater[server]'."
         ) from None
+    check_properties(properties)
     return connect_rest(properties)
 
 

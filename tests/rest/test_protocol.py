@@ -83,7 +83,7 @@ def test_a_body_id_that_is_not_the_routes_is_refused(http: httpx.Client) -> None
         ("GET", "/v1", 404),
         ("GET", "/v1/", 404),
         ("GET", "/v1/nothing/here", 404),
-        ("POST", "/v1/table/t/describe/", 404),
+        ("POST", "/v1/table/t/describe/more", 404),
         ("GET", "/v1/table/t/describe", 405),
         ("DELETE", "/v1/namespace/a/create", 405),
         ("POST", "/v1/table", 405),

@@ -13,6 +13,7 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 from urllib.parse import urlsplit
 
 from headwater.errors import InvalidInputError
@@ -34,8 +35,14 @@ def is_remote(path: str) -> bool:
     return "://" in path and not is_local(path)
 
 
+def natural_order(name: str) -> tuple[list[Any], str]:
+    """Sort key of names of files: numbers in them by value, so that `changes-10` comes after `changes-2`."""
+    parts = re.split(r"([0-9]+)", name)
+    return [int(part) if place % 2 else part for place, part in enumerate(parts)], name
+
+
 def find_remote(uri: str, storage: Mapping[str, str]) -> list[RemoteFile]:
-    """What an address or a glob names, sorted; perhaps nothing."""
+    """What an address or a glob names, in the order of their names; perhaps nothing."""
     bucket, key = _split(uri)
     store = open_store(bucket, dict(storage))
     before = re.split(r"[*?\[]", key, maxsplit=1)[0]
@@ -46,7 +53,8 @@ def find_remote(uri: str, storage: Mapping[str, str]) -> list[RemoteFile]:
         name = _dataset(entry.key)
         if wanted.fullmatch(name):
             found.setdefault(name, []).append(entry)
-    return [_file(store, bucket, name, entries) for name, entries in sorted(found.items())]
+    named = sorted(found.items(), key=lambda each: natural_order(each[0]))
+    return [_file(store, bucket, name, entries) for name, entries in named]
 
 
 def _split(uri: str) -> tuple[str, str]:
