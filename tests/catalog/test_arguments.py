@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -84,14 +85,14 @@ def test_every_public_method_that_takes_options_refuses_one_that_it_does_not_kno
         configure: [],  # as settings
     }
     for each in (near["t"], far["t"]):
-        calls.setdefault(CatalogTable.describe, []).append(lambda each=each: each.describe(**bogus))
-        calls.setdefault(CatalogTable.search, []).append(lambda each=each: each.search([1.0, 2.0], **bogus))
-        calls.setdefault(CatalogTable.update, []).append(lambda each=each: each.update({"id": 2}, **bogus))
-        calls.setdefault(CatalogTable.create_index, []).append(lambda each=each: each.create_index("id", **bogus))
+        calls.setdefault(CatalogTable.describe, []).append(partial(each.describe, **bogus))
+        calls.setdefault(CatalogTable.search, []).append(partial(each.search, [1.0, 2.0], **bogus))
+        calls.setdefault(CatalogTable.update, []).append(partial(each.update, {"id": 2}, **bogus))
+        calls.setdefault(CatalogTable.create_index, []).append(partial(each.create_index, "id", **bogus))
     for stream, kind in ((near["s"], StreamTable), (far["s"], RemoteStream)):
-        calls[kind.ingest] = [lambda stream=stream: stream.ingest(rows, **bogus)]
+        calls[kind.ingest] = [partial(stream.ingest, rows, **bogus)]
         searching: Any = CatalogStream.search if kind is StreamTable else RemoteStream.search
-        calls[searching] = [lambda stream=stream: stream.search([1.0], **bogus)]
+        calls[searching] = [partial(stream.search, [1.0], **bogus)]
     calls[StreamTable.create_index] = [lambda: near["s"].create_index("id", "BTREE", **bogus)]
     for name in ("append", "upsert", "delete", "ingest", "take", "publish", "collect"):
         given = () if name in ("publish", "collect") else (rows,)
