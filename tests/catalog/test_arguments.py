@@ -96,9 +96,7 @@ def test_every_public_method_that_takes_options_refuses_one_that_it_does_not_kno
     calls[StreamTable.create_index] = [lambda: near["s"].create_index("id", "BTREE", **bogus)]
     for name in ("append", "upsert", "delete", "ingest", "take", "publish", "collect"):
         given = () if name in ("publish", "collect") else (rows,)
-        calls[getattr(NamespaceStream, name)] = [
-            lambda name=name, given=given: getattr(near["s"], name)(*given, **bogus)
-        ]
+        calls[getattr(NamespaceStream, name)] = [partial(getattr(near["s"], name), *given, **bogus)]
     kinds = (*PUBLIC, Batch, CatalogStream, NamespaceStream)
     found = [each for kind in kinds for name, each in methods(kind) if name not in PASSED_ON]
     found += [each for name in pipeline.__all__ if inspect.isfunction(each := getattr(pipeline, name))]
@@ -125,12 +123,8 @@ def test_what_people_write_works_or_is_named(tmp_path: Path) -> None:
     catalog = Catalog(str(tmp_path / "lake"))
     vectors = pa.array([[float(n), 0.0] for n in range(20)], pa.list_(pa.float32(), 2))
     table = catalog.create_table("t", pa.table({"id": list(range(20)), "v": vectors}))
-    assert [table.search([1.0, 0.0], **how).num_rows for how in ({}, {"limit": 3}, {"k": 4}, {"k": 5, "limit": 5})] == [
-        10,
-        3,
-        4,
-        5,
-    ]
+    asked: list[dict[str, Any]] = [{}, {"limit": 3}, {"k": 4}, {"k": 5, "limit": 5}]
+    assert [table.search([1.0, 0.0], **how).num_rows for how in asked] == [10, 3, 4, 5]
     with pytest.raises(InvalidInputError, match="k and limit"):
         table.search([1.0, 0.0], k=3, limit=4)
     with pytest.raises(InvalidInputError, match="did you mean 'nprobes'"):
