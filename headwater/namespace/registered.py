@@ -16,6 +16,7 @@ from urllib.parse import quote
 import lance_namespace as api
 import pyarrow as pa
 
+from headwater.decoding.arrow import read_stream
 from headwater.errors import (
     ConcurrentModificationError,
     InvalidInputError,
@@ -30,7 +31,7 @@ from headwater.namespace.data.methods import DataMethods
 from headwater.namespace.plans import CreateMode, DropBehavior, DropMode, check_properties, choose
 from headwater.namespace.requests import LANCE_TYPES, AlterNamespaceRequest, RenameNamespaceRequest, parse_request
 from headwater.namespace.versions.methods import VersionMethods
-from headwater.tables.arrow import Counted, read_stream
+from headwater.tables.arrow import Counted
 from headwater.tables.refs import branch_of
 
 NO_VIEWS = "Materialized views are not supported: their queries are opaque to this catalog."

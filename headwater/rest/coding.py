@@ -23,11 +23,13 @@ from headwater.names import DELIMITER, ROOT, ObjectId, check_delimiter, parse
 from headwater.namespace.requests import (
     AlterNamespaceRequest,
     CleanUpRequest,
+    PageRequest,
     PublishRequest,
     RenameNamespaceRequest,
     StreamRequest,
     TimeRequest,
     TransactionRequest,
+    with_ignore_missing,
 )
 from headwater.namespace.vending.options import without_headers
 from headwater.rest.call import Call
@@ -47,6 +49,7 @@ OWN_REQUESTS: dict[str, type[BaseModel]] = {
     "RenameNamespaceRequest": RenameNamespaceRequest,
     "StreamRequest": StreamRequest,
     "PublishRequest": PublishRequest,
+    "PageRequest": PageRequest,
     "TimeRequest": TimeRequest,
     "TransactionRequest": TransactionRequest,
 }
@@ -237,7 +240,7 @@ def make_request(route: Route, fields: dict[str, Any]) -> Any:
     read_shapes(fields)
     model = OWN_REQUESTS.get(route.request_model) or getattr(lance_namespace, route.request_model)
     try:
-        return model.model_validate(fields)
+        return model.model_validate(with_ignore_missing(fields))
     except ValidationError as error:
         raise InvalidInputError(f"{route.operation}: {'; '.join(_problems(error))}.") from None
     except (TypeError, ValueError, AttributeError, KeyError, RecursionError):

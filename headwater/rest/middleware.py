@@ -17,7 +17,14 @@ import msgspec
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from headwater.clock import Clock
-from headwater.errors import InvalidInputError, LanceNamespaceError, ThrottlingError, UnauthenticatedError, place_of
+from headwater.errors import (
+    InvalidInputError,
+    LanceNamespaceError,
+    PermissionDeniedError,
+    ThrottlingError,
+    UnauthenticatedError,
+    place_of,
+)
 from headwater.rest.auth.audit import Audit
 from headwater.rest.auth.gate import Gate
 from headwater.rest.body import DisconnectedError
@@ -47,10 +54,12 @@ class Recorded:
     answer that streams, when it is over, but for the audit line, which is never late.
     """
 
-    def __init__(self, app: ASGIApp, settings: Settings, metrics: Metrics, clock: Clock, run: Run) -> None:
+    def __init__(
+        self, app: ASGIApp, settings: Settings, metrics: Metrics, clock: Clock, run: Run, audit: Audit | None
+    ) -> None:
         self._app = app
         self._logs = settings.access_log
-        self._audit = Audit(settings.audit_log, clock) if settings.audit_log is not None else None
+        self._audit = audit
         self._metrics = metrics
         self._clock = clock
         self._run = run
@@ -139,8 +148,16 @@ class OwnSite:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         call: Call = scope[KEY]
         visits = self._has_page and call.verb == "GET" and not is_api(call.path)
-        check_site(call.headers, self._names, not self._gate.is_known_closed(), self._any_address, visits)
+        try:
+            self._check(call, visits)
+        except PermissionDeniedError:
+            if self._gate.is_known_closed() or not await asyncio.to_thread(self._gate.is_closed):
+                raise
+            self._check(call, visits)  # the catalog has got its first key since, perhaps from another process
         await self._app(scope, receive, send)
+
+    def _check(self, call: Call, visits: bool) -> None:
+        check_site(call.headers, self._names, not self._gate.is_known_closed(), self._any_address, visits)
 
 
 class Based:

@@ -12,9 +12,9 @@ from typing import Any
 import lance.schema
 import pyarrow as pa
 
+from headwater.decoding.bounds import MAX_DEPTH
 from headwater.errors import InvalidInputError, TableSchemaValidationError
 from headwater.namespace.data.models import JsonArrowDataType, JsonArrowField, JsonArrowSchema
-from headwater.tables.arrow import MAX_DEPTH
 
 PLAIN: dict[str, pa.DataType] = {
     "null": pa.null(), "bool": pa.bool_(), "int8": pa.int8(), "int16": pa.int16(), "int32": pa.int32(),

@@ -18,9 +18,11 @@ from lance_namespace import (
     UpdateTableResponse,
 )
 
+from headwater.decoding.arrow import Body, read_stream
+from headwater.decoding.bounds import check_schema
 from headwater.errors import InvalidInputError
 from headwater.namespace.requests import DELETED_ROWS
-from headwater.tables.arrow import Body, Counted, check_schema, read_stream
+from headwater.tables.arrow import Counted
 from headwater.tables.fields import format_path, parse_path, require_field
 from headwater.tables.fitting import fit, fit_new
 from headwater.tables.handle import TableHandle
