@@ -38,6 +38,10 @@ from headwater.streams.sources.formats import check_format, total
 from headwater.streams.sources.remote import is_remote
 from headwater.streams.undoing import landed_from, parts_of
 from headwater.streams.user_functions import load
+from headwater.wording import many
+
+MANY_LATE = 0.05
+"""A run warns of a table that had a larger part of late rows, or of too late ones."""
 
 
 @dataclass(frozen=True)
@@ -62,8 +66,23 @@ class Report:
     undone: int = 0
     coverage: Mapping[str, float] = field(default_factory=dict)
     """For each index the part of the rows that it covers."""
+    too_late: int = 0
+    """Of the rows, those below the line of a table with a lateness: a publish quarantines them."""
     stale: int = 0
     """Published rows that wait for a backfill: a derived column has a value of an older function in them, or none."""
+
+
+def late_warnings(report: Report) -> list[str]:
+    """A warning for each table that had many late or too late rows."""
+    found = [text for part in report.parts for text in late_warnings(part)]
+    passed = report.late - report.too_late if report.job == "publish" else 0
+    for count, what in (
+        (report.too_late, "too late: below what its lateness allows, so they are quarantined"),
+        (passed, "late: older than what the table has, so they changed nothing"),
+    ):
+        if not report.parts and count > MANY_LATE * report.rows:
+            found.append(f"warning: {report.table}: {count:,} of {many(report.rows, 'row')} were {what}")
+    return found
 
 
 def ingest(
@@ -138,6 +157,7 @@ def _landed(
         seconds=time.perf_counter() - began,
         checks=done.checks,
         undone=undone,
+        too_late=done.too_late,
     )
 
 
@@ -179,7 +199,8 @@ def publish(
             rows = sum(file.rows or 0 for delta in taken for file in delta.files)
             kept = published.late if stream.definition.quarantines_late else 0
             late = published.late + published.too_late
-            report = replace(report, rows=rows, late=late, quarantined=kept + published.too_late)
+            too_late = published.too_late
+            report = replace(report, rows=rows, late=late, quarantined=kept + too_late, too_late=too_late)
         parts.append(report)
     return summed("publish", parts, began)
 
@@ -283,7 +304,7 @@ def summed(job: str, parts: Sequence[Report], began: float) -> Report:
     seconds = time.perf_counter() - began
     if len(parts) == 1:
         return replace(parts[0], job=job, seconds=seconds)
-    counts = ("rows", "files", "quarantined", "late", "skipped")
+    counts = ("rows", "files", "quarantined", "late", "skipped", "too_late")
     totals: dict[str, Any] = {name: sum(getattr(part, name) for part in parts) for name in counts}
     return Report(job, **totals, seconds=seconds, parts=tuple(parts))
 

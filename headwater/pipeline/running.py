@@ -19,7 +19,7 @@ from headwater.pipeline.columns import infer_columns
 from headwater.pipeline.executors import Intake
 from headwater.pipeline.facts import gather, located, moment_of, storage_of, wanted_properties
 from headwater.pipeline.grammar import Pipeline, TableSpec, ViewSpec, naming_section
-from headwater.pipeline.jobs import Report, backfill, check_here, ingest_found, publish, stream_of
+from headwater.pipeline.jobs import Report, backfill, check_here, ingest_found, late_warnings, publish, stream_of
 from headwater.pipeline.keeping import index
 from headwater.pipeline.planning import (
     ALTER,
@@ -126,6 +126,9 @@ def run_pipeline(
         say(f"{name}: {many(len(files), 'undone file')} left out until they change: {', '.join(files[:3])}")
     with beside(pipeline.folder):
         _carry_out(running, plan)
+    for report in running.reports:
+        for text in late_warnings(report):
+            say(text)
     return Run(run["run"], pipeline.name, plan, tuple(running.reports), time.perf_counter() - began)
 
 

@@ -22,7 +22,7 @@ from headwater.errors import InvalidInputError, TableColumnNotFoundError
 from headwater.metastore.retention import log_retention
 from headwater.streams.checks import Check, checks_of
 from headwater.streams.columns import can_be_kept, can_be_key, can_be_sequence, parse_type, widens
-from headwater.streams.fold import Rules
+from headwater.streams.events import Rules
 from headwater.streams.property_names import check_property_names
 from headwater.streams.watermark import parse_lateness
 from headwater.tables.fields import ROW_ADDRESS, ROW_ID

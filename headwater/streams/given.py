@@ -23,12 +23,17 @@ Values = list[Any] | Any  # Python values, or an Arrow array
 
 @dataclass(frozen=True)
 class Given:
-    """Columns by name: Arrow arrays, or lists of Python values. `present`: where a column is not missing."""
+    """Columns by name: Arrow arrays, or lists of Python values. `present`: where a column is not missing.
+
+    `reads` are rows (and deletes) of a snapshot of their source. `truncates` delete every row, and need no key.
+    """
 
     columns: Mapping[str, Values]
     length: int
     present: Mapping[str, Mask] = field(default_factory=dict)
     deletes: Mask | None = None
+    reads: Mask | None = None
+    truncates: Mask | None = None
 
     @cached_property
     def delete_mask(self) -> Mask:
@@ -49,7 +54,8 @@ class Given:
             for name, values in self.columns.items()
         }
         present = {name: mask[indices] for name, mask in self.present.items()}
-        return Given(columns, len(indices), present, None if self.deletes is None else self.deletes[indices])
+        kinds = (None if mask is None else mask[indices] for mask in (self.deletes, self.reads, self.truncates))
+        return Given(columns, len(indices), present, *kinds)
 
 
 def given(data: Any) -> Given:

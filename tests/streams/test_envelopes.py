@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from headwater.errors import InvalidInputError
 from headwater.streams.batches import shape
 from headwater.streams.definition import Definition, define
 from headwater.streams.sources import debezium
@@ -135,5 +136,10 @@ def test_columns_that_are_not_known_and_truncations_are_looked_at_one_by_one() -
     taken = take_debezium(definition, json.dumps(new))
     assert taken.data.row(0) == {"id": 1, "size": 2, "_lsn": 1}
     truncated = json.dumps(new) + "\n" + json.dumps({"op": "t", "source": {"lsn": 2}})
-    gone = take_debezium(definition, truncated, apply_as_truncates=True, state=lambda: [{"id": 9, "_lsn": 0}])
-    assert [gone.data.row(place)["id"] for place in range(3)] == [1, 9, 1]
+    gone = take_debezium(definition, truncated, apply_as_truncates=True)
+    assert gone.data.row(1) == {"_lsn": 2}
+    assert gone.data.truncates is not None
+    assert gone.data.truncates.tolist() == [False, True]
+    ordered_by_rows = define(pa.schema([("id", pa.int64()), ("at", pa.int64())]), ["id"], ["at"])
+    with pytest.raises(InvalidInputError, match="'at', which orders the table"):
+        take_debezium(ordered_by_rows, json.dumps({"op": "t"}), apply_as_truncates=True)

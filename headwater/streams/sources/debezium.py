@@ -6,7 +6,7 @@ a sequence nothing orders events that were delivered twice or late, so such a ta
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
@@ -37,7 +37,7 @@ from headwater.streams.sources.envelopes import (
     offered,
 )
 from headwater.streams.sources.moved_rows import RowsOfKeys, completed
-from headwater.streams.sources.taken import UNREADABLE, Taken, from_events
+from headwater.streams.sources.taken import DELETE, READ, TRUNCATE, UNREADABLE, UPSERT, Taken, from_events
 
 Row = dict[str, Any]
 Decoder = msgspec.json.Decoder[Any]
@@ -71,13 +71,12 @@ def take_debezium(
     data: Any,
     apply_as_truncates: bool = False,
     time_unit: str | None = None,
-    state: Callable[[], list[Row]] = list,
     bad: Sequence[Quarantined] = (),
     rows_of: RowsOfKeys | None = None,
 ) -> Taken:
     """The events of a stream of messages, in the order of the database's log where the messages tell it.
 
-    A truncation is an error, unless it is to be applied: then it deletes all rows, which `state` gives. `time_unit` is
+    A truncation is an error, unless it is to be applied: then it deletes all rows before its place. `time_unit` is
     that of times which are numbers, in messages whose schema does not tell it. `rows_of` gives the rows of some keys: a
     row whose key changed has values there that the database did not send again.
     """
@@ -91,7 +90,7 @@ def take_debezium(
     known = decoding(definition) if isinstance(data, str) else None
     found = _by_columns(definition, known, data, bad) if known is not None else None
     if found is None:
-        found = _by_message(definition, data, apply_as_truncates, state, bad)
+        found = _by_message(definition, data, apply_as_truncates, bad)
     columns, rejected = found
     read = with_values(columns.data, definition, time_unit)
     return completed(definition, Taken(read, tuple(rejected)), columns.unsent, rows_of)
@@ -171,7 +170,6 @@ def _by_message(
     definition: Definition,
     data: Any,
     apply_as_truncates: bool,
-    state: Callable[[], list[Row]],
     bad: Sequence[Quarantined],
 ) -> Found:
     """One message after another."""
@@ -190,8 +188,7 @@ def _by_message(
             changes.append(found)
         elif found is not None:
             rejected.append(Quarantined(as_json({"message": message}), found))
-    rows = state() if any(change.op == "t" for change in changes) else []
-    return _events(definition, in_log_order(changes), rows), rejected
+    return _events(definition, in_log_order(changes)), rejected
 
 
 _DECODER: Decoder = msgspec.json.Decoder(float_hook=Decimal)
@@ -313,30 +310,30 @@ def _row(value: Any, schema: Mapping[str, Any] | None) -> tuple[Row | None, tupl
     return {name: read_value(item, kinds.get(name)) for name, item in value.items() if name not in unsent}, unsent
 
 
-def _events(definition: Definition, changes: Sequence[DebeziumChange], state: Sequence[Row]) -> Columns:
-    events: list[tuple[Row, bool]] = []
+def _events(definition: Definition, changes: Sequence[DebeziumChange]) -> Columns:
+    events: list[tuple[Row, str]] = []
     unsent: dict[int, Sequence[str]] = {}
     named = [column for column in definition.columns if column.name in OFFERED]
     for change in changes:
         told = {column.name: offered(change.source, column.name, column.type) for column in named}
         told = {name: value for name, value in told.items() if value is not None}
         if change.op == "t":
-            events += _truncation(definition, [*state, *(row for row, delete in events if not delete)], told)
+            events.append((_truncation(definition, told), TRUNCATE))
             continue
         if change.op == "d":
-            events.append(({**_marks(definition, change.before or {}), **told}, True))
+            events.append(({**_marks(definition, change.before or {}), **told}, DELETE))
             continue
         after, old = {**(change.after or {}), **told}, change.before or {}
         moved = bool(definition.keys) and _has_moved(definition, old, after)
         lacking = list(change.unsent)
         if moved:
             marks = {**{name: after.get(name) for name in definition.sequence}, **told}
-            events.append(({**marks, **{name: old[name] for name in definition.keys}}, True))
+            events.append(({**marks, **{name: old[name] for name in definition.keys}}, DELETE))
             after = {**{name: old[name] for name in lacking if old.get(name) is not None}, **after}
             lacking = [name for name in lacking if name not in after]
         if lacking and definition.keys and (moved or change.op in CREATES):
             unsent[len(events)] = lacking
-        events.append((after, False))
+        events.append((after, READ if change.op == READ else UPSERT))
     return Columns(from_events(events, ()).data, unsent)
 
 
@@ -356,9 +353,15 @@ def _key(definition: Definition, row: Row, name: str) -> Any:
     return value if bad[0] else values[0].as_py()
 
 
-def _truncation(definition: Definition, rows: Sequence[Row], offered: Row) -> list[tuple[Row, bool]]:
-    """A delete of every row, at the truncation's place in the log where that is what orders the table."""
-    return [({**_marks(definition, row), **offered}, True) for row in rows]
+def _truncation(definition: Definition, told: Row) -> Row:
+    """A delete of every key at the truncation's place in the log, which alone orders it: it has no row."""
+    for name in definition.sequence if definition.keys else ():
+        if name not in told:
+            raise InvalidInputError(
+                f"A truncation has no row, so nothing gives it a value of {name!r}, which orders the table: name a "
+                f"column of the envelope ({', '.join(OFFERED)}) as its sequence to apply truncations."
+            )
+    return {name: told[name] for name in definition.sequence if name in told}
 
 
 def _marks(definition: Definition, row: Row) -> Row:

@@ -224,7 +224,8 @@ def as_columns(known: Decoding, definition: Definition, envelopes: Sequence[Any]
             present[column.name] = mask
             values = [None if value is UNSET else value for value in values]
         columns[column.name] = values
-    return Columns(Given(columns, len(rows), present, deletes), unsent)
+    reads = np.array([each.op in READS and not is_gone for is_gone, each in zip(gone, ordered, strict=True)], bool)
+    return Columns(Given(columns, len(rows), present, deletes, reads if reads.any() else None), unsent)
 
 
 def in_log_order(changes: Sequence[Any]) -> list[Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -12,7 +12,7 @@ from headwater.streams.definition import Definition
 from headwater.streams.landing import LandingReport
 from headwater.streams.position_views import PositionView
 from headwater.streams.quarantine import Quarantined
-from headwater.streams.reading import read, state_of_keys
+from headwater.streams.reading import state_of_keys
 from headwater.streams.serving_copy import Lake
 from headwater.streams.sources.bare_values import check_unit
 from headwater.streams.sources.debezium import take_debezium
@@ -64,7 +64,7 @@ def take(
     def rows_of(keys: pa.Table) -> pa.Table:
         return state_of_keys(lake, view, keys).rows
 
-    return take_alone(definition, data, format, options, file, lambda: read(lake, view).to_pylist(), rows_of)
+    return take_alone(definition, data, format, options, file, rows_of)
 
 
 def take_alone(
@@ -73,13 +73,12 @@ def take_alone(
     format: str,
     options: Mapping[str, Any],
     file: SourceFile | None = None,
-    state: Callable[[], list[dict[str, Any]]] = list,
     rows_of: RowsOfKeys | None = None,
 ) -> Taken:
-    """In a format that needs no rows of before; `state` gives them to a truncation, `rows_of` some to changed keys."""
+    """In a format that needs no rows of before; `rows_of` gives some to changed keys."""
     if format == "debezium":
         found = _messages(file) if file is not None else _as_lines(data)
-        return take_debezium(definition, found, state=state, rows_of=rows_of, **options)
+        return take_debezium(definition, found, rows_of=rows_of, **options)
     rows, bad = _rows(definition, data, file)
     return take_op(rows, bad=bad, **options) if format == "op" else take_rows(rows, bad)
 
@@ -118,6 +117,7 @@ def total(reports: Sequence[LandingReport]) -> LandingReport:
         tuple(dict.fromkeys(name for report in reports for name in report.widened)),
         sum(report.discarded for report in reports),
         _sums([report.checks for report in reports]),
+        sum(report.too_late for report in reports),
     )
 
 

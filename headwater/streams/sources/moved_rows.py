@@ -50,6 +50,8 @@ def completed(
     gone: dict[int, Row | None] = {}
     for index in range(data.length):
         key = keys[index]
+        if data.truncates is not None and data.truncates[index]:
+            rows.clear()
         if key not in asked:
             continue
         if data.delete_mask[index]:
