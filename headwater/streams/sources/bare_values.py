@@ -58,9 +58,9 @@ def with_values(data: Given, definition: Definition, unit: str | None) -> Given:
 def _read(values: Any, kind: Any, unit: str | None) -> Any:
     if not isinstance(values, list):
         return values
-    if kind is None:  # a new column, whose type its values tell
-        return [floats(value) for value in values]
     kinds = set(map(type, values))
+    if kind is None or (Decimal in kinds and pa.types.is_floating(kind)):  # the type of a new column its values tell
+        return [floats(value) for value in values]
     if pa.types.is_timestamp(kind) and unit is not None and int in kinds and kinds <= {int, NOTHING}:
         try:
             return pa.array(values, pa.int64()).cast(pa.timestamp(unit, kind.tz))
