@@ -32,7 +32,7 @@ WRAPPED = ('{"schema"', '{"payload"')
 
 
 class LogPlace(msgspec.Struct, gc=False):
-    """What an envelope says of the place of its change in the database's log, under Debezium's names."""
+    """The place of a change in the database's log, under Debezium's names for its parts."""
 
     lsn: Any = None
     ts_ms: Any = None
@@ -62,7 +62,7 @@ OFFERED: dict[str, tuple[str, ...]] = {
 
 
 def offered(places: Sequence[LogPlace | None], name: str, kind: Any) -> list[Any]:
-    """What envelopes offer for a column; None: nothing. Texts of digits are numbers, where the column has those."""
+    """Return what envelopes offer for a column, None for nothing. Texts of digits are numbers in a column of numbers."""
     first, *others = OFFERED[name]
     values = [None if place is None else getattr(place, first) for place in places]
     for other in others:
