@@ -61,6 +61,8 @@ pin:
 	uv pip compile tests/docs/clients.in -c requirements.txt --generate-hashes --python-version 3.11 --no-header --no-annotate -o tests/docs/clients.txt
 	uv pip compile tests/interop/postgres/engine.in --generate-hashes --python-version 3.11 --no-header --no-annotate -o tests/interop/postgres/engine.txt
 	uv pip compile pyproject.toml tests/lowest.in --extra server --extra pipeline --resolution lowest-direct --generate-hashes --python-version 3.11 --no-header --no-annotate -o tests/lowest.txt
+	uv pip compile pyproject.toml --extra server --extra pipeline -c requirements.txt --generate-hashes --python-version 3.12 --no-header --no-annotate -o examples/container/requirements.txt
+	uv pip compile examples/container/build.in -c requirements.txt --generate-hashes --python-version 3.12 --no-header --no-annotate -o examples/container/build.txt
 
 clean:
 	rm -rf $(VENV) dist build .mypy_cache .ruff_cache .pytest_cache

@@ -14,13 +14,14 @@ import pyarrow as pa
 from lance.fragment import write_fragments
 from lance_namespace import InsertIntoTableResponse
 
+from headwater.decoding.bounds import check_schema
 from headwater.errors import ConcurrentModificationError
 from headwater.model import Table
 from headwater.names import ObjectId
 from headwater.namespace.registered import RegisteredNamespace
 from headwater.registries.metastore.registry import MetastoreRegistry
 from headwater.registries.metastore.sessions import NewRows, Within
-from headwater.tables.arrow import Counted, check_schema
+from headwater.tables.arrow import Counted
 from headwater.tables.commit import fragment_from
 from headwater.tables.fitting import fit
 from headwater.tables.handle import TableHandle

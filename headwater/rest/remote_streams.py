@@ -12,6 +12,7 @@ from typing import Any, ClassVar, Protocol
 import msgspec
 import pyarrow as pa
 
+from headwater.arguments import checked
 from headwater.errors import InvalidInputError
 from headwater.metastore import Delta
 from headwater.names import ObjectId, format_name
@@ -60,6 +61,7 @@ class HandedChanges:
 Handed = dict[tuple[ObjectId, str], HandedChanges]
 
 
+@checked
 class RemoteStream(Frames):
     """A stream table of a server. The same calls as `CatalogStream`; what it cannot is not there."""
 

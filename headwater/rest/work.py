@@ -14,6 +14,7 @@ import pyarrow as pa
 from lance_namespace import LanceNamespace
 from pydantic import BaseModel
 
+from headwater.decoding.arrow import measure_stream, read_stream
 from headwater.errors import InternalError
 from headwater.namespace.abilities import CatalogAbilities, abilities_of
 from headwater.rest.arrow import byte_chunks, file_chunks, file_parts
@@ -21,7 +22,6 @@ from headwater.rest.body import BodySpool
 from headwater.rest.call import Call
 from headwater.rest.coding import make_request
 from headwater.rest.routes import BY_OPERATION, Answer, BodyKind, Route
-from headwater.tables.arrow import measure_stream, read_stream
 from headwater.workers import Pool
 from headwater.workers.channel import Chunk
 from headwater.workers.child import find

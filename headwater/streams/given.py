@@ -15,6 +15,9 @@ import pyarrow as pa
 from headwater.errors import InvalidInputError
 
 Mask = npt.NDArray[np.bool_]
+FREE_CELLS = 1 << 24
+MAX_SPARSE = 64
+"""Rows may have so many cells, or so many times the cells that they give: each is kept, the missing ones too."""
 Values = list[Any] | Any  # Python values, or an Arrow array
 
 
@@ -84,11 +87,12 @@ def as_table(data: Any) -> pa.Table | None:
 
 
 def from_table(table: Any) -> Given:
-    names = table.schema.names
-    for name in names:
-        if names.count(name) > 1:
+    columns: dict[str, Any] = {}
+    for name, column in zip(table.schema.names, table.columns, strict=True):
+        if name in columns:
             raise InvalidInputError(f"Two columns of the data are named {name!r}.")
-    return Given({name: table.column(name) for name in names}, table.num_rows)
+        columns[name] = column
+    return Given(columns, table.num_rows)
 
 
 def from_rows(rows: Sequence[Mapping[str, Any]]) -> Given:
@@ -99,6 +103,12 @@ def from_rows(rows: Sequence[Mapping[str, Any]]) -> Given:
     for name in names:
         if not isinstance(name, str):
             raise InvalidInputError(f"The names of a row's columns are texts, not {name!r}.")
+    cells = len(names) * len(rows)
+    if cells > max(FREE_CELLS, MAX_SPARSE * sum(map(len, rows))):
+        raise InvalidInputError(
+            f"{len(rows)} rows with {len(names)} names of columns between them make {cells} cells, almost all of them "
+            "empty: give rows that have the same columns, or fewer rows at once."
+        )
     columns = {name: [row.get(name) for row in rows] for name in names}
     masks = {name: np.fromiter((name in row for row in rows), bool, len(rows)) for name in names}
     return Given(columns, len(rows), {name: mask for name, mask in masks.items() if not mask.all()})

@@ -19,9 +19,11 @@ from typing import Any, Literal
 import lance
 import msgspec
 import pyarrow as pa
-import pyarrow.csv as pc_csv
-import pyarrow.parquet as pq
 
+from headwater.decoding.arrow import read_arrow_path
+from headwater.decoding.bounds import FILES, Bounds
+from headwater.decoding.parquet import ParquetRows
+from headwater.decoding.text import read_csv
 from headwater.errors import ConcurrentModificationError, InvalidInputError
 from headwater.store import is_local, local_path
 from headwater.streams.casting import cast_array, floats, has_decimals
@@ -39,9 +41,6 @@ MOST_TIMES = 256
 LEAST_UNPACKED = 1 << 24
 """A compressed file may become so many bytes, however small it is."""
 CHUNK = 1 << 20
-ARROW_FILE = b"ARROW1"
-"""What the file form of Arrow begins with; without it there are only messages, one after another."""
-STREAM_END = b"\xff\xff\xff\xff\0\0\0\0"
 _ARRAY = re.compile(r"\s*\[")
 _RAW = msgspec.json.Decoder(list[msgspec.Raw])
 _QUOTED = re.compile(r'(?:\A|(?<=[,\r\n]))"(?:[^"]++|"")*+("?)')
@@ -70,7 +69,8 @@ class SourceFile:
     """A file with what makes it known again: its path or address, and a digest of its content.
 
     The path is that of the file itself, whatever links led to it; `named` is how it was found. `storage` opens the
-    object store it is on. `stamp` is how a local file looked when its digest was taken.
+    object store it is on. `stamp` is how a local file looked when its digest was taken. `bounds`: how large its rows
+    may become.
     """
 
     path: str
@@ -79,6 +79,7 @@ class SourceFile:
     storage: Mapping[str, str] = field(default_factory=dict, repr=False, compare=False)
     stamp: tuple[int, int] | None = field(default=None, compare=False)
     named: str = field(default="", compare=False)
+    bounds: Bounds = field(default=FILES, compare=False)
 
 
 def is_files(data: Any) -> bool:
@@ -172,17 +173,20 @@ def read_rows(file: SourceFile, definition: Definition) -> tuple[Any, list[Quara
         if ending == ".lance":
             return lance.dataset(file.path, storage_options=dict(file.storage) or None).to_table(), []
         with opened(file) as path:
-            return _read(path, ending, definition, file.path)
-    except (OSError, ValueError, pa.ArrowInvalid) as error:
-        told = f"The file {file.path!r} cannot be read: {error}. Nothing of it was taken."
+            return _read(path, ending, definition, file)
+    except SourceFileError:
+        raise
+    except (InvalidInputError, OSError, ValueError) as error:
+        told = f"The file {file.path!r} cannot be read: {str(error).rstrip('.')}. Nothing of it was taken."
         raise SourceFileError(told) from None
 
 
-def _read(path: str, ending: str, definition: Definition, name: str) -> tuple[Any, list[Quarantined]]:
+def _read(path: str, ending: str, definition: Definition, file: SourceFile) -> tuple[Any, list[Quarantined]]:
+    name = file.path
     if ending == ".parquet":
-        return pq.read_table(path), []
+        return ParquetRows(path, file.bounds).table(), []
     if ending in ARROW:
-        return _read_arrow(path), []
+        return read_arrow_path(path, file.bounds), []
     if ending == ".csv":
         return _read_csv(path, definition, name)
     if ending in JSON:
@@ -292,22 +296,6 @@ def _unpacked(path: str, name: str) -> bytes:
     return found
 
 
-def _read_arrow(path: str) -> pa.Table:
-    """A file of Arrow, or a stream. Batches may be missing at the end of a stream that does not say that it ends."""
-    with open(path, "rb") as file:
-        if file.read(len(ARROW_FILE)) == ARROW_FILE:
-            return pa.ipc.open_file(path).read_all()
-        file.seek(0)
-        data = file.read()
-    source = pa.BufferReader(data)
-    table = pa.ipc.open_stream(source).read_all()
-    if not data.endswith(STREAM_END):
-        raise pa.ArrowInvalid("it ends without the mark that ends a stream, it was cut off")
-    if source.tell() != len(data):
-        raise pa.ArrowInvalid(f"there are bytes behind the end of its stream, from offset {source.tell()} on")
-    return table
-
-
 def json_rows(text: str, definition: Definition, name: str | None = None) -> tuple[list[Any], list[Quarantined]]:
     """Lines of objects, or one array of them. What is no object is quarantined, `null` is passed over.
 
@@ -350,17 +338,13 @@ def _read_csv(path: str, definition: Definition, name: str) -> tuple[Any, list[Q
 
     quoted = _whole_quotes(read_text(path, name), name)
     texts: dict[str, Any] = {column.name: pa.string() for column in definition.columns}
-    table = pc_csv.read_csv(
-        path,
-        parse_options=pc_csv.ParseOptions(newlines_in_values=quoted, invalid_row_handler=skip),
-        convert_options=pc_csv.ConvertOptions(column_types=texts, strings_can_be_null=False),
-    )
+    table = read_csv(path, texts, skip, newlines_in_values=quoted, empty_is_null=False)
     columns: dict[str, Any] = {}
-    for each in table.schema.names:
-        if table.schema.names.count(each) > 1:
+    for each, found in zip(table.schema.names, table.columns, strict=True):
+        if each in columns:
             raise SourceFileError(f"Two columns of the file {name!r} are named {each!r}. Nothing of it was taken.")
         column = definition.by_name.get(each)
-        columns[each] = _parsed(table.column(each), column.type) if column is not None else table.column(each)
+        columns[each] = _parsed(found, column.type) if column is not None else found
     return Given(columns, table.num_rows), bad
 
 
