@@ -62,7 +62,7 @@ OFFERED: dict[str, tuple[str, ...]] = {
 
 
 def offered(places: Sequence[LogPlace | None], name: str, kind: Any) -> list[Any]:
-    """Return what envelopes offer for a column, None for nothing. Digits in a text are a number in a column of those."""
+    """Return what envelopes offer for a column, None: nothing. Digits in a text are a number in a column of those."""
     first, *others = OFFERED[name]
     values = [None if place is None else getattr(place, first) for place in places]
     for other in others:
