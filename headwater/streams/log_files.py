@@ -134,7 +134,8 @@ def _stored(column: Any) -> Any:
 
 def _as(column: Any, kind: Any) -> Any:
     """A column in another type: lists of a fixed size are cast by our own rule, which knows NULLs."""
-    if not pa.types.is_nested(kind):
+    is_nested: bool = pa.types.is_nested(kind)
+    if not is_nested:
         return column.cast(kind)
     return pa.chunked_array([convert(chunk, kind, exact=True) for chunk in column.chunks], kind)
 
