@@ -81,7 +81,9 @@ def test_every_public_method_that_takes_options_refuses_one_that_it_does_not_kno
         pipeline.index: [lambda: pipeline.index(None, near, "s", "id", "BTREE", **bogus)],
         pipeline.export: [lambda: pipeline.export(None, near, tmp_path / "out", **bogus)],
         pipeline.watch: [lambda: next(pipeline.watch(None, near, "s", str(tmp_path / "*.json"), **bogus))],
-        StreamTable.ingest_file: [],  # as ingest, for a file that was found
+        StreamTable.ingest_file: [],  # as ingest, for files that were found
+        StreamTable.ingest_files: [],
+        NamespaceStream.ingest_files: [],
         configure: [],  # as settings
     }
     for each in (near["t"], far["t"]):
