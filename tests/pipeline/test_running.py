@@ -314,3 +314,33 @@ def test_each_pipeline_has_the_modules_beside_it(tmp_path: Path) -> None:
         )
         assert main(["run", str(folder / "p.toml")]) == 0
         assert Catalog(str(folder / "lake"))["raw.t"].serving.to_arrow()["told"].to_pylist() == [f"{name} a"]
+
+
+def test_a_run_takes_all_files_of_a_table_with_lateness_as_one_batch_and_warns_of_late_rows(tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    (tmp_path / "pipeline.toml").write_text(
+        '[pipeline]\nname = "late"\ncatalog = "./lake"\n\n'
+        '[[source]]\nname = "log"\npath = "in/*.jsonl"\ninto = "raw.t"\n\n'
+        '[table."raw.t"]\nschema = "id BIGINT, at BIGINT, v STRING"\nkeys = ["id"]\nsequence_by = ["at"]\n'
+        'lateness = "10"\n\n[publish]\ntables = ["raw.t"]\n'
+    )
+    said: list[str] = []
+
+    def deliver(name: str, *rows: dict[str, Any]) -> Any:
+        (tmp_path / "in" / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+    def go() -> Any:
+        said.clear()
+        return run_pipeline(read_pipeline(tmp_path / "pipeline.toml"), say=said.append)
+
+    deliver("a", {"id": 1, "at": 100, "v": "x"})
+    deliver("b", {"id": 2, "at": 1, "v": "x"})
+    go()
+    table = Catalog(str(tmp_path / "lake"))["raw.t"]
+    assert (table.count(), len({delta.txn for delta in table.deltas()})) == (2, 1)
+    assert not any("warning" in text for text in said)
+    deliver("c", {"id": 3, "at": 1, "v": "x"}, {"id": 1, "at": 99, "v": "older"})
+    done = go()
+    assert [each.too_late for each in done.reports] == [1, 1]
+    warnings = [text for text in said if text.startswith("warning: raw.t: 1 of 2 rows")]
+    assert [text.split(" were ")[1].split(":")[0] for text in warnings] == ["too late", "too late", "late"]

@@ -31,7 +31,7 @@ def _versions(catalog: Catalog, base: str) -> None:
 
 
 def _space(catalog: Catalog, base: str) -> None:
-    catalog.create_namespace(f"{base}.a", {"owner": "ann"})
+    catalog.create_namespace(f"{base}.a", {"team": "ann"})
     catalog.create_table(f"{base}.a.t", ROWS)
 
 
@@ -131,11 +131,11 @@ def _tags(answer: Any) -> list[str]:
 CASES: tuple[Case, ...] = (
     Case(
         "create a namespace",
-        lambda c, f: c.create_namespace(f"{f['base']}.new", {"owner": "ann"}),
+        lambda c, f: c.create_namespace(f"{f['base']}.new", {"team": "ann"}),
         _nothing,
-        rest=(_route("namespace", "new", "create"), {"properties": {"owner": "ann"}}),
-        cli=("create-namespace", "{base}.new", "--set", "owner=ann"),
-        sql="CREATE NAMESPACE {lake}.{base}.new WITH PROPERTIES (owner = 'ann')",
+        rest=(_route("namespace", "new", "create"), {"properties": {"team": "ann"}}),
+        cli=("create-namespace", "{base}.new", "--set", "team=ann"),
+        sql="CREATE NAMESPACE {lake}.{base}.new WITH PROPERTIES (team = 'ann')",
     ),
     Case(
         "create a namespace that exists",
@@ -147,10 +147,10 @@ CASES: tuple[Case, ...] = (
     ),
     Case(
         "set properties of a namespace",
-        lambda c, f: c.alter_namespace(f"{f['base']}.a", {"tier": "1"}, removed=["owner"]),
+        lambda c, f: c.alter_namespace(f"{f['base']}.a", {"tier": "1"}, removed=["team"]),
         _space,
-        rest=(_own("namespace", "a", "properties"), {"properties": {"tier": "1"}, "removed": ["owner"]}),
-        cli=("properties", "{base}.a", "tier=1", "--unset", "owner"),
+        rest=(_own("namespace", "a", "properties"), {"properties": {"tier": "1"}, "removed": ["team"]}),
+        cli=("properties", "{base}.a", "tier=1", "--unset", "team"),
     ),
     Case(
         "rename a namespace",
