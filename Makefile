@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
-LOWEST := .venv-lowest
+LOWEST := build/lowest
 # Where an environment forbids compiled modules, every process a test starts would compile the whole package anew.
 export PYTHONDONTWRITEBYTECODE :=
 # Tests make and delete some hundred thousand small files, each synced: half of their time, on a disk. Where the machine
@@ -65,4 +65,4 @@ pin:
 	uv pip compile examples/container/build.in -c requirements.txt --generate-hashes --python-version 3.12 --no-header --no-annotate -o examples/container/build.txt
 
 clean:
-	rm -rf $(VENV) $(LOWEST) dist build .mypy_cache .ruff_cache .pytest_cache
+	rm -rf $(VENV) dist build .mypy_cache .ruff_cache .pytest_cache

@@ -179,7 +179,8 @@ def start_in_thread(
     if api_key is not None:
         if len(api_key) < 8:
             raise InvalidInputError("The API key is too short to be one: use at least 8 characters.")
-        chosen = replace(chosen, api_key=api_key, vend_credentials=chosen.vend_credentials or settings is None)
+        vends = chosen.vend_credentials or settings is None
+        chosen = replace(chosen, api_key=api_key, key_is_owner=True, vend_credentials=vends)
     check_tls(chosen)
     app = create_app(namespace, chosen, store, face=face)
     check_exposure(app, host, insecure=False)

@@ -73,6 +73,7 @@ class JwtSettings:
 class Settings:
     """One server's settings. `api_key`, if set, is one more key, with every right (embedded servers use it).
 
+    With `key_is_owner` the holder of that key acts for the process that serves: the log names the process's author.
     `vend_credentials` hands the catalog's own storage options, which may hold secrets, to whoever may read a table;
     `scoped` hands out short-lived ones for that table instead. `audit_log` is a file: see `auth.audit`.
     `host_names` are the names it is served by, `any_address` says that an open one is served by address too (see
@@ -84,6 +85,7 @@ class Settings:
     limits: Limits = field(default_factory=Limits)
     jwt: JwtSettings | None = None
     api_key: str | None = None
+    key_is_owner: bool = False
     catalog_keys: bool = True
     access_log: bool = False
     vend_credentials: bool = False

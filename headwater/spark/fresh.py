@@ -51,8 +51,10 @@ LARGE_SHARE = 1 << 20
 NEEDS_STORAGE = "This needs a metastore catalog whose storage the session reaches: configure it with root=."
 
 
-def lake_option(root: str, storage: Mapping[str, str]) -> str:
-    return json.dumps({"root": root, "storage": dict(storage)}, sort_keys=True)
+def lake_option(root: str, storage: Mapping[str, str], author: str | None = None) -> str:
+    """Return the option that says where a metastore is. `author`: whom the log names for commits made by it."""
+    known = {"root": root, "storage": dict(storage), **({} if author is None else {"author": author})}
+    return json.dumps(known, sort_keys=True)
 
 
 @lru_cache(maxsize=16)
@@ -61,7 +63,8 @@ def opened(option: str) -> Lake:
     known = json.loads(option)
     if is_server(option):
         raise UnsupportedOperationError(NEEDS_STORAGE)
-    return lake(Metastore(known["root"], known["storage"]), known["root"], known["storage"])
+    metastore = Metastore(known["root"], known["storage"], author=known.get("author", ""))
+    return lake(metastore, known["root"], known["storage"])
 
 
 def lake_of(table: WireTable) -> Lake:

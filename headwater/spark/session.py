@@ -171,8 +171,9 @@ def _lake(catalog: Resolved) -> dict[str, str]:
     opened = open_resolved(catalog)
     if not isinstance(opened, MetastoreNamespace):
         return {LAKE: ""}
-    root = opened.properties.root
-    return {LAKE: lake_option(root if "://" in root else os.path.abspath(root), opened.properties.storage)}
+    known = opened.properties
+    root = known.root if "://" in known.root else os.path.abspath(known.root)
+    return {LAKE: lake_option(root, known.storage, known.author)}
 
 
 def _require_java() -> None:

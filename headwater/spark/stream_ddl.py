@@ -63,7 +63,8 @@ def catalog_at(lake: str | None) -> Catalog:
     if SERVER in known:
         return Catalog(known.pop(SERVER), **known)
     storage = {f"storage.{key}": value for key, value in known["storage"].items()}
-    return Catalog(known["root"], impl="metastore", **storage)
+    author = {"author": known["author"]} if "author" in known else {}
+    return Catalog(known["root"], impl="metastore", **author, **storage)
 
 
 def create_stream(

@@ -189,7 +189,7 @@ def _any_in(lists: list[Any], wrong: Mask) -> Mask:
 
 
 def _has_infinite(array: Any) -> bool:
-    """Whether a part is infinite: it may have been a number that is too large for its type."""
+    """Return whether a part is infinite: it may have been a number that is too large for its type."""
     if pa.types.is_floating(array.type):
         return bool(pc.any(pc.is_inf(array)).as_py())
     if pa.types.is_struct(array.type):

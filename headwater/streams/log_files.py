@@ -134,10 +134,10 @@ def _stored(column: Any) -> Any:
 
 def _as(column: Any, kind: Any) -> Any:
     """A column in another type: lists of a fixed size are cast by our own rule, which knows NULLs."""
-    wanted: Any = kind
-    if not pa.types.is_nested(kind):
-        return column.cast(wanted)
-    return pa.chunked_array([convert(chunk, wanted, exact=True) for chunk in column.chunks], wanted)
+    is_nested: bool = pa.types.is_nested(kind)
+    if not is_nested:
+        return column.cast(kind)
+    return pa.chunked_array([convert(chunk, kind, exact=True) for chunk in column.chunks], kind)
 
 
 def bucket_count(rows: int, landed: int) -> int:

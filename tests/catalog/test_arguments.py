@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -80,24 +81,24 @@ def test_every_public_method_that_takes_options_refuses_one_that_it_does_not_kno
         pipeline.index: [lambda: pipeline.index(None, near, "s", "id", "BTREE", **bogus)],
         pipeline.export: [lambda: pipeline.export(None, near, tmp_path / "out", **bogus)],
         pipeline.watch: [lambda: next(pipeline.watch(None, near, "s", str(tmp_path / "*.json"), **bogus))],
-        StreamTable.ingest_file: [],  # as ingest, for a file that was found
+        StreamTable.ingest_file: [],  # as ingest, for files that were found
+        StreamTable.ingest_files: [],
+        NamespaceStream.ingest_files: [],
         configure: [],  # as settings
     }
     for each in (near["t"], far["t"]):
-        calls.setdefault(CatalogTable.describe, []).append(lambda each=each: each.describe(**bogus))
-        calls.setdefault(CatalogTable.search, []).append(lambda each=each: each.search([1.0, 2.0], **bogus))
-        calls.setdefault(CatalogTable.update, []).append(lambda each=each: each.update({"id": 2}, **bogus))
-        calls.setdefault(CatalogTable.create_index, []).append(lambda each=each: each.create_index("id", **bogus))
+        calls.setdefault(CatalogTable.describe, []).append(partial(each.describe, **bogus))
+        calls.setdefault(CatalogTable.search, []).append(partial(each.search, [1.0, 2.0], **bogus))
+        calls.setdefault(CatalogTable.update, []).append(partial(each.update, {"id": 2}, **bogus))
+        calls.setdefault(CatalogTable.create_index, []).append(partial(each.create_index, "id", **bogus))
     for stream, kind in ((near["s"], StreamTable), (far["s"], RemoteStream)):
-        calls[kind.ingest] = [lambda stream=stream: stream.ingest(rows, **bogus)]
+        calls[kind.ingest] = [partial(stream.ingest, rows, **bogus)]
         searching: Any = CatalogStream.search if kind is StreamTable else RemoteStream.search
-        calls[searching] = [lambda stream=stream: stream.search([1.0], **bogus)]
+        calls[searching] = [partial(stream.search, [1.0], **bogus)]
     calls[StreamTable.create_index] = [lambda: near["s"].create_index("id", "BTREE", **bogus)]
     for name in ("append", "upsert", "delete", "ingest", "take", "publish", "collect"):
         given = () if name in ("publish", "collect") else (rows,)
-        calls[getattr(NamespaceStream, name)] = [
-            lambda name=name, given=given: getattr(near["s"], name)(*given, **bogus)
-        ]
+        calls[getattr(NamespaceStream, name)] = [partial(getattr(near["s"], name), *given, **bogus)]
     kinds = (*PUBLIC, Batch, CatalogStream, NamespaceStream)
     found = [each for kind in kinds for name, each in methods(kind) if name not in PASSED_ON]
     found += [each for name in pipeline.__all__ if inspect.isfunction(each := getattr(pipeline, name))]
@@ -124,12 +125,8 @@ def test_what_people_write_works_or_is_named(tmp_path: Path) -> None:
     catalog = Catalog(str(tmp_path / "lake"))
     vectors = pa.array([[float(n), 0.0] for n in range(20)], pa.list_(pa.float32(), 2))
     table = catalog.create_table("t", pa.table({"id": list(range(20)), "v": vectors}))
-    assert [table.search([1.0, 0.0], **how).num_rows for how in ({}, {"limit": 3}, {"k": 4}, {"k": 5, "limit": 5})] == [
-        10,
-        3,
-        4,
-        5,
-    ]
+    asked: list[dict[str, Any]] = [{}, {"limit": 3}, {"k": 4}, {"k": 5, "limit": 5}]
+    assert [table.search([1.0, 0.0], **how).num_rows for how in asked] == [10, 3, 4, 5]
     with pytest.raises(InvalidInputError, match="k and limit"):
         table.search([1.0, 0.0], k=3, limit=4)
     with pytest.raises(InvalidInputError, match="did you mean 'nprobes'"):

@@ -7,6 +7,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import httpx
 import lance
 import lancedb
 import pyarrow as pa
@@ -17,6 +18,7 @@ from headwater.cli.main import main
 from headwater.errors import InvalidInputError
 from headwater.rest.server import start_in_thread
 from headwater.tables.handle import UnreadRowsWarning
+from headwater.web import page
 
 KEY = {"lance-schema:unenforced-primary-key": "true"}
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False, metadata=KEY), pa.field("v", pa.int64())])
@@ -116,7 +118,7 @@ def test_the_rows_of_a_write_ahead_log_are_told_of_and_left_alone(
 def test_lancedbs_merge_insert_into_a_write_ahead_log_is_told_of(tmp_path: Path) -> None:
     catalog = Catalog(str(tmp_path / "lake"))
     catalog.create_table("a.t", rows(1, 2))
-    server = start_in_thread(catalog.namespace)
+    server = start_in_thread(catalog.namespace, face=page)
     try:
         table: Any = lancedb.connect_namespace("rest", {"uri": server.url}).open_table("t", namespace_path=["a"])
         table.set_lsm_write_spec(lancedb.LsmWriteSpec.bucket("id", 1))
@@ -124,6 +126,8 @@ def test_lancedbs_merge_insert_into_a_write_ahead_log_is_told_of(tmp_path: Path)
         merging.execute(rows(2, 3, v=9))
         table.close_lsm_writers()
         assert Catalog(server.url).verify()[0]["kind"] == "unread_rows"
+        shown = httpx.get(f"{server.url}/t/a/t", headers={"accept": "text/html"}, timeout=60).text
+        assert "has a write-ahead log (MemWAL)" in shown
         with pytest.warns(UnreadRowsWarning):
             assert catalog["a.t"].to_arrow().num_rows == 2
     finally:

@@ -45,6 +45,7 @@ class Gate:
 
     def __init__(self, settings: Settings, store: Store | None, clock: Clock) -> None:
         self._api_key = _digest(settings.api_key) if settings.api_key else None
+        self._key_holder = OWNER if settings.key_is_owner else ROOT_KEY
         self._store = store if settings.catalog_keys else None
         self._clock = clock
         self._jwt = JwtVerifier(settings.jwt, clock) if settings.jwt else None
@@ -94,7 +95,7 @@ class Gate:
         """What a session may keep of a key or token, if it is good; Unauthenticated (16) if it is not."""
         caller = self._identify(secret)
         self._remember(_digest(secret), caller)
-        if caller is ROOT_KEY:
+        if caller is self._key_holder:
             return Proof("server", self._server_mark())
         parts = split_key(secret)
         if parts is not None and caller.name == f"key:{parts[0]}":
@@ -110,7 +111,7 @@ class Gate:
             if record is not None and record.is_valid(self._clock.now_ms()):
                 return record.caller(self._roles())
         if proof.kind == "server" and self._api_key is not None and proof.id == self._server_mark():
-            return ROOT_KEY
+            return self._key_holder
         if proof.kind == "token" and self._jwt is not None:
             return self._jwt.caller_of(proof.claims, self._roles())
         raise UnauthenticatedError("What this session rests on is no longer valid: sign in again.")
@@ -130,7 +131,7 @@ class Gate:
 
     def _identify(self, secret: str) -> Caller:
         if self._api_key is not None and hmac.compare_digest(self._api_key, _digest(secret)):
-            return ROOT_KEY
+            return self._key_holder
         parts = split_key(secret)
         if parts is not None and self._store is not None:
             record = self._record(self._store, parts[0])

@@ -28,8 +28,8 @@ _DECODER: Any = msgspec.json.Decoder(float_hook=Decimal)
 
 
 @dataclass(frozen=True)
-class Reader:
-    """How values of some Python types are read; others are as they should be."""
+class ValueReader:
+    """A reader of values of some Python types; others are as they should be."""
 
     read: Callable[[Any], Any]
     types: frozenset[type]
@@ -58,9 +58,9 @@ def with_values(data: Given, definition: Definition, unit: str | None) -> Given:
 def _read(values: Any, kind: Any, unit: str | None) -> Any:
     if not isinstance(values, list):
         return values
-    if kind is None:  # a new column, whose type its values tell
-        return [floats(value) for value in values]
     kinds = set(map(type, values))
+    if kind is None or (Decimal in kinds and pa.types.is_floating(kind)):  # the type of a new column its values tell
+        return [floats(value) for value in values]
     if pa.types.is_timestamp(kind) and unit is not None and int in kinds and kinds <= {int, NOTHING}:
         try:
             return pa.array(values, pa.int64()).cast(pa.timestamp(unit, kind.tz))
@@ -70,31 +70,31 @@ def _read(values: Any, kind: Any, unit: str | None) -> Any:
     return values if reader is None or not kinds & reader.types else [reader(value) for value in values]
 
 
-def reader_of(kind: Any, unit: str | None = None) -> Reader | None:
-    """How values of a column are read; None: as they are."""
+def reader_of(kind: Any, unit: str | None = None) -> ValueReader | None:
+    """Return the reader of values of a type; None: they are taken as they are."""
     types = pa.types
     if types.is_binary(kind) or types.is_large_binary(kind) or types.is_binary_view(kind):
-        return Reader(lambda value: base64.b64decode(value, validate=True), frozenset([str]))
+        return ValueReader(lambda value: base64.b64decode(value, validate=True), frozenset([str]))
     if types.is_decimal(kind):
-        return Reader(variable_decimal, frozenset([dict]))
+        return ValueReader(variable_decimal, frozenset([dict]))
     if types.is_date(kind):
-        return Reader(days, frozenset([int]))
+        return ValueReader(days, frozenset([int]))
     if types.is_time(kind):
-        return Reader(time_of_day(UNITS[unit]), frozenset([int])) if unit is not None else None
+        return ValueReader(time_of_day(UNITS[unit]), frozenset([int])) if unit is not None else None
     if types.is_timestamp(kind):
-        return Reader(moment(UNITS[unit]), frozenset([int])) if unit is not None else None
+        return ValueReader(moment(UNITS[unit]), frozenset([int])) if unit is not None else None
     return _nested_reader(kind, unit) if types.is_nested(kind) else None
 
 
-def _nested_reader(kind: Any, unit: str | None) -> Reader:
-    """How nested values are read: their parts by their own types, a text as the JSON that it is."""
+def _nested_reader(kind: Any, unit: str | None) -> ValueReader:
+    """Return the reader of nested values: their parts by their own types, a text as the JSON that it is."""
     parts = _parts_reader(kind, unit)
 
     def read(value: Any) -> Any:
         value = _DECODER.decode(value) if isinstance(value, str) else value
         return value if parts is None else parts(value)
 
-    return Reader(read, frozenset([str]) if parts is None else frozenset([str, list, dict]))
+    return ValueReader(read, frozenset([str]) if parts is None else frozenset([str, list, dict]))
 
 
 def _parts_reader(kind: Any, unit: str | None) -> Callable[[Any], Any] | None:

@@ -315,7 +315,7 @@ def _events(definition: Definition, changes: Sequence[DebeziumChange]) -> Column
     unsent: dict[int, Sequence[str]] = {}
     named = [column for column in definition.columns if column.name in OFFERED]
     for change in changes:
-        told = {column.name: offered(change.source, column.name, column.type) for column in named}
+        told = {column.name: offered([change.source], column.name, column.type)[0] for column in named}
         told = {name: value for name, value in told.items() if value is not None}
         if change.op == "t":
             events.append((_truncation(definition, told), TRUNCATE))

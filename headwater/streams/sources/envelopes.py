@@ -32,7 +32,7 @@ WRAPPED = ('{"schema"', '{"payload"')
 
 
 class LogPlace(msgspec.Struct, gc=False):
-    """What an envelope says of the place of its change in the database's log, under Debezium's names."""
+    """The place of a change in the database's log, under Debezium's names for its parts."""
 
     lsn: Any = None
     ts_ms: Any = None
@@ -61,13 +61,17 @@ OFFERED: dict[str, tuple[str, ...]] = {
 """The columns that an envelope's source fills, in tables that name them, and the fields that they are filled with."""
 
 
-def offered(place: LogPlace | None, name: str, kind: Any) -> Any:
-    """What an envelope offers for a column; None: nothing. Texts of digits are numbers, where the column has those."""
-    value = next((found for each in OFFERED[name] if (found := getattr(place, each, None)) is not None), None)
+def offered(places: Sequence[LogPlace | None], name: str, kind: Any) -> list[Any]:
+    """Return what envelopes offer for a column, None: nothing. Digits in a text are a number in a column of those."""
+    first, *others = OFFERED[name]
+    values = [None if place is None else getattr(place, first) for place in places]
+    for other in others:
+        values = [getattr(place, other, None) if v is None else v for place, v in zip(places, values, strict=True)]
     if name == "_file_no":
-        return file_number(value)
-    is_number = pa.types.is_integer(kind) or pa.types.is_decimal(kind)
-    return int(value) if is_number and isinstance(value, str) and value.isdecimal() else value
+        return [file_number(value) for value in values]
+    if str in set(map(type, values)) and (pa.types.is_integer(kind) or pa.types.is_decimal(kind)):
+        return [int(value) if isinstance(value, str) and value.isdecimal() else value for value in values]
+    return values
 
 
 def file_number(name: Any) -> int | None:
@@ -108,10 +112,13 @@ def decoding(definition: Definition) -> Decoding | None:
 
 
 def _python_type(kind: Any) -> Any:
-    """Vectors are decoded as what they are; a message with anything else in their place is looked at by itself."""
+    """Numbers of floating-point columns and of vectors are decoded as such; a message with anything else in their place
+    is looked at by itself."""
     types = pa.types
+    if types.is_floating(kind):
+        return int | float | str | None | msgspec.UnsetType
     if (types.is_list(kind) or types.is_fixed_size_list(kind)) and types.is_floating(kind.value_type):
-        return list[float | str | None] | str | None | msgspec.UnsetType
+        return list[int | float | str | None] | str | None | msgspec.UnsetType
     return Any
 
 
@@ -213,7 +220,7 @@ def as_columns(known: Decoding, definition: Definition, envelopes: Sequence[Any]
         if column.name not in marks and True in gone:
             values = [UNSET if is_gone else value for is_gone, value in zip(gone, values, strict=True)]
         if column.name in OFFERED:
-            told = [offered(each.source, column.name, column.type) for each in ordered]
+            told = offered([each.source for each in ordered], column.name, column.type)
             if column.name == "_ts_ms":
                 told = [each.ts_ms if value is None else value for value, each in zip(told, ordered, strict=True)]
             values = [own if value is None else value for value, own in zip(told, values, strict=True)]

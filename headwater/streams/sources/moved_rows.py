@@ -81,7 +81,7 @@ def _typed(definition: Definition, data: Given, names: Sequence[str]) -> list[Ke
 
 
 def _is_move(data: Given, keys: Sequence[Key], places: Sequence[Key], index: int) -> bool:
-    """Whether the event before a row is the delete of its old key."""
+    """Return whether the event before a row is the delete of its old key."""
     is_delete = index > 0 and bool(data.delete_mask[index - 1])
     return is_delete and places[index - 1] == places[index] and keys[index - 1] != keys[index]
 

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 BIN = Path("/usr/lib/postgresql/15/bin")
 OWNER = "postgres"
@@ -66,7 +67,7 @@ def running_postgres() -> Iterator[Postgres]:
     if os.getuid() == 0 and owner is not None:
         os.chown(folder, owner.pw_uid, owner.pw_gid)
     data, port = folder / "data", _free_port()
-    quiet = {"check": True, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "cwd": "/"}
+    quiet: dict[str, Any] = {"check": True, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "cwd": "/"}
     try:
         subprocess.run(
             _command(str(BIN / "initdb"), "-D", str(data), "-A", "trust", "-E", "UTF8", "--locale=C", "-N"), **quiet
