@@ -41,7 +41,7 @@ FEW = 10_000
 
 
 @dataclass(frozen=True)
-class Remembered:
+class TombstonesAndMarks:
     """Tombstones, and the marks of rows."""
 
     tombstones: pa.Table
@@ -53,13 +53,13 @@ class Remembered:
 
 def read_remembered(
     store: Store, definition: Definition, rules: Rules, files: Sequence[DataFile], index: KeyIndex | None = None
-) -> Remembered:
+) -> TombstonesAndMarks:
     """What these files hold, oldest first; with an index only of its keys. Marks are of the columns of the rules."""
     wanted = _wanted(index) if index is not None else None
     return newest(rules, [_read(store, definition, rules, file, wanted, index) for file in files])
 
 
-def newest(rules: Rules, parts: Sequence[Remembered]) -> Remembered:
+def newest(rules: Rules, parts: Sequence[TombstonesAndMarks]) -> TombstonesAndMarks:
     """Parts one after another: of each key what the last one says that names it."""
     some = [part for part in parts if len(part)]
     if len(some) > 1 and any(len(part.marks) for part in some):
@@ -71,16 +71,16 @@ def newest(rules: Rules, parts: Sequence[Remembered]) -> Remembered:
         np.maximum.at(last, index.codes, number)
         kept = np.split(number == last[index.codes], np.cumsum(sizes)[:-1])
         some = [
-            Remembered(
+            TombstonesAndMarks(
                 part.tombstones.filter(pa.array(kept[2 * place])), part.marks.take(np.flatnonzero(kept[2 * place + 1]))
             )
             for place, part in enumerate(some)
         ]
     tombstones = pa.concat_tables([rules.tombstone.empty_table(), *(part.tombstones for part in some)])
-    return Remembered(tombstones, joined(rules, [part.marks for part in some]))
+    return TombstonesAndMarks(tombstones, joined(rules, [part.marks for part in some]))
 
 
-def _tables(found: Remembered) -> tuple[pa.Table, pa.Table]:
+def _tables(found: TombstonesAndMarks) -> tuple[pa.Table, pa.Table]:
     return found.tombstones, found.marks.rows
 
 
@@ -96,7 +96,7 @@ def _read(
     file: DataFile,
     wanted: list[Any] | None,
     index: KeyIndex | None,
-) -> Remembered:
+) -> TombstonesAndMarks:
     ids = {column.name: column.id for column in definition.columns}
     try:
         opened = pq.ParquetFile(read_bytes(store, file, wanted is None))
@@ -117,7 +117,7 @@ def _read(
     if index is not None:
         rows = rows.take(np.flatnonzero(index.holds([rows.column(name) for name in rules.keys])))
     if CELLS not in rows.schema.names:
-        return Remembered(rows, no_marks(rules))
+        return TombstonesAndMarks(rows, no_marks(rules))
     is_mark = rows.column(CELLS).is_valid()
     plain, marked = rows.select(rules.tombstone.names), rows
     if pc.all(is_mark).as_py():
@@ -126,7 +126,7 @@ def _read(
         plain, marked = plain.filter(pc.invert(is_mark)), rows.filter(is_mark)
     cells = _unpacked(flat(marked.column(CELLS)), {name: ids[name] for name in rules.cells if name in ids})
     never = flat(marked.column(NEVER)).to_numpy(zero_copy_only=False)
-    return Remembered(plain, Marks(marked.select(rules.tombstone.names), cells, never))
+    return TombstonesAndMarks(plain, Marks(marked.select(rules.tombstone.names), cells, never))
 
 
 def _packed(cells: Mapping[str, Mask], ids: Mapping[str, int], count: int) -> Any:
@@ -163,7 +163,7 @@ def row_groups(metadata: Any, name: str, wanted: Sequence[Any]) -> list[int]:
 
 
 def add_remembered(
-    store: Store, clock: Clock, stream: Stream, files: Sequence[DataFile], new: Remembered, watermark: Watermark
+    store: Store, clock: Clock, stream: Stream, files: Sequence[DataFile], new: TombstonesAndMarks, watermark: Watermark
 ) -> tuple[DataFile, ...]:
     """The files that hold the old and the new ones."""
     if not len(new):
@@ -179,7 +179,7 @@ def add_remembered(
 
 
 def write_remembered(
-    store: Store, clock: Clock, stream: Stream, found: Remembered, watermark: Watermark, is_first: bool = False
+    store: Store, clock: Clock, stream: Stream, found: TombstonesAndMarks, watermark: Watermark, is_first: bool = False
 ) -> tuple[DataFile, ...]:
     """One file with the newest tombstone of each key that can still matter, and marks.
 
