@@ -96,7 +96,10 @@ def parse(text: str, delimiter: str = DELIMITER) -> ObjectId:
 
 def object_id(names: Iterable[str] | None, delimiter: str = DELIMITER) -> ObjectId:
     """List style to identifier, every name checked; None and the empty list are the root."""
-    result = ObjectId(tuple(names or ()))
+    try:
+        result = ObjectId(tuple(names or ()))
+    except TypeError:
+        raise InvalidInputError(f"A name is a text or a list of texts, not {ascii(names)[:80]}.") from None
     if result.level > MAX_DEPTH:
         raise InvalidInputError(f"An identifier has at most {MAX_DEPTH} levels, this one has {result.level}.")
     for name in result.names:

@@ -33,11 +33,18 @@ def _reader(source: str, hive: bool) -> pa.RecordBatchReader:
 
 
 def _files(folder: str) -> list[str]:
-    """Hidden files, and those of unfinished jobs (`_temporary`), are no data."""
+    """Hidden files, and those of unfinished jobs (`_temporary`), are no data. Error 13 for a link out of the folder."""
     found: list[str] = []
+    inside = os.path.join(os.path.realpath(folder), "")
     for at, folders, names in os.walk(folder):
         folders[:] = sorted(name for name in folders if not name.startswith((".", "_")))
         found += [os.path.join(at, name) for name in sorted(names) if _is_data(name)]
+    for file in found:
+        if not os.path.realpath(file).startswith(inside):
+            raise InvalidInputError(
+                f"{os.path.relpath(file, folder)!r} is a link to a file outside of {folder!r}, which is not followed: "
+                "copy the file, or take the link away."
+            )
     return found
 
 

@@ -54,6 +54,10 @@ class NamespaceStream(StreamTable):
         with self._landing():
             return super().ingest(*args, **options)
 
+    def ingest_files(self, *args: Any, **options: Any) -> list[LandingReport]:
+        with self._landing():
+            return super().ingest_files(*args, **options)
+
     def take(self, *args: Any, **options: Any) -> LandingReport:
         with self._landing():
             return super().take(*args, **options)

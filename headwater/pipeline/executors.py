@@ -23,12 +23,13 @@ from headwater.pipeline.hands import Storehouse, cores, guarded, storehouse_of, 
 from headwater.pipeline.progress import NOBODY, Teller
 from headwater.streams.checks import Check
 from headwater.streams.definition import to_properties
-from headwater.streams.landing import APPEND, UPSERT, BatchOrigin, Landed, LandingReport, rows_so_far
+from headwater.streams.landing import APPEND, UPSERT, BatchOrigin, Landed, Landing, LandingReport, rows_so_far
 from headwater.streams.opening import Stream, no_deletes
 from headwater.streams.preparing import EvolvedError, Json, PreparedLanding, prepare
 from headwater.streams.serving_copy import Lake
 from headwater.streams.sources.files import SourceFile, naming
 from headwater.streams.sources.formats import SNAPSHOT, take_alone, total
+from headwater.streams.sources.moved_rows import StateNeededError
 from headwater.wording import many
 
 LARGE_ROWS = 50_000
@@ -64,21 +65,51 @@ def ingest_files(spark: Any, stream: CatalogStream, intake: Intake, tell: Teller
     """Take files in their order, by executors if there is a session and they are large."""
     size = sum(file.size for file in intake.files)
     tell.stage(f"take {many(len(intake.files), 'file')} into {stream.name}", len(intake.files), size)
+    one_batch = stream.definition.rules.lateness is not None
     if spark is None or intake.needs_state or size < LARGE_BYTES:
+        if one_batch:
+            return _here_together(stream, intake, tell)
         return [_told(tell, file, _take(stream, intake, file)) for file in intake.files]
+    if one_batch:
+        return _together(spark, stream, intake, tell)
     reports: list[LandingReport] = []
     left = list(intake.files)
     while left:
+        definition = stream.definition
         prepared = _prepared(spark, stream, intake, left, tell)
         fitting = 0
         for file, each in zip(left, prepared, strict=True):
             report = _commit(stream, intake, file, each)
             fitting += 1
             reports.append(_told(tell, file, report if report is not None else _take(stream, intake, file)))
-            if report is None:
+            if report is None and stream.definition != definition:
                 break
         left = left[fitting:]
     return reports
+
+
+def _here_together(stream: CatalogStream, intake: Intake, tell: Teller) -> list[LandingReport]:
+    """Take files in this process: on a table with a lateness they are one batch, in one transaction."""
+    reports = stream.ingest_files(
+        intake.files, intake.format, intake.source, intake.strict, intake.checks, **intake.options
+    )
+    return [_told(tell, file, report) for file, report in zip(intake.files, reports, strict=True)]
+
+
+def _together(spark: Any, stream: CatalogStream, intake: Intake, tell: Teller) -> list[LandingReport]:
+    """The same by executors, unless a file makes the table evolve."""
+    prepared = _prepared(spark, stream, intake, intake.files, tell)
+    if any(each is None for each in prepared):
+        return _here_together(stream, intake, tell)
+    landings: list[Landing] = []
+    for file, each in zip(intake.files, prepared, strict=True):
+        assert each is not None
+        landings.append(_landing(stream, intake, file, each, landings[0] if landings else None))
+    try:
+        reports = stream.land_together(landings, intake.files)
+    except EvolvedError:
+        return _here_together(stream, intake, tell)
+    return [_told(tell, file, report) for file, report in zip(intake.files, reports, strict=True)]
 
 
 def _told(tell: Teller, file: SourceFile, report: LandingReport) -> LandingReport:
@@ -108,10 +139,10 @@ def ingest_frame(frame: Any, stream: CatalogStream, intake: Intake) -> LandingRe
     metastore, origins = stream.namespace.metastore, [BatchOrigin(intake.source)] * len(found)
     if found and intake.token is not None:
         origins[0] = BatchOrigin(intake.source, intake.token, None, BATCH)  # the first stands for all of them
-    landings = [
-        PreparedLanding(metastore, stream.path, each, verb, intake.strict, origin)
-        for each, origin in zip(found, origins, strict=True)
-    ]
+    landings: list[PreparedLanding] = []
+    for each, origin in zip(found, origins, strict=True):
+        first = landings[0] if landings else None
+        landings.append(PreparedLanding(metastore, stream.path, each, verb, intake.strict, origin, first))
 
     def work(tx: Transaction) -> list[Landed]:
         first = [landing(tx) for landing in landings[:1]]
@@ -212,19 +243,25 @@ def _commit(stream: CatalogStream, intake: Intake, file: SourceFile, prepared: J
     """Commit one prepared file; None: the table must evolve for it, or has."""
     if prepared is None:
         return None
-    if "error" in prepared:
-        raise error_for(*prepared["error"])
+    landing = _landing(stream, intake, file, prepared)
     verb = UPSERT if stream.definition.keys else APPEND
-    if verb == APPEND and prepared["deletes"]:
-        raise no_deletes(stream.name)
-    landing = PreparedLanding(
-        stream.namespace.metastore, stream.path, prepared, verb, intake.strict, intake.origin(file)
-    )
     try:
         with naming(file):
             return stream.report(stream.run(landing, f"{verb} {stream.name}"))
     except EvolvedError:
         return None
+
+
+def _landing(
+    stream: CatalogStream, intake: Intake, file: SourceFile, prepared: Json, joins: Landing | None = None
+) -> PreparedLanding:
+    if "error" in prepared:
+        raise error_for(*prepared["error"])
+    verb = UPSERT if stream.definition.keys else APPEND
+    if verb == APPEND and prepared["deletes"]:
+        raise no_deletes(stream.name)
+    metastore = stream.namespace.metastore
+    return PreparedLanding(metastore, stream.path, prepared, verb, intake.strict, intake.origin(file), joins)
 
 
 def _prepared(
@@ -264,5 +301,8 @@ def preparer(house: Storehouse, stream: Stream, intake: Intake, rows: int) -> Ca
 def prepare_file(house: Storehouse, stream: Stream, intake: Intake, rows: int, file: SourceFile) -> Json | None:
     lake = house.lake()
     with naming(file):
-        taken = take_alone(stream.definition, None, intake.format, intake.options, file)
+        try:
+            taken = take_alone(stream.definition, None, intake.format, intake.options, file)
+        except StateNeededError:  # the driver reads the rows that were there
+            return None
         return prepare(lake.store, lake.clock, stream, taken, intake.origin(file), intake.checks, rows)

@@ -184,7 +184,7 @@ def plan(scan: WireScan, parallelism: int, by_partition: bool = False) -> Sequen
     if served(scan) is not None:
         return [Whole()]
     found, view = _view(scan)
-    whole = view.stream.definition.rules.lateness is not None  # a watermark is of all events
+    whole = view.stream.definition.rules.lateness is not None or view.truncates
     metadata = _fragments(found, view)
     if by_partition and not whole and (buckets := _buckets(found, view, metadata)) is not None:
         return [Fragments(tuple(sorted(ids)), key=key) for key, ids in sorted(buckets.items())]

@@ -80,7 +80,8 @@ def land_batch(table: WireTable, query: str, batch: int, prepared: list[Json], t
             return
         if not landings:  # once, however often the transaction is run
             for each in gathered(prepared, lambda rows: _written(metastore, before, table, query, rows)):
-                landings.append(PreparedLanding(metastore, stream.path, each, verb, False, BatchOrigin(source)))
+                first = landings[0] if landings else None
+                landings.append(PreparedLanding(metastore, stream.path, each, verb, False, BatchOrigin(source), first))
         landed = [landing(tx) for landing in landings]
         counts = sum(each.rows for each in landed), sum(each.quarantined for each in landed)
         after = before.last_position(opened.path, version=opened.version)

@@ -17,7 +17,7 @@ from headwater.errors import InvalidInputError
 from headwater.streams.casting import FAILS, cast_array, cast_values, nans_of, nulls_of
 from headwater.streams.columns import common, may_cast
 from headwater.streams.definition import Column, Definition, evolve
-from headwater.streams.fold import Events
+from headwater.streams.events import Events, Truncations
 from headwater.streams.given import Given
 
 Mask = npt.NDArray[np.bool_]
@@ -46,6 +46,8 @@ class EventBatch:
     added: tuple[str, ...] = ()
     widened: tuple[str, ...] = ()
     discarded: int = 0
+    truncations: Truncations | None = None
+    """By their rows' numbers in the batch."""
 
 
 def shape(definition: Definition, data: Given, contract: str = REFUSE) -> EventBatch:
@@ -67,12 +69,16 @@ def shape(definition: Definition, data: Given, contract: str = REFUSE) -> EventB
     if bad and contract == REFUSE:
         raise _refused(bad[0], after, data)
     rows = pa.Table.from_arrays(list(columns.values()), schema=pa.schema([c.field for c in _loose(after)]))
-    events = Events(rows, data.delete_mask, present)
-    numbers = np.arange(data.length, dtype=np.int64)
-    if bad:
-        numbers = np.flatnonzero(~faults.any)
+    events = Events(rows, data.delete_mask, present, data.reads)
+    numbers, cuts = np.arange(data.length, dtype=np.int64), None
+    if data.truncates is not None and data.truncates.any():
+        places = np.flatnonzero(data.truncates & ~faults.any)
+        cuts = Truncations(rows.select(list(after.sequence)).take(places), places, np.zeros(len(places), np.int64))
+    if bad or cuts is not None:
+        kept = ~faults.any if data.truncates is None else ~faults.any & ~data.truncates
+        numbers = np.flatnonzero(kept)
         events = events.take(numbers)
-    return EventBatch(after, events, numbers, bad, added, widened, dropped)
+    return EventBatch(after, events, numbers, bad, added, widened, dropped, cuts)
 
 
 def _loose(definition: Definition) -> list[Column]:
@@ -100,7 +106,8 @@ class _Faults:
 
 
 def _require_columns(definition: Definition, data: Given) -> None:
-    for what, names in (("key", definition.keys), ("sequence", definition.sequence)):
+    keyless = data.truncates is not None and data.truncates.all()
+    for what, names in (("key", () if keyless else definition.keys), ("sequence", definition.sequence)):
         for name in names:
             if name not in data.columns and data.length:
                 raise InvalidInputError(f"The {what} column {name!r} is missing: every row must have it.")
@@ -192,13 +199,14 @@ def _column(column: Column, data: Given, contract: str, faults: _Faults) -> tupl
 def _check_values(
     definition: Definition, data: Given, columns: dict[str, Any], present: dict[str, Mask], faults: _Faults
 ) -> None:
+    keyed = True if data.truncates is None else ~data.truncates
     for name in definition.keys:
-        faults.add(nulls_of(columns[name]), "null_key", name)
+        faults.add(nulls_of(columns[name]) & keyed, "null_key", name)
     for name in definition.sequence:
         faults.add(nulls_of(columns[name]) | nans_of(columns[name]), "null_sequence", name)
     for column in definition.columns:
         if not column.nullable and column.name not in (*definition.keys, *definition.sequence):
-            faults.add(nulls_of(columns[column.name]) & ~data.delete_mask, "bad_value", column.name)
+            faults.add(nulls_of(columns[column.name]) & ~data.delete_mask & keyed, "bad_value", column.name)
 
 
 def _refused(bad: Bad, definition: Definition, data: Given) -> InvalidInputError:

@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from headwater.errors import InvalidInputError, LanceNamespaceError
-from headwater.streams.fold import Events
+from headwater.streams.events import Events
 from headwater.tables.sql import check_sql, words
 from headwater.tables.translate import first_line
 from headwater.types import aligned

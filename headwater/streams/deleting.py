@@ -36,7 +36,7 @@ def deletion(lake: Lake, view: PositionView, what: Any) -> Deletion:
     definition = view.stream.definition
     if not definition.keys:
         raise InvalidInputError(f"{view.stream.name} has no keys: rows of an append-only log cannot be deleted.")
-    marks = definition.rules.marks.names
+    marks = definition.rules.tombstone.names
     if isinstance(what, str):
         return Deletion(_deletes(read(lake, view, marks, what)), _digest("predicate", pa.array([what])))
     rows = given(as_rows(definition, what))
@@ -87,7 +87,7 @@ def _told(definition: Definition, rows: Given) -> Mask:
 
 def _shaped(definition: Definition, rows: Given) -> pa.Table:
     """The key and sequence columns in their types; a bad key is refused as in any other call."""
-    marks = definition.rules.marks
+    marks = definition.rules.tombstone
     only = {name: values for name, values in rows.columns.items() if name in marks.names}
     loose = pa.schema([pa.field(field.name, field.type) for field in marks])
     kept = {name: mask for name, mask in rows.present.items() if name in only}

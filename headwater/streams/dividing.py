@@ -9,9 +9,10 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from msgspec import structs
 
 from headwater.metastore.table_parts import partition_id
-from headwater.streams.fold import Rules
+from headwater.streams.events import Rules
 from headwater.streams.grouping import KeyIndex
 from headwater.streams.log_files import Share, read_log
 from headwater.streams.position_views import PositionView
@@ -70,7 +71,7 @@ def read_untouched(
     known = base_names(definition, base)
     dataset = open_version(lake, view.stream, base.version, base.manifest)
     there = [known[name] for name in names if name in known]
-    parts = [dataset.get_fragment(id) for id in fragments]
+    parts = [dataset.get_fragment(id) for id in (() if view.truncates else fragments)]  # it is of every key
     index = TAIL_KEYS.of(lake, view)
     empty = True
     for batch in live_batches(dataset, parts, columns=there, with_row_id=not there, batch_size=READ_ROWS):
@@ -108,7 +109,10 @@ def read_bucket(
     text = check_sql("filter", filter)
     wanted = check_columns(definition, columns)
     landed = partition_id(key)
-    own = replace(view, tail=tuple(delta for delta in view.tail if delta.partition == landed))
+    of_all = view.truncates or definition.rules.lateness is not None
+    others = (structs.replace(each, files=()) for each in view.tail if each.partition != landed and of_all)
+    mine = (each for each in view.tail if each.partition == landed)
+    own = replace(view, tail=tuple(sorted((*mine, *others), key=lambda each: each.position)))
     shown = list(definition.shown) if text is not None else wanted
     table = shown_state(lake, own, shown, fragments=fragments)
     return output(definition, table if text is None else filtered(table, text), wanted)

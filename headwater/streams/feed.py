@@ -7,7 +7,7 @@ transaction. An undo is seen as what it is, a difference between two states.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -15,15 +15,18 @@ import pyarrow as pa
 
 from headwater.errors import InvalidInputError
 from headwater.metastore import Delta, Snapshot
+from headwater.streams.batch_lines import batch_lines, lines_of
 from headwater.streams.definition import CHANGE_COLUMNS, Definition
-from headwater.streams.fold import Rules, State, apply, fold
+from headwater.streams.events import VERSION, Events, Rules, State, Truncations, empty
+from headwater.streams.fold import apply, fold
 from headwater.streams.grouping import Codes, KeyIndex
 from headwater.streams.hashing import hash_rows
-from headwater.streams.log_files import Logged, Share, narrowed, read_log
+from headwater.streams.log_files import Logged, Share, calls_of, narrowed, read_log
 from headwater.streams.opening import Stream
-from headwater.streams.position_views import PositionView, collected, view_at
+from headwater.streams.position_views import PositionView, all_published, collected, view_at
 from headwater.streams.reading import same_rows, state_of_keys, whole_state
 from headwater.streams.serving_copy import Lake
+from headwater.streams.watermark import Judged
 
 INSERT, DELETE, BEFORE, AFTER = "insert", "delete", "update_preimage", "update_postimage"
 
@@ -101,17 +104,33 @@ def steps(
 ) -> Iterator[TxnStep]:
     """Transaction by transaction, the changes of a table with keys. `deltas` are those that follow `start`."""
     rules = narrowed(stream.definition, None)
-    log = read_log(stream.definition, lake.store, [*_voided(snapshot, stream, deltas), *deltas], share=share)
-    if not len(log.events):
+    read = [*_voided(snapshot, stream, deltas), *deltas]
+    log = read_log(stream.definition, lake.store, read, share=share)
+    if not len(log.events) and log.events.truncations is None:
         return
     keys = log.events.rows.select(list(rules.keys))
-    state = state_of_keys(lake, start, keys, share=share)
+
+    def state_at(view: PositionView) -> State:
+        if log.events.truncations is None:
+            return state_of_keys(lake, view, keys, share=share)
+        found = whole_state(lake, view, whole=True)
+        mine = (
+            np.ones(found.rows.num_rows, bool)
+            if share is None
+            else share.of_keys(found.rows.select(rules.keys).columns)
+        )
+        return replace(found, rows=found.rows.filter(pa.array(mine)))
+
+    state, judging = state_at(start), _Judging(lake, start, read)
+    by_older_rules = {each.position for each in all_published(snapshot, stream) if each.rules != VERSION}
     for group in grouped(deltas):
         position = group[-1].position
-        if any("voids" in delta.properties for delta in group):
-            after = state_of_keys(lake, view_at(snapshot, stream, position), keys, share=share)
+        if position in by_older_rules or any("voids" in delta.properties for delta in group):
+            view = view_at(snapshot, stream, position)
+            after, judging = state_at(view), _Judging(lake, view, read)
         else:
-            after = apply(rules, state, fold(rules, state, _of(log, position)))
+            events, judged = judging.next(log, group)
+            after = apply(rules, state, fold(rules, state, events, judged))
         yield TxnStep(difference(rules, state.rows, after.rows), after, group[-1])
         state = after
 
@@ -122,19 +141,42 @@ def _keyless(
     rules = narrowed(stream.definition, None)
     log = read_log(stream.definition, lake.store, deltas)
     nothing = rules.schema.empty_table()
-    watermark = whole_state(lake, start, []).watermark if rules.lateness is not None else None
+    judging = _Judging(lake, start, deltas)
     for group in grouped(deltas):
         position = group[-1].position
         if any("voids" in delta.properties for delta in group):
             before = whole_state(lake, view_at(snapshot, stream, _previous(position, group)))
-            after = whole_state(lake, view_at(snapshot, stream, position))
-            watermark = after.watermark
+            view = view_at(snapshot, stream, position)
+            after, judging = whole_state(lake, view), _Judging(lake, view, deltas)
             yield TxnStep(Difference(*_multiset(before.rows, after.rows), nothing, nothing), after, group[-1])
             continue
-        state = State(nothing, rules.marks.empty_table(), watermark)
-        folded = fold(rules, state, _of(log, position))
-        watermark = folded.watermark
-        yield TxnStep(Difference(folded.rows, nothing, nothing, nothing), state, group[-1])
+        folded = fold(rules, empty(rules), *judging.next(log, group))
+        yield TxnStep(Difference(folded.rows, nothing, nothing, nothing), empty(rules), group[-1])
+
+
+class _Judging:
+    """The events of one transaction after another that follow a view, with the lines of their batches."""
+
+    def __init__(self, lake: Lake, view: PositionView, deltas: Sequence[Delta]) -> None:
+        self._lake, self._definition = lake, view.stream.definition
+        found = lines_of(lake.store, view)
+        self._watermark = None if found is None else found.watermark
+        calls = zip(deltas, calls_of(deltas), strict=True)
+        self._batch = {delta.position: call.batch for delta, call in calls}
+
+    def next(self, log: Logged, group: Sequence[Delta]) -> tuple[Events, Judged | None]:
+        position, first = group[-1].position, min(self._batch[delta.position] for delta in group)
+        mine, cut = np.flatnonzero(log.positions == position), log.events.truncations
+        events, judged = log.events.take(mine), None
+        own = np.flatnonzero(log.truncated == position)
+        if cut is not None and len(own):
+            places = cut.places[own] - int((log.positions < position).sum())
+            cuts = Truncations(cut.rows.take(own), places, cut.batches[own] - first)
+            events = replace(events, truncations=cuts)
+        if self._definition.rules.lateness is not None:
+            lines = batch_lines(self._lake.store, self._definition, self._watermark, group)
+            self._watermark, judged = lines.watermark, lines.judged(log.batches[mine] - first)
+        return events, judged
 
 
 def _previous(position: int, group: Sequence[Delta]) -> int:
@@ -149,10 +191,6 @@ def _voided(snapshot: Snapshot, stream: Stream, deltas: Sequence[Delta]) -> list
         return []
     found = snapshot.deltas(stream.path, min(earlier) - 1, version=stream.version)
     return [delta for delta in found if delta.position < deltas[0].position]
-
-
-def _of(log: Logged, position: int) -> Any:
-    return log.events.take(np.flatnonzero(log.positions == position))
 
 
 def difference(rules: Rules, old: pa.Table, new: pa.Table) -> Difference:

@@ -23,12 +23,17 @@ Values = list[Any] | Any  # Python values, or an Arrow array
 
 @dataclass(frozen=True)
 class Given:
-    """Columns by name: Arrow arrays, or lists of Python values. `present`: where a column is not missing."""
+    """Columns by name: Arrow arrays, or lists of Python values. `present`: where a column is not missing.
+
+    `reads` are rows (and deletes) of a snapshot of their source. `truncates` delete every row, and need no key.
+    """
 
     columns: Mapping[str, Values]
     length: int
     present: Mapping[str, Mask] = field(default_factory=dict)
     deletes: Mask | None = None
+    reads: Mask | None = None
+    truncates: Mask | None = None
 
     @cached_property
     def delete_mask(self) -> Mask:
@@ -49,7 +54,8 @@ class Given:
             for name, values in self.columns.items()
         }
         present = {name: mask[indices] for name, mask in self.present.items()}
-        return Given(columns, len(indices), present, None if self.deletes is None else self.deletes[indices])
+        kinds = (None if mask is None else mask[indices] for mask in (self.deletes, self.reads, self.truncates))
+        return Given(columns, len(indices), present, *kinds)
 
 
 def given(data: Any) -> Given:
@@ -59,12 +65,9 @@ def given(data: Any) -> Given:
         return data
     if isinstance(data, Mapping):
         return from_rows([data])
-    if isinstance(data, (pa.Table, pa.RecordBatch)):
-        return from_table(data)
-    if isinstance(data, pa.RecordBatchReader):
-        return from_table(data.read_all())
-    if hasattr(data, "__arrow_c_stream__"):
-        return from_table(pa.RecordBatchReader.from_stream(data).read_all())
+    table = as_table(data)
+    if table is not None:
+        return from_table(table)
     if isinstance(data, (str, bytes)) or not isinstance(data, Iterable):
         raise InvalidInputError(f"Rows are Arrow data, mappings or a list of mappings, not {type(data).__name__}.")
     rows = list(data)
@@ -74,6 +77,19 @@ def given(data: Any) -> Given:
         if not isinstance(row, Mapping):
             raise InvalidInputError(f"Row {index} is a {type(row).__name__}: rows are mappings from names to values.")
     return from_rows(rows)
+
+
+def as_table(data: Any) -> pa.Table | None:
+    """Arrow data in any of its forms, or a frame of pandas or polars, as one table; None: it is none of those."""
+    if isinstance(data, (list, tuple)) and data and all(isinstance(row, pa.RecordBatch) for row in data):
+        return pa.Table.from_batches(data)
+    if isinstance(data, pa.RecordBatch):
+        return pa.Table.from_batches([data])
+    if isinstance(data, pa.RecordBatchReader):
+        return data.read_all()
+    if isinstance(data, pa.Table):
+        return data
+    return pa.table(data) if hasattr(data, "__arrow_c_stream__") else None
 
 
 def from_table(table: Any) -> Given:

@@ -54,6 +54,13 @@ class KeyIndex:
             found = np.where(known, places, -1)
         return found
 
+    @property
+    def places(self) -> Codes:
+        """For each key the last row that has it."""
+        found = np.empty(self.count, np.int64)
+        found[self.codes] = np.arange(len(self.codes))
+        return found
+
     def holds(self, columns: Sequence[Array]) -> npt.NDArray[np.bool_]:
         """For each row whether its key is among these."""
         if not self._pairs:

@@ -18,18 +18,21 @@ from headwater.errors import InvalidInputError
 from headwater.metastore import DataFile, Metastore, Snapshot, Transaction
 from headwater.metastore.draft import AppendedDelta
 from headwater.store import Store
+from headwater.streams.batch_lines import watermark_at
 from headwater.streams.batches import REFUSE, Bad, EventBatch, shape
 from headwater.streams.checks import DROP, Check, judge, with_own
 from headwater.streams.definition import Definition, to_properties
-from headwater.streams.fold import Events
+from headwater.streams.events import Events, Truncations
 from headwater.streams.given import Given, as_json
 from headwater.streams.grouping import Codes, KeyIndex
 from headwater.streams.hashing import content_digest
-from headwater.streams.layout import LANCE, log_file
+from headwater.streams.layout import BATCH, LANCE, TRUNCATES, log_file
 from headwater.streams.ledger import Ledger, LedgerEntry
-from headwater.streams.log_files import LogFile, bucket_count, encode_events
+from headwater.streams.log_files import LogFile, bucket_count, encode_events, highest_of
+from headwater.streams.marks import encode_sequences
 from headwater.streams.opening import Stream, open_in
 from headwater.streams.quarantine import Quarantined, quarantine
+from headwater.streams.watermark import Judged, line, too_late
 from headwater.tables.partitions import transformed
 from headwater.wording import many
 
@@ -52,6 +55,8 @@ class LandingReport:
     discarded: int = 0
     checks: Mapping[str, int] = field(default_factory=dict)
     """For each check the rows that did not hold it."""
+    too_late: int = 0
+    """Of the rows, those that are below the line of a table with a lateness: a publish quarantines them."""
 
 
 @dataclass(frozen=True)
@@ -83,10 +88,14 @@ class Landed:
     duplicate: LedgerEntry | None = None
     batch: EventBatch | None = None
     checks: dict[str, int] = field(default_factory=dict)
+    too_late: int = 0
 
 
 class Landing:
-    """One batch on its way into a table's log. Call it with a transaction, as often as that must be run."""
+    """One batch on its way into a table's log. Call it with a transaction, as often as that must be run.
+
+    `joins`: the first of several that are one batch.
+    """
 
     def __init__(
         self,
@@ -100,7 +109,10 @@ class Landing:
         bad: Sequence[Quarantined] = (),
         checks: Sequence[Check] = (),
         before: Any = None,
+        joins: Landing | None = None,
     ) -> None:
+        self._joins = joins
+        self._call = 0
         self._store = metastore.store
         self._clock = metastore.clock
         self._before = metastore.now() if before is None else before
@@ -118,6 +130,7 @@ class Landing:
 
     def __call__(self, tx: Transaction) -> Landed:
         stream = open_in(tx, self._path)
+        self._call = len(tx.draft.appends)
         self._check_verb(stream)
         batch = self._shape(stream)
         bad = [*sourced(self._bad, self._origin), *self._quarantined(batch)]
@@ -135,7 +148,9 @@ class Landing:
             tx.update_table_version(stream.path, stream.version, to_properties(batch.definition))
         after = self._before.last_position(stream.path, version=stream.version) if ledger is not None else 0
         appended = self._append(tx, stream, batch)
-        landed = Landed(len(batch.events), len(bad), appended, batch=batch, checks=self._failed)
+        rows = len(batch.events) + (0 if batch.truncations is None else len(batch.truncations))
+        landed = Landed(rows, len(bad), appended, batch=batch, checks=self._failed)
+        landed.too_late = self._too_late(stream, batch)
         if bad:
             quarantine(tx, self._store, self._clock, stream, bad, self._origin_properties())
         if ledger is not None:  # also of a batch without effect: a repeat may have one, and must not
@@ -185,20 +200,41 @@ class Landing:
         return rejected(batch, self._data, self._origin)
 
     def _append(self, tx: Transaction, stream: Stream, batch: EventBatch) -> list[AppendedDelta]:
-        if not len(batch.events):
+        if not len(batch.events) and batch.truncations is None:
             return []
         key = written_for(stream, batch.definition)
         if key not in self._written:
-            self._written[key] = list(self._write(stream, batch))
-        call = len(tx.draft.appends)
+            self._written[key] = list(self._write(stream, batch)) if len(batch.events) else []
+        own = {"call": self._call, **self._origin_properties()}
+        if self._joins is not None:
+            own[BATCH] = self._joins._call
         made = []
-        for partition, file, log in self._written[key]:
-            properties = {**log.properties, "call": call, **self._origin_properties()}
+        cut = {} if batch.truncations is None else truncating(batch.definition, batch.truncations, batch.events.rows)
+        written = self._written[key]
+        if cut and (len(written) != 1 or written[0][0] is not None):  # of no partition
+            properties = {**cut, **own}
+            made.append(tx.append_delta(stream.path, [], "delete", version=stream.version, properties=properties))
+            cut = {}
+        for partition, file, log in written:
+            properties = {**log.properties, **cut, **own}
             kind = self._kind(log)
             made.append(
                 tx.append_delta(stream.path, [file], kind, partition, version=stream.version, properties=properties)
             )
         return made
+
+    def _too_late(self, stream: Stream, batch: EventBatch) -> int:
+        """How many of its rows are below the line that the batches before it give, as far as they are known here."""
+        rules = stream.definition.rules
+        if rules.lateness is None:
+            return 0
+        mark = watermark_at(self._store, self._before, stream)
+        found = self._measured(stream, batch)
+        return int(too_late(rules, Judged((line(rules, mark),), None, None), found.rows, found.reads).sum())
+
+    def _measured(self, stream: Stream, batch: EventBatch) -> Events:
+        """The events with their sequences."""
+        return batch.events
 
     def _kind(self, log: LogFile) -> str:
         if self._verb == APPEND:
@@ -211,6 +247,14 @@ class Landing:
 
     def _write(self, stream: Stream, batch: EventBatch) -> Iterator[Written]:
         return write_batch(self._store, self._clock, stream, batch, rows_so_far(self._before, stream))
+
+
+def truncating(definition: Definition, cuts: Truncations, rows: pa.Table) -> dict[str, Any]:
+    """What a delta says of truncations that it holds, or that came with these rows."""
+    text = encode_sequences(definition, cuts.rows, cuts.places.tolist())
+    names = list(definition.sequence)
+    highest = highest_of(definition, pa.concat_tables([cuts.rows, rows.select(names)]))
+    return {TRUNCATES: text, "schema": definition.schema_id, **highest}
 
 
 def written_for(stream: Stream, definition: Definition) -> WrittenFor:
@@ -281,8 +325,15 @@ def digest_of_batch(batch: EventBatch, bad: Sequence[Quarantined]) -> str:
             columns.append(pa.array(mask))
     names += ["deletes", "number"]
     columns += [pa.array(batch.events.deletes), pa.array(batch.numbers)]
+    if batch.events.reads is not None and batch.events.reads.any():
+        names, columns = [*names, "reads"], [*columns, pa.array(batch.events.reads)]
+    cuts = (
+        ""
+        if batch.truncations is None
+        else encode_sequences(batch.definition, batch.truncations.rows, batch.truncations.places.tolist())
+    )
     rejected = content_digest(["row"], [pa.array([row.row for row in bad], pa.string())], len(bad)) if bad else ""
-    return content_digest(names, columns, len(batch.events)) + rejected
+    return content_digest(names, columns, len(batch.events)) + rejected + cuts
 
 
 def partitions_of(definition: Definition, events: Events) -> list[tuple[tuple[Any, ...] | None, Codes | None]]:

@@ -10,7 +10,12 @@ from headwater.metastore.serving_copy import LANCE_FORMAT, READER_FORMAT, RECORD
 KIND = "__hw_kind"
 ROW = "__hw_row"
 PRESENT = "__hw_has_"
-UPSERTS, DELETES = 0, 1
+UPSERTS, DELETES, READS = 0, 1, 2
+"""Kinds of rows in the log. `READS` is added for rows of a snapshot, which are never too late."""
+CELLS, NEVER = "__hw_cells", "__hw_never"
+"""Of a mark the columns, as bits by their ids, and whether they were never written; a tombstone has none."""
+TRUNCATES, HIGH, BATCH = "truncates", "high", "batch"
+"""Of a delta its truncations, its highest first sequence value, and the call that its batch began with."""
 
 LANCE = LANCE_FORMAT
 """Format and id of the stream of published versions."""

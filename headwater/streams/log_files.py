@@ -7,8 +7,9 @@ that some are missing has a column of truth values beside it.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -23,10 +24,13 @@ from headwater.metastore.serving_copy import FILLED
 from headwater.store import KeyNotFoundError, RangedFile, Store
 from headwater.streams.definition import Definition, field_id, with_id
 from headwater.streams.encoding import by_dictionary, encode
-from headwater.streams.fold import Events, Rules, concat
+from headwater.streams.events import Events, Rules, Truncations, concat
 from headwater.streams.hashing import buckets_of, hash_rows
-from headwater.streams.layout import DELETES, KIND, PRESENT, ROW, UPSERTS
+from headwater.streams.layout import BATCH, DELETES, HIGH, KIND, PRESENT, READS, ROW, TRUNCATES, UPSERTS
+from headwater.streams.marks import decode_sequences
 from headwater.streams.ordering import order_of
+from headwater.streams.watermark import Judged, Watermark, encoded, high_of, is_measured
+from headwater.types import convert
 
 Codes = npt.NDArray[np.int64]
 ROW_GROUP = 1 << 17
@@ -77,14 +81,14 @@ def encode_events(definition: Definition, events: Events, numbers: Codes, bucket
         mask = events.present.get(column.name, upserts) & upserts
         if not mask.any() and column.name not in (*definition.keys, *definition.sequence):
             continue  # missing everywhere: a delete needs no more than key and sequence
-        values = by_dictionary(events.rows.column(column.name)).take(places)
+        values = _stored(by_dictionary(events.rows.column(column.name)).take(places))
         columns.append(values)
         fields.append(with_id(pa.field(column.name, values.type), column.id))
         if column.name in events.present and (mask | events.deletes).sum() < len(events):
             columns.append(pa.array(mask[order]))
             fields.append(pa.field(f"{PRESENT}{column.id}", pa.bool_(), nullable=False))
-    kinds = np.where(events.deletes[order], DELETES, UPSERTS).astype(np.int8)
-    columns += [pa.array(kinds), pa.array(numbers[order])]
+    kinds = np.where(events.deletes, DELETES, UPSERTS) + (0 if events.reads is None else READS * events.reads)
+    columns += [pa.array(kinds[order].astype(np.int8)), pa.array(numbers[order])]
     fields += [pa.field(KIND, pa.int8(), nullable=False), pa.field(ROW, pa.int64(), nullable=False)]
     table = pa.Table.from_arrays(columns, schema=pa.schema(fields))
     properties = {
@@ -94,8 +98,45 @@ def encode_events(definition: Definition, events: Events, numbers: Codes, bucket
         "deletes": int(events.deletes.sum()),
         FILLED: [id for field in fields if (id := field_id(field)) is not None],
         **_ranges(definition, events),
+        **highest_of(definition, events.rows),
     }
     return LogFile(encode(table, [rows for _, rows in parts], ROW_GROUP), len(events), properties)
+
+
+def highest_of(definition: Definition, rows: pa.Table) -> dict[str, Any]:
+    """The highest first sequence value of a delta's events, where lateness could be measured by it."""
+    if not definition.sequence or not rows.num_rows or not is_measured(rows.column(definition.sequence[0]).type):
+        return {}
+    return {HIGH: encoded(high_of(rows.column(definition.sequence[0])))}
+
+
+def stored_type(kind: Any) -> Any:
+    """The type in which a file keeps values: lists of a fixed size as lists, at any depth.
+
+    pyarrow below 26 cannot read a fixed-size list with a NULL back from Parquet.
+    """
+    if pa.types.is_map(kind):
+        return pa.map_(kind.key_field, kind.item_field.with_type(stored_type(kind.item_type)))
+    if pa.types.is_struct(kind):
+        fields = [kind.field(place) for place in range(kind.num_fields)]
+        return pa.struct([field.with_type(stored_type(field.type)) for field in fields])
+    if pa.types.is_fixed_size_list(kind) or pa.types.is_list(kind):
+        return pa.list_(kind.value_field.with_type(stored_type(kind.value_type)))
+    if pa.types.is_large_list(kind):
+        return pa.large_list(kind.value_field.with_type(stored_type(kind.value_type)))
+    return kind
+
+
+def _stored(column: Any) -> Any:
+    kind = stored_type(column.type)
+    return column if kind == column.type else _as(column, kind)
+
+
+def _as(column: Any, kind: Any) -> Any:
+    """A column in another type: lists of a fixed size are cast by our own rule, which knows NULLs."""
+    if not pa.types.is_nested(kind):
+        return column.cast(kind)
+    return pa.chunked_array([convert(chunk, kind, exact=True) for chunk in column.chunks], kind)
 
 
 def bucket_count(rows: int, landed: int) -> int:
@@ -138,15 +179,19 @@ def _ranges(definition: Definition, events: Events) -> dict[str, Any]:
 class Logged:
     """Events of the log in order of arrival, and for each the position it can be read at and the delta it is of.
 
-    `numbers` are their rows' numbers in their batches. `judged`: which are too late, and the watermark after all, where
-    that was found out by looking at more events than these.
+    `numbers` are their rows' numbers in their batches. `judged` says which batch each event is of, and the lines of
+    those, where there is a lateness.
     """
 
     events: Events
     positions: Codes
     deltas: Codes
     numbers: Codes
-    judged: tuple[npt.NDArray[np.bool_], Any] | None = None
+    judged: Judged | None = None
+    truncated: Codes = dataclasses.field(default_factory=lambda: np.empty(0, np.int64))
+    """For each truncation the position it can be read at."""
+    batches: Codes = dataclasses.field(default_factory=lambda: np.empty(0, np.int64))
+    """For each event the number of its batch, as `calls_of` gives it."""
 
 
 def read_log(
@@ -156,13 +201,15 @@ def read_log(
     columns: Sequence[str] | None = None,
     for_state: bool = False,
     share: Share | None = None,
+    lines: BatchLines | None = None,
 ) -> Logged:
     """The events of deltas, under the present schema. `columns`: those wanted beside key and sequence.
 
     `for_state`: only the state is asked for, so events of one file that are all of different keys may stay as they are.
-    `share`: only the events of a share of the log.
+    `share`: only the events of a share of the log. `lines`: those of the batches, where the table has a lateness.
     """
     rules = narrowed(definition, columns)
+    calls = calls_of(deltas)
     parts: list[Events] = []
     places: list[tuple[Codes, Codes, Codes, Codes]] = []
     for number, (delta, position) in enumerate(zip(deltas, readable_positions(deltas), strict=True)):
@@ -170,18 +217,77 @@ def read_log(
             chosen = None if share is None else (share, delta.properties)
             events, rows = read_file(definition, rules, read_bytes(store, file, chosen is None), file.path, chosen)
             size = len(events)
-            call = int(delta.properties.get("call", 0))
             parts.append(events)
-            places.append((np.full(size, position), np.full(size, call), rows, np.full(size, number)))
+            places.append((np.full(size, position), np.full(size, calls[number].call), rows, np.full(size, number)))
     events = concat(rules, parts)
-    if not places:
+    cut = any(TRUNCATES in delta.properties for delta in deltas)
+    if not places and not cut:
         nothing = np.empty(0, np.int64)
-        return Logged(events, nothing, nothing, nothing)
-    positions, _, rows, numbers = (np.concatenate(column) for column in zip(*places, strict=True))
-    if for_state and len(places) == 1 and rules.lateness is None and _are_distinct(events.rows, rules.keys):
+        return Logged(events, nothing, nothing, nothing, None if lines is None else lines.judged(nothing))
+    none = (np.empty(0, np.int64),) * 4
+    positions, of_call, rows, numbers = (np.concatenate(column) for column in zip(none, *places, strict=True))
+    plain = rules.lateness is None and not cut
+    if for_state and len(places) == 1 and plain and _are_distinct(events.rows, rules.keys):
         return Logged(events, positions, numbers, rows)
     order = _arrival([(int(at[0]), int(call[0]), of) for at, call, of, _ in places if len(of)])
-    return Logged(events.take(order), positions[order], numbers[order], rows[order])
+    batches = np.array([0, *(each.batch for each in calls)], np.int64)[numbers[order] + 1]
+    found, truncated = events.take(order), np.empty(0, np.int64)
+    if cut:
+        known = positions[order], of_call[order], rows[order]
+        truncations, truncated = _truncations(definition, deltas, calls, known)
+        found = replace(found, truncations=truncations)
+    judged = None if lines is None else lines.judged(batches)
+    return Logged(found, positions[order], numbers[order], rows[order], judged, truncated, batches)
+
+
+@dataclass(frozen=True)
+class Call:
+    """The landing call that a delta is of: where it can be read, its number there, and that of its batch in a list."""
+
+    position: int
+    call: int
+    batch: int
+
+
+def calls_of(deltas: Sequence[Delta]) -> list[Call]:
+    """For each delta its call. Batches are numbered from 0 on, in the order of arrival."""
+    found = []
+    for delta, position in zip(deltas, readable_positions(deltas), strict=True):
+        call = int(delta.properties.get("call", 0))
+        found.append((position, call, (position, int(delta.properties.get(BATCH, call)))))
+    numbers = {batch: number for number, batch in enumerate(sorted({batch for _, _, batch in found}))}
+    return [Call(position, call, numbers[batch]) for position, call, batch in found]
+
+
+@dataclass(frozen=True)
+class BatchLines:
+    """The line of each batch of some deltas, as `calls_of` numbers them, and the watermark after all."""
+
+    lines: tuple[Any, ...]
+    watermark: Watermark
+
+    def judged(self, batches: Codes) -> Judged:
+        return Judged(self.lines or (None,), batches, self.watermark)
+
+
+def _truncations(
+    definition: Definition, deltas: Sequence[Delta], calls: Sequence[Call], known: tuple[Codes, Codes, Codes]
+) -> tuple[Truncations, Codes]:
+    """The truncations of deltas among events, of which positions, calls and numbers are known; their positions."""
+    found = []
+    for delta, of in zip(deltas, calls, strict=True):
+        if TRUNCATES in delta.properties:
+            rows, numbers = decode_sequences(definition, delta.properties[TRUNCATES])
+            found += [(of.position, of.call, number, of.batch, rows.slice(at, 1)) for at, number in enumerate(numbers)]
+    found.sort(key=lambda each: each[:3])
+    positions, called, rows_ = known
+    places = []
+    for position, call, number, *_ in found:
+        earlier = (positions == position) & ((called < call) | ((called == call) & (rows_ < number)))
+        places.append(int(((positions < position) | earlier).sum()))
+    batches = np.array([each[3] for each in found], np.int64)
+    made = Truncations(pa.concat_tables([each[4] for each in found]), np.array(places, np.int64), batches)
+    return made, np.array([each[0] for each in found], np.int64)
 
 
 def _are_distinct(rows: pa.Table, keys: Sequence[str]) -> bool:
@@ -286,12 +392,15 @@ def read_file(
             present[field.name] = np.zeros(table.num_rows, bool)
             continue
         column: Any = table.column(name)
-        found.append(column if column.type == field.type else column.cast(field.type))
+        found.append(column if column.type == field.type else _as(column, field.type))
         mark = f"{PRESENT}{ids[field.name]}"
         if mark in stored:
             present[field.name] = table.column(mark).to_numpy()
     rows = pa.Table.from_arrays(found, schema=rules.schema)
-    return Events(rows, table.column(KIND).to_numpy() == DELETES, present), table.column(ROW).to_numpy()
+    kinds = table.column(KIND).to_numpy()
+    reads = kinds >= READS
+    events = Events(rows, kinds % READS == DELETES, present, reads if reads.any() else None)
+    return events, table.column(ROW).to_numpy()
 
 
 def _share_of(

@@ -1,6 +1,6 @@
 """What the tail of a log does to the serving copy: the rows to write, those to take away, the digest after it.
 
-Nothing is written here but tombstones. It is done for the whole tail, or for a share of it on an executor.
+Nothing is written here but tombstones and marks. It is done for the whole tail, or for a share of it on an executor.
 """
 
 from __future__ import annotations
@@ -12,14 +12,24 @@ import numpy as np
 import pyarrow as pa
 
 from headwater.metastore import DataFile
-from headwater.streams.fold import Folded, Rules, State, apply, fold
+from headwater.streams.events import VERSION, Folded, Rules, State, empty
+from headwater.streams.fold import apply, fold
 from headwater.streams.grouping import Codes, KeyIndex
 from headwater.streams.hashing import MODULUS, digest_of, hash_rows
 from headwater.streams.log_files import Logged, narrowed, read_log
+from headwater.streams.marks import Lines, decode_lines, encode_lines, highest, no_marks
 from headwater.streams.position_views import PositionView, Published
-from headwater.streams.reading import base_rows, equal_rows, rows_of_keys, same_rows, touched_state
+from headwater.streams.reading import (
+    base_rows,
+    base_state,
+    equal_rows,
+    every_row,
+    rows_of_keys,
+    same_rows,
+    touched_state,
+)
 from headwater.streams.serving_copy import Lake, open_version
-from headwater.streams.tombstones import read_tombstones, write_tombstones
+from headwater.streams.tombstones import Remembered, newest, read_remembered, write_remembered
 from headwater.streams.writing import Changes, rows_digest
 from headwater.tables.fields import ROW_ADDRESS, ROW_ID
 
@@ -38,7 +48,7 @@ def appended(
 ) -> tuple[Changes, Folded]:
     """A table without keys: the rows after the base are added. If rows were voided, it is written anew."""
     base = view.base
-    state = State(rules.schema.empty_table(), rules.marks.empty_table(), base.watermark if base is not None else None)
+    state = replace(empty(rules), watermark=base.watermark if base is not None else None)
     folded = fold(rules, state, log.events, log.judged)
     nothing = np.empty(0, np.int64)
     digest = (digest_now(lake, view, base) if base is not None else 0) + rows_digest(folded.rows)
@@ -65,12 +75,16 @@ def merged(
     lake: Lake, view: PositionView, rules: Rules, log: Logged, current: Published | None
 ) -> tuple[Changes, Folded]:
     """A table with keys, on top of what is published."""
-    touched = touched_state(lake, replace(view, base=current), rules, log.events) if len(log.events) else None
+    if current is not None:
+        current = replace(current, lines=encode_lines(view.stream.definition, lines_now(lake, view, current, rules)))
+    based = replace(view, base=current)
+    touched = None
+    if len(log.events) or log.events.truncations is not None:
+        touched = touched_state(lake, based, rules, log.events)
     if touched is None:
         kept = current or Published(0, 0, "")
         nothing = np.empty(0, np.int64)
-        state = State(rules.schema.empty_table(), rules.marks.empty_table(), kept.watermark)
-        folded = fold(rules, state, log.events, log.judged)
+        folded = fold(rules, base_state(lake, based, rules, rules.schema.empty_table(), None), log.events, log.judged)
         none = rules.schema.empty_table()
         return Changes(none, nothing, none, nothing, kept.digest, kept.rows), folded
     folded = fold(rules, touched.state, log.events, log.judged, touched.index)
@@ -98,18 +112,46 @@ def merged(
     return Changes(rows, ids, was, addresses, digest % MODULUS, count), folded
 
 
+def lines_now(lake: Lake, view: PositionView, current: Published, rules: Rules) -> Lines:
+    """The lines of what is published, with new ones of all its rows: those that may lack marks that were not kept by
+    older rules, and those that never wrote the columns that are new now."""
+    definition = view.stream.definition
+    lines = decode_lines(definition, current.lines)
+    if not rules.sequence or not rules.keys:
+        return lines
+    known = dict(current.columns)
+    new = [column.name for column in definition.columns if column.id not in known and column.name in rules.cells]
+    if current.rules == VERSION and not new:
+        return lines
+    top = highest(rules, [base_rows(lake, replace(view, base=current), narrowed(definition, []))])
+    if top is None:
+        return lines
+    unmarked = top if current.rules != VERSION else lines.unmarked
+    return replace(lines, unwritten={**lines.unwritten, **dict.fromkeys(new, top)}, unmarked=unmarked)
+
+
 def refolded(
     lake: Lake, view: PositionView, rules: Rules, log: Logged, current: Published
 ) -> tuple[Changes, Folded, tuple[DataFile, ...]]:
     """After an undo: the keys of all deltas since the base are folded anew, and compared with what is published."""
-    everything = read_log(view.stream.definition, lake.store, [d for d in view.after_base if d.files]).events
-    touched = touched_state(lake, view, rules, everything)
-    folded = fold(rules, touched.state, log.events)
-    state = apply(rules, touched.state, folded)
-    old, old_ids, old_addresses = rows_of_keys(lake, view, current, rules, touched.index, everything.rows)
-    place = np.full(touched.index.count, -1, np.int64)
-    place[touched.index.find([old.column(name) for name in rules.keys])] = np.arange(old.num_rows)
-    replaces = place[touched.index.find([state.rows.column(name) for name in rules.keys])]
+    everything = read_log(
+        view.stream.definition, lake.store, [d for d in view.after_base if "voids" not in d.properties]
+    )
+    touched = touched_state(lake, view, rules, everything.events)
+    lines = replace(lines_now(lake, view, current, rules), truncation=touched.state.lines.truncation)
+    started = replace(touched.state, lines=lines)
+    folded = fold(rules, started, log.events, log.judged)
+    state = apply(rules, started, folded)
+    if everything.events.truncations is not None:
+        old, old_ids, old_addresses = every_row(lake, view, current, rules)
+        keys = pa.concat_tables([each.select(list(rules.keys)) for each in (old, state.rows, everything.events.rows)])
+        index = KeyIndex(keys.columns)
+    else:
+        index = touched.index
+        old, old_ids, old_addresses = rows_of_keys(lake, view, current, rules, index, everything.events.rows)
+    place = np.full(index.count, -1, np.int64)
+    place[index.find([old.column(name) for name in rules.keys])] = np.arange(old.num_rows)
+    replaces = place[index.find([state.rows.column(name) for name in rules.keys])]
     known = replaces >= 0
     same = np.zeros(len(replaces), bool)
     same[known] = same_rows(state.rows.take(np.flatnonzero(known)), old.take(replaces[known]))
@@ -119,7 +161,7 @@ def refolded(
     ids = np.where(known, old_ids[np.maximum(replaces, 0)] if len(old_ids) else -1, -1)[~same]
     digest = current.digest + rows_digest(rows) - rows_digest(old.take(np.flatnonzero(gone)))
     count = current.rows + rows.num_rows - int(gone.sum())
-    tombstones = _rewritten(lake, view, current, touched.index, state)
+    tombstones = _rewritten(lake, view, current, index, state)
     replaced = replaces[known & ~same]
     gone[replaced] = False
     addresses = np.concatenate([old_addresses[replaced], old_addresses[gone]])
@@ -129,10 +171,14 @@ def refolded(
 def _rewritten(
     lake: Lake, view: PositionView, current: Published, index: KeyIndex, state: State
 ) -> tuple[DataFile, ...]:
-    """The tombstones of all other keys as they are, and of the keys that were folded anew as they came out."""
+    """Tombstones and marks of all other keys as they are, and of the keys that were folded anew as they came out."""
     definition = view.stream.definition
-    held = read_tombstones(lake.store, definition, current.tombstones)
-    others = held.take(np.flatnonzero(index.find([held.column(name) for name in definition.keys]) < 0))
-    return write_tombstones(
-        lake.store, lake.metastore.clock, view.stream, pa.concat_tables([others, state.tombstones]), state.watermark
-    )
+    rules = narrowed(definition, None)
+    held = read_remembered(lake.store, definition, rules, current.tombstones)
+    places = [
+        np.flatnonzero(index.find([rows.column(name) for name in rules.keys]) < 0)
+        for rows in (held.tombstones, held.marks.rows)
+    ]
+    others = Remembered(held.tombstones.take(places[0]), held.marks.take(places[1]))
+    found = newest(rules, [others, Remembered(state.tombstones, state.marks or no_marks(rules))])
+    return write_remembered(lake.store, lake.metastore.clock, view.stream, found, state.watermark, True)

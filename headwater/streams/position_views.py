@@ -7,12 +7,13 @@ one is taken, or none, and the log from there.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from headwater.errors import InvalidInputError, TableVersionNotFoundError
+from headwater.errors import InvalidInputError, InvalidTableStateError, TableVersionNotFoundError
 from headwater.metastore import DataFile, Delta, Snapshot
-from headwater.streams.layout import LANCE
+from headwater.streams.events import VERSION
+from headwater.streams.layout import LANCE, TRUNCATES
 from headwater.streams.log_files import readable_positions
 from headwater.streams.opening import Stream
 from headwater.streams.serving_copy import manifest_of
@@ -55,6 +56,9 @@ class Published(AtPosition):
     late: int = 0
     too_late: int = 0
     derived: tuple[Computed, ...] = ()
+    lines: str | None = None
+    rules: int = VERSION
+    """The version of the fold's rules that it was made by."""
 
     @property
     def stale_to(self) -> int:
@@ -74,6 +78,8 @@ class Published(AtPosition):
             "late": self.late,
             "too_late": self.too_late,
             "derived": [[each.name, each.identity, each.stale_to] for each in self.derived],
+            "rules": self.rules,
+            **({} if self.lines is None else {"lines": self.lines}),
         }
 
 
@@ -86,10 +92,16 @@ class PositionView:
     base: Published | None
     tail: tuple[Delta, ...]
     after_base: tuple[Delta, ...]
+    passed: tuple[Published, ...] = ()
+    """The publishes after the base, up to the position."""
 
     @property
     def start(self) -> int:
         return self.base.position if self.base is not None else 0
+
+    @property
+    def truncates(self) -> bool:
+        return any(TRUNCATES in delta.properties for delta in self.tail)
 
 
 def published_of(stream: Stream, delta: Delta) -> Published | None:
@@ -110,6 +122,8 @@ def published_of(stream: Stream, delta: Delta) -> Published | None:
         known["late"],
         known["too_late"],
         tuple(Computed(*each) for each in known["derived"]),
+        known.get("lines"),
+        known.get("rules", 1),
     )
 
 
@@ -153,11 +167,17 @@ def view_at(snapshot: Snapshot, stream: Stream, position: int | None = None) -> 
 
 
 def _older_view(snapshot: Snapshot, stream: Stream, wanted: int) -> PositionView:
-    deltas = snapshot.deltas(stream.path, version=stream.version)
-    for base in reversed(all_published(snapshot, stream)):
-        if base.position <= wanted and is_base(base.position, wanted, deltas):
-            return _view(stream, wanted, base, deltas)
-    return _view(stream, wanted, None, deltas)
+    deltas, publishes = snapshot.deltas(stream.path, version=stream.version), all_published(snapshot, stream)
+    up_to = [each for each in publishes if each.position <= wanted]
+    bases = [each for each in up_to if is_base(each.position, wanted, deltas)]
+    base = bases[-1] if bases else None
+    passed = tuple(each for each in up_to if base is None or each.position > base.position)
+    if any(each.rules != VERSION for each in passed):
+        raise InvalidTableStateError(
+            f"Position {wanted} of {stream.name} cannot be read: what it was undone from was published by older rules "
+            "of the fold, and no state is folded across a change of them."
+        )
+    return replace(_view(stream, wanted, base, deltas), passed=passed)
 
 
 def is_base(base: int, position: int, deltas: Sequence[Delta]) -> bool:

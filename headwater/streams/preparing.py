@@ -18,10 +18,10 @@ from headwater.metastore import DataFile, Metastore
 from headwater.store import Store
 from headwater.streams.batches import EventBatch, shape
 from headwater.streams.checks import Check, with_own
-from headwater.streams.fold import Events
+from headwater.streams.events import Events, concat
 from headwater.streams.given import Given
 from headwater.streams.landing import BatchOrigin, Landing, checked, rejected, sourced, write_batch, written_for
-from headwater.streams.log_files import LogFile
+from headwater.streams.log_files import LogFile, narrowed, read_bytes, read_file
 from headwater.streams.opening import Stream
 from headwater.streams.quarantine import Quarantined
 from headwater.streams.sources.taken import Taken
@@ -75,9 +75,10 @@ class PreparedLanding(Landing):
         verb: str,
         strict: bool,
         origin: BatchOrigin,
+        joins: Landing | None = None,
     ) -> None:
         bad = [Quarantined(**each) for each in prepared["bad"]]
-        super().__init__(metastore, path, Given({}, 0), verb, None, strict, origin, bad)
+        super().__init__(metastore, path, Given({}, 0), verb, None, strict, origin, bad, joins=joins)
         self._prepared = prepared
         self._failed = dict(prepared["checks"])
         self._of = tuple(prepared["of"])
@@ -89,6 +90,12 @@ class PreparedLanding(Landing):
         count = self._prepared["rows"]
         rows = Events(pa.table({"": pa.nulls(count)}), np.zeros(count, bool))  # they are in the files already
         return EventBatch(stream.definition, rows, np.arange(count), discarded=self._prepared["discarded"])
+
+    def _measured(self, stream: Stream, batch: EventBatch) -> Events:
+        rules, parts = narrowed(stream.definition, []), []
+        for _, file, _ in self._written[self._of]:
+            parts.append(read_file(stream.definition, rules, read_bytes(self._store, file), file.path)[0])
+        return concat(rules, parts)
 
 
 def _written(entry: Any) -> tuple[tuple[Any, ...] | None, DataFile, LogFile]:

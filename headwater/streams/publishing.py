@@ -13,10 +13,11 @@ from typing import Any
 
 from headwater.errors import ConcurrentModificationError
 from headwater.metastore import DataFile, Snapshot, Transaction
+from headwater.streams.batch_lines import read_tail
 from headwater.streams.derived import computed
 from headwater.streams.evolving import evolve_copy, published_columns
 from headwater.streams.lineage import lineage_of
-from headwater.streams.log_files import narrowed, read_log
+from headwater.streams.log_files import narrowed
 from headwater.streams.memory_pages import small_pages
 from headwater.streams.merging import appended, digest_now, merged, refolded
 from headwater.streams.opening import Stream, open_in, open_stream
@@ -24,8 +25,8 @@ from headwater.streams.position_views import Published, newest_published, view_a
 from headwater.streams.quarantine import quarantine
 from headwater.streams.scd2 import History, publish_history
 from headwater.streams.serving_copy import Lake, Staged, Staging, finalize, on_top, open_version, set_aside
-from headwater.streams.shares import Done, Hands, Publish, together, tombstones_of, written
-from headwater.streams.tombstones import add_tombstones
+from headwater.streams.shares import Done, Hands, Publish, remembered_of, together, written
+from headwater.streams.tombstones import Remembered, add_remembered
 from headwater.streams.watermark import Watermark
 from headwater.streams.writing import commit_rows, head_of, index_keys, record, tidied, withdraw
 
@@ -117,6 +118,7 @@ def _staged(
         done.late,
         done.too_late,
         computed(stream.definition, before, dataset),
+        done.lines,
     )
     written = commit_rows(lake, stream, staging, dataset, done.fragments, done.addresses, made.position)
     index_keys(stream, staging, written, done.count)
@@ -134,13 +136,13 @@ def _done(lake: Lake, work: Publish, dataset: Any, hands: Hands | None) -> Done:
     definition, current = work.view.stream.definition, work.current
     rules = narrowed(definition, None)
     is_refolded = work.view.start != (work.before.position if work.before is not None else 0)
-    shares = hands.shares(work.rows) if hands is not None and not is_refolded else 1
+    shares = hands.shares(work.rows) if hands is not None and not is_refolded and not work.view.truncates else 1
     files = current.tombstones if current is not None else ()
     if hands is not None and shares > 1:
         done = together(lake, work, hands.run(work, shares))
-        marks = tombstones_of(lake, definition, done)
-        return replace(done, tombstones=_added(lake, work, files, marks, done.watermark))
-    log = read_log(definition, lake.store, work.view.tail, for_state=not definition.quarantines_late)
+        found = remembered_of(lake, definition, done)
+        return replace(done, tombstones=_added(lake, work, files, found, done.watermark))
+    log = read_tail(lake.store, work.view, for_state=not definition.quarantines_late)
     if not rules.keys:
         changes, folded = appended(lake, work.view, rules, log, work.before)
         files = ()
@@ -148,11 +150,11 @@ def _done(lake: Lake, work: Publish, dataset: Any, hands: Hands | None) -> Done:
         changes, folded, files = refolded(lake, work.view, rules, log, current)
     else:
         changes, folded = merged(lake, work.view, rules, log, current)
-        files = _added(lake, work, files, folded.tombstones, folded.watermark)
+        files = _added(lake, work, files, Remembered(folded.tombstones, folded.marks), folded.watermark)
     return replace(written(lake, work, dataset, log, changes, folded), tombstones=files)
 
 
 def _added(
-    lake: Lake, work: Publish, files: Sequence[DataFile], new: Any, watermark: Watermark
+    lake: Lake, work: Publish, files: Sequence[DataFile], new: Remembered, watermark: Watermark
 ) -> tuple[DataFile, ...]:
-    return add_tombstones(lake.store, lake.clock, work.view.stream, files, new, watermark)
+    return add_remembered(lake.store, lake.clock, work.view.stream, files, new, watermark)

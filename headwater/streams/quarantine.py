@@ -14,7 +14,7 @@ from headwater.clock import Clock
 from headwater.metastore import DataFile, Delta, Transaction
 from headwater.store import Store
 from headwater.streams.definition import define, from_properties, to_properties
-from headwater.streams.fold import Events
+from headwater.streams.events import Events
 from headwater.streams.layout import DELTA, LANCE, QUARANTINE, log_file, sibling
 from headwater.streams.log_files import encode_events, read_log
 from headwater.streams.opening import Stream, in_the_way, open_in

@@ -13,16 +13,18 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headwater.errors import InvalidInputError, TableColumnNotFoundError
+from headwater.streams.batch_lines import read_tail
 from headwater.streams.definition import Definition
-from headwater.streams.fold import Events, Rules, State, apply, fold, standing, without_gaps
+from headwater.streams.events import Events, Rules, State
+from headwater.streams.fold import apply, fold, standing, without_gaps
 from headwater.streams.grouping import Codes, KeyIndex
 from headwater.streams.hashing import hash_array
-from headwater.streams.log_files import Share, narrowed, read_log
+from headwater.streams.log_files import Share, narrowed
+from headwater.streams.marks import decode_lines, highest
 from headwater.streams.memory_pages import small_pages
 from headwater.streams.position_views import PositionView, Published
 from headwater.streams.serving_copy import Lake, filtered, find_rows, judging, open_version
-from headwater.streams.tombstones import read_tombstones
-from headwater.streams.watermark import Watermark
+from headwater.streams.tombstones import read_remembered
 from headwater.tables.fields import ROW_ADDRESS, ROW_ID
 from headwater.tables.live import live_batches
 from headwater.tables.sql import check_sql
@@ -68,49 +70,62 @@ def count(lake: Lake, view: PositionView) -> int:
 
 
 def _touched_rows(lake: Lake, view: PositionView, rules: Rules, events: Events) -> pa.Table:
-    """The rows of the base of the keys that events are of."""
+    """The rows of the base of the keys that events are of; a truncation is of all."""
     index = _index_of(rules, events)
+    if events.truncations is not None:
+        return base_rows(lake, view, rules)
     if view.base is None or index is None:
         return rules.schema.empty_table()
     return rows_of_keys(lake, view, view.base, rules, index, events.rows)[0]
 
 
 def whole_state(
-    lake: Lake, view: PositionView, columns: Sequence[str] | None = None, fragments: Sequence[int] | None = None
+    lake: Lake,
+    view: PositionView,
+    columns: Sequence[str] | None = None,
+    fragments: Sequence[int] | None = None,
+    whole: bool = False,
 ) -> State:
     """The state at a view: rows of some columns (key and sequence are always among them), tombstones, watermark.
 
-    `fragments`: of the base only these.
+    `fragments`: of the base only these. `whole`: with the tombstones and marks of all keys, not of the tail's alone.
     """
     definition = view.stream.definition
     rules = narrowed(definition, columns)
     with ThreadPoolExecutor(1) as beside:
         scanned = beside.submit(base_rows, lake, view, rules, fragments)
-        events = read_log(definition, lake.store, view.tail, columns, True).events
-    state = State(scanned.result(), *_remembered(lake, view, rules, _index_of(rules, events)))
-    return apply(rules, state, fold(rules, state, events))
+        log = read_tail(lake.store, view, columns, True)
+    rows, index = scanned.result(), _index_of(rules, log.events)
+    every = whole or log.events.truncations is not None
+    state = base_state(lake, view, rules, rows, index if not every else None, every)
+    return apply(rules, state, fold(rules, state, log.events, log.judged))
 
 
 def _state_of_tail(lake: Lake, view: PositionView, columns: Sequence[str], share: Share | None) -> pa.Table:
     """The rows of keys that the tail has events of, with `share` only of keys in it.
 
-    That is for tables without `lateness`: a watermark is of all events. Of the base only keys and sequences are read
-    where all events are whole, as they decide which one stands; and then the rows that none has replaced.
+    Of the base only keys and sequences are read where all events are whole and no row has marks, as those decide which
+    one stands; and then the rows that none has replaced.
     """
     definition = view.stream.definition
     rules = narrowed(definition, columns)
-    events = read_log(definition, lake.store, view.tail, columns, True, share).events
-    index = _index_of(rules, events)
+    log = read_tail(lake.store, view, columns, True, share)
+    events, index = log.events, _index_of(rules, log.events)
+    if events.truncations is not None:
+        state = whole_state(lake, view, columns)
+        mine = None if share is None else share.of_keys([state.rows.column(name) for name in rules.keys])
+        return state.rows if mine is None else state.rows.filter(pa.array(mine))
+    state = base_state(lake, view, rules, rules.schema.empty_table(), index)
     if index is None or view.base is None:
-        state = State(rules.schema.empty_table(), *_remembered(lake, view, rules, index))
-        return apply(rules, state, fold(rules, state, events, known=index)).rows
-    whole = without_gaps(events)
+        return apply(rules, state, fold(rules, state, events, log.judged, index)).rows
+    is_even = not (state.marks is not None and len(state.marks)) and not _lacked(definition, view.base, rules)
+    whole = without_gaps(events) if is_even and not state.lines else None
     asked = rules if whole is None else narrowed(definition, [])
     old = asked.schema.empty_table()
     if whole is None or definition.sequence:  # else every event stands, whatever was there
         old = rows_of_keys(lake, view, view.base, asked, index, events.rows)[0]
-    state = State(old, *_remembered(lake, view, rules, index))
-    folded = fold(rules, state, events if whole is None else whole, known=index)
+    state = with_rows(definition, view.base, rules, state, old)
+    folded = fold(rules, state, events if whole is None else whole, log.judged, index)
     stays = standing(state, folded)
     if whole is None:
         return pa.concat_tables([old.take(stays), folded.rows])
@@ -126,13 +141,36 @@ def _index_of(rules: Rules, events: Events) -> KeyIndex | None:
     return KeyIndex([events.rows.column(name) for name in rules.keys]) if rules.keys and len(events) else None
 
 
-def _remembered(lake: Lake, view: PositionView, rules: Rules, index: KeyIndex | None) -> tuple[pa.Table, Watermark]:
-    """What a base knows beside its rows: the tombstones of these keys, and its watermark."""
-    if view.base is None:
-        return rules.marks.empty_table(), None
-    held = index is not None and view.base.tombstones
-    found = read_tombstones(lake.store, view.stream.definition, view.base.tombstones, index) if held else None
-    return rules.marks.empty_table() if found is None else found, view.base.watermark
+def base_state(
+    lake: Lake, view: PositionView, rules: Rules, rows: pa.Table, index: KeyIndex | None, every: bool = False
+) -> State:
+    """These rows of the base of a view, with what it knows beside them: of the keys of an index, or of every one."""
+    base, definition = view.base, view.stream.definition
+    state = State(rows, rules.tombstone.empty_table())
+    if base is None:
+        return state
+    found = None
+    if base.tombstones and rules.keys and (index is not None or every):
+        found = read_remembered(lake.store, definition, rules, base.tombstones, index)
+    state = State(rows, state.tombstones if found is None else found.tombstones, base.watermark)
+    lines = decode_lines(definition, base.lines)
+    state = replace(state, marks=None if found is None else found.marks.marking, lines=lines)
+    return with_rows(definition, base, rules, state, rows)
+
+
+def with_rows(definition: Definition, base: Published, rules: Rules, state: State, rows: pa.Table) -> State:
+    """A state with these rows of a base: they never wrote the columns that it lacks."""
+    lacked = [name for name in _lacked(definition, base, rules) if name not in state.lines.unwritten]
+    top = highest(rules, [rows]) if lacked and rules.sequence else None
+    lines = state.lines
+    if top is not None:
+        lines = replace(lines, unwritten={**lines.unwritten, **dict.fromkeys(lacked, top)})
+    return replace(state, rows=rows, lines=lines)
+
+
+def _lacked(definition: Definition, base: Published, rules: Rules) -> list[str]:
+    known = dict(base.columns)
+    return [name for name in rules.cells if name in definition.by_name and definition.by_name[name].id not in known]
 
 
 def state_of_keys(
@@ -145,16 +183,14 @@ def state_of_keys(
     definition = view.stream.definition
     rules = narrowed(definition, columns)
     index = KeyIndex([keys.column(name) for name in rules.keys])
-    state = State(rules.schema.empty_table(), rules.marks.empty_table())
+    rows = rules.schema.empty_table()
     if view.base is not None:
         rows, _, _ = rows_of_keys(lake, view, view.base, rules, index, keys)
-        tombstones = read_tombstones(lake.store, definition, view.base.tombstones, index)
-        state = State(rows, tombstones, view.base.watermark)
-    events = read_log(definition, lake.store, view.tail, columns, share=share).events
-    folded = fold(rules, state, events)
-    after = apply(rules, state, folded)
+    log = read_tail(lake.store, view, columns, share=share)
+    state = base_state(lake, view, rules, rows, index)
+    after = apply(rules, state, fold(rules, state, log.events, log.judged))
     wanted = np.flatnonzero(index.find([after.rows.column(name) for name in rules.keys]) >= 0)
-    return State(after.rows.take(wanted), after.tombstones, after.watermark)
+    return replace(after, rows=after.rows.take(wanted))
 
 
 def shown_state(
@@ -178,14 +214,15 @@ def shown_state(
     rules = narrowed(definition, plain)
     fields = [*rules.schema, *(pa.field(each.name, each.type) for each in derived)]
     wide = Rules(pa.schema(fields), rules.keys, rules.sequence, rules.lateness)
-    events = read_log(definition, lake.store, view.tail, plain, share=share).events
+    log = read_tail(lake.store, view, plain, share=share)
+    events = log.events
     missing = {each.name: np.zeros(len(events), bool) for each in derived}
     empty = [pa.nulls(len(events), each.type) for each in derived]
     rows = pa.Table.from_arrays([*events.rows.columns, *empty], schema=wide.schema)
-    events = Events(rows, events.deletes, {**events.present, **missing})
+    events = replace(events, rows=rows, present={**events.present, **missing})
     before = _touched_rows(lake, view, wide, events) if touched else base_rows(lake, view, wide, fragments)
-    state = State(before, *_remembered(lake, view, wide, _index_of(wide, events)))
-    folded = fold(wide, state, events)
+    state = base_state(lake, view, wide, before, _index_of(wide, events), events.truncations is not None)
+    folded = fold(wide, state, events, log.judged)
     made = folded.rows
     for each in derived:
         made = _without_changed(made, state.rows, folded.replaces, each.name, list(each.inputs))
@@ -202,14 +239,34 @@ def _without_changed(rows: pa.Table, old: pa.Table, replaces: Codes, name: str, 
 
 
 def touched_state(lake: Lake, view: PositionView, rules: Rules, events: Events) -> Touched:
-    """What the base of a view knows of the keys of events."""
+    """What the base of a view knows of the keys of events; where they truncate, of every key."""
     index = KeyIndex([events.rows.column(name) for name in rules.keys])
     nothing = np.empty(0, np.int64)
     if view.base is None:
-        return Touched(index, State(rules.schema.empty_table(), rules.marks.empty_table()), nothing, nothing)
+        return Touched(index, State(rules.schema.empty_table(), rules.tombstone.empty_table()), nothing, nothing)
+    if events.truncations is not None:
+        rows, ids, addresses = every_row(lake, view, view.base, rules)
+        return Touched(
+            _joint(rules, rows, events.rows), base_state(lake, view, rules, rows, None, True), ids, addresses
+        )
     rows, ids, addresses = rows_of_keys(lake, view, view.base, rules, index, events.rows)
-    tombstones = read_tombstones(lake.store, view.stream.definition, view.base.tombstones, index)
-    return Touched(index, State(rows, tombstones, view.base.watermark), ids, addresses)
+    return Touched(index, base_state(lake, view, rules, rows, index), ids, addresses)
+
+
+def _joint(rules: Rules, first: pa.Table, second: pa.Table) -> KeyIndex:
+    """The keys of two tables."""
+    keys = pa.concat_tables([table.select(list(rules.keys)) for table in (first, second)])
+    return KeyIndex(keys.columns)
+
+
+def every_row(lake: Lake, view: PositionView, base: Published, rules: Rules) -> tuple[pa.Table, Codes, Codes]:
+    """All rows of a version, with ids and addresses."""
+    dataset = open_version(lake, view.stream, base.version, base.manifest)
+    names = base_names(view.stream.definition, base)
+    there = [names[field.name] for field in rules.schema if field.name in names]
+    found = dataset.scanner(columns=there, with_row_id=True, with_row_address=True).to_table()
+    ids = found.column(ROW_ID).to_numpy().astype(np.int64)
+    return in_schema(found, rules, names), ids, found.column(ROW_ADDRESS).to_numpy().astype(np.int64)
 
 
 def rows_of_keys(
@@ -220,9 +277,7 @@ def rows_of_keys(
     names = base_names(view.stream.definition, base)
     wanted = rows.select(list(rules.keys))
     if index.count < wanted.num_rows:
-        first = np.empty(index.count, np.int64)
-        first[index.codes] = np.arange(wanted.num_rows)
-        wanted = wanted.take(first)
+        wanted = wanted.take(index.places)
     wanted = wanted.rename_columns([names[name] for name in rules.keys])
     there = [names[field.name] for field in rules.schema if field.name in names]
     found = find_rows(dataset, [names[name] for name in rules.keys], index, wanted, there)

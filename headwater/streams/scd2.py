@@ -20,12 +20,12 @@ from headwater.metastore import Delta, Snapshot, Transaction
 from headwater.streams.definition import VALID_FROM as FROM
 from headwater.streams.definition import VALID_TO as TO
 from headwater.streams.definition import Column, Definition, from_properties, to_properties
+from headwater.streams.events import Rules
 from headwater.streams.evolving import evolve_copy, published_columns
 from headwater.streams.feed import TxnStep, difference, steps
-from headwater.streams.fold import Rules
 from headwater.streams.grouping import Codes, KeyIndex, flat
 from headwater.streams.hashing import MODULUS
-from headwater.streams.layout import HISTORY, LANCE, sibling
+from headwater.streams.layout import HISTORY, LANCE, TRUNCATES, sibling
 from headwater.streams.log_files import Share, narrowed
 from headwater.streams.opening import Stream, in_the_way
 from headwater.streams.position_views import PositionView, Published, newest_published, view_at
@@ -170,11 +170,11 @@ def _caught_up(
 
 
 def _shares(definition: Definition, deltas: Sequence[Delta]) -> list[Share | None]:
-    """None: all at once, also where a watermark is of all events."""
+    """None: all at once, also where a truncation is of every key."""
     rows, count = sum(file.rows or 0 for delta in deltas for file in delta.files), 1
     while count * SHARE_ROWS < rows:
         count *= 2
-    if count == 1 or definition.rules.lateness is not None:
+    if count == 1 or any(TRUNCATES in delta.properties for delta in deltas):
         return [None]
     return [Share(number, count) for number in range(count)]
 
@@ -243,18 +243,22 @@ class _Open:
         self._begin(self._codes(found.inserted), found.inserted, places_of(definition, found.inserted, position))
 
     def _ends(self, definition: Definition, step: TxnStep) -> Any:
-        """Where in the order the deleted rows ended: at their deletes, which tombstones tell."""
+        """Where in the order the deleted rows ended: at their deletes, which tombstones tell, or at the truncation."""
         deleted, position = step.difference.deleted, step.delta.position
         own = places_of(definition, deleted, position)
-        marks = step.state.tombstones
-        if not definition.sequence or not deleted.num_rows or not marks.num_rows:
+        found, cut = step.state.tombstones, step.state.lines.truncation
+        if not definition.sequence or not deleted.num_rows or not (found.num_rows or cut is not None):
             return own
-        codes = self._codes(marks)
+        codes = self._codes(found)
         known = np.flatnonzero(codes >= 0)
-        mark = np.full(self.index.count, -1, np.int64)
-        mark[codes[known]] = known
-        chosen = mark[self._codes(deleted)]
-        both = pa.chunked_array([*own.chunks, *places_of(definition, marks, position).chunks], type=own.type)
+        place = np.full(self.index.count, -1, np.int64)
+        place[codes[known]] = known
+        chosen = place[self._codes(deleted)]
+        ends = [own, places_of(definition, found, position)]
+        if cut is not None:  # what has no tombstone was truncated
+            chosen = np.where(chosen >= 0, chosen, found.num_rows)
+            ends.append(places_of(definition, cut, position))
+        both = pa.chunked_array([chunk for each in ends for chunk in each.chunks], type=own.type)
         return both.take(np.where(chosen >= 0, len(own) + chosen, np.arange(len(own))))
 
     def _codes(self, rows: pa.Table) -> Codes:

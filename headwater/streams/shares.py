@@ -16,21 +16,22 @@ from typing import Any, Protocol
 import numpy as np
 
 from headwater.metastore import DataFile
-from headwater.store import Store
+from headwater.streams.batch_lines import read_tail
 from headwater.streams.definition import Definition
 from headwater.streams.derived import with_derived
-from headwater.streams.fold import Folded
+from headwater.streams.events import Folded
 from headwater.streams.given import as_json
 from headwater.streams.grouping import Codes
 from headwater.streams.hashing import MODULUS
-from headwater.streams.log_files import Logged, Share, narrowed, read_log
+from headwater.streams.log_files import Logged, Share, narrowed
+from headwater.streams.marks import encode_lines
 from headwater.streams.memory_pages import small_pages
 from headwater.streams.merging import appended, merged
 from headwater.streams.position_views import PositionView, Published
 from headwater.streams.quarantine import Quarantined
 from headwater.streams.serving_copy import Lake, open_version
-from headwater.streams.tombstones import read_tombstones, write_tombstones
-from headwater.streams.watermark import Watermark, decoded, encoded, too_late
+from headwater.streams.tombstones import Remembered, read_remembered, write_remembered
+from headwater.streams.watermark import Watermark, decoded, encoded
 from headwater.streams.writing import Changes, NewFragments, write_rows_of
 
 Json = dict[str, Any]
@@ -72,6 +73,7 @@ class Done:
     too_late: int = 0
     quarantined: tuple[Quarantined, ...] = ()
     tombstones: tuple[DataFile, ...] = ()
+    lines: str | None = None
 
     @property
     def changed(self) -> int:
@@ -107,6 +109,7 @@ def written(lake: Lake, work: Publish, dataset: Any, log: Logged, changes: Chang
         int((folded.late & counted).sum()),
         int((folded.too_late & counted).sum()),
         tuple(_passed_over(definition, log, folded, counted, work.view)),
+        lines=encode_lines(definition, folded.lines),
     )
 
 
@@ -114,9 +117,11 @@ def _passed_over(
     definition: Definition, log: Logged, folded: Folded, counted: Any, view: PositionView
 ) -> list[Quarantined]:
     """Events that did not apply, as the quarantine keeps them."""
-    late = folded.late & counted if definition.quarantines_late else np.zeros(len(counted), bool)
+    nobody = np.zeros(len(counted), bool)
+    unplaced = nobody if folded.unplaced is None else folded.unplaced & counted
+    late = folded.late & counted & ~unplaced if definition.quarantines_late else nobody
     rows: list[Quarantined] = []
-    for mask, reason in ((late, "late"), (folded.too_late & counted, "too_late")):
+    for mask, reason in ((late, "late"), (unplaced, "late_partial"), (folded.too_late & counted, "too_late")):
         places = np.flatnonzero(mask)
         found = log.events.rows.take(places).to_pylist()
         for row, place in zip(found, places.tolist(), strict=True):
@@ -136,13 +141,14 @@ def share_of_work(lake: Lake, work: Publish, share: Share) -> Json:
     rules = narrowed(stream.definition, None)
     current = work.current
     dataset = open_version(lake, stream, *work.head) if work.head else None
-    log = _log_of(lake.store, work, share)
+    log = read_tail(lake.store, work.view, share=share)
     if rules.keys:
         changes, folded = merged(lake, work.view, rules, log, current)
     else:
         changes, folded = appended(lake, work.view, rules, log, current)
     done = written(lake, work, dataset, log, changes, folded)
-    tombstones = write_tombstones(lake.store, lake.clock, stream, folded.tombstones, folded.watermark)
+    found = Remembered(folded.tombstones, folded.marks)
+    tombstones = write_remembered(lake.store, lake.clock, stream, found, folded.watermark)
     known = current or Published(0, 0, "")
     return {
         **done.fragments.to_json(),
@@ -154,29 +160,15 @@ def share_of_work(lake: Lake, work: Publish, share: Share) -> Json:
         "too_late": done.too_late,
         "quarantined": [dataclasses.asdict(row) for row in done.quarantined],
         "tombstones": [[file.path, file.rows, file.bytes] for file in tombstones],
+        "lines": done.lines,
     }
-
-
-def _log_of(store: Store, work: Publish, share: Share) -> Logged:
-    """The events of a share. What is too late among them is told by the events of all shares."""
-    definition, tail = work.view.stream.definition, work.view.tail
-    log = read_log(definition, store, tail, share=share)
-    rules = narrowed(definition, [])
-    if rules.lateness is None:
-        return log
-    every = read_log(definition, store, tail, [])
-    base = work.view.base
-    late, watermark = too_late(rules, base.watermark if base is not None else None, every.events.rows)
-    keys = [every.events.rows.column(name) for name in definition.keys]
-    mine = share.of_keys(keys) if keys else share.of_numbers(every.numbers)
-    return replace(log, judged=(late[mine], watermark))
 
 
 # All shares, where they are committed --------------------------------------------------------------------------------
 
 
 def together(lake: Lake, work: Publish, answers: Sequence[Json]) -> Done:
-    """What all shares have done. Their tombstones stay in the files they wrote: see `tombstones_of`."""
+    """What all shares have done. Their tombstones and marks stay in the files they wrote: see `remembered_of`."""
     known = work.current or Published(0, 0, "")
     addresses = [unpacked(each["addresses"]) for each in answers]
     return Done(
@@ -189,12 +181,13 @@ def together(lake: Lake, work: Publish, answers: Sequence[Json]) -> Done:
         sum(each["too_late"] for each in answers),
         tuple(Quarantined(**row) for each in answers for row in each["quarantined"]),
         tuple(DataFile(*file) for each in answers for file in each["tombstones"]),
+        answers[0]["lines"],
     )
 
 
-def tombstones_of(lake: Lake, definition: Definition, done: Done) -> Any:
-    """The tombstones that shares wrote, whose files are not needed then."""
-    found = read_tombstones(lake.store, definition, done.tombstones)
+def remembered_of(lake: Lake, definition: Definition, done: Done) -> Remembered:
+    """The tombstones and marks that shares wrote, whose files are not needed then."""
+    found = read_remembered(lake.store, definition, narrowed(definition, None), done.tombstones)
     for file in done.tombstones:
         lake.store.delete(file.path)
     return found

@@ -23,7 +23,8 @@ from headwater.streams.batches import REFUSE
 from headwater.streams.casting import cast_array
 from headwater.streams.columns import may_cast
 from headwater.streams.definition import Definition
-from headwater.streams.fold import Events, Rules, State, concat, empty
+from headwater.streams.events import Events, Rules, State, concat, empty
+from headwater.streams.fold import one_batch
 from headwater.streams.given import Given
 from headwater.streams.grouping import Codes, KeyIndex, ranks
 from headwater.streams.landing import APPEND, UPSERT, BatchOrigin
@@ -127,8 +128,10 @@ def land_statement(lake: Lake, tx: Transaction, path: Sequence[str], statement: 
     keyed = bool(stream.definition.keys)
     if keyed:
         check_rows(lake, tx, stream, statement)
+    verb, first = UPSERT if keyed else APPEND, None
     for prepared in statement.all:
-        landing = PreparedLanding(lake.metastore, path, prepared, UPSERT if keyed else APPEND, True, BatchOrigin())
+        landing = PreparedLanding(lake.metastore, path, prepared, verb, True, BatchOrigin(), first)
+        first = first or landing
         try:
             landing(tx)
         except EvolvedError:
@@ -218,7 +221,7 @@ def _check_late(
 ) -> None:
     """Against the state before: rows of one statement come in no order, and the one with the highest sequence wins."""
     late, same = _order(rules, events, index, state)
-    beyond, _ = too_late(rules, state.watermark, events.rows)
+    beyond = too_late(rules, one_batch(rules, state.watermark, events), events.rows, None)
     names = ", ".join(rules.sequence)
     if has_read and LOG_POSITIONS & set(rules.sequence):
         same[inserted:] = False
@@ -238,10 +241,11 @@ def _check_late(
 
 def _order(rules: Rules, events: Events, index: KeyIndex, state: State) -> tuple[Mask, Mask]:
     """Which events are below the sequence that is known of their key, and which are at it."""
-    held = pa.concat_tables([state.rows.select(rules.marks.names), state.tombstones.select(rules.marks.names)])
-    count = len(events)
-    before = np.full(index.count, -1, np.int64)
-    ordered = ranks([pa.chunked_array(_both(events.rows, held, name)) for name in rules.sequence])
+    held = pa.concat_tables([state.rows.select(rules.tombstone.names), state.tombstones.select(rules.tombstone.names)])
+    cut, count = state.lines.truncation, len(events)
+    tables = [events.rows, held] if cut is None else [events.rows, held, cut]
+    ordered = ranks([pa.chunked_array(_chunks(tables, name)) for name in rules.sequence])
+    before = np.full(index.count, -1 if cut is None else ordered[-1], np.int64)
     found = index.find([held.column(name) for name in rules.keys])
     there = np.flatnonzero(found >= 0)
     np.maximum.at(before, found[there], ordered[count + there])
@@ -249,8 +253,8 @@ def _order(rules: Rules, events: Events, index: KeyIndex, state: State) -> tuple
     return ordered[:count] < known, ordered[:count] == known
 
 
-def _both(first: pa.Table, second: pa.Table, name: str) -> list[Any]:
-    return [*first.column(name).chunks, *second.column(name).chunks]
+def _chunks(tables: Sequence[pa.Table], name: str) -> list[Any]:
+    return [chunk for table in tables for chunk in table.column(name).chunks]
 
 
 def _key(rules: Rules, events: Events, place: int) -> str:

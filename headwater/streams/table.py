@@ -10,6 +10,7 @@ from typing import Any, ClassVar, TypeVar
 
 import pyarrow as pa
 
+from headwater.arguments import checked
 from headwater.errors import (
     ConcurrentModificationError,
     InvalidInputError,
@@ -32,7 +33,7 @@ from headwater.streams.collecting import collectable
 from headwater.streams.definition import Definition, define, to_properties, with_properties
 from headwater.streams.definition import evolve as evolve_definition
 from headwater.streams.deleting import deletion, repeatable
-from headwater.streams.derived import renewed, stale_rows
+from headwater.streams.derived import Identify, renewed, stale_rows
 from headwater.streams.feed import changes
 from headwater.streams.given import Given, given
 from headwater.streams.landing import APPEND, UPSERT, BatchOrigin, Landed, Landing, LandingReport, rows_so_far
@@ -53,6 +54,7 @@ from headwater.streams.sources.formats import SNAPSHOT, check_format, take, tota
 from headwater.streams.statements import KINDS, StaleError, Statement, StatementRows, apply_statement, prepare_rows
 from headwater.streams.tidying import coverage
 from headwater.streams.undoing import LandedPart, TakenOut, landed_from, take_out
+from headwater.streams.user_functions import identity
 from headwater.streams.verifying import verify
 from headwater.streams.within import by_position, landing, own_log
 from headwater.streams.writing import head_of
@@ -70,6 +72,7 @@ def create_stream_table(tx: Transaction, path: Path, definition: Definition, id:
     tx.update_table_version(path, version.id, to_properties(definition))
 
 
+@checked
 class StreamTable(Frames):
     """A change log and its serving copy under one name. Cheap to make; every call reads the newest state."""
 
@@ -155,7 +158,53 @@ class StreamTable(Frames):
         if not is_files(data):
             return self.take(data, format, BatchOrigin(source, token), strict, options, checks=checks)
         files = find_files(data, storage if storage is not None else self._storage_options)
-        return total([self.ingest_file(file, format, source, strict, checks, **options) for file in files])
+        return total(self.ingest_files(files, format, source, strict, checks, **options))
+
+    def ingest_files(
+        self,
+        files: Sequence[SourceFile],
+        format: str = "rows",
+        source: str | None = None,
+        strict: bool = False,
+        checks: Sequence[Check] = (),
+        **options: Any,
+    ) -> list[LandingReport]:
+        """Take files whose digests are known, one after another; on a table with a lateness all as one batch."""
+        definition = self.definition
+        if definition.rules.lateness is None or format == SNAPSHOT or len(files) == 1:
+            return [self.ingest_file(file, format, source, strict, checks, **options) for file in files]
+        landings: list[Landing] = []
+        stream, snapshot = self.opened()
+        for file in files:
+            with naming(file):
+                taken = take(self._lake(), view_at(snapshot, stream), file.path, format, options, file)
+                origin = BatchOrigin(source, None, file.path, file.digest)
+                how: dict[str, Any] = {"strict": strict, "bad": taken.bad, "checks": checks, "before": snapshot}
+                first = landings[0] if landings else None
+                verb = self._verb(stream, taken.data)
+                landings.append(
+                    Landing(self._metastore, self.path, taken.data, verb, None, origin=origin, joins=first, **how)
+                )
+        return self.land_together(landings, files)
+
+    def land_together(self, landings: Sequence[Landing], files: Sequence[SourceFile]) -> list[LandingReport]:
+        """Land what files hold in one transaction."""
+
+        def work(tx: Transaction) -> list[Landed]:
+            found = []
+            for each, file in zip(landings, files, strict=True):
+                with naming(file):
+                    found.append(each(tx))
+            return found
+
+        return [self.report(landed) for landed in self.run(work, f"land {len(files)} files in {self.name}")]
+
+    def _verb(self, stream: Stream, data: Given) -> str:
+        """How rows land; 13 for deletes from a table without keys."""
+        verb = UPSERT if stream.definition.keys else APPEND
+        if verb == APPEND and data.delete_mask.any():
+            raise no_deletes(stream.name)
+        return verb
 
     def ingest_file(
         self,
@@ -186,15 +235,13 @@ class StreamTable(Frames):
         in order, it is compared again.
         """
         stream, snapshot = self.opened()
-        verb = UPSERT if stream.definition.keys else APPEND
         is_compared = format == SNAPSHOT and not stream.definition.sequence
         if is_compared and not isinstance(data, (str, bytes, bytearray)):
             data = given(data)  # it may be looked at twice
 
         def landing_of(stream: Stream, log: Snapshot) -> Landing:
             taken = take(self._lake(), view_at(log, stream), data, format, options, file)
-            if verb == APPEND and taken.data.delete_mask.any():
-                raise no_deletes(stream.name)
+            verb = self._verb(stream, taken.data)
             known = origin if origin.digest is not None else replace(origin, digest=taken.digest)
             how: dict[str, Any] = {"contract": None, "strict": strict, "bad": taken.bad, "checks": checks}
             return Landing(self._metastore, self.path, taken.data, verb, origin=known, before=log, **how)
@@ -207,7 +254,7 @@ class StreamTable(Frames):
 
         with naming(file):
             work = compared if is_compared else landing_of(stream, snapshot)
-            return self.report(self.run(work, f"{verb} {self.name}"))
+            return self.report(self.run(work, f"{UPSERT if stream.definition.keys else APPEND} {self.name}"))
 
     def apply(self, parts: Sequence[StatementRows], position: int | None = None) -> int:
         """What a SQL statement does to the rows, in one transaction; the newest position after it.
@@ -250,6 +297,7 @@ class StreamTable(Frames):
             batch.widened,
             batch.discarded,
             landed.checks,
+            landed.too_late,
         )
 
     def _position_of(self, taken: LedgerEntry) -> int:
@@ -538,18 +586,22 @@ class StreamTable(Frames):
         head = head_of(snapshot, stream)
         return coverage(open_version(self._lake(), stream, *head)) if head is not None else {}
 
-    def stale(self, now: bool = False) -> dict[str, int]:
+    def stale(self, now: bool = False, identify: Identify = identity) -> dict[str, int]:
         """For each derived column, how many published rows have a value of an older function, or none yet.
 
         With `now` as the functions are now, which are imported for that; else as of the last publish or backfill.
+        A column that is not published yet has a value in no row.
         """
         stream, snapshot = self.opened()
         published, head = newest_published(snapshot, stream), head_of(snapshot, stream)
         if published is None or head is None:
             return {}
         dataset = open_version(self._lake(), stream, *head)
-        published = renewed(stream.definition, published, dataset) if now else published
-        return {each.name: stale_rows(dataset, each) for each in published.derived}
+        derived = stream.definition.derived
+        if now:
+            published = renewed(stream.definition, published, dataset, identify)
+        found = {each.name: stale_rows(dataset, each) for each in published.derived}
+        return {**dict.fromkeys((each.name for each in derived), dataset.count_rows()), **found}
 
     def collect(self, now_ms: int | None = None, pins: Sequence[int] = (), dry_run: bool = False) -> list[int]:
         """Drop deltas that nothing needs any more (`log_retention`, readers, `pins`); their positions."""

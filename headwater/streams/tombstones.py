@@ -1,15 +1,17 @@
-"""Tombstones: key and sequence of deleted keys, in files beside the log, never in the serving copy.
+"""Tombstones and marks: what a published version knows beside its rows, in files beside the log.
 
-A publish adds a file with its new ones. One that no longer holds may stay: where there is a row, the row is the state.
-So files are only ever added, and merged as they grow (each at least half as large as all after it), newest last.
-They are sorted by key: of the row groups only those are read that can hold a key which is looked for.
+A publish adds a file with its new ones, and what a file says of a key is said for all files before it. A tombstone that
+no longer holds may stay: where there is a row, the row is the state. So files are only ever added, and smaller ones
+merged with what is new, newest last. They are sorted by key: of the row groups only those are read that can hold a key
+which is looked for.
 """
 
 from __future__ import annotations
 
 import io
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -22,32 +24,72 @@ from headwater.errors import CorruptFileError
 from headwater.metastore import DataFile
 from headwater.store import KeyNotFoundError, Store
 from headwater.streams.definition import Definition, field_id, with_id
-from headwater.streams.grouping import KeyIndex, ranks
-from headwater.streams.layout import tombstone_file
+from headwater.streams.events import Rules
+from headwater.streams.grouping import KeyIndex, flat
+from headwater.streams.layout import CELLS, NEVER, tombstone_file
 from headwater.streams.log_files import narrowed, read_bytes
+from headwater.streams.marks import Marks, Mask, joined, no_marks
 from headwater.streams.opening import Stream
+from headwater.streams.ordering import order_of
 from headwater.streams.watermark import Watermark, line, measure
 
 ROW_GROUP = 1 << 14
+FILES = 8
+"""At most so many files are kept."""
 FEW = 10_000
 """So many keys are compared with the ranges of the row groups; for more the file is read whole."""
 
 
-def read_tombstones(
-    store: Store, definition: Definition, files: Sequence[DataFile], index: KeyIndex | None = None
-) -> pa.Table:
-    """The tombstones in these files, oldest first; with an index only those of its keys."""
-    rules = narrowed(definition, [])
-    marks = rules.marks
-    parts = [marks.empty_table()]
+@dataclass(frozen=True)
+class Remembered:
+    """Tombstones, and the marks of rows."""
+
+    tombstones: pa.Table
+    marks: Marks
+
+    def __len__(self) -> int:
+        return int(self.tombstones.num_rows) + len(self.marks)
+
+
+def read_remembered(
+    store: Store, definition: Definition, rules: Rules, files: Sequence[DataFile], index: KeyIndex | None = None
+) -> Remembered:
+    """What these files hold, oldest first; with an index only of its keys. Marks are of the columns of the rules."""
+    parts: list[Remembered] = []
     wanted = _wanted(index) if index is not None else None
     for file in files:
-        table = _read(store, definition, marks, file, wanted)
+        found = _read(store, definition, rules, file, wanted)
         if index is not None:
-            found = index.find([table.column(name) for name in definition.keys])
-            table = table.take(np.flatnonzero(found >= 0))
-        parts.append(table)
-    return pa.concat_tables(parts)
+            kept = [index.find([each.column(name) for name in rules.keys]) for each in _tables(found)]
+            places = [np.flatnonzero(codes >= 0) for codes in kept]
+            found = Remembered(found.tombstones.take(places[0]), found.marks.take(places[1]))
+        parts.append(found)
+    return newest(rules, parts)
+
+
+def newest(rules: Rules, parts: Sequence[Remembered]) -> Remembered:
+    """Parts one after another: of each key what the last one says that names it."""
+    some = [part for part in parts if len(part)]
+    if len(some) > 1 and any(len(part.marks) for part in some):
+        tables = [table for part in some for table in _tables(part)]
+        sizes = [table.num_rows for table in tables]
+        keys = pa.concat_tables([table.select(list(rules.keys)) for table in tables])
+        index, number = KeyIndex(keys.columns), np.repeat(np.arange(len(tables)) // 2, sizes)
+        last = np.zeros(index.count, np.int64)
+        np.maximum.at(last, index.codes, number)
+        kept = np.split(number == last[index.codes], np.cumsum(sizes)[:-1])
+        some = [
+            Remembered(
+                part.tombstones.filter(pa.array(kept[2 * place])), part.marks.take(np.flatnonzero(kept[2 * place + 1]))
+            )
+            for place, part in enumerate(some)
+        ]
+    tombstones = pa.concat_tables([rules.tombstone.empty_table(), *(part.tombstones for part in some)])
+    return Remembered(tombstones, joined(rules, [part.marks for part in some]))
+
+
+def _tables(found: Remembered) -> tuple[pa.Table, pa.Table]:
+    return found.tombstones, found.marks.rows
 
 
 def _wanted(index: KeyIndex) -> list[Any] | None:
@@ -55,7 +97,7 @@ def _wanted(index: KeyIndex) -> list[Any] | None:
     return sorted(pc.unique(index.first).to_pylist()) if len(index.first) <= FEW else None
 
 
-def _read(store: Store, definition: Definition, marks: pa.Schema, file: DataFile, wanted: list[Any] | None) -> pa.Table:
+def _read(store: Store, definition: Definition, rules: Rules, file: DataFile, wanted: list[Any] | None) -> Remembered:
     ids = {column.name: column.id for column in definition.columns}
     try:
         opened = pq.ParquetFile(read_bytes(store, file, wanted is None))
@@ -67,10 +109,35 @@ def _read(store: Store, definition: Definition, marks: pa.Schema, file: DataFile
     except (OSError, KeyNotFoundError, pa.ArrowInvalid) as error:
         raise CorruptFileError(file.path, f"tombstones cannot be read ({error})") from None
     columns: list[Any] = []
-    for field in marks:
+    for field in rules.tombstone:
         column: Any = table.column(names[ids[field.name]])
         columns.append(column.cast(field.type))
-    return pa.Table.from_arrays(columns, schema=marks)
+    rows = pa.Table.from_arrays(columns, schema=rules.tombstone)
+    if CELLS not in table.schema.names:
+        return Remembered(rows, no_marks(rules))
+    packed = flat(table.column(CELLS))
+    marked = np.flatnonzero(packed.is_valid().to_numpy(zero_copy_only=False))
+    cells = _unpacked(packed.take(pa.array(marked)), {name: ids[name] for name in rules.cells if name in ids})
+    never = flat(table.column(NEVER)).to_numpy(zero_copy_only=False)[marked]
+    others = np.flatnonzero(packed.is_null().to_numpy(zero_copy_only=False))
+    return Remembered(rows.take(others), Marks(rows.take(marked), cells, never))
+
+
+def _packed(cells: Mapping[str, Mask], ids: Mapping[str, int], count: int) -> Any:
+    """Columns as bits, by their ids."""
+    width = max((ids[name] for name in cells), default=0) // 8 + 1
+    data = np.zeros((count, width), np.uint8)
+    for name, mask in cells.items():
+        data[:, ids[name] // 8] |= mask.astype(np.uint8) << (ids[name] % 8)
+    return pa.FixedSizeBinaryArray.from_buffers(pa.binary(width), count, [None, pa.py_buffer(data.tobytes())])
+
+
+def _unpacked(packed: Any, ids: Mapping[str, int]) -> dict[str, Mask]:
+    width, count = packed.type.byte_width, len(packed)
+    data = np.frombuffer(packed.buffers()[1], np.uint8, count * width, packed.offset * width)
+    parts = data.reshape(count, width)
+    found = {name: (parts[:, id // 8] >> (id % 8)) & 1 == 1 for name, id in ids.items() if id < 8 * width}
+    return {name: mask for name, mask in found.items() if mask.any()}
 
 
 def row_groups(metadata: Any, name: str, wanted: Sequence[Any]) -> list[int]:
@@ -89,41 +156,49 @@ def row_groups(metadata: Any, name: str, wanted: Sequence[Any]) -> list[int]:
     return found
 
 
-def add_tombstones(
-    store: Store, clock: Clock, stream: Stream, files: Sequence[DataFile], new: pa.Table, watermark: Watermark
+def add_remembered(
+    store: Store, clock: Clock, stream: Stream, files: Sequence[DataFile], new: Remembered, watermark: Watermark
 ) -> tuple[DataFile, ...]:
     """The files that hold the old and the new ones."""
-    if not new.num_rows:
+    if not len(new):
         return tuple(files)
-    kept, merged, rows = list(files), [new], new.num_rows
-    while kept and kept[-1].rows < 2 * rows:
+    kept, merged, rows = list(files), [new], len(new)
+    rules = narrowed(stream.definition, None)
+    while kept and (kept[-1].rows < rows or len(kept) >= FILES):
         last = kept.pop()
-        merged.insert(0, read_tombstones(store, stream.definition, [last]))
+        merged.insert(0, read_remembered(store, stream.definition, rules, [last]))
         rows += last.rows
-    written = write_tombstones(store, clock, stream, pa.concat_tables(merged), watermark)
-    return (*kept, *written)
+    found = newest(rules, merged)
+    return (*kept, *write_remembered(store, clock, stream, found, watermark, not kept))
 
 
-def write_tombstones(
-    store: Store, clock: Clock, stream: Stream, tombstones: pa.Table, watermark: Watermark
+def write_remembered(
+    store: Store, clock: Clock, stream: Stream, found: Remembered, watermark: Watermark, is_first: bool = False
 ) -> tuple[DataFile, ...]:
-    """One file with the newest tombstone of each key that can still matter."""
-    definition = stream.definition
-    limit = line(definition.rules, watermark)
+    """One file with the newest tombstone of each key that can still matter, and marks.
+
+    In the first file none is there to say that a row has no marks any more.
+    """
+    definition, rules = stream.definition, narrowed(stream.definition, None)
+    tombstones, marks = found.tombstones, found.marks.marking if is_first else found.marks
+    limit = line(rules, watermark)
     if limit is not None and tombstones.num_rows:
-        tombstones = tombstones.take(np.flatnonzero(measure(tombstones.column(definition.sequence[0])) >= limit))
-    if not tombstones.num_rows:
+        tombstones = tombstones.take(np.flatnonzero(measure(tombstones.column(rules.sequence[0])) >= limit))
+    if not tombstones.num_rows and not len(marks):
         return ()
-    keys = [tombstones.column(name) for name in definition.keys]
-    index = KeyIndex(keys)
-    newest = np.zeros(index.count, np.int64)
-    newest[index.codes] = np.arange(len(index.codes))
-    tombstones = tombstones.take(newest)
-    order = np.argsort(ranks([tombstones.column(name) for name in definition.keys]), kind="stable")
-    fields = [with_id(field, definition.by_name[field.name].id) for field in tombstones.schema]
-    table = pa.Table.from_arrays(tombstones.take(order).columns, schema=pa.schema(fields))
+    if tombstones.num_rows:
+        tombstones = tombstones.take(KeyIndex([tombstones.column(name) for name in rules.keys]).places)
+    table = pa.concat_tables([tombstones, marks.rows])
+    fields = [with_id(field, definition.by_name[field.name].id) for field in table.schema]
+    table = pa.Table.from_arrays(table.columns, schema=pa.schema(fields))
+    if len(marks):
+        count, ids = tombstones.num_rows, {column.name: column.id for column in definition.columns}
+        cells = _packed(marks.cells, ids, len(marks))
+        table = table.append_column(CELLS, pa.chunked_array([pa.nulls(count, cells.type), cells]))
+        table = table.append_column(NEVER, pa.array(np.concatenate([np.zeros(count, bool), marks.never])))
+    order = order_of([table.column(name) for name in rules.keys])
     sink = io.BytesIO()
-    pq.write_table(table, sink, row_group_size=ROW_GROUP, compression="zstd", use_dictionary=False)
+    pq.write_table(table.take(order), sink, row_group_size=ROW_GROUP, compression="zstd", use_dictionary=False)
     key = tombstone_file(stream.home, clock.uuid())
     store.put(key, sink.getvalue())
     return (DataFile(key, table.num_rows, sink.tell()),)

@@ -15,6 +15,7 @@ from headwater.metastore.metastore import RestoreIn
 from headwater.metastore.objects import Undone
 from headwater.metastore.undo import ColumnChanges
 from headwater.streams.definition import from_properties
+from headwater.streams.events import VERSION
 from headwater.streams.layout import QUARANTINE, sibling
 from headwater.streams.ledger import FILE, TOKEN, LedgerEntry, give_back
 from headwater.streams.opening import Stream, open_in
@@ -142,9 +143,13 @@ def _check(stream: Stream, deltas: Sequence[Delta], chosen: Sequence[Delta], sna
         raise InvalidTableStateError(f"What is to be undone in {stream.name} is itself an undo: ingest the rows again.")
     if any(delta.position in voided for delta in chosen):
         raise InvalidTableStateError(f"What is to be undone in {stream.name} was undone already.")
-    first = min(delta.position for delta in chosen)
-    bases = [0, *(each.position for each in all_published(snapshot, stream))]
-    base = max(position for position in bases if position < first)
+    first, publishes = min(delta.position for delta in chosen), all_published(snapshot, stream)
+    base = max(position for position in (0, *(each.position for each in publishes)) if position < first)
+    if any(each.position > base and each.rules != VERSION for each in publishes):
+        raise InvalidTableStateError(
+            f"{stream.name} was published by older rules of the fold since position {first}, and no state is folded "
+            "across a change of them: it cannot be undone. Land rows that change it back."
+        )
     kept = [delta.position for delta in deltas if delta.position > base]
     if kept != list(range(base + 1, deltas[-1].position + 1)):
         raise InvalidTableStateError(

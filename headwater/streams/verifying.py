@@ -12,10 +12,12 @@ import pyarrow as pa
 
 from headwater.errors import LanceNamespaceError
 from headwater.metastore import Snapshot
+from headwater.streams.events import VERSION
 from headwater.streams.log_files import narrowed, read_log
 from headwater.streams.opening import Stream
 from headwater.streams.position_views import PositionView, Published, all_published, counted, is_base
-from headwater.streams.reading import base_rows, whole_state
+from headwater.streams.reading import base_rows, base_state, whole_state
+from headwater.streams.remembering import remembered_digest
 from headwater.streams.serving_copy import Lake
 from headwater.streams.writing import head_of, rows_digest
 
@@ -65,21 +67,40 @@ def _compared(lake: Lake, snapshot: Snapshot, stream: Stream, publishes: list[Pu
     if rows.num_rows != newest.rows or digest != published:
         problems.append(f"The rows of version {version} of {stream.name} are not those that were published.")
     view = oldest_view(snapshot, stream, publishes)
-    if view is not None and rows_digest(whole_state(lake, view).rows) != published:
+    if view is None:
+        return problems
+    state = whole_state(lake, view, whole=True)
+    if rows_digest(state.rows) != published:
         problems.append(
             f"The log of {stream.name} from position {view.start} on does not give version {newest.version}."
         )
+    else:
+        rules = narrowed(stream.definition, None)
+        known = base_state(lake, held, rules, rows, None, True)
+        if remembered_digest(rules, known) != remembered_digest(rules, state):
+            problems.append(
+                f"The tombstones or marks of version {newest.version} of {stream.name} are not those that its log "
+                f"from position {view.start} on gives."
+            )
     return problems
 
 
 def oldest_view(snapshot: Snapshot, stream: Stream, publishes: list[Published]) -> PositionView | None:
-    """The newest published position on the oldest base that the kept deltas reach from; None: none was kept."""
+    """The newest published position on the oldest base that the kept deltas reach from; None: none was kept.
+
+    A state is folded across no change of the fold's rules: it begins at the last version that was made by others.
+    """
     newest = publishes[-1]
     deltas = snapshot.deltas(stream.path, version=stream.version)
-    for base in (None, *publishes[:-1]):
+    older = [place for place, each in enumerate(publishes) if each.rules != VERSION]
+    if older and older[-1] == len(publishes) - 1:
+        return None
+    bases = [None, *publishes[:-1]]
+    for base in bases[older[-1] + 1 :] if older else bases:
         start = base.position if base is not None else 0
         after = [delta for delta in deltas if start < delta.position <= newest.position]
         whole = [delta.position for delta in after] == list(range(start + 1, newest.position + 1))
         if whole and is_base(start, newest.position, deltas):
-            return PositionView(stream, newest.position, base, tuple(counted(after)), tuple(after))
+            passed = tuple(each for each in publishes if each.position > start)
+            return PositionView(stream, newest.position, base, tuple(counted(after)), tuple(after), passed)
     return None

@@ -5,6 +5,8 @@ A first sequence column is measured by plain numbers: times in their own unit, d
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import timedelta
 from decimal import Decimal, InvalidOperation
 from typing import TYPE_CHECKING, Any
@@ -12,13 +14,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from headwater.errors import InvalidInputError
 from headwater.metastore.retention import parse_duration
 
 if TYPE_CHECKING:
-    from headwater.streams.fold import Rules
+    from headwater.streams.events import Rules
 
+Mask = npt.NDArray[np.bool_]
+Codes = npt.NDArray[np.int64]
 Watermark = int | float | Decimal | None
 TICKS = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 SAFE = 1 << 61
@@ -30,7 +35,7 @@ def parse_lateness(text: str, kind: Any) -> Any:
         return round(parse_duration(text).total_seconds() * TICKS[kind.unit])
     if pa.types.is_date(kind):
         return parse_duration(text) / timedelta(days=1)
-    if not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)):
+    if not is_measured(kind):
         raise InvalidInputError(
             f"lateness needs a timestamp, a date or a number as the first sequence column, not {kind}."
         )
@@ -45,24 +50,50 @@ def parse_lateness(text: str, kind: Any) -> Any:
     return int(number) if number == int(number) else float(number)
 
 
-def too_late(rules: Rules, watermark: Watermark, rows: pa.Table) -> tuple[npt.NDArray[np.bool_], Watermark]:
-    """Which events are below the line of the highest value before them, and the watermark after all of them."""
-    nobody = np.zeros(rows.num_rows, bool)
-    if rules.lateness is None or not rows.num_rows:
-        return nobody, watermark
+@dataclass(frozen=True)
+class Judged:
+    """The line of each batch (None: it has none), which batch each event is of (None: all are of the first), and the
+    watermark after all of them. Batches are numbered in the order of their events."""
+
+    lines: tuple[Any, ...]
+    batches: Codes | None
+    watermark: Watermark
+
+    def of(self, count: int) -> Codes:
+        return np.zeros(count, np.int64) if self.batches is None else self.batches
+
+
+def too_late(rules: Rules, judged: Judged, rows: pa.Table, reads: Mask | None) -> Mask:
+    """Which events are below the line of their batch; the reads of a snapshot never are."""
+    found = np.zeros(rows.num_rows, bool)
+    if rules.lateness is None or not rows.num_rows or all(limit is None for limit in judged.lines):
+        return found
     values = measure(rows.column(rules.sequence[0]))
-    if isinstance(watermark, int) and abs(watermark) > SAFE:
-        values = values.astype(object)
-    mark: Any = watermark
-    reached = np.maximum.accumulate(values)
-    after = reached[-1] if watermark is None else max(mark, reached[-1])
-    if watermark is None:
-        before, first = reached[:-1], 1
-    else:
-        before, first = np.maximum(np.concatenate([values[:1], reached[:-1]]), mark), 0
-        before[0] = watermark
-    nobody[first:] = values[first:] < before - rules.lateness
-    return nobody, plain(after)
+    borders = np.searchsorted(judged.of(len(values)), np.arange(len(judged.lines) + 1)).tolist()
+    for number, limit in enumerate(judged.lines):
+        start, end = borders[number], borders[number + 1]
+        if limit is not None and end > start:
+            found[start:end] = values[start:end] < limit
+    return found if reads is None else found & ~reads
+
+
+def reached(rules: Rules, watermark: Watermark, parts: Sequence[pa.Table]) -> Watermark:
+    """The watermark after rows: the highest first sequence value there is."""
+    if rules.lateness is None:
+        return watermark
+    highs = [high_of(part.column(rules.sequence[0])) for part in parts if part.num_rows]
+    return max((each for each in (watermark, *highs) if each is not None), default=None)
+
+
+def high_of(column: Any) -> Watermark:
+    """The highest value of a first sequence column that has some."""
+    return plain(measure(pa.chunked_array([pa.repeat(pc.max(column), 1)]))[0])
+
+
+def is_measured(kind: Any) -> bool:
+    """Whether lateness can be measured by a column of this type."""
+    times = pa.types.is_timestamp(kind) or pa.types.is_date(kind)
+    return bool(times or pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind))
 
 
 def line(rules: Rules, watermark: Watermark) -> Any:

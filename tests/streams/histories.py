@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import Any
 
@@ -11,7 +11,7 @@ import hypothesis.strategies as st
 import numpy as np
 import pyarrow as pa
 
-from headwater.streams.fold import Events, Rules
+from headwater.streams.events import Events, Rules, Truncations
 from tests.streams.oracle import Event
 
 KEY_TYPES: dict[str, tuple[Any, list[Any]]] = {
@@ -45,7 +45,9 @@ class History:
 
 
 @st.composite
-def histories(draw: st.DrawFn, partial: bool = True, max_batches: int = 5, max_events: int = 8) -> History:
+def histories(
+    draw: st.DrawFn, partial: bool = True, max_batches: int = 5, max_events: int = 8, truncates: bool = True
+) -> History:
     key_types = [KEY_TYPES[name] for name in draw(st.lists(st.sampled_from(sorted(KEY_TYPES)), min_size=1, max_size=2))]
     names = draw(st.lists(st.sampled_from(sorted(SEQUENCE_TYPES)), max_size=2))
     lateness = draw(st.sampled_from([None, 0, 2])) if names[:1] == ["int64"] else None
@@ -55,6 +57,8 @@ def histories(draw: st.DrawFn, partial: bool = True, max_batches: int = 5, max_e
     schema = pa.schema([(name, kind) for name, kind, _ in (*keys, *order, *values)])
     rules = Rules(schema, tuple(k[0] for k in keys), tuple(s[0] for s in order), lateness)
     event = _events(keys, order, values, partial)
+    if truncates and names:
+        event = st.one_of(*[event] * 9, _truncations(order))
     batches = draw(st.lists(st.lists(event, min_size=1, max_size=max_events), max_size=max_batches))
     return History(rules, batches)
 
@@ -66,26 +70,45 @@ def _events(draw: st.DrawFn, keys: Any, order: Any, values: Any, partial: bool) 
     for name, _, choices in values if not delete else ():
         if not partial or draw(st.integers(0, 2)):
             row[name] = draw(st.sampled_from(choices))
-    return Event(row, delete)
+    return Event(row, delete, draw(st.integers(0, 5)) == 0)
+
+
+@st.composite
+def _truncations(draw: st.DrawFn, order: Any) -> Event:
+    return Event({name: draw(st.sampled_from(choices)) for name, _, choices in order}, truncate=True)
 
 
 def arrow_events(rules: Rules, events: Sequence[Event]) -> Events:
     """The events as the product holds them."""
-    columns = [pa.array([event.row.get(column.name) for event in events], column.type) for column in rules.schema]
+    keyed = [event for event in events if not event.truncate]
+    rows = _table(rules, keyed)
     present = {
-        column.name: np.array([event.delete or column.name in event.row for event in events], bool)
+        column.name: np.array([event.delete or column.name in event.row for event in keyed], bool)
         for column in rules.schema
     }
+    cuts = [number for number, event in enumerate(events) if event.truncate]
+    truncations = None
+    if cuts:
+        sequences = _table(rules, [events[number] for number in cuts]).select(list(rules.sequence))
+        places = np.array([sum(not event.truncate for event in events[:number]) for number in cuts], np.int64)
+        truncations = Truncations(sequences, places, np.zeros(len(cuts), np.int64))
     return Events(
-        pa.Table.from_arrays(columns, schema=rules.schema),
-        np.array([event.delete for event in events], bool),
+        rows,
+        np.array([event.delete for event in keyed], bool),
         {name: mask for name, mask in present.items() if not mask.all()},
+        np.array([event.read for event in keyed], bool),
+        truncations,
     )
+
+
+def _table(rules: Rules, events: Sequence[Event]) -> pa.Table:
+    columns = [pa.array([event.row.get(column.name) for event in events], column.type) for column in rules.schema]
+    return pa.Table.from_arrays(columns, schema=rules.schema)
 
 
 def python_rows(rules: Rules, events: Sequence[Event]) -> list[Event]:
     """The events with values as Arrow gives them back (dates as dates, not as numbers)."""
-    table = arrow_events(rules, events).rows.to_pylist()
+    table = _table(rules, events).to_pylist()
     return [
-        Event({name: row[name] for name in event.row}, event.delete) for event, row in zip(events, table, strict=True)
+        replace(event, row={name: row[name] for name in event.row}) for event, row in zip(events, table, strict=True)
     ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
@@ -12,10 +13,12 @@ from hypothesis import strategies as st
 
 from headwater.errors import InvalidInputError
 from headwater.metastore.retention import parse_duration
-from headwater.streams.fold import Events, Rules, State, apply, concat, empty, fold
-from headwater.streams.watermark import parse_lateness
+from headwater.streams.events import Events, Rules, State, empty
+from headwater.streams.fold import apply, fold
+from headwater.streams.remembering import remembered_digest
+from headwater.streams.watermark import Judged, line, parse_lateness
 from tests.streams.histories import History, arrow_events, histories, python_rows
-from tests.streams.oracle import Event, Oracle, sorted_rows
+from tests.streams.oracle import Oracle, in_sequence, sorted_rows
 
 FEW = settings(max_examples=150, deadline=None)
 
@@ -49,29 +52,55 @@ def test_the_fold_of_each_batch_gives_what_the_rules_say(history: History) -> No
 
 @FEW
 @given(histories())
-def test_any_batching_of_the_same_events_gives_the_same_rows_and_counts(history: History) -> None:
-    state, late, behind = folded_by_batch(history)
-    events = concat(history.rules, [arrow_events(history.rules, batch) for batch in history.batches])
+def test_any_batching_of_the_same_events_gives_the_same_rows_marks_and_counts(history: History) -> None:
+    history = replace(history, rules=replace(history.rules, lateness=None))
+    state, late, _ = folded_by_batch(history)
+    events = arrow_events(history.rules, [event for batch in history.batches for event in batch])
     done = fold(history.rules, empty(history.rules), events)
     once = apply(history.rules, empty(history.rules), done)
     assert sorted_rows(once.rows.to_pylist()) == sorted_rows(state.rows.to_pylist())
-    assert sorted_rows(once.tombstones.to_pylist()) == sorted_rows(state.tombstones.to_pylist())
+    assert remembered_digest(history.rules, once) == remembered_digest(history.rules, state)
+    assert int(done.late.sum()) == late
+
+
+@FEW
+@given(histories())
+def test_batches_folded_at_once_are_judged_each_by_those_before_it(history: History) -> None:
+    """As a publish folds a tail of several batches."""
+    rules = history.rules
+    if rules.lateness is None or not history.batches:
+        return
+    state, late, behind = folded_by_batch(history)
+    events = arrow_events(rules, [event for batch in history.batches for event in batch])
+    kinds = [[event.truncate for event in batch] for batch in history.batches]
+    of = np.repeat(np.arange(len(kinds)), [len(kind) for kind in kinds])
+    cut = np.concatenate([np.array(kind, bool) for kind in kinds])
+    if events.truncations is not None:
+        events = replace(events, truncations=replace(events.truncations, batches=of[cut]))
+    lines, mark = [], None
+    for batch in history.batches:
+        lines.append(line(rules, mark))
+        mark = max([event.row["s0"] for event in batch] + ([] if mark is None else [mark]))
+    done = fold(rules, empty(rules), events, Judged(tuple(lines), of[~cut], mark))
+    once = apply(rules, empty(rules), done)
+    assert sorted_rows(once.rows.to_pylist()) == sorted_rows(state.rows.to_pylist())
     assert (int(done.late.sum()), int(done.too_late.sum()), once.watermark) == (late, behind, state.watermark)
 
 
 @FEW
-@given(histories(partial=False), st.randoms())
-def test_whole_rows_with_distinct_sequences_give_one_result_in_any_order(history: History, dice: random.Random) -> None:
+@given(histories(), st.randoms())
+def test_events_with_distinct_sequences_give_one_result_in_any_order(history: History, dice: random.Random) -> None:
+    """Partial rows too, and as often as they come: it is that of the plainest fold, in the order of the sequence."""
     rules = Rules(history.rules.schema.append(pa.field("n", pa.int64())), history.rules.keys, ("n",))
-    rows = [{**dict.fromkeys(rules.schema.names), **event.row} for batch in history.batches for event in batch]
-    deletes = [event.delete for batch in history.batches for event in batch]
-    events = [Event({**row, "n": n}, gone) for n, (row, gone) in enumerate(zip(rows, deletes, strict=True))]
+    flat = python_rows(rules, [event for batch in history.batches for event in batch])
+    events = [replace(event, row={**event.row, "n": n}) for n, event in enumerate(flat)]
     shuffled = dice.sample(events, len(events)) + dice.sample(events, len(events) // 2)
-    results = []
+    plain = Oracle(rules.schema.names, rules.keys, rules.sequence)
+    expected = sorted_rows(in_sequence(plain, events))
+    assert sorted_rows(plain.take(shuffled).state()) == expected
     for order in (events, shuffled):
         done = fold(rules, empty(rules), arrow_events(rules, order))
-        results.append(sorted_rows(apply(rules, empty(rules), done).rows.to_pylist()))
-    assert results[0] == results[1]
+        assert sorted_rows(apply(rules, empty(rules), done).rows.to_pylist()) == expected
 
 
 def test_a_row_says_which_row_of_the_state_it_replaces() -> None:
@@ -90,8 +119,9 @@ def test_a_keyless_table_keeps_every_row_that_is_not_too_late() -> None:
     rules = Rules(pa.schema([("t", pa.int64())]), (), ("t",), 5)
     events = Events(pa.table({"t": pa.array([10, 4, 5, 10])}), np.zeros(4, bool))
     done = fold(rules, empty(rules), events)
-    assert done.rows.column("t").to_pylist() == [10, 5, 10]
-    assert (done.too_late.tolist(), done.watermark) == ([False, True, False, False], 10)
+    assert (done.rows.column("t").to_pylist(), done.watermark) == ([10, 4, 5, 10], 10)
+    then = fold(rules, replace(empty(rules), watermark=10), events)
+    assert (then.rows.column("t").to_pylist(), then.too_late.tolist()) == ([10, 5, 10], [False, True, False, False])
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from headwater.metastore import Metastore
 from headwater.streams import scd2
-from headwater.streams.fold import Rules
+from headwater.streams.events import Rules
 from headwater.streams.layout import HISTORY, sibling
 from headwater.streams.table import StreamTable
 from tests.streams.histories import History, histories

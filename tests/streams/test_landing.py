@@ -195,7 +195,7 @@ def test_late_events_are_counted_once_and_quarantined_if_asked(
     metastore: Metastore, late: str, expected: list[str]
 ) -> None:
     table = orders(metastore, properties={"late": late})
-    table.upsert([{"id": 1, "at": 5}])
+    table.upsert([{"id": 1, "at": 5, "note": "newer"}])
     table.upsert([{"id": 1, "at": 4, "note": "late"}], source="s")
     assert table.publish().late == 1
     table.upsert([{"id": 2, "at": 4}])
@@ -207,7 +207,8 @@ def test_late_events_are_counted_once_and_quarantined_if_asked(
 
 def test_events_behind_the_lateness_are_always_quarantined(metastore: Metastore) -> None:
     table = orders(metastore, properties={"lateness": "10"})
-    table.upsert([{"id": 1, "at": 100}, {"id": 2, "at": 89}, {"id": 3, "at": 90}])
+    table.upsert([{"id": 1, "at": 100}])
+    assert table.upsert([{"id": 2, "at": 89}, {"id": 3, "at": 90}]).too_late == 1
     assert [row["id"] for row in rows_of(table)] == [1, 3]
     assert table.publish().too_late == 1
     assert table.quarantine()["reason"].to_pylist() == ["too_late"]
@@ -343,7 +344,8 @@ def test_a_lateness_is_set_before_rows_land(metastore: Metastore) -> None:
     """Another one would give other rows at positions that were read before."""
     table = orders(metastore)
     table.set_properties({"lateness": "5"})
-    table.upsert([{"id": 1, "at": 100}, {"id": 2, "at": 1}])
+    table.upsert([{"id": 1, "at": 100}])
+    table.upsert([{"id": 2, "at": 1}])
     for other in ({"lateness": "200"}, {"lateness": None}):
         with pytest.raises(InvalidInputError, match="lateness"):
             table.set_properties(other)

@@ -13,8 +13,9 @@ from headwater.errors import CorruptFileError
 from headwater.metastore import Metastore
 from headwater.store import WrappedStore, memory_store
 from headwater.streams.grouping import KeyIndex
+from headwater.streams.log_files import narrowed
 from headwater.streams.table import StreamTable
-from headwater.streams.tombstones import read_tombstones, row_groups
+from headwater.streams.tombstones import read_remembered, row_groups
 from tests.streams.histories import KEY_TYPES
 
 
@@ -60,16 +61,20 @@ def test_of_a_large_file_on_an_object_store_only_the_row_groups_of_the_keys_are_
             return answer
 
     definition = table.definition
+
+    def read(store: Any, index: KeyIndex | None = None) -> pa.Table:
+        return read_remembered(store, definition, narrowed(definition, None), [file], index).tombstones
+
     for chosen in (keys[:1], keys[-2:]):
         sent.clear()
         index = KeyIndex([pa.chunked_array([pa.array(chosen)])])
-        found = read_tombstones(Counted(far), definition, [file], index)
-        assert found.equals(read_tombstones(metastore.store, definition, [file], index))
+        found = read(Counted(far), index)
+        assert found.equals(read(metastore.store, index))
         assert found.num_rows == len(chosen)
         assert sum(sent) < file.bytes / 4
     sent.clear()
-    assert read_tombstones(Counted(far), definition, [file]).num_rows == len(keys)
+    assert read(Counted(far)).num_rows == len(keys)
     assert sent == [file.bytes], "all of it is one request"
     far.delete(file.path)
     with pytest.raises(CorruptFileError):
-        read_tombstones(far, definition, [file], index)
+        read(far, index)

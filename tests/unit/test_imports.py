@@ -27,6 +27,8 @@ LAYERS = (
         "turns",
         "retry",
         "references",
+        "arguments",
+        "duck",
         "workers",
     ),
     ("metastore",),

@@ -13,7 +13,7 @@ import lance.schema
 import pyarrow as pa
 
 from headwater.decoding.bounds import MAX_DEPTH
-from headwater.errors import InvalidInputError
+from headwater.errors import InvalidInputError, TableSchemaValidationError
 from headwater.namespace.data.models import JsonArrowDataType, JsonArrowField, JsonArrowSchema
 
 PLAIN: dict[str, pa.DataType] = {
@@ -38,6 +38,14 @@ MAX_LENGTH = 2**31 - 1
 def schema_to_json(schema: pa.Schema) -> JsonArrowSchema:
     """The JSON of a table's schema."""
     return JsonArrowSchema(fields=[_field(field) for field in schema], metadata=text_metadata(schema.metadata))
+
+
+def lance_schema_to_json(schema: pa.Schema) -> JsonArrowSchema:
+    """Return the schema in Lance's own spelling (`timestamp:us:UTC`), which loses nothing but has no maps: error 20."""
+    try:
+        return JsonArrowSchema.model_validate(lance.schema.schema_to_json(schema))
+    except ValueError as error:
+        raise TableSchemaValidationError(f"Lance's JSON cannot say the schema: {str(error)[:200]}") from None
 
 
 def type_to_json(kind: pa.DataType) -> dict[str, Any]:

@@ -11,8 +11,9 @@ import pyarrow as pa
 from headwater.errors import InvalidInputError
 from headwater.streams.batches import EventBatch, shape
 from headwater.streams.definition import Definition
+from headwater.streams.events import Events, Rules, State, empty
 from headwater.streams.feed import difference
-from headwater.streams.fold import Events, Rules, empty, fold
+from headwater.streams.fold import fold
 from headwater.streams.given import Given, as_json, given
 from headwater.streams.grouping import KeyIndex
 from headwater.streams.landing import digest_of_batch
@@ -45,15 +46,28 @@ def take_snapshot(
     # Columns that the snapshot lacks are not compared, and stay. Its rows are none before the other: none is too late.
     rules = replace(narrowed(batch.definition, present), lateness=None)
     new = fold(rules, empty(rules), _only(rules, batch.events)).rows
-    held = whole_state(lake, view) if within is None else state_of_keys(lake, view, within)
+    held = whole_state(lake, view, whole=True) if within is None else state_of_keys(lake, view, within)
     old = _under(rules, held.rows)
     found = difference(rules, old, new)
     deleted = _without_bad(definition, rows, batch, found.deleted)
-    upserts = _in_order(rules, pa.concat_tables([found.inserted, found.after]), batch.events.rows)
+    changed = pa.concat_tables([found.inserted, found.after])
+    upserts = _in_order(rules, pa.concat_tables([changed, _marked(rules, held, new, changed)]), batch.events.rows)
     table = pa.concat_tables([deleted, upserts])
     mask = np.concatenate([np.ones(deleted.num_rows, bool), np.zeros(upserts.num_rows, bool)])
-    made = Given({name: table.column(name) for name in rules.schema.names}, table.num_rows, {}, mask)
+    columns = {name: table.column(name) for name in rules.schema.names}
+    made = Given(columns, table.num_rows, {}, mask, np.ones(table.num_rows, bool))
     return Taken(made, tuple(bad), digest_of_batch(batch, bad))
+
+
+def _marked(rules: Rules, held: State, new: pa.Table, changed: pa.Table) -> pa.Table:
+    """Rows that are as they were, but with cells older than the row: the snapshot has seen all of them."""
+    if held.marks is None or not len(held.marks):
+        return rules.schema.empty_table()
+    keys = [new.column(name) for name in rules.keys]
+    marked = KeyIndex([held.marks.rows.column(name) for name in rules.keys]).holds(keys)
+    if changed.num_rows:
+        marked &= ~KeyIndex([changed.column(name) for name in rules.keys]).holds(keys)
+    return new.take(np.flatnonzero(marked))
 
 
 def _in_order(rules: Rules, upserts: pa.Table, rows: pa.Table) -> pa.Table:

@@ -15,6 +15,7 @@ from headwater.streams.quarantine import Quarantined
 
 DELETES = frozenset(("delete", "d"))
 UPSERTS = frozenset(("insert", "update", "upsert", "c", "u", "r"))
+UPSERT, DELETE, READ, TRUNCATE = "u", "d", "r", "t"
 UNREADABLE = (msgspec.DecodeError, UnicodeError, RecursionError)
 """What a text that is no JSON, or hostile JSON, makes of a decoder."""
 
@@ -49,12 +50,16 @@ def take_op(data: Any, op_column: str = "op", bad: Sequence[Quarantined] = ()) -
         rows.length,
         {name: mask for name, mask in rows.present.items() if name != op_column},
         np.array([word in DELETES for word in words], bool),
+        np.array([word == READ for word in words], bool) if READ in words else None,
     )
     return Taken(plain if known.all() else plain.take(np.flatnonzero(known)), (*bad, *found))
 
 
-def from_events(events: Sequence[tuple[Mapping[str, Any], bool]], bad: Sequence[Quarantined]) -> Taken:
-    """Rows, each with whether it is a delete."""
+def from_events(events: Sequence[tuple[Mapping[str, Any], str]], bad: Sequence[Quarantined]) -> Taken:
+    """Rows, each with its kind: an upsert, a delete, a read or a truncation."""
     rows = from_rows([row for row, _ in events])
-    deletes = np.array([delete for _, delete in events], bool)
-    return Taken(Given(rows.columns, rows.length, rows.present, deletes), tuple(bad))
+    deletes, reads, truncates = (
+        np.array([own == kind for _, own in events], bool) for kind in (DELETE, READ, TRUNCATE)
+    )
+    kinds = deletes, reads if reads.any() else None, truncates if truncates.any() else None
+    return Taken(Given(rows.columns, rows.length, rows.present, *kinds), tuple(bad))
