@@ -63,7 +63,7 @@ def reading(what: str) -> Iterator[None]:
         yield
     except InvalidInputError:
         raise
-    except (pa.ArrowException, OSError, ValueError, TypeError, IndexError, KeyError, OverflowError, struct.error,
+    except (pa.ArrowException, OSError, ValueError, TypeError, IndexError, KeyError, ArithmeticError, struct.error,
             MemoryError, RecursionError, NotImplementedError) as error:  # fmt: skip
         raise InvalidInputError(f"{what}: {first_line(error)}") from None
 

@@ -1,12 +1,12 @@
-"""Page headers of a Parquet column chunk, read without decompressing a page.
+"""Footer and page headers of a Parquet file, read without decompressing a page.
 
 The footer of a Parquet file may lie about sizes. A reader allocates what the page headers say, so these are summed.
-The headers are Thrift structs in the compact protocol (parquet.thrift, `PageHeader`).
+Both are Thrift structs in the compact protocol (parquet.thrift, `FileMetaData` and `PageHeader`). pyarrow's own views
+of the metadata end the process where a struct contradicts itself.
 """
 
 from __future__ import annotations
 
-import struct
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,9 +14,11 @@ HEADER_BYTES = 1024
 """Bytes read at once for a header. One that holds long statistics is read again, with more."""
 MAX_HEADER_BYTES = 1024 * 1024
 DICTIONARY_PAGE = 2
-PLAIN_DICTIONARY, DELTA_BYTE_ARRAY, RLE_DICTIONARY = 2, 7, 8
-_TRUE, _FALSE, _BYTE, _DOUBLE, _BINARY, _LIST, _SET, _MAP, _STRUCT = 1, 2, 3, 7, 8, 9, 10, 11, 12
-_MAX_DEPTH = 8
+DELTA_BYTE_ARRAY = 7
+_TRUE, _FALSE, _BYTE, _I32, _I64, _DOUBLE, _BINARY, _LIST, _SET, _STRUCT = 1, 2, 3, 5, 6, 7, 8, 9, 10, 12
+_MAX_DEPTH = 16
+Fields = dict[tuple[int, int], Any]
+"""The fields of a struct by number and kind: a reader passes over a field whose kind is not the one it knows."""
 
 
 @dataclass
@@ -36,45 +38,81 @@ class ChunkSize:
     has_prefixes: bool = False
 
 
+@dataclass(frozen=True)
+class Chunk:
+    """Where the pages of a column chunk are, and how many values they have."""
+
+    values: int
+    start: int
+    length: int
+
+
+@dataclass(frozen=True)
+class RowGroup:
+    rows: int
+    chunks: list[Chunk]
+
+
+def row_groups(footer: bytes) -> tuple[int, list[RowGroup]]:
+    """Return the rows and the row groups of a file by its footer. ValueError: it is damaged."""
+    try:
+        fields, _ = _struct(footer, 0, 0)
+        groups = [
+            RowGroup(group[3, _I64], [_chunk(column[3, _STRUCT]) for column in group[1, _LIST]])
+            for group in fields[4, _LIST]
+        ]
+        return fields[3, _I64], groups
+    except (IndexError, KeyError, TypeError):
+        raise ValueError("its footer is damaged") from None
+
+
+def _chunk(column: Fields) -> Chunk:
+    start, dictionary = column[9, _I64], column.get((11, _I64))
+    if dictionary is not None and 0 < dictionary < start:
+        start = dictionary
+    return Chunk(column[5, _I64], start, column[7, _I64])
+
+
 def chunk_size(source: Any, start: int, length: int, values: int) -> ChunkSize:
     """Sum the page headers between two offsets, until so many `values` are found. ValueError: they are damaged."""
     found, at, end = ChunkSize(), start, start + length
     while at < end and found.values < values:
         header, used = _header(source, at, end)
-        unpacked, packed = header.get(2, -1), header.get(3, -1)
+        unpacked, packed = header.get((2, _I32), -1), header.get((3, _I32), -1)
         if unpacked < 0 or packed < 0 or at + used + packed > end:
             raise ValueError("a page lies outside its column chunk")
-        data = header.get(8) or header.get(5)
-        if header.get(1) == DICTIONARY_PAGE:
+        newer, older = header.get((8, _STRUCT)), header.get((5, _STRUCT))
+        data = newer or older
+        if header.get((1, _I32)) == DICTIONARY_PAGE:
             found.dictionary += unpacked
-        elif isinstance(data, dict):
-            count = data.get(1, -1)
-            if count < 0:
-                raise ValueError("a page has a negative number of values")
+        elif data is not None:
+            count = data.get((1, _I32), -1)
+            if count < 0 or (newer and older):
+                raise ValueError("a page has a negative number of values, or two headers")
             found.values += count
-            found.has_prefixes |= data.get(4 if 8 in header else 2) == DELTA_BYTE_ARRAY
+            found.has_prefixes |= data.get((4 if newer else 2, _I32)) == DELTA_BYTE_ARRAY
         found.bytes += unpacked
         found.largest = max(found.largest, unpacked)
         at += used + packed
     return found
 
 
-def _header(source: Any, at: int, end: int) -> tuple[dict[int, Any], int]:
+def _header(source: Any, at: int, end: int) -> tuple[Fields, int]:
     size = HEADER_BYTES
     while True:
         data = source.read_at(min(size, end - at), at)
         try:
             return _struct(data, 0, 0)
-        except (IndexError, struct.error):
+        except IndexError:
             if size >= MAX_HEADER_BYTES or len(data) < size:
                 raise ValueError("a page header is damaged") from None
             size *= 32
 
 
-def _struct(data: bytes, at: int, depth: int) -> tuple[dict[int, Any], int]:
+def _struct(data: bytes, at: int, depth: int) -> tuple[Fields, int]:
     if depth > _MAX_DEPTH:
-        raise ValueError("a page header is nested too deeply")
-    fields: dict[int, Any] = {}
+        raise ValueError("a Thrift struct is nested too deeply")
+    fields: Fields = {}
     number = 0
     while data[at]:
         kind, delta = data[at] & 15, data[at] >> 4
@@ -84,7 +122,7 @@ def _struct(data: bytes, at: int, depth: int) -> tuple[dict[int, Any], int]:
         else:
             number, at = _varint(data, at)
             number = (number >> 1) ^ -(number & 1)
-        fields[number], at = _value(data, at, kind, depth)
+        fields[number, kind], at = _value(data, at, kind, depth)
     return fields, at + 1
 
 
@@ -106,20 +144,22 @@ def _value(data: bytes, at: int, kind: int, depth: int) -> tuple[Any, int]:
     if kind == _STRUCT:
         return _struct(data, at, depth + 1)
     if kind in (_LIST, _SET):
-        return None, _skip_list(data, at, depth)
-    raise ValueError("a page header has a field of an unknown kind")
+        return _list(data, at, depth)
+    raise ValueError("a Thrift field has an unknown kind")
 
 
-def _skip_list(data: bytes, at: int, depth: int) -> int:
+def _list(data: bytes, at: int, depth: int) -> tuple[list[Any], int]:
     count, kind = data[at] >> 4, data[at] & 15
     at += 1
     if count == 15:
         count, at = _varint(data, at)
+    if count > len(data) - at:
+        raise IndexError
+    found: list[Any] = []
     for _ in range(count):
-        at = at + 1 if kind in (_TRUE, _FALSE) else _value(data, at, kind, depth)[1]
-        if at > len(data):
-            raise IndexError
-    return at
+        value, at = (None, at + 1) if kind in (_TRUE, _FALSE) else _value(data, at, kind, depth + 1)
+        found.append(value)
+    return found, at
 
 
 def _varint(data: bytes, at: int) -> tuple[int, int]:
@@ -132,4 +172,4 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
             return number, at
         shift += 7
         if shift > 63:
-            raise ValueError("a number in a page header is too long")
+            raise ValueError("a Thrift number is too long")

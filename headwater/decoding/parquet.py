@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pyarrow.types as kinds
 
 from headwater.decoding.bounds import FILES, Bounds, check_types, reading
-from headwater.decoding.pages import ChunkSize, chunk_size
+from headwater.decoding.pages import Chunk, ChunkSize, chunk_size, row_groups
 from headwater.decoding.unpacked import unpacked_bytes
 from headwater.errors import InvalidInputError
 
@@ -43,7 +43,7 @@ class ParquetRows:
         with reading(self._what):
             self._input: Any = pa.OSFile(source, "rb") if isinstance(source, str) else pa.BufferReader(source)
             self._bytes = self._input.size()
-            self._check_footer()
+            self._rows, self._groups = row_groups(self._footer())
             self._file = self._opened([])
             self.schema: pa.Schema = self._file.schema_arrow
             check_types(self.schema)
@@ -60,7 +60,7 @@ class ParquetRows:
         with reading(self._what):
             yield from self._batches(columns, whole=False)
 
-    def _check_footer(self) -> None:
+    def _footer(self) -> bytes:
         if self._bytes < TAIL + len(MAGIC):
             raise InvalidInputError(f"{self._what}: it has {self._bytes} bytes.")
         tail = self._input.read_at(TAIL, self._bytes - TAIL)
@@ -69,6 +69,7 @@ class ParquetRows:
             raise InvalidInputError(f"{self._what}: its footer is missing; it was cut off.")
         if footer > MAX_FOOTER:
             raise InvalidInputError(f"{self._what}: its footer has {footer} bytes, more than {MAX_FOOTER}.")
+        return bytes(self._input.read_at(footer, self._bytes - TAIL - footer))
 
     def _opened(self, dictionaries: list[str]) -> pq.ParquetFile:
         return pq.ParquetFile(
@@ -81,16 +82,18 @@ class ParquetRows:
 
     def _check_rows(self) -> None:
         """Row groups add up, and so do the values of columns without lists: else a reader reserves what a lie says."""
-        metadata, total = self._file.metadata, 0
-        for number in range(metadata.num_row_groups):
-            group = metadata.row_group(number)
-            total += group.num_rows
-            for place in range(group.num_columns):
-                values, is_list = group.column(place).num_values, self._leaves[place].max_repetition_level > 0
-                if values < group.num_rows or (values > group.num_rows and not is_list) or group.num_rows < 0:
-                    raise InvalidInputError(f"{self._what}: a column has {values} values in {group.num_rows} rows.")
-        if total != metadata.num_rows:
-            raise InvalidInputError(f"{self._what}: {total} rows in its row groups, {metadata.num_rows} in its footer.")
+        for group in self._groups:
+            if len(group.chunks) != len(self._leaves) or group.rows < 0:
+                raise InvalidInputError(
+                    f"{self._what}: a row group has {len(group.chunks)} columns, {group.rows} rows."
+                )
+            for chunk, leaf in zip(group.chunks, self._leaves, strict=True):
+                is_list = leaf.max_repetition_level > 0
+                if chunk.values < group.rows or (chunk.values > group.rows and not is_list):
+                    raise InvalidInputError(f"{self._what}: a column has {chunk.values} values in {group.rows} rows.")
+        total = sum(group.rows for group in self._groups)
+        if total != self._rows:
+            raise InvalidInputError(f"{self._what}: {total} rows in its row groups, {self._rows} in its footer.")
 
     @cached_property
     def _leaves(self) -> list[Any]:
@@ -120,7 +123,7 @@ class ParquetRows:
         """`whole`: the bounds are of all row groups together, else of each."""
         total, wanted, places = 0, self._wanted(columns), self._places(columns)
         names = None if columns is None else wanted.names
-        for number in range(self._file.metadata.num_row_groups):
+        for number in range(len(self._groups)):
             size, loose, rows = self._measured(number, places)
             self._bounds.check(total + size, self._bytes, "A file")
             file = self._opened(loose) if loose else self._file
@@ -136,13 +139,13 @@ class ParquetRows:
     def _measured(self, number: int, places: Sequence[int]) -> tuple[int, list[str], int]:
         """Measure a row group: the bytes it decodes to at least, the paths of columns to decode as dictionaries, and
         the rows to decode at once."""
-        group = self._file.metadata.row_group(number)
+        group = self._groups[number]
         total, loose, rows, budget = 0, list[str](), BATCH_ROWS, self._bounds.most(self._bytes)
         for place in places:
-            column, leaf = group.column(place), self._leaves[place]
-            pages = self._pages(column)
+            chunk, leaf = group.chunks[place], self._leaves[place]
+            pages = self._pages(chunk)
             kind, slots, in_list = self._types[place]
-            count = column.num_values if slots == 1 else slots * (column.num_values if in_list else group.num_rows)
+            count = chunk.values if slots == 1 else slots * (chunk.values if in_list else group.rows)
             total += pages.bytes + count * (PER_VALUE + _width(leaf))
             if leaf.physical_type != "BYTE_ARRAY":
                 continue
@@ -156,16 +159,12 @@ class ParquetRows:
                 loose.append(leaf.path)
         return total, loose, rows
 
-    def _pages(self, column: Any) -> ChunkSize:
-        start = column.data_page_offset
-        if column.dictionary_page_offset is not None and 0 < column.dictionary_page_offset < start:
-            start = column.dictionary_page_offset
-        length = column.total_compressed_size
-        if start < 0 or length < 0 or start + length > self._bytes:
+    def _pages(self, chunk: Chunk) -> ChunkSize:
+        if chunk.start < 0 or chunk.length < 0 or chunk.start + chunk.length > self._bytes:
             raise InvalidInputError(f"{self._what}: a column chunk lies outside of it.")
-        pages = chunk_size(self._input, start, length, column.num_values)
-        if pages.values != column.num_values:
-            raise InvalidInputError(f"{self._what}: pages of {pages.values} values, {column.num_values} in its footer.")
+        pages = chunk_size(self._input, chunk.start, chunk.length, chunk.values)
+        if pages.values != chunk.values:
+            raise InvalidInputError(f"{self._what}: pages of {pages.values} values, {chunk.values} in its footer.")
         return pages
 
 

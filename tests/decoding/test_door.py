@@ -1,0 +1,253 @@
+"""Hostile data of each format is refused before it is decoded, or before a row of it is used."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import io
+import json
+import struct
+import time
+import tracemalloc
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from headwater import Catalog, MetastoreNamespace
+from headwater.decoding.arrow import measure_stream, read_file, read_stream
+from headwater.decoding.bounds import MAX_FIELDS, REQUEST, Bounds, check_schema
+from headwater.decoding.files import FORMATS
+from headwater.decoding.parquet import ParquetRows
+from headwater.decoding.text import read_bytes, read_csv, read_json_lines
+from headwater.errors import InvalidInputError
+from headwater.rest.server import RunningServer, start_in_thread
+from headwater.streams.given import given
+from tests.decoding.seeds import file, parquet, plain, stream, table
+
+SMALL = Bounds(1 << 20)
+FIELDS: list[Any] = [("id", pa.int64()), ("name", pa.string())]
+SCHEMA = pa.schema(FIELDS)
+
+
+OFFSETS = {"first": (0, 2_000_000, 4), "last": (0, 2, 2_000_000), "negative": (-2_000_000, 2, 4)}
+
+
+def reaching_out(kind: str, form: Callable[[pa.Table], bytes]) -> bytes:
+    """Rows whose texts lie far outside of their own bytes."""
+    sound = form(pa.table({"id": [1, 2], "name": ["ab", "cd"]}))
+    offsets = struct.pack("<iii", 0, 2, 4)
+    assert sound.count(offsets) == 1
+    return sound.replace(offsets, struct.pack("<iii", *OFFSETS[kind]))
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
+    namespace = MetastoreNamespace(root=str(tmp_path_factory.mktemp("lake") / "root"))
+    Catalog(namespace).create_stream_table("a.t", SCHEMA, keys="id")
+    running = start_in_thread(namespace)
+    yield running
+    running.stop()
+
+
+@pytest.mark.parametrize("form", [stream, file])
+@pytest.mark.parametrize("kind", OFFSETS)
+def test_a_file_in_a_body_returns_none_of_the_servers_memory(
+    server: RunningServer, kind: str, form: Callable[[pa.Table], bytes]
+) -> None:
+    """Before, an Arrow file sent to `/stream/ingest` was not validated: its rows were the server's heap, or it died."""
+    sent = pa.table({"content": pa.array([reaching_out(kind, form)], pa.large_binary()), "digest": ["d"]})
+    with httpx.Client(base_url=server.url) as http:
+        for query in ("?file=x.arrow&format=rows", "?file=x.arrow&format=snapshot"):
+            answer = http.post(f"/headwater/v1/table/a$t/stream/ingest{query}", content=stream(sent))
+            assert (answer.status_code, answer.json()["code"]) == (400, 13), answer.text
+    table = Catalog(server.url)["a.t"]
+    assert (table.count(), len(table.quarantine())) == (0, 0)
+
+
+def test_an_append_that_does_not_fit_the_table_is_refused_before_it_is_decoded(server: RunningServer) -> None:
+    zeros = pa.table({"id": pa.array([0] * 2_000_000, pa.int64()), "other": pa.array([0] * 2_000_000, pa.int64())})
+    body = stream(zeros, "zstd")
+    before = pa.default_memory_pool().max_memory()
+    with httpx.Client(base_url=server.url) as http:
+        answer = http.post("/headwater/v1/table/a$t/stream/upsert", content=body)
+    assert answer.status_code == 400
+    assert "no column 'other'" in answer.text
+    assert pa.default_memory_pool().max_memory() == before
+
+
+ALL_IN_ONE = 2000
+
+
+def aliased() -> bytes:
+    """A body whose columns are all the same bytes of it: a header of 16 bytes makes a column of 4 KiB."""
+    data = bytearray(stream(pa.table({f"c{n:04}": pa.array([n] * 512, pa.int64()) for n in range(ALL_IN_ONE)})))
+    body = ALL_IN_ONE * 4096
+    del data[len(data) - 8 - body + 4096 : -8]
+    whole = data.rfind(struct.pack("<q", body), 0, len(data) - 4096)
+    data[whole : whole + 8] = struct.pack("<q", 4096)
+    buffers = data.find(struct.pack("<qqqq", 0, 0, 0, 4096))  # of each column, its validity and its values
+    data[buffers : buffers + 32 * ALL_IN_ONE] = struct.pack("<qqqq", 0, 0, 0, 4096) * ALL_IN_ONE
+    return bytes(data)
+
+
+def test_columns_that_are_the_same_bytes_are_counted_each() -> None:
+    body = aliased()
+    assert len(body) < 400_000
+    assert pa.ipc.open_stream(body).read_all().nbytes == ALL_IN_ONE * 4096, "pyarrow itself sees nothing wrong"
+    assert measure_stream(body) == ALL_IN_ONE * 4096
+    with pytest.raises(InvalidInputError, match="unpacks to"):
+        read_stream(body, bounds=Bounds(1 << 20, 16))
+
+
+def growing() -> bytes:
+    """A dictionary that grows by a value before each batch, which Arrow copies for each."""
+    sink = io.BytesIO()
+    schema = pa.schema([("d", pa.dictionary(pa.int32(), pa.string()))])
+    words = ["x" * 10_000]
+    options = pa.ipc.IpcWriteOptions(emit_dictionary_deltas=True)
+    with pa.ipc.new_stream(sink, schema, options=options) as writer:
+        for number in range(200):
+            words.append(str(number))
+            column = pa.DictionaryArray.from_arrays(pa.array([0], pa.int32()), pa.array(words))
+            writer.write_batch(pa.RecordBatch.from_arrays([column], schema=schema))
+    return sink.getvalue()
+
+
+def test_a_dictionary_that_grows_is_counted_for_each_batch_that_has_it() -> None:
+    body = growing()
+    assert len(body) < 150_000
+    assert measure_stream(body) > 2_000_000
+    with pytest.raises(InvalidInputError, match="unpacks to"):
+        read_stream(body, bounds=Bounds(1 << 20, 1))
+
+
+def test_a_footer_that_names_one_batch_many_times_reads_it_once() -> None:
+    rows = plain()
+    found = read_file(file(rows)).read_all()
+    assert found.equals(rows)
+    whole = file(pa.concat_tables([rows, rows]))
+    one = pa.ipc.open_file(file(rows)).num_record_batches
+    assert read_file(whole).read_all().num_rows == 2 * rows.num_rows
+    assert one == 1
+
+
+BOMBS: dict[str, Callable[[], bytes]] = {
+    "one long text, many times": lambda: parquet(pa.table({"x": ["a" * 500_000] * 40}), compression="zstd"),
+    "a long text in lists": lambda: parquet(pa.table({"x": [["a" * 500_000] * 40]}), compression="zstd"),
+    "vectors that are NULL": lambda: parquet(pa.table({"x": pa.array([None] * 50, pa.list_(pa.float32(), 100_000))})),
+    "a number, many times": lambda: parquet(pa.table({"x": pa.array([1] * 2_000_000, pa.int64())})),
+    "prefixes": lambda: parquet(
+        pa.table({"x": ["a" * 100_000 + str(number) for number in range(100)]}),
+        use_dictionary=False, column_encoding="DELTA_BYTE_ARRAY", compression="zstd",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", BOMBS)
+def test_a_parquet_file_that_unpacks_to_far_more_than_was_sent_is_refused(name: str) -> None:
+    data = BOMBS[name]()
+    assert len(data) < 40_000
+    bounds = Bounds(1 << 20, 16)
+    before = pa.total_allocated_bytes()
+    with pytest.raises(InvalidInputError, match=r"unpacks to|far more"):
+        ParquetRows(data, bounds).table()
+    assert pa.total_allocated_bytes() <= before
+
+
+def test_parquet_pages_that_lie_about_their_size_are_measured_by_what_would_be_allocated() -> None:
+    data = bytearray(
+        parquet(pa.table({"x": pa.array(range(1000), pa.int64())}), compression="none", use_dictionary=False)
+    )
+    column = pq.ParquetFile(io.BytesIO(bytes(data))).metadata.row_group(0).column(0)
+    at = column.data_page_offset
+    assert data[at : at + 3] == bytes([0x15, 0x00, 0x15]), "a page header: type, then the size when unpacked"
+    data[at + 3 : at + 5] = b"\xff\x7f"
+    with pytest.raises(InvalidInputError):
+        ParquetRows(bytes(data), SMALL).table()
+
+
+def test_sound_parquet_is_read_as_pyarrow_reads_it(tmp_path: Path) -> None:
+    words = pa.table({"s": [f"word {number % 9000} {'x' * 90}" for number in range(40_000)], "n": range(40_000)})
+    nested = pa.table(
+        {"l": [[f"{n % 7000:0100}"] for n in range(20_000)], "m": [[("k", "v" * (n % 50))] for n in range(20_000)]}
+    )
+    for rows, options in (
+        (plain(), {}),
+        (plain(), {"data_page_version": "2.0"}),
+        (words, {"row_group_size": 7000}),
+        (words, {"use_dictionary": False, "column_encoding": {"s": "DELTA_BYTE_ARRAY", "n": "DELTA_BINARY_PACKED"}}),
+        (nested, {"compression": "zstd"}),
+        (plain().slice(0, 0), {}),
+    ):
+        data = parquet(rows, **options)
+        (tmp_path / "x.parquet").write_bytes(data)
+        found = ParquetRows(str(tmp_path / "x.parquet"), REQUEST).table()
+        assert found.equals(pq.read_table(io.BytesIO(data)))
+        assert ParquetRows(data, Bounds(1 << 24)).table().equals(found)
+        some = rows.schema.names[-2:]
+        assert pa.Table.from_batches(ParquetRows(data).batches(some), found.select(some).schema).equals(
+            found.select(some)
+        )
+
+
+PACKERS: dict[str, Callable[[bytes], bytes]] = {
+    "gzip": gzip.compress,
+    "bz2": bz2.compress,
+    "zstd": lambda data: bytes(pa.compress(data, "zstd", asbytes=True)),
+}
+
+
+@pytest.mark.parametrize("codec", PACKERS)
+def test_compressed_text_is_unpacked_to_a_bound(tmp_path: Path, codec: str) -> None:
+    path = tmp_path / "x"
+    path.write_bytes(PACKERS[codec](b"a" * 5_000_000))
+    assert read_bytes(str(path)) == b"a" * 5_000_000
+    with pytest.raises(InvalidInputError, match="unpacks to"):
+        read_bytes(str(path), SMALL)
+    path.write_bytes(path.read_bytes()[:-9])
+    with pytest.raises(InvalidInputError):
+        read_bytes(str(path))
+
+
+def test_lines_that_are_nested_too_deeply_for_a_parser_are_refused() -> None:
+    for deep in ("[" * 100_000, '{"a":' * 100_000):
+        for text in ('{"x":' + deep, '{"t":"]]]]}}}}","x":\n' + deep + "1"):
+            with pytest.raises(InvalidInputError):
+                read_json_lines(text.encode())
+
+
+def test_wide_data_takes_time_that_follows_its_size() -> None:
+    """Columns were compared each with each: 5,000 of them in 39 KB took seconds."""
+    names = [f"c{number}" for number in range(MAX_FIELDS)]
+    started = time.process_time()
+    rows = read_csv((",".join(names) + "\n" + ",".join("1" * len(names)) + "\n").encode(), {})
+    assert len(given(rows).columns) == MAX_FIELDS
+    assert time.process_time() - started < 30, "as quadratic work would take"
+    with pytest.raises(InvalidInputError, match="more than"):
+        read_csv((",".join(f"c{number}" for number in range(MAX_FIELDS + 1)) + "\n").encode(), {})
+
+
+def test_rows_with_a_name_of_their_own_each_do_not_make_a_square_of_cells() -> None:
+    rows = [json.loads(f'{{"c{number}": 1}}') for number in range(6000)]
+    tracemalloc.start()
+    with pytest.raises(InvalidInputError, match="cells"):
+        given(rows)
+    assert tracemalloc.get_traced_memory()[1] < 20_000_000
+    tracemalloc.stop()
+
+
+def test_a_schema_has_no_more_metadata_than_a_schema_needs() -> None:
+    with pytest.raises(InvalidInputError, match="metadata"):
+        check_schema(pa.schema([pa.field("a", pa.int8(), metadata={"x": "y" * 5_000_000})]))
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+def test_garbage_of_every_kind_is_an_error_of_the_table(kind: str) -> None:
+    for data in (b"", b"x", b"PAR1" * 5, b"ARROW1\0\0" * 5, b"ORC" * 9, stream(table())[:-20]):
+        with pytest.raises(InvalidInputError):
+            list(FORMATS[kind](data).batches())
