@@ -7,10 +7,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-import lance
 import pyarrow as pa
 from lance_namespace import DescribeTableRequest
 
+from headwater.imports import lance
 from headwater.names import ObjectId
 from headwater.tables.handle import TableHandle
 from headwater.web.visit import Visit

@@ -9,10 +9,10 @@ from __future__ import annotations
 import json
 from typing import Any
 
-import lance.schema
 import pyarrow as pa
 
 from headwater.errors import InvalidInputError
+from headwater.imports import lance
 from headwater.namespace.data.models import JsonArrowDataType, JsonArrowField, JsonArrowSchema
 from headwater.tables.arrow import MAX_DEPTH
 

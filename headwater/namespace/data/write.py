@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from datetime import timedelta
 
-import lance
 import pyarrow as pa
 from lance_namespace import (
     DeleteFromTableRequest,
@@ -19,6 +18,7 @@ from lance_namespace import (
 )
 
 from headwater.errors import InvalidInputError
+from headwater.imports import lance
 from headwater.tables.arrow import Body, Counted, check_schema, read_stream
 from headwater.tables.fields import format_path, parse_path, require_field
 from headwater.tables.fitting import fit, fit_new

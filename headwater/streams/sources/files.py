@@ -15,13 +15,13 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any, Literal
 
-import lance
 import msgspec
 import pyarrow as pa
 import pyarrow.csv as pc_csv
 import pyarrow.parquet as pq
 
 from headwater.errors import ConcurrentModificationError, InvalidInputError
+from headwater.imports import lance
 from headwater.store import is_local, local_path
 from headwater.streams.casting import as_float, cast_array
 from headwater.streams.definition import Definition
