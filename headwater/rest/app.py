@@ -31,7 +31,7 @@ from headwater.rest.middleware import Admitted, Based, Faced, Limited, OwnSite, 
 from headwater.rest.openapi import openapi_json
 from headwater.rest.routes import RouteTable
 from headwater.rest.settings import Settings
-from headwater.rest.work import Here, Work
+from headwater.rest.work import Work
 from headwater.store import Store
 
 _ROUTES = RouteTable(ALL_ROUTES)
@@ -89,7 +89,7 @@ class CatalogApp:
         catalog_pool = ThreadPoolExecutor(settings.limits.threads, thread_name_prefix="catalog")
         data_pool = ThreadPoolExecutor(settings.limits.threads, thread_name_prefix="data")
         vendor = self._vendor()
-        work = self._work or Here(self.namespace, self._abilities)
+        long_pool = ThreadPoolExecutor(settings.limits.threads, thread_name_prefix="long")
         dispatcher = Dispatcher(
             self.namespace,
             self._abilities,
@@ -97,11 +97,11 @@ class CatalogApp:
             self._repeats,
             HANDLERS,
             vendor,
-            work,
+            self._work,
             settings.read_only,
         )
         lookups = NameLookups(self._abilities, vends=not vendor.is_silent)
-        endpoint = Endpoint(dispatcher, lookups, settings.limits, catalog_pool, data_pool)
+        endpoint = Endpoint(dispatcher, lookups, settings.limits, catalog_pool, data_pool, long_pool)
         catalog = Routed(Admitted(Limited(endpoint, settings), settings, gate, clock, catalog_pool), _ROUTES)
         metrics = Admitted(MetricsPage(lane, self._metrics_text), settings, gate, clock, catalog_pool)
         pages: dict[str, ASGIApp] = {

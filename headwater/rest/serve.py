@@ -16,8 +16,9 @@ import sys
 import tempfile
 import threading
 from collections import deque
-from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field, replace
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from typing import Any
@@ -45,7 +46,8 @@ class ServePlan:
 
     `keys` is a folder or URI for API keys and roles, of a catalog that has no storage of its own for them.
     `data_workers` is how many disposable processes each of them may have for data work (none: it does that itself),
-    `data_memory` how many bytes of memory each of those may take. `face` is the web page, None for a server without.
+    `data_memory` how many bytes of memory each of those may take, `long_memory` for long work (0: the same). `face` is
+    the web page, None for a server without.
     """
 
     target: str
@@ -59,6 +61,7 @@ class ServePlan:
     restarts: int = 20
     data_workers: int = 0
     data_memory: int = 4096 * MIB
+    long_memory: int = 0
     face: Face | None = None
     keys: str | None = None
 
@@ -75,21 +78,20 @@ def serve(plan: ServePlan, announce: Callable[[str], None]) -> int:
 
 
 def _serve_here(plan: ServePlan, announce: Callable[[str], None]) -> int:
-    pool = data_pool(plan)
-    app = _app(plan, pool)
-    check_exposure(app, plan.host, plan.insecure)
-    listener = bind(plan.host, plan.port)
-    server = ReadyServer(app)
-    _when_ready(server, lambda: announce(url_of(listener, plan.settings)))
-    _run(server, listener, pool)
+    with data_pool(plan) as pool:
+        app = _app(plan, pool)
+        check_exposure(app, plan.host, plan.insecure)
+        listener = bind(plan.host, plan.port)
+        server = ReadyServer(app)
+        _when_ready(server, pool, lambda: announce(url_of(listener, plan.settings)))
+        server.run(sockets=[listener])
     return 0
 
 
 def _app(plan: ServePlan, pool: Pool | None) -> CatalogApp:
-    work = InWorkers(pool) if pool is not None else None
-    return create_app(
-        plan.open(plan.target, plan.properties), plan.settings, key_store(plan), work=work, face=plan.face
-    )
+    namespace = plan.open(plan.target, plan.properties)
+    work = None if pool is None else InWorkers(pool, namespace)
+    return create_app(namespace, plan.settings, key_store(plan), work=work, face=plan.face)
 
 
 def key_store(plan: ServePlan) -> Store | None:
@@ -97,33 +99,41 @@ def key_store(plan: ServePlan) -> Store | None:
     return None if plan.keys is None else open_store(plan.keys)
 
 
-def _run(server: ReadyServer, listener: socket.socket, pool: Pool | None) -> None:
-    """Serve until told to stop; the data workers end with the server."""
+@contextmanager
+def data_pool(plan: ServePlan) -> Iterator[Pool | None]:
+    """The disposable processes that do the data work, while there is a server; None when it does that itself.
+
+    A catalog in memory is in no other process.
+    """
+    pool = _pool(plan)
     try:
         if pool is not None:
             pool.warm()
-        server.run(sockets=[listener])
+        yield pool
     finally:
         if pool is not None:
             pool.close()
 
 
-def data_pool(plan: ServePlan) -> Pool | None:
-    """The disposable processes that do the data work; None when the server does it itself.
-
-    A catalog in memory is in no other process, and one behind another server does its data work there.
-    """
+def _pool(plan: ServePlan) -> Pool | None:
     opener = f"{plan.open.__module__}:{plan.open.__qualname__}"
     place = str(plan.properties.get("root") or plan.target or "")
-    if plan.data_workers < 1 or place.startswith(("memory:", "http:", "https:")) or "<" in opener:
+    if plan.data_workers < 1 or place.startswith("memory:") or "<" in opener:
         return None
-    limits = WorkerLimits(plan.data_memory, plan.settings.limits.request_seconds, plan.data_workers)
-    return Pool(Host(HOST, [opener, plan.target, plan.properties]), limits)
+    asked = plan.settings.limits
+    limits = WorkerLimits(
+        plan.data_memory, asked.request_seconds, plan.data_workers, long_memory=plan.long_memory or plan.data_memory
+    )
+    return Pool(Host(HOST, [opener, plan.target, plan.properties, asdict(asked)]), limits)
 
 
-def _when_ready(server: ReadyServer, then: Callable[[], None]) -> None:
+def _when_ready(server: ReadyServer, pool: Pool | None, then: Callable[[], None]) -> None:
+    """Tell when the server answers and a worker stands ready: the first request waits for neither."""
+
     def wait_and_tell() -> None:
         server.ready.wait()
+        if pool is not None:
+            pool.await_spare()
         then()
 
     threading.Thread(target=wait_and_tell, daemon=True).start()
@@ -226,10 +236,10 @@ def _work(plan: ServePlan, listener: socket.socket, ready: Connection) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     _log_to_stderr()
     _end_with_parent()
-    pool = data_pool(plan)
-    server = ReadyServer(_app(plan, pool))
-    _when_ready(server, lambda: ready.send(True))
-    _run(server, listener, pool)
+    with data_pool(plan) as pool:
+        server = ReadyServer(_app(plan, pool))
+        _when_ready(server, pool, lambda: ready.send(True))
+        server.run(sockets=[listener])
 
 
 def _end_with_parent() -> None:
