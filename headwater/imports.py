@@ -127,6 +127,11 @@ class _WhenUsed:
             return importlib.import_module(f"{self._package}.{name}")  # a module that the package itself leaves alone
 
 
+def warm() -> None:
+    """Import `lance` now, where it will be used anyway: the first to use it does not wait."""
+    _ = lance.LanceDataset
+
+
 if TYPE_CHECKING:
     import lance as lance
     import lance.commit

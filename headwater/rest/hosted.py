@@ -13,7 +13,7 @@ from lance_namespace import LanceNamespace
 
 from headwater.adapter import adapt
 from headwater.clock import SystemClock
-from headwater.imports import lance
+from headwater.imports import warm
 from headwater.namespace.abilities import abilities_of
 from headwater.namespace.vending import Keep
 from headwater.rest.dispatch import Dispatcher
@@ -46,5 +46,5 @@ class Hosted:
 
 def host(opener: str, target: str | None, properties: dict[str, str], limits: dict[str, Any] | None = None) -> Hosted:
     """The catalog that `opener` ("module:function") opens, ready for calls."""
-    _ = lance.LanceDataset  # a spare is warm only with this imported
+    warm()
     return Hosted(adapt(find(opener)(target, properties)), Limits(**(limits or {})))

@@ -27,6 +27,7 @@ from lance_namespace import LanceNamespace
 
 from headwater.clock import Clock, SystemClock
 from headwater.errors import ServiceUnavailableError
+from headwater.imports import warm
 from headwater.rest.app import CatalogApp, Face
 from headwater.rest.coding import encode_json
 from headwater.rest.server import GRACE_SECONDS, ReadyServer, bind, check_exposure, check_tls, create_app, url_of
@@ -90,6 +91,8 @@ def _serve_here(plan: ServePlan, announce: Callable[[str], None]) -> int:
 
 def _app(plan: ServePlan, pool: Pool | None) -> CatalogApp:
     namespace = plan.open(plan.target, plan.properties)
+    if pool is None:
+        warm()
     work = None if pool is None else InWorkers(pool, namespace)
     return create_app(namespace, plan.settings, key_store(plan), work=work, face=plan.face)
 

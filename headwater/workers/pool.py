@@ -102,7 +102,7 @@ class Pool:
         finally:
             self._give_back(worker)
 
-    def _take(self, is_long: bool) -> Worker:
+    def _take(self, is_long: bool = False) -> Worker:
         """A worker that is free, or a new one, or the next to become free; for long work half of them at most."""
         limit = self._clock.monotonic() + self.limits.seconds
         with self._changed:

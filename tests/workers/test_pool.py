@@ -24,7 +24,7 @@ from headwater.errors import (
 )
 from headwater.workers import Host, Pool, WorkerLimits
 from headwater.workers.channel import reader_of_chunks
-from headwater.workers.process import WorkerError
+from headwater.workers.failures import WorkerError
 
 MIB = 1 << 20
 HOST = Host("tests.workers.hosted:host", ["Hello"])
