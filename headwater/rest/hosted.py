@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import lance_namespace
 import pyarrow as pa
 from lance_namespace import LanceNamespace
 
@@ -32,6 +33,7 @@ class Hosted:
     """Answers calls in a worker."""
 
     def __init__(self, namespace: LanceNamespace, limits: Limits) -> None:
+        self._namespace = namespace
         can = abilities_of(namespace)
         if can.metastore is not None:
             can.metastore.commit_by(ask)
@@ -42,6 +44,11 @@ class Hosted:
         route = _ROUTES[told["operation"]]
         response = self._dispatcher.respond(call_of(route, told, body))
         return response if route.answer is Answer.ARROW else encoded(response)
+
+    def ask(self, told: Any, body: None) -> Any:
+        """One operation of the catalog, as the server itself asks it (`FarNamespace`)."""
+        request = getattr(lance_namespace, told["model"]).model_validate(told["request"])
+        return encoded(getattr(self._namespace, told["method"])(request))
 
 
 def host(opener: str, target: str | None, properties: dict[str, str], limits: dict[str, Any] | None = None) -> Hosted:

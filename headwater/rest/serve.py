@@ -32,7 +32,7 @@ from headwater.rest.app import CatalogApp, Face
 from headwater.rest.coding import encode_json
 from headwater.rest.server import GRACE_SECONDS, ReadyServer, bind, check_exposure, check_tls, create_app, url_of
 from headwater.rest.settings import MIB, Settings
-from headwater.rest.work import HOST, InWorkers
+from headwater.rest.work import HOST, FarNamespace, InWorkers
 from headwater.store import Store, open_store
 from headwater.workers import Host, Pool, WorkerLimits
 
@@ -48,7 +48,7 @@ class ServePlan:
     `keys` is a folder or URI for API keys and roles, of a catalog that has no storage of its own for them.
     `data_workers` is how many disposable processes each of them may have for data work (none: it does that itself),
     `data_memory` how many bytes of memory each of those may take, `long_memory` for long work (0: the same). `face` is
-    the web page, None for a server without.
+    the web page, None for a server without. `far` names a back end of others, whose code runs in workers alone.
     """
 
     target: str
@@ -65,6 +65,7 @@ class ServePlan:
     long_memory: int = 0
     face: Face | None = None
     keys: str | None = None
+    far: str = ""
 
 
 def serve(plan: ServePlan, announce: Callable[[str], None]) -> int:
@@ -90,11 +91,21 @@ def _serve_here(plan: ServePlan, announce: Callable[[str], None]) -> int:
 
 
 def _app(plan: ServePlan, pool: Pool | None) -> CatalogApp:
-    namespace = plan.open(plan.target, plan.properties)
+    namespace = _catalog(plan, pool)
     if pool is None:
         warm()
     work = None if pool is None else InWorkers(pool, namespace)
     return create_app(namespace, plan.settings, key_store(plan), work=work, face=plan.face)
+
+
+def _catalog(plan: ServePlan, pool: Pool | None) -> LanceNamespace:
+    """The catalog; of a back end of others only what asks the workers, where there are any."""
+    if not plan.far or plan.data_workers < 1:
+        return plan.open(plan.target, plan.properties)
+    namespace = FarNamespace(plan.far, pool)
+    if pool is not None:
+        namespace.check_answers()
+    return namespace
 
 
 def key_store(plan: ServePlan) -> Store | None:
@@ -176,7 +187,7 @@ class _Workers:
 
     def run(self) -> int:
         plan = self._plan
-        app = create_app(plan.open(plan.target, plan.properties), plan.settings, key_store(plan))
+        app = create_app(_catalog(plan, None), plan.settings, key_store(plan))
         check_exposure(app, self._plan.host, self._plan.insecure)
         self._listener = bind(self._plan.host, self._plan.port)
         for name in (signal.SIGTERM, signal.SIGINT):

@@ -7,6 +7,7 @@ user's function is a worker's (`needs_worker`), which answers with the same disp
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
+from contextlib import suppress
 from itertools import chain
 from typing import Any, Protocol
 
@@ -16,7 +17,8 @@ import pyarrow as pa
 from lance_namespace import LanceNamespace
 from pydantic import BaseModel
 
-from headwater.errors import InternalError
+from headwater.adapter.adapted import AdaptedNamespace
+from headwater.errors import InternalError, UnsupportedOperationError
 from headwater.names import ObjectId
 from headwater.namespace.abilities import CatalogAbilities, abilities_of
 from headwater.rest.arrow import byte_chunks, file_parts
@@ -54,6 +56,28 @@ class Work(Protocol):
         ...
 
 
+class FarNamespace(AdaptedNamespace):
+    """A back end of others that only workers open: none of its code runs here."""
+
+    def __init__(self, impl: str, pool: Pool | None) -> None:
+        self.impl = impl
+        self._pool = pool
+
+    def namespace_id(self) -> str:
+        return f"headwater.FarNamespace {{ impl: {self.impl!r} }}"
+
+    def ask(self, operation: str, *asked: Any) -> Any:
+        assert self._pool is not None
+        request = asked[0].model_dump(mode="json", by_alias=True, exclude_none=True)
+        told = {"method": operation, "model": type(asked[0]).__name__, "request": request}
+        return decoded(self._pool.run("ask", told))
+
+    def check_answers(self) -> None:
+        """The error that keeps a worker from opening the back end, if there is one."""
+        with suppress(UnsupportedOperationError):
+            self.list_namespaces(lance_namespace.ListNamespacesRequest(id=[], limit=1))
+
+
 class InWorkers:
     """In a worker of a pool, whose death is an error of this one call.
 
@@ -62,11 +86,11 @@ class InWorkers:
 
     def __init__(self, pool: Pool, namespace: LanceNamespace) -> None:
         self._pool = pool
-        metastore = abilities_of(namespace).metastore
-        self._commit = None if metastore is None else metastore.commit_saved
+        self._everything = isinstance(namespace, FarNamespace)
+        self._metastore = abilities_of(namespace).metastore
 
     def takes(self, call: Call) -> bool:
-        return needs_worker(call)
+        return self._everything or needs_worker(call)
 
     def respond(self, call: Call) -> Any:
         found = self._pool.run(
@@ -76,8 +100,10 @@ class InWorkers:
             call.route.changes,
             call.can_stop,
             is_long=call.route.runs is Place.LONG,
-            answers=self._commit,
+            answers=None if self._metastore is None else self._metastore.commit_saved,
         )
+        if call.route.runs is Place.LONG and self._metastore is not None:
+            _ = self._metastore.slot  # a collection is committed by the worker alone
         return found if call.route.answer is Answer.ARROW else decoded(found)
 
     def close(self) -> None:
@@ -138,7 +164,7 @@ def told_of(call: Call) -> dict[str, Any]:
         "delimiter": call.delimiter,
         "raw_id": call.raw_id,
         "query": call.query,
-        "request": call.request.model_dump(by_alias=True, exclude_none=True),
+        "request": call.request.model_dump(mode="json", by_alias=True, exclude_none=True),
         "headers": {name: call.headers[name] for name in ELSEWHERE if name in call.headers},
         "caller": None if call.asker is OWNER else _caller_told(call.asker),
     }
@@ -172,7 +198,10 @@ def _caller_of(told: dict[str, Any]) -> Caller:
 def encoded(response: Any) -> dict[str, Any]:
     """A response in JSON, with the name of its model if it has one."""
     if isinstance(response, BaseModel):
-        return {"model": type(response).__name__, "value": response.model_dump(by_alias=True, exclude_none=True)}
+        return {
+            "model": type(response).__name__,
+            "value": response.model_dump(mode="json", by_alias=True, exclude_none=True),
+        }
     return {"model": None, "value": msgspec.to_builtins(response, str_keys=True)}
 
 

@@ -112,6 +112,10 @@ class Pool:
                 may = not is_long or len(self._long) + self._starting_long < self.limits.most_long
                 if may and self._idle:
                     worker, _ = self._idle.pop()
+                    if not worker.is_alive:  # ended by somebody else, while it had nothing to do
+                        worker.kill()
+                        self.killed += 1
+                        continue
                     self._busy.add(worker)
                     break
                 if may and len(self._busy) + self._starting < self.limits.most:

@@ -107,6 +107,10 @@ class Worker:
     def pid(self) -> int:
         return self._process.pid
 
+    @property
+    def is_alive(self) -> bool:
+        return self._process.poll() is None
+
     def wait_until_ready(self) -> None:
         """It hosts the object and takes calls; else the error that prevented it."""
         try:
