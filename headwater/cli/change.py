@@ -15,6 +15,7 @@ from headwater.cli.files import read_rows
 from headwater.cli.output import show, show_record
 from headwater.errors import InvalidInputError, LanceNamespaceError, UnsupportedOperationError
 from headwater.names import format_name
+from headwater.namespace.abilities import abilities_of
 from headwater.namespace.row_streams import write_rows
 from headwater.streams.columns import parse_type
 
@@ -234,19 +235,24 @@ def properties(given: argparse.Namespace) -> int:
 
 
 def _table_properties(given: argparse.Namespace, catalog: Any, name: tuple[str, ...]) -> dict[str, str]:
-    """A metastore keeps the properties of a table; elsewhere they are given when it is created."""
-    if given.target.server is not None or given.target.metastore is None:
+    """Set and remove properties of a table. Only a metastore can after its creation; a stream table's have rules."""
+    table = catalog[name]
+    if table.is_stream:
+        table.set_properties({**dict.fromkeys(given.unset), **dict(given.set)})
+        return dict(catalog[name].serving.properties)
+    change = abilities_of(catalog.namespace).change
+    if change is None:
         raise UnsupportedOperationError(
-            "This catalog sets the properties of a table when it is created, and not later: a metastore catalog can."
+            "This catalog sets the properties of a table when it is created, and not later: a metastore catalog, "
+            "opened where its files are, can."
         )
 
     def work(tx: Any) -> None:
         old = dict(tx.get(name).properties)
         tx.update(name, {**{key: value for key, value in old.items() if key not in given.unset}, **dict(given.set)})
 
-    given.target.metastore.run(work, f"properties of {format_name(name)}")
-    found: dict[str, str] = given.target.catalog()[name].serving.properties
-    return found
+    change(work, f"properties of {format_name(name)}")
+    return dict(catalog[name].serving.properties)
 
 
 def optimize(given: argparse.Namespace) -> int:
