@@ -61,7 +61,7 @@ class Attacked:
         pids = self.workers()
         for pid in pids:
             os.kill(pid, signal.SIGKILL)
-        while any(os.path.exists(f"/proc/{pid}/exe") for pid in pids):
+        while any(_is_running(pid) for pid in pids):
             time.sleep(0.01)
 
     def memory(self) -> int:
@@ -72,6 +72,13 @@ class Attacked:
     def begin(self) -> dict[str, str]:
         begun = self.http.post("/headwater/v1/transaction/begin", json={"message": "attack"}).json()
         return {"x-headwater-transaction": begun["transaction"]}
+
+
+def _is_running(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
 
 
 @pytest.fixture(scope="module")
