@@ -56,7 +56,7 @@ class WorkerLimits:
     seconds: float = 600.0
     most: int = 8
     spares: int = 1
-    calls: int = 1000
+    calls: int = 10_000
     idle_seconds: float = 60.0
     long_memory: int = 0
 
