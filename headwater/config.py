@@ -27,7 +27,7 @@ from headwater.clock import Clock, SystemClock
 from headwater.errors import InvalidInputError, NamespaceNotFoundError, UnsupportedOperationError
 from headwater.metastore import Metastore
 from headwater.metastore.layout import TXNS
-from headwater.metastore.rebuild import is_metastore
+from headwater.metastore.rebuild import check_not_lost, is_metastore
 from headwater.references import OWN_KINDS, check_foreign, followed
 from headwater.registries.layout import DIRECTORY_MARKER
 from headwater.registries.openable import check_finished, is_directory
@@ -137,7 +137,9 @@ class There(Enum):
 
 
 def look(resolved: Resolved) -> There:
-    """What is there: one listing of the root; error 19 while it is being upgraded. A server's is its own affair."""
+    """What is there: one listing of the root; error 19 while it is being upgraded, or if its records are gone.
+
+    What a server has is its own affair."""
     root = _root(resolved)
     if root is None or not is_there(root, _storage(resolved)):
         return There.MISSING
@@ -152,6 +154,7 @@ def look(resolved: Resolved) -> There:
     early = resolved.properties.get("layout") == "early" and folders - {OWN_FOLDER}
     if early or is_directory(store, folders):
         return There.DIRECTORY
+    check_not_lost(store, folders)
     return There.EMPTY if not folders - {OWN_FOLDER} and not store.children().entries else There.OTHER
 
 
@@ -344,11 +347,12 @@ def profile_names() -> list[str]:
 
 def _connect_rest(properties: dict[str, Any]) -> LanceNamespace:
     try:
-        from headwater.rest.client import connect_rest
+        from headwater.rest.client import check_properties, connect_rest
     except ModuleNotFoundError as missing:
         raise UnsupportedOperationError(
             f"A REST catalog needs the module {missing.name}: pip install 'headwater[server]'."
         ) from None
+    check_properties(properties)
     return connect_rest(properties)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import struct
 import uuid
 from collections.abc import Mapping
@@ -19,8 +20,10 @@ READER_FLAGS, WRITER_FLAGS, MAX_FRAGMENT, TRANSACTION_FILE, WRITER = 9, 10, 11, 
 
 BASE = 7
 """Of a data file and of a deletion file: the base path it lies under, if that is not the table's folder."""
-INDEX_BASE, INDEX_FILE = 9, 10
-"""Of an index: the same, and a file in its folder."""
+INDEX_NAME, INDEX_BASE, INDEX_FILE = 3, 9, 10
+"""Of an index: its name, the same, and a file in its folder."""
+MEM_WAL_INDEX, MEM_WAL = "__lance_mem_wal", "_mem_wal"
+"""The index of a table with a write-ahead log (Lance's MemWAL), which has no folder, and the folder of that log."""
 DATA_SIZE, INDEX_SIZE = 6, 2
 """Of a data file and of a file of an index: its bytes."""
 
@@ -43,6 +46,11 @@ class Contents:
     """Those of the files that lie under another base path (of a shallow clone), and not in the table's folder."""
     sizes: Mapping[str, int] = dataclasses.field(default_factory=dict)
     """The bytes of the files of which the manifest tells them."""
+
+
+def manifest_digest(data: bytes) -> str:
+    """Return the digest of a manifest file, as the record of its version holds it."""
+    return hashlib.blake2b(data, digest_size=16).hexdigest()
 
 
 def manifest_message(data: bytes) -> bytes:
@@ -92,6 +100,13 @@ def _column(message: bytes) -> tuple[str, str]:
             key, text = pair(as_bytes(value))
             comment = text if key == COMMENT else comment
     return name, comment
+
+
+def has_mem_wal(data: bytes) -> bool:
+    """Return True if the manifest file has the index of a write-ahead log: writers put rows there, in no fragment."""
+    sections = (as_number(value) for number, value, _ in parse(manifest_message(data)) if number == INDEX_SECTION)
+    indices = (as_bytes(value) for at in sections for number, value, _ in parse(section(data, at)) if number == 1)
+    return any(_text(index, INDEX_NAME) == MEM_WAL_INDEX for index in indices)
 
 
 def read_contents(data: bytes) -> Contents:
@@ -148,6 +163,8 @@ def _add_indices(
 ) -> None:
     """The folders of indices, and the files in them where the manifest tells those."""
     for index in (as_bytes(value) for number, value, _ in parse(message) if number == 1):
+        if _text(index, INDEX_NAME) == MEM_WAL_INDEX:
+            continue
         folder = f"_indices/{uuid.UUID(bytes=_bytes(index))}"
         inside = [as_bytes(value) for number, value, _ in parse(index) if number == INDEX_FILE]
         names = [f"{folder}/{_text(file, 1)}" for file in inside]
@@ -176,7 +193,7 @@ def _text(message: bytes, wanted: int) -> str:
     for field, value, _ in parse(message):
         if field == wanted:
             return as_bytes(value).decode()
-    raise ValueError("a data file without a path")
+    raise ValueError("a data file without a path, or an index without a name")
 
 
 def _milliseconds(timestamp: bytes) -> int | None:

@@ -58,6 +58,8 @@ class Version:
     naming_scheme: str = "V2"
     timestamp_ms: int | None = None
     metadata: Mapping[str, str] = field(default_factory=dict)
+    digest: str | None = None
+    """Of the manifest's bytes; None in records of before it was kept, and of versions that a catalog has adopted."""
 
     @property
     def table(self) -> ObjectId:

@@ -22,6 +22,11 @@ REMEMBERED = 16_384
 """So many names are judged once: every request names some."""
 MAX_DEPTH = 64
 _PLAIN = re.compile(r"[A-Za-z0-9_-]{1,255}")
+INVISIBLE = ("Cf", "Zl", "Zp")
+"""Categories of Unicode: formats, such as controls of direction, and separators of lines and paragraphs."""
+_JOINERS = "\u200c\u200d"
+_FILLERS = "\u034f\u115f\u1160\u17b4\u17b5\u180e\u2800\u3164\uffa0"
+"""Characters that show nothing although Unicode counts them as letters, marks or symbols."""
 _SPECIAL = re.compile(r"[^A-Za-z0-9_-]")
 
 
@@ -91,7 +96,10 @@ def parse(text: str, delimiter: str = DELIMITER) -> ObjectId:
 
 def object_id(names: Iterable[str] | None, delimiter: str = DELIMITER) -> ObjectId:
     """List style to identifier, every name checked; None and the empty list are the root."""
-    result = ObjectId(tuple(names or ()))
+    try:
+        result = ObjectId(tuple(names or ()))
+    except TypeError:
+        raise InvalidInputError(f"A name is a text or a list of texts, not {ascii(names)[:80]}.") from None
     if result.level > MAX_DEPTH:
         raise InvalidInputError(f"An identifier has at most {MAX_DEPTH} levels, this one has {result.level}.")
     for name in result.names:
@@ -105,6 +113,23 @@ def check_name(name: object, delimiter: str = DELIMITER) -> None:
     if problem:
         shown = repr(name if not isinstance(name, str) else name[:80])
         raise InvalidInputError(f"The name {shown} cannot be used: {problem}.")
+
+
+def check_new_name(name: str) -> None:
+    """Raise InvalidInput (13) unless an object may be given this name.
+
+    Invisible characters and those that reverse the direction of text make one name look like another. An object that
+    has such a name from before can be read, renamed and dropped. A joiner between letters that need it is allowed.
+    """
+    check_name(name)
+    for place, char in enumerate(name):
+        if char in _JOINERS and 0 < place < len(name) - 1 and not (name[place - 1] + name[place + 1]).isascii():
+            continue
+        if unicodedata.category(char) in INVISIBLE or char in _FILLERS:
+            raise InvalidInputError(
+                f"The name {name[:80]!a} cannot be used: U+{ord(char):04X} is invisible, or changes the direction "
+                "of the text around it. Leave it out."
+            )
 
 
 def is_name(name: str, delimiter: str = DELIMITER) -> bool:

@@ -340,13 +340,12 @@ def _to_fixed_size(array: Array, target: DataType, exact: bool) -> Array:
             f"{wrong} of {len(array)} vectors do not have the column's dimension {target.list_size}. "
             "Pad or filter them before writing."
         )
+    there = pa.FixedSizeListArray.from_arrays(convert(array.flatten(), target.value_type, exact), type=target)
     if not array.null_count:
-        return pa.FixedSizeListArray.from_arrays(convert(array.flatten(), target.value_type, exact), type=target)
-    filler = pa.array([[None] * target.list_size], pa.list_(array.type.value_type))
-    lists = array if pa.types.is_list(array.type) else _convert_list(array, pa.list_(array.type.value_type), exact)
-    full = pc.fill_null(lists.cast(filler.type), filler[0])
-    values = convert(full.flatten(), target.value_type, exact)
-    return pa.FixedSizeListArray.from_arrays(values, type=target, mask=array.is_null())
+        return there
+    is_there = array.is_valid()
+    places: Any = pc.subtract(pc.cumulative_sum(is_there.cast(pa.int64())), 1)
+    return there.take(pc.if_else(is_there, places, None))
 
 
 def _convert_struct(array: Array, target: DataType, exact: bool) -> Array:

@@ -15,7 +15,7 @@ from headwater.cli import sql
 from headwater.cli.look import columns_of, namespace_record, table_record
 from headwater.cli.lookups import names_of, walk
 from headwater.cli.near import NAMES, near_name
-from headwater.cli.rows import readable, vector_like
+from headwater.cli.rows import vector_like
 from headwater.cli.target import Target
 from headwater.errors import (
     InvalidInputError,
@@ -134,11 +134,10 @@ class Looking:
         return AgentAnswer().rows("rows", rows, NARROW, arguments["limit"]).text()
 
     def query(self, arguments: Asked, body: Any) -> str:
-        if not sql.is_select(arguments["sql"]):
+        if not sql.is_sql(arguments["sql"]):
             raise InvalidInputError("A query is one SELECT, such as SELECT name, count(*) FROM prod.users GROUP BY 1.")
-        catalog, is_near = self._target.catalog(), self._target.server is None
         limit = min(arguments["limit"], MAX_ROWS)
-        found = sql.run(arguments["sql"], lambda names: readable(catalog[names], is_near), limit + 1)
+        found = sql.run(arguments["sql"], self._target.catalog(), self._target.server is None, limit + 1)
         return AgentAnswer().rows("rows", _rows(found, short=False), f"{NARROW}, or raise `limit`", limit).text()
 
     @_helpful

@@ -9,7 +9,9 @@ from typing import Any
 import lance_namespace as api
 from lance_namespace import LanceNamespace
 
+from headwater.arguments import check_options
 from headwater.names import ObjectId
+from headwater.namespace.requests import parse_request
 
 
 class Batch:
@@ -30,6 +32,7 @@ class Batch:
 
     def create_version(self, name: Any, version: int, manifest_path: str, **details: Any) -> None:
         """Make a staged manifest the next version of a table."""
+        check_options(details, ("branch", "manifest_size", "e_tag", "metadata", "naming_scheme"), "create_version")
         self._add("create_table_version", name, version=version, manifest_path=manifest_path, **details)
 
     def delete_versions(self, name: Any, first: int, last: int) -> None:
@@ -39,7 +42,7 @@ class Batch:
     def commit(self) -> None:
         operations, self._operations = self._operations, []
         if operations:
-            request = api.BatchCommitTablesRequest.model_validate({"operations": operations})
+            request = parse_request(api.BatchCommitTablesRequest, {"operations": operations})
             self._namespace.batch_commit_tables(request)
 
     def _add(self, operation: str, name: Any, **fields: Any) -> None:

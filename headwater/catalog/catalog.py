@@ -10,6 +10,7 @@ import lance_namespace as api
 import pyarrow as pa
 from lance_namespace import LanceNamespace
 
+from headwater.arguments import check_options, checked
 from headwater.catalog.batch import Batch
 from headwater.catalog.past import Past
 from headwater.catalog.sides import Side, side_of
@@ -20,9 +21,10 @@ from headwater.errors import InvalidInputError, LanceNamespaceError, NamespaceNo
 from headwater.names import ObjectId, check_delimiter, format_name, object_id, parse_name
 from headwater.namespace.abilities import abilities_of
 from headwater.namespace.mirror import MirrorState
+from headwater.namespace.requests import build
 from headwater.namespace.row_streams import write_rows
 from headwater.paging import all_pages
-from headwater.streams.definition import define
+from headwater.streams.definition import define, fields_of
 from headwater.tables.fitting import fit
 from headwater.tables.rows import reader_of
 
@@ -30,6 +32,7 @@ Name = str | Sequence[str]
 Answer = TypeVar("Answer")
 
 
+@checked
 class Catalog(Past):
     """A catalog by path, URI, profile name, or an open `LanceNamespace`.
 
@@ -39,6 +42,8 @@ class Catalog(Past):
     """
 
     def __init__(self, target: str | LanceNamespace | None = None, **properties: Any) -> None:
+        if isinstance(target, LanceNamespace):
+            check_options(properties, ("delimiter",), "A catalog over an open namespace")
         self._opening = None if isinstance(target, LanceNamespace) else Opening(target, properties)
         self.namespace: LanceNamespace = target if isinstance(target, LanceNamespace) else self._opening.namespace  # type: ignore[union-attr]
         self._delimiter: str | None = properties.get("delimiter") or None
@@ -84,7 +89,7 @@ class Catalog(Past):
     def __contains__(self, name: Name) -> bool:
         there = self._there
         try:
-            there.table_exists(api.TableExistsRequest(id=self._list(name)))
+            there.table_exists(build(api.TableExistsRequest, id=self._list(name)))
         except LanceNamespaceError as error:
             if int(error.code) in (1, 4):
                 return False
@@ -112,14 +117,14 @@ class Catalog(Past):
         """Create a namespace, and the missing ones above it."""
         id = self._id(name)
         for above in id.ancestors:
-            self._made.create_namespace(api.CreateNamespaceRequest(id=list(above.names), mode="ExistOk"))
+            self._made.create_namespace(build(api.CreateNamespaceRequest, id=list(above.names), mode="ExistOk"))
         mode = "ExistOk" if exist_ok else "Create"
-        request = api.CreateNamespaceRequest(id=list(id.names), mode=mode, properties=dict(properties or {}))
+        request = build(api.CreateNamespaceRequest, id=list(id.names), mode=mode, properties=dict(properties or {}))
         self._made.create_namespace(request)
 
     def namespace_properties(self, name: Name = "") -> dict[str, str]:
         """The properties of a namespace (of the root when not told)."""
-        answer = self._there.describe_namespace(api.DescribeNamespaceRequest(id=self._list(name)))
+        answer = self._there.describe_namespace(build(api.DescribeNamespaceRequest, id=self._list(name)))
         return dict(answer.properties or {})
 
     def alter_namespace(
@@ -134,18 +139,18 @@ class Catalog(Past):
 
     def drop_namespace(self, name: Name, cascade: bool = False) -> None:
         behavior = "Cascade" if cascade else "Restrict"
-        self._there.drop_namespace(api.DropNamespaceRequest(id=self._list(name), behavior=behavior))
+        self._there.drop_namespace(build(api.DropNamespaceRequest, id=self._list(name), behavior=behavior))
 
     def namespaces(self, parent: Name = "") -> list[str]:
         """Names of the namespaces in a namespace (the root when not told)."""
-        request = api.ListNamespacesRequest(id=self._list(parent))
+        request = build(api.ListNamespacesRequest, id=self._list(parent))
         return list(all_pages(self._there.list_namespaces, request, "namespaces"))
 
     # Tables
 
     def tables(self, parent: Name = "") -> list[str]:
         """Names of the tables in a namespace (the root when not told)."""
-        request = api.ListTablesRequest(id=self._list(parent))
+        request = build(api.ListTablesRequest, id=self._list(parent))
         return list(all_pages(self._there.list_tables, request, "tables"))
 
     def create_table(
@@ -154,7 +159,7 @@ class Catalog(Past):
         data: Any = None,
         mode: str = "create",
         properties: Mapping[str, str] | None = None,
-        schema: pa.Schema | None = None,
+        schema: pa.Schema | Mapping[str, Any] | None = None,
     ) -> CatalogTable:
         """Create a table, and the namespaces above it: from Arrow data, a frame, a list of rows, or empty by a schema.
 
@@ -162,7 +167,7 @@ class Catalog(Past):
         """
         rows = _new_rows(data, schema)
         id = self._with_namespace(name)
-        request = api.CreateTableRequest(id=list(id.names), mode=mode, properties=dict(properties or {}) or None)
+        request = build(api.CreateTableRequest, id=list(id.names), mode=mode, properties=dict(properties or {}) or None)
         write_rows(self._made, "create_table", request, rows)
         return CatalogTable(self.namespace, id)
 
@@ -171,8 +176,8 @@ class Catalog(Past):
     ) -> str:
         """Reserve a name and a place for a table that another program will write; the place."""
         id = self._with_namespace(name)
-        request = api.DeclareTableRequest(
-            id=list(id.names), location=location, properties=dict(properties or {}) or None
+        request = build(
+            api.DeclareTableRequest, id=list(id.names), location=location, properties=dict(properties or {}) or None
         )
         return str(self._made.declare_table(request).location)
 
@@ -181,22 +186,26 @@ class Catalog(Past):
     ) -> CatalogTable:
         """Give a Lance dataset inside the root a name in the catalog. No data moves."""
         id = self._with_namespace(name)
-        request = api.RegisterTableRequest(
-            id=list(id.names), location=location, mode=mode, properties=dict(properties or {}) or None
+        request = build(
+            api.RegisterTableRequest,
+            id=list(id.names),
+            location=location,
+            mode=mode,
+            properties=dict(properties or {}) or None,
         )
         self._made.register_table(request)
         return CatalogTable(self.namespace, id)
 
     def deregister_table(self, name: Name) -> str:
         """Take a table out of the catalog and leave its data where it is; where that is."""
-        answer = self._there.deregister_table(api.DeregisterTableRequest(id=self._list(name)))
+        answer = self._there.deregister_table(build(api.DeregisterTableRequest, id=self._list(name)))
         return str(answer.location)
 
     def rename_table(self, name: Name, new: Name) -> None:
         """Give a table another name, also in another namespace. No data moves."""
         id, to = self._id(name), self._id(new)
-        request = api.RenameTableRequest(
-            id=list(id.names), new_table_name=to.name, new_namespace_id=list(to.parent.names)
+        request = build(
+            api.RenameTableRequest, id=list(id.names), new_table_name=to.name, new_namespace_id=list(to.parent.names)
         )
         self._there.rename_table(request)
 
@@ -224,7 +233,7 @@ class Catalog(Past):
         )
 
     def drop_table(self, name: Name) -> None:
-        self._there.drop_table(api.DropTableRequest(id=self._list(name)))
+        self._there.drop_table(build(api.DropTableRequest, id=self._list(name)))
 
     def batch(self) -> Batch:
         """Several changes that are made all at once, or not at all: `with catalog.batch() as batch: ...`."""
@@ -333,8 +342,9 @@ class Catalog(Past):
         return list(self._id(name).names)
 
 
-def _new_rows(data: Any, schema: pa.Schema | None) -> pa.RecordBatchReader:
+def _new_rows(data: Any, given: pa.Schema | Mapping[str, Any] | None) -> pa.RecordBatchReader:
     """The rows of a new table: in the schema's types if there is one, none if there are none."""
-    if schema is None:
+    if given is None:
         return reader_of(data, vectors=True)
+    schema = pa.schema(fields_of(given))
     return schema.empty_table().to_reader() if data is None else fit(reader_of(data), schema)

@@ -8,28 +8,39 @@ from typing import Any
 import lance_namespace as api
 import pyarrow as pa
 
+from headwater.arguments import check_options, checked
 from headwater.catalog.refs import Listed, Missing
 from headwater.errors import TableColumnNotFoundError, TableIndexNotFoundError
 from headwater.names import format_name
+from headwater.namespace.requests import build
 from headwater.paging import all_pages
 
 SCALAR_TYPES = ("BTREE", "BITMAP", "LABEL_LIST", "FTS", "INVERTED", "NGRAM", "ZONEMAP", "BLOOM_FILTER", "RTREE")
 
+OPTIONS = (
+    *("name", "branch", "distance_type", "num_partitions", "num_sub_vectors", "num_bits", "sample_rate", "m", "stem"),
+    *("max_iterations", "target_partition_size", "ef_construction", "with_position", "base_tokenizer", "language"),
+    *("max_token_length", "lower_case", "remove_stop_words", "ascii_folding"),
+)
+"""Options of CreateTableIndex."""
 
+
+@checked
 class Indices(Listed):
     """The indices of a table by name, each with its columns, type, and how many rows it covers."""
 
     def __delitem__(self, name: str) -> None:
-        self._namespace.drop_table_index(api.DropTableIndexRequest(id=self._id, index_name=name))
+        self._namespace.drop_table_index(build(api.DropTableIndexRequest, id=self._id, index_name=name))
 
     def create(self, column: str, type: str | None, schema: pa.Schema, **options: Any) -> None:
         """Index a column: as `type` says, or as fits what it holds (`index_type_of`)."""
+        check_options(options, OPTIONS, "An index")
         if type is None and column not in schema.names:
             raise TableColumnNotFoundError(
                 f"The table has no column {column[:200]!r}: it has {', '.join(schema.names)}."
             )
         kind = (type or index_type_of(schema.field(column).type)).upper()
-        request = api.CreateTableIndexRequest(id=self._id, column=column, index_type=kind, **options)
+        request = build(api.CreateTableIndexRequest, id=self._id, column=column, index_type=kind, **options)
         if kind in SCALAR_TYPES:
             self._namespace.create_table_scalar_index(request)
         else:
@@ -37,11 +48,11 @@ class Indices(Listed):
 
     def stats(self, name: str) -> Any:
         """What an index covers: indexed and unindexed rows."""
-        request = api.DescribeTableIndexStatsRequest(id=self._id, index_name=name)
+        request = build(api.DescribeTableIndexStatsRequest, id=self._id, index_name=name)
         return self._namespace.describe_table_index_stats(request)
 
     def _all(self) -> Iterator[tuple[str, Any]]:
-        request = api.ListTableIndicesRequest(id=self._id)
+        request = build(api.ListTableIndicesRequest, id=self._id)
         return ((item.index_name, item) for item in all_pages(self._namespace.list_table_indices, request, "indexes"))
 
     def _missing(self, name: str) -> KeyError:

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
+from headwater.arguments import checked
 from headwater.catalog.sides import Side
 from headwater.errors import InvalidInputError
 from headwater.metastore import LogEntry
@@ -16,6 +17,7 @@ from headwater.names import ObjectId
 Name = str | Sequence[str]
 
 
+@checked
 class Past(ABC):
     """What a catalog with a log can be asked of its past; the part of `Catalog` that is about time."""
 

@@ -11,6 +11,7 @@ from lance_namespace import LanceNamespace
 
 from headwater.errors import TableBranchNotFoundError, TableTagNotFoundError
 from headwater.names import ObjectId, format_name
+from headwater.namespace.requests import build
 from headwater.paging import all_pages
 
 
@@ -22,7 +23,7 @@ class Tags(MutableMapping[str, int]):
         self._id = list(id.names)
 
     def __getitem__(self, name: str) -> int:
-        request = api.GetTableTagVersionRequest(id=self._id, tag=name)
+        request = build(api.GetTableTagVersionRequest, id=self._id, tag=name)
         try:
             return int(self._namespace.get_table_tag_version(request).version)
         except TableTagNotFoundError as missing:
@@ -30,12 +31,12 @@ class Tags(MutableMapping[str, int]):
 
     def __setitem__(self, name: str, version: int) -> None:
         if name in self:
-            self._namespace.update_table_tag(api.UpdateTableTagRequest(id=self._id, tag=name, version=version))
+            self._namespace.update_table_tag(build(api.UpdateTableTagRequest, id=self._id, tag=name, version=version))
         else:
             self.create(name, version)
 
     def __delitem__(self, name: str) -> None:
-        self._namespace.delete_table_tag(api.DeleteTableTagRequest(id=self._id, tag=name))
+        self._namespace.delete_table_tag(build(api.DeleteTableTagRequest, id=self._id, tag=name))
 
     def __iter__(self) -> Iterator[str]:
         return (name for name, _ in self._all())
@@ -48,7 +49,7 @@ class Tags(MutableMapping[str, int]):
 
     def create(self, name: str, version: int, branch: str | None = None) -> None:
         """As `tags[name] = version`, but an error if the tag is there; also on a branch."""
-        request = api.CreateTableTagRequest(id=self._id, tag=name, version=version, branch=branch)
+        request = build(api.CreateTableTagRequest, id=self._id, tag=name, version=version, branch=branch)
         self._namespace.create_table_tag(request)
 
     def branch_of(self, name: str) -> str | None:
@@ -56,7 +57,7 @@ class Tags(MutableMapping[str, int]):
         return next((found.branch for tag, found in self._all() if tag == name), None)
 
     def _all(self) -> Iterator[tuple[str, Any]]:
-        return all_pages(self._namespace.list_table_tags, api.ListTableTagsRequest(id=self._id), "tags")
+        return all_pages(self._namespace.list_table_tags, build(api.ListTableTagsRequest, id=self._id), "tags")
 
 
 class Listed(Mapping[str, Any]):
@@ -70,7 +71,7 @@ class Listed(Mapping[str, Any]):
         for found, item in self._all():
             if found == name:
                 return item
-        raise self._missing(name)
+        raise self._missing(str(name))
 
     def __iter__(self) -> Iterator[str]:
         return (name for name, _ in self._all())
@@ -94,14 +95,16 @@ class Branches(Listed):
 
     def create(self, name: str, version: int | None = None, branch: str | None = None) -> None:
         """Branch off at a version (the newest when not told), of another branch if told."""
-        request = api.CreateTableBranchRequest(id=self._id, name=name, from_version=version, from_branch=branch)
+        request = build(api.CreateTableBranchRequest, id=self._id, name=name, from_version=version, from_branch=branch)
         self._namespace.create_table_branch(request)
 
     def __delitem__(self, name: str) -> None:
-        self._namespace.delete_table_branch(api.DeleteTableBranchRequest(id=self._id, name=name))
+        self._namespace.delete_table_branch(build(api.DeleteTableBranchRequest, id=self._id, name=name))
 
     def _all(self) -> Iterator[tuple[str, Any]]:
-        return all_pages(self._namespace.list_table_branches, api.ListTableBranchesRequest(id=self._id), "branches")
+        return all_pages(
+            self._namespace.list_table_branches, build(api.ListTableBranchesRequest, id=self._id), "branches"
+        )
 
     def _missing(self, name: str) -> KeyError:
         return _MissingBranchError(f"Table {format_name(self._id)} has no branch {name[:200]!r}.")

@@ -7,12 +7,19 @@ from typing import Any
 
 import pyarrow as pa
 
+from headwater.arguments import check_options
 from headwater.errors import InvalidInputError
 from headwater.tables.fields import ROW_ID
 
 RANK_OFFSET = 60
 """Reciprocal rank fusion: a row at rank r of a search gets 1 / (60 + r), and the searches are added up."""
 RELEVANCE = "_relevance"
+DEPTH = 10
+OPTIONS = (
+    *("bypass_vector_index", "distance_type", "ef", "fast_search", "lower_bound", "upper_bound", "nprobes", "offset"),
+    *("maximum_nprobes", "minimum_nprobes", "refine_factor", "prefilter", "with_row_id", "version"),
+)
+"""Options of QueryTable that a search passes on."""
 DEEPER = 4
 """Each of two searches looks this many times deeper than the answer is long."""
 
@@ -27,13 +34,14 @@ def search_request(
     **options: Any,
 ) -> dict[str, Any]:
     """The fields of QueryTable for one search. A filter is applied before the search, as people expect."""
+    check_options(options, OPTIONS, "A search")
     if isinstance(k, bool) or not isinstance(k, int) or k < 1:
         raise InvalidInputError(f"k is how many rows to find, at least 1, not {k!r}.")
     asked: dict[str, Any] = {"k": k, "filter": filter, "prefilter": True, **options}
     if columns is not None:
         asked["columns"] = {"column_names": list(columns)}
     if vector is not None:
-        asked["vector"] = {"single_vector": [float(item) for item in vector]}
+        asked["vector"] = {"single_vector": _numbers(vector)}
         asked["vector_column"] = column
     else:
         words: dict[str, Any] = {"query": text}
@@ -41,6 +49,20 @@ def search_request(
             words["columns"] = [column]
         asked["full_text_query"] = {"string_query": words}
     return asked
+
+
+def _numbers(vector: Any) -> list[float]:
+    try:
+        return [float(item) for item in vector]
+    except (TypeError, ValueError):
+        raise InvalidInputError(f"A vector is a list of numbers, not {str(vector)[:80]!r}.") from None
+
+
+def depth(k: int | None, limit: int | None) -> int:
+    """Return how many rows a search finds: `k`, or `limit`, which is another name of it; 10 when neither is given."""
+    if k is not None and limit is not None and k != limit:
+        raise InvalidInputError(f"k and limit are one option, and are given as {k!r} and {limit!r}: give one of them.")
+    return next((each for each in (k, limit) if each is not None), DEPTH)
 
 
 def hybrid(search: Callable[..., pa.Table], vector: Sequence[float], text: str, k: int) -> pa.Table:

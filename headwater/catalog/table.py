@@ -13,9 +13,10 @@ import lance_namespace as api
 import pyarrow as pa
 from lance_namespace import LanceNamespace
 
+from headwater.arguments import check_options, checked
 from headwater.catalog.indices import Indices
 from headwater.catalog.refs import Branches, Tags
-from headwater.catalog.search import hybrid, search_request
+from headwater.catalog.search import depth, hybrid, search_request
 from headwater.catalog.sqltypes import sql_type
 from headwater.errors import (
     InvalidInputError,
@@ -26,14 +27,25 @@ from headwater.errors import (
 from headwater.names import ObjectId, format_name
 from headwater.namespace.abilities import abilities_of
 from headwater.namespace.data.schema import type_to_json
-from headwater.namespace.requests import parse_request
+from headwater.namespace.requests import build, parse_request
 from headwater.namespace.row_streams import read_rows, write_rows
 from headwater.paging import all_pages
+from headwater.streams.columns import parse_type
 from headwater.tables.frames import Frames
 from headwater.tables.handle import TableHandle
 from headwater.tables.literals import assigned
 from headwater.tables.rows import reader_of
 from headwater.tables.translate import translating
+
+DESCRIBED = (
+    "version",
+    "tag",
+    "branch",
+    "with_table_uri",
+    "load_detailed_metadata",
+    "check_declared",
+    "vend_credentials",
+)
 
 
 @dataclass(frozen=True)
@@ -44,6 +56,7 @@ class TableVersion:
     time: datetime | None
 
 
+@checked
 @dataclass(frozen=True)
 class CatalogTable(Frames):
     """One table of a catalog, as it is now, or with `version` or `branch` as it was or is there."""
@@ -71,7 +84,8 @@ class CatalogTable(Frames):
     # What it is
 
     def describe(self, **options: Any) -> api.DescribeTableResponse:
-        return self.namespace.describe_table(api.DescribeTableRequest(id=list(self.id.names), **options))
+        check_options(options, DESCRIBED, "describe")
+        return self.namespace.describe_table(build(api.DescribeTableRequest, id=list(self.id.names), **options))
 
     @property
     def schema(self) -> pa.Schema:
@@ -90,12 +104,12 @@ class CatalogTable(Frames):
 
     def set_metadata(self, values: Mapping[str, str]) -> None:
         """Make these the metadata of the table's schema."""
-        request = api.UpdateTableSchemaMetadataRequest(metadata=dict(values), **self._there())
+        request = build(api.UpdateTableSchemaMetadataRequest, metadata=dict(values), **self._there())
         self.namespace.update_table_schema_metadata(request)
 
     def stats(self) -> api.GetTableStatsResponse:
         """Rows, bytes, fragments and indices."""
-        return self.namespace.get_table_stats(api.GetTableStatsRequest(id=list(self.id.names)))
+        return self.namespace.get_table_stats(build(api.GetTableStatsRequest, id=list(self.id.names)))
 
     def dataset(self, version: int | None = None) -> lance.LanceDataset:
         """The table as pylance sees it, with commits going through the catalog where it manages them."""
@@ -133,7 +147,7 @@ class CatalogTable(Frames):
         return self.to_batches(columns, filter, limit, version).read_all()
 
     def count(self, filter: str | None = None) -> int:
-        request = api.CountTableRowsRequest(predicate=filter, version=self.version, **self._there())
+        request = build(api.CountTableRowsRequest, predicate=filter, version=self.version, **self._there())
         answer: Any = self.namespace.count_table_rows(request)
         return int(getattr(answer, "count", answer))
 
@@ -144,7 +158,8 @@ class CatalogTable(Frames):
         vector: Sequence[float] | None = None,
         text: str | None = None,
         column: str | None = None,
-        k: int = 10,
+        k: int | None = None,
+        limit: int | None = None,
         filter: str | None = None,
         columns: Sequence[str] | None = None,
         **options: Any,
@@ -152,6 +167,7 @@ class CatalogTable(Frames):
         """The `k` rows nearest to a vector (with `_distance`), or best for a text (with `_score`), best first.
 
         With both, the two searches are joined by their ranks (`_relevance`). `query` is the one or the other.
+        `limit` is another name of `k`, which is 10 when neither is given.
         `options` are those of the protocol's QueryTable, such as nprobes, refine_factor, distance_type.
         """
         if isinstance(query, str):
@@ -160,6 +176,7 @@ class CatalogTable(Frames):
             vector = query
         if vector is None and text is None:
             raise InvalidInputError("A search needs a vector or a text.")
+        k = depth(k, limit)
         asked = {"column": column, "k": k, "filter": filter, "columns": columns, **options}
         if vector is not None and text is not None:
             return hybrid(lambda **one: self._read(**search_request(**{**asked, **one})).read_all(), vector, text, k)
@@ -169,12 +186,12 @@ class CatalogTable(Frames):
 
     def append(self, data: Any) -> None:
         """Add rows: columns by name, in the table's own types. What would lose something is refused, by column."""
-        request = api.InsertIntoTableRequest(mode="append", **self._now("append to"))
+        request = build(api.InsertIntoTableRequest, mode="append", **self._now("append to"))
         write_rows(self.namespace, "insert_into_table", request, reader_of(data))
 
     def overwrite(self, data: Any) -> None:
         """Make these the table's rows, as its next version."""
-        request = api.InsertIntoTableRequest(mode="overwrite", **self._now("overwrite"))
+        request = build(api.InsertIntoTableRequest, mode="overwrite", **self._now("overwrite"))
         write_rows(self.namespace, "insert_into_table", request, reader_of(data))
 
     def upsert(self, data: Any, on: str | Sequence[str]) -> None:
@@ -194,7 +211,8 @@ class CatalogTable(Frames):
 
         `update` and `delete` can be a SQL condition: only rows that meet it.
         """
-        request = api.MergeInsertIntoTableRequest(
+        request = build(
+            api.MergeInsertIntoTableRequest,
             on=[on] if isinstance(on, str) else list(on),
             when_matched_update_all=bool(update),
             when_matched_update_all_filt=update if isinstance(update, str) else None,
@@ -211,12 +229,12 @@ class CatalogTable(Frames):
         `values` are values; `expressions` are SQL: `update({"name": "Ada"}, where="id = 1")`, `update(n="n + 1")`.
         """
         updates = [[name, _assigned(name, value)] for name, value in (values or {}).items()]
-        updates += [[name, text] for name, text in expressions.items()]
-        request = api.UpdateTableRequest(updates=updates, predicate=where, **self._now("update"))
+        updates += [[name, _expression(name, text)] for name, text in expressions.items()]
+        request = build(api.UpdateTableRequest, updates=updates, predicate=where, **self._now("update"))
         return int(self.namespace.update_table(request).updated_rows or 0)
 
     def delete(self, where: str) -> None:
-        request = api.DeleteFromTableRequest(predicate=where, **self._now("delete from"))
+        request = build(api.DeleteFromTableRequest, predicate=where, **self._now("delete from"))
         self.namespace.delete_from_table(request)
 
     # Time
@@ -226,10 +244,10 @@ class CatalogTable(Frames):
         version: int | None = None,
         *,
         tag: str | None = None,
-        time: datetime | None = None,
+        time: datetime | str | None = None,
         branch: str | None = None,
     ) -> CatalogTable:
-        """The table at a version, at a tag, at a time, or on a branch."""
+        """The table at a version, at a tag, at a time (also as an ISO text), or on a branch."""
         if sum(item is not None for item in (version, tag, time)) > 1:
             raise InvalidInputError("Say one of version, tag and time.")
         if tag is not None:
@@ -243,7 +261,7 @@ class CatalogTable(Frames):
 
     def versions(self) -> list[TableVersion]:
         """Every version that is kept, oldest first."""
-        request = api.ListTableVersionsRequest(descending=False, **self._there())
+        request = build(api.ListTableVersionsRequest, descending=False, **self._there())
         found = all_pages(self.namespace.list_table_versions, request, "versions")
         return [TableVersion(int(item.version), _time(item.timestamp_millis)) for item in found]
 
@@ -252,12 +270,12 @@ class CatalogTable(Frames):
         wanted = self.version if version is None else version
         if wanted is None:
             raise InvalidInputError("Say which version to restore.")
-        self.namespace.restore_table(api.RestoreTableRequest(version=wanted, **self._there()))
+        self.namespace.restore_table(build(api.RestoreTableRequest, version=wanted, **self._there()))
 
     def delete_versions(self, first: int, last: int) -> None:
         """Forget the versions from `first` to `last`, both included."""
         ranges = [{"start_version": first, "end_version": last + 1}]
-        request = api.BatchDeleteTableVersionsRequest.model_validate({"id": list(self.id.names), "ranges": ranges})
+        request = parse_request(api.BatchDeleteTableVersionsRequest, {"id": list(self.id.names), "ranges": ranges})
         self.namespace.batch_delete_table_versions(request)
 
     @property
@@ -287,37 +305,42 @@ class CatalogTable(Frames):
             list(self.id.names), keep_versions=keep_versions, keep_days=keep_days, grace_seconds=grace_seconds
         )
 
-    def optimize(self, **policy: Any) -> Any:
+    def optimize(
+        self, keep_versions: int | None = None, keep_days: float | None = None, grace_seconds: float | None = None
+    ) -> Any:
         """Merge small fragments, bring the indices up to date, then clean up what is older than a week, or as told."""
         optimize = self._able(abilities_of(self.namespace).optimize, "optimize tables")
-        return optimize(list(self.id.names), **policy)
+        told = {"keep_versions": keep_versions, "keep_days": keep_days, "grace_seconds": grace_seconds}
+        return optimize(list(self.id.names), **{name: value for name, value in told.items() if value is not None})
 
     # Columns
 
     def add_columns(self, columns: Mapping[str, str | pa.DataType] | Sequence[pa.Field[Any]] | pa.Schema) -> None:
         """Add columns: by name a SQL expression over the others, or a type, and they are NULL."""
         if not isinstance(columns, Mapping):
+            if not all(isinstance(field, pa.Field) for field in columns):
+                raise InvalidInputError("New columns are a mapping from names, a schema, or fields.")
             columns = {field.name: field.type for field in columns}
         entries = [_new_column(name, what) for name, what in columns.items()]
         asked = {"new_columns": entries, **self._now("add columns to")}
-        request = api.AlterTableAddColumnsRequest.model_validate(asked)
+        request = parse_request(api.AlterTableAddColumnsRequest, asked)
         self.namespace.alter_table_add_columns(request)
 
     def drop_columns(self, *names: str) -> None:
-        request = api.AlterTableDropColumnsRequest(columns=list(names), **self._now("drop columns of"))
+        request = build(api.AlterTableDropColumnsRequest, columns=list(names), **self._now("drop columns of"))
         self.namespace.alter_table_drop_columns(request)
 
     def rename_columns(self, names: Mapping[str, str]) -> None:
         """Rename columns, old name to new."""
         self._alter([{"path": old, "rename": new} for old, new in names.items()])
 
-    def cast_columns(self, types: Mapping[str, pa.DataType]) -> None:
+    def cast_columns(self, types: Mapping[str, pa.DataType | str]) -> None:
         """Change the types of columns, where every value fits."""
-        self._alter([{"path": name, "data_type": type_to_json(kind)} for name, kind in types.items()])
+        self._alter([{"path": name, "data_type": type_to_json(parse_type(kind))} for name, kind in types.items()])
 
     def _alter(self, entries: list[dict[str, Any]]) -> None:
         request = {"alterations": entries, **self._now("alter columns of")}
-        self.namespace.alter_table_alter_columns(api.AlterTableAlterColumnsRequest.model_validate(request))
+        self.namespace.alter_table_alter_columns(parse_request(api.AlterTableAlterColumnsRequest, request))
 
     # Requests
 
@@ -342,13 +365,23 @@ class CatalogTable(Frames):
         request = parse_request(api.QueryTableRequest, {**self._there(), "version": self.version, **asked})
         return read_rows(self.namespace, request)
 
-    def _version_at(self, time: datetime) -> int:
+    def _version_at(self, told: datetime | str) -> int:
+        try:
+            time = datetime.fromisoformat(told) if isinstance(told, str) else told
+        except ValueError:
+            raise InvalidInputError(f"{str(told)[:80]!r} is no time: write 2026-01-31T12:00:00Z.") from None
         if time.tzinfo is None:
             raise InvalidInputError("A time to read at needs a time zone: use datetime.now(UTC) or the like.")
         found = [item.version for item in self.versions() if item.time is not None and item.time <= time]
         if not found:
             raise TableVersionNotFoundError(f"Table {self.name} has no version as old as {time.isoformat()}.")
         return max(found)
+
+
+def _expression(column: str, text: Any) -> str:
+    if not isinstance(text, str):
+        raise InvalidInputError(f"The expression of the column {column!r} is SQL as a text, not {ascii(text)[:80]}.")
+    return text
 
 
 def _assigned(column: str, value: Any) -> str:
@@ -363,6 +396,8 @@ def _assigned(column: str, value: Any) -> str:
 def _new_column(name: str, what: str | pa.DataType) -> dict[str, Any]:
     if isinstance(what, str):
         return {"name": name, "expression": what}
+    if not isinstance(what, pa.DataType):
+        raise InvalidInputError(f"The new column {name!r} is a SQL expression or a type, not {ascii(what)[:80]}.")
     return {"name": name, "expression": f"arrow_cast(NULL, '{sql_type(what)}')"}
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import sys
 from pathlib import Path
 from typing import Any
@@ -11,12 +10,14 @@ import lance
 import msgspec
 import pyarrow as pa
 import pyarrow.csv
-import pyarrow.json
 import pyarrow.parquet
 
 from headwater.cli.output import print_grid
+from headwater.decoding.arrow import read_arrow, read_arrow_path
+from headwater.decoding.bounds import FILES
+from headwater.decoding.parquet import ParquetRows
+from headwater.decoding.text import read_csv, read_json_lines
 from headwater.errors import InvalidInputError
-from headwater.tables.arrow import read_stream
 from headwater.tables.rows import with_vectors
 
 JSON_LINES = (".jsonl", ".ndjson", ".json")
@@ -35,7 +36,7 @@ def read_rows(name: str, table: Any = None) -> pa.Table:
     types = column_types(table.schema) if table is not None and path.suffix in (".csv", *JSON_LINES) else {}
     try:
         return _table(path, types)
-    except (pa.ArrowException, OSError, UnicodeDecodeError, ValueError) as error:
+    except (InvalidInputError, pa.ArrowException, OSError, ValueError) as error:
         told = str(error).splitlines()[0][:200] if is_known else f"a file is read by its suffix, {', '.join(SUFFIXES)}"
         raise InvalidInputError(f"{name!r} cannot be read: {told}.") from None
 
@@ -44,14 +45,8 @@ def _read_stdin(table: Any) -> pa.Table:
     """An Arrow stream or file, or JSON lines: told by the first bytes."""
     data = sys.stdin.buffer.read()
     if data.lstrip()[:1] == b"{":
-        types = column_types(table.schema) if table is not None else {}
-        try:
-            return _json(io.BytesIO(data), types)
-        except pa.ArrowException as error:
-            raise InvalidInputError(f"stdin cannot be read: {str(error).splitlines()[0][:200]}") from None
-    if data[:6] == b"ARROW1":
-        return pa.ipc.open_file(pa.py_buffer(data)).read_all()
-    return read_stream(data).read_all()
+        return _json(data, column_types(table.schema) if table is not None else {})
+    return read_arrow(data, FILES).read_all()
 
 
 def column_types(schema: pa.Schema) -> dict[str, Any]:
@@ -69,23 +64,18 @@ def _table(path: Path, types: dict[str, Any]) -> pa.Table:
     if path.suffix == ".lance":
         return lance.dataset(str(path)).to_table()  # type: ignore[no-any-return]
     if path.suffix == ".parquet":
-        return pyarrow.parquet.read_table(path)
+        return ParquetRows(str(path)).table()
     if path.suffix == ".csv":
-        parsing = pyarrow.csv.ParseOptions(newlines_in_values=True)
-        converting = pyarrow.csv.ConvertOptions(column_types=types)
-        return pyarrow.csv.read_csv(path, parse_options=parsing, convert_options=converting)
+        return read_csv(str(path), types)
     if path.suffix in JSON_LINES:
-        return _json(path, types)
-    with pa.memory_map(str(path)) as source:
-        is_file = bytes(source.read(6)) == b"ARROW1"
-        source.seek(0)
-        return (pa.ipc.open_file(source) if is_file else pa.ipc.open_stream(source)).read_all()
+        return _json(str(path), types)
+    return read_arrow_path(str(path))
 
 
 def _json(source: Any, types: dict[str, Any]) -> pa.Table:
     """JSON says nothing of types: without those of a table, equal-length lists of floats are vectors."""
     told = pa.schema(list(types.items())) if types else None
-    found = pyarrow.json.read_json(source, parse_options=pyarrow.json.ParseOptions(explicit_schema=told))
+    found = read_json_lines(source, told)
     return found if types else with_vectors(found)
 
 

@@ -19,6 +19,7 @@ from headwater.errors import InvalidInputError, UnsupportedOperationError
 from headwater.metastore import Collected
 from headwater.names import format_name
 from headwater.namespace.abilities import abilities_of
+from headwater.wording import many
 
 BROKEN_EXIT = 1
 
@@ -32,20 +33,23 @@ def init(given: argparse.Namespace) -> int:
 
 
 def verify(given: argparse.Namespace) -> int:
-    """A catalog that can check itself does so; its findings are printed, and any of them is exit 1."""
+    """Print what a catalog finds in itself. Exit 1 for any of it but notes, which only wait for collection."""
     findings = [_finding(problem) for problem in given.target.catalog().verify()]
+    broken = [finding for finding in findings if not finding["note"]]
     if findings or given.json:
         show_records(findings, given.json)
-    else:
-        show("The catalog is whole.", False)
-    return BROKEN_EXIT if findings else 0
+    if not broken and not given.json:
+        notes = f" {many(len(findings), 'note')}: `headwater collect` sees to that." if findings else ""
+        show(f"The catalog is whole.{notes}", False)
+    return BROKEN_EXIT if broken else 0
 
 
 def _finding(problem: Any) -> dict[str, Any]:
     if isinstance(problem, Mapping):  # from a server
         kind, names, key, message = (problem.get(field) for field in ("kind", "id", "key", "message"))
+        note = problem.get("note", False)
     else:
-        kind, key, message = problem.kind, problem.key, problem.message
+        kind, key, message, note = problem.kind, problem.key, problem.message, problem.note
         names = None if problem.id is None else problem.id.names
     return {
         "kind": kind,
@@ -53,6 +57,7 @@ def _finding(problem: Any) -> dict[str, Any]:
         "id": list(names or ()),
         "key": key,
         "message": message,
+        "note": note,
     }
 
 

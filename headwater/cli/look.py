@@ -23,8 +23,9 @@ from headwater.cli.output import (
     visible,
 )
 from headwater.errors import LanceNamespaceError, NamespaceNotFoundError, UnsupportedOperationError
-from headwater.lance_manifest import COMMENT
+from headwater.lance_manifest import COMMENT, MEM_WAL_INDEX
 from headwater.names import format_name
+from headwater.tables.handle import unread_rows
 from headwater.wording import many
 
 SHOWN_LINES = 24
@@ -185,6 +186,8 @@ def table_record(table: Any) -> dict[str, Any]:
         "branches": _asked(lambda: list(serving.branches)) or [],
         "properties": properties,
     }
+    if any(index["index"] == MEM_WAL_INDEX for index in record["indices"]):
+        record["note"] = unread_rows(record["name"])
     if is_stream:
         published = table.published
         record["keys"], record["sequence"] = list(table.definition.keys), list(table.definition.sequence)
@@ -240,6 +243,8 @@ def _table_lines(record: Mapping[str, Any]) -> list[str]:
     if record.get("keys"):
         order = f", ordered by {', '.join(record['sequence'])}" if record["sequence"] else ""
         lines.append(visible(f"keys {', '.join(record['keys'])}{order}"))
+    if record.get("note"):
+        lines.append(visible(record["note"]))
     if record.get("unpublished"):
         is_one = record["unpublished"] == 1
         waiting = f"{many(record['unpublished'], 'delta')} {'is' if is_one else 'are'} not published yet"

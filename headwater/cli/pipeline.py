@@ -34,18 +34,22 @@ def _open(given: argparse.Namespace) -> Catalog:
 def run(given: argparse.Namespace) -> int:
     pipeline = read_pipeline(given.file)
     if given.plan:
-        _, plan = plan_pipeline(pipeline, given.select, given.full_refresh, given.again)
+        _, plan = plan_pipeline(pipeline, given.select, given.full_refresh, given.again, _say)
         show({**asdict(plan), "id": plan.id} if given.json else shown_plan(plan), given.json)
         return 0
     spark = _session(given.spark)
     asked = (given.select, given.full_refresh, given.plan_id)
     with telling(given.json) as tell:
-        done = run_pipeline(pipeline, spark, *asked, lambda text: print(text, file=sys.stderr), given.again, tell)
+        done = run_pipeline(pipeline, spark, *asked, _say, given.again, tell)
     if given.json:
         show({"run": done.id, "plan": done.plan.id, "reports": [asdict(each) for each in done.reports]}, True)
     else:
         show("\n".join([*(_line(each) for each in done.reports), _ended(done.plan, done.seconds)]), False)
     return 0
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr)
 
 
 def shown_plan(plan: Plan) -> str:
@@ -84,6 +88,7 @@ def _line(report: jobs.Report) -> str:
     counts += [f"{name} fails for {many(count, 'row')}" for name, count in report.checks.items()]
     counts += [f"{many(report.undone, 'undone file')} left out (--again takes them)"] if report.undone else []
     counts += [f"{name} covers {part:.0%}" for name, part in report.coverage.items()]
+    counts += [f"{many(report.stale, 'row')} to backfill"] if report.stale else []
     at = f"position {report.position}" if report.position else ""
     version = f"version {report.version}" if report.version else ""
     return f"{report.job:9} {report.table}: {', '.join([*counts, *filter(None, (at, version))])}"

@@ -32,24 +32,16 @@ def _write(given: argparse.Namespace, rows: pa.RecordBatchReader) -> None:
 
 def query(given: argparse.Namespace) -> int:
     """One SELECT; or, as in early versions, the rows of one table."""
-    if not sql.is_select(given.sql):
+    if not sql.is_sql(given.sql):
         given.table, given.limit = given.sql, 100 if given.limit is None else given.limit
         return head(given)
     for option in ("version", "tag", "branch", "where", "column", "vector"):
         if getattr(given, option) is not None:
             raise InvalidInputError(f"--{option} is for one table: say it in the SELECT.")
-    catalog = given.target.catalog()
-    moment = moment_of(given)
-    catalog = catalog if moment is None else catalog.at(moment)
-    is_near = given.target.server is None and moment is None
-    answer = sql.run(given.sql, lambda names: readable(catalog[names], is_near), given.limit)
+    catalog, is_near = given.target.catalog(), given.target.server is None
+    answer = sql.run(given.sql, catalog, is_near, given.limit, moment_of(given))
     _write(given, answer.to_reader())
     return 0
-
-
-def readable(table: Any, is_near: bool) -> Any:
-    """What DuckDB reads: the dataset itself, so that it takes only the columns and rows it needs; else the rows."""
-    return table.dataset() if is_near and not table.is_stream else table.to_arrow()
 
 
 def search(given: argparse.Namespace) -> int:

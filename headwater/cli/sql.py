@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-import msgspec
 import pyarrow as pa
 
+from headwater.duck import MAX_LEVEL, Duck, SqlError, installed, opened
 from headwater.errors import InvalidInputError, UnsupportedOperationError
 from headwater.names import format_name, parse_name
 
-MAX_NAMES = 3
-"""DuckDB names a table by a database, a schema and itself."""
 SELECTS = re.compile(r"\s*(?:(?:select|with|from|values)\b(?!\.|\Z)|\()", re.IGNORECASE)
+_NAME = re.compile(r'(?:"(?:[^"]|"")*+"|[^\s"])+')
 _WORD = re.compile(
     r"""'(?:[^']|'')*+' | "(?P<quoted>(?:[^"]|"")*+)"\s*(?P<call>\()? | --[^\n]*+ | /\*.*?\*/
     | \$(?P<tag>\w*)\$.*?\$(?P=tag)\$ | (?P<name>[A-Za-z_]\w*+)\s*(?P<called>\()?""",
@@ -38,9 +37,9 @@ _REFUSED = re.compile(
 )
 
 
-def is_select(text: str) -> bool:
-    """Whether this is SQL and not, as in early versions, the name of a table."""
-    return SELECTS.match(text) is not None
+def is_sql(text: str) -> bool:
+    """Return True for SQL, also SQL with a mistake; False for a table's name, which early versions took."""
+    return SELECTS.match(text) is not None or _NAME.fullmatch(text) is None
 
 
 def check(sql: str) -> None:
@@ -54,56 +53,47 @@ def check(sql: str) -> None:
             raise InvalidInputError(f"A query does not call {called}(): it reads tables of the catalog, nothing else.")
 
 
-def run(sql: str, open_table: Callable[[tuple[str, ...]], Any], most: int | None = None) -> pa.Table:
-    """The answer of one SELECT, `most` rows of it. `open_table` gives what DuckDB can read of the table of a name."""
-    try:
-        import duckdb
-    except ModuleNotFoundError:
-        raise UnsupportedOperationError("`headwater query` needs duckdb: pip install 'headwater[sql]'.") from None
+def run(sql: str, catalog: Any, is_near: bool, most: int | None = None, moment: Any = None) -> pa.Table:
+    """Return the rows of one SELECT over tables of a catalog, at most `most`; all tables are read at one commit.
+
+    `is_near`: this process can open the files of the tables. `moment`: a commit, a time or a snapshot.
+    """
+    if installed() is None:
+        raise UnsupportedOperationError("`headwater query` needs duckdb: pip install 'headwater[sql]'.")
     check(sql)
-    with _said(duckdb.Error):
-        named = _tables(duckdb, sql)
-    connection = _connect(duckdb)
-    for number, names in enumerate(sorted(named)):
-        found = open_table(parse_name(names[0]) if len(names) == 1 else names)
-        with _said(duckdb.Error):
-            connection.register(f"__headwater_{number}", found)
-            _view(connection, names, f"__headwater_{number}")
-    with _said(duckdb.Error):
-        _lock(connection)
-        found = connection.sql(sql)
-        answer: pa.Table = (found if most is None else found.limit(most)).to_arrow_table()
-        return answer
+    with opened() as duck, _said():
+        named = sorted(_tables(duck, sql))
+        at = _newest(catalog) if moment is None else catalog.at(moment)
+        for names in named:
+            duck.add(names, _readable(at[parse_name(names[0]) if len(names) == 1 else names], is_near))
+        return duck.query(sql, most)
 
 
-def _connect(duckdb: Any) -> Any:
-    settings = {"autoinstall_known_extensions": "false", "autoload_known_extensions": "false"}
-    connection = duckdb.connect(":memory:", config=settings)
-    connection.execute("SET python_enable_replacements = false")
-    return connection
-
-
-def _lock(connection: Any) -> None:
-    connection.execute("SET enable_external_access = false")
-    connection.execute("SET lock_configuration = true")
-
-
-def _tables(duckdb: Any, sql: str) -> set[tuple[str, ...]]:
-    """The names of the tables of a query. InvalidInput (13) unless it is one SELECT."""
-    connection = _connect(duckdb)
-    _lock(connection)
-    statements = connection.extract_statements(sql)
-    if len(statements) != 1 or statements[0].type != duckdb.StatementType.SELECT or not is_select(sql):
-        raise InvalidInputError("A query is one SELECT: other statements, and several at once, are refused.")
+def _newest(catalog: Any) -> Any:
+    """Return the catalog at its newest commit; a catalog without commits, such as a directory, as it is."""
     try:
-        return {_names(spelled) for spelled in connection.get_table_names(sql, qualified=True)}
-    except duckdb.BinderException:  # it looks for the columns of JOIN ... USING in tables that it has not got yet
-        (parsed,) = connection.execute("SELECT json_serialize_sql(?)", [sql]).fetchone()
-        nodes = list(_nodes(msgspec.json.decode(parsed)))
-        own = {(each["key"],) for node in nodes for each in node.get("cte_map", {}).get("map", ())}
-        tables = (node for node in nodes if node.get("type") == "BASE_TABLE")
-        parts = ((table["catalog_name"], table["schema_name"], table["table_name"]) for table in tables)
-        return {tuple(part for part in names if part) for names in parts} - own
+        return catalog.at(catalog.slot)
+    except UnsupportedOperationError:
+        return catalog
+
+
+def _readable(table: Any, is_near: bool) -> Any:
+    """What DuckDB reads: the dataset itself, so that it takes only the columns and rows it needs; else the rows."""
+    return table.dataset() if is_near and not table.is_stream else table.to_arrow()
+
+
+def _tables(duck: Duck, sql: str) -> set[tuple[str, ...]]:
+    """The names of the tables of a query. InvalidInput (13) unless it is one SELECT."""
+    if not duck.is_select(sql) or SELECTS.match(sql) is None:
+        raise InvalidInputError("A query is one SELECT: other statements, and several at once, are refused.")
+    spelled = duck.table_names(sql)
+    if spelled is not None:
+        return {_names(each) for each in spelled}
+    nodes = list(_nodes(duck.tree(sql)))
+    own = {(each["key"],) for node in nodes for each in node.get("cte_map", {}).get("map", ())}
+    tables = (node for node in nodes if node.get("type") == "BASE_TABLE")
+    parts = ((table["catalog_name"], table["schema_name"], table["table_name"]) for table in tables)
+    return {tuple(part for part in names if part) for names in parts} - own
 
 
 def _nodes(parsed: Any) -> Iterator[dict[str, Any]]:
@@ -119,28 +109,18 @@ def _names(text: str) -> tuple[str, ...]:
     spelled = _SPELLED.match(text)
     parts = _PART.findall(spelled[0] if spelled else "")
     names = tuple(part[1:-1].replace('""', '"') if part.startswith('"') else part for part in parts)
-    if len(names) > MAX_NAMES:
+    if len(names) > MAX_LEVEL:
         raise UnsupportedOperationError(
-            f"SQL has room for {MAX_NAMES} names of a table, not {len(names)}: write it in quotes, as "
+            f"SQL has room for {MAX_LEVEL} names of a table, not {len(names)}: write it in quotes, as "
             f'"{format_name(names)}".'
         )
     return names
 
 
-def _view(connection: Any, names: Sequence[str], source: str) -> None:
-    *above, name = (f'"{part.replace(chr(34), chr(34) * 2)}"' for part in names)
-    if len(above) == 2:
-        connection.execute(f"ATTACH IF NOT EXISTS ':memory:' AS {above[0]}")
-    if above:
-        connection.execute(f"CREATE SCHEMA IF NOT EXISTS {'.'.join(above)}")
-    connection.execute(f"CREATE TEMP VIEW {name} AS SELECT * FROM {source}" if not above else
-                       f"CREATE VIEW {'.'.join((*above, name))} AS SELECT * FROM temp.main.{source}")  # fmt: skip
-
-
 @contextmanager
-def _said(errors: type[Exception]) -> Iterator[None]:
-    """DuckDB's refusals as InvalidInput (13), in its own first words."""
+def _said() -> Iterator[None]:
+    """DuckDB's refusals, as those of a query."""
     try:
         yield
-    except errors as error:
-        raise InvalidInputError(f"The query cannot be run: {str(error).splitlines()[0][:300]}") from None
+    except SqlError as error:
+        raise InvalidInputError(f"The query cannot be run: {error}") from None

@@ -8,7 +8,7 @@ namespace, `m` only which children or parts there are, `e` only whether a part i
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from headwater.metastore.index import NAMED
@@ -77,6 +77,10 @@ class Draft:
             list(self.appends),
             list(self.dropped_deltas),
         )
+
+    def unnoted(self) -> Draft:
+        """The same to look at: what is read by it binds the transaction to nothing."""
+        return replace(self, reads=set(), places={})
 
     # Reading (the View protocol)
 

@@ -18,7 +18,7 @@ from headwater.metastore.draft import Draft
 from headwater.metastore.layout import ROOT_NODE, ROOT_RECORD, below, canonical, digest
 from headwater.metastore.records import Node, Revision
 from headwater.metastore.slot_views import Item, Place, place_at, place_of, resolve, resolve_namespace, step
-from headwater.names import ObjectId, check_name, format_name
+from headwater.names import ObjectId, check_new_name, format_name
 
 PENDING = 1 << 62  # the slot of what an open transaction dropped
 
@@ -27,6 +27,7 @@ def create(draft: Draft, id: ObjectId, kind: str, key: str, properties: dict[str
     """A new namespace or table: its parent must exist, its name must be free among all children of any kind."""
     if id.is_root:
         raise NamespaceAlreadyExistsError("The root namespace exists already.")
+    check_new_name(id.name)
     parent = resolve_namespace(draft, id.parent)
     require_free(draft, parent, id.name)
     node = Node(key, key, kind, below(parent.item.node.home, key), [])
@@ -63,6 +64,8 @@ def rename(draft: Draft, old: ObjectId, new: ObjectId) -> None:
     """
     if new.is_root:
         raise NamespaceAlreadyExistsError("The root namespace exists already.")
+    if new.name != old.name:
+        check_new_name(new.name)
     place = not_root(resolve(draft, old))
     parent = resolve_namespace(draft, new.parent)
     if place.key in parent.keys:
@@ -103,7 +106,7 @@ def _rename_below(draft: Draft, before: Place, after: Place) -> None:
 
 def alias(draft: Draft, id: ObjectId, name: str) -> None:
     """One more name for an object, beside its own. It moves and is dropped with the object."""
-    check_name(name)
+    check_new_name(name)
     place = not_root(resolve(draft, id))
     parent = resolve_namespace(draft, ObjectId(place.path[:-1]))
     require_free(draft, parent, name)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from headwater.errors import LanceNamespaceError
-from headwater.lance_manifest import Contents, read_contents
+from headwater.lance_manifest import MEM_WAL, Contents, read_contents
 from headwater.metastore.dataset_folders import dropped_locations, lance_streams, stream_location
 from headwater.metastore.deltas import read_deltas
 from headwater.metastore.index import SlotIndex
@@ -317,7 +317,8 @@ class Garbage:
 
     def _is_leftover(self, entry: Entry, kept: Kept) -> bool:
         staged = _is_hidden(entry.key) or ".manifest-" in entry.key.rsplit("/", 1)[-1]
-        return staged and "/tree/" not in entry.key and entry.key not in kept.files and self._is_old(entry)
+        elsewhere = "/tree/" in entry.key or f"/{MEM_WAL}/" in entry.key
+        return staged and not elsewhere and entry.key not in kept.files and self._is_old(entry)
 
     def _published(self, index: SlotIndex) -> Iterator[Removal]:
         """In the order of their keys, so that of one name the oldest mapping goes first."""

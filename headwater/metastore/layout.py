@@ -157,7 +157,12 @@ def is_dataset_folder(name: str) -> bool:
 def is_own_folder(name: str) -> bool:
     """Whether a folder of the root is, or may become, one of the metastore's own."""
     own = name in (TXNS, SNAPSHOT_RECORDS, ROOT_RECORD, FORMAT_KEY.partition("/")[0])
-    return own or re.fullmatch(_UUID, name) is not None or _DIGEST.fullmatch(name) is not None
+    return own or re.fullmatch(_UUID, name) is not None or is_name_folder(name)
+
+
+def is_name_folder(name: str) -> bool:
+    """Whether a folder is named as a Name Resolution Directory."""
+    return _DIGEST.fullmatch(name) is not None
 
 
 def is_table_data(key: str) -> bool:

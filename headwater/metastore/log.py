@@ -25,7 +25,7 @@ from headwater.metastore.deltas import Segments
 from headwater.metastore.index import SlotIndex
 from headwater.metastore.layout import FORMAT, FORMAT_KEY, slot_folder, slot_key
 from headwater.metastore.publish import missing
-from headwater.metastore.rebuild import beside, gap, published_slot, rebuild, unreadable
+from headwater.metastore.rebuild import beside, check_not_lost, gap, is_metastore, published_slot, rebuild, unreadable
 from headwater.metastore.records import (
     CATALOG,
     SLOT,
@@ -269,6 +269,8 @@ class Log:
     def prepare(self) -> None:
         """Before the first write: refuse a store whose conditional put lies, and say which format this is."""
         if not self._probed:
+            if not self.index.slot and not is_metastore(self.store):
+                check_not_lost(self.store, self.store.children().folders)
             probe(self.store, self.clock)
             self.store.put(FORMAT_KEY, seal(CATALOG, encode({"format": FORMAT})))
             self._probed = True

@@ -246,7 +246,7 @@ History = list[HistoryEntry]
 Revisions = list[RevisionEntry]
 Problems = list[Problem]
 NamedSnapshots = list[NamedSnapshot]
-DroppedObjects = list[Dropped]
+DroppedFacts = list[Dropped]
 Keys = list[str]
 LEARNT = tuple(
     msgspec.json.Decoder(kind) for kind in (Delta, LogEntry, HistoryEntry, Diff, Undone, NamedSnapshot, Collected)

@@ -19,7 +19,7 @@ from headwater.metastore.objects import (
     Delta,
     Deltas,
     Dropped,
-    DroppedObjects,
+    DroppedFacts,
     History,
     Keys,
     LogEntry,
@@ -64,6 +64,7 @@ from headwater.metastore.table_parts import (
     partition_values,
 )
 from headwater.metastore.transaction import exists
+from headwater.metastore.whereabouts import governing, identify, path_of
 from headwater.names import object_id
 
 
@@ -180,14 +181,14 @@ class Snapshot:
         with self._log.lock:
             return list(dropped_locations(self._ready().index))
 
-    def dropped(self) -> DroppedObjects:
+    def dropped(self) -> DroppedFacts:
         """What was dropped and can be brought back, newest first: of what was dropped together, the topmost; of those
         that had the same name, the last; nothing whose name or namespace is taken or gone."""
         with self._log.lock:
             view = self._ready()
             found: dict[tuple[str, ...], Dropped] = {}
             for parent in view.index.past.firsts():
-                place = _place_of(view, parent)
+                place = path_of(view, parent)
                 for key in list(view.index.past.of(parent)) if place is not None else ():
                     item = view.item(key, dropped=True)
                     if place is None or item is None or item.revision.alive or item.revision.parent != parent:
@@ -279,6 +280,16 @@ class Snapshot:
             dropped = None if exists(self._ready(), path) or id.is_root else last_dropped(Draft(self._view), id)
             return dropped.node if dropped is not None else resolve(self._view, id).item.node
 
+    def identify(self, path: Path, dropped: bool = False) -> tuple[str, ...]:
+        """The keys from the root to what a path means, or to what was dropped there last (`whereabouts`)."""
+        with self._log.lock:
+            return identify(self._ready(), object_id(path), dropped)
+
+    def governing(self, keys: Sequence[str]) -> tuple[str, ...]:
+        """The name by which an object is decided about at this slot, by its keys (`whereabouts`)."""
+        with self._log.lock:
+            return governing(self._ready(), keys)
+
     def _ready(self) -> IndexView:
         if self._view.at < self._view.index.boundary:
             raise TransactionNotFoundError(f"Slot {self._view.at} was collected: take a newer snapshot.")
@@ -290,18 +301,6 @@ class Snapshot:
 
     def _parts(self, table: Place, key: str) -> Objects:
         return [part_of(self._view, table, part) for part in self._view.parts(key)]
-
-
-def _place_of(view: IndexView, key: str) -> tuple[str, ...] | None:
-    """The names from the root to a namespace that is there, by its key."""
-    names: list[str] = []
-    while key:
-        item = view.item(key)
-        if item is None:
-            return None
-        names.append(item.revision.name)
-        key = item.revision.parent
-    return tuple(reversed(names))
 
 
 def log_entries(log: Log, first: int, last: int) -> Iterator[LogEntry]:

@@ -18,8 +18,10 @@ from headwater.metastore.layout import (
     ROOT_NODE,
     SLOTS,
     TXNS,
+    MappingFile,
     TxnFile,
     first_beside,
+    is_name_folder,
     parse_key,
     revision_key,
     slot_folder,
@@ -45,6 +47,7 @@ from headwater.metastore.records import (
     seal,
 )
 from headwater.store import KeyExistsError, PutMode, Store
+from headwater.store.layout import OWN_FOLDER
 
 READ_AT_ONCE = 256
 LOOK_BACK_MS = 600_000
@@ -100,6 +103,19 @@ def is_metastore(store: Store) -> bool:
     Folders that only have such names, as in the root of another program, make none.
     """
     return store.head(FORMAT_KEY) is not None or bool(store.children(SLOTS).folders) or _has_transactions(store)
+
+
+def check_not_lost(store: Store, folders: Collection[str]) -> None:
+    """Raise InvalidTableState (19) if a root with these folders has names of a metastore, and is none any more.
+
+    Names are published after the slot that holds them, so that slot was there: the root is not an empty catalog.
+    """
+    found = (parse_key(entry.key) for folder in folders if is_name_folder(folder) for entry in store.list(folder))
+    if any(isinstance(file, MappingFile) for file in found):
+        raise InvalidTableStateError(
+            f"This root is a metastore catalog whose folders {OWN_FOLDER} and {TXNS} are gone: bring them back from a "
+            "copy. What is written there now would hide its tables."
+        )
 
 
 def _has_transactions(store: Store) -> bool:

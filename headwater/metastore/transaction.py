@@ -38,6 +38,7 @@ from headwater.metastore.slot_views import (
 from headwater.metastore.table_edits import Path, TableEdits, locked
 from headwater.metastore.table_parts import DELTA_FORMAT, FIRST_VERSION
 from headwater.metastore.undo import Columns, Restores, Undo, Void
+from headwater.metastore.whereabouts import identify
 from headwater.names import object_id
 from headwater.table_refs import Ref, held_versions, is_written, read_refs
 
@@ -105,6 +106,11 @@ class Transaction(TableEdits):
     def update_root(self, properties: Mapping[str, Any]) -> None:
         """Replace the properties of the root namespace: afterwards they are exactly these."""
         edits.update_root(self._checked(), own_properties(properties))
+
+    @locked
+    def identify(self, path: Path, dropped: bool = False) -> tuple[str, ...]:
+        """The keys from the root to what a path means here, or to what was dropped there last (`whereabouts`)."""
+        return identify(self.draft, object_id(path), dropped)
 
     @locked
     def rename(self, path: Path, new_path: Path) -> None:

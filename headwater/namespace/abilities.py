@@ -32,6 +32,8 @@ class Transactions(Protocol):
 
     def using(self, caller: str, id: str, sent: int = 0) -> AbstractContextManager[LanceNamespace]: ...
 
+    def seen(self, caller: str, id: str) -> LanceNamespace: ...
+
     def commit(self, caller: str, id: str) -> int: ...
 
     def abort(self, caller: str, id: str) -> None: ...
@@ -45,7 +47,8 @@ class CatalogAbilities:
     when that takes more than memory. Equal states give equal answers. `root` and `storage_options` say where its tables
     are and how it reaches them: for the one decision on credentials (`vending`), and nothing else. `metastore` is what
     keeps history, log and dropped objects: other kinds of catalog have none of these. `at` is the catalog as it was at
-    a slot, a time or a named snapshot; `moment` says that this one is such. `undo` takes a transaction back, or tells
+    a slot, a time or a named snapshot; `moment` says that this one is such. `identify` tells which object a name means
+    here, by the keys from the root down to it. `undo` takes a transaction back, or tells
     what that would do. `snapshot`, `snapshots` and `drop_snapshot` are about named states. `by` is the catalog in the
     name of an author, `change` does something in the transaction that is open here or in one of its own, `stream` and
     `create_stream` are its stream tables, which `publish` makes new all at one slot, and `transactions` those of
@@ -71,6 +74,8 @@ class CatalogAbilities:
     metastore: Metastore | None = None
     at: Callable[[int | datetime | str], LanceNamespace] | None = None
     moment: Snapshot | None = None
+    identify: Callable[..., tuple[str, ...]] | None = None
+    in_transaction: bool = False
     undo: Callable[[str, bool], Undone] | None = None
     snapshot: Callable[[str, Sequence[Sequence[str]] | None], NamedSnapshot | None] | None = None
     snapshots: Callable[[], Sequence[NamedSnapshot]] | None = None

@@ -12,6 +12,7 @@ from typing import Any
 import pyarrow as pa
 from lance_namespace import InsertIntoTableResponse
 
+from headwater.decoding.bounds import check_schema
 from headwater.errors import ConcurrentModificationError
 from headwater.imports import lance
 from headwater.model import Table
@@ -19,7 +20,7 @@ from headwater.names import ObjectId
 from headwater.namespace.registered import RegisteredNamespace
 from headwater.registries.metastore.registry import MetastoreRegistry
 from headwater.registries.metastore.sessions import NewRows, Within
-from headwater.tables.arrow import Counted, check_schema
+from headwater.tables.arrow import Counted
 from headwater.tables.commit import fragment_from
 from headwater.tables.fitting import fit
 from headwater.tables.handle import TableHandle

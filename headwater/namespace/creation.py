@@ -12,6 +12,7 @@ from typing import Any
 import pyarrow as pa
 from lance_namespace import LanceNamespace
 
+from headwater.decoding.bounds import check_schema
 from headwater.errors import CommitStateUnknownError, ConcurrentModificationError, LanceNamespaceError
 from headwater.imports import lance
 from headwater.model import NEW, Change, Table
@@ -21,7 +22,7 @@ from headwater.namespace.operations import Operations
 from headwater.namespace.plans import CreateMode, Facts, Ownership
 from headwater.namespace.versions.operations import NewVersion, TableVersions, require_managed
 from headwater.namespace.versions.plans import NameLostError, plan_first_version, same_table
-from headwater.tables.arrow import Counted, check_schema, with_metadata
+from headwater.tables.arrow import Counted, with_metadata
 from headwater.tables.exact import OneCommit, Take, claiming, commit_exactly, data_keys, recording
 from headwater.tables.fitting import fit_new
 from headwater.tables.folders import discard_files, has_version

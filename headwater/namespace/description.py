@@ -11,7 +11,7 @@ from lance_namespace import DescribeTableRequest, LanceNamespace
 
 from headwater.errors import InvalidTableStateError
 from headwater.names import ObjectId, format_name
-from headwater.tables.handle import TableHandle
+from headwater.tables.handle import TableHandle, unread_rows
 from headwater.types import spark_schema
 
 
@@ -33,4 +33,5 @@ def describe_exact(namespace: LanceNamespace, id: list[str]) -> dict[str, Any]:
         "rows": sum(fragment.num_rows for fragment in fragments),
         "bytes": sum(file.file_size_bytes or 0 for fragment in fragments for file in fragment.files),
         "managed_versioning": bool(answer.managed_versioning),
+        "unread_rows": unread_rows(format_name(id)) if dataset.mem_wal_index_details() is not None else None,
     }

@@ -263,6 +263,8 @@ class MetastoreNamespace(RegisteredNamespace):
             metastore=self.metastore,
             at=self.at,
             moment=self.session.moment,
+            identify=self.identify,
+            in_transaction=self.session.transaction_id is not None,
             undo=self.undo,
             snapshot=self.snapshot,
             snapshots=self.snapshots,
@@ -276,6 +278,10 @@ class MetastoreNamespace(RegisteredNamespace):
             collect=self.collect,
             close=self.close,
         )
+
+    def identify(self, names: Sequence[str], dropped: bool = False, refresh: bool = False) -> tuple[str, ...]:
+        """The keys from the root to what a name means here, by which an object is known for ever; empty for nothing."""
+        return self.session.state(refresh).identify(names, dropped)
 
     def by(self, author: str) -> MetastoreNamespace:
         """The same catalog in the name of an author, whom the log names."""

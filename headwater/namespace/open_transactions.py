@@ -98,6 +98,10 @@ class OpenTransactions:
             raise
         self._save(folder, step, known, session_of(inside), sent)
 
+    def seen(self, caller: str, id: str) -> MetastoreNamespace:
+        """The catalog inside a transaction, to look at: nothing of it is kept."""
+        return self._inside(self._read(_path(caller, id))[1])
+
     def commit(self, caller: str, id: str) -> int:
         """End a transaction; its slot. A repeat after a lost answer gets the same one. 14 names what others changed."""
         folder = _path(caller, id)

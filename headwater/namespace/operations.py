@@ -18,8 +18,8 @@ from headwater.errors import (
     TableAlreadyExistsError,
     UnsupportedOperationError,
 )
-from headwater.model import Change, Namespace, Remove, Replace, Table
-from headwater.names import DELIMITER, ROOT, ObjectId, is_name, nameable
+from headwater.model import Add, Change, Move, Namespace, Remove, Replace, Table
+from headwater.names import DELIMITER, ROOT, ObjectId, check_new_name, is_name, nameable
 from headwater.namespace import plans
 from headwater.namespace.locations import check_location, check_place, is_place, require_place, table_uri
 from headwater.namespace.plans import CreateMode, DropBehavior, DropMode, Facts, Plan
@@ -257,6 +257,11 @@ class Operations:
 
     def _commit(self, changes: Sequence[Change]) -> None:
         """All of the changes or none; one that came second is counted."""
+        for change in changes:
+            if isinstance(change, Add) and isinstance(change.object, Table | Namespace):
+                check_new_name(change.object.id.name)
+            elif isinstance(change, Move) and change.new.id.name != change.old.id.name:
+                check_new_name(change.new.id.name)
         try:
             self.registry.commit(changes)
         except ConcurrentModificationError:

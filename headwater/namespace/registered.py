@@ -16,6 +16,7 @@ from urllib.parse import quote
 import lance_namespace as api
 import pyarrow as pa
 
+from headwater.decoding.arrow import read_stream
 from headwater.errors import (
     ConcurrentModificationError,
     InvalidInputError,
@@ -28,9 +29,9 @@ from headwater.namespace import data
 from headwater.namespace.abilities import CatalogAbilities
 from headwater.namespace.data.methods import DataMethods
 from headwater.namespace.plans import CreateMode, DropBehavior, DropMode, check_properties, choose
-from headwater.namespace.requests import AlterNamespaceRequest, RenameNamespaceRequest, parse_request
+from headwater.namespace.requests import LANCE_TYPES, AlterNamespaceRequest, RenameNamespaceRequest, parse_request
 from headwater.namespace.versions.methods import VersionMethods
-from headwater.tables.arrow import Counted, read_stream
+from headwater.tables.arrow import Counted
 from headwater.tables.refs import branch_of
 
 NO_VIEWS = "Materialized views are not supported: their queries are opaque to this catalog."
@@ -274,6 +275,8 @@ class RegisteredNamespace(VersionMethods, DataMethods):
         )
         answer.version, answer.stats, answer.metadata = facts.version, facts.stats, facts.metadata
         answer.var_schema = facts.schema
+        if facts.arrow_schema is not None and LANCE_TYPES.items() <= (request.context or {}).items():
+            answer.var_schema = data.lance_schema_to_json(facts.arrow_schema)
 
     def _properties_of(self, table: Table) -> dict[str, str] | None:
         return dict(table.properties) if self.registry.capabilities.properties else None

@@ -13,6 +13,10 @@ from headwater.errors import InvalidInputError
 Request = TypeVar("Request", bound=BaseModel)
 SNAPSHOT = "snapshot:"
 """Before the name of a snapshot, where a moment is said as text: such a name may be a number."""
+LANCE_TYPES = {"schema_types": "lance"}
+"""The context of a DescribeTable that wants the schema in Lance's own spelling, which keeps units, zones and scales."""
+DELETED_ROWS = "num_deleted_rows"
+"""The entry of the context of DeleteFromTable's answer that counts rows: the document has no field for them."""
 _SLOT = re.compile(r"-?[0-9]{1,18}")
 
 
@@ -112,6 +116,16 @@ class TimeRequest(BaseModel):
     tables: list[list[str]] | None = None
 
 
+class PageRequest(BaseModel):
+    """What the web page asks: each question takes the fields that it knows. `word` is that of a filter or a search."""
+
+    id: list[str] | None = None
+    until: int | None = None
+    limit: int = 200
+    word: str = ""
+    details: bool = False
+
+
 def format_moment(moment: Any) -> int | str:
     """A slot, a time with a zone or the name of a snapshot, as a request says it; 13 for anything else."""
     if isinstance(moment, str):
@@ -142,13 +156,40 @@ def parse_moment(text: int | str) -> int | datetime | str:
     return time if time.tzinfo is not None else text
 
 
+def build(kind: type[Request], **fields: Any) -> Request:
+    """Return a request of these fields, or raise InvalidInput (13)."""
+    return parse_request(kind, fields)
+
+
+def with_ignore_missing(fields: dict[str, Any]) -> dict[str, Any]:
+    """Return a request whose `ignore_missing` stands in its context too, also inside the operations of a batch.
+
+    The directory document has that field of BatchDeleteTableVersions; the released model has not, and would drop it.
+    """
+    operations = fields.get("operations")
+    if isinstance(operations, list):
+        fields = {**fields, "operations": [_within(each) if isinstance(each, dict) else each for each in operations]}
+    if "ignore_missing" not in fields:
+        return fields
+    told = str(fields["ignore_missing"]).lower()
+    if told not in ("true", "false"):
+        raise InvalidInputError("ignore_missing is true or false.")
+    context = fields.get("context")
+    return {**fields, "context": {**(context if isinstance(context, dict) else {}), "ignore_missing": told}}
+
+
+def _within(operation: dict[str, Any]) -> dict[str, Any]:
+    part = operation.get("delete_table_versions")
+    return {**operation, "delete_table_versions": with_ignore_missing(part)} if isinstance(part, dict) else operation
+
+
 def parse_request(kind: type[Request], request: Any) -> Request:
     """The request as its model, or InvalidInput (13)."""
     if isinstance(request, kind):
         return request
     values = request.model_dump() if hasattr(request, "model_dump") else request
     try:
-        fields = dict(values or {})
+        fields = with_ignore_missing(dict(values or {}))
         if isinstance(fields.get("on"), str):  # merge_insert: a string in the OpenAPI document, a list in the model
             fields["on"] = [fields["on"]]
         return kind.model_validate(fields)

@@ -29,6 +29,7 @@ from headwater.streams.preparing import EvolvedError, Json, PreparedLanding, pre
 from headwater.streams.serving_copy import Lake
 from headwater.streams.sources.files import SourceFile, naming
 from headwater.streams.sources.formats import SNAPSHOT, take_alone, total
+from headwater.streams.sources.moved_rows import StateNeededError
 from headwater.wording import many
 
 LARGE_ROWS = 50_000
@@ -69,13 +70,14 @@ def ingest_files(spark: Any, stream: CatalogStream, intake: Intake, tell: Teller
     reports: list[LandingReport] = []
     left = list(intake.files)
     while left:
+        definition = stream.definition
         prepared = _prepared(spark, stream, intake, left, tell)
         fitting = 0
         for file, each in zip(left, prepared, strict=True):
             report = _commit(stream, intake, file, each)
             fitting += 1
             reports.append(_told(tell, file, report if report is not None else _take(stream, intake, file)))
-            if report is None:
+            if report is None and stream.definition != definition:
                 break
         left = left[fitting:]
     return reports
@@ -264,5 +266,8 @@ def preparer(house: Storehouse, stream: Stream, intake: Intake, rows: int) -> Ca
 def prepare_file(house: Storehouse, stream: Stream, intake: Intake, rows: int, file: SourceFile) -> Json | None:
     lake = house.lake()
     with naming(file):
-        taken = take_alone(stream.definition, None, intake.format, intake.options, file)
+        try:
+            taken = take_alone(stream.definition, None, intake.format, intake.options, file)
+        except StateNeededError:  # the driver reads the rows that were there
+            return None
         return prepare(lake.store, lake.clock, stream, taken, intake.origin(file), intake.checks, rows)

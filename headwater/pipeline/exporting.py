@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from headwater.errors import InvalidInputError, ServiceUnavailableError
+from headwater.namespace.vending.tokens import WITHOUT_REDIRECTS
 from headwater.references import follow
 
 TIMEOUT_S = 30.0
@@ -34,7 +35,7 @@ def export_lineage(events: Sequence[Mapping[str, Any]], to: str, token: str | No
 def _send(to: str, body: bytes, headers: Mapping[str, str]) -> None:
     request = urllib.request.Request(to, body, dict(headers), method="POST")  # http or https
     try:
-        with urllib.request.urlopen(request, timeout=TIMEOUT_S):
+        with WITHOUT_REDIRECTS.open(request, timeout=TIMEOUT_S):
             return
     except urllib.error.HTTPError as error:
         raise InvalidInputError(f"{to} refused a lineage event: {error.code} {error.reason}.") from None

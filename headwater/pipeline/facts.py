@@ -21,10 +21,10 @@ from headwater.pipeline.planning import Facts, FileFact, KnownIndex, TableFact, 
 from headwater.pipeline.slicing import NotInSlicesError, slicing_of
 from headwater.pipeline.sql_names import candidates
 from headwater.streams.columns import common
-from headwater.streams.definition import DERIVED, Definition, derived_of
-from headwater.streams.derived import identity
+from headwater.streams.definition import DERIVED, Definition, Derived, derived_of
 from headwater.streams.ledger import LedgerEntry
 from headwater.streams.sources.files import SourceFile, find_files
+from headwater.streams.user_functions import is_there
 from headwater.tables.indices import index_type
 
 INPUTS = "view.inputs"
@@ -32,17 +32,19 @@ INPUTS = "view.inputs"
 GOVERNED = ("lateness", "contract", "history")
 
 
-def gather(catalog: Catalog, pipeline: Pipeline, there: bool) -> Facts:
-    """The facts for a pipeline. `there`: whether there is a catalog at all."""
+def gather(catalog: Catalog, pipeline: Pipeline, there: bool, identities: Mapping[Derived, str]) -> Facts:
+    """The facts for a pipeline. `there`: whether there is a catalog at all. `identities`: of its functions."""
     specs = {table.name: table for table in pipeline.tables}
     names = [*specs, *(view.name for view in pipeline.views)]
     names += [name for view in pipeline.views for name in sorted(candidates(view.sql))]
     tables = {name: catalog[name] for name in dict.fromkeys(names) if there and name in catalog}
-    found = {name: table_fact(table, specs.get(name), id_of(catalog, name)) for name, table in tables.items()}
+    found = {
+        name: table_fact(table, specs.get(name), id_of(catalog, name), identities) for name, table in tables.items()
+    }
     storage = storage_of(catalog)
     files = {source.name: file_facts(pipeline, source, tables.get(source.into), storage) for source in pipeline.sources}
     functions = {
-        f"{spec.name}.{each.name}": identity(each) for spec in pipeline.tables for each in derived_of(spec.properties)
+        f"{spec.name}.{each.name}": identities[each] for spec in pipeline.tables for each in derived_of(spec.properties)
     }
     whole = {view.name: why_not_in_slices(view, tables) for view in pipeline.views if view.name in tables}
     return Facts(files, found, functions, whole)
@@ -102,7 +104,7 @@ def _computed(table: CatalogStream, position: int) -> tuple[tuple[Any, ...], ...
     return tuple((each.name, each.identity, each.stale_to, behind) for each in published.derived)
 
 
-def table_fact(table: Any, spec: TableSpec | None, id: str) -> TableFact:
+def table_fact(table: Any, spec: TableSpec | None, id: str, identities: Mapping[Derived, str]) -> TableFact:
     known = input_fact(table, id)
     if not isinstance(table, CatalogStream):
         if spec is not None:
@@ -117,7 +119,7 @@ def table_fact(table: Any, spec: TableSpec | None, id: str) -> TableFact:
         published_schema=published.schema_id if published is not None else 0,
         rows=published.rows if published is not None else 0,
         tail_rows=sum(file.rows or 0 for delta in table.deltas(after) for file in delta.files),
-        stale=_stale(table, spec) if definition.derived else 0,
+        stale=_stale(table, spec, identities) if definition.derived else 0,
         indexed=indexed(table) if published is not None and spec is not None else (),
         changed=differences(definition, spec) if spec is not None else (),
         inputs=record_of(table),
@@ -125,10 +127,10 @@ def table_fact(table: Any, spec: TableSpec | None, id: str) -> TableFact:
     )
 
 
-def _stale(table: CatalogStream, spec: TableSpec | None) -> int:
+def _stale(table: CatalogStream, spec: TableSpec | None, identities: Mapping[Derived, str]) -> int:
     """Rows that a backfill would compute: of a table of the file by its functions as they are now."""
     is_same = spec is not None and derived_of(spec.properties) == table.definition.derived
-    return max(table.stale(now=is_same).values(), default=0)
+    return max(table.stale(is_same, identities.__getitem__).values(), default=0)
 
 
 def indexed(table: CatalogStream) -> tuple[KnownIndex, ...]:
@@ -162,9 +164,18 @@ def differences(definition: Definition, spec: TableSpec) -> tuple[str, ...]:
 def wanted_properties(definition: Definition, spec: TableSpec) -> dict[str, str | None]:
     """The properties to set, and with None to take away, so that the table is as the file says."""
     governed = [name for name in definition.properties if name in GOVERNED or name.startswith(DERIVED)]
+    known = definition.properties
     gone: dict[str, str | None] = {name: None for name in governed if name not in spec.properties}
-    new = {name: text for name, text in spec.properties.items() if definition.properties.get(name) != text}
+    new = {name: text for name, text in spec.properties.items() if not _is_same(name, known.get(name), text)}
     return {**gone, **new}
+
+
+def _is_same(name: str, known: str | None, text: str) -> bool:
+    """Return True for equal properties, and for one derived column whose function is where the table remembers it."""
+    if known is None or known == text or not name.startswith(DERIVED):
+        return known == text
+    (before,), (after,) = derived_of({name: known}), derived_of({name: text})
+    return before == after and after.folder is not None and is_there(before)
 
 
 def file_facts(pipeline: Pipeline, source: Source, table: Any, storage: Mapping[str, str]) -> list[FileFact]:

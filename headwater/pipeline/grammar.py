@@ -24,6 +24,7 @@ from headwater.streams.checks import EXPECT, Check
 from headwater.streams.columns import parse_type
 from headwater.streams.definition import DERIVED, define
 from headwater.streams.sources.formats import FORMATS, check_format
+from headwater.streams.user_functions import with_folder
 from headwater.tables.indices import index_type
 from headwater.tables.sql import check_sql
 
@@ -108,7 +109,9 @@ def read_pipeline(path: str | Path) -> Pipeline:
         raise InvalidInputError(f"The pipeline file {file} cannot be read: {error.strerror}.") from None
     except UnicodeDecodeError as error:
         raise InvalidInputError(f"The pipeline file {file} cannot be read: {error}.") from None
-    return parse_pipeline(text, file.resolve().parent, file.name)
+    found = parse_pipeline(text, file.resolve().parent, file.name)
+    tables = (replace(table, properties=with_folder(table.properties, found.folder)) for table in found.tables)
+    return replace(found, tables=tuple(tables))
 
 
 def parse_pipeline(text: str, folder: Path, shown: str = "pipeline.toml") -> Pipeline:

@@ -7,7 +7,6 @@ on the executor unless it has that very text already.
 from __future__ import annotations
 
 import hashlib
-import importlib
 import linecache
 import os
 import sys
@@ -29,6 +28,7 @@ from headwater.streams.log_files import Share, bucket_count
 from headwater.streams.opening import Stream
 from headwater.streams.serving_copy import Lake, lake_at
 from headwater.streams.shares import Json, Publish, share_of_work
+from headwater.streams.user_functions import SENT, load
 from headwater.wording import many
 
 PUBLISHED_ROWS = 2_000_000
@@ -67,12 +67,12 @@ class Code:
     def load(self) -> None:
         """Make it importable in this process, with this very text."""
         known = sys.modules.get(self.module)
-        if getattr(known, "__headwater_text__", None) == self.text:
+        if getattr(known, SENT, None) == self.text:
             return
         name = f"<{self.module} {hashlib.blake2b(self.text.encode(), digest_size=8).hexdigest()}>"
         linecache.cache[name] = (len(self.text), None, self.text.splitlines(True), name)  # its source can be asked for
         made = ModuleType(self.module)
-        made.__dict__["__headwater_text__"] = self.text
+        made.__dict__[SENT] = self.text
         sys.modules[self.module] = made
         try:
             exec(compile(self.text, name, "exec"), made.__dict__)
@@ -85,10 +85,11 @@ def code_of(definition: Definition) -> tuple[Code, ...]:
     """The modules of a table's functions that are single files outside of what is installed, and those that were
     imported from beside them."""
     found: dict[str, Code] = {}
-    for name in dict.fromkeys(each.function.partition(":")[0] for each in definition.derived):
+    for name, derived in {each.function.partition(":")[0]: each for each in definition.derived}.items():
         if "." in name:
             continue  # a module of a package: executors have the package, or cannot have it
-        file = getattr(importlib.import_module(name), "__file__", None)
+        load(derived)
+        file = getattr(sys.modules[name], "__file__", None)
         if file is not None and file.endswith(".py") and "site-packages" not in file:
             for own, beside in {name: file, **_beside(Path(file).parent)}.items():
                 found[own] = Code(own, Path(beside).read_text(encoding="utf-8"))

@@ -7,14 +7,21 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from headwater.catalog import Catalog
 from headwater.catalog.streams import CatalogStream
 from headwater.catalog.transactions import metastore_of
-from headwater.errors import InvalidInputError, InvalidTableStateError, UnsupportedOperationError
+from headwater.errors import (
+    InvalidInputError,
+    InvalidTableStateError,
+    LanceNamespaceError,
+    UnsupportedOperationError,
+    error_for,
+)
 from headwater.namespace.streams import publish_streams
 from headwater.pipeline.executors import Intake, ingest_files, ingest_frame
 from headwater.pipeline.hands import SparkCrew, SparkHands, storehouse_of
@@ -30,6 +37,7 @@ from headwater.streams.sources.files import SourceFile, find_files, is_files, lo
 from headwater.streams.sources.formats import check_format, total
 from headwater.streams.sources.remote import is_remote
 from headwater.streams.undoing import landed_from, parts_of
+from headwater.streams.user_functions import load
 
 
 @dataclass(frozen=True)
@@ -54,6 +62,8 @@ class Report:
     undone: int = 0
     coverage: Mapping[str, float] = field(default_factory=dict)
     """For each index the part of the rows that it covers."""
+    stale: int = 0
+    """Published rows that wait for a backfill: a derived column has a value of an older function in them, or none."""
 
 
 def ingest(
@@ -162,6 +172,8 @@ def publish(
         is_new = known is None or known.version != published.version
         start = known.position if known is not None else 0
         report = Report("publish", stream.name, position=published.position, version=published.version)
+        if isinstance(published, Published) and published.stale_to >= 0 and isinstance(stream, CatalogStream):
+            report = replace(report, stale=max(stream.stale().values(), default=0))
         if is_new:
             taken = [delta for delta in stream.deltas(start) if delta.position <= published.position]
             rows = sum(file.rows or 0 for delta in taken for file in delta.files)
@@ -190,12 +202,34 @@ def undo(
     began = time.perf_counter()
     lake = open_lake(spark, catalog)
     path = file if file is None or is_remote(file) else os.path.realpath(local_name(file))
-    parts = []
+    parts: list[Report] = []
     for name in [table] if table is not None else fed_by(lake, source, file):
         stream = log_of(lake, name)
-        done = stream.undo(source=source, file=path if isinstance(stream, RemoteStream) else file, digest=digest)
-        parts.append(replace(publish(spark, lake, name), job="undo", quarantined=done.quarantined))
+        with half_done(parts, name):
+            if isinstance(stream, CatalogStream):
+                for derived in stream.definition.derived:
+                    load(derived)  # before anything is taken out
+            done = stream.undo(source=source, file=path if isinstance(stream, RemoteStream) else file, digest=digest)
+        told = f"It is taken out of {name}, which is not published: `headwater publish {name}` does that."
+        with half_done(parts, name, told):
+            parts.append(replace(publish(spark, lake, name), job="undo", quarantined=done.quarantined))
     return summed("undo", parts, began)
+
+
+@contextmanager
+def half_done(done: Sequence[Report], name: str, told: str = "") -> Iterator[None]:
+    """Raise an error of the same code that says what a job of several parts had done before it failed.
+
+    `done`: the reports of what is done. `told`: what to say of the table `name`, if a part of it is done.
+    """
+    try:
+        yield
+    except LanceNamespaceError as error:
+        others = [report.table for report in done if report.table != name]
+        before = f"Done before it: {', '.join(others)}." if others else ""
+        if not told and not before:
+            raise
+        raise error_for(int(error.code), " ".join(filter(None, (str(error), told, before)))) from error
 
 
 def fed_by(lake: Catalog, source: str | None, file: str | None) -> list[str]:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
+from headwater.arguments import check_options
 from headwater.catalog import Catalog
 from headwater.catalog.indices import index_type_of
 from headwater.catalog.streams import CatalogStream
@@ -29,6 +30,7 @@ from headwater.pipeline.progress import NOBODY, Teller
 from headwater.streams.layout import HISTORY
 from headwater.streams.shares import Json
 from headwater.tables.handle import TableHandle
+from headwater.tables.index_options import BUILD_OPTIONS
 from headwater.tables.indices import NewIndex, build_piece, index_type
 
 PREFIX = "maintain."
@@ -125,6 +127,7 @@ def index(
     one is built by executors.
     """
     began = time.perf_counter()
+    check_options(options, BUILD_OPTIONS, "An index")
     stream = stream_of(open_lake(spark, catalog), table)
     before = stream.published
     known = indexed(stream) if before is not None else ()

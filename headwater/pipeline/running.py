@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import importlib
-import sys
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -44,14 +41,11 @@ from headwater.pipeline.view_tables import MadeView, make_anew, remember
 from headwater.pipeline.views import Say, ViewMoment, make_view
 from headwater.streams.checks import try_checks
 from headwater.streams.columns import common
-from headwater.streams.definition import Definition, define, derived_of
-from headwater.streams.derived import load
+from headwater.streams.definition import Definition, Derived, define, derived_of
 from headwater.streams.sources.debezium import PLAIN, DebeziumChange, messages, parse
 from headwater.streams.sources.files import SourceFile, find_files, read_lines, read_rows
+from headwater.streams.user_functions import beside, planned_identity
 from headwater.wording import many
-
-TEXT = "__headwater_file__"
-"""The name under which a module keeps the text that it was imported from."""
 
 
 @dataclass(frozen=True)
@@ -90,13 +84,19 @@ def open_catalog(pipeline: Pipeline) -> tuple[Catalog, bool]:
 
 
 def plan_pipeline(
-    pipeline: Pipeline, select: Sequence[str] = (), full_refresh: Sequence[str] = (), again: bool = False
+    pipeline: Pipeline,
+    select: Sequence[str] = (),
+    full_refresh: Sequence[str] = (),
+    again: bool = False,
+    say: Say = lambda text: None,
 ) -> tuple[Catalog, Plan]:
-    """What a run would do now. Changes nothing. With `again` files that were undone are taken again."""
+    """What a run would do now. Changes nothing. With `again` files that were undone are taken again.
+
+    No code of the pipeline's folder is run: functions are known by their text. `say` names what had to be imported.
+    """
     catalog, there = open_catalog(pipeline)
-    with beside(pipeline.folder):
-        check_code(pipeline)
-        return catalog, make_plan(pipeline, gather(catalog, pipeline, there), select, full_refresh, again)
+    identities = identified(pipeline, say)
+    return catalog, make_plan(pipeline, gather(catalog, pipeline, there, identities), select, full_refresh, again)
 
 
 def run_pipeline(
@@ -129,39 +129,21 @@ def run_pipeline(
     return Run(run["run"], pipeline.name, plan, tuple(running.reports), time.perf_counter() - began)
 
 
-def check_code(pipeline: Pipeline) -> None:
-    """13 for a function that cannot be imported, or an expectation that cannot be run, before anything is done."""
+def identified(pipeline: Pipeline, say: Say) -> dict[Derived, str]:
+    """Return what the functions of a pipeline are known by.
+
+    InvalidInput (13) for one that cannot be found, or an expectation that cannot be run.
+    """
+    found: dict[Derived, str] = {}
     with naming_section(pipeline.file):
         for spec in pipeline.tables:
             for derived in derived_of(spec.properties):
                 with naming_section(f'[table."{spec.name}".columns.{derived.name}]'):
-                    load(derived)
+                    found[derived] = planned_identity(derived, say)
             if spec.schema is not None:
                 with naming_section(f'[table."{spec.name}"]'):
                     try_checks(spec.checks, spec.schema)
-
-
-@contextmanager
-def beside(folder: Path) -> Iterator[None]:
-    """Modules beside the pipeline file can be imported, as they are now: not one of the same name that another pipeline
-    had, nor what the file said when it was imported before."""
-    texts = {file: file.read_bytes() for file in folder.glob("*.py") if file.stem not in sys.stdlib_module_names}
-    for file, text in texts.items():
-        known = sys.modules.get(file.stem)
-        came_from = getattr(known, "__file__", "") or ""
-        is_same = came_from == str(file) and getattr(known, TEXT, None) == text
-        if not is_same and "site-packages" not in came_from:
-            sys.modules.pop(file.stem, None)
-    importlib.invalidate_caches()
-    sys.path.insert(0, str(folder))
-    try:
-        yield
-    finally:
-        sys.path.remove(str(folder))
-        for file, text in texts.items():
-            made = sys.modules.get(file.stem)
-            if getattr(made, "__file__", "") == str(file):
-                made.__dict__.setdefault(TEXT, text)
+    return found
 
 
 def _carry_out(running: _Running, plan: Plan) -> None:

@@ -18,8 +18,8 @@ import pyarrow.compute as pc
 
 from headwater.catalog import Catalog
 from headwater.catalog.streams import CatalogStream
+from headwater.duck import Duck, SqlError, opened, quoted
 from headwater.errors import InvalidInputError, TableVersionNotFoundError
-from headwater.pipeline.duck import Duck, SqlError, opened, quoted
 from headwater.pipeline.facts import moment_of, record_of, schema_of
 from headwater.pipeline.grammar import ViewSpec, naming_section
 from headwater.pipeline.planning import why_whole

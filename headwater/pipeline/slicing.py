@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, NamedTuple
 
+from headwater.duck import SqlError, installed, opened
 from headwater.names import format_name
-from headwater.pipeline.duck import SqlError, installed, opened
 
 Json = dict[str, Any]
 NODES = {"BETWEEN", "CASE", "CAST", "COLLATE", "COLUMN_REF", "COMPARISON", "CONJUNCTION", "CONSTANT", "FUNCTION"}

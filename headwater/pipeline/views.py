@@ -15,9 +15,9 @@ from typing import Any
 import pyarrow as pa
 
 from headwater.catalog import Catalog
+from headwater.duck import MAX_LEVEL, installed, opened
 from headwater.errors import InvalidInputError, UnsupportedOperationError
 from headwater.names import parse_name
-from headwater.pipeline.duck import MAX_LEVEL, installed, opened
 from headwater.pipeline.facts import schema_of
 from headwater.pipeline.grammar import ViewSpec, naming_section
 from headwater.pipeline.slices import Run, by_duckdb, land_slices

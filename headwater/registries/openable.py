@@ -6,7 +6,7 @@ from collections.abc import Collection
 
 from headwater.errors import InvalidInputError, InvalidTableStateError
 from headwater.metastore.layout import FORMAT_KEY
-from headwater.metastore.rebuild import is_metastore
+from headwater.metastore.rebuild import check_not_lost, is_metastore
 from headwater.registries.layout import DIRECTORY_MARKER, MANIFEST, TABLE_SUFFIX, UPGRADE_MARKER
 from headwater.store import Store
 from headwater.store.layout import OWN_FOLDER
@@ -39,8 +39,13 @@ def is_directory(store: Store, folders: Collection[str]) -> bool:
 
 
 def check_metastore(store: Store) -> None:
-    """Error 13 for the root of a directory catalog: what is written there would hide its tables."""
-    if not is_metastore(store) and is_directory(store, store.children().folders):
+    """Error 13 for the root of a directory catalog, 19 for a metastore that lost its records: what is written there
+    would hide its tables."""
+    if is_metastore(store):
+        return
+    folders = store.children().folders
+    if is_directory(store, folders):
         raise InvalidInputError(
             "This root is a directory catalog: open it with impl=dir, or make it a metastore with `headwater upgrade`."
         )
+    check_not_lost(store, folders)

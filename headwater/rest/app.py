@@ -17,18 +17,22 @@ from starlette.routing import BaseRoute, Mount, Router
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from headwater.clock import Clock
-from headwater.namespace.abilities import CatalogAbilities, abilities_of
+from headwater.namespace.abilities import abilities_of
 from headwater.namespace.vending import Keep, Own, Scoped, Vendor
+from headwater.rest.auth.audit import Audit
 from headwater.rest.auth.gate import Gate
+from headwater.rest.call import Call
 from headwater.rest.dispatch import Dispatcher
 from headwater.rest.endpoint import Endpoint
-from headwater.rest.extensions import ALL_ROUTES, HANDLERS
+from headwater.rest.extensions import ALL_ROUTES
 from headwater.rest.idempotency import Repeats
 from headwater.rest.lane import Lane, MetricsPage, Ready, ServedPage, live
 from headwater.rest.lookups import NameLookups
 from headwater.rest.metrics import Metrics
 from headwater.rest.middleware import Admitted, Based, Faced, Limited, OwnSite, Paths, Recorded, Routed, StatusNoted
 from headwater.rest.openapi import openapi_json
+from headwater.rest.page.questions import ALL_HANDLERS
+from headwater.rest.reply import Reply, refusal
 from headwater.rest.routes import RouteTable
 from headwater.rest.settings import Settings
 from headwater.rest.work import Work
@@ -43,18 +47,44 @@ SWEEP_MS = 3_600_000
 class Served:
     """What a face of the server may use of it. What it asks goes through the dispatcher, as the API's calls do."""
 
-    namespace: LanceNamespace
-    abilities: CatalogAbilities
+    delimiter: str
+    has_history: bool
     settings: Settings
     store: Store | None
     gate: Gate
     clock: Clock
-    dispatcher: Dispatcher
+    ask: Callable[[Call], Reply]
     metrics: Callable[[], bytes]
 
 
 Face = Callable[[Served], ASGIApp]
 """Makes the application that answers at every path that is not the API's: the web page."""
+
+
+class AskedByFace:
+    """Asks the dispatcher what a face asks, and puts every question on record as those of the API are."""
+
+    def __init__(self, dispatcher: Dispatcher, audit: Audit | None, metrics: Metrics, clock: Clock) -> None:
+        self._dispatcher = dispatcher
+        self._audit = audit
+        self._metrics = metrics
+        self._clock = clock
+
+    def __call__(self, call: Call) -> Reply:
+        try:
+            reply = self._dispatcher.ask(call)
+            call.status = reply.status
+            return reply
+        except Exception as error:
+            refused = refusal(error, call.request_id, call.id)
+            call.status, call.code = refused.status, refused.code
+            raise
+        finally:
+            if self._audit is not None:
+                self._audit.note(call)
+            if call.route.changes:
+                seconds = self._clock.monotonic() - call.started
+                self._metrics.count(call.operation, True, call.status, call.code, seconds)
 
 
 class CatalogApp:
@@ -90,12 +120,13 @@ class CatalogApp:
         data_pool = ThreadPoolExecutor(settings.limits.threads, thread_name_prefix="data")
         vendor = self._vendor()
         long_pool = ThreadPoolExecutor(settings.limits.threads, thread_name_prefix="long")
+        audit = Audit(settings.audit_log, clock) if settings.audit_log is not None else None
         dispatcher = Dispatcher(
             self.namespace,
             self._abilities,
             settings.limits,
             self._repeats,
-            HANDLERS,
+            ALL_HANDLERS,
             vendor,
             self._work,
             settings.read_only,
@@ -115,13 +146,20 @@ class CatalogApp:
             inner = StatusNoted(Router([*beside, Mount("", inner)]))
         if self._face is not None:
             served = Served(
-                self.namespace, self._abilities, settings, self._store, gate, clock, dispatcher, self._metrics_text
+                self._abilities.delimiter,
+                self._abilities.metastore is not None,
+                settings,
+                self._store,
+                gate,
+                clock,
+                AskedByFace(dispatcher, audit, self.metrics, clock),
+                self._metrics_text,
             )
             inner = Faced(self._face(served), inner)
         inner = OwnSite(inner, settings, gate, self._face is not None)
         if settings.base_path:
             inner = Based(inner, settings.base_path)
-        return Recorded(inner, settings, self.metrics, clock, lane.run)
+        return Recorded(inner, settings, self.metrics, clock, lane.run, audit)
 
     def _vendor(self) -> Vendor:
         """Where the storage options of answers come from."""

@@ -42,6 +42,10 @@ class Call:
     delimiter: str = DELIMITER
     request: Any = None
     caller: Caller | None = None
+    also: tuple[ObjectId, ...] = ()
+    """The names that decide about what the call means beside those it says (`auth/object_rights.py`)."""
+    in_memory: bool = False
+    """It is answered from a state that was found to be the newest just now, on the event loop."""
     verb: str = "POST"
     path: str = ""
     query: str = ""

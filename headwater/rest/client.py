@@ -6,7 +6,7 @@ same protocol: batch versions, batch commit, field metadata, and the version ope
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from functools import partial
 from typing import Any, TypeVar
@@ -22,6 +22,8 @@ from lance_namespace_urllib3_client.exceptions import ApiException
 from pydantic import BaseModel
 from urllib3.exceptions import ConnectTimeoutError, HTTPError, NewConnectionError
 
+from headwater.arguments import check_options
+from headwater.decoding.arrow import read_file
 from headwater.errors import (
     CommitStateUnknownError,
     InvalidInputError,
@@ -42,7 +44,6 @@ from headwater.namespace.requests import (
 from headwater.namespace.versions import Cleaned, Optimized
 from headwater.references import follow
 from headwater.rest.remote_streams import Handed, RemotePublished, RemoteStream, stream_body
-from headwater.tables.arrow import read_file
 
 NOT_FOUND = (1, 4, 6, 8, 10, 11, 12, 22)
 """The codes of something that a server looked for and did not find."""
@@ -57,7 +58,7 @@ class CompleteRestNamespace(RestNamespace):  # type: ignore[misc]
 
     def __init__(self, **properties: str) -> None:
         headers = headers_of(properties)
-        super().__init__(**_native(properties, headers))
+        super().__init__(**native(properties, headers))
         self._delimiter = properties.get("delimiter", DELIMITER)
         client = ApiClient(Configuration(host=properties["uri"].rstrip("/"), retries=False))
         client.default_headers.update(headers)
@@ -230,6 +231,7 @@ class CompleteRestNamespace(RestNamespace):  # type: ignore[misc]
         return bytes(response.data)
 
     def _clean_up(self, id: list[str], tail: str, policy: dict[str, Any]) -> dict[str, Any]:
+        check_options(policy, ("keep_versions", "keep_days", "grace_seconds"), tail)
         asked = parse_request(CleanUpRequest, {"id": id, **policy})
         return self._ask(self._post, f"/headwater/v1/table/{quote(self._route(asked.id), safe='')}/{tail}", asked)
 
@@ -266,6 +268,12 @@ def _unanswered(error: HTTPError) -> ServiceUnavailableError:
         f"The server has not answered ({type(error).__name__}). If it was to change something, that may be done: look "
         "before you ask again."
     )
+
+
+def check_properties(properties: Iterable[str]) -> None:
+    """InvalidInput (13) for a property that no REST catalog has."""
+    named = [key for key in properties if not key.startswith((*HEADER_PREFIXES, "tls.", "dynamic_context_provider."))]
+    check_options(named, ("uri", "delimiter", "ops_metrics_enabled"), "A REST catalog (beside header.* and tls.*)")
 
 
 def connect_rest(properties: Mapping[str, str]) -> CompleteRestNamespace:
@@ -328,9 +336,15 @@ def _query_texts(value: Any) -> list[str]:
     return [str(each) for each in value] if isinstance(value, list) else [str(value)]
 
 
-def _native(properties: Mapping[str, str], headers: Mapping[str, str]) -> dict[str, str]:
+def native(properties: Mapping[str, str], headers: Mapping[str, str]) -> dict[str, str]:
+    """The properties for pylance's own client. It follows redirects, and lets go only of `Authorization` on the way to
+    another host: so a key is sent there, and never as `x-api-key`."""
     kept = {key: value for key, value in properties.items() if not key.startswith(HEADER_PREFIXES)}
-    return {**kept, **{f"headers.{name}": value for name, value in headers.items()}}
+    sent = {name.lower(): value for name, value in headers.items()}
+    key = sent.pop("x-api-key", None)
+    if key is not None:
+        sent.setdefault("authorization", f"Bearer {key}")
+    return {**kept, **{f"headers.{name}": value for name, value in sent.items()}}
 
 
 def _plain(request: Any) -> dict[str, Any]:

@@ -23,14 +23,17 @@ from headwater.names import DELIMITER, ROOT, ObjectId, check_delimiter, parse
 from headwater.namespace.requests import (
     AlterNamespaceRequest,
     CleanUpRequest,
+    PageRequest,
     PublishRequest,
     RenameNamespaceRequest,
     StreamRequest,
     TimeRequest,
     TransactionRequest,
+    with_ignore_missing,
 )
 from headwater.namespace.vending.options import without_headers
 from headwater.rest.call import Call
+from headwater.rest.remote_client import read_shapes
 from headwater.rest.routes import ROUTES, Answer, BodyKind, Param, ParameterKind, Route, RouteTarget
 
 JSON = b"application/json"
@@ -46,6 +49,7 @@ OWN_REQUESTS: dict[str, type[BaseModel]] = {
     "RenameNamespaceRequest": RenameNamespaceRequest,
     "StreamRequest": StreamRequest,
     "PublishRequest": PublishRequest,
+    "PageRequest": PageRequest,
     "TimeRequest": TimeRequest,
     "TransactionRequest": TransactionRequest,
 }
@@ -233,25 +237,14 @@ def _clamp(route: Route, fields: dict[str, Any], max_page: int) -> None:
 
 def make_request(route: Route, fields: dict[str, Any]) -> Any:
     """The request model; a field that does not fit it is InvalidInput (13)."""
-    _open_queries(fields)
+    read_shapes(fields)
     model = OWN_REQUESTS.get(route.request_model) or getattr(lance_namespace, route.request_model)
     try:
-        return model.model_validate(fields)
+        return model.model_validate(with_ignore_missing(fields))
     except ValidationError as error:
         raise InvalidInputError(f"{route.operation}: {'; '.join(_problems(error))}.") from None
     except (TypeError, ValueError, AttributeError, KeyError, RecursionError):
         raise InvalidInputError(f"{route.operation}: a field of the request does not have the right shape.") from None
-
-
-def _open_queries(fields: dict[str, Any]) -> None:
-    """`vector` is required and may be null (QueryTableRequest); the model takes an empty one for null."""
-    if "vector" in fields and fields["vector"] is None:
-        fields["vector"] = {}
-    if isinstance(fields.get("on"), str):
-        fields["on"] = [fields["on"]]
-    query = fields.get("query")
-    if isinstance(query, dict):
-        _open_queries(query)
 
 
 def _problems(error: ValidationError) -> Iterable[str]:

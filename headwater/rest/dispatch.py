@@ -22,11 +22,13 @@ from headwater.namespace.requests import parse_moment
 from headwater.namespace.vending import FileAccess, Keep, Vendor, check_request, vend
 from headwater.rest.arrow import joined
 from headwater.rest.auth.access import OWNER, check, check_route, is_filtered, storage_access
+from headwater.rest.auth.object_rights import check_objects
 from headwater.rest.body import BodySpool, too_large
 from headwater.rest.call import AT, ELSEWHERE, TRANSACTION, Call
 from headwater.rest.coding import ARROW_FILE, JSON, encode_json, read_call, read_ids, read_json, write_answer
 from headwater.rest.idempotency import GivenAnswer, Repeats, fingerprint
 from headwater.rest.lists import list_visible
+from headwater.rest.remote_client import LEVEL, completed, is_remote, shaped
 from headwater.rest.reply import Headers, Reply, context_headers, etag, is_known_to_client, refusal
 from headwater.rest.routes import BY_OPERATION, Answer, BodyKind, Permission
 from headwater.rest.settings import Limits
@@ -107,6 +109,8 @@ class Dispatcher:
             self._recall(call)
         else:
             self._understand(call, read_json(call.body_bytes))
+        if is_remote(call):
+            call.request = completed(call)
         elsewhere = self._read_only or not ELSEWHERE.isdisjoint(call.headers)
         if elsewhere and call.operation == "ReadStreamChanges" and call.request.reader is not None:
             raise InvalidInputError("A reader's position is not kept here: read without `reader`.")
@@ -117,6 +121,7 @@ class Dispatcher:
         self._check_change(call)
         check(call.asker, call)
         check_limits(call, self._limits.depth, self._limits.properties)
+        check_objects(call, self._standing)
         return self._apply(call)
 
     def _check_change(self, call: Call) -> None:
@@ -128,6 +133,7 @@ class Dispatcher:
     def answer(self, call: Call) -> Reply:
         """The answer to a call that was authorized and understood."""
         try:
+            check_objects(call, self._standing)
             key = call.headers.get("idempotency-key")
             if key is not None and call.route.changes:
                 return self._once(call, key)
@@ -143,6 +149,14 @@ class Dispatcher:
         if TRANSACTION in call.headers:
             return self._within(call)
         return (self._at(call) if AT in call.headers else self._by(call))._call(call)
+
+    def _standing(self, call: Call) -> CatalogAbilities:
+        """What the catalog can do where a call stands: in its transaction, at its moment, or now. Records are read for
+        it, and no data."""
+        if TRANSACTION in call.headers:
+            assert self._abilities.transactions is not None
+            return abilities_of(self._abilities.transactions.seen(call.asker.name, call.headers[TRANSACTION]))
+        return self._at(call)._abilities if AT in call.headers else self._abilities
 
     def _by(self, call: Call) -> Dispatcher:
         """What changes the catalog in the name of the caller, whom the log names then."""
@@ -261,8 +275,13 @@ class Dispatcher:
         asked_to_vend = getattr(call.request, "vend_credentials", None)
         access = storage_access(call.asker, call)
         response = vend(response, self._vendor, access, asked_to_vend, is_done=route.changes)
+        remote = is_remote(call)
+        if remote:
+            response = shaped(route, response)
         body = encode_json(response) if route.extension else write_answer(route, response)
         headers = JSON_HEADERS if body else ()
+        if remote:
+            headers += LEVEL
         context = getattr(response, "context", None)
         if context:
             headers += context_headers(context)
@@ -306,7 +325,7 @@ class Dispatcher:
         return self._namespace.list_tables(tables.request)
 
     def _visible(self, call: Call) -> Any:
-        return list_visible(self._namespace, call, call.asker, self._abilities.delimiter)
+        return list_visible(self._namespace, call, self._abilities)
 
     def _with_delimiter(self, response: Any, call: Call) -> Any:
         """ListAllTables names tables in string style: with the delimiter that the caller speaks."""

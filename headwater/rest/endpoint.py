@@ -84,6 +84,7 @@ class Endpoint:
             return None
         kept = self._lookups.find(call, state)
         if kept is None:
+            call.in_memory = True
             kept = self._dispatcher.answer(call)
             self._lookups.keep(call, state, kept)
         return kept

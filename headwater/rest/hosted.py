@@ -18,15 +18,16 @@ from headwater.imports import warm
 from headwater.namespace.abilities import abilities_of
 from headwater.namespace.vending import Keep
 from headwater.rest.dispatch import Dispatcher
-from headwater.rest.extensions import ALL_ROUTES, HANDLERS
+from headwater.rest.extensions import ALL_ROUTES
 from headwater.rest.idempotency import Repeats
+from headwater.rest.page.questions import ALL_HANDLERS, QUESTIONS
 from headwater.rest.routes import Answer
 from headwater.rest.settings import Limits
 from headwater.rest.work import call_of, encoded
 from headwater.workers.asking import ask
 from headwater.workers.child import find
 
-_ROUTES = {route.operation: route for route in ALL_ROUTES}
+_ROUTES = {route.operation: route for route in (*ALL_ROUTES, *(question.route for question in QUESTIONS.values()))}
 
 
 class Hosted:
@@ -37,7 +38,7 @@ class Hosted:
         can = abilities_of(namespace)
         if can.metastore is not None:
             can.metastore.commit_by(ask)
-        self._dispatcher = Dispatcher(namespace, can, limits, Repeats(None, SystemClock()), HANDLERS, Keep())
+        self._dispatcher = Dispatcher(namespace, can, limits, Repeats(None, SystemClock()), ALL_HANDLERS, Keep())
 
     def answer(self, told: Any, body: pa.Buffer | None) -> Any:
         """The response to a call; of rows the chunks of an Arrow file."""

@@ -15,8 +15,14 @@ from dataclasses import asdict, dataclass, replace
 import msgspec
 
 from headwater.clock import Clock
-from headwater.errors import CommitStateUnknownError, CorruptFileError, InvalidInputError
+from headwater.errors import (
+    CommitStateUnknownError,
+    ConcurrentModificationError,
+    CorruptFileError,
+    InvalidInputError,
+)
 from headwater.rest.layout import IDEMPOTENCY
+from headwater.retry import ATTEMPTS, retry
 from headwater.store import KeyNotFoundError, PutMode, Store, create, memory_store
 
 KEEP_MS = 24 * 3600 * 1000
@@ -57,14 +63,19 @@ class Repeats:
         if not key or len(key) > MAX_KEY_CHARS or not key.isprintable():
             raise InvalidInputError(f"Idempotency-Key must be 1 to {MAX_KEY_CHARS} printable characters.")
         path = _path(caller, key)
-        record = KeyUse(asked, self._clock.uuid(), self._clock.now_ms())
-        if create(self._store, path, msgspec.json.encode(asdict(record))):
-            return path
-        found = self._read(path)
-        if found is None or self._clock.now_ms() - found.started_ms > KEEP_MS:
-            self._store.put(path, msgspec.json.encode(asdict(record)), PutMode.OVERWRITE)
-            return path
-        return _repeat(found, asked)
+
+        def look() -> bytes:
+            return msgspec.json.encode(asdict(KeyUse(asked, self._clock.uuid(), self._clock.now_ms())))
+
+        def act(record: bytes) -> GivenAnswer | str:
+            if create(self._store, path, record):
+                return path
+            found = self._read(path)
+            if found is None:  # its change was refused just now; only one of those who repeat it creates the next
+                raise ConcurrentModificationError("The record of this Idempotency-Key was removed just now: ask again.")
+            return _repeat(found, asked)
+
+        return retry(self._clock, ATTEMPTS, look, act)
 
     def end(self, path: str, status: int, body: bytes) -> None:
         """Store the answer of a change that was made; forget the key of one that was refused."""

@@ -12,17 +12,18 @@ from typing import Any
 from lance_namespace import LanceNamespace
 
 from headwater.names import ObjectId
-from headwater.rest.auth.access import Caller
+from headwater.namespace.abilities import CatalogAbilities
+from headwater.rest.auth.object_rights import ObjectNames
 from headwater.rest.call import Call
 
 SCAN = 1000
 
 
-def list_visible(namespace: LanceNamespace, call: Call, caller: Caller, delimiter: str) -> Any:
+def list_visible(namespace: LanceNamespace, call: Call, can: CatalogAbilities) -> Any:
     """One page of ListNamespaces, ListTables or ListAllTables, holding only what the caller may see."""
     field = "namespaces" if call.route.operation == "ListNamespaces" else "tables"
     fetch = getattr(namespace, call.route.method)
-    sees = _seer(call, caller, delimiter)
+    sees = _seer(call, can)
     wanted: int = call.request.limit
     shown: list[str] = []
     token = call.request.page_token
@@ -49,7 +50,16 @@ def _end(names: list[str], sees: Callable[[str], bool], room: int) -> int:
     return len(names)
 
 
-def _seer(call: Call, caller: Caller, delimiter: str) -> Callable[[str], bool]:
-    if call.route.operation == "ListAllTables":
-        return lambda name: caller.may_see(ObjectId(tuple(name.split(delimiter))))
-    return lambda name: caller.may_see(call.id.child(name))
+def _seer(call: Call, can: CatalogAbilities) -> Callable[[str], bool]:
+    """Whether a name of the list may be told. Lists of the present have no other names of their objects."""
+    caller = call.asker
+    elsewhere = can.moment is not None or can.in_transaction
+    found = ObjectNames(can) if elsewhere and can.identify is not None else None
+
+    def sees(name: str) -> bool:
+        is_path = call.route.operation == "ListAllTables"
+        id = ObjectId(tuple(name.split(can.delimiter))) if is_path else call.id.child(name)
+        others = () if found is None or not caller.may_see(id) else found.others(id)
+        return all(caller.may_see(each) for each in (id, *others))
+
+    return sees

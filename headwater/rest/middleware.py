@@ -17,7 +17,14 @@ import msgspec
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from headwater.clock import Clock
-from headwater.errors import InvalidInputError, LanceNamespaceError, ThrottlingError, UnauthenticatedError, place_of
+from headwater.errors import (
+    InvalidInputError,
+    LanceNamespaceError,
+    PermissionDeniedError,
+    ThrottlingError,
+    UnauthenticatedError,
+    place_of,
+)
 from headwater.rest.auth.audit import Audit
 from headwater.rest.auth.gate import Gate
 from headwater.rest.body import DisconnectedError
@@ -25,6 +32,7 @@ from headwater.rest.call import KEY, Call, call_of
 from headwater.rest.metrics import Metrics
 from headwater.rest.origin import address_of, check_site, networks
 from headwater.rest.pressure import Buckets, Running
+from headwater.rest.remote_client import is_remote, refused, reroute
 from headwater.rest.reply import RouteError, refusal
 from headwater.rest.routes import Match, RouteTable
 from headwater.rest.sending import Run, send_reply
@@ -46,10 +54,12 @@ class Recorded:
     answer that streams, when it is over, but for the audit line, which is never late.
     """
 
-    def __init__(self, app: ASGIApp, settings: Settings, metrics: Metrics, clock: Clock, run: Run) -> None:
+    def __init__(
+        self, app: ASGIApp, settings: Settings, metrics: Metrics, clock: Clock, run: Run, audit: Audit | None
+    ) -> None:
         self._app = app
         self._logs = settings.access_log
-        self._audit = Audit(settings.audit_log, clock) if settings.audit_log is not None else None
+        self._audit = audit
         self._metrics = metrics
         self._clock = clock
         self._run = run
@@ -83,7 +93,8 @@ class Recorded:
     async def _refuse(self, call: Call, error: Exception, receive: Receive, send: Send) -> None:
         if not isinstance(error, LanceNamespaceError):
             self._fail(call, error)
-        await send_reply(call, refusal(error, call.request_id, call.id), receive, send, self._run)
+        reply = refusal(error, call.request_id, call.id)
+        await send_reply(call, refused(reply) if is_remote(call) else reply, receive, send, self._run)
 
     def _fail(self, call: Call, error: Exception) -> None:
         line = {"request_id": call.request_id, "failure": type(error).__name__, "at": place_of(error)}
@@ -137,8 +148,16 @@ class OwnSite:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         call: Call = scope[KEY]
         visits = self._has_page and call.verb == "GET" and not is_api(call.path)
-        check_site(call.headers, self._names, not self._gate.is_known_closed(), self._any_address, visits)
+        try:
+            self._check(call, visits)
+        except PermissionDeniedError:
+            if self._gate.is_known_closed() or not await asyncio.to_thread(self._gate.is_closed):
+                raise
+            self._check(call, visits)  # the catalog has got its first key since, perhaps from another process
         await self._app(scope, receive, send)
+
+    def _check(self, call: Call, visits: bool) -> None:
+        check_site(call.headers, self._names, not self._gate.is_known_closed(), self._any_address, visits)
 
 
 class Based:
@@ -215,6 +234,8 @@ class Routed:
                 raise InvalidInputError("The id in the route is missing: '.' and '..' are not names.")
             raise no_route(call, found)
         call.route, call.raw_id, call.raw_index = found.route, found.id, found.index_name
+        if is_remote(call):
+            reroute(call)
         await self._app(scope, receive, send)
 
 
@@ -272,4 +293,6 @@ def no_route(call: Call, allow: tuple[str, ...]) -> RouteError:
     path = call.path[:MAX_SHOWN]
     if allow:
         return RouteError(f"{call.verb[:20]} is not a method of {path}: use {' or '.join(allow)}.", 405, allow)
+    if is_remote(call):  # to LanceDB's remote client a 404 means that the table is not there
+        return RouteError(f"{path} is an operation of LanceDB's cloud that this server does not have.", 406)
     return RouteError(f"There is no {path} on this server: GET /openapi.json lists what there is.", 404)

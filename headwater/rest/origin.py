@@ -7,6 +7,7 @@ reached this server under a name it is not served by (DNS rebinding), is refused
 from __future__ import annotations
 
 import ipaddress
+import re
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from urllib.parse import urlsplit
@@ -16,6 +17,7 @@ from headwater.errors import InvalidInputError, PermissionDeniedError
 MAX_SHOWN = 100
 MAX_HOST_CHARS = 300
 OWN_SITES = frozenset({"same-origin", "none"})
+_HOST = re.compile(r"(?:\[(?P<address>[0-9a-f:.]+)\]|(?P<name>[^:\[\]/@]+))(?::[0-9]*)?", re.ASCII)
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 
@@ -103,11 +105,9 @@ def _is_served(host: str, names: frozenset[str], any_address: bool) -> bool:
 
 
 def _host_name(host: str) -> str:
-    """The name in a Host header: without the port and the brackets of an IPv6 address."""
-    text = host.strip().lower()
-    if text.startswith("["):
-        return text[1:].partition("]")[0]
-    return text.partition(":")[0]
+    """The name in a Host header: without the port and the brackets of an IPv6 address; none if it is more than that."""
+    found = _HOST.fullmatch(host.strip().lower())
+    return "" if found is None else found["address"] or found["name"]
 
 
 def _is_address(text: str) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -11,6 +12,7 @@ from typing import Any, ClassVar, Protocol
 import msgspec
 import pyarrow as pa
 
+from headwater.arguments import checked
 from headwater.errors import InvalidInputError
 from headwater.metastore import Delta
 from headwater.names import ObjectId, format_name
@@ -20,6 +22,7 @@ from headwater.streams.landing import BatchOrigin, LandingReport
 from headwater.streams.ledger import LedgerEntry
 from headwater.streams.packing import END, OF, pack, pack_types
 from headwater.streams.position_views import AtPosition
+from headwater.streams.sources.debezium import records
 from headwater.streams.sources.files import find_files, is_files, opened
 from headwater.streams.sources.formats import total
 from headwater.streams.statements import StatementRows
@@ -58,6 +61,7 @@ class HandedChanges:
 Handed = dict[tuple[ObjectId, str], HandedChanges]
 
 
+@checked
 class RemoteStream(Frames):
     """A stream table of a server. The same calls as `CatalogStream`; what it cannot is not there."""
 
@@ -285,9 +289,12 @@ def stream_body(rows: pa.Table) -> bytes:
 def _change_data(data: Any, format: str) -> pa.Table:
     if format != "debezium" or isinstance(data, (str, bytes)):
         return pack(data)
-    messages = [data] if isinstance(data, Mapping) else list(data)
-    texts = (m if isinstance(m, str) else m.decode() if isinstance(m, bytes) else json.dumps(m) for m in messages)
-    return pack("\n".join(texts))
+    messages = records(data)
+    return pack(messages if isinstance(messages, str) else json.dumps(messages, default=_json_value))
+
+
+def _json_value(value: Any) -> str:
+    return base64.b64encode(value).decode() if isinstance(value, (bytes, bytearray)) else str(value)
 
 
 def _definition(told: Mapping[str, Any]) -> Definition:

@@ -90,7 +90,8 @@ PLACES = {
         "Capabilities", "DescribeCaller", "AlterNamespaceProperties", "RenameNamespace", "DescribeStreamTable",
         "ListStreamDeltas", "ListStreamFiles", "CommitStreamReader", "DropStreamReader", "ReadLog", "DescribeHistory",
         "DescribeDifference", "Undrop", "AddAlias", "RemoveAlias", "TakeSnapshot", "ListSnapshots", "DropSnapshot",
-        "BeginTransaction", "AbortTransaction",
+        "BeginTransaction", "AbortTransaction", "PageLog", "PageDropped", "PageSnapshots", "PageServer", "PageNames",
+        "PageHistory",
     ),
     Place.LOOKUP: ("DescribeTable", "TableExists"),
     Place.LONG: (
@@ -322,11 +323,11 @@ class RouteTable:
 
     def lost_its_id(self, path: str) -> bool:
         """Whether a path is a route's without its id: what URL normalisation makes of the names `.` and `..`."""
-        return tuple(path.split("/")[1:]) in self._without_id
+        return _parts(path) in self._without_id
 
     def find(self, path: str, verb: str) -> Match | tuple[str, ...]:
         """The match, or the verbs this path has (none when there is no such path)."""
-        parts = tuple(path.split("/")[1:])
+        parts = _parts(path)
         for shape, id_at, index_at in _shapes(parts):
             verbs = self._by_shape.get(shape)
             if verbs is None:
@@ -336,6 +337,11 @@ class RouteTable:
                 return tuple(sorted(verbs))
             return Match(route, parts[id_at] if id_at else "", parts[index_at] if index_at else None)
         return ()
+
+
+def _parts(path: str) -> tuple[str, ...]:
+    """Return the parts of a path; LanceDB's remote client ends its paths with a `/`, which means nothing."""
+    return tuple(path.removesuffix("/").split("/")[1:]) or ("",)
 
 
 def _shapes(parts: tuple[str, ...]) -> list[tuple[tuple[str, ...], int, int]]:

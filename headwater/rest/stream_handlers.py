@@ -17,12 +17,17 @@ import msgspec
 import pyarrow as pa
 from lance_namespace import LanceNamespace
 
+from headwater.decoding.arrow import read_stream
+from headwater.decoding.bounds import REQUEST
 from headwater.errors import InvalidInputError, LanceNamespaceError, UnsupportedOperationError
 from headwater.names import object_id
 from headwater.namespace.abilities import CatalogAbilities, abilities_of
+from headwater.rest.auth.object_rights import Projection
 from headwater.rest.body import BodySpool
 from headwater.rest.call import Call
-from headwater.streams.definition import DERIVED, define, to_properties
+from headwater.streams.batches import shape
+from headwater.streams.definition import DERIVED, Definition, define, to_properties
+from headwater.streams.given import given
 from headwater.streams.landing import BatchOrigin, LandingReport
 from headwater.streams.packing import END, OF, unpack, unpack_types
 from headwater.streams.position_views import Published
@@ -30,7 +35,7 @@ from headwater.streams.sources.files import SourceFile
 from headwater.streams.sources.formats import check_format
 from headwater.streams.statements import KINDS, StatementRows
 from headwater.streams.table import StreamTable
-from headwater.tables.arrow import read_stream
+from headwater.streams.user_functions import without_folders
 
 DESCRIBED = ("definition", "position", "published", "readers", "id")
 """What DescribeStreamTable tells, unless asked for some of it: a transaction relies on what it was told."""
@@ -53,8 +58,23 @@ def able(namespace: LanceNamespace) -> CatalogAbilities:
 
 def rows_of(call: Call) -> pa.Table:
     """The Arrow body, checked."""
+    return _body(call).read_all()
+
+
+def _body(call: Call) -> pa.RecordBatchReader:
     body = call.body.buffer if isinstance(call.body, BodySpool) else pa.py_buffer(call.body)
-    return read_stream(body, call.accept).read_all()
+    return read_stream(body, call.accept)
+
+
+def _fitting_rows(table: StreamTable, call: Call) -> Any:
+    """Return the rows of a write. Raise InvalidInput (13) for columns the table refuses, before rows are decoded.
+
+    A repeated token is not checked: its rows landed under the definition of that time.
+    """
+    body = _body(call)
+    if call.request.token is None:
+        shape(table.definition, given(unpack(body.schema.empty_table())))
+    return unpack(body.read_all())
 
 
 def create(namespace: LanceNamespace, call: Call) -> dict[str, Any]:
@@ -64,7 +84,7 @@ def create(namespace: LanceNamespace, call: Call) -> dict[str, Any]:
     given = {name: text for name, text in properties.items() if text is not None}
     partitions = [_partition(text) for text in asked.partition_by]
     definition = define(rows_of(call).schema, asked.keys, asked.sequence, partitions, given)
-    return {"definition": to_properties(create_stream(call.id, definition).definition)}
+    return {"definition": _shown(create_stream(call.id, definition).definition)}
 
 
 def describe(namespace: LanceNamespace, call: Call) -> dict[str, Any]:
@@ -75,7 +95,7 @@ def describe(namespace: LanceNamespace, call: Call) -> dict[str, Any]:
     for field in DESCRIBED if call.request.fields is None else call.request.fields:
         match field:
             case "definition":
-                told[field] = to_properties(table.definition)
+                told[field] = _projection(namespace, call).properties(_shown(table.definition))
             case "position":
                 told[field] = table.position
             case "published":
@@ -90,11 +110,13 @@ def describe(namespace: LanceNamespace, call: Call) -> dict[str, Any]:
 
 
 def append(namespace: LanceNamespace, call: Call) -> dict[str, Any]:
-    return _report(stream_of(namespace, call).append(unpack(rows_of(call)), call.request.token, call.request.source))
+    table = stream_of(namespace, call)
+    return _report(table.append(_fitting_rows(table, call), call.request.token, call.request.source))
 
 
 def upsert(namespace: LanceNamespace, call: Call) -> dict[str, Any]:
-    return _report(stream_of(namespace, call).upsert(unpack(rows_of(call)), call.request.token, call.request.source))
+    table = stream_of(namespace, call)
+    return _report(table.upsert(_fitting_rows(table, call), call.request.token, call.request.source))
 
 
 def delete(namespace: LanceNamespace, call: Call) -> dict[str, Any]:
@@ -113,9 +135,8 @@ def ingest(namespace: LanceNamespace, call: Call) -> dict[str, Any]:
     with _file(body, asked.file) as (path, digest):
         origin = BatchOrigin(asked.source, None, asked.file, digest)
         try:
-            return _report(
-                table.take(None, asked.format, origin, asked.strict, asked.options, SourceFile(path, digest))
-            )
+            file = SourceFile(path, digest, bounds=REQUEST)
+            return _report(table.take(None, asked.format, origin, asked.strict, asked.options, file))
         except LanceNamespaceError as error:
             raise type(error)(str(error).replace(path, asked.file)) from None
 
@@ -191,7 +212,8 @@ def commit_reader(namespace: LanceNamespace, call: Call) -> dict[str, Any]:
 
 
 def deltas(namespace: LanceNamespace, call: Call) -> dict[str, Any]:
-    return {"deltas": stream_of(namespace, call).deltas(call.request.after)}
+    told = _projection(namespace, call)
+    return {"deltas": [told.delta(each) for each in stream_of(namespace, call).deltas(call.request.after)]}
 
 
 def files(namespace: LanceNamespace, call: Call) -> dict[str, Any]:
@@ -215,11 +237,11 @@ def evolve(namespace: LanceNamespace, call: Call) -> dict[str, Any]:
     asked = call.request
     table = stream_of(namespace, call)
     changed = table.evolve(unpack_types(asked.add), asked.rename, unpack_types(asked.widen), asked.drop)
-    return {"definition": to_properties(changed)}
+    return {"definition": _shown(changed)}
 
 
 def set_properties(namespace: LanceNamespace, call: Call) -> dict[str, Any]:
-    return {"definition": to_properties(stream_of(namespace, call).set_properties(_settings(call.request.properties)))}
+    return {"definition": _shown(stream_of(namespace, call).set_properties(_settings(call.request.properties)))}
 
 
 def quarantine(namespace: LanceNamespace, call: Call) -> pa.RecordBatchReader:
@@ -236,6 +258,10 @@ def drop_reader(namespace: LanceNamespace, call: Call) -> dict[str, Any]:
 def undo(namespace: LanceNamespace, call: Call) -> dict[str, Any]:
     asked = call.request
     return _report(stream_of(namespace, call).undo(asked.source, asked.file, asked.token, asked.txn, asked.digest))
+
+
+def _shown(definition: Definition) -> dict[str, Any]:
+    return without_folders(to_properties(definition))
 
 
 def _settings(properties: Mapping[str, str | None]) -> Mapping[str, str | None]:
@@ -256,6 +282,12 @@ def _partition(text: str) -> Any:
     except msgspec.MsgspecError:
         raise InvalidInputError(f"partition_by {text[:80]!r} is no column, nor column, transform and width.") from None
     return found
+
+
+def _projection(namespace: LanceNamespace, call: Call) -> Projection:
+    metastore = able(namespace).metastore
+    assert metastore is not None
+    return Projection(call.asker, metastore)
 
 
 def _report(report: LandingReport) -> dict[str, Any]:

@@ -10,7 +10,6 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import Any, TypeVar
 
-import msgspec
 from lance_namespace import LanceNamespace
 
 from headwater.errors import (
@@ -19,12 +18,14 @@ from headwater.errors import (
     PermissionDeniedError,
     UnsupportedOperationError,
 )
-from headwater.metastore import LogEntry, Metastore, Snapshot, Transaction
-from headwater.metastore.objects import HistoryEntry, Undone, UndoStep
+from headwater.metastore import Metastore, Snapshot, Transaction
+from headwater.metastore.index import NAMED
+from headwater.metastore.objects import Undone, UndoStep
 from headwater.names import ROOT, ObjectId
 from headwater.namespace.abilities import abilities_of
 from headwater.namespace.requests import parse_moment
 from headwater.rest.auth.access import Caller, undo_needs
+from headwater.rest.auth.object_rights import Projection
 from headwater.rest.call import Call
 from headwater.rest.routes import Permission
 from headwater.streams.opening import undrop as undrop_in
@@ -52,9 +53,9 @@ def _able(ability: Ability | None, cannot: str = "keeps no history: a metastore 
     return ability
 
 
-def _change(namespace: LanceNamespace, work: Callable[[Transaction], object], message: str) -> None:
+def _change(namespace: LanceNamespace, work: Callable[[Transaction], object], message: str) -> Any:
     """In the transaction that the call is part of, or in one of its own."""
-    _able(abilities_of(namespace).change)(work, message)
+    return _able(abilities_of(namespace).change)(work, message)
 
 
 def has_news(namespace: LanceNamespace, call: Call) -> bool:
@@ -69,40 +70,20 @@ def log(namespace: LanceNamespace, call: Call) -> dict[str, Any]:
     after = _after(metastore, call)
     newest = _seen(namespace).slot
     found: list[Any] = []
+    told = Projection(call.asker, metastore)
     for entry in metastore.log(after) if newest > after else ():
         if entry.slot > newest:
             break
         if len(found) >= min(max(asked.limit, 1), MAX_ENTRIES) and entry.slot != found[-1].slot:
             break  # a slot is told whole, so that its number is where to go on
-        found.append(visible(entry, call.asker))
+        found.append(told.log_entry(entry))
     return {"slot": newest, "entries": found}
 
 
-def visible(entry: LogEntry, caller: Caller) -> LogEntry:
-    """An entry with the changes of what a caller may describe. A message names what its transaction changed: it is for
-    who sees all of that."""
-    if caller.may(Permission.DESCRIBE, ROOT):
-        return entry
-    changes = tuple(each for each in entry.changes if caller.may(Permission.DESCRIBE, ObjectId(tuple(each.path))))
-    message = entry.message if len(changes) == len(entry.changes) else ""
-    return msgspec.structs.replace(entry, changes=changes, message=message, author=entry.author if changes else "")
-
-
 def history(namespace: LanceNamespace, call: Call) -> dict[str, Any]:
-    """The transactions that touched an object. What else each of them changed, and its message may name, is not told
-    to who does not see the whole catalog."""
-    found = _seen(namespace).history(call.id.names)
-    if not call.asker.may(Permission.DESCRIBE, ROOT):
-        found = [_history_entry(entry, call.asker) for entry in found]
-    return {"entries": found}
-
-
-def _history_entry(entry: HistoryEntry, caller: Caller) -> HistoryEntry:
-    """What a caller with a scope is told: not the name of an object, and who changed it, where it may not see it."""
-    changes = tuple(each for each in entry.changes if caller.may(Permission.DESCRIBE, ObjectId(tuple(each.path))))
-    if caller.may(Permission.DESCRIBE, ObjectId(tuple(entry.path))):
-        return msgspec.structs.replace(entry, message="", changes=changes)
-    return msgspec.structs.replace(entry, message="", author="", path=(), changes=changes)
+    """The transactions that touched an object, as far as the caller may be told of them."""
+    told = Projection(call.asker, metastore_of(namespace))
+    return {"entries": [told.history_entry(entry) for entry in _seen(namespace).history(call.id.names)]}
 
 
 def diff(namespace: LanceNamespace, call: Call) -> Any:
@@ -120,8 +101,7 @@ def _after(metastore: Metastore, call: Call) -> int:
 
 
 def undrop(namespace: LanceNamespace, call: Call) -> dict[str, Any]:
-    _change(namespace, lambda tx: undrop_in(tx, call.id.names), f"undrop {call.id}")
-    return {}
+    return {"kind": _change(namespace, lambda tx: undrop_in(tx, call.id.names), f"undrop {call.id}")}
 
 
 def alias(namespace: LanceNamespace, call: Call) -> dict[str, Any]:
@@ -144,7 +124,7 @@ def undo(namespace: LanceNamespace, call: Call) -> Any:
         raise InvalidInputError("Say which transaction: `txn`, as the log and histories name it.")
     if not call.asker.may(ANY_UNDO, ROOT):
         _check_undo(take_back, asked.txn, call.asker)
-    return take_back(asked.txn, asked.dry_run)
+    return Projection(call.asker, metastore_of(namespace)).undone(take_back(asked.txn, asked.dry_run))
 
 
 def _check_undo(take_back: Callable[[str, bool], Undone], txn: str, caller: Caller) -> None:
@@ -162,8 +142,11 @@ def _check_undo(take_back: Callable[[str, bool], Undone], txn: str, caller: Call
 
 
 def _may_undo(caller: Caller, step: UndoStep) -> bool:
+    """What comes back had its name until it was dropped: the namespace that it was in decides about it."""
     needed = undo_needs(step.action, step.kind)
-    return all(caller.may(needed, ObjectId(tuple(name))) for name in (step.path, *step.names))
+    comes_back = step.action == "undrop" and step.kind in NAMED
+    own = step.path[:-1] if comes_back else step.path
+    return all(caller.may(needed, ObjectId(tuple(name))) for name in (own, *step.names))
 
 
 def verify(namespace: LanceNamespace, call: Call) -> dict[str, Any]:
@@ -173,7 +156,7 @@ def verify(namespace: LanceNamespace, call: Call) -> dict[str, Any]:
 
 def _told(problem: Any) -> dict[str, Any]:
     names = None if problem.id is None else list(problem.id.names)
-    return {"kind": problem.kind, "id": names, "key": problem.key, "message": problem.message}
+    return {"kind": problem.kind, "id": names, "key": problem.key, "message": problem.message, "note": problem.note}
 
 
 def collect(namespace: LanceNamespace, call: Call) -> Any:

@@ -18,6 +18,7 @@ from lance_namespace import LanceNamespace
 from pydantic import BaseModel
 
 from headwater.adapter.adapted import AdaptedNamespace
+from headwater.decoding.arrow import read_stream
 from headwater.errors import InternalError, UnsupportedOperationError
 from headwater.names import ObjectId
 from headwater.namespace.abilities import CatalogAbilities, abilities_of
@@ -27,7 +28,6 @@ from headwater.rest.body import BodySpool
 from headwater.rest.call import ELSEWHERE, TRANSACTION, Call
 from headwater.rest.coding import make_request
 from headwater.rest.routes import Answer, BodyKind, Permission, Place, Route
-from headwater.tables.arrow import read_stream
 from headwater.workers import Pool
 from headwater.workers.channel import Chunk
 

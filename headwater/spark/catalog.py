@@ -27,6 +27,7 @@ from lance_namespace import (
     RenameTableRequest,
 )
 
+from headwater.decoding.arrow import read_schema
 from headwater.errors import (
     InvalidInputError,
     InvalidTableStateError,
@@ -36,7 +37,7 @@ from headwater.errors import (
 )
 from headwater.names import ObjectId, format_name
 from headwater.paging import all_pages
-from headwater.rest.client import HEADER_PREFIXES, connect_rest, headers_of, token_headers
+from headwater.rest.client import connect_rest, headers_of, native, token_headers
 from headwater.spark.access_file import options_of
 from headwater.spark.columns import alter
 from headwater.spark.fresh import LAKE, Streams, schema_of
@@ -214,13 +215,10 @@ def connect(given: Mapping[str, str]) -> Connection:
     if "uri" not in options:
         raise InvalidInputError("The catalog has no 'uri': prepare the session with headwater.spark.configure().")
     token = options.pop("token", None)
-    headers = {f"header.{name}": value for name, value in headers_of(options).items()}
-    if token:
-        headers |= token_headers(token)
-    kept = {key: value for key, value in options.items() if not key.startswith(HEADER_PREFIXES)}
-    reached = {**kept, "uri": options["uri"].rstrip("/"), **headers}
+    reached = {**options, "uri": options["uri"].rstrip("/"), **(token_headers(token) if token else {})}
     server = server_option(reached) if lake is None else None
-    return Connection(lance.namespace.RestNamespace(**reached), lambda: connect_rest(reached), lake or None, server)
+    own = lance.namespace.RestNamespace(**native(reached, headers_of(reached)))
+    return Connection(own, lambda: connect_rest(reached), lake or None, server)
 
 
 def _handle(id: list[str], uri: str, answer: Any) -> TableHandle:
@@ -330,7 +328,7 @@ def table_properties(properties: dict[str, str]) -> dict[str, str]:
 
 
 def schema_from(text: str) -> pa.Schema:
-    return pa.ipc.read_schema(pa.py_buffer(bytes.fromhex(text)))
+    return read_schema(bytes.fromhex(text))
 
 
 def _travel(table: TableHandle, dataset: lance.LanceDataset, version: str) -> lance.LanceDataset:

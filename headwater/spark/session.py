@@ -16,7 +16,7 @@ from headwater.clock import unique_hex
 from headwater.config import REST, Resolved, open_resolved, resolve
 from headwater.errors import InvalidInputError, UnsupportedOperationError
 from headwater.namespace.metastore import MetastoreNamespace
-from headwater.rest.client import token_headers
+from headwater.rest.client import check_properties, token_headers
 from headwater.spark.access_file import ACCESS_FILE, ENVIRONMENT, write_access
 from headwater.spark.build import NO_COMPILER, JarNotBuiltError, ensure_jar, spark_jars
 
@@ -155,6 +155,7 @@ def configured(name: str) -> Resolved:
 def _reach(catalog: Resolved, token: str | None) -> dict[str, str]:
     """How Spark's processes reach a catalog: the server that was named, or one of this process for one on storage."""
     if catalog.impl in REST:
+        check_properties(catalog.properties)
         options = {key: str(value) for key, value in catalog.properties.items()}
         return {**options, **({"token": token} if token else {})}
     if token is not None:

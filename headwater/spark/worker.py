@@ -1,4 +1,4 @@
-"""The Python worker of one JVM: `python -m headwater.spark.worker`, started by the jar, one per process.
+"""The Python worker of one JVM: `python -P -m headwater.spark.worker`, started by the jar, one per process.
 
 It listens on a Unix socket in a directory only its owner may enter, prints the socket's path as its first line,
 and ends when its standard input closes, so it never outlives the JVM that started it. On the driver it plans and

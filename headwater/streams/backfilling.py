@@ -17,12 +17,12 @@ import numpy as np
 from headwater.metastore import Transaction
 from headwater.names import ObjectId
 from headwater.store import KeyNotFoundError
-from headwater.streams.derived import identity, renewed, with_derived
+from headwater.streams.derived import renewed, with_derived
 from headwater.streams.layout import backfill_folder
 from headwater.streams.log_files import narrowed
 from headwater.streams.opening import Stream, open_in, open_stream
 from headwater.streams.position_views import Computed, Published, newest_published
-from headwater.streams.publishing import Publication
+from headwater.streams.publishing import Publication, stage
 from headwater.streams.serving_copy import (
     Lake,
     Staging,
@@ -34,6 +34,7 @@ from headwater.streams.serving_copy import (
 )
 from headwater.streams.shares import Json, packed, unpacked
 from headwater.streams.tidying import coverage, due
+from headwater.streams.user_functions import identity
 from headwater.streams.writing import Changes, NewFragments, commit_rows, head_of, record, tidied, write_rows_of
 from headwater.tables.commit import fragment_from
 from headwater.tables.fields import ROW_ADDRESS, ROW_ID
@@ -83,13 +84,18 @@ class Crew(Protocol):
 def stage_backfill(
     lake: Lake, tx: Transaction, path: Sequence[str], rows: int = ROWS, crew: Crew | None = None
 ) -> Publication | None:
-    """Stage a version with some stale rows computed again; None: there are none."""
+    """Stage a version with some stale rows computed again; None: there are none.
+
+    A table whose columns changed is published first: the serving copy has to have the columns.
+    """
     snapshot = lake.now()
     stream = open_stream(snapshot, path)
     open_in(tx, path)
     before, head = newest_published(snapshot, stream), head_of(snapshot, stream)
     if before is None or head is None:
         return None
+    if before.schema_id != stream.definition.schema_id:
+        return stage(lake, tx, path)
     staging = Staging(lake, stream, *head)
     set_aside(lake, stream, head[0])
     with on_top(staging, stream):

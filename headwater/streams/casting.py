@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import date, datetime, time, timedelta
 from decimal import Context, Decimal, InvalidOperation
 from typing import Any
@@ -21,6 +21,10 @@ Mask = npt.NDArray[np.bool_]
 INFINITE = float("inf")
 DIGITS = Context(prec=100)
 """More digits than any decimal of Arrow has."""
+MOST = 10**40
+"""More than any whole number of Arrow is."""
+NOT_FINITE = {"NaN": float("nan"), "Infinity": INFINITE, "-Infinity": -INFINITE}
+"""Numbers that JSON has no other way to write than as these texts."""
 FAILS = (pa.ArrowException, LanceNamespaceError, OverflowError, ValueError, TypeError, RecursionError)
 
 
@@ -37,15 +41,29 @@ def cast_array(array: Any, wanted: Any) -> tuple[Any, Mask]:
 
 
 def cast_values(values: list[Any], wanted: Any) -> tuple[Any, Mask]:
-    """Python values in the wanted type. Arrow would cut some of them short (1.5 is 1 to it, a time a date)."""
+    """Python values in the wanted type. Arrow would cut some of them short (1.5 is 1 to it, a time a date).
+
+    The parts of nested values are cast by their own types, at any depth.
+    """
     kinds = set(map(type, values))
+    if Decimal in kinds and not pa.types.is_decimal(wanted):
+        values = [_number(value, wanted) if type(value) is Decimal else value for value in values]
+        kinds = set(map(type, values))
+    if str in kinds and pa.types.is_floating(wanted):
+        values = [NOT_FINITE.get(value, value) if type(value) is str else value for value in values]
+        kinds = set(map(type, values))
     if is_written_as_text(wanted) and kinds <= {str, type(None)}:
         return cast_array(pa.array(values, pa.string()), wanted)
     try:
         if _is_kept(values, kinds, wanted):
-            return pa.array(values, wanted, from_pandas=False), np.zeros(len(values), bool)
+            found = pa.array(values, wanted, from_pandas=False)
+            if not pa.types.is_nested(wanted) or not _has_infinite(found):
+                return found, np.zeros(len(values), bool)
     except FAILS:
         pass
+    nested = _cast_nested(values, wanted)
+    if nested is not None:
+        return nested
     bad = np.zeros(len(values), bool)
     fitting = []
     for index, value in enumerate(values):
@@ -55,6 +73,133 @@ def cast_values(values: list[Any], wanted: Any) -> tuple[Any, Mask]:
             fitting.append(None)
             bad[index] = True
     return pa.array(fitting, wanted), bad
+
+
+# Nested values, part by part ------------------------------------------------------------------------------------------
+
+
+def _cast_nested(values: list[Any], wanted: Any) -> tuple[Any, Mask] | None:
+    """Values of lists, structs and maps, whose parts are cast as columns; None for any other type."""
+    types = pa.types
+    if types.is_map(wanted):
+        return _cast_maps(values, wanted)
+    if types.is_list(wanted) or types.is_large_list(wanted) or types.is_fixed_size_list(wanted):
+        return _cast_lists(values, wanted)
+    return _cast_structs(values, wanted) if types.is_struct(wanted) else None
+
+
+def _cast_lists(values: list[Any], wanted: Any) -> tuple[Any, Mask]:
+    size = wanted.list_size if pa.types.is_fixed_size_list(wanted) else None
+    lists, bad = _parts(values, lambda value: _items(value, size))
+    items, wrong = cast_values([item for each in lists for item in each or ()], wanted.value_type)
+    bad |= _any_in(lists, wrong)
+    keep = [None if bad[place] else each for place, each in enumerate(lists)]
+    if size is not None:
+        places = np.full((len(lists), size), -1)
+        start = 0
+        for row, each in enumerate(lists):
+            if keep[row] is not None:
+                places[row] = np.arange(start, start + size)
+            start += len(each or ())
+        flat_places = pa.array(places.ravel(), mask=places.ravel() < 0)
+        made = items.take(flat_places) if size else items.slice(0, 0)
+        mask = pa.array([each is None for each in keep], pa.bool_())
+        return pa.FixedSizeListArray.from_arrays(made, type=wanted, mask=mask), bad
+    maker = pa.LargeListArray if pa.types.is_large_list(wanted) else pa.ListArray
+    return maker.from_arrays(_offsets(lists, maker), items, type=wanted, mask=_gone(keep)), bad
+
+
+def _cast_maps(values: list[Any], wanted: Any) -> tuple[Any, Mask]:
+    pairs, bad = _parts(values, _pairs)
+    keys, wrong_keys = cast_values([key for each in pairs for key, _ in each or ()], wanted.key_type)
+    items, wrong = cast_values([item for each in pairs for _, item in each or ()], wanted.item_type)
+    bad |= _any_in(pairs, wrong | wrong_keys | nulls_of(keys))
+    keep = [None if bad[place] else each for place, each in enumerate(pairs)]
+    if nulls_of(keys).any():  # Arrow has no map with a key that is NULL, not even where nobody sees it
+        good = [dict(each) if each is not None else None for each in keep]
+        return _cast_maps(good, wanted)[0], bad
+    return pa.MapArray.from_arrays(_offsets(pairs, pa.ListArray), keys, items, type=wanted, mask=_gone(keep)), bad
+
+
+def _cast_structs(values: list[Any], wanted: Any) -> tuple[Any, Mask]:
+    fields = [wanted.field(place) for place in range(wanted.num_fields)]
+    names = [field.name for field in fields]
+    structs, bad = _parts(values, lambda value: _named(value, names))
+    columns = []
+    for field in fields:
+        column, wrong = cast_values([None if each is None else each.get(field.name) for each in structs], field.type)
+        columns.append(column)
+        bad |= wrong
+    gone = pa.array([bad[place] or each is None for place, each in enumerate(structs)], pa.bool_())
+    return pa.StructArray.from_arrays(columns, fields=fields, mask=gone), bad
+
+
+def _parts(values: list[Any], read: Callable[[Any], Any]) -> tuple[list[Any], Mask]:
+    """Values as `read` gives them, None where one is none or cannot be read, and where that was."""
+    bad = np.zeros(len(values), bool)
+    found: list[Any] = []
+    for place, value in enumerate(values):
+        try:
+            found.append(None if value is None else read(value))
+        except (TypeError, ValueError):
+            found.append(None)
+            bad[place] = True
+    return found, bad
+
+
+def _items(value: Any, size: int | None) -> list[Any]:
+    if isinstance(value, (str, bytes, Mapping)):
+        raise TypeError("no list")
+    found = value if isinstance(value, list) else list(value)
+    if size is not None and len(found) != size:
+        raise ValueError("a list of another size")
+    return found
+
+
+def _pairs(value: Any) -> list[Any]:
+    if isinstance(value, Mapping):
+        return list(value.items())
+    return [(key, item) for key, item in _items(value, None)]
+
+
+def _named(value: Any, names: Sequence[str]) -> Mapping[str, Any]:
+    if not isinstance(value, Mapping):
+        return dict(zip(names, _items(value, None), strict=True))
+    if not value.keys() <= set(names):
+        raise ValueError("a field that the type lacks")
+    return value
+
+
+def _offsets(lists: list[Any], maker: Any) -> Any:
+    ends = np.cumsum([0, *(len(each or ()) for each in lists)])
+    return pa.array(ends, pa.int64() if maker is pa.LargeListArray else pa.int32())
+
+
+def _gone(keep: list[Any]) -> Any:
+    return pa.array([each is None for each in keep], pa.bool_()) if None in keep else None
+
+
+def _any_in(lists: list[Any], wrong: Mask) -> Mask:
+    """Which of the lists have a part that is wrong."""
+    if not wrong.any():
+        return np.zeros(len(lists), bool)
+    owners = np.repeat(np.arange(len(lists)), [len(each or ()) for each in lists])
+    found: Mask = np.bincount(owners[wrong], minlength=len(lists)) > 0
+    return found
+
+
+def _has_infinite(array: Any) -> bool:
+    """Whether a part is infinite: it may have been a number that is too large for its type."""
+    if pa.types.is_floating(array.type):
+        return bool(pc.any(pc.is_inf(array)).as_py())
+    if pa.types.is_struct(array.type):
+        return any(_has_infinite(part) for part in array.flatten())
+    if pa.types.is_map(array.type):
+        return _has_infinite(array.keys) or _has_infinite(array.items)
+    return hasattr(array, "flatten") and pa.types.is_nested(array.type) and _has_infinite(array.flatten())
+
+
+# Values ---------------------------------------------------------------------------------------------------------------
 
 
 def _is_kept(values: list[Any], kinds: set[type], wanted: Any) -> bool:
@@ -121,16 +266,7 @@ def _loses(value: Any, found: Any, kind: Any) -> bool:
         return bool(abs(found) == INFINITE and abs(value) != INFINITE)
     if types.is_temporal(kind):
         return isinstance(value, (int, float)) or _is_cut(value, kind)
-    if types.is_struct(kind) and isinstance(value, Mapping):
-        fields = {kind.field(place).name: kind.field(place).type for place in range(kind.num_fields)}
-        return any(name not in fields or _loses(part, found[name], fields[name]) for name, part in value.items())
-    if types.is_map(kind):
-        pairs = value.items() if isinstance(value, Mapping) else value
-        return any(_loses(one[1], other[1], kind.item_type) for one, other in zip(pairs, found, strict=True))
-    item: Any = getattr(kind, "value_type", None)
-    if item is None or not types.is_nested(kind) or not _may_lose(item):
-        return False
-    return any(_loses(one, other, item) for one, other in zip(value, found, strict=True))
+    return False
 
 
 def _is_cut(value: Any, kind: Any) -> bool:
@@ -152,7 +288,10 @@ def _cast(array: Any, wanted: Any) -> Any:
         return _parse_times(array, wanted)
     if pa.types.is_time(wanted) and _is_text(array.type):  # Arrow reads times of a day only behind a day
         days: Any = pc.binary_join_element_wise("1970-01-01T", array.cast(pa.string()), "")
-        return days.cast(pa.timestamp(wanted.unit)).cast(wanted)
+        times: Any = _parse_times(days, pa.timestamp(wanted.unit))  # one with an offset is that time in UTC
+        return times.cast(wanted)
+    if pa.types.is_date(wanted) and _is_text(array.type):  # ISO dates may name their zone, which moves no day
+        array = pc.replace_substring_regex(array.cast(pa.string()), r"^(\d{4}-\d{2}-\d{2})Z$", r"\1")
     cast = convert(array, wanted, exact=True)
     if pa.types.is_floating(array.type) and (pa.types.is_floating(wanted) or pa.types.is_decimal(wanted)):
         _check_rounded(array, cast)
@@ -195,6 +334,29 @@ def _cast_parts(array: Any, wanted: Any) -> tuple[Any, Mask]:
         except FAILS:
             parts.append(_cast_parts(half, wanted))
     return pa.concat_arrays([flat(values) for values, _ in parts]), np.concatenate([bad for _, bad in parts])
+
+
+def _number(value: Decimal, wanted: Any) -> Any:
+    """A number of JSON that was read to its last digit, as a column that is no decimal takes it."""
+    if pa.types.is_integer(wanted) and value.is_finite() and value == value.to_integral_value():
+        return int(value) if abs(value) < MOST else value
+    return as_float(value)
+
+
+def floats(value: Any) -> Any:
+    """A value of JSON that was read to the last digit, with numbers as Python has them."""
+    if isinstance(value, dict):
+        return {name: floats(part) for name, part in value.items()}
+    if isinstance(value, list):
+        return [floats(part) for part in value]
+    return as_float(value) if isinstance(value, Decimal) else value
+
+
+def has_decimals(kind: Any) -> bool:
+    """Return whether values of this type have decimals in them, at any depth."""
+    if pa.types.is_decimal(kind):
+        return True
+    return any(has_decimals(kind.field(place).type) for place in range(kind.num_fields))
 
 
 def as_float(value: Decimal) -> float | Decimal:

@@ -73,6 +73,8 @@ class Derived:
     inputs: tuple[str, ...]
     type: Any
     version: str = "1"
+    folder: str | None = field(default=None, compare=False)
+    """Where the function's module lies, if it is not installed; the same column elsewhere is the same column."""
 
 
 @dataclass(frozen=True)
@@ -159,7 +161,7 @@ def define(
     """
     if isinstance(schema, Definition):
         return schema
-    fields = _fields(schema)
+    fields = fields_of(schema)
     ordering = (*_names(keys, "keys"), *_names(sequence, "sequence"))
     columns = tuple(
         Column(place, each.name, _kept(each, each.name in ordering), each.nullable)
@@ -308,7 +310,8 @@ def field_id(column: Any) -> int | None:
     return int(text) if text is not None else None
 
 
-def _fields(schema: Any) -> list[Any]:
+def fields_of(schema: Any) -> list[Any]:
+    """Return the fields of a schema, or of a mapping from names to types."""
     if isinstance(schema, pa.Schema):
         return list(schema)
     if isinstance(schema, Mapping):
@@ -396,9 +399,8 @@ def derived_of(properties: Mapping[str, str]) -> tuple[Derived, ...]:
 def _derived(name: str, text: str) -> Derived:
     try:
         known = json.loads(text)
-        made = Derived(
-            name, known["function"], tuple(known["inputs"]), parse_type(known["type"]), str(known.get("version", "1"))
-        )
+        version, folder = str(known.get("version", "1")), known.get("folder")
+        made = Derived(name, known["function"], tuple(known["inputs"]), parse_type(known["type"]), version, folder)
     except (ValueError, KeyError, TypeError):
         raise InvalidInputError(
             f"{DERIVED}{name} = {text!r} is not understood: it is JSON with function, inputs, type and version."

@@ -1,17 +1,13 @@
 """Derived columns: values that a publish computes from other columns of a row, for rows whose inputs changed only.
 
-A function is known by its source and its version. When that changes, rows keep the old function's value and are stale
+When a function changes (see user_functions), rows keep the old function's value and are stale
 until they are written again; which they are is told by their fragments, since a publish writes rows into new ones.
 """
 
 from __future__ import annotations
 
-import hashlib
-import importlib
-import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -23,40 +19,12 @@ from headwater.streams.calling import called
 from headwater.streams.definition import Definition, Derived
 from headwater.streams.position_views import Computed, Published
 from headwater.streams.reading import same_rows
+from headwater.streams.user_functions import identity, load
 from headwater.streams.writing import Changes
 from headwater.types import convert
 
 BATCH = 1 << 14
-
-
-def load(derived: Derived) -> Callable[..., Any]:
-    """The function, which the process must be able to import."""
-    module, _, name = derived.function.partition(":")
-    try:
-        found = getattr(importlib.import_module(module), name)
-    except (ImportError, AttributeError) as error:
-        raise InvalidInputError(
-            f"The function {derived.function!r} of the derived column {derived.name!r} cannot be imported: {error}."
-        ) from None
-    if not callable(found):
-        raise InvalidInputError(f"{derived.function!r} of the derived column {derived.name!r} is not a function.")
-    return found  # type: ignore[no-any-return]
-
-
-def identity(derived: Derived) -> str:
-    """What the values of a column were computed by: the function's source and version, its inputs and its type."""
-    source = _source(load(derived)) or derived.function
-    text = "\0".join((source, derived.version, *derived.inputs, str(derived.type)))
-    return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
-
-
-@lru_cache(maxsize=256)
-def _source(function: Callable[..., Any]) -> str | None:
-    """The text of a function as it was when it was first asked for: its file may be edited, and it stays what it is."""
-    try:
-        return inspect.getsource(function)
-    except (OSError, TypeError):
-        return None
+Identify = Callable[[Derived], str]
 
 
 def compute(derived: Derived, rows: pa.Table) -> Any:
@@ -127,7 +95,9 @@ def _filled(dataset: Any, derived: Derived, changes: Changes, needed: Any, value
     return pa.concat_arrays([values, _array(old)]).take(pa.array(order))
 
 
-def computed(definition: Definition, before: Published | None, dataset: Any) -> tuple[Computed, ...]:
+def computed(
+    definition: Definition, before: Published | None, dataset: Any, identify: Identify = identity
+) -> tuple[Computed, ...]:
     """What a publish on top of `dataset` remembers of each column: a new function makes all its rows stale."""
     known = {each.name: each for each in (before.derived if before is not None else ())}
     last = (
@@ -135,7 +105,7 @@ def computed(definition: Definition, before: Published | None, dataset: Any) -> 
     )
     made = []
     for derived in definition.derived:
-        own, old = identity(derived), known.get(derived.name)
+        own, old = identify(derived), known.get(derived.name)
         if old is None or old.identity != own:
             old = Computed(derived.name, own, last)
         elif old.stale_to >= 0 and not stale_rows(dataset, old):
@@ -144,10 +114,11 @@ def computed(definition: Definition, before: Published | None, dataset: Any) -> 
     return tuple(made)
 
 
-def renewed(definition: Definition, before: Published, dataset: Any) -> Published:
+def renewed(definition: Definition, before: Published, dataset: Any, identify: Identify = identity) -> Published:
     """The publish as it is by the functions of now: values of another one are stale, also where nothing else is new."""
-    now = {each.name: each for each in computed(definition, before, dataset)}
-    return replace(before, derived=tuple(now.get(each.name, each) for each in before.derived))
+    now = {each.name: each for each in computed(definition, before, dataset, identify)}
+    known = {each.name: each for each in before.derived}
+    return replace(before, derived=tuple({**known, **now}.values()))
 
 
 def stale_rows(dataset: Any, column: Computed) -> int:

@@ -15,6 +15,9 @@ import pyarrow as pa
 from headwater.errors import InvalidInputError
 
 Mask = npt.NDArray[np.bool_]
+FREE_CELLS = 1 << 24
+MAX_SPARSE = 64
+"""Rows may have so many cells, or so many times the cells that they give: each is kept, the missing ones too."""
 Values = list[Any] | Any  # Python values, or an Arrow array
 
 
@@ -56,12 +59,9 @@ def given(data: Any) -> Given:
         return data
     if isinstance(data, Mapping):
         return from_rows([data])
-    if isinstance(data, (pa.Table, pa.RecordBatch)):
-        return from_table(data)
-    if isinstance(data, pa.RecordBatchReader):
-        return from_table(data.read_all())
-    if hasattr(data, "__arrow_c_stream__"):
-        return from_table(pa.RecordBatchReader.from_stream(data).read_all())
+    table = as_table(data)
+    if table is not None:
+        return from_table(table)
     if isinstance(data, (str, bytes)) or not isinstance(data, Iterable):
         raise InvalidInputError(f"Rows are Arrow data, mappings or a list of mappings, not {type(data).__name__}.")
     rows = list(data)
@@ -73,12 +73,26 @@ def given(data: Any) -> Given:
     return from_rows(rows)
 
 
+def as_table(data: Any) -> pa.Table | None:
+    """Arrow data in any of its forms, or a frame of pandas or polars, as one table; None: it is none of those."""
+    if isinstance(data, (list, tuple)) and data and all(isinstance(row, pa.RecordBatch) for row in data):
+        return pa.Table.from_batches(data)
+    if isinstance(data, pa.RecordBatch):
+        return pa.Table.from_batches([data])
+    if isinstance(data, pa.RecordBatchReader):
+        return data.read_all()
+    if isinstance(data, pa.Table):
+        return data
+    return pa.table(data) if hasattr(data, "__arrow_c_stream__") else None
+
+
 def from_table(table: Any) -> Given:
-    names = table.schema.names
-    for name in names:
-        if names.count(name) > 1:
+    columns: dict[str, Any] = {}
+    for name, column in zip(table.schema.names, table.columns, strict=True):
+        if name in columns:
             raise InvalidInputError(f"Two columns of the data are named {name!r}.")
-    return Given({name: table.column(name) for name in names}, table.num_rows)
+        columns[name] = column
+    return Given(columns, table.num_rows)
 
 
 def from_rows(rows: Sequence[Mapping[str, Any]]) -> Given:
@@ -89,6 +103,12 @@ def from_rows(rows: Sequence[Mapping[str, Any]]) -> Given:
     for name in names:
         if not isinstance(name, str):
             raise InvalidInputError(f"The names of a row's columns are texts, not {name!r}.")
+    cells = len(names) * len(rows)
+    if cells > max(FREE_CELLS, MAX_SPARSE * sum(map(len, rows))):
+        raise InvalidInputError(
+            f"{len(rows)} rows with {len(names)} names of columns between them make {cells} cells, almost all of them "
+            "empty: give rows that have the same columns, or fewer rows at once."
+        )
     columns = {name: [row.get(name) for row in rows] for name in names}
     masks = {name: np.fromiter((name in row for row in rows), bool, len(rows)) for name in names}
     return Given(columns, len(rows), {name: mask for name, mask in masks.items() if not mask.all()})

@@ -27,6 +27,7 @@ from headwater.streams.fold import Events, Rules, concat
 from headwater.streams.hashing import buckets_of, hash_rows
 from headwater.streams.layout import DELETES, KIND, PRESENT, ROW, UPSERTS
 from headwater.streams.ordering import order_of
+from headwater.types import convert
 
 Codes = npt.NDArray[np.int64]
 ROW_GROUP = 1 << 17
@@ -77,7 +78,7 @@ def encode_events(definition: Definition, events: Events, numbers: Codes, bucket
         mask = events.present.get(column.name, upserts) & upserts
         if not mask.any() and column.name not in (*definition.keys, *definition.sequence):
             continue  # missing everywhere: a delete needs no more than key and sequence
-        values = by_dictionary(events.rows.column(column.name)).take(places)
+        values = _stored(by_dictionary(events.rows.column(column.name)).take(places))
         columns.append(values)
         fields.append(with_id(pa.field(column.name, values.type), column.id))
         if column.name in events.present and (mask | events.deletes).sum() < len(events):
@@ -96,6 +97,35 @@ def encode_events(definition: Definition, events: Events, numbers: Codes, bucket
         **_ranges(definition, events),
     }
     return LogFile(encode(table, [rows for _, rows in parts], ROW_GROUP), len(events), properties)
+
+
+def stored_type(kind: Any) -> Any:
+    """The type in which a file keeps values: lists of a fixed size as lists, at any depth.
+
+    pyarrow below 26 cannot read a fixed-size list with a NULL back from Parquet.
+    """
+    if pa.types.is_map(kind):
+        return pa.map_(kind.key_field, kind.item_field.with_type(stored_type(kind.item_type)))
+    if pa.types.is_struct(kind):
+        fields = [kind.field(place) for place in range(kind.num_fields)]
+        return pa.struct([field.with_type(stored_type(field.type)) for field in fields])
+    if pa.types.is_fixed_size_list(kind) or pa.types.is_list(kind):
+        return pa.list_(kind.value_field.with_type(stored_type(kind.value_type)))
+    if pa.types.is_large_list(kind):
+        return pa.large_list(kind.value_field.with_type(stored_type(kind.value_type)))
+    return kind
+
+
+def _stored(column: Any) -> Any:
+    kind = stored_type(column.type)
+    return column if kind == column.type else _as(column, kind)
+
+
+def _as(column: Any, kind: Any) -> Any:
+    """A column in another type: lists of a fixed size are cast by our own rule, which knows NULLs."""
+    if not pa.types.is_nested(kind):
+        return column.cast(kind)
+    return pa.chunked_array([convert(chunk, kind, exact=True) for chunk in column.chunks], kind)
 
 
 def bucket_count(rows: int, landed: int) -> int:
@@ -286,7 +316,7 @@ def read_file(
             present[field.name] = np.zeros(table.num_rows, bool)
             continue
         column: Any = table.column(name)
-        found.append(column if column.type == field.type else column.cast(field.type))
+        found.append(column if column.type == field.type else _as(column, field.type))
         mark = f"{PRESENT}{ids[field.name]}"
         if mark in stored:
             present[field.name] = table.column(mark).to_numpy()

@@ -10,6 +10,7 @@ from __future__ import annotations
 import importlib
 import os
 import threading
+from collections.abc import Callable
 from contextlib import ContextDecorator
 
 TOLD = "NUMPY_MADVISE_HUGEPAGE"
@@ -21,8 +22,7 @@ class SmallPages(ContextDecorator):
     No result depends on it; what the process had chosen comes back with the last one that leaves."""
 
     def __init__(self) -> None:
-        found = getattr(importlib.import_module("numpy._core.multiarray"), "_set_madvise_hugepage", None)
-        self._choose = None if TOLD in os.environ else found  # numpy has no public name for it
+        self._choose = None if TOLD in os.environ else _setting()
         self._lock = threading.Lock()
         self._inside = 0
         self._before = False
@@ -40,6 +40,16 @@ class SmallPages(ContextDecorator):
                 self._inside -= 1
                 if not self._inside:
                     self._choose(self._before)
+
+
+def _setting() -> Callable[[bool], bool] | None:
+    """numpy's switch, which has no public name, and another module in numpy 1; None: this numpy has none."""
+    for module in ("numpy._core.multiarray", "numpy.core.multiarray"):
+        try:
+            return getattr(importlib.import_module(module), "_set_madvise_hugepage", None)
+        except ImportError:
+            continue
+    return None
 
 
 small_pages = SmallPages()

@@ -119,11 +119,11 @@ def drop_stream(tx: Transaction, path: Sequence[str]) -> None:
     tx.drop(path)
 
 
-def undrop(tx: Transaction, path: Sequence[str]) -> None:
-    """Bring back what was dropped last under a name, and with a stream table all that followed it."""
-    tx.undrop(path)
-    if tx.get(path).kind != "table" or not is_stream_table(tx, path):
-        return
-    for follower in (sibling(path, suffix) for suffix in (QUARANTINE, HISTORY)):
-        with suppress(NamespaceNotFoundError, TableNotFoundError, TableAlreadyExistsError):
-            tx.undrop(follower)
+def undrop(tx: Transaction, path: Sequence[str]) -> str:
+    """Bring back what was dropped last under a name, and with a stream table all that followed it; its kind."""
+    back = tx.undrop(path)
+    if back.kind == "table" and is_stream_table(tx, path):
+        for follower in (sibling(path, suffix) for suffix in (QUARANTINE, HISTORY)):
+            with suppress(NamespaceNotFoundError, TableNotFoundError, TableAlreadyExistsError):
+                tx.undrop(follower)
+    return back.kind

@@ -12,6 +12,7 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
+from headwater.decoding.arrow import read_type
 from headwater.errors import InvalidInputError
 from headwater.streams.columns import parse_type
 from headwater.streams.given import Given, given
@@ -125,7 +126,4 @@ def _type_text(kind: Any) -> str:
 def _type(text: str) -> Any:
     if not text.startswith(ARROW):
         return text
-    try:
-        return pa.ipc.read_schema(pa.py_buffer(bytes.fromhex(text.removeprefix(ARROW)))).field(0).type
-    except (ValueError, OSError, IndexError, pa.ArrowException):
-        raise InvalidInputError("A type in Arrow's form cannot be read.") from None
+    return read_type(text.removeprefix(ARROW))

@@ -35,6 +35,7 @@ from headwater.errors import (
     UnsupportedOperationError,
 )
 from headwater.imports import lance
+from headwater.lance_manifest import manifest_digest
 from headwater.metastore import DataFile, Delta, Metastore, Snapshot, Transaction
 from headwater.names import ObjectId
 from headwater.store import KeyNotFoundError, Store, claim
@@ -126,6 +127,7 @@ class Staged:
     version: int
     key: str
     size: int
+    digest: str | None = None
 
 
 class Staging(LanceNamespace):
@@ -209,23 +211,24 @@ class Staging(LanceNamespace):
             raise ConcurrentModificationError(f"Version {expected} of {self._stream.name} is the next.")
         key = f"{self._stream.serving}/{hidden_manifest(self._id, expected)}"
         try:
-            size = self._hide(staged_key(self._stream.serving, asked), key, int(asked["manifest_size"]))
+            data = self._hide(staged_key(self._stream.serving, asked), key)
         except BaseException as error:
             self.failure = error  # what Lance would make of it says nothing
             raise
-        self.staged.append(Staged(expected, key, size))
+        self.staged.append(Staged(expected, key, len(data), manifest_digest(data)))
         self.sync([key])
         return CreateTableVersionResponse(version=self._version(expected))
 
-    def _hide(self, staged: str, key: str, size: int) -> int:
-        """Give the manifest its hidden name, with what its fragments keep; its size then."""
+    def _hide(self, staged: str, key: str) -> bytes:
+        """Give the manifest its hidden name, with what its fragments keep; its bytes then."""
+        data = self._store.get(staged)
         if not self.kept:
-            hide(self._store, staged, key)
-            return size
-        data = with_kept(self._store.get(staged), self.kept)
+            hide(self._store, staged, key, data)
+            return data
+        data = with_kept(data, self.kept)
         self._store.put(key, data)
         self._store.delete(staged)
-        return len(data)
+        return data
 
 
 def _segments(dataset: Any) -> set[str]:
@@ -287,6 +290,7 @@ def version_record(stream: Stream, staged: Staged, settled: int, time_ms: int) -
         "staged": staged.key.removeprefix(f"{stream.serving}/"),
         "time": time_ms,
         "settled": settled,
+        "manifest_digest": staged.digest,
     }
     return DataFile(final_key(stream, staged.version), 0, staged.size), properties
 

@@ -10,6 +10,7 @@ from typing import Any, ClassVar, TypeVar
 
 import pyarrow as pa
 
+from headwater.arguments import checked
 from headwater.errors import (
     ConcurrentModificationError,
     InvalidInputError,
@@ -32,7 +33,7 @@ from headwater.streams.collecting import collectable
 from headwater.streams.definition import Definition, define, to_properties, with_properties
 from headwater.streams.definition import evolve as evolve_definition
 from headwater.streams.deleting import deletion, repeatable
-from headwater.streams.derived import renewed, stale_rows
+from headwater.streams.derived import Identify, renewed, stale_rows
 from headwater.streams.feed import changes
 from headwater.streams.given import Given, given
 from headwater.streams.landing import APPEND, UPSERT, BatchOrigin, Landed, Landing, LandingReport, rows_so_far
@@ -53,6 +54,7 @@ from headwater.streams.sources.formats import SNAPSHOT, check_format, take, tota
 from headwater.streams.statements import KINDS, StaleError, Statement, StatementRows, apply_statement, prepare_rows
 from headwater.streams.tidying import coverage
 from headwater.streams.undoing import LandedPart, TakenOut, landed_from, take_out
+from headwater.streams.user_functions import identity
 from headwater.streams.verifying import verify
 from headwater.streams.within import by_position, landing, own_log
 from headwater.streams.writing import head_of
@@ -70,6 +72,7 @@ def create_stream_table(tx: Transaction, path: Path, definition: Definition, id:
     tx.update_table_version(path, version.id, to_properties(definition))
 
 
+@checked
 class StreamTable(Frames):
     """A change log and its serving copy under one name. Cheap to make; every call reads the newest state."""
 
@@ -538,18 +541,22 @@ class StreamTable(Frames):
         head = head_of(snapshot, stream)
         return coverage(open_version(self._lake(), stream, *head)) if head is not None else {}
 
-    def stale(self, now: bool = False) -> dict[str, int]:
+    def stale(self, now: bool = False, identify: Identify = identity) -> dict[str, int]:
         """For each derived column, how many published rows have a value of an older function, or none yet.
 
         With `now` as the functions are now, which are imported for that; else as of the last publish or backfill.
+        A column that is not published yet has a value in no row.
         """
         stream, snapshot = self.opened()
         published, head = newest_published(snapshot, stream), head_of(snapshot, stream)
         if published is None or head is None:
             return {}
         dataset = open_version(self._lake(), stream, *head)
-        published = renewed(stream.definition, published, dataset) if now else published
-        return {each.name: stale_rows(dataset, each) for each in published.derived}
+        derived = stream.definition.derived
+        if now:
+            published = renewed(stream.definition, published, dataset, identify)
+        found = {each.name: stale_rows(dataset, each) for each in published.derived}
+        return {**dict.fromkeys((each.name for each in derived), dataset.count_rows()), **found}
 
     def collect(self, now_ms: int | None = None, pins: Sequence[int] = (), dry_run: bool = False) -> list[int]:
         """Drop deltas that nothing needs any more (`log_retention`, readers, `pins`); their positions."""

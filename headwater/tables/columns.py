@@ -7,7 +7,7 @@ field inside a map goes, so what it cannot do there is refused before it tries.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
@@ -21,6 +21,7 @@ from headwater.errors import (
 from headwater.imports import lance
 from headwater.tables.fields import SYSTEM_COLUMNS, format_path, is_list, require_trail
 from headwater.tables.partitions import METADATA
+from headwater.tables.recasting import is_cast_by_lance, recast
 
 Field = Any
 ADDS_NESTED = (2, 2)
@@ -104,14 +105,28 @@ def check_name(name: str) -> None:
 def alter(dataset: lance.LanceDataset, changes: Sequence[Alteration]) -> None:
     """All in one commit, and a second one if types change: Lance forgets what their fields say, which is told again.
 
+    Types that Lance does not cast to are written before the rest, in a commit of their own.
     Errors 0 (inside a map), 13, 20.
     """
     if len({change.column.path for change in changes}) < len(changes):
         raise InvalidInputError("A column is altered twice: put its changes into one.")
+    own = {change.column.path: change.type for change in changes if _is_recast(change)}
+    if own:
+        recast(dataset, {change.column.trail[0].name: change.type for change in changes if change.column.path in own})
+        changes = [replace(change, type=None) if change.column.path in own else change for change in changes]
+        changes = [change for change in changes if change != Alteration(change.column)]
+        if not changes:
+            return
     dataset.alter_columns(*(_alteration(change) for change in changes))
     kept = {_renamed(change): _told(change.column.trail[-1]) for change in changes if change.type is not None}
     if any(kept.values()):
         dataset.update_field_metadata({path: metadata for path, metadata in kept.items() if metadata})
+
+
+def _is_recast(change: Alteration) -> bool:
+    """Return True for a new type that Lance does not cast the column to."""
+    is_top = len(change.column.trail) == 1
+    return change.type is not None and is_top and not is_cast_by_lance(change.column.trail[0].type, change.type)
 
 
 def drop(dataset: lance.LanceDataset, columns: Sequence[FieldPath]) -> None:

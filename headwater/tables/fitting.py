@@ -95,10 +95,12 @@ def _is_word(kind: DataType) -> bool:
 
 
 def _has_fixed_width(kind: DataType) -> bool:
-    """Lance's lists of a fixed size hold values of a fixed width: numbers, not texts or other lists."""
-    if kinds.is_struct(kind):
-        return all(_has_fixed_width(kind.field(i).type) for i in range(kind.num_fields))
-    return bool(kinds.is_primitive(kind) or kinds.is_fixed_size_binary(kind) or kinds.is_fixed_size_list(kind))
+    """Lance's lists of a fixed size hold values of a fixed width: numbers, not texts or other lists.
+
+    Lance 14 writes those of structs, and cannot read them beside another column.
+    """
+    is_number = kinds.is_primitive(kind) or kinds.is_decimal(kind)
+    return bool(is_number or kinds.is_fixed_size_binary(kind) or kinds.is_fixed_size_list(kind))
 
 
 def _is_looked_at(field: Field) -> bool:

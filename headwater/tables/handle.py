@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -39,6 +40,18 @@ def shared_session() -> lance.Session:
     An open still asks whether the manifest is the one it was: one dropped and made again is not served from memory.
     """
     return lance.Session()
+
+
+class UnreadRowsWarning(UserWarning):
+    """A table that was opened has a write-ahead log of Lance's (MemWAL), whose rows are in no version."""
+
+
+def unread_rows(table: str) -> str:
+    """Return what to say of a table with a write-ahead log of Lance's."""
+    return (
+        f"{table} has a write-ahead log (MemWAL): rows that were written there, and are in no version yet, are not "
+        "shown. Merge them into the table (LanceDB: checkpoint_lsm and compact_lsm)."
+    )
 
 
 @dataclass(frozen=True)
@@ -127,6 +140,8 @@ class TableHandle:
                 f"Table {self.id} is a shallow clone: its files are outside its own folder, and are not read there. "
                 "Make a copy of its rows instead."
             )
+        if dataset.mem_wal_index_details() is not None:
+            warnings.warn(unread_rows(self.name), UnreadRowsWarning, stacklevel=2)
         return dataset
 
     def _open(self, version: int | str | None, branch: str | None, scattered: bool) -> lance.LanceDataset:

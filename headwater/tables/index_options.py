@@ -7,6 +7,62 @@ from typing import Any
 
 PARTITION_ROWS = 8192
 MAX_PARTITIONS = 65_536
+BUILD_OPTIONS = frozenset(
+    [
+        "metric",
+        "distance_type",
+        "num_partitions",
+        "ivf_centroids",
+        "pq_codebook",
+        "num_sub_vectors",
+        "num_bits",
+        "accelerator",
+        "filter_nan",
+        "train",
+        "index_cache_size",
+        "shuffle_partition_batches",
+        "shuffle_partition_concurrency",
+        "ivf_centroids_file",
+        "sample_rate",
+        "max_iters",
+        "max_iterations",
+        "target_partition_size",
+        "streaming_sample_rate",
+        "streaming_coreset_rate",
+        "streaming_refine_passes",
+        "m",
+        "max_level",
+        "skip_transpose",
+        "ef_construction",
+        "prefetch_distance",
+        "one_pass_ivfpq",
+        "precomputed_partition_dataset",
+        "rabitq_model",
+        "format_version",
+        "document_granularity",
+        "with_position",
+        "block_size",
+        "memory_limit",
+        "num_workers",
+        "base_tokenizer",
+        "language",
+        "max_token_length",
+        "lower_case",
+        "stem",
+        "remove_stop_words",
+        "custom_stop_words",
+        "ascii_folding",
+        "min_ngram_length",
+        "max_ngram_length",
+        "prefix_only",
+        "skip_merge",
+        "rows_per_zone",
+        "number_of_items",
+        "probability",
+        "page_size",
+    ]
+)
+"""Options that pylance's builders of indices know; they pass over others in silence."""
 
 
 def completed(kind: str, given: Mapping[str, Any], rows: int | None, dimension: int) -> dict[str, Any]:

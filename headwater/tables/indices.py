@@ -6,11 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from headwater.arguments import check_options
 from headwater.errors import InvalidInputError, TableIndexAlreadyExistsError, TableIndexNotFoundError
 from headwater.imports import lance
 from headwater.tables.fields import dimension, require_field
 from headwater.tables.handle import TableHandle
-from headwater.tables.index_options import completed
+from headwater.tables.index_options import BUILD_OPTIONS, completed
 from headwater.tables.scan import Extent, whole_fragments
 from headwater.tables.segments import segment_from_json, segment_to_json
 from headwater.tables.translate import translating
@@ -51,6 +52,7 @@ def new_index(
     rows: int | None = None,
 ) -> NewIndex:
     """An index that the table can have: errors 7, 12, 13. Options that lack are chosen, for pieces of so many rows."""
+    check_options(options, BUILD_OPTIONS, "An index")
     path, field = require_field(dataset.schema, column)
     if name is not None and name in names_of(table, dataset):
         raise TableIndexAlreadyExistsError(

@@ -13,6 +13,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from headwater.decoding.arrow import read_file
+from headwater.decoding.bounds import FILES
+from headwater.errors import InvalidInputError
 from headwater.protobuf import Value, as_bytes, as_number, parse
 
 Ids = npt.NDArray[np.uint64]
@@ -45,15 +48,10 @@ def deleted_places(data: bytes, is_bitmap: bool) -> Ids:
         return _roaring(data)
     try:
         return np.concatenate(
-            [batch.column(0).to_numpy(zero_copy_only=False) for batch in _batches(data)] or [np.empty(0)]
+            [batch.column(0).to_numpy(zero_copy_only=False) for batch in read_file(data, FILES)] or [np.empty(0)]
         ).astype(np.uint64)
-    except pa.ArrowException as error:
+    except (InvalidInputError, pa.ArrowException) as error:
         raise ValueError(f"a deletion file that cannot be read: {type(error).__name__}") from None
-
-
-def _batches(data: bytes) -> list[pa.RecordBatch]:
-    with pa.ipc.open_file(pa.py_buffer(data)) as file:
-        return [file.get_batch(number) for number in range(file.num_record_batches)]
 
 
 def _segment(message: bytes) -> Ids:

@@ -11,6 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from headwater.decoding.arrow import read_schema
 from headwater.imports import lance
 from headwater.tables.arrow import Counted
 from headwater.tables.commit import fragment_from
@@ -59,7 +60,7 @@ def write(table: TableHandle, batches: Iterable[pa.RecordBatch], arrow: str | No
 def _schema(dataset: lance.LanceDataset | None, arrow: str | None) -> pa.Schema:
     if dataset is not None:
         return written_schema(dataset.schema)
-    return pa.ipc.read_schema(pa.py_buffer(bytes.fromhex(arrow or "")))
+    return read_schema(bytes.fromhex(arrow or ""))
 
 
 def rewrite(table: TableHandle, batches: Iterable[pa.RecordBatch]) -> list[dict[str, Any]]:

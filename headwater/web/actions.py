@@ -1,13 +1,12 @@
-"""What a form of the page does. Each is an operation of the API in the visitor's name, or needs its permission."""
+"""What a form of the page does. Each is an operation of the API in the visitor's name."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from headwater.errors import InvalidInputError, PermissionDeniedError, UnsupportedOperationError
+from headwater.errors import InvalidInputError
 from headwater.names import ObjectId, object_id
 from headwater.rest.reply import RouteError
-from headwater.rest.routes import Permission
 from headwater.web.visit import Page, Visit
 
 
@@ -17,50 +16,39 @@ def act(visit: Visit) -> Page:
     action = ACTIONS.get(name)
     if action is None:
         raise RouteError("There is no such form on this page.", 404)
-    id = object_id(visit.names[2:], visit.served.abilities.delimiter)
+    id = object_id(visit.names[2:], visit.served.delimiter)
     return Page(status=303, headers=((b"location", action(visit, id).encode()),))
 
 
 def drop_table(visit: Visit, id: ObjectId) -> str:
     _confirmed(visit, id)
-    visit.change("DropTable", id)
+    visit.ask("DropTable", id)
     return visit.links.namespace(id.parent)
 
 
 def drop_namespace(visit: Visit, id: ObjectId) -> str:
     _confirmed(visit, id)
-    visit.change("DropNamespace", id, behavior="Cascade" if visit.form.get("cascade") == "yes" else "Restrict")
+    visit.ask("DropNamespace", id, behavior="Cascade" if visit.form.get("cascade") == "yes" else "Restrict")
     return visit.links.namespace(id.parent)
 
 
 def undrop(visit: Visit, id: ObjectId) -> str:
-    """Bring back what was dropped last under a name. No operation of the API: it takes the right to write there."""
-    if visit.metastore is None:
-        raise UnsupportedOperationError(
-            "This kind of catalog keeps nothing that was dropped: a metastore catalog does."
-        )
-    if visit.served.settings.read_only:
-        raise UnsupportedOperationError("This server is read-only (serve --read-only).")
-    if not visit.caller.may(Permission.WRITE, id):
-        raise PermissionDeniedError(
-            f"{visit.caller.name} may not bring back {id}: it needs the permission write there."
-        )
-    back = visit.metastore.undrop(id.names)
-    return visit.links.of(id, back.kind)
+    """Bring back what was dropped last under a name."""
+    return visit.links.of(id, visit.ask("Undrop", id)["kind"])
 
 
 def restore(visit: Visit, id: ObjectId) -> str:
-    visit.change("RestoreTable", id, version=_version(visit))
+    visit.ask("RestoreTable", id, version=_version(visit))
     return visit.links.table(id, view="versions")
 
 
 def add_tag(visit: Visit, id: ObjectId) -> str:
-    visit.change("CreateTableTag", id, tag=visit.form.get("tag", "").strip(), version=_version(visit))
+    visit.ask("CreateTableTag", id, tag=visit.form.get("tag", "").strip(), version=_version(visit))
     return visit.links.table(id, view="versions")
 
 
 def drop_tag(visit: Visit, id: ObjectId) -> str:
-    visit.change("DeleteTableTag", id, tag=visit.form.get("tag", ""))
+    visit.ask("DeleteTableTag", id, tag=visit.form.get("tag", ""))
     return visit.links.table(id, view="versions")
 
 

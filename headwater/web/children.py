@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from headwater.errors import LanceNamespaceError
 from headwater.names import ObjectId
+from headwater.rest.page.page_facts import NameFacts
 from headwater.web.visit import Visit
 
 NAMESPACES, TABLES = "namespaces", "tables"
@@ -28,10 +29,9 @@ class Names:
 def child_names(visit: Visit, id: ObjectId, what: str) -> Names:
     """All names of a kind. A metastore has them in memory; others are asked for so many at most."""
     visit.ask("NamespaceExists", id)
-    if visit.metastore is not None:
-        names = visit.metastore.now().names(id.names, KINDS[what])
-        caller = visit.caller
-        return Names(names if caller.sees_everything else [each for each in names if caller.may_see(id.child(each))])
+    if visit.served.has_history:
+        told: NameFacts = visit.question("PageNames", id, word=KINDS[what])
+        return Names(told.names)
     found: list[str] = []
     token: str | None = None
     while len(found) < MAX_NAMES:

@@ -1,7 +1,9 @@
 """Sessions: a signed cookie that says who signed in, and holds no key. Any worker and server of the root can read it.
 
 What it rests on is asked for again with each request, as for the API: a revoked key ends its sessions within the two
-seconds that the gate remembers. The secret that signs is kept beside the keys; without it all sessions are over.
+seconds that the gate remembers. Signing out is a record in the store, which every server of the root looks for as
+often; it goes when the session would have ended. The secret that signs is kept beside the keys; without it all
+sessions are over.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ import contextlib
 import hashlib
 import hmac
 import os
+from typing import TypeVar
 
 import msgspec
 
@@ -23,9 +26,12 @@ from headwater.store.layout import OWN_FOLDER
 
 COOKIE = "headwater_session"
 SECRET_KEY = f"{OWN_FOLDER}/page/secret"
+ENDED = f"{OWN_FOLDER}/page/ended"
+MAX_REMEMBERED = 10_000
 MAX_MS = 12 * 3600 * 1000
 MAX_COOKIE = 3800
 DIGEST_CHARS = 64
+V = TypeVar("V")
 
 
 class _Session(msgspec.Struct, array_like=True):
@@ -91,7 +97,11 @@ class Sessions:
     def __init__(self, gate: Gate, store: Store | None, clock: Clock) -> None:
         self._gate = gate
         self._secret = Secret(store, clock)
+        self._store = store
         self._clock = clock
+        self._open: dict[str, int] = {}
+        """The sessions that were found open, each with the time until which that is believed."""
+        self._ended: dict[str, None] = {}
 
     def open(self, credential: str) -> str:
         """The cookie for a good key or token; Unauthenticated (16) for another."""
@@ -109,9 +119,37 @@ class Sessions:
         if not self._gate.is_closed():
             return OWNER
         session = self._read(cookie or "")
-        if session is None or self._clock.now_ms() >= session.until_ms:
+        if session is None or self._clock.now_ms() >= session.until_ms or self._is_ended(session):
             raise UnauthenticatedError("Sign in to see this page.")
         return self._gate.caller_by(Proof(session.kind, session.id, session.claims))
+
+    def end(self, cookie: str | None) -> None:
+        """End a session at every server of the root; where nothing can be written, at this one."""
+        session, now = self._read(cookie or ""), self._clock.now_ms()
+        if session is None or now >= session.until_ms:
+            return
+        _remember(self._ended, _ended_key(session), None)
+        if self._store is None:
+            return
+        with contextlib.suppress(LanceNamespaceError, OSError):
+            create(self._store, _ended_key(session), self._clock.hex(16).encode())
+            for entry in self._store.list(ENDED):
+                if entry.key < _ended_key(_Session("", "", {}, now, "")):
+                    self._store.delete(entry.key)  # it would have ended by itself
+
+    def _is_ended(self, session: _Session) -> bool:
+        key, now = _ended_key(session), self._clock.now_ms()
+        if key in self._ended:
+            return True
+        if self._store is None or now < self._open.get(key, 0):
+            return False
+        try:
+            self._store.get(key)
+        except KeyNotFoundError:
+            _remember(self._open, key, now + FRESH_MS)
+            return False
+        _remember(self._ended, key, None)
+        return True
 
     def form_token(self, cookie: str | None) -> str:
         """What a form of this session must carry. No other site can read it."""
@@ -131,6 +169,17 @@ class Sessions:
 
     def _sign(self, purpose: str, text: str) -> str:
         return hmac.new(self._secret.value(), f"{purpose}|{text}".encode(), hashlib.sha256).hexdigest()
+
+
+def _ended_key(session: _Session) -> str:
+    """The record that a session was ended; sorted by when it would have by itself."""
+    return f"{ENDED}/{session.until_ms:015d}-{session.nonce}"
+
+
+def _remember(memory: dict[str, V], key: str, value: V) -> None:
+    while len(memory) >= MAX_REMEMBERED:
+        del memory[next(iter(memory))]
+    memory[key] = value
 
 
 def cookie_of(header: str) -> str | None:

@@ -7,12 +7,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import headwater
-from headwater.errors import LanceNamespaceError, UnsupportedOperationError
-from headwater.metastore import LogChange, LogEntry, Metastore
-from headwater.metastore.metastore import DEFAULT_KEEP
-from headwater.metastore.objects import PinnedTable
+from headwater.errors import LanceNamespaceError
+from headwater.metastore.objects import LogChange, LogEntry
 from headwater.metastore.telling import telling, words_of
 from headwater.names import ROOT, ObjectId
+from headwater.rest.page.page_facts import DroppedFacts, LogFacts, PinnedFact, ServerFacts, SnapshotFacts
 from headwater.rest.routes import Permission
 from headwater.web import table_pages
 from headwater.web.children import NAMESPACES, TABLES, child_names, first_names
@@ -132,61 +131,39 @@ def search_page(visit: Visit) -> Page:
 
 def log_page(visit: Visit) -> Page:
     """The committed transactions, newest first, as far as the visitor may see what they changed."""
-    metastore = _metastore(visit)
-    now = metastore.now()
-    newest = now.slot
-    last = min(visit.number("until") or newest, newest)
-    oldest = metastore.boundary
-    first = max(oldest, last - LOG_SLOTS)
-    entries = [entry for entry in metastore.log(first) if entry.slot <= last and _sees(visit, entry)]
-    entries = [entry for entry in entries if visit.keeps(*_texts_of(visit, entry))]
+    until = visit.number("until")
+    found: LogFacts = visit.question("PageLog", until=until, limit=LOG_SLOTS)
+    entries = [entry for entry in found.entries if visit.keeps(*_texts_of(entry))]
     values = {
         "entries": list(reversed(entries)),
-        "older": first if first > oldest else None,
-        "live": last == newest,
-        "until": visit.number("until"),
+        "older": found.first if found.first > found.oldest else None,
+        "live": until is None or until >= found.newest,
+        "until": until,
         "title": "Changes",
-        "tells": lambda entry: all(visit.caller.may(Permission.DESCRIBE, ObjectId(one.path)) for one in entry.changes),
-        "told": lambda entry: _told(visit, entry),
+        "told": _told,
         "words": words_of,
         "shown": CHANGES_SHOWN,
-        "to": lambda change: visit.links.of(ObjectId(change.path), change.kind) if now.exists(change.path) else "",
+        "to": lambda change: visit.links.of(ObjectId(change.path), change.kind) if change.path in found.there else "",
     }
     return Page("part/log.html" if visit.is_part else "log.html", values)
 
 
-def _told(visit: Visit, entry: LogEntry) -> list[LogChange]:
+def _told(entry: LogEntry) -> list[LogChange]:
     """What a visitor is shown of an entry."""
-    named = (change for change in telling(entry.changes) if change.kind in ("namespace", "table", "delta"))
-    return [change for change in named if visit.caller.may(Permission.DESCRIBE, ObjectId(change.path))]
+    return [change for change in telling(entry.changes) if change.kind in ("namespace", "table", "delta")]
 
 
-def _sees(visit: Visit, entry: LogEntry) -> bool:
-    return any(visit.caller.may(Permission.DESCRIBE, ObjectId(change.path)) for change in entry.changes)
-
-
-def _texts_of(visit: Visit, entry: LogEntry) -> Iterator[str]:
+def _texts_of(entry: LogEntry) -> Iterator[str]:
     """What a visitor can read of an entry."""
-    yield entry.author
-    seen = [one for one in entry.changes if visit.caller.may(Permission.DESCRIBE, ObjectId(one.path))]
-    yield from (" / ".join(change.path) for change in seen)
-    if len(seen) == len(entry.changes):
-        yield entry.message
+    yield from (entry.author, entry.message)
+    yield from (" / ".join(change.path) for change in entry.changes)
 
 
 def deleted_page(visit: Visit) -> Page:
-    metastore = _metastore(visit)
-    seen = [one for one in metastore.now().dropped() if visit.caller.may(Permission.DESCRIBE, ObjectId(one.path))]
-    authors = table_pages.authors_of(metastore, {one.slot for one in seen[:LISTED]})
-    seen = [one for one in seen if visit.keeps(" / ".join(one.path), one.kind, authors.get(one.txn, ""))]
+    found: DroppedFacts = visit.question("PageDropped", limit=LISTED)
+    seen = [one for one in found.objects if visit.keeps(" / ".join(one.path), one.kind, one.author)]
     items = [
-        {
-            "dropped": one,
-            "id": ObjectId(one.path),
-            "author": authors.get(one.txn, ""),
-            "may": visit.may(Permission.WRITE, ObjectId(one.path)),
-            "until_ms": one.time_ms + int(DEFAULT_KEEP.total_seconds() * 1000),
-        }
+        {"dropped": one, "id": ObjectId(one.path), "may": visit.may(Permission.WRITE, ObjectId(one.path[:-1]))}
         for one in seen[:LISTED]
     ]
     return Page("deleted.html", {"items": items, "total": len(seen), "title": "Deleted objects"})
@@ -194,37 +171,32 @@ def deleted_page(visit: Visit) -> Page:
 
 def snapshots_page(visit: Visit) -> Page:
     """The states of the catalog that stay readable under a name, with the tables that the visitor may see."""
-    items = []
-    for one in _metastore(visit).snapshots():
-        seen = [table for table in one.tables if visit.caller.may(Permission.DESCRIBE, ObjectId(table.path))]
-        if (seen or visit.caller.sees_everything) and visit.keeps(one.name, *(" / ".join(each.path) for each in seen)):
-            items.append({"snapshot": one, "tables": [_pinned(visit, table) for table in seen[:LISTED]]})
+    found: SnapshotFacts = visit.question("PageSnapshots")
+    items = [
+        {"snapshot": one, "tables": [_pinned(visit, table) for table in one.tables[:LISTED]]}
+        for one in found.snapshots
+        if visit.keeps(one.name, *(" / ".join(each.table.path) for each in one.tables))
+    ]
     return Page("snapshots.html", {"items": items, "title": "Snapshots"})
 
 
-def _pinned(visit: Visit, table: PinnedTable) -> dict[str, Any]:
+def _pinned(visit: Visit, found: PinnedFact) -> dict[str, Any]:
     """A table of a snapshot: it leads to the rows it had, if it is still called so and they may be seen."""
-    assert visit.metastore is not None
-    id, href = ObjectId(table.path), ""
-    if visit.metastore.now().exists(table.path):
+    table, id, href = found.table, ObjectId(found.table.path), ""
+    if found.there:
         shows = table.version is not None and visit.caller.may(Permission.SELECT, id)
         href = visit.links.table(id, view="rows", version=table.version) if shows else visit.links.table(id)
     return {"id": id, "version": table.version, "position": table.position, "href": href}
 
 
 def server_page(visit: Visit) -> Page:
-    metastore = visit.metastore
-    try:
-        visit.served.namespace.list_namespaces(_one_name())
-        ready = True
-    except LanceNamespaceError:
-        ready = False
+    found: ServerFacts = visit.question("PageServer")
     text = visit.served.metrics().decode()
     lines = [line for line in text[:METRICS_SHOWN].splitlines() if line and not line.startswith("#")]
     values = {
-        "ready": ready,
+        "ready": found.ready,
         "version": headwater.__version__,
-        "slot": metastore.slot if metastore is not None else None,
+        "slot": found.slot,
         "metrics": [
             line.rpartition(" ")[::2]
             for line in lines
@@ -234,18 +206,6 @@ def server_page(visit: Visit) -> Page:
         "title": "Server",
     }
     return Page("server.html", values)
-
-
-def _one_name() -> Any:
-    from lance_namespace import ListNamespacesRequest
-
-    return ListNamespacesRequest(id=[], limit=1)
-
-
-def _metastore(visit: Visit) -> Metastore:
-    if visit.metastore is None:
-        raise UnsupportedOperationError("This kind of catalog keeps no history: a metastore catalog does.")
-    return visit.metastore
 
 
 VIEWS: dict[str, Callable[[Visit], Page]] = {

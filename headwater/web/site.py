@@ -21,6 +21,7 @@ from headwater.errors import (
     ServiceUnavailableError,
     UnauthenticatedError,
 )
+from headwater.names import ObjectId
 from headwater.rest.app import Served
 from headwater.rest.body import DisconnectedError
 from headwater.rest.call import KEY, Call
@@ -181,6 +182,7 @@ class Site:
         if not self._sessions.check_form(cookie, form.get("token", "")):
             raise PermissionDeniedError("The form is too old or was not made by this page: load the page again.")
         if what == "signout":
+            self._sessions.end(cookie)
             gone = (b"set-cookie", set_cookie("", self._links.base, https))
             return Reply(303, b"", ((b"location", self._links.to("signin").encode()), gone))
         if unsafe:
@@ -265,7 +267,8 @@ def environment(served: Served, links: Links, marks: dict[str, str]) -> jinja2.E
     made.globals.update(
         links=links,
         static=lambda name: f"{links.base}/static/{name}?v={marks[name]}",
-        has_history=served.abilities.metastore is not None,
+        has_history=served.has_history,
+        to_id=lambda path: ObjectId(tuple(path)),
         read_only=served.settings.read_only,
     )
     return made

@@ -7,15 +7,24 @@ from typing import Any
 
 import pyarrow as pa
 
+from headwater.decoding.arrow import read_schema
 from headwater.errors import InvalidInputError, InvalidTableStateError, LanceNamespaceError, TableNotFoundError
-from headwater.metastore import Metastore
+from headwater.metastore.objects import HistoryEntry
 from headwater.metastore.telling import summary_of
-from headwater.names import ROOT, ObjectId
+from headwater.names import ObjectId
+from headwater.rest.page.page_facts import (
+    FragmentFacts,
+    HistoryFacts,
+    LineageFacts,
+    StreamFacts,
+    TableFacts,
+    Unpublished,
+    VersionFacts,
+)
 from headwater.rest.routes import Permission
-from headwater.web import lance_facts, stream_facts
 from headwater.web.cells import image_type, is_vector, size
 from headwater.web.charts import Point, plot
-from headwater.web.lineage import draw, lineage_graph, noted
+from headwater.web.lineage import draw
 from headwater.web.queries import MAX_ROWS, Query, read_query, run
 from headwater.web.snippets import snippets
 from headwater.web.visit import Page, Visit
@@ -51,13 +60,12 @@ def _page(visit: Visit, template: str, **values: Any) -> Page:
 def _names_of_views(visit: Visit) -> list[str]:
     """What there is to see of this table, for this visitor, in this kind of catalog."""
     found = ["overview"]
-    if visit.metastore is None or stream_facts.has_version(visit.metastore, visit.id):
+    kind: TableFacts | None = visit.question("PageTable", visit.id) if visit.served.has_history else None
+    if kind is None or kind.has_version:
         found += ["rows"] if visit.caller.may(Permission.SELECT, visit.id) else []
         found += ["versions", "indices", "files"]
-    if visit.metastore is not None:
-        found += ["streams", "history"]
-        if stream_facts.is_stream(visit.metastore, visit.id):
-            found.append("lineage")
+    if kind is not None:
+        found += ["streams", "history", "lineage"] if kind.is_stream else ["streams", "history"]
     return [*found, "use", "restore", "drop"]
 
 
@@ -66,14 +74,26 @@ def overview(visit: Visit, id: ObjectId) -> Page:
     values: dict[str, Any] = {"properties": told.get("properties") or {}, "columns": [], "facts": None}
     if not told.get("is_only_declared"):
         facts = visit.ask("DescribeTableExact", id)
-        schema = pa.ipc.read_schema(pa.py_buffer(bytes.fromhex(facts["arrow_schema"])))
+        schema = _schema(facts["arrow_schema"])
         values |= {"facts": facts, "columns": columns_of(schema, _indices(visit, id)), "tags": _tags(visit, id)}
         values["comment"] = (schema.metadata or {}).get(b"comment", b"").decode(errors="replace")
-    unpublished = values["unpublished"] = stream_facts.unpublished(visit.metastore, id)
+    unpublished = values["unpublished"] = _unpublished(visit, id)
     if unpublished is not None and values["facts"] is None:
-        values["columns"] = columns_of(unpublished.schema, [])
+        values["columns"] = columns_of(_schema(unpublished.arrow_schema), [])
     values["may_select"] = visit.caller.may(Permission.SELECT, id)
     return _page(visit, "table.html", **values)
+
+
+def _schema(text: str) -> pa.Schema:
+    return read_schema(bytes.fromhex(text))
+
+
+def _unpublished(visit: Visit, id: ObjectId) -> Unpublished | None:
+    """None for a table that is no stream table."""
+    if not visit.served.has_history:
+        return None
+    found: TableFacts = visit.question("PageTable", id, details=True)
+    return found.unpublished
 
 
 def columns_of(schema: pa.Schema, indices: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -109,7 +129,7 @@ def rows(visit: Visit, id: ObjectId) -> Page:
         if not query.is_asked or int(refused.code) not in (0, 12, 13):
             raise
         error = str(refused)
-    schema = lance_facts.schema_of(visit, id)
+    schema = _schema(visit.ask("DescribeTableExact", id)["arrow_schema"])
     values = {
         "query": query,
         "found": found,
@@ -129,7 +149,7 @@ def versions(visit: Visit, id: ObjectId) -> Page:
     by_version: dict[int, list[str]] = {}
     for name, version in tags.items():
         by_version.setdefault(version, []).append(name)
-    found = lance_facts.versions_of(visit, id, SHOWN)
+    found: VersionFacts = visit.question("PageVersions", id, limit=SHOWN)
     may_select = visit.caller.may(Permission.SELECT, id)
 
     def points(value: str) -> list[Point]:
@@ -164,42 +184,37 @@ def indices(visit: Visit, id: ObjectId) -> Page:
 
 
 def files(visit: Visit, id: ObjectId) -> Page:
-    return _page(visit, "files.html", **lance_facts.fragments_of(visit, id, SHOWN, visit.keeps))
+    found: FragmentFacts = visit.question("PageFragments", id, limit=SHOWN, word=visit.wanted)
+    values = {"fragments": found.fragments, "total": found.total, "largest": found.largest, "version": found.version}
+    return _page(visit, "files.html", **values)
 
 
 def streams(visit: Visit, id: ObjectId) -> Page:
-    assert visit.metastore is not None
     visit.ask("TableExists", id)
-    return _page(
-        visit,
-        "streams.html",
-        streams=stream_facts.streams_of(visit.metastore, id, SHOWN, visit.keeps),
-        unpublished=stream_facts.unpublished(visit.metastore, id),
-    )
+    found: StreamFacts = visit.question("PageStreams", id, limit=SHOWN, word=visit.wanted)
+    return _page(visit, "streams.html", streams=found.streams, unpublished=_unpublished(visit, id))
 
 
 def history(visit: Visit, id: ObjectId) -> Page:
     """Every transaction that touched the table, newest first: who made it, and what it changed."""
-    assert visit.metastore is not None
     visit.ask("TableExists", id)
-    found = visit.metastore.history(id.names)
+    found: HistoryFacts = visit.question("PageHistory", id, limit=SHOWN)
     changed: dict[str, list[tuple[str, str | None, str | None]]] = {}
     before: Mapping[str, Any] = {}
-    for one in visit.metastore.revisions(id.names):
-        changed[one.txn] = differences(before, one.properties)
-        before = one.properties
-    sees_all = visit.caller.may(Permission.DESCRIBE, ROOT)  # a message may name what else its transaction changed
+    for txn, properties in found.properties:
+        changed[txn] = differences(before, properties)
+        before = properties
     steps = [
         {"entry": one, "told": summary_of(one), "changes": changed.get(one.txn, [])}
-        for one in reversed(found[-SHOWN:])
-        if visit.keeps(*_texts_of(one, changed.get(one.txn, []), sees_all))
+        for one in reversed(found.entries)
+        if visit.keeps(*_texts_of(one, changed.get(one.txn, [])))
     ]
-    return _page(visit, "history.html", steps=steps, total=len(found), sees_all=sees_all)
+    return _page(visit, "history.html", steps=steps, total=found.total)
 
 
-def _texts_of(entry: Any, changes: list[tuple[str, str | None, str | None]], sees_all: bool) -> list[object]:
+def _texts_of(entry: HistoryEntry, changes: list[tuple[str, str | None, str | None]]) -> list[object]:
     """What a step of the history says."""
-    told = [summary_of(entry), entry.author, entry.slot, entry.message if sees_all else ""]
+    told = [summary_of(entry), entry.author, entry.slot, entry.message]
     return [*told, *(text or "" for one in changes for text in one)]
 
 
@@ -217,24 +232,11 @@ def _shown(value: Any) -> str | None:
     return None if value is None else str(value)[:500]
 
 
-def authors_of(metastore: Metastore, slots: set[int]) -> dict[str, str]:
-    """Who made the transactions of some slots, as far as the log is kept."""
-    found: dict[str, str] = {}
-    for slot in sorted(slots):
-        if slot > metastore.boundary:
-            for entry in metastore.log(slot - 1):
-                if entry.slot > slot:
-                    break
-                found[entry.txn] = entry.author
-    return found
-
-
 def lineage(visit: Visit, id: ObjectId) -> Page:
-    assert visit.metastore is not None
     visit.ask("TableExists", id)
-    graph = lineage_graph(visit, id)
-    told = {"sql": None, "functions": {}, **noted(visit.metastore.now(), id)}
-    return _page(visit, "lineage.html", drawing=draw(graph), complete=graph.complete, told=told)
+    found: LineageFacts = visit.question("PageLineage", id)
+    drawing = draw(found, visit.links)
+    return _page(visit, "lineage.html", drawing=drawing, complete=found.complete, told=found.noted)
 
 
 def use(visit: Visit, id: ObjectId) -> Page:

@@ -9,21 +9,22 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 
+from headwater.decoding.arrow import read_file
 from headwater.errors import InvalidInputError
-from headwater.metastore import Metastore
-from headwater.names import ObjectId, object_id
+from headwater.names import ROOT, ObjectId, object_id
 from headwater.rest.app import Served
 from headwater.rest.auth.access import Caller
 from headwater.rest.call import Call
 from headwater.rest.coding import make_request
 from headwater.rest.extensions import ALL_ROUTES
+from headwater.rest.page.page_facts import holds
+from headwater.rest.page.questions import QUESTIONS
 from headwater.rest.reply import Headers
 from headwater.rest.routes import Permission
-from headwater.tables.arrow import read_file
 from headwater.web.links import Links
 
 MAX_ROW_BYTES = 16 * 1024 * 1024
-_ROUTES = {route.operation: route for route in ALL_ROUTES}
+_ROUTES = {route.operation: route for route in (*ALL_ROUTES, *(question.route for question in QUESTIONS.values()))}
 
 
 class PageTooLargeError(InvalidInputError):
@@ -58,11 +59,7 @@ class Visit:
     @property
     def id(self) -> ObjectId:
         """The object that the address names, after its first segment."""
-        return object_id(self.names[1:], self.served.abilities.delimiter)
-
-    @property
-    def metastore(self) -> Metastore | None:
-        return self.served.abilities.metastore
+        return object_id(self.names[1:], self.served.delimiter)
 
     @property
     def is_part(self) -> bool:
@@ -77,8 +74,7 @@ class Visit:
 
     def keeps(self, *texts: object) -> bool:
         """Whether a line of a list, by its texts, is one that the filter box wants."""
-        low = self.wanted.casefold()
-        return not low or any(low in str(text).casefold() for text in texts)
+        return holds(self.wanted, *texts)
 
     def number(self, name: str, least: int = 0) -> int | None:
         """A whole number of the query; None when it is not told."""
@@ -95,19 +91,17 @@ class Visit:
 
     def ask(self, operation: str, id: ObjectId, **fields: Any) -> Any:
         """Call an operation of the API in the visitor's name; the answer as JSON has it."""
-        reply = self.served.dispatcher.ask(self._call(operation, id, fields))
+        reply = self.served.ask(self._call(operation, id, fields))
         return msgspec.json.decode(reply.body) if reply.body else {}
 
-    def change(self, operation: str, id: ObjectId, **fields: Any) -> Any:
-        """The same for a change: the log and the audit note it as they note the API's."""
-        call = self._call(operation, id, fields)
-        self.call.route, self.call.id, self.call.request = call.route, call.id, call.request
-        return self.ask(operation, id, **fields)
+    def question(self, operation: str, id: ObjectId = ROOT, **fields: Any) -> Any:
+        """Ask what no operation of the API answers (`rest/page/questions.py`); the answer as the value that it is."""
+        return QUESTIONS[operation].decoder.decode(self.served.ask(self._call(operation, id, fields)).body)
 
     def rows(self, id: ObjectId, **fields: Any) -> pa.Table:
         """QueryTable, if its answer is not too large to show."""
         call = self._call("QueryTable", id, {"k": 0, "vector": None, **fields})
-        reply = self.served.dispatcher.ask(call)
+        reply = self.served.ask(call)
         chunks, size = [reply.body], len(reply.body)
         if reply.stream is not None:
             try:
@@ -129,7 +123,7 @@ class Visit:
         made = Call(
             route=route,
             id=id,
-            delimiter=self.served.abilities.delimiter,
+            delimiter=self.served.delimiter,
             request=make_request(route, {"id": list(id.names), **told}),
             caller=self.caller,
             address=self.call.address,

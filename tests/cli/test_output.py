@@ -9,6 +9,7 @@ import sys
 import time
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from unittest import mock
 
 import pyarrow as pa
 import pytest
@@ -44,7 +45,8 @@ def odd(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> Cli:
         }
     )
     catalog = headwater.Catalog(str(tmp_path / "odd"))
-    catalog.create_table(["ns", "a\u202eb [bold]"], rows, properties={"comment": HOSTILE})
+    with mock.patch("headwater.names.INVISIBLE", ()):  # a catalog of before such names were refused
+        catalog.create_table(["ns", "a\u202eb [bold]"], rows, properties={"comment": HOSTILE})
     catalog.create_table("ns.t", rows)
     return Cli(str(tmp_path / "odd"), capfd)
 

@@ -14,9 +14,9 @@ from lance_namespace import (
     UpdateTableRequest,
 )
 
+from headwater.decoding.arrow import read_stream
 from headwater.errors import InvalidInputError
 from headwater.namespace import data
-from headwater.tables.arrow import read_stream
 from headwater.tables.handle import TableHandle
 from headwater.tables.sql import check_sql
 from tests.data.samples import ID, body, query, snapshot
@@ -152,7 +152,7 @@ def test_a_body_that_says_one_thing_many_times_is_measured_by_what_it_says(name:
     sent = body(pa.table({"x": REPEATING[name]()}))
     assert len(sent) < 4 * MEGABYTE
     with pytest.raises(InvalidInputError, match="when its views, dictionaries and runs are written out"):
-        read_stream(sent)
+        read_stream(sent).read_all()
 
 
 def test_views_that_say_a_little_are_read() -> None:

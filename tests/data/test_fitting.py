@@ -150,6 +150,8 @@ def test_a_type_that_lance_lacks_is_kept_as_its_twin() -> None:
             ("views", pa.list_view(pa.int32())),
             ("words", pa.list_(pa.string(), 2)),
             ("inside", pa.struct([("d", pa.decimal64(10, 1))])),
+            ("prices", pa.list_(pa.decimal128(10, 2), 2)),
+            ("points", pa.list_(pa.struct([("x", pa.int32())]), 2)),
         ]
     )
     assert storable(given).types == [
@@ -157,6 +159,8 @@ def test_a_type_that_lance_lacks_is_kept_as_its_twin() -> None:
         pa.list_(pa.int32()),
         pa.list_(pa.string()),
         pa.struct([("d", pa.decimal128(10, 1))]),
+        pa.list_(pa.decimal128(10, 2), 2),
+        pa.list_(pa.struct([("x", pa.int32())])),
     ]
 
 

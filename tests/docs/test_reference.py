@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -64,6 +65,23 @@ def test_every_function_that_a_request_may_call_is_in_its_page() -> None:
     words = set(functions._WORDS.split())
     assert functions.ALLOWED - words <= told
     assert {"repeat", "lpad"}.isdisjoint(told)
+
+
+def test_the_container_installs_nothing_without_a_hash() -> None:
+    folder = ROOT / "examples" / "container"
+    lines = [line for line in (folder / "Dockerfile").read_text().splitlines() if "pip " in line]
+    assert len(lines) == 4
+    for line in lines:
+        assert "--require-hashes" in line or {"--no-deps", "--no-index"} <= set(line.split()), line
+    pinned = {line.split(" ")[0] for line in (ROOT / "requirements.txt").read_text().splitlines() if "==" in line}
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    extras = project["optional-dependencies"]
+    found = {line.split(" ")[0] for line in (folder / "requirements.txt").read_text().splitlines() if "==" in line}
+    wanted = {
+        re.split(r"[\[>=;]", each)[0] for each in (*project["dependencies"], *extras["server"], *extras["pipeline"])
+    }
+    assert wanted <= {each.partition("==")[0] for each in found}
+    assert found <= pinned, "make pin writes both"
 
 
 def test_every_option_of_the_container_files_is_one_of_the_server() -> None:

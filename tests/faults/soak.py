@@ -1,250 +1,242 @@
-"""What the processes of the soak do."""
+"""A soak: many processes do everything to one catalog at once, and are killed; a model says what must be there.
+
+    python -m tests.faults.soak --minutes 30 --store local
+    python -m tests.faults.soak --minutes 30 --store s3 [--endpoint http://127.0.0.1:8333]
+
+Nothing acknowledged is lost, nothing is there twice, nobody sees half a transaction. `SOAK_MINUTES` is the default of
+`--minutes`, and the length of the long tests.
+"""
 
 from __future__ import annotations
 
+import argparse
 import json
+import os
 import random
+import socket
+import tempfile
 import time
-import traceback
-from collections.abc import Callable
-from contextlib import suppress
+import uuid
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
-from headwater.errors import (
-    CommitStateUnknownError,
-    ConcurrentModificationError,
-    InvalidInputError,
-    InvalidTableStateError,
-    LanceNamespaceError,
-    ServiceUnavailableError,
-    TableNotFoundError,
-    TransactionNotFoundError,
-)
+from headwater.testing.bucket_server import BucketServer
+from tests.faults import soak_writers as work
+from tests.faults.children import PROCESSES
+from tests.faults.processes import kill
 
-PAIR = ("pair.x", "pair.y", "pair.log")
-KEPT_SECONDS = 2
+KEYS = {"access_key_id": "testing", "secret_access_key": "testing", "region": "us-east-1"}
+OPTIONS = {"allow_http": "true", "virtual_hosted_style_request": "false"}
+KINDS = {*work.APPENDED, "a.log", "pair", "published", "rename of a table", "move of a table"}
+KINDS |= {"rename of a namespace", "drop", "undrop", "grow", "undo", "collection"}
+"""All that is done at once."""
+MINUTES = float(os.environ.get("SOAK_MINUTES", "1"))
 
 
-def open_at(target: str) -> Any:
-    from headwater import Catalog, MetastoreNamespace
+class Soak:
+    """The processes of one soak, and what they noted. Each that ends or is killed is followed by another."""
 
-    return Catalog(target) if target.startswith("http") else Catalog(MetastoreNamespace(root=target))
+    def __init__(self, folder: Path, properties: Mapping[str, str], seconds: float) -> None:
+        self.folder = folder
+        self.properties = properties
+        self.end = time.monotonic() + seconds
+        self.running: dict[str, tuple[Any, Callable[[int], Any]]] = {}
+        self.count = 0
+        self.kills = 0
+
+    def start(self, name: str, what: Callable[..., None], *args: Any) -> None:
+        def begin(number: int) -> Any:
+            left = max(self.end - time.monotonic(), 0.1)
+            file = str(self.folder / f"{name}-{number}.notes")
+            given = args if what is work.serve else (*args, number)
+            process = PROCESSES.Process(target=what, args=(*given, file, left), name=f"{name}-{number}")
+            process.start()
+            return process
+
+        self.count += 1
+        self.running[name] = begin(self.count), begin
+
+    def again(self, name: str) -> None:
+        """Another process in the place of one that is gone."""
+        _, begin = self.running[name]
+        self.count += 1
+        self.running[name] = begin(self.count), begin
+
+    def work(self, every: tuple[float, float] | None) -> None:
+        """Until the time is up: kill one after the other, and put another in its place."""
+        chance = random.Random(4)
+        while (left := self.end - time.monotonic()) > 0:
+            time.sleep(min(chance.uniform(*every) if every else 1.0, left))
+            for name, (process, _) in list(self.running.items()):
+                if not process.is_alive() and time.monotonic() < self.end:
+                    self.again(name)
+            if every and time.monotonic() < self.end:
+                name = chance.choice([name for name in sorted(self.running) if self._is_at_work(name)])
+                kill(self.running[name][0])
+                self.kills += 1
+                self.again(name)
+
+    def _is_at_work(self, name: str) -> bool:
+        """Whether it has begun: to kill what only starts proves nothing, and a server has to answer in between."""
+        process, _ = self.running[name]
+        if name.startswith("server"):
+            return _answers(int(name.removeprefix("server")))
+        file = self.folder / f"{name}-{process.name.rsplit('-', 1)[-1]}.notes"
+        return name == "collector" or (file.exists() and file.stat().st_size > 0) or name.startswith("reader")
+
+    def finish(self) -> None:
+        for name, (process, _) in self.running.items():
+            if not name.startswith("server"):
+                process.join(300)
+        for process, _ in self.running.values():
+            kill(process)
+
+    def notes(self) -> dict[str, list[list[Any]]]:
+        """By process. The last line of one that was killed may be half a line."""
+        found: dict[str, list[list[Any]]] = {}
+        for file in sorted(self.folder.glob("*.notes")):
+            lines = file.read_text().split("\n")
+            found[file.stem] = [json.loads(line) for line in lines[:-1]]
+        return found
 
 
-def prepare(root: str, writers: int) -> None:
-    import pyarrow as pa
-
-    catalog = open_at(root)
-    for name in ("a.t", "pair.x", "pair.y"):
-        catalog.create_table(name, [{"id": -1}])
-    columns = pa.table({"id": [0]}).schema
-    for name in ("a.log", "pair.log"):
-        catalog.create_stream_table(name, columns).append([{"id": -1}])
-    catalog.create_namespace("hall")
+def soak(
+    folder: Path,
+    properties: Mapping[str, str],
+    seconds: float,
+    writers: int,
+    servers: int,
+    kill_every: tuple[float, float] | None,
+) -> Counter[str]:
+    """So many writers, two that read and one that collects beside, in this process or behind servers; what was
+    acknowledged, by kind, once all of it was checked."""
+    work.prepare(properties)
+    run = Soak(folder, properties, seconds)
+    ports = [_free_port() for _ in range(servers)]
+    for port in ports:
+        run.start(f"server{port}", work.serve, properties, port)
+    for port in ports:
+        _wait_for(port)
+    targets: list[work.Target] = [properties, *(f"http://127.0.0.1:{port}" for port in ports)]
     for number in range(writers):
-        catalog.create_table(f"own{number}.t", [{"id": -1}])
-    catalog.close()
-
-
-class Writer:
-    """One process: does what comes, and notes what it tried and what was acknowledged."""
-
-    def __init__(self, target: str, number: int, notes: Any) -> None:
-        self.catalog = open_at(target)
-        self.number = number
-        self.notes = notes
-        self.random = random.Random(number)
-        self.turn = 0
-        self.home = f"own{number}"
-        self.place = f"{self.home}.t"
-        self.is_there = True
-        self.rows = 1
-
-    def work_until(self, end: float) -> None:
-        works: list[Callable[[], None]] = [
-            self.append_by_lance, self.append_by_lance, self.land, self.land, self.pairs, self.pairs, self.publish,
-            self.rename_table, self.move_table, self.rename_namespace, self.drop, self.undrop, self.grow, self.undo,
-        ]  # fmt: skip
-        while time.monotonic() < end:
-            self.turn += 1
-            self.random.choice(works)()
-
-    def changes(self, kind: str, work: Callable[[], object]) -> bool:
-        """Change what is one's own; whether it was done. What conflicted was not."""
-        try:
-            work()
-        except ConcurrentModificationError:
-            return False
-        self.notes.write(json.dumps(["done", kind, self.id]) + "\n")
-        return True
-
-    def noting(self, what: str, id: int, work: Callable[[], object]) -> None:
-        from headwater.tables.translate import kind_of
-
-        self.notes.write(json.dumps(["tried", what, id]) + "\n")
-        try:
-            work()
-        except Exception as error:
-            unsure = (ConcurrentModificationError, CommitStateUnknownError, ServiceUnavailableError)
-            if not isinstance(error, unsure) and kind_of(error) not in unsure:
-                raise
-            return  # not acknowledged: it may be there once, and no more
-        self.notes.write(json.dumps(["done", what, id]) + "\n")
-
-    @property
-    def id(self) -> int:
-        return self.number * 1_000_000 + self.turn
-
-    def append_by_lance(self) -> None:
-        import lance
-        import pyarrow as pa
-
-        rows, there = pa.table({"id": [self.id]}), self.catalog.namespace
-        self.noting(
-            "a.t",
-            self.id,
-            lambda: lance.write_dataset(rows, namespace_client=there, table_id=["a", "t"], mode="append"),
-        )
-
-    def land(self) -> None:
-        self.noting("a.log", self.id, lambda: self.catalog["a.log"].append([{"id": self.id}]))
-
-    def pairs(self) -> None:
-        def work(tx: Any) -> None:
-            for name in PAIR:
-                tx[name].append([{"id": self.id}])
-
-        def once() -> None:
-            with self.catalog.transaction("a pair") as tx:
-                work(tx)
-
-        self.noting("pair", self.id, once)
-
-    def publish(self) -> None:
-        self.noting("published", self.id, lambda: self.catalog.publish(["a.log", "pair.log"]))
-
-    def rename_table(self) -> None:
-        folder, _, name = self.place.rpartition(".")
-        self._to(f"{folder}.{name}x" if len(name) < 6 else f"{folder}.t{self.number}", "rename of a table")
-
-    def move_table(self) -> None:
-        self._to(f"{self.home}.t" if self.place.startswith("hall.") else f"hall.own{self.number}", "move of a table")
-
-    def _to(self, place: str, kind: str) -> None:
-        if self.is_there and self.changes(kind, lambda: self.catalog.rename_table(self.place, place)):
-            self.place = place
-
-    def rename_namespace(self) -> None:
-        new = f"own{self.number}" if self.home.startswith("a.") else f"a.own{self.number}"
-        if self.changes("rename of a namespace", lambda: self.catalog.rename_namespace(self.home, new)):
-            if self.place.startswith(f"{self.home}."):
-                self.place = new + self.place[len(self.home) :]
-            self.home = new
-
-    def drop(self) -> None:
-        if self.is_there and self.changes("drop", lambda: self.catalog.drop_table(self.place)):
-            self.is_there = False
-
-    def undrop(self) -> None:
-        """Or make it anew, if a collection beside has ended the time in which it comes back."""
-        if self.is_there:
-            return
-        try:
-            self.is_there = self.changes("undrop", lambda: self.catalog.undrop(self.place))
-        except TableNotFoundError:
-            self.place = f"{self.home}.t"
-            self.is_there = self.changes("create", lambda: self.catalog.create_table(self.place, [{"id": -1}]))
-            self.rows = 1
-
-    def grow(self) -> None:
-        if self.is_there and self.changes("grow", lambda: self.catalog[self.place].append([{"id": self.turn}])):
-            self.rows += 1
-
-    def undo(self) -> None:
-        """Take back rows of one's own. A collection may have forgotten how: then it is refused, and they stay."""
-        before = self.rows
-        self.grow()
-        if self.rows == before:
-            return
-        try:
-            newest = self.catalog.history(self.place)[-1]
-            if self.changes("undo", lambda: self.catalog.undo(newest)):
-                self.rows -= 1
-        except (InvalidTableStateError, TransactionNotFoundError):
-            assert len(self.catalog[self.place]) == self.rows
-
-    def last_words(self) -> None:
-        self.notes.write(json.dumps(["own", self.place, self.is_there, self.rows]) + "\n")
-
-
-def write(target: str, number: int, file: str, seconds: float) -> None:
-    with open(file, "w", buffering=1) as notes:
-        try:
-            writer = Writer(target, number, notes)
-            notes.write(json.dumps(["ready"]) + "\n")
-            writer.work_until(time.monotonic() + seconds)
-            writer.last_words()
-            writer.catalog.close()
-        except BaseException:
-            notes.write(json.dumps(["failed", traceback.format_exc()]) + "\n")
-            raise
-
-
-def ids(catalog: Any, name: str) -> list[int]:
-    table = catalog[name]
-    return sorted(table.to_arrow(columns=["id"]).column("id").to_pylist())
-
-
-def is_whole(catalog: Any) -> bool:
-    x, y, log = (ids(catalog, name) for name in PAIR)
-    return x == y == log
-
-
-def is_collected(catalog: Any, moment: int) -> bool:
-    """Whether the log cannot be read on from there any more."""
+        run.start(f"writer{number}", work.write, targets[number % len(targets)])
+    for number, target in enumerate(targets[:2]):
+        run.start(f"reader{number}", work.read, target)
+    run.start("collector", work.collect, targets[-1])
     try:
-        next(iter(catalog.log(after=moment)), None)
-    except InvalidInputError:
-        return True
-    return False
+        run.work(kill_every)
+    finally:
+        run.finish()
+    notes = run.notes()
+    every = [note for one in notes.values() for note in one]
+    check(properties, notes)
+    wrong = [note for note in every if note[0] in ("failed", "half")]
+    assert not wrong, "\n".join(str(value) for note in wrong for value in note)
+    done = Counter(str(note[1]) for note in every if note[0] == "done")
+    done["killed"] = run.kills
+    return done
 
 
-def read(target: str, file: str, seconds: float) -> None:
-    """Looks at a moment, or inside a transaction, and never sees half of a pair."""
-    with open(file, "w", buffering=1) as notes:
-        try:
-            catalog, end, looks = open_at(target), time.monotonic() + seconds, 0
-            while time.monotonic() < end or not looks:
-                moment = catalog.slot
-                try:
-                    found = {name: ids(catalog.at(moment), name) for name in PAIR}
-                except LanceNamespaceError:
-                    if not is_collected(catalog, moment):
-                        raise
-                    continue  # while it was read
-                if found["pair.x"] != found["pair.y"] or found["pair.x"] != found["pair.log"]:
-                    notes.write(json.dumps(["half", moment, found]) + "\n")
-                with suppress(ConcurrentModificationError), catalog.transaction() as tx:
-                    if not is_whole(tx):
-                        notes.write(json.dumps(["half", "in a transaction"]) + "\n")
-                looks += 1
-            notes.write(json.dumps(["looked", looks]) + "\n")
-        except BaseException:
-            notes.write(json.dumps(["failed", traceback.format_exc()]) + "\n")
-            raise
+def check(properties: Mapping[str, str], notes: Mapping[str, list[list[Any]]]) -> None:
+    """The catalog against the model: what was acknowledged is there, and what was tried is there once at the most."""
+    catalog = work.open_at(properties)
+    every = [note for one in notes.values() for note in one]
+    kinds = {name: [name] for name in work.APPENDED} | {"a.log": ["a.log"], "pair": list(work.PAIR)}
+    tried = {kind: {note[2] for note in every if note[:2] == ["tried", kind]} for kind in kinds}
+    done = {kind: {note[2] for note in every if note[:2] == ["done", kind]} for kind in kinds}
+    for id in sorted(tried["a.log"] - done["a.log"]):
+        work.land(catalog, id)  # by its token: it is there once, whether it was there or not
+    done["a.log"] = tried["a.log"]
+    for kind, tables in kinds.items():
+        for table in tables:
+            found = work.ids(catalog, table)
+            assert len(found) == len(set(found)), f"{table}: {[id for id, n in Counter(found).items() if n > 1]} twice"
+            lost = sorted(done[kind] - set(found))
+            assert not lost, f"{table}: lost {lost[:5]} of {len(done[kind])}"
+            assert set(found) <= tried[kind] | {-1}, table
+    assert work.is_whole(catalog)
+    for name, one in notes.items():
+        _check_own(catalog, name, [note for note in one if note[0] in ("own", "own?")])
+    catalog.publish(["a.log", "pair.log"])
+    for name in ("a.log", "pair.log"):
+        assert len(catalog[name].serving) == catalog[name].count()
+    catalog.close()
+    left = catalog.verify()
+    assert [problem for problem in left if not problem.note] == []
+    catalog.collect(grace=timedelta(0))
+    assert catalog.verify() == []
 
 
-def collect(target: str, file: str, seconds: float) -> None:
-    """Frees all the while what is older than a moment, and what dead writers left: here nobody is dead."""
-    with open(file, "w", buffering=1) as notes:
-        try:
-            catalog, end = open_at(target), time.monotonic() + seconds
-            while True:
-                freed = catalog.collect(keep=timedelta(seconds=KEPT_SECONDS), grace=timedelta(minutes=10))
-                notes.write(json.dumps(["done", "collection", freed.boundary]) + "\n")
-                if time.monotonic() > end:
-                    return
-        except BaseException:
-            notes.write(json.dumps(["failed", traceback.format_exc()]) + "\n")
-            raise
+def _check_own(catalog: Any, name: str, notes: list[list[Any]]) -> None:
+    """The table of one writer is as it was acknowledged last, or as what it was about to do then makes it."""
+    if not notes:
+        return
+    last = max((at for at, note in enumerate(notes) if note[0] == "own"), default=0)
+    allowed = [note[1:] for note in notes[last:]]
+    there = [state for state in allowed if _is_so(catalog, *state)]
+    assert there, f"{name}: its table is none of {allowed}"
+
+
+def _is_so(catalog: Any, place: str, is_there: bool, rows: int) -> bool:
+    if (place in catalog) != is_there:
+        return False
+    return not is_there or len(catalog[place]) == rows
+
+
+def _free_port() -> int:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return int(free.getsockname()[1])
+
+
+def _wait_for(port: int) -> None:
+    end = time.monotonic() + 120
+    while not _answers(port):
+        assert time.monotonic() < end, "the server did not start"
+        time.sleep(0.1)
+
+
+def _answers(port: int) -> bool:
+    with socket.socket() as asked:
+        return asked.connect_ex(("127.0.0.1", port)) == 0
+
+
+@contextmanager
+def storage(store: str, folder: Path, endpoint: str | None = None) -> Iterator[dict[str, str]]:
+    """The properties of a metastore that is not there yet: on local disk, or in a bucket of its own on loopback."""
+    if store == "local":
+        yield {"root": str(folder / "lake")}
+        return
+    import boto3
+
+    with BucketServer() if endpoint is None else nullcontext(None) as server:
+        url, bucket = endpoint or str(server and server.url), f"b{uuid.uuid4().hex}"
+        keys = {f"aws_{name}": value for name, value in KEYS.items() if name != "region"}
+        boto3.client("s3", endpoint_url=url, region_name=KEYS["region"], **keys).create_bucket(Bucket=bucket)
+        options = {f"storage.{name}": value for name, value in (KEYS | OPTIONS | {"endpoint": url}).items()}
+        yield {"root": f"s3://{bucket}/lake", **options}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--minutes", type=float, default=MINUTES)
+    parser.add_argument("--store", choices=("local", "s3"), default="local")
+    parser.add_argument("--endpoint", help="an S3 server on loopback; without it one is started (moto)")
+    parser.add_argument("--writers", type=int, default=6)
+    parser.add_argument("--servers", type=int, default=2)
+    parser.add_argument("--kill-every", type=float, nargs=2, default=(0.5, 3.0), metavar=("FROM", "TO"), help="seconds")
+    parser.add_argument("--no-kills", action="store_true")
+    given = parser.parse_args()
+    kills = None if given.no_kills else (given.kill_every[0], given.kill_every[1])
+    with tempfile.TemporaryDirectory(prefix="soak-") as name, storage(given.store, Path(name), given.endpoint) as root:
+        done = soak(Path(name), root, given.minutes * 60, given.writers, given.servers, kills)
+    print(json.dumps(dict(sorted(done.items()))))
+    print("Nothing was lost, and nothing is there twice.")
+
+
+if __name__ == "__main__":
+    main()

@@ -16,6 +16,7 @@ from lance.namespace import DirectoryNamespace as PylanceNamespace
 from headwater import DirectoryNamespace
 from headwater.errors import InvalidInputError, UnsupportedOperationError
 from headwater.registries.manifest.rows import SCHEMA
+from headwater.registries.manifest.table import ManifestTable
 from headwater.tables.exact import commit_exactly
 from headwater.testing.namespace_suite import ROWS, ipc
 
@@ -145,3 +146,24 @@ def test_a_handle_without_the_manifest_writes_where_nobody_manages_versions(tmp_
     blind = DirectoryNamespace(root=str(tmp_path), manifest_enabled="false")
     blind.insert_into_table(api.InsertIntoTableRequest(id=["t"]), ipc(ROWS))
     assert catalog.count_table_rows(api.CountTableRowsRequest(id=["t"])).count == 2 * ROWS.num_rows
+
+
+def test_a_creation_beside_pylance_that_rewrites_the_table_of_names_looks_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """pylance rewrites `__manifest` with its own columns between our look and our commit: that is no broken storage."""
+    properties = {"root": str(tmp_path), "dir_listing_enabled": "false"}
+    ours, theirs = DirectoryNamespace(**properties), PylanceNamespace(**properties)
+    write, begun = ManifestTable._write_fragment, list[str]()
+
+    def late(self: ManifestTable, base: Any, rows: Any) -> Any:
+        if not begun:
+            begun.append("p")
+            theirs.create_table(api.CreateTableRequest(id=["p"]), ipc(ROWS))
+        return write(self, base, rows)
+
+    monkeypatch.setattr(ManifestTable, "_write_fragment", late)
+    ours.create_table(api.CreateTableRequest(id=["h"]), ipc(ROWS))
+    assert begun
+    assert set(ours.list_tables(api.ListTablesRequest(id=[])).tables) == {"h", "p"}
+    assert set(theirs.list_tables(api.ListTablesRequest(id=[])).tables) == {"h", "p"}

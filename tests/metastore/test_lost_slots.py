@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+from headwater import Catalog, MetastoreNamespace, connect
+from headwater.config import init, resolve
 from headwater.errors import InvalidTableStateError, PermissionDeniedError
 from headwater.metastore import Metastore
 from headwater.metastore import commit as commit_module
@@ -194,3 +196,26 @@ def test_a_whole_root_costs_three_listings_more_to_open_and_writes_nothing(
     assert counting.counts["children"] == 3  # checkpoints, and two for the gap
     assert counting.counts["list"] == 1  # the newest transactions that were published
     assert not set(counting.counts) & {"put", "put_all", "delete"}
+
+
+def test_a_metastore_whose_records_are_gone_is_refused_by_every_door(tmp_path: Path) -> None:
+    """It is not an empty one: what is written there would hide its tables."""
+    root = str(tmp_path / "lake")
+    with_tables = Catalog(root)
+    with_tables.create_table("a.t", [{"id": 1}])
+    with_tables.close()
+    shutil.rmtree(tmp_path / "lake" / ".headwater")
+    shutil.rmtree(tmp_path / "lake" / "txn")
+    left = sorted(path for path in (tmp_path / "lake").rglob("*"))
+    doors: list[Callable[[], object]] = [
+        lambda: MetastoreNamespace(root=root),
+        lambda: connect("metastore", {"root": root}),
+        lambda: Catalog(root),
+        lambda: Catalog(root, impl="metastore"),
+        lambda: init(resolve(root)),
+        lambda: Metastore(root).run(lambda tx: tx.create_namespace(["b"])),
+    ]
+    for door in doors:
+        with pytest.raises(InvalidTableStateError, match="bring them back from a copy"):
+            door()
+    assert sorted(path for path in (tmp_path / "lake").rglob("*")) == left

@@ -31,6 +31,25 @@ def test_a_folder_of_parquet_files_becomes_a_table_in_one_commit(tmp_path: Path)
     assert (len(table.versions()), catalog.slot - before) == (1, 1)
 
 
+def test_a_link_out_of_the_folder_is_not_followed(tmp_path: Path) -> None:
+    catalog = Catalog(str(tmp_path / "lake"))
+    catalog.create_namespace("raw")
+    folder, secret = tmp_path / "files", tmp_path / "files-of-others"
+    for each in (folder / "day=1", secret):
+        each.mkdir(parents=True)
+        pq.write_table(ROWS, each / "a.parquet")
+    (folder / "inside.parquet").symlink_to("day=1/a.parquet")
+    (folder / "others").symlink_to(secret)
+    (tmp_path / "linked").symlink_to(folder)
+    assert import_parquet(catalog, "raw.t", tmp_path / "linked", hive=False).count() == 6
+    for target in (secret / "a.parquet", Path("..") / "files-of-others" / "a.parquet"):
+        (folder / "out.parquet").symlink_to(target)
+        with pytest.raises(InvalidInputError, match=r"'out.parquet' is a link"):
+            import_parquet(catalog, "raw.u", folder, hive=False)
+        (folder / "out.parquet").unlink()
+    assert catalog.tables("raw") == ["t"]
+
+
 def test_files_that_cannot_be_one_table_are_refused_and_make_none(tmp_path: Path) -> None:
     catalog = Catalog(str(tmp_path / "lake"))
     catalog.create_namespace("raw")

@@ -24,6 +24,7 @@ TYPES: tuple[Any, ...] = (
     pa.dictionary(pa.int32(), pa.string()), pa.dictionary(pa.int8(), pa.decimal128(10, 2)),
     pa.list_(pa.decimal128(10, 2)), pa.struct([pa.field("d", pa.decimal128(10, 2))]),
     pa.list_(pa.decimal128(5, 1), 2), pa.list_(pa.bool_(), 3), pa.list_(pa.float16(), 2), pa.uuid(), pa.bool8(),
+    pa.list_(pa.struct([pa.field("x", pa.int32())]), 2),
 )  # fmt: skip
 
 _START = dt.datetime(2020, 1, 1)

@@ -172,3 +172,16 @@ def test_a_query_that_cannot_be_run_is_an_error_and_not_half_an_answer(http: htt
     missing = {"k": 1, "vector": None, "columns": {"column_names": ["nope"]}}
     assert http.post("/v1/table/t/query", json=missing).json()["code"] == 12
     assert http.post("/v1/table/t/query", json={"k": 1, "vector": None}).status_code == 200
+
+
+def test_ignore_missing_of_a_body_is_honoured(http: httpx.Client) -> None:
+    assert http.post("/v1/table/t/create", content=ipc(PEOPLE)).status_code == 200
+    for _ in range(3):
+        assert http.post("/v1/table/t/insert", content=ipc(PEOPLE)).status_code == 200
+    asked = {"ranges": [{"start_version": 1, "end_version": 3}]}
+    told = [
+        http.post("/v1/table/t/version/delete", json={**asked, **more}) for more in ({}, {}, {"ignore_missing": False})
+    ]
+    assert [answer.status_code for answer in told] == [200, 200, 404]
+    assert told[2].json()["code"] == 11
+    assert http.post("/v1/table/t/version/delete", json={**asked, "ignore_missing": "x"}).status_code == 400

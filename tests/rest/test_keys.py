@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,13 +19,14 @@ from headwater.namespace.requests import RenameNamespaceRequest
 from headwater.rest.auth.access import NAMING, Caller, Grant, needs
 from headwater.rest.auth.gate import FRESH_MS
 from headwater.rest.auth.keys import change_key, create_key, list_keys, revoke_key
-from headwater.rest.auth.roles import ROLES, define_role, parse_role, remove_role
+from headwater.rest.auth.roles import ROLES, define_role, defined_roles, parse_role, remove_role
 from headwater.rest.call import Call
 from headwater.rest.coding import OWN_REQUESTS
 from headwater.rest.extensions import ALL_ROUTES
 from headwater.rest.routes import BY_OPERATION, Permission
 from headwater.rest.server import create_app, start_in_thread
 from headwater.rest.settings import Limits, Settings
+from headwater.store import PutMode
 from tests.rest.samples import PEOPLE, Serve, ipc
 
 
@@ -99,6 +101,77 @@ def test_revoking_the_last_key_does_not_open_the_catalog(tree: DirectoryNamespac
         app.gate.caller({"x-api-key": text})
     assert create_app(tree).gate.is_closed()
     assert [r.revoked_ms is not None for r in list_keys(tree.store)] == [True]
+
+
+class Racing:
+    """A store whose next put is preceded by somebody else's deed."""
+
+    def __init__(self, store: Any, deed: Callable[[], object]) -> None:
+        self._store, self._deed = store, [deed]
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "put" and self._deed:
+            self._deed.pop()()
+        return getattr(self._store, name)
+
+
+def test_a_change_of_a_key_does_not_undo_a_revocation_that_races_it(tree: DirectoryNamespace) -> None:
+    clock = SystemClock()
+    record, text = create_key(tree.store, clock, "reader", [])
+    racing = Racing(tree.store, lambda: revoke_key(tree.store, clock, record.id))
+    assert change_key(racing, record.id, role="admin").revoked_ms is not None
+    with pytest.raises(UnauthenticatedError):
+        create_app(tree).gate.caller({"x-api-key": text})
+    assert change_key(tree.store, record.id, role="reader").revoked_ms is not None
+
+
+def test_changes_of_a_key_that_race_are_both_made(tree: DirectoryNamespace) -> None:
+    clock = SystemClock()
+    record, _ = create_key(tree.store, clock, "admin", [])
+    racing = Racing(tree.store, lambda: change_key(tree.store, record.id, role="viewer"))
+    changed = change_key(racing, record.id, scope=["prod"])
+    assert (changed.role, changed.scope) == ("viewer", ["prod"])
+    assert [(one.role, one.scope) for one in list_keys(tree.store)] == [("viewer", ["prod"])]
+
+
+def test_no_record_of_a_right_is_ever_overwritten_or_deleted(tree: DirectoryNamespace) -> None:
+    clock, kept = SystemClock(), dict[str, bytes]()
+
+    def look() -> None:
+        now = {entry.key: tree.store.get(entry.key) for entry in tree.store.list(".headwater")}
+        rights = {key: data for key, data in now.items() if "/tokens/" in key or "/roles/" in key}
+        assert kept.items() <= rights.items()
+        kept.update(rights)
+
+    record, _ = create_key(tree.store, clock, "reader", [])
+    for deed in (
+        lambda: change_key(tree.store, record.id, role="writer"),
+        lambda: change_key(tree.store, record.id, expires_ms=clock.now_ms() + 1000),
+        lambda: revoke_key(tree.store, clock, record.id),
+        lambda: define_role(tree.store, "analyst", "describe"),
+        lambda: define_role(tree.store, "analyst", "describe,write"),
+        lambda: remove_role(tree.store, "analyst"),
+        lambda: define_role(tree.store, "analyst", "select"),
+    ):
+        look()
+        deed()
+    look()
+    assert defined_roles(tree.store) == {"analyst": Permission.SELECT}
+
+
+def test_keys_and_roles_as_earlier_servers_wrote_them_hold(tree: DirectoryNamespace) -> None:
+    clock = SystemClock()
+    define_role(tree.store, "own", "select")
+    record, _ = create_key(tree.store, clock, "own", [])
+    told = {"id": record.id, "name": "", "role": "own", "scope": [], "secret_sha256": record.secret_sha256}
+    before = json.dumps({**told, "created_ms": 1, "expires_ms": None, "revoked_ms": 7}).encode()
+    tree.store.put(f".headwater/tokens/{record.id}.json", before, PutMode.OVERWRITE)
+    tree.store.put(".headwater/roles/old.json", b'{"name": "old", "permissions": ["describe"]}', PutMode.CREATE)
+    assert [one.revoked_ms for one in list_keys(tree.store)] == [7]
+    assert change_key(tree.store, record.id, role="reader").revoked_ms == 7
+    assert defined_roles(tree.store)["old"] == Permission.DESCRIBE
+    remove_role(tree.store, "old")
+    assert "old" not in defined_roles(tree.store)
 
 
 def test_a_key_ends_when_it_expires(tree: DirectoryNamespace) -> None:

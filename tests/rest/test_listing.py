@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headwater.names import ROOT, ObjectId
+from headwater.namespace.abilities import CatalogAbilities
 from headwater.paging import page
 from headwater.rest import lists
 from headwater.rest.auth.access import Caller, Grant
@@ -35,7 +36,8 @@ class Names(api.LanceNamespace):
 
 def ask(namespace: Names, caller: Caller, limit: int, token: str | None) -> Any:
     request = api.ListNamespacesRequest(id=[], limit=limit, page_token=token)
-    return list_visible(namespace, Call(BY_OPERATION["ListNamespaces"], ROOT, "$", request), caller, "$")
+    call = Call(BY_OPERATION["ListNamespaces"], ROOT, "$", request, caller)
+    return list_visible(namespace, call, CatalogAbilities())
 
 
 names = st.lists(st.text("abcdef", min_size=1, max_size=3), unique=True, max_size=40).map(sorted)

@@ -8,10 +8,15 @@ from pathlib import Path
 import httpx
 import pytest
 
+from headwater import DirectoryNamespace
+from headwater.clock import SystemClock
 from headwater.errors import InvalidInputError, PermissionDeniedError
+from headwater.rest.auth.gate import LOOK_MS
+from headwater.rest.auth.keys import create_key
 from headwater.rest.extensions import ALL_ROUTES
 from headwater.rest.origin import address_of, check_site, networks
 from headwater.rest.settings import Settings
+from tests.rest.processes import ServeProcess
 from tests.rest.samples import PEOPLE, Serve, ipc
 
 PAGES = ("/health/live", "/health/ready", "/metrics", "/openapi.json", "/v1/nothing")
@@ -28,6 +33,12 @@ FOREIGN: list[dict[str, str]] = [
     {"host": "localhost.evil.example:80"},
     {"host": "192.168.1.1"},
     {"host": ""},
+    {"host": "[::1].evil"},
+    {"host": "[::1]evil:80"},
+    {"host": "[127.0.0.1].evil.example"},
+    {"host": "localhost:80.evil.example"},
+    {"host": "localhost:80:80"},
+    {"host": "user@localhost"},
 ]
 
 
@@ -79,6 +90,36 @@ def test_a_server_that_asks_for_keys_answers_to_every_name_and_still_to_no_other
     headers = {"x-api-key": "open-sesame", "host": "lake.example"}
     assert httpx.get(f"{url}/v1/table", headers=headers).status_code == 200
     assert httpx.get(f"{url}/v1/table", headers={**headers, "origin": "http://evil.example"}).status_code == 403
+
+
+def test_a_server_with_keys_answers_to_its_public_name_from_the_first_request_on(
+    serve: Serve, catalog: DirectoryNamespace
+) -> None:
+    _, text = create_key(catalog.store, SystemClock(), "reader", [])
+    url = serve().url
+    public = {"host": "lake.example", "x-api-key": text}
+    assert httpx.get(f"{url}/v1/table", headers=public).status_code == 200
+    assert httpx.get(f"{url}/v1/table", headers={"host": "lake.example"}).status_code == 401
+
+
+def test_a_server_whose_first_key_is_made_while_it_runs_answers_to_its_public_name(
+    serve: Serve, catalog: DirectoryNamespace
+) -> None:
+    server = serve()
+    public = {"host": "lake.example"}
+    assert httpx.get(f"{server.url}/v1/table", headers=public).status_code == 403
+    _, text = create_key(catalog.store, SystemClock(), "reader", [])
+    server.app.gate._looked_ms -= LOOK_MS
+    assert httpx.get(f"{server.url}/v1/table", headers={**public, "x-api-key": text}).status_code == 200
+
+
+@pytest.mark.long
+def test_every_worker_of_a_server_with_keys_answers_to_its_public_name(catalog: DirectoryNamespace, root: str) -> None:
+    _, text = create_key(catalog.store, SystemClock(), "reader", [])
+    with ServeProcess(root, "--port", "0", "--workers", "3", "--no-access-log") as server:
+        headers = {"host": "lake.example", "x-api-key": text}
+        for _ in range(30):  # a connection each, so that every worker gets some
+            assert httpx.get(f"{server.url}/v1/table", headers=headers, timeout=60).status_code == 200
 
 
 def test_one_that_was_told_to_be_insecure_answers_to_addresses_too() -> None:

@@ -12,6 +12,7 @@ import lance_namespace as api
 import pytest
 
 from headwater import DirectoryNamespace
+from headwater.errors import CommitStateUnknownError
 from headwater.rest.idempotency import Repeats
 from headwater.rest.layout import IDEMPOTENCY
 from headwater.rest.settings import Limits, Settings
@@ -82,7 +83,7 @@ def test_a_body_id_that_is_not_the_routes_is_refused(http: httpx.Client) -> None
         ("GET", "/v1", 404),
         ("GET", "/v1/", 404),
         ("GET", "/v1/nothing/here", 404),
-        ("POST", "/v1/table/t/describe/", 404),
+        ("POST", "/v1/table/t/describe/more", 404),
         ("GET", "/v1/table/t/describe", 405),
         ("DELETE", "/v1/namespace/a/create", 405),
         ("POST", "/v1/table", 405),
@@ -213,6 +214,32 @@ def test_records_of_keys_are_swept_after_a_day(http: httpx.Client, catalog: Dire
 
     assert Repeats(catalog.store, Tomorrow()).sweep() == 1
     assert list(catalog.store.list(IDEMPOTENCY)) == []
+
+
+def test_a_key_whose_record_goes_while_it_is_looked_at_is_created_and_not_overwritten(
+    catalog: DirectoryNamespace,
+) -> None:
+    """A refused change gives its key back. Of those who repeat it only one may apply it: the one who creates."""
+    repeats = Repeats(catalog.store, catalog.clock)
+    first = repeats.begin("me", "k", "asked")
+    assert isinstance(first, str)
+
+    class Late(Repeats):
+        """Its first look comes when the record has gone, and another has begun."""
+
+        def _read(self, path: str) -> Any:
+            if path == first and first not in ended:
+                ended.append(first)
+                repeats.end(first, 409, b"")
+                began.append(repeats.begin("me", "k", "asked"))
+                return None
+            return super()._read(path)
+
+    ended: list[str] = []
+    began: list[object] = []
+    with pytest.raises(CommitStateUnknownError):
+        Late(catalog.store, catalog.clock).begin("me", "k", "asked")
+    assert began == [first]
 
 
 def test_concurrent_repeats_of_one_key_apply_it_once(http: httpx.Client, server: Any) -> None:

@@ -65,8 +65,8 @@ def use_tables(catalog: Catalog, prefix: str, renames: bool) -> None:
         catalog.drop_table(f"{prefix}people")
 
 
-def use_history(catalog: Catalog) -> None:
-    """Every verb on stream tables, transactions and the past."""
+def use_history(catalog: Catalog, url: str) -> None:
+    """Every verb on stream tables, transactions and the past, and the page."""
     stream = catalog.create_stream_table("a.s", PEOPLE.schema, keys=["id"])
     stream.upsert(PEOPLE)
     stream.ingest([{"id": 4, "name": "d"}])
@@ -93,6 +93,8 @@ def use_history(catalog: Catalog) -> None:
     catalog.diff(slot, catalog.slot)
     assert catalog.verify() == []
     catalog.collect(keep=timedelta(0), grace=timedelta(0))
+    for page in ("/", "/t/a/t", "/t/a/t?view=rows", "/t/a/t?view=versions", "/t/a/t?view=files", "/t/a/s", "/log"):
+        assert httpx.get(url + page, timeout=60).status_code == 200, page
 
 
 def test_over_a_metastore_it_never_imports_lance(tmp_path: Path) -> None:
@@ -101,7 +103,7 @@ def test_over_a_metastore_it_never_imports_lance(tmp_path: Path) -> None:
     with serve(root, {}) as served:
         catalog = Catalog(served.url)
         use_tables(catalog, "a.", renames=True)
-        use_history(catalog)
+        use_history(catalog, served.url)
         assert seen(served)["modules"] == []
 
 

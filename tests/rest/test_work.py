@@ -16,6 +16,7 @@ import pytest
 
 from headwater import Catalog, DirectoryNamespace
 from headwater.rest.extensions import ALL_ROUTES
+from headwater.rest.page.questions import QUESTIONS
 from headwater.rest.routes import PLACES, Answer, BodyKind, Place
 from headwater.rest.server import RunningServer, bind, create_app
 from headwater.rest.settings import Limits, Settings
@@ -143,7 +144,7 @@ IN_SERVER = {operation for place in (Place.SERVER, Place.LOOKUP) for operation i
 
 
 def test_every_place_names_an_operation_that_is_there() -> None:
-    known = {route.operation for route in ALL_ROUTES}
+    known = {route.operation for route in ALL_ROUTES} | set(QUESTIONS)
     assert {operation for operations in PLACES.values() for operation in operations} <= known
 
 

@@ -88,8 +88,11 @@ def test_java_reads_the_golden_frames_over_the_workers_own_wire(tmp_path: Path) 
     path = os.pathsep.join([str(jar), f"{build.spark_jars()}/*"])
     made = [compiler, "-cp", path, "-d", str(tmp_path), str(GOLDEN / "GoldenFrames.java")]
     subprocess.run(made, check=True, capture_output=True, timeout=120)
-    python = tmp_path / "python"  # the jar starts `python -m headwater.spark.worker`: this one reads the frames instead
-    python.write_text(f'#!/bin/sh\nexec "{sys.executable}" "{GOLDEN / "worker.py"}" "{GOLDEN / "frames.json"}"\n')
+    python = (
+        tmp_path / "python"
+    )  # the jar starts `python -P -m headwater.spark.worker`: this one reads the frames instead
+    start = f'exec "{sys.executable}" "{GOLDEN / "worker.py"}" "{GOLDEN / "frames.json"}"'
+    python.write_text(f'#!/bin/sh\necho "$@" > "{tmp_path}/line"\n{start}\n')
     python.chmod(0o755)
     command = ["java", "-cp", os.pathsep.join([str(tmp_path), path]), "headwater.spark.GoldenFrames"]
     done = subprocess.run(
@@ -98,3 +101,5 @@ def test_java_reads_the_golden_frames_over_the_workers_own_wire(tmp_path: Path) 
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-2000:]
     assert f"{len(FRAMES)} frames read" in done.stdout
+    line = (tmp_path / "line").read_text().split()
+    assert line == ["-P", "-m", "headwater.spark.worker"], "a module in the working directory would run in the worker"

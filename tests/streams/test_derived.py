@@ -71,6 +71,26 @@ def test_a_new_function_makes_rows_stale_until_they_are_written_again(metastore:
     assert "vector" not in table.to_arrow().column_names
 
 
+def test_a_new_column_of_a_published_table_is_stale_at_once_and_a_backfill_computes_it(metastore: Metastore) -> None:
+    table = products(metastore)
+    table.upsert([{"sku": "a", "at": 1, "text": "xx"}, {"sku": "b", "at": 1, "text": "yyy"}])
+    table.publish()
+    table.set_properties({"column.vector": column()})
+    table.upsert([{"sku": "c", "at": 1, "text": "z"}])
+    assert table.stale() == table.stale(now=True) == {"vector": 2}
+    assert table.backfill() > 0
+    assert (vectors(table), table.stale()) == ({"a": [2.0, 1.0], "b": [3.0, 1.0], "c": [1.0, 1.0]}, {"vector": 0})
+    table.set_properties({"column.length": column()})
+    table.evolve(add={"more": "int64"})
+    assert table.stale() == {"vector": 0, "length": 3}
+    table.backfill(rows=1)
+    table.backfill()
+    assert table.stale() == {"vector": 0, "length": 0}
+    found = table.to_arrow()
+    assert found["length"].to_pylist() == found["vector"].to_pylist()
+    assert table.verify() == []
+
+
 def test_a_derived_column_cannot_be_given_and_its_function_must_answer_for_every_row(metastore: Metastore) -> None:
     table = products(metastore, **{"column.vector": column("wrong", kind="int64")})
     with pytest.raises(InvalidInputError, match="'vector'"):

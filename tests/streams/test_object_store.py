@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+
 from headwater.metastore import Metastore
+from headwater.store import Entry, WrappedStore, memory_store
+from headwater.streams.sources import remote
 from headwater.streams.table import StreamTable
 
 
@@ -24,3 +31,21 @@ def test_a_stream_table_lands_publishes_and_reads_on_s3(s3_root: str, s3_options
         assert (table.quarantine().num_rows, table.verify(), metastore.verify()) == (1, [], [])
     with Metastore(s3_root, s3_options) as again:
         assert StreamTable(again, ["t"], s3_root, s3_options).count() == 1
+
+
+def test_a_file_of_a_store_without_etags_is_known_again_by_its_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two files of one name, size and second are two files, also inside of a dataset's folder."""
+
+    class Untagged(WrappedStore):
+        def list(self, prefix: str = "", after: str = "") -> Iterator[Entry]:
+            return (replace(entry, etag=None, modified_ms=0) for entry in super().list(prefix, after))
+
+    store = Untagged(memory_store())
+    monkeypatch.setattr(remote, "open_store", lambda *_: store)
+    known = []
+    for content in (b"one", b"two", b"one"):
+        store.put("in/day.json", content)
+        store.put("in/set.lance/data/a.lance", content)
+        known.append([file.digest for file in remote.find_remote("s3://bucket/in/*", {})])
+    assert known[0] == known[2]
+    assert not set(known[0]) & set(known[1])

@@ -7,6 +7,7 @@ from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
+from typing import Any
 
 import numpy
 import polars
@@ -23,6 +24,7 @@ from headwater.errors import (
     TableBranchNotFoundError,
     TableColumnNotFoundError,
     TableIndexNotFoundError,
+    TableSchemaValidationError,
     TableTagNotFoundError,
     TableVersionNotFoundError,
     UnsupportedOperationError,
@@ -204,6 +206,57 @@ def test_columns_come_go_and_change(table: CatalogTable) -> None:
     assert table.schema.field("twice").type == pa.int32()
     table.add_columns(pa.schema([pa.field("when", pa.timestamp("us", "UTC"))]))
     assert table.schema.field("when").type == pa.timestamp("us", "UTC")
+
+
+@pytest.mark.parametrize(
+    ("values", "kind", "made"),
+    [
+        ([1, 2, None], pa.float64(), [1.0, 2.0, None]),
+        ([1, 2, None], pa.string(), ["1", "2", None]),
+        ([1, 2**53 + 1], pa.float64(), None),
+        ([1, 20], pa.decimal128(4, 2), [Decimal("1.00"), Decimal("20.00")]),
+        ([1.0, 2.0], pa.int64(), [1, 2]),
+        ([1.5], pa.int64(), None),
+        (["7", None], pa.int32(), [7, None]),
+        (["x"], pa.int32(), None),
+        ([True], pa.string(), ["true"]),
+        ([datetime(2026, 1, 2)], pa.date32(), [datetime(2026, 1, 2).date()]),
+        ([datetime(2026, 1, 2, 3)], pa.date32(), None),
+        ([], pa.string(), []),
+    ],
+)
+def test_a_column_is_cast_where_every_value_fits(catalog: Catalog, values: list[Any], kind: Any, made: Any) -> None:
+    rows = pa.table({"id": list(range(len(values))), "a": values, "z": ["z"] * len(values)})
+    if not values:
+        rows = rows.set_column(1, "a", pa.array([], pa.int64()))
+    table = catalog.create_table("t", rows)
+    if made is None:
+        with pytest.raises(TableSchemaValidationError, match="'a'"):
+            table.cast_columns({"a": kind})
+        made, kind = values, rows.schema.field("a").type
+    else:
+        table.cast_columns({"a": kind})
+    found = table.to_arrow()
+    assert (found.schema.names, found.schema.field("a").type) == (["id", "a", "z"], kind)
+    assert found["a"].to_pylist() == made
+
+
+def test_a_cast_keeps_deleted_rows_gone_comments_and_neighbours(catalog: Catalog) -> None:
+    field = pa.field("a", pa.int64(), metadata={"comment": "how many"})
+    inner = pa.struct([("a", pa.int64())])
+    schema = pa.schema([pa.field("s", inner), field, pa.field("b", pa.string())])
+    rows = [{"s": {"a": n}, "a": n, "b": str(n)} for n in range(3)]
+    table = catalog.create_table("t", rows, schema=schema)
+    table.append([{"s": {"a": 9}, "a": 9, "b": "no number"}])
+    table.delete("a = 9 or a = 1")
+    table.cast_columns({"a": pa.string(), "b": pa.int64()})
+    assert table.to_arrow().to_pylist() == [{"s": {"a": n}, "a": str(n), "b": n} for n in (0, 2)]
+    assert (table.schema.field("a").metadata or {}).get(b"comment") == b"how many"
+    table.append([{"s": {"a": 4}, "a": "four", "b": 4}])
+    assert table.count("a = 'four'") == 1
+    table.create_index("b", "BTREE")
+    with pytest.raises(TableSchemaValidationError, match="drop the index"):
+        table.cast_columns({"b": pa.string()})
 
 
 def test_a_type_that_sql_cannot_say_is_refused() -> None:

@@ -172,14 +172,14 @@ def test_only_names_know_the_delimiter() -> None:
 DOTS = {
     "names.py": "the dots of names",
     "cli/operations.py": "places in a request",
-    "cli/sql.py": "quoted names of SQL",
-    "pipeline/duck.py": "quoted names of SQL",
+    "duck.py": "quoted names of SQL",
     "pipeline/slicing.py": "a column as SQL names it",
     "pipeline/sql_names.py": "names of SQL",
     "rest/auth/jwt.py": "places in a token",
     "rest/coding.py": "places in a request",
     "spark/filters.py": "places in a struct",
     "streams/checks.py": "words of SQL",
+    "streams/user_functions.py": "modules of Python",
     "tables/columns.py": "places in a struct, and numbers of versions",
     "tables/fields.py": "places in a struct",
     "tables/partitions.py": "parts of a file's name",
@@ -244,6 +244,9 @@ FOREIGN_PRIVATE = {
     "_jdf": "pyspark",
     "_jsparkSession": "pyspark",
     "_path": "pylance",
+    "_namespace_client": "pylance",
+    "_namespace_client_managed_versioning": "pylance",
+    "_table_id": "pylance",
     "_take_rows": "pylance",
 }
 """Private names of libraries that have no public one for what is needed."""
@@ -318,3 +321,11 @@ def test_what_knows_lance_semantics_knows_no_marker_of_the_directory_layout() ->
     markers = re.compile(r"\b(RESERVED_MARKER|DEREGISTERED_MARKER|MARKER_BODY|\.lance-(reserved|deregistered))\b")
     sources = (PACKAGE / "namespace").rglob("*.py")
     assert [path.name for path in sources if markers.search(path.read_text())] == []
+
+
+def test_duckdb_is_opened_in_one_module() -> None:
+    """`to_duckdb` alone hands rows to the DuckDB of the user, by name; it opens no database."""
+    assert {name for name, tree in modules().items() if "duckdb" in set(imported(tree))} == {"duck.py"}
+    asked = re.compile(r"import_module\(.duckdb|_library\(.duckdb|__import__\(.duckdb")
+    found = {str(path.relative_to(PACKAGE)) for path in PACKAGE.rglob("*.py") if asked.search(path.read_text())}
+    assert found == {"tables/frames.py"}

@@ -3,13 +3,28 @@
 from __future__ import annotations
 
 from pathlib import Path
+from unittest import mock
 
 import lance_namespace as api
 import pytest
 
+import headwater
 from headwater import DirectoryNamespace
 from headwater.errors import InvalidInputError
-from headwater.names import MAX_DEPTH, ROOT, ObjectId, check_delimiter, check_name, is_name, nameable, object_id, parse
+from headwater.names import (
+    MAX_DEPTH,
+    ROOT,
+    ObjectId,
+    check_delimiter,
+    check_name,
+    check_new_name,
+    is_name,
+    nameable,
+    object_id,
+    parse,
+)
+
+DIRECTORY = {"manifest_enabled": "true"}
 
 
 def test_an_identifier_has_a_list_and_a_string_style() -> None:
@@ -54,6 +69,45 @@ def test_what_may_not_be_a_name_is_refused_with_a_reason(name: object) -> None:
 @pytest.mark.parametrize("name", ["x" * 255, "é" * 127, " ", "...", "日本", "a.b", "-", "a%2Fb"])
 def test_any_other_text_is_a_name(name: str) -> None:
     check_name(name)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["a\u202eb", "a\u2066b", "\u200eab", "ab\u061c", "a\u200bb", "a\u200db", "\ufeffa", "a\u00adb", "\u3164",
+     "a\U000e0041", "a\u2028b", "a\u2800", "\u200c\u0645"],
+)  # fmt: skip
+def test_a_new_name_shows_all_that_is_in_it_and_one_of_before_stays_readable(name: str) -> None:
+    with pytest.raises(InvalidInputError, match=r"U\+[0-9A-F]+ is invisible"):
+        check_new_name(name)
+    check_name(name)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["\u0645\u06cc\u200c\u062e\u0648\u0627", "\U0001f468\u200d\U0001f469", "\u65e5\u672c", "\u2764\ufe0f"],
+)
+def test_a_joiner_that_a_script_needs_may_be_in_a_new_name(name: str) -> None:
+    check_new_name(name)
+
+
+@pytest.mark.parametrize("kind", ["metastore", "dir"])
+def test_no_way_to_name_an_object_takes_what_cannot_be_seen(tmp_path: Path, kind: str) -> None:
+    catalog = headwater.Catalog(
+        headwater.connect(kind, {"root": str(tmp_path), **(DIRECTORY if kind == "dir" else {})})
+    )
+    catalog.create_table("ns.t", [{"id": 1}])
+    for attempt in (
+        lambda: catalog.create_namespace(["a\u202eb"]),
+        lambda: catalog.create_table(["ns", "a\u202eb"], [{"id": 1}]),
+        lambda: catalog.rename_table("ns.t", ["ns", "a\u202eb"]),
+    ):
+        with pytest.raises(InvalidInputError, match="U\\+202E is invisible"):
+            attempt()
+    with mock.patch("headwater.names.INVISIBLE", ()):
+        catalog.create_table(["ns", "a\u202eb"], [{"id": 7}])
+    assert catalog[["ns", "a\u202eb"]].to_arrow().to_pylist() == [{"id": 7}]
+    catalog.rename_table(["ns", "a\u202eb"], "ns.seen")
+    assert catalog["ns.seen"].count() == 1
 
 
 @pytest.mark.parametrize(("name", "delimiter"), [("a.b", "."), ("a::b", "::"), ("a:", "::"), ("a$b", ".")])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -12,9 +13,11 @@ import pyarrow as pa
 import pytest
 
 import headwater
-from headwater import Catalog
+from headwater import Catalog, MetastoreNamespace
+from headwater.cli.main import main
 from headwater.errors import InvalidInputError
 from headwater.namespace.versions.freeing import lost_files
+from headwater.rest.server import start_in_thread
 from headwater.store import LocalStore
 from tests.cli.running import Cli
 
@@ -78,9 +81,9 @@ def test_a_shallow_clone_is_not_taken_for_damage(tmp_path: Path) -> None:
     lance.dataset(str(tmp_path / "clone")).delete("n = 1")
     found = sorted((tmp_path / "clone" / "_versions").glob("*.manifest"))
     manifests = {number: f"clone/_versions/{each.name}" for number, each in enumerate(found)}
-    assert lost_files(LocalStore(tmp_path), "clone", manifests) == {}
+    assert lost_files(LocalStore(tmp_path), "clone", manifests, {}) == {}
     next((tmp_path / "clone" / "_deletions").iterdir()).unlink()
-    assert len(lost_files(LocalStore(tmp_path), "clone", manifests)) == 1
+    assert len(lost_files(LocalStore(tmp_path), "clone", manifests, {})) == 1
 
 
 def test_verify_names_files_of_a_change_log_that_are_gone(tmp_path: Path) -> None:
@@ -157,3 +160,35 @@ def test_a_root_with_a_folder_named_txn_is_no_metastore(tmp_path: Path) -> None:
     lance.write_dataset(ROWS, str(root / "t.lance"))
     assert isinstance(Catalog(str(root)).namespace, headwater.DirectoryNamespace)
     assert list(Catalog(str(root))) == ["t"]
+
+
+def test_what_only_waits_for_collection_is_a_note_and_the_catalog_is_whole(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A transaction that was rolled back leaves a folder, a client that was refused a staged manifest."""
+    root = str(tmp_path / "lake")
+    catalog = Catalog(root)
+    catalog.create_stream_table("a.s", ROWS.schema, keys=["n"]).upsert(ROWS)
+    catalog.publish(["a.s"])
+    with suppress(ZeroDivisionError), catalog.transaction() as tx:
+        tx.create_table("a.t", ROWS)
+        raise ZeroDivisionError
+    with pytest.raises(OSError, match="Commit result for version 3 is unknown"):
+        lance.write_dataset(ROWS, namespace_client=catalog.namespace, table_id=["a", "s"], mode="append")
+    found = catalog.verify()
+    assert {(problem.kind, problem.note) for problem in found} == {
+        ("staged_leftover", True),
+        ("unfinished_creation", True),
+    }
+    assert main(["--catalog", root, "verify"]) == 0
+    assert "The catalog is whole. 2 notes" in capsys.readouterr().out
+    server = start_in_thread(MetastoreNamespace(root=root))
+    try:
+        assert [problem["note"] for problem in Catalog(server.url).verify()] == [True, True]
+        assert main(["--catalog", server.url, "verify"]) == 0
+    finally:
+        server.stop()
+    catalog.collect(grace=timedelta(0))
+    assert catalog.verify() == []
+    next((tmp_path / "lake").rglob("*.lance/data/*.lance")).unlink()
+    assert main(["--catalog", root, "verify"]) == 1

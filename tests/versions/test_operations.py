@@ -211,6 +211,13 @@ def test_missing_versions_in_a_range_are_ignored_unless_told_otherwise(catalog: 
         call(catalog, "batch_delete_table_versions", **once, ignore_missing=False)
     with pytest.raises(TableVersionNotFoundError):
         call(catalog, "batch_delete_table_versions", **once, context={"ignore_missing": "false"})
+    for given in (False, "false"):
+        part = {"delete_table_versions": {**once, "ignore_missing": given}}
+        with pytest.raises(TableVersionNotFoundError):
+            call(catalog, "batch_commit_tables", operations=[part])
+    call(catalog, "batch_commit_tables", operations=[{"delete_table_versions": once}])
+    with pytest.raises(InvalidInputError, match="true or false"):
+        call(catalog, "batch_delete_table_versions", **once, ignore_missing="perhaps")
 
 
 @pytest.mark.parametrize("bad", [(-1, 3), (3, 1), (0, -2)])

@@ -9,8 +9,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
+import pyarrow as pa
 import pytest
 
+from headwater import Catalog
 from headwater.clock import SeededClock, SystemClock
 from headwater.errors import UnauthenticatedError
 from headwater.namespace.metastore import MetastoreNamespace
@@ -20,7 +22,7 @@ from headwater.rest.server import RunningServer, start_in_thread
 from headwater.rest.settings import JwtSettings, Settings
 from headwater.store import Store
 from headwater.web import page
-from headwater.web.cookies import MAX_MS, SECRET_KEY, Sessions
+from headwater.web.cookies import ENDED, MAX_MS, SECRET_KEY, Sessions
 from headwater.web.links import own_path
 from tests.rest import test_jwt
 from tests.web.pages import Document
@@ -131,6 +133,39 @@ def test_a_session_ends_with_its_key_and_after_twelve_hours(tmp_path: Path) -> N
     clock.sleep(2)
     with pytest.raises(UnauthenticatedError, match="no longer valid"):
         sessions.caller(fresh)
+
+
+def test_a_session_that_was_signed_out_is_over_at_every_server(
+    closed: MetastoreNamespace, visitor: httpx.Client
+) -> None:
+    sign_in(visitor, key(closed, "reader"))
+    kept = dict(visitor.cookies)
+    home = Document(visitor.get("/").text)
+    other = start_in_thread(MetastoreNamespace(root=closed.properties.root), face=page)
+    with other, httpx.Client(headers={"accept": "text/html"}, cookies=kept, timeout=60) as thief:
+        assert visitor.post("/signout", data={"token": home.form("signout")["token"]}).status_code == 303
+        for url in (str(visitor.base_url), other.url):
+            assert thief.get(f"{url}/n/prod").status_code == 303, url
+    assert visitor.get("/signin").status_code == 200
+
+
+def test_what_is_kept_of_ended_sessions_goes_when_they_would_have_ended(tmp_path: Path) -> None:
+    clock = SeededClock()
+    store: Store = MetastoreNamespace(root=str(tmp_path / "lake")).store
+    _, secret = create_key(store, clock, "reader", [])
+    gate = Gate(Settings(), store, clock)
+    sessions, others = Sessions(gate, store, clock), Sessions(gate, store, clock)
+    first, second = sessions.open(secret), sessions.open(secret)
+    others.caller(first)
+    sessions.end(first)
+    clock.sleep(2)
+    with pytest.raises(UnauthenticatedError, match="Sign in"):
+        others.caller(first)
+    assert others.caller(second) == sessions.caller(second), "each session ends for itself"
+    clock.sleep(MAX_MS / 1000)
+    assert len(list(store.list(ENDED))) == 1
+    sessions.end(sessions.open(secret))
+    assert len(list(store.list(ENDED))) == 1, "the new one"
 
 
 def test_a_token_opens_a_session_that_ends_with_it_and_holds_no_token(tmp_path: Path) -> None:
@@ -244,3 +279,20 @@ def test_dropping_asks_for_the_name_and_undrop_brings_it_back(
     answer = visitor.post(back["action"], data={"token": back["token"]})
     assert (answer.status_code, answer.headers["location"]) == (303, "/t/prod/users")
     assert "user 3" in visitor.get("/t/prod/users", params={"view": "rows"}).text
+
+
+def test_undrop_brings_back_what_followed_a_stream_table(closed: MetastoreNamespace, visitor: httpx.Client) -> None:
+    catalog = Catalog(closed)
+    schema = pa.schema({"id": pa.int64(), "n": pa.int64()})
+    stream = catalog.create_stream_table("prod.kept", schema, keys="id", properties={"history": "scd2"})
+    stream.ingest([{"id": 1, "n": 1}, {"id": 2, "n": "x"}])
+    stream.publish()
+    before = set(catalog.tables("prod"))
+    assert {"kept", "kept__quarantine", "kept__history"} <= before
+    catalog.drop_table("prod.kept")
+    sign_in(visitor, key(closed, "admin"))
+    back = Document(visitor.get("/deleted").text).form("undrop/prod/kept")
+    answer = visitor.post("/do/undrop/prod/kept", data={"token": back["token"]})
+    assert (answer.status_code, answer.headers["location"]) == (303, "/t/prod/kept")
+    assert set(catalog.tables("prod")) == before
+    assert catalog["prod.kept"].quarantine().num_rows == 1

@@ -55,7 +55,7 @@ RUN = (
     ),
     Command(
         "verify", "run", "check that a catalog is whole; exit 1 if not", "housekeeping:verify",
-        (), "one object a line for each finding: kind, name, id, key, message",
+        (), "one object a line for each finding: kind, name, id, key, message, note",
     ),
     Command(
         "repair", "run", "write anew what a metastore has lost and its other files still say", "housekeeping:repair",

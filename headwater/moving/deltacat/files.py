@@ -9,19 +9,14 @@ from typing import Any
 
 import msgspec
 import pyarrow as pa
-import pyarrow.dataset
-import pyarrow.fs
 
+from headwater.decoding.arrow import read_schema
+from headwater.decoding.files import FORMATS, FileRows
 from headwater.errors import InvalidInputError
 from headwater.moving.deltacat.layout import RowFile
 from headwater.moving.deltacat.places import check_inside
 from headwater.store import KeyNotFoundError, Store
 
-FORMATS: dict[str, Any] = {
-    "application/parquet": pa.dataset.ParquetFileFormat,
-    "application/feather": pa.dataset.IpcFileFormat,
-    "application/orc": pa.dataset.OrcFileFormat,
-}
 FIELD_ID = b"PARQUET:field_id"
 MERGE_KEY = b"DELTACAT:merge_key"
 PAST_DEFAULT = b"DELTACAT:past_default"
@@ -30,8 +25,8 @@ PAST_DEFAULT = b"DELTACAT:past_default"
 def parse_schema(data: bytes, name: str) -> pa.Schema:
     """A table's schema with DeltaCAT's notes on its fields; error 13 if it is none."""
     try:
-        return pa.ipc.read_schema(pa.py_buffer(data))
-    except (pa.ArrowException, OSError, ValueError) as error:
+        return read_schema(data)
+    except InvalidInputError as error:
         raise InvalidInputError(f"The schema of {name} is not understood ({type(error).__name__}).") from None
 
 
@@ -52,7 +47,7 @@ def problem(store: Store, file: RowFile) -> str | None:
     if store.head(file.key) is None:
         return f"{file.key} is missing"
     try:
-        _fragment(store, file)
+        _opened(store, file)
     except InvalidInputError as error:
         return str(error)
     return None
@@ -60,7 +55,7 @@ def problem(store: Store, file: RowFile) -> str | None:
 
 def schema_of(store: Store, files: Sequence[RowFile]) -> pa.Schema:
     """The schema of a table that has none of its own: that of its files."""
-    found = [_fragment(store, file).physical_schema.remove_metadata() for file in files]
+    found = [_opened(store, file).schema.remove_metadata() for file in files]
     try:
         return pa.unify_schemas(found, promote_options="permissive")
     except pa.ArrowException as error:
@@ -72,12 +67,12 @@ def batches(store: Store, files: Sequence[RowFile], schema: pa.Schema) -> Iterat
     other columns are read."""
     for file in files:
         try:
-            fragment = _fragment(store, file)
-            places = _places(fragment.physical_schema, schema)
-            names = [fragment.physical_schema.names[place] for place in places if place >= 0]
-            for batch in fragment.to_batches(columns=list(dict.fromkeys(names))):
+            found = _opened(store, file)
+            places = _places(found.schema, schema)
+            names = [found.schema.names[place] for place in places if place >= 0]
+            for batch in found.batches(list(dict.fromkeys(names))):
                 yield _under(batch, schema)
-        except (pa.ArrowException, OSError, ValueError) as error:
+        except (InvalidInputError, pa.ArrowException, ValueError) as error:
             raise InvalidInputError(f"{file.key} cannot be read: {str(error).splitlines()[0][:200]}") from None
 
 
@@ -112,18 +107,12 @@ def _id(field: Any) -> bytes | None:
     return None if found in (None, b"-1") else found
 
 
-def _fragment(store: Store, file: RowFile) -> Any:
-    """The file as Arrow reads it: from its path, or from its bytes where there are no paths."""
+def _opened(store: Store, file: RowFile) -> FileRows:
+    """Open a file of rows, from its path, or from its bytes where there are no paths. Error 13 names the file."""
     path = store.abilities.path
-    form = FORMATS[file.content_type]()
     try:
-        if path is None:
-            fragment = form.make_fragment(pa.BufferReader(store.get(file.key)))
-        else:
-            fragment = form.make_fragment(os.path.join(path, file.key), pa.fs.LocalFileSystem())
-        _ = fragment.physical_schema  # reads the head or the foot of the file
-        return fragment
+        return FORMATS[file.content_type](store.get(file.key) if path is None else os.path.join(path, file.key))
     except KeyNotFoundError:
         raise InvalidInputError(f"{file.key} is missing.") from None
-    except (pa.ArrowException, OSError, ValueError) as error:
-        raise InvalidInputError(f"{file.key} cannot be read: {str(error).splitlines()[0][:200]}") from None
+    except InvalidInputError as error:
+        raise InvalidInputError(f"{file.key} cannot be read: {error}") from None

@@ -38,7 +38,7 @@ from headwater.namespace.data.refs import (
     list_table_tags,
     update_table_tag,
 )
-from headwater.namespace.data.schema import schema_to_json, type_from_json
+from headwater.namespace.data.schema import lance_schema_to_json, schema_to_json, type_from_json
 from headwater.namespace.data.transactions import (
     alter_transaction,
     describe_transaction,
@@ -82,6 +82,7 @@ __all__ = [
     "insert_into_table",
     "insert_mode",
     "insert_reader",
+    "lance_schema_to_json",
     "list_table_branches",
     "list_table_indices",
     "list_table_tags",

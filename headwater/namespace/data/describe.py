@@ -12,10 +12,12 @@ from headwater.imports import lance
 from headwater.namespace.data.models import FragmentStats, FragmentSummary, JsonArrowSchema, TableBasicStats
 from headwater.namespace.data.refs import tag_version
 from headwater.namespace.data.schema import schema_to_json
-from headwater.tables.handle import TableHandle
+from headwater.tables.handle import TableHandle, unread_rows
 from headwater.tables.translate import translating
 
 SMALL_FRAGMENT_ROWS = 100_000
+UNREAD_ROWS = "headwater.unread_rows"
+"""In the metadata of a table with a write-ahead log of Lance's: what is not shown."""
 
 
 @dataclass(frozen=True)
@@ -44,12 +46,14 @@ def describe_data(
     dataset = table.open(version, branch)
     if not load_detailed_metadata:
         return DataFacts(dataset.version)
+    has_log = dataset.mem_wal_index_details() is not None
+    unread = {UNREAD_ROWS: unread_rows(table.name)} if has_log else {}
     with translating(table, "describe"):
         return DataFacts(
             version=dataset.version,
             schema=schema_to_json(dataset.schema),
             stats=basic_stats(dataset),
-            metadata={**dataset.schema_metadata, **dataset.metadata},
+            metadata={**dataset.schema_metadata, **dataset.metadata, **unread},
             arrow_schema=dataset.schema,
         )
 

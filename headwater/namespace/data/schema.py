@@ -11,10 +11,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from headwater.errors import InvalidInputError
+from headwater.decoding.bounds import MAX_DEPTH
+from headwater.errors import InvalidInputError, TableSchemaValidationError
 from headwater.imports import lance
 from headwater.namespace.data.models import JsonArrowDataType, JsonArrowField, JsonArrowSchema
-from headwater.tables.arrow import MAX_DEPTH
 
 PLAIN: dict[str, pa.DataType] = {
     "null": pa.null(), "bool": pa.bool_(), "int8": pa.int8(), "int16": pa.int16(), "int32": pa.int32(),
@@ -38,6 +38,14 @@ MAX_LENGTH = 2**31 - 1
 def schema_to_json(schema: pa.Schema) -> JsonArrowSchema:
     """The JSON of a table's schema."""
     return JsonArrowSchema(fields=[_field(field) for field in schema], metadata=text_metadata(schema.metadata))
+
+
+def lance_schema_to_json(schema: pa.Schema) -> JsonArrowSchema:
+    """Return the schema in Lance's own spelling (`timestamp:us:UTC`), which loses nothing but has no maps: error 20."""
+    try:
+        return JsonArrowSchema.model_validate(lance.schema.schema_to_json(schema))
+    except ValueError as error:
+        raise TableSchemaValidationError(f"Lance's JSON cannot say the schema: {str(error)[:200]}") from None
 
 
 def type_to_json(kind: pa.DataType) -> dict[str, Any]:

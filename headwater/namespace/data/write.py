@@ -17,9 +17,12 @@ from lance_namespace import (
     UpdateTableResponse,
 )
 
+from headwater.decoding.arrow import Body, read_stream
+from headwater.decoding.bounds import check_schema
 from headwater.errors import InvalidInputError
 from headwater.imports import lance
-from headwater.tables.arrow import Body, Counted, check_schema, read_stream
+from headwater.namespace.requests import DELETED_ROWS
+from headwater.tables.arrow import Counted
 from headwater.tables.fields import format_path, parse_path, require_field
 from headwater.tables.fitting import fit, fit_new
 from headwater.tables.handle import TableHandle
@@ -167,5 +170,9 @@ def delete_from_table(table: TableHandle, request: DeleteFromTableRequest) -> De
         raise InvalidInputError('predicate is missing: to delete every row, say "true".')
     dataset = table.open(branch=request.branch)
     with translating(table, "delete from"):
-        dataset.delete(predicate)
-        return DeleteFromTableResponse(transaction_id=transaction_id(dataset), version=dataset.version)
+        done = dataset.delete(predicate)
+        return DeleteFromTableResponse(
+            transaction_id=transaction_id(dataset),
+            version=dataset.version,
+            context={DELETED_ROWS: str(done["num_deleted_rows"])},
+        )

@@ -30,7 +30,8 @@ class _NoRedirect(urllib.request.HTTPRedirectHandler):
         return None
 
 
-_OPENER = urllib.request.build_opener(_NoRedirect)
+WITHOUT_REDIRECTS = urllib.request.build_opener(_NoRedirect)
+"""Sends what holds a token: where a server says to go instead, nobody may see it."""
 
 
 def check_endpoint(url: str, name: str) -> str:
@@ -45,7 +46,7 @@ def ask(url: str, data: bytes | None, headers: Mapping[str, str]) -> bytes:
     """One request; ServiceUnavailable (17) that tells the status and not what was said."""
     request = urllib.request.Request(url, data, dict(headers))
     try:
-        with _OPENER.open(request, timeout=TIMEOUT) as answer:
+        with WITHOUT_REDIRECTS.open(request, timeout=TIMEOUT) as answer:
             return bytes(answer.read(MAX_ANSWER))
     except urllib.error.HTTPError as error:
         error.close()

@@ -44,6 +44,7 @@ class Delete:
 
     id: ObjectId
     ranges: Sequence[VersionRange]
+    ignore_missing: bool = True
 
 
 @dataclass(frozen=True)
@@ -120,7 +121,7 @@ class BatchCommit:
     def _delete(self, plan: _Plan, item: Delete) -> None:
         table = plans.table_of(plan.facts, item.id)
         plan.changes += self.operations.registry.require_refs(table.id)
-        gone = self.versions.records_of(self.versions.line(table), item.ranges)
+        gone = self.versions.records_of(self.versions.line(table), item.ranges, item.ignore_missing)
         if not any(isinstance(done, StagedVersion) and done.line.table.id == item.id for done in plan.results):
             plan.changes.append(RequireTable(table, table.known.newest))
         plan.changes += [Remove(version) for version in gone]

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import TypeVar
 
-from headwater.lance_manifest import Contents, manifest_message, read_contents
+from headwater.lance_manifest import Contents, manifest_digest, manifest_message, read_contents
 from headwater.namespace.versions.paths import VersionLine, staged_version
 from headwater.store import Store
 from headwater.table_refs import branch_names
@@ -52,14 +52,18 @@ class LostFile:
 
     versions: list[int]
     is_gone: bool = True
+    is_other: bool = False
+    """Whether it is a whole manifest, and not the recorded one."""
 
 
-def lost_files(store: Store, location: str, manifests: Mapping[int, str]) -> dict[str, LostFile]:
+def lost_files(
+    store: Store, location: str, manifests: Mapping[int, str], digests: Mapping[int, str | None]
+) -> dict[str, LostFile]:
     """The files that versions name and that are not there, or have not the bytes they should have; of an index that is
     gone its folder.
 
-    `manifests` are the keys of the versions' manifests. One that is gone is told elsewhere; of one that is not
-    understood nothing is known.
+    `manifests` are the keys of the versions' manifests, `digests` those of their bytes as far as they were recorded.
+    A manifest that is gone is told elsewhere; of one that is not understood nothing is known.
     """
     there = {_inside(location, entry.key): entry.size for entry in store.list(f"{location}/")}
     folders = {"/".join(key.split("/")[:2]) for key in there}
@@ -68,6 +72,8 @@ def lost_files(store: Store, location: str, manifests: Mapping[int, str]) -> dic
     for number, data in _read(store, manifests):
         if _is_cut_manifest(data):
             lost[_inside(location, manifests[number])] = LostFile([number], is_gone=False)
+        elif digests.get(number) not in (None, manifest_digest(data)):
+            lost[_inside(location, manifests[number])] = LostFile([number], is_gone=False, is_other=True)
         if not _is_readable(data):
             continue
         contents = read_contents(data)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Sequence, Set
 
-from headwater.lance_manifest import read_contents
+from headwater.lance_manifest import MEM_WAL, read_contents
 from headwater.metastore.garbage import OWN_FOLDERS, Folders
 from headwater.metastore.objects import Removal
 from headwater.namespace.versions.freeing import MANIFESTS_AT_ONCE
@@ -85,4 +85,5 @@ def _in_tables(
 
 
 def _is_staged(entry: Entry, before_ms: int) -> bool:
-    return entry.modified_ms < before_ms and staged_version(entry.key.rsplit("/", 1)[-1]) is not None
+    folder, _, name = entry.key.rpartition("/")
+    return entry.modified_ms < before_ms and staged_version(name) is not None and f"/{MEM_WAL}/" not in folder

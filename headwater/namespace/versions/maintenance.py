@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from headwater.errors import InvalidInputError
+from headwater.lance_manifest import MEM_WAL
 from headwater.metastore.objects import Removal
 from headwater.model import Add, CatalogObject, Change, Remove, Table, Version
 from headwater.names import ObjectId
@@ -22,9 +23,11 @@ from headwater.namespace.versions.ranges import KeepPolicy, check_policy, choose
 from headwater.registries.folders import folder_status
 from headwater.registries.layout import is_reserved
 from headwater.table_refs import read_refs
-from headwater.tables.layout import TRASH, UNRECORDED, VERSIONS
+from headwater.tables.handle import unread_rows
+from headwater.tables.layout import TRASH, UNRECORDED, VERSIONS, manifest_version
 
 MAX_ROWS_PER_COMMIT = 100_000
+FED_UNREAD = " Its rows come from its change log, which never has those: land them with `upsert` or `append`."
 
 
 @dataclass(frozen=True)
@@ -32,11 +35,14 @@ class VersionProblem:
     """One thing that storage and catalog do not agree on."""
 
     kind: str
-    """missing_folder, missing_manifest, missing_version, missing_file, damaged_file, shared_location,
-    unusable_location, unrecorded_version, staged_leftover, unreferenced_folder, unfinished_drop or serving_copy."""
+    """missing_folder, missing_manifest, other_manifest, missing_version, missing_file, damaged_file, shared_location,
+    unusable_location, unrecorded_version, staged_leftover, unreferenced_folder, unfinished_creation,
+    unfinished_drop, unread_rows or serving_copy."""
     id: ObjectId | None
     key: str
     message: str
+    note: bool = False
+    """Whether the catalog is whole with it: it only waits for `collect`."""
 
 
 @dataclass(frozen=True)
@@ -135,7 +141,7 @@ class Maintenance:
         found = [problem for table in tables for problem in self._verify_table(table)]
         for table in self._listed():
             if is_place(table.location):
-                found += [*self._missing_versions(table), *self._missing_files(table)]
+                found += [*self._missing_versions(table), *self._missing_files(table), *self._unread_rows(table)]
         return [*found, *self._unfinished_drops(), *self._unreferenced_folders({item.location for item in tables})]
 
     def leftovers(self, before_ms: int) -> list[Removal]:
@@ -229,8 +235,8 @@ class Maintenance:
         for name in sorted(names - used):
             number = staged_version(name)
             if number is not None and number not in recorded:  # one of a recorded version goes with the next commit
-                text = f"A writer of {table} died before it committed, or is about to commit, this manifest."
-                yield VersionProblem("staged_leftover", table, f"{line.folder}/{name}", text)
+                text = f"A writer of {table} was refused, died before its commit, or is about to commit this manifest."
+                yield VersionProblem("staged_leftover", table, f"{line.folder}/{name}", text, note=True)
 
     def _missing_versions(self, table: Table) -> Iterator[VersionProblem]:
         """Tags and branches that stand on a version which is gone."""
@@ -249,17 +255,36 @@ class Maintenance:
         recorded = self._known(table.id).values() if managed else ()
         manifests = {item.number: line.key(item.manifest_path) for item in recorded}
         manifests |= {item.number: line.key(item.manifest_path) for item in self.versions.storage.all(line)}
-        for file, lost in lost_files(self.store, table.location, manifests).items():
+        digests = {item.number: item.digest for item in recorded}
+        for file, lost in lost_files(self.store, table.location, manifests, digests).items():
             numbers, what = lost.versions, "gone" if lost.is_gone else "damaged"
+            if lost.is_other:
+                text = f"The manifest of version {numbers[0]} of {table.id} is not the recorded one: bring that back"
+                text = f"{text} from a copy, or restore another version."
+                yield VersionProblem("other_manifest", table.id, f"{table.location}/{file}", text)
+                continue
             of = f"Version {numbers[0]}" if len(numbers) == 1 else f"{len(numbers)} versions, the newest {numbers[-1]},"
             text = f"{of} of {table.id} names {file}, which is {what}: bring it back from a copy, or restore another."
             kind = "missing_file" if lost.is_gone else "damaged_file"
             yield VersionProblem(kind, table.id, f"{table.location}/{file}", text)
 
+    def _unread_rows(self, table: Table) -> Iterator[VersionProblem]:
+        """A write-ahead log of Lance's (MemWAL) beside a table: acknowledged rows that no version has yet.
+
+        A table fed by its change log never gets them.
+        """
+        folder = f"{table.location}/{MEM_WAL}"
+        if not self.store.children(folder).folders:
+            return
+        records = self.versions.records
+        fed = records is not None and records.kept_columns(table.id) is not None
+        text = f"{unread_rows(str(table.id))}{FED_UNREAD if fed else ''}"
+        yield VersionProblem("unread_rows", table.id, folder, text, note=not fed)
+
     def _unfinished_drops(self) -> Iterator[VersionProblem]:
         for name in self.store.children(TRASH).folders:
             text = "A dropped table's folder was not wholly deleted: empty_trash() deletes it."
-            yield VersionProblem("unfinished_drop", None, f"{TRASH}/{name}", text)
+            yield VersionProblem("unfinished_drop", None, f"{TRASH}/{name}", text, note=True)
 
     def _unreferenced_folders(self, used: set[str]) -> Iterator[VersionProblem]:
         """Folders of the root with versions in them that no table of the catalog is at."""
@@ -269,10 +294,13 @@ class Maintenance:
                 continue
             status = folder_status(self.store, folder)
             if status.versions and not status.deregistered:
-                text = (
-                    f"No table is at {folder}: it was deregistered, or a creation was interrupted ({VERSIONS} found)."
-                )
-                yield VersionProblem("unreferenced_folder", None, folder, text)
+                names = (entry.key.rsplit("/", 1)[-1] for entry in self.store.children(f"{folder}/{VERSIONS}").entries)
+                if any(manifest_version(name) for name in names):
+                    text = f"No table is at {folder}: it was deregistered, or a creation was interrupted."
+                    yield VersionProblem("unreferenced_folder", None, folder, text)
+                else:
+                    text = f"{folder} has no version: its creation was rolled back, was interrupted or goes on."
+                    yield VersionProblem("unfinished_creation", None, folder, text, note=True)
 
     def _listed(self) -> Sequence[Table]:
         found = self.versions.registry.descendants(ObjectId())

@@ -27,6 +27,7 @@ from headwater.errors import (
     LanceNamespaceError,
     TableVersionNotFoundError,
 )
+from headwater.lance_manifest import manifest_digest
 from headwater.model import Change, Remove, Replace, Table, Version
 from headwater.names import ObjectId
 from headwater.namespace.versions.paths import SCHEMES, VersionLine, is_staged
@@ -190,7 +191,7 @@ class ManagedVersions:
         line, version = staged.line, staged.version
         path = hidden_manifest(open_in, version.number, version.naming_scheme)
         hide(self.store, line.key(version.manifest_path), line.key(path), staged.data)
-        return replace(staged, version=replace(version, manifest_path=path, e_tag=None))
+        return replace(staged, version=replace(version, manifest_path=path))
 
     def _is_hidden(self, version: Version) -> bool:
         """Whether it is a version of the open transaction that these records are collected in."""
@@ -216,22 +217,26 @@ class ManagedVersions:
         if known is not None and known.staged == version:
             return known.final
         final = line.key(line.manifest(version.number, version.naming_scheme))
-        if not self._is_linked(line.key(version.manifest_path), final):
+        if not is_same_file(self.store, line.key(version.manifest_path), final):
             try:
                 data = self.store.get(line.key(version.manifest_path))
             except KeyNotFoundError:
-                if self.store.head(final) is None:
-                    why = f"version {version.number} is recorded, but has no manifest"
-                    raise CorruptFileError(final, why) from None
+                self._check_final(line, version, final)
             else:
                 self._finalize(line, version, data)
         return self._remember(line, version)
 
-    def _is_linked(self, staged: str, final: str) -> bool:
-        """Whether, on local disk, both are names of one file: another process has finalized it."""
-        if self.store.abilities.link is None or self.store.head(final) is None:
-            return False
-        return self.store.head(staged) is None or is_same_file(self.store, staged, final)
+    def _check_final(self, line: VersionLine, version: Version, final: str) -> None:
+        """Raise CorruptFile unless the recorded manifest is at its final name, where its staged one is gone."""
+        data = self.store.get_all([final])[0]
+        if data is None:
+            raise CorruptFileError(final, f"version {version.number} is recorded, but has no manifest")
+        if version.digest is None or manifest_digest(data) == version.digest:
+            return
+        if not self.records.is_newest:
+            raise _reused(line, version)
+        why = f"it is not the manifest that was recorded as version {version.number}: bring that back from a copy"
+        raise CorruptFileError(final, why)
 
     def settle(self, line: VersionLine, point: bool = True) -> None:
         """Finalize every version of a table, so that it can be read without the catalog."""
@@ -282,9 +287,7 @@ class ManagedVersions:
         if self.store.get(final) == data:
             return
         if not self.records.is_newest:
-            raise TableVersionNotFoundError(
-                f"Version {version.number} of {line.table.id} was deleted since, and another one has its number now."
-            )
+            raise _reused(line, version)
         if self.records.find([version.id]).get(version.id) != version:
             raise ConcurrentModificationError(f"Version {version.number} of {line.table.id} was deleted meanwhile.")
         self.store.put(final, data)
@@ -335,3 +338,9 @@ class ManagedVersions:
                     self.point()
         if len(self._finalized) >= POINT_EVERY:
             self.point()
+
+
+def _reused(line: VersionLine, version: Version) -> TableVersionNotFoundError:
+    return TableVersionNotFoundError(
+        f"Version {version.number} of {line.table.id} was deleted since, and another one has its number now."
+    )

@@ -213,7 +213,8 @@ class VersionMethods(ComposedNamespace):
         if item.create_table_version is not None:
             return Create(self.id_of(item.create_table_version.id), _asked(item.create_table_version))
         if item.delete_table_versions is not None:
-            return Delete(self.id_of(item.delete_table_versions.id), parse_ranges(item.delete_table_versions.ranges))
+            part = item.delete_table_versions
+            return Delete(self.id_of(part.id), parse_ranges(part.ranges), _ignore_missing(part))
         return Deregister(self.id_of(item.deregister_table.id))
 
     def _commit_one(self, item: Any) -> api.CommitTableResult:

@@ -17,7 +17,7 @@ from headwater.errors import (
     TableVersionNotFoundError,
     UnsupportedOperationError,
 )
-from headwater.lance_manifest import committed_ms
+from headwater.lance_manifest import committed_ms, manifest_digest
 from headwater.model import Change, Table, Version
 from headwater.names import ObjectId
 from headwater.namespace.locations import require_place, table_uri
@@ -268,15 +268,21 @@ class TableVersions:
         found = keeper.find(line, number)
         if found is None:
             return None
-        same = bool(asked.e_tag) and same_etag(found.e_tag, asked.e_tag) and found.manifest_size == asked.manifest_size
-        if not same and not self._same_bytes(line, found, asked):
+        if not self._is_same(line, found, asked):
             raise taken(line.table.id, number, max(keeper.newest(line), number))
         return found
 
-    def _same_bytes(self, line: VersionLine, found: Version, asked: NewVersion) -> bool:
+    def _is_same(self, line: VersionLine, found: Version, asked: NewVersion) -> bool:
+        """Return True if the manifest of `found` is the one that was staged for `asked`.
+
+        The bytes decide. Once the staged manifest is gone, size and e_tag do, if both sides have both: two appends to
+        one version have manifests of one size, so what is absent cannot make another's version one's own.
+        """
         path = line.parse(asked.manifest_path, asked.version, check_scheme(asked.naming_scheme))
         ours, theirs = self.store.get_all([line.key(path), line.key(found.manifest_path)])
-        return ours is not None and is_staged(path) and ours == theirs
+        if ours is not None and is_staged(path):
+            return ours == theirs
+        return same_etag(found.e_tag, asked.e_tag) and found.manifest_size == asked.manifest_size
 
     def _read(self, line: VersionLine, asked: NewVersion) -> StagedVersion:
         """The staged manifest, checked: errors 13."""
@@ -288,13 +294,13 @@ class TableVersions:
         check_inside(self.store, line, path, asked.manifest_path)
         if asked.manifest_size is not None and asked.manifest_size != entry.size:
             raise InvalidInputError(f"The manifest has {entry.size} bytes, not {asked.manifest_size}.")
-        if not same_etag(asked.e_tag, entry.etag):
+        if asked.e_tag and entry.etag and not same_etag(asked.e_tag, entry.etag):
             raise InvalidInputError("The manifest is not the one with that e_tag: it was written again since.")
         data = self.store.get(line.key(path))
         check_manifest(data, asked.manifest_path, table_uri(self.root_uri, line.table.location))
         id = line.table.id.child(str(asked.version))
         time = committed_ms(data) or self.clock.now_ms()
-        version = Version(id, path, len(data), entry.etag, scheme, time, dict(asked.metadata))
+        version = Version(id, path, len(data), entry.etag, scheme, time, dict(asked.metadata), manifest_digest(data))
         staged = StagedVersion(line, version, data)
         return self.managed.hidden(staged) if self.managed is not None and line.branch is None else staged
 

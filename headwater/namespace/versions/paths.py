@@ -126,8 +126,8 @@ def check_inside(store: Store, line: VersionLine, manifest_path: str, given: str
 
 
 def same_etag(first: str | None, second: str | None) -> bool:
-    """Whether two e_tags agree; quotes and an absent one make no difference."""
-    return not first or not second or first.strip('"') == second.strip('"')
+    """Return True if both e_tags are known and equal but for quotes. An absent one agrees with nothing."""
+    return bool(first) and bool(second) and str(first).strip('"') == str(second).strip('"')
 
 
 def _refused(given: str, why: str) -> InvalidInputError:

@@ -14,7 +14,14 @@ from typing import Any
 
 import numpy as np
 
-from headwater.lance_manifest import DELETION_SUFFIXES, FRAGMENT, MAX_FRAGMENT, SCHEMA, manifest_message
+from headwater.lance_manifest import (
+    DELETION_SUFFIXES,
+    FRAGMENT,
+    MAX_FRAGMENT,
+    SCHEMA,
+    has_mem_wal,
+    manifest_message,
+)
 from headwater.protobuf import Value, as_bytes, as_number, numbers, parse
 from headwater.registries.manifest.format import live_rows
 from headwater.tables.row_ids import Ids, deleted_places, row_ids, row_versions
@@ -62,6 +69,8 @@ def changed_rows(before: bytes, after: bytes, kept: Collection[str], read: Read)
 
     `kept` are the columns that stay as they are. ValueError: a file cannot be understood.
     """
+    if has_mem_wal(after) and not has_mem_wal(before):
+        return "it sets up a write-ahead log (MemWAL), whose rows would never be in the change log"
     old, new = _rows(before), _rows(after)
     columns = _below(old, kept)
     if not new.is_stable or new.next_row_id != old.next_row_id or new.max_fragment < old.max_fragment:

@@ -57,6 +57,8 @@ class StorageVersions:
         return [item if (time := found[item.number]) is None else replace(item, timestamp_ms=time) for item in versions]
 
     def _remember(self, identity: Identity, time: int | None) -> None:
+        if identity[1] is None:
+            return  # without an e_tag, one of the same name and size may be another
         with self._lock:
             self._times[identity] = time
             if len(self._times) > REMEMBERED:

@@ -213,12 +213,17 @@ class ManifestRegistry(Registry):
         return self._index
 
     def _reload(self) -> None:
-        mark, newest = self._freshness.mark(), self._freshness.newest()
-        if newest is None:
-            self._snapshot, self._index, self._known, self._mark = None, RowIndex(), {}, None
-            return
-        self._take(*self.table.load(newest, self._snapshot))
-        self._mark = mark
+        """Take the newest state. What is rewritten or cleaned up while it is read is looked at again."""
+
+        def take(seen: tuple[object, tuple[int, str] | None]) -> None:
+            mark, newest = seen
+            if newest is None:
+                self._snapshot, self._index, self._known, self._mark = None, RowIndex(), {}, None
+                return
+            self._take(*self.table.load(newest, self._snapshot))
+            self._mark = mark
+
+        retry(self.clock, ATTEMPTS, lambda: (self._freshness.mark(), self._freshness.newest()), take)
 
     def _take(self, snapshot: ManifestSnapshot, difference: RowDifference) -> None:
         self._known = {}

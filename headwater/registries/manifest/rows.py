@@ -154,6 +154,7 @@ def _object(id: ObjectId, kind: str, location: str | None, values: Mapping[str, 
             values.get("naming_scheme") or "V2",
             values.get("timestamp_millis"),
             _strings(values.get("metadata") or {}),
+            values.get("manifest_digest"),
         )
     return None
 
@@ -172,6 +173,7 @@ def _fields(item: CatalogObject) -> tuple[str, str | None, str | None]:
                 "naming_scheme": item.naming_scheme,
                 "timestamp_millis": item.timestamp_ms,
                 "metadata": dict(item.metadata),
+                "manifest_digest": item.digest,
             }
             return "table_version", None, _text({key: value for key, value in values.items() if value is not None})
 

@@ -19,6 +19,7 @@ from headwater.imports import lance
 from headwater.names import ObjectId
 from headwater.registries.layout import MANIFEST
 from headwater.registries.manifest.format import FragmentFile, Manifest, parse_manifest
+from headwater.registries.manifest.freshness import freshness_of
 from headwater.registries.manifest.rows import SCHEMA, Codec, Row
 from headwater.registries.manifest.settings import MANAGED, parse_settings
 from headwater.registries.manifest.state import (
@@ -121,7 +122,17 @@ class ManifestTable:
             followed = self._follow(newest[0], before) if before and before.scheme == newest[1] else None
             return followed or self._load(newest, before)
         except (OSError, ValueError, RuntimeError, KeyNotFoundError) as error:
-            raise _damaged(error) from None
+            raise self._overtaken(newest[0]) or _damaged(error) from None
+
+    def _overtaken(self, version: int) -> ConcurrentModificationError | None:
+        """Return the error to raise for what failed at a version, if that is not the newest any more.
+
+        Another kind of writer may have rewritten the table with columns of its own, or cleaned the version up.
+        """
+        newest = freshness_of(self.store).newest()
+        if newest is not None and newest[0] == version:
+            return None
+        return ConcurrentModificationError(f"Another writer committed to {MANIFEST} first.")
 
     def _follow(self, newest: int, before: ManifestSnapshot) -> tuple[ManifestSnapshot, RowDifference] | None:
         if not before.version <= newest <= before.version + FOLLOWED_VERSIONS:
@@ -198,7 +209,7 @@ class ManifestTable:
         try:
             file = self._write(base, rows) if rows else None
         except (OSError, ValueError, RuntimeError) as error:
-            raise _not_written(error) from None
+            raise self._overtaken(base.version) or _not_written(error) from None
         manifest, data = base.manifest.successor(
             plan.merged, file, len(rows), note, str(uuid.UUID(self.clock.hex(32), version=4)), self.clock.now_ms()
         )
@@ -217,7 +228,7 @@ class ManifestTable:
             new = [self._write_fragment(base, rows)] if rows else []
             updated, emptied = _delete(dataset, {id: gone & base.fragments[id].rows.keys() for id in plan.punctured})
         except (OSError, ValueError, RuntimeError) as error:
-            raise _not_written(error) from None
+            raise self._overtaken(base.version) or _not_written(error) from None
         operation = lance.LanceOperation.Update(
             removed_fragment_ids=[*plan.merged, *emptied], updated_fragments=updated, new_fragments=new
         )

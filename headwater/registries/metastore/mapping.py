@@ -192,6 +192,7 @@ def version_of(table: Table, delta: Delta, settled: int) -> Version:
         scheme,
         known.get("time", delta.time_ms),
         dict(known.get("metadata", {})),
+        known.get("manifest_digest"),
     )
 
 
@@ -205,6 +206,7 @@ def record_of(location: str, version: Version, settled: int) -> tuple[DataFile, 
         "scheme": version.naming_scheme if version.naming_scheme != "V2" else None,
         "time": version.timestamp_ms,
         "metadata": dict(version.metadata) or None,
+        "manifest_digest": version.digest,
         SETTLED: settled if staged else version.number,
     }
     kept = {key: value for key, value in properties.items() if value is not None}

@@ -44,6 +44,8 @@ class SessionState(Reader, Protocol):
 
     def root_properties(self) -> dict[str, Any]: ...
 
+    def identify(self, path: Sequence[str], dropped: bool = False) -> tuple[str, ...]: ...
+
 
 Work = Callable[[Transaction, Reader], None]
 """Changes a transaction, by what is seen in it."""
@@ -291,6 +293,9 @@ class OwnView:
 
     def root_properties(self) -> dict[str, Any]:
         return self._tx.root_properties()
+
+    def identify(self, path: Sequence[str], dropped: bool = False) -> tuple[str, ...]:
+        return self._tx.identify(path, dropped)
 
     def list(self, path: Sequence[str] = ()) -> Objects:
         return self._tx.list(path)

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property, reduce
+from operator import or_
 from typing import Any
 
 from headwater.errors import PermissionDeniedError
@@ -16,7 +18,7 @@ from headwater.namespace.vending import FileAccess
 from headwater.rest.call import Call
 from headwater.rest.routes import BY_OPERATION, NOTHING, READS, Permission, Route
 
-LISTS = frozenset({"ListNamespaces", "ListTables", "NamespaceExists"})
+LISTS = frozenset({"ListNamespaces", "ListTables", "NamespaceExists", "PageNames"})
 BATCHES = frozenset({"BatchCreateTableVersions", "BatchCommitTables", "PublishStreamTables", "UndoTransaction"})
 NAMING = frozenset({"id", "new_id", "new_namespace_id", "entries", "operations", "tables"})
 """The fields of requests that name objects: `needs` looks at each of them."""
@@ -57,12 +59,18 @@ class Caller:
         """What a caller may read, and the namespaces on the way there."""
         return any(grant.covers(id) or grant.scope.is_below(id) for grant in self.grants)
 
+    @cached_property
+    def everywhere(self) -> Permission:
+        """What the caller may do in the whole catalog."""
+        return reduce(or_, (grant.permissions for grant in self.grants if grant.scope.is_root), NOTHING)
+
     @property
     def sees_everything(self) -> bool:
         return any(grant.scope.is_root for grant in self.grants)
 
 
-OWNER = Caller("owner", (Grant(~NOTHING),))
+EVERYTHING = ~NOTHING
+OWNER = Caller("owner", (Grant(EVERYTHING),))
 
 
 @dataclass(frozen=True)
@@ -79,7 +87,7 @@ def check(caller: Caller, call: Call) -> None:
     if caller is OWNER:
         return
     for need in needs(call):
-        if not _allows(caller, need):
+        if not allows(caller, need):
             raise _denied(caller, need)
 
 
@@ -95,11 +103,12 @@ def check_route(caller: Caller, route: Route, ids: tuple[ObjectId, ...]) -> None
             raise _denied(caller, Need(route.operation, route.needs, ROOT))
         return
     asked = [Need(route.operation, route.needs, id) for id in ids]
-    if not any(_allows(caller, need) for need in asked):
+    if not any(allows(caller, need) for need in asked):
         raise _denied(caller, asked[0])
 
 
-def _allows(caller: Caller, need: Need) -> bool:
+def allows(caller: Caller, need: Need) -> bool:
+    """Whether a caller may do what is needed; a list may be asked for that leads to something it may see."""
     if need.operation in LISTS and caller.may_see(need.id):
         return True
     if need.operation == "ListAllTables" and caller.grants:
@@ -179,7 +188,8 @@ def is_filtered(caller: Caller, route: Route) -> bool:
 
 
 def storage_access(caller: Caller, call: Call) -> FileAccess:
-    """What the caller may do with the files of the table that a call is about."""
-    if call.route.changes or caller.may(Permission.WRITE, call.id):
+    """What the caller may do with the files of the table that a call is about, by all names that decide about it."""
+    names = (call.id, *call.also)
+    if call.route.changes or all(caller.may(Permission.WRITE, name) for name in names):
         return FileAccess.WRITE
-    return FileAccess.READ if caller.may(Permission.SELECT, call.id) else FileAccess.NONE
+    return FileAccess.READ if all(caller.may(Permission.SELECT, name) for name in names) else FileAccess.NONE

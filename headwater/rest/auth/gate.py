@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import hmac
 import threading
@@ -11,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from headwater.clock import Clock
-from headwater.errors import UnauthenticatedError
+from headwater.errors import LanceNamespaceError, UnauthenticatedError
 from headwater.rest.auth.access import OWNER, Caller, Grant
 from headwater.rest.auth.jwt import JwtVerifier
 from headwater.rest.auth.keys import KeyRecord, check_secret, find_key, has_keys, split_key
@@ -54,6 +55,9 @@ class Gate:
         self._looked_ms = 0
         self._defined: dict[str, Permission] = {}
         self._roles_ms = -FRESH_MS
+        with contextlib.suppress(LanceNamespaceError):  # a store that cannot be read now is asked again, and told of
+            self.is_closed()
+        self._looked_ms = 0  # the first request looks again: a key may be made before it comes
 
     def is_closed(self) -> bool:
         """Whether callers must say who they are. A catalog that has keys is always closed."""

@@ -159,13 +159,16 @@ class JwtVerifier:
         """The caller that claims speak of which were proved."""
         if claims.get("iss") not in self._keys:
             raise UnauthenticatedError("The token's issuer is not one this server believes.")
-        name = f"jwt:{claims['iss']}|{claims.get('sub', '')}"[:256]
+        subject = claims.get("sub")
+        if not isinstance(subject, str) or not subject.strip():  # all of these would be one caller
+            raise UnauthenticatedError("The bearer token is refused: it does not say whose it is (sub).")
+        name = f"jwt:{claims['iss']}|{subject}"[:256]
         return Caller(name, grants_of(claims, self._settings, defined or {}))
 
     def kept(self, token: str) -> dict[str, Any]:
         """Of a good token's claims those that say who its caller is and what they may do, and when it ends."""
         claims, settings = self._claims(token), self._settings
-        found = {"iss": claims["iss"], "sub": str(claims.get("sub", "")), "exp": int(claims["exp"])}
+        found = {"iss": claims["iss"], "sub": claims["sub"], "exp": int(claims["exp"])}
         for path in (settings.role_claim, settings.scope_claim):
             if path is not None:
                 found[path] = _claim(claims, path)
@@ -186,7 +189,7 @@ class JwtVerifier:
                 audience=settings.audience,
                 issuer=issuer,
                 leeway=settings.leeway_seconds,
-                options={"require": ["exp", "iss", "aud"], "verify_iat": True, "verify_nbf": True},
+                options={"require": ["exp", "iss", "aud", "sub"], "verify_iat": True, "verify_nbf": True},
             )
         except LanceNamespaceError:
             raise
@@ -220,7 +223,7 @@ def _reason(error: Exception) -> str:
         jwt.InvalidAudienceError: "it is for another audience",
         jwt.InvalidIssuerError: "its issuer is not one this server believes",
         jwt.ImmatureSignatureError: "it is not valid yet",
-        jwt.MissingRequiredClaimError: "it lacks a claim (exp, iss and aud are required)",
+        jwt.MissingRequiredClaimError: "it lacks a claim (exp, iss, aud and sub are required)",
         jwt.InvalidSignatureError: "its signature does not match",
     }
     return next((text for kind, text in reasons.items() if isinstance(error, kind)), "it is malformed")

@@ -1,4 +1,7 @@
-"""API keys of a catalog: one object per key under `.headwater/tokens/`, holding a hash and never the key.
+"""API keys of a catalog: records under `.headwater/tokens/` that hold a hash and never the key.
+
+`<id>.json` is the key as it was made, `<id>/<number>.json` as it was changed, and `<id>/revoked.json` ends it whatever
+the others say. None is ever overwritten: a change that read the key before it was revoked does not bring it back.
 
 A key is `hw_<id>_<secret>`; the id finds the record, the secret (256 random bits, so a plain hash is enough)
 is compared in constant time. A revoked key stays as a record: revoking the last key must not open the catalog.
@@ -8,7 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 
 import msgspec
@@ -23,12 +26,14 @@ from headwater.errors import (
 )
 from headwater.names import object_id
 from headwater.rest.auth.access import Caller, Grant
+from headwater.rest.auth.right_records import add_record, newest_of
 from headwater.rest.auth.roles import defined_roles, parse_role
 from headwater.rest.layout import TOKENS
 from headwater.rest.routes import Permission
-from headwater.store import KeyNotFoundError, PutMode, Store, create
+from headwater.store import KeyNotFoundError, Store, create
 
 PREFIX = "hw"
+REVOKED = "revoked.json"
 
 
 @dataclass(frozen=True)
@@ -56,11 +61,25 @@ class KeyRecord:
         return self.revoked_ms is None and (self.expires_ms is None or now_ms < self.expires_ms)
 
 
+@dataclass(frozen=True)
+class _Revocation:
+    revoked_ms: int
+
+
 _records = msgspec.json.Decoder(KeyRecord)
+_revocations = msgspec.json.Decoder(_Revocation)
 
 
 def key_path(id: str) -> str:
-    return f"{TOKENS}/{id}.json"
+    return f"{_folder(id)}.json"
+
+
+def _folder(id: str) -> str:
+    return f"{TOKENS}/{id}"
+
+
+def _revoked_path(id: str) -> str:
+    return f"{_folder(id)}/{REVOKED}"
 
 
 def create_key(
@@ -77,7 +96,9 @@ def create_key(
 
 def list_keys(store: Store) -> list[KeyRecord]:
     """Every key of the catalog, revoked ones too, oldest first."""
-    records = [_read(store, entry.key) for entry in store.list(TOKENS) if entry.key.endswith(".json")]
+    keys = [entry.key for entry in store.list(TOKENS)]
+    made = (key for key in keys if key.endswith(".json") and key.count("/") == TOKENS.count("/") + 1)
+    records = [_as_changed(store, key, keys) for key in made]
     return sorted((r for r in records if r is not None), key=lambda record: (record.created_ms, record.id))
 
 
@@ -88,11 +109,9 @@ def has_keys(store: Store) -> bool:
 
 def revoke_key(store: Store, clock: Clock, id: str) -> KeyRecord:
     """Mark a key as revoked, for ever. Revoking twice keeps the first time."""
-    record = _found(store, id)
-    if record.revoked_ms is None:
-        record = replace(record, revoked_ms=clock.now_ms())
-        store.put(key_path(id), msgspec.json.encode(asdict(record)), PutMode.OVERWRITE)
-    return record
+    if _found(store, id).revoked_ms is None:
+        create(store, _revoked_path(id), msgspec.json.encode({"revoked_ms": clock.now_ms()}))
+    return _found(store, id)
 
 
 def change_key(
@@ -103,16 +122,23 @@ def change_key(
     expires_ms: int | None = None,
 ) -> KeyRecord:
     """Give a key another role, scope or end; servers that run take it up within two seconds. A revoked key stays so."""
-    record = _found(store, id)
-    changed = replace(
-        record,
-        role=record.role if role is None else role.lower(),
-        scope=record.scope if scope is None else scope,
-        expires_ms=record.expires_ms if expires_ms is None else expires_ms,
-    )
-    _check(store, changed.role, changed.scope)
-    store.put(key_path(id), msgspec.json.encode(asdict(changed)), PutMode.OVERWRITE)
-    return changed
+    _found(store, id)
+
+    def changed(newest: str | None) -> bytes:
+        record = _read(store, newest or key_path(id))
+        if record is None:
+            raise _unknown(id)
+        made = replace(
+            record,
+            role=record.role if role is None else role.lower(),
+            scope=record.scope if scope is None else scope,
+            expires_ms=record.expires_ms if expires_ms is None else expires_ms,
+        )
+        _check(store, made.role, made.scope)
+        return msgspec.json.encode(asdict(made))
+
+    add_record(store, _folder(id), changed)
+    return _found(store, id)
 
 
 def _check(store: Store, role: str, scope: list[str]) -> None:
@@ -123,14 +149,41 @@ def _check(store: Store, role: str, scope: list[str]) -> None:
 def _found(store: Store, id: str) -> KeyRecord:
     record = find_key(store, id)
     if record is None:
-        raise TransactionNotFoundError(f"There is no API key {id[:80]!r}: `headwater token list` shows them.")
+        raise _unknown(id)
     return record
+
+
+def _unknown(id: str) -> TransactionNotFoundError:
+    return TransactionNotFoundError(f"There is no API key {id[:80]!r}: `headwater token list` shows them.")
 
 
 def find_key(store: Store, id: str) -> KeyRecord | None:
     if not (id.isascii() and id.isalnum() and len(id) <= 32):
         return None
-    return _read(store, key_path(id))
+    return _as_changed(store, key_path(id), None)
+
+
+def _as_changed(store: Store, made: str, keys: Iterable[str] | None) -> KeyRecord | None:
+    """A key as its newest record has it, and revoked if it ever was. `keys` are those of the store, if known."""
+    record = _read(store, made)
+    if record is None:
+        return None
+    folder = made.removesuffix(".json")
+    there = [entry.key for entry in store.list(folder)] if keys is None else keys
+    newest = newest_of(key for key in there if key.startswith(f"{folder}/")).get(folder)
+    changed = record if newest is None else _read(store, newest) or record
+    ended = [one.revoked_ms for one in (record, changed) if one.revoked_ms is not None]
+    if f"{folder}/{REVOKED}" in there:
+        ended.append(_revoked_ms(store.get(f"{folder}/{REVOKED}")))
+    return replace(changed, revoked_ms=min(ended, default=None))
+
+
+def _revoked_ms(data: bytes) -> int:
+    """When a key was revoked; a record that cannot be read revokes it all the same."""
+    try:
+        return _revocations.decode(data).revoked_ms
+    except msgspec.MsgspecError:
+        return 0
 
 
 def split_key(text: str) -> tuple[str, str] | None:

@@ -13,9 +13,10 @@ from operator import or_
 import msgspec
 
 from headwater.errors import InvalidInputError, TransactionNotFoundError
+from headwater.rest.auth.right_records import add_record, newest_of
 from headwater.rest.layout import OWN_ROLES
 from headwater.rest.routes import NOTHING, Permission
-from headwater.store import KeyNotFoundError, PutMode, Store
+from headwater.store import KeyNotFoundError, Store
 
 PERMISSIONS = {str(permission.name).lower(): permission for permission in Permission}
 ROLES: dict[str, Permission] = {
@@ -56,7 +57,8 @@ def role_of(permissions: Permission) -> str:
 
 class _Record(msgspec.Struct):
     name: str
-    permissions: list[str]
+    permissions: list[str] | None
+    """None: it was removed."""
 
 
 _records = msgspec.json.Decoder(_Record)
@@ -64,14 +66,16 @@ _records = msgspec.json.Decoder(_Record)
 
 def defined_roles(store: Store) -> dict[str, Permission]:
     """The roles that a catalog defines itself."""
+    keys = [entry.key for entry in store.list(OWN_ROLES)]
+    newest = newest_of(keys)
+    first = (key for key in keys if key.endswith(".json") and key.count("/") == OWN_ROLES.count("/") + 1)
+    chosen = {**{key.removesuffix(".json"): key for key in first}, **newest}
     found = {}
-    for entry in store.list(OWN_ROLES):
-        if entry.key.endswith(".json"):
-            record = _read(store, entry.key)
-            if record is not None and record.name not in ROLES:
-                known = (PERMISSIONS.get(name, NOTHING) for name in record.permissions)
-                found[record.name] = union(known)
-    return found
+    for folder, key in chosen.items():
+        record = _read(store, key)
+        if record is not None and record.permissions is not None and role_folder(record.name) == folder:
+            found[record.name] = union(PERMISSIONS.get(name, NOTHING) for name in record.permissions)
+    return {name: permissions for name, permissions in found.items() if name not in ROLES}
 
 
 def define_role(store: Store, name: str, permissions: str) -> Permission:
@@ -81,8 +85,7 @@ def define_role(store: Store, name: str, permissions: str) -> Permission:
             f"{name[:80]!r} cannot name a role: use lower-case letters, digits, '-' and '_', and no built-in name."
         )
     chosen = parse_role(permissions, {})
-    record = {"name": name, "permissions": names_of(chosen)}
-    store.put(role_path(name), msgspec.json.encode(record), PutMode.OVERWRITE)
+    _add(store, _Record(name, names_of(chosen)))
     return chosen
 
 
@@ -90,11 +93,16 @@ def remove_role(store: Store, name: str) -> None:
     """Remove a role that the catalog defines; whoever has it may do nothing by it any more."""
     if name not in defined_roles(store):
         raise TransactionNotFoundError(f"There is no role {name[:80]!r} to remove: `headwater role list` shows them.")
-    store.delete(role_path(name))
+    _add(store, _Record(name, None))
 
 
-def role_path(name: str) -> str:
-    return f"{OWN_ROLES}/{name}.json"
+def _add(store: Store, record: _Record) -> None:
+    add_record(store, role_folder(record.name), lambda _: msgspec.json.encode(record))
+
+
+def role_folder(name: str) -> str:
+    """The records of a role, `<number>.json`; the first may stand beside it, as `<name>.json`."""
+    return f"{OWN_ROLES}/{name}"
 
 
 def _read(store: Store, key: str) -> _Record | None:

@@ -8,33 +8,55 @@ from __future__ import annotations
 
 import base64
 import binascii
+import hashlib
+import json
+import re
+import uuid
 from collections.abc import Callable, Mapping
 from datetime import UTC, date, datetime, time, timedelta
-from decimal import Decimal
+from decimal import Context, Decimal
 from typing import Any
 
+DIGITS = Context(prec=1000)
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 UNAVAILABLE = "__debezium_unavailable_value"
-UNAVAILABLE_BYTES = base64.b64encode(UNAVAILABLE.encode()).decode()
+_BYTES = UNAVAILABLE.encode()
+UNAVAILABLE_BYTES = base64.b64encode(_BYTES).decode()
+UNAVAILABLE_ID = str(uuid.UUID(bytes=hashlib.md5(_BYTES, usedforsecurity=False).digest(), version=3))
+"""As Java names an id by bytes."""
+_TEXTS = frozenset((UNAVAILABLE, UNAVAILABLE_BYTES, json.dumps({UNAVAILABLE: UNAVAILABLE}, separators=(",", ":"))))
+_ITEMS = frozenset((UNAVAILABLE, UNAVAILABLE_BYTES, UNAVAILABLE_ID))
+_NUMBERS = list(_BYTES)
+_IN_TEXT = re.compile("|".join((UNAVAILABLE, UNAVAILABLE_BYTES, UNAVAILABLE_ID, r",\s*".join(map(str, _NUMBERS[:5])))))
 
 
 def is_unavailable(value: Any) -> bool:
-    """The database did not send the value: it did not change, so it is missing and not NULL."""
-    return isinstance(value, str) and value in (UNAVAILABLE, UNAVAILABLE_BYTES)
+    """Return whether the database did not send the value: it did not change, so it is missing and not NULL.
+
+    Debezium says so in the column's own type: a text or its bytes, a list of that text, of the id that is named by it
+    or of its bytes as numbers, a map of the text to itself.
+    """
+    if isinstance(value, str):
+        return value in _TEXTS
+    if isinstance(value, list):
+        if len(value) == 1:
+            return isinstance(value[0], str) and value[0] in _ITEMS
+        return len(value) == len(_NUMBERS) and value == _NUMBERS
+    return isinstance(value, dict) and len(value) == 1 and value.get(UNAVAILABLE) == UNAVAILABLE
 
 
 def is_unavailable_in(text: str) -> bool:
-    """Whether a text may hold such a value."""
-    return UNAVAILABLE in text or UNAVAILABLE_BYTES in text
+    """Return whether a text may hold such a value."""
+    return _IN_TEXT.search(text) is not None
 
 
 def _decimal(value: Any, parameters: Mapping[str, Any]) -> Decimal:
     raw = base64.b64decode(value, validate=True)
     scale = int(parameters.get("scale", 0))
-    return Decimal(int.from_bytes(raw, "big", signed=True)).scaleb(-scale)
+    return Decimal(int.from_bytes(raw, "big", signed=True)).scaleb(-scale, DIGITS)  # Python's own keep 28 digits
 
 
-def _variable_decimal(value: Any, parameters: Mapping[str, Any]) -> Decimal:
+def variable_decimal(value: Any, _: Any = None) -> Decimal:
     return _decimal(value["value"], {"scale": value["scale"]})
 
 
@@ -66,7 +88,7 @@ def time_of_day(per_second: int) -> Callable[..., time]:
 
 READ: dict[str, Callable[[Any, Mapping[str, Any]], Any]] = {
     "org.apache.kafka.connect.data.Decimal": _decimal,
-    "io.debezium.data.VariableScaleDecimal": _variable_decimal,
+    "io.debezium.data.VariableScaleDecimal": variable_decimal,
     "org.apache.kafka.connect.data.Date": days,
     "io.debezium.time.Date": days,
     "org.apache.kafka.connect.data.Timestamp": moment(10**3),
@@ -95,14 +117,20 @@ def read_value(value: Any, schema: Mapping[str, Any] | None) -> Any:
         if schema.get("type") == "struct" and isinstance(value, Mapping):
             kinds = fields_of(schema)
             return {name: read_value(item, kinds.get(name)) for name, item in value.items()}
+        if schema.get("type") == "map" and isinstance(value, Mapping):
+            return {name: read_value(item, schema.get("values")) for name, item in value.items()}
     except (ValueError, TypeError, KeyError, OverflowError, binascii.Error, ArithmeticError):
         return value
     return value
 
 
-def reads(schema: Mapping[str, Any]) -> bool:
-    """Whether values of this schema are anything but what JSON says they are."""
-    return str(schema.get("name")) in READ or schema.get("type") in ("bytes", "array", "struct")
+def reads(schema: Any) -> bool:
+    """Return whether values of this schema, or parts of them, are anything but what JSON says they are."""
+    if not isinstance(schema, Mapping):
+        return False
+    if str(schema.get("name")) in READ or schema.get("type") == "bytes":
+        return True
+    return any(map(reads, (schema.get("items"), schema.get("values"), *(schema.get("fields") or ()))))
 
 
 def fields_of(schema: Mapping[str, Any] | None) -> dict[str, Mapping[str, Any]]:

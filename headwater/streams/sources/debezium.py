@@ -6,56 +6,64 @@ a sequence nothing orders events that were delivered twice or late, so such a ta
 
 from __future__ import annotations
 
-import base64
-import binascii
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from decimal import Decimal, InvalidOperation
+from dataclasses import dataclass
+from decimal import Decimal
 from typing import Any
 
 import msgspec
 import pyarrow as pa
 
 from headwater.errors import InvalidInputError
-from headwater.streams.casting import as_float
+from headwater.streams.casting import cast_values
 from headwater.streams.definition import Definition
-from headwater.streams.given import as_json
+from headwater.streams.given import as_json, as_table
 from headwater.streams.quarantine import Quarantined
-from headwater.streams.sources.bare_times import check_unit, with_times
+from headwater.streams.sources.bare_values import check_unit, reader_of, with_values
 from headwater.streams.sources.connect import fields_of, is_unavailable, is_unavailable_in, read_value
 from headwater.streams.sources.envelopes import (
+    CREATES,
     OFFERED,
     UNSET,
+    Columns,
     Decoding,
+    LogPlace,
     as_columns,
     decode,
     decoding,
     envelope_of,
+    in_log_order,
     is_plain,
+    offered,
 )
+from headwater.streams.sources.moved_rows import RowsOfKeys, completed
 from headwater.streams.sources.taken import UNREADABLE, Taken, from_events
 
 Row = dict[str, Any]
 Decoder = msgspec.json.Decoder[Any]
 FLAT = {
-    "_lsn": ("__lsn", "__source_lsn"),
-    "_ts_ms": ("__source_ts_ms", "__ts_ms"),
-    "_file": ("__file", "__source_file"),
-    "_pos": ("__pos", "__source_pos"),
-    "_txid": ("__txId", "__source_txId"),
+    "lsn": ("__lsn", "__source_lsn"),
+    "ts_ms": ("__source_ts_ms", "__ts_ms"),
+    **{name: (f"__{name}", f"__source_{name}") for name in ("file", "pos", "row", "scn", "change_lsn", "ord", "txId")},
 }
+CLOUD_EVENT = "iodebezium"
+"""What the names of Debezium's own attributes of a CloudEvent begin with."""
 ENVELOPE = frozenset(("op", "before", "after"))
+ROW = ENVELOPE | {"__op", "__deleted"}
 OPS = frozenset("cudrt")
+MOST_WRAPPED = 5
+"""So many wrappings of a message are taken off: a record, a CloudEvent, a schema, each perhaps as a text."""
 
 
 @dataclass(frozen=True)
 class DebeziumChange:
-    """One message: the row before, the row after, and what the envelope says."""
+    """One message: the row before, the row after, and the place in the log. `unsent`: columns that were not sent."""
 
     op: str
     before: Row | None
     after: Row | None
-    offered: Row
+    source: LogPlace
+    unsent: tuple[str, ...] = ()
 
 
 def take_debezium(
@@ -65,26 +73,70 @@ def take_debezium(
     time_unit: str | None = None,
     state: Callable[[], list[Row]] = list,
     bad: Sequence[Quarantined] = (),
+    rows_of: RowsOfKeys | None = None,
 ) -> Taken:
     """The events of a stream of messages, in the order of the database's log where the messages tell it.
 
     A truncation is an error, unless it is to be applied: then it deletes all rows, which `state` gives. `time_unit` is
-    that of times which are numbers, in messages whose schema does not tell it.
+    that of times which are numbers, in messages whose schema does not tell it. `rows_of` gives the rows of some keys: a
+    row whose key changed has values there that the database did not send again.
     """
     check_unit(time_unit)
     if definition.keys and not definition.sequence:
         raise InvalidInputError(
             "Debezium events into a table with keys need a sequence: nothing else orders a delivery that was repeated "
-            "or delayed. Name a column that grows, or one of the envelope's (_lsn, _ts_ms, _file, _pos) in the schema."
+            f"or delayed. Name a column that grows, or one of the envelope's ({', '.join(OFFERED)}) in the schema."
         )
-    known = decoding(definition) if isinstance(data, (str, bytes, bytearray)) else None
-    taken = _by_columns(definition, known, _text_of(data), bad) if known is not None else None
-    if taken is None:
-        taken = _by_message(definition, data, apply_as_truncates, state, bad)
-    return replace(taken, data=with_times(taken.data, definition, time_unit))
+    data = records(data)
+    known = decoding(definition) if isinstance(data, str) else None
+    found = _by_columns(definition, known, data, bad) if known is not None else None
+    if found is None:
+        found = _by_message(definition, data, apply_as_truncates, state, bad)
+    columns, rejected = found
+    read = with_values(columns.data, definition, time_unit)
+    return completed(definition, Taken(read, tuple(rejected)), columns.unsent, rows_of)
 
 
-def _by_columns(definition: Definition, known: Decoding, text: str, bad: Sequence[Quarantined]) -> Taken | None:
+def records(data: Any) -> Any:
+    """Messages as a text of lines or a list: of a frame those in its column `value`, or rows that are messages.
+
+    Raises InvalidInput for anything else, so that nothing is taken for a message that is none.
+    """
+    if isinstance(data, (str, bytes, bytearray)):
+        return _text_of(data)
+    if isinstance(data, Mapping):
+        return [data]
+    if not isinstance(data, list):
+        table = as_table(data)
+        data = list(data) if table is None and isinstance(data, Iterable) else _rows_of(table, data)
+    elif data and (table := as_table(data)) is not None:
+        data = _rows_of(table, data)
+    for index, item in enumerate(data):
+        if not isinstance(item, (str, bytes, Mapping, type(None))):
+            raise InvalidInputError(f"Message {index} is a {type(item).__name__}: messages are texts or mappings.")
+    data = [_text_of(item) if isinstance(item, bytes) else item for item in data if item is not None]
+    is_text = all(isinstance(item, str) and "\n" not in item for item in data)
+    return "\n".join(data) if is_text else data
+
+
+def _rows_of(table: pa.Table | None, data: Any) -> list[Any]:
+    if table is None:
+        raise InvalidInputError(f"Debezium messages are JSON, mappings or a frame of those, not {type(data).__name__}.")
+    names = set(table.schema.names)
+    if "value" in names and not names & ROW:
+        return list(table.column("value").to_pylist())
+    if names & ROW or "payload" in names:
+        return list(table.to_pylist())
+    raise InvalidInputError(
+        "A frame of Debezium messages has them in a column 'value', or has columns op, before and after; this one has: "
+        f"{', '.join(table.schema.names) or 'none'}. Nothing was taken."
+    )
+
+
+Found = tuple[Columns, list[Quarantined]]
+
+
+def _by_columns(definition: Definition, known: Decoding, text: str, bad: Sequence[Quarantined]) -> Found | None:
     """All messages at once; None: there are some that must be understood before the columns are known."""
     envelopes: list[Any] = []
     rejected = list(bad)
@@ -101,7 +153,7 @@ def _by_columns(definition: Definition, known: Decoding, text: str, bad: Sequenc
                 continue
         if found is not None:
             envelopes.append(found)
-    return Taken(as_columns(known, definition, envelopes, is_unavailable_in(text)), tuple(rejected))
+    return as_columns(known, definition, envelopes, is_unavailable_in(text)), rejected
 
 
 def _by_itself(line: str) -> DebeziumChange | Quarantined | None:
@@ -121,7 +173,7 @@ def _by_message(
     apply_as_truncates: bool,
     state: Callable[[], list[Row]],
     bad: Sequence[Quarantined],
-) -> Taken:
+) -> Found:
     """One message after another."""
     changes: list[DebeziumChange] = []
     rejected = list(bad)
@@ -139,7 +191,7 @@ def _by_message(
         elif found is not None:
             rejected.append(Quarantined(as_json({"message": message}), found))
     rows = state() if any(change.op == "t" for change in changes) else []
-    return _events(definition, in_order(changes), rows, rejected)
+    return _events(definition, in_log_order(changes), rows), rejected
 
 
 _DECODER: Decoder = msgspec.json.Decoder(float_hook=Decimal)
@@ -178,15 +230,30 @@ def _text_of(data: str | bytes | bytearray) -> str:
 
 def parse(message: Any) -> DebeziumChange | str | None:
     """A message as a change; a text says why it is none; None: there is nothing in it (a tombstone of the topic)."""
-    if not isinstance(message, Mapping):
-        return "parse"
-    schema: Mapping[str, Any] | None = None
-    if "payload" in message and set(message) <= {"schema", "payload"}:
-        schema, message = message.get("schema"), message["payload"]
+    schema: Any = None
+    told: Mapping[str, Any] = {}
+    for _ in range(MOST_WRAPPED):
+        if isinstance(message, (str, bytes)):
+            try:
+                message = _DECODER.decode(message)
+            except UNREADABLE:
+                return "parse"
         if message is None:
             return None
         if not isinstance(message, Mapping):
             return "parse"
+        if "specversion" in message and "data" in message:
+            told, message = message, message["data"]
+        elif "payload" in message and set(message) <= {"schema", "payload"}:
+            schema, message = message.get("schema"), message["payload"]
+        elif not ROW & message.keys() and (inner := {"value", "payload"} & message.keys()):
+            message = message[inner.pop()]  # a record of a topic, beside its key
+        else:
+            break
+    if not isinstance(message, Mapping):
+        return "parse"
+    if told:
+        message = {**_cloud_envelope(told), **message}
     if "op" in message and (ENVELOPE & set(message) != {"op"} or str(message["op"]).lower() == "t"):
         return _enveloped(message, fields_of(schema))
     if "__op" in message or "__deleted" in message:
@@ -194,19 +261,31 @@ def parse(message: Any) -> DebeziumChange | str | None:
     return "unknown_op"
 
 
+def _cloud_envelope(told: Mapping[str, Any]) -> Row:
+    """The parts of an envelope that a CloudEvent has among its attributes, where all values are texts."""
+    names = {CLOUD_EVENT + name.replace("_", "").lower(): name for name in LogPlace.__struct_fields__}
+    given = {names[key.lower()]: value for key, value in told.items() if key.lower() in names and value is not None}
+    source = {
+        name: int(value) if name != "file" and isinstance(value, str) and value.isdecimal() else value
+        for name, value in given.items()
+    }
+    op = told.get(f"{CLOUD_EVENT}op")
+    return {"source": source} if op is None else {"op": op, "source": source}
+
+
 def _enveloped(message: Mapping[str, Any], kinds: Mapping[str, Mapping[str, Any]]) -> DebeziumChange | str:
     op = str(message["op"]).lower()
     if op not in OPS:
         return "unknown_op"
-    before = _row(message.get("before"), kinds.get("before"))
-    after = _row(message.get("after"), kinds.get("after"))
+    before, _ = _row(message.get("before"), kinds.get("before"))
+    after, unsent = _row(message.get("after"), kinds.get("after"))
     if op != "t" and (before if op == "d" else after) is None:
         return "parse"
     source = message.get("source") or {}
-    offered = {name: source.get(field) for name, field in OFFERED.items() if source.get(field) is not None}
-    if "_ts_ms" not in offered and message.get("ts_ms") is not None:
-        offered["_ts_ms"] = message["ts_ms"]
-    return DebeziumChange(op, before, after, offered)
+    place = LogPlace(**{name: source.get(name) for name in LogPlace.__struct_fields__})
+    if place.ts_ms is None:
+        place.ts_ms = message.get("ts_ms")
+    return DebeziumChange(op, before, after, place, unsent)
 
 
 def _flattened(message: Mapping[str, Any], kinds: Mapping[str, Mapping[str, Any]]) -> DebeziumChange | str:
@@ -214,71 +293,67 @@ def _flattened(message: Mapping[str, Any], kinds: Mapping[str, Mapping[str, Any]
     op = str(message.get("__op") or ("d" if deleted else "u")).lower()
     if op not in OPS:
         return "unknown_op"
-    row = {
-        name: read_value(value, kinds.get(name))
-        for name, value in message.items()
-        if not name.startswith("__") and not is_unavailable(value)
-    }
-    offered = {}
+    row, unsent = _row(
+        {name: value for name, value in message.items() if not name.startswith("__")},
+        {"fields": [{**kind, "field": name} for name, kind in kinds.items()]},
+    )
+    place = LogPlace()
     for name, fields in FLAT.items():
-        value = next((message[field] for field in fields if message.get(field) is not None), None)
-        if value is not None:
-            offered[name] = value
+        setattr(place, name, next((message[field] for field in fields if message.get(field) is not None), None))
     gone = op == "d" or deleted
-    return DebeziumChange("d" if gone else op, row if gone else None, None if gone else row, offered)
+    return DebeziumChange("d" if gone else op, row if gone else None, None if gone else row, place, unsent)
 
 
-def _row(value: Any, schema: Mapping[str, Any] | None) -> Row | None:
-    """A row without the columns that the database did not send."""
+def _row(value: Any, schema: Mapping[str, Any] | None) -> tuple[Row | None, tuple[str, ...]]:
+    """A row without the columns that the database did not send, and their names."""
     if not isinstance(value, Mapping):
-        return None
+        return None, ()
     kinds = fields_of(schema)
-    return {name: read_value(item, kinds.get(name)) for name, item in value.items() if not is_unavailable(item)}
+    unsent = tuple(name for name, item in value.items() if is_unavailable(item))
+    return {name: read_value(item, kinds.get(name)) for name, item in value.items() if name not in unsent}, unsent
 
 
-def in_order(changes: Sequence[DebeziumChange]) -> list[DebeziumChange]:
-    """By log position, a snapshot's reads before the changes at their position; as they came where none is told."""
-    places = [_place(change.offered) for change in changes]
-    if any(place is None for place in places):
-        return list(changes)
-    kinds = {type(place) for place in places}
-    if len(kinds) > 1:
-        return list(changes)
-    order = sorted(range(len(changes)), key=lambda index: (places[index], changes[index].op != "r"))
-    return [changes[index] for index in order]
-
-
-def _place(offered: Row) -> Any:
-    lsn, file, pos = offered.get("_lsn"), offered.get("_file"), offered.get("_pos")
-    if isinstance(lsn, int):
-        return lsn
-    return (str(file), pos) if file is not None and isinstance(pos, int) else None
-
-
-def _events(
-    definition: Definition, changes: Sequence[DebeziumChange], state: Sequence[Row], bad: Sequence[Quarantined]
-) -> Taken:
+def _events(definition: Definition, changes: Sequence[DebeziumChange], state: Sequence[Row]) -> Columns:
     events: list[tuple[Row, bool]] = []
+    unsent: dict[int, Sequence[str]] = {}
+    named = [column for column in definition.columns if column.name in OFFERED]
     for change in changes:
-        offered = {name: value for name, value in change.offered.items() if name in definition.by_name}
+        told = {column.name: offered(change.source, column.name, column.type) for column in named}
+        told = {name: value for name, value in told.items() if value is not None}
         if change.op == "t":
-            events += _truncation(definition, [*state, *(row for row, delete in events if not delete)], offered)
+            events += _truncation(definition, [*state, *(row for row, delete in events if not delete)], told)
             continue
         if change.op == "d":
-            events.append((_fitted(definition, {**_marks(definition, change.before or {}), **offered}), True))
+            events.append(({**_marks(definition, change.before or {}), **told}, True))
             continue
-        after = _fitted(definition, {**(change.after or {}), **offered})
-        old = _fitted(definition, change.before or {})
-        if definition.keys and _has_moved(definition, old, after):
-            moved = {**{name: after.get(name) for name in definition.sequence}, **offered}
-            events.append(({**moved, **{name: old[name] for name in definition.keys}}, True))
+        after, old = {**(change.after or {}), **told}, change.before or {}
+        moved = bool(definition.keys) and _has_moved(definition, old, after)
+        lacking = list(change.unsent)
+        if moved:
+            marks = {**{name: after.get(name) for name in definition.sequence}, **told}
+            events.append(({**marks, **{name: old[name] for name in definition.keys}}, True))
+            after = {**{name: old[name] for name in lacking if old.get(name) is not None}, **after}
+            lacking = [name for name in lacking if name not in after]
+        if lacking and definition.keys and (moved or change.op in CREATES):
+            unsent[len(events)] = lacking
         events.append((after, False))
-    return from_events(events, bad)
+    return Columns(from_events(events, ()).data, unsent)
 
 
 def _has_moved(definition: Definition, old: Row, new: Row) -> bool:
     """Whether the key changed: that is a delete of the old one and an upsert of the new one."""
-    return all(name in old for name in definition.keys) and any(old[n] != new.get(n) for n in definition.keys)
+    if not all(name in old for name in definition.keys):
+        return False
+    return any(_key(definition, old, name) != _key(definition, new, name) for name in definition.keys)
+
+
+def _key(definition: Definition, row: Row, name: str) -> Any:
+    """A key as its column has it: one decimal may have several texts."""
+    kind, value = definition.by_name[name].type, row.get(name)
+    reader = reader_of(kind)
+    value = value if reader is None else reader(value)
+    values, bad = cast_values([value], kind)
+    return value if bad[0] else values[0].as_py()
 
 
 def _truncation(definition: Definition, rows: Sequence[Row], offered: Row) -> list[tuple[Row, bool]]:
@@ -288,25 +363,3 @@ def _truncation(definition: Definition, rows: Sequence[Row], offered: Row) -> li
 
 def _marks(definition: Definition, row: Row) -> Row:
     return {name: row[name] for name in (*definition.keys, *definition.sequence) if name in row}
-
-
-def _fitted(definition: Definition, row: Row) -> Row:
-    """Texts that JSON has for decimals and bytes, as the table's columns want them."""
-    found: Row = {}
-    for name, value in row.items():
-        column = definition.by_name.get(name)
-        found[name] = _text(value, column.type) if column is not None and isinstance(value, str) else value
-        if isinstance(value, Decimal) and (column is None or not pa.types.is_decimal(column.type)):
-            found[name] = as_float(value)
-    return found
-
-
-def _text(value: str, kind: Any) -> Any:
-    try:
-        if pa.types.is_decimal(kind):
-            return Decimal(value)
-        if pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
-            return base64.b64decode(value, validate=True)
-    except (InvalidOperation, binascii.Error, ValueError):
-        return value
-    return value

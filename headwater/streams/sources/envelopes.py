@@ -7,11 +7,10 @@ or truncates, all lines go that way.
 
 from __future__ import annotations
 
-import binascii
 import operator
-from base64 import b64decode
+import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from decimal import Decimal
 from functools import lru_cache
 from typing import Any
@@ -20,25 +19,61 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from headwater.streams.casting import FAILS, as_float
+from headwater.streams.casting import has_decimals
 from headwater.streams.definition import Definition
 from headwater.streams.given import Given
-from headwater.streams.sources.connect import fields_of, is_unavailable, read_value, reads
+from headwater.streams.sources.connect import UNAVAILABLE, fields_of, is_unavailable, read_value, reads
 from headwater.streams.sources.taken import UNREADABLE
 
 UNSET: Any = msgspec.UNSET
 UPSERTS, DELETES, READS = frozenset("curCUR"), frozenset("dD"), frozenset("rR")
+CREATES = frozenset("cC")
 WRAPPED = ('{"schema"', '{"payload"')
 
 
 class LogPlace(msgspec.Struct, gc=False):
-    """What an envelope says of the place of its change in the database's log."""
+    """What an envelope says of the place of its change in the database's log, under Debezium's names."""
 
     lsn: Any = None
     ts_ms: Any = None
     file: Any = None
     pos: Any = None
-    txId: Any = None  # as Debezium writes it
+    row: Any = None
+    scn: Any = None
+    change_lsn: Any = None
+    ord: Any = None
+    event_serial_no: Any = None
+    txId: Any = None
+
+
+OFFERED: dict[str, tuple[str, ...]] = {
+    "_lsn": ("lsn",),
+    "_ts_ms": ("ts_ms",),
+    "_file": ("file",),
+    "_file_no": ("file",),
+    "_pos": ("pos",),
+    "_row": ("row",),
+    "_scn": ("scn",),
+    "_change_lsn": ("change_lsn",),
+    "_ord": ("ord", "event_serial_no"),
+    "_txid": ("txId",),
+}
+"""The columns that an envelope's source fills, in tables that name them, and the fields that they are filled with."""
+
+
+def offered(place: LogPlace | None, name: str, kind: Any) -> Any:
+    """What an envelope offers for a column; None: nothing. Texts of digits are numbers, where the column has those."""
+    value = next((found for each in OFFERED[name] if (found := getattr(place, each, None)) is not None), None)
+    if name == "_file_no":
+        return file_number(value)
+    is_number = pa.types.is_integer(kind) or pa.types.is_decimal(kind)
+    return int(value) if is_number and isinstance(value, str) and value.isdecimal() else value
+
+
+def file_number(name: Any) -> int | None:
+    """The number at the end of the name of a log's file; None: there is none."""
+    found = re.search(r"(\d+)$", name) if isinstance(name, str) else None
+    return int(found[1]) if found is not None else None
 
 
 @dataclass(frozen=True)
@@ -57,7 +92,7 @@ def decoding(definition: Definition) -> Decoding | None:
     if any(pa.types.is_decimal(kind) or pa.types.is_binary(kind) or pa.types.is_floating(kind) for kind in kinds):
         return None
     fields: list[Any] = [
-        (f"c{place}", Any, msgspec.field(name=column.name, default=UNSET))
+        (f"c{place}", _python_type(column.type), msgspec.field(name=column.name, default=UNSET))
         for place, column in enumerate(definition.columns)
     ]
     row: Any = msgspec.defstruct("Row", fields, forbid_unknown_fields=True, gc=False)
@@ -68,9 +103,16 @@ def decoding(definition: Definition) -> Decoding | None:
     whole: list[Any] = [("payload", envelope | None), ("schema", msgspec.Raw, msgspec.Raw(b"null"))]
     wrapped: Any = msgspec.defstruct("Wrapped", whole, forbid_unknown_fields=True, gc=False)
     decoder: Any = msgspec.json.Decoder
-    return Decoding(
-        row, envelope, decoder(envelope | None, float_hook=Decimal), decoder(wrapped | None, float_hook=Decimal)
-    )
+    exact = {"float_hook": Decimal} if any(has_decimals(column.type) for column in definition.columns) else {}
+    return Decoding(row, envelope, decoder(envelope | None, **exact), decoder(wrapped | None, **exact))
+
+
+def _python_type(kind: Any) -> Any:
+    """Vectors are decoded as what they are; a message with anything else in their place is looked at by itself."""
+    types = pa.types
+    if (types.is_list(kind) or types.is_fixed_size_list(kind)) and types.is_floating(kind.value_type):
+        return list[float | str | None] | str | None | msgspec.UnsetType
+    return Any
 
 
 def decode(known: Decoding, line: str) -> Any:
@@ -96,7 +138,8 @@ def _schema(text: bytes) -> Mapping[str, list[tuple[str, Any]]] | None:
     if not isinstance(schema, Mapping):
         return None
     sides = fields_of(schema)
-    return {side: list(fields_of(sides.get(side)).items()) for side in ("before", "after")}
+    rows = {side: fields_of(sides.get(side)).items() for side in ("before", "after")}
+    return {side: [(name, kind) for name, kind in fields if reads(kind)] for side, fields in rows.items()}
 
 
 def _read(envelope: Any, schema: Mapping[str, list[tuple[str, Any]]]) -> Any:
@@ -107,7 +150,7 @@ def _read(envelope: Any, schema: Mapping[str, list[tuple[str, Any]]]) -> Any:
             continue
         places = {name: place for place, name in enumerate(row.__struct_encode_fields__)}
         for name, kind in kinds:
-            if name in places and reads(kind):
+            if name in places:
                 field = f"c{places[name]}"
                 value = getattr(row, field)
                 if value is not UNSET and not is_unavailable(value):
@@ -130,48 +173,66 @@ def envelope_of(known: Decoding, definition: Definition, change: Any) -> Any:
         if row is not None and not row.keys() <= names.keys():
             return None
         sides.append(None if row is None else known.row(**{names[name]: value for name, value in row.items()}))
-    told = change.offered
-    place = LogPlace(told.get("_lsn"), told.get("_ts_ms"), told.get("_file"), told.get("_pos"), told.get("_txid"))
-    return known.envelope(change.op, *sides, place)
+    for name in change.unsent:
+        if name not in names:
+            return None
+        setattr(sides[1], names[name], UNAVAILABLE)
+    return known.envelope(change.op, *sides, change.source)
 
 
 # Columns -------------------------------------------------------------------------------------------------------------
 
 
-def as_columns(known: Decoding, definition: Definition, envelopes: Sequence[Any], has_unavailable: bool) -> Given:
+@dataclass(frozen=True)
+class Columns:
+    """Events as columns. `unsent`: by the number of a new row, its columns whose values the database did not send."""
+
+    data: Given
+    unsent: Mapping[int, Sequence[str]] = field(default_factory=dict)
+
+
+def as_columns(known: Decoding, definition: Definition, envelopes: Sequence[Any], has_unavailable: bool) -> Columns:
     """The events of envelopes, in the order of the database's log where all of them tell it."""
-    ordered = _in_order(envelopes)
+    ordered = in_log_order(envelopes)
     gone = [each.op in DELETES for each in ordered]
     rows = [each.before if is_gone else each.after for is_gone, each in zip(gone, ordered, strict=True)]
-    rows, gone, ordered = _with_moved(known, definition, rows, gone, ordered)
+    rows, gone, ordered, new = _with_moved(known, definition, rows, gone, ordered)
     deletes = np.array(gone, bool)
     marks = {*definition.keys, *definition.sequence}
     columns: dict[str, Any] = {}
     present: dict[str, Any] = {}
+    unsent: dict[int, list[str]] = {}
     for place, column in enumerate(definition.columns):
         values: list[Any] = list(map(operator.attrgetter(f"c{place}"), rows))
         if has_unavailable:
-            values = [UNSET if is_unavailable(value) else value for value in values]
+            for index, value in enumerate(values):
+                if is_unavailable(value):
+                    values[index] = UNSET
+                    if new[index]:
+                        unsent.setdefault(index, []).append(column.name)
         if column.name not in marks and True in gone:
             values = [UNSET if is_gone else value for is_gone, value in zip(gone, values, strict=True)]
         if column.name in OFFERED:
-            values = _offered(column.name, ordered, values)
+            told = [offered(each.source, column.name, column.type) for each in ordered]
+            if column.name == "_ts_ms":
+                told = [each.ts_ms if value is None else value for value, each in zip(told, ordered, strict=True)]
+            values = [own if value is None else value for value, own in zip(told, values, strict=True)]
         if UNSET in values:
             mask = np.array([value is not UNSET for value in values], bool)
             if not mask.any():
                 continue
             present[column.name] = mask
             values = [None if value is UNSET else value for value in values]
-        columns[column.name] = _fitting(values, column.type)
-    return Given(columns, len(rows), present, deletes)
+        columns[column.name] = values
+    return Columns(Given(columns, len(rows), present, deletes), unsent)
 
 
-def _in_order(envelopes: Sequence[Any]) -> list[Any]:
+def in_log_order(changes: Sequence[Any]) -> list[Any]:
     """By log position, a snapshot's reads before the changes at their position; as they came where none is told."""
-    places = _places([each.source for each in envelopes])
+    places = _places([each.source for each in changes])
     if places is None:
-        return list(envelopes)
-    after_reads = [each.op not in READS for each in envelopes]
+        return list(changes)
+    after_reads = [each.op not in READS for each in changes]
     try:
         numbers = np.array(places, np.int64) if type(places[0]) is int else None
     except OverflowError:
@@ -180,7 +241,7 @@ def _in_order(envelopes: Sequence[Any]) -> list[Any]:
         order = np.lexsort((np.array(after_reads, bool), numbers)).tolist()
     else:
         order = sorted(range(len(places)), key=list(zip(places, after_reads, strict=True)).__getitem__)
-    return [envelopes[place] for place in order]
+    return [changes[place] for place in order]
 
 
 def _places(sources: Sequence[Any]) -> list[Any] | None:
@@ -194,16 +255,19 @@ def _places(sources: Sequence[Any]) -> list[Any] | None:
     if int in kinds or bool in kinds:
         return None
     if all(source.file is not None and isinstance(source.pos, int) for source in sources):
-        return [(str(source.file), source.pos) for source in sources]
+        rows = [source.row if isinstance(source.row, int) else 0 for source in sources]
+        names = [(file_number(source.file) or 0, str(source.file)) for source in sources]
+        return [(*name, source.pos, row) for name, source, row in zip(names, sources, rows, strict=True)]
     return None
 
 
 def _with_moved(
     known: Decoding, definition: Definition, rows: list[Any], gone: list[bool], ordered: list[Any]
-) -> tuple[list[Any], list[bool], list[Any]]:
-    """With a delete of the old key before each row whose key has changed."""
+) -> tuple[list[Any], list[bool], list[Any], list[bool]]:
+    """With a delete of the old key before each row whose key has changed; and which rows are new to their keys."""
+    new = [each.op in CREATES for each in ordered]
     if not definition.keys:
-        return rows, gone, ordered
+        return rows, gone, ordered, [False] * len(rows)
     places = {column.name: f"c{place}" for place, column in enumerate(definition.columns)}
     key = operator.attrgetter(*(places[name] for name in definition.keys))
     kind = known.row
@@ -215,64 +279,29 @@ def _with_moved(
         if _has_moved([places[name] for name in definition.keys], old, each.after):
             marks = {places[name]: getattr(each.after, places[name]) for name in definition.sequence}
             marks = {name: None if value is UNSET else value for name, value in marks.items()}
+            sent = {name: value for name in places.values() if not _is_unsent(value := getattr(old, name))}
+            for name, value in sent.items():  # a row before the change that is whole has what was not sent of it
+                if value is not None and is_unavailable(getattr(each.after, name)):
+                    setattr(each.after, name, value)
             at[place] = kind(**{**marks, **{places[name]: getattr(old, places[name]) for name in definition.keys}})
     if not at:
-        return rows, gone, ordered
+        return rows, gone, ordered, new
     order = [(place, moved) for place in range(len(rows)) for moved in ((True, False) if place in at else (False,))]
     return (
         [at[place] if moved else rows[place] for place, moved in order],
         [moved or gone[place] for place, moved in order],
         [ordered[place] for place, _ in order],
+        [not moved and (new[place] or place in at) for place, moved in order],
     )
 
 
 def _has_moved(keys: Sequence[str], old: Any, new: Any) -> bool:
     """Whether a whole key became another one. What was not sent did not change, and is no key."""
     before, after = [getattr(old, key) for key in keys], [getattr(new, key) for key in keys]
-    if any(value is UNSET or is_unavailable(value) for value in before):
+    if any(map(_is_unsent, before)):
         return False
-    return before != [None if value is UNSET or is_unavailable(value) else value for value in after]
+    return before != [None if _is_unsent(value) else value for value in after]
 
 
-def _offered(name: str, ordered: Sequence[Any], values: list[Any]) -> list[Any]:
-    """The values of a column, or what the envelope offers under its name."""
-    field = OFFERED[name]
-    told = [getattr(each.source, field) if each.source is not None else None for each in ordered]
-    if field == "ts_ms":
-        told = [each.ts_ms if value is None else value for value, each in zip(told, ordered, strict=True)]
-    return [own if value is None else value for value, own in zip(told, values, strict=True)]
-
-
-def _fitting(values: list[Any], kind: Any) -> Any:
-    """Texts that JSON has for decimals and bytes as the column wants them, and JSON's own numbers as numbers."""
-    kinds = set(map(type, values))
-    if pa.types.is_decimal(kind):
-        if kinds <= {str, type(None)}:
-            try:
-                return pa.array(values, pa.string()).cast(kind)
-            except FAILS:
-                pass
-        return [_decimal(value) if type(value) is str else value for value in values] if str in kinds else values
-    if Decimal in kinds:
-        values = [as_float(value) if type(value) is Decimal else value for value in values]
-    if str in kinds and (pa.types.is_binary(kind) or pa.types.is_large_binary(kind)):
-        return [_bytes(value) if type(value) is str else value for value in values]
-    return values
-
-
-def _decimal(value: str) -> Any:
-    try:
-        return Decimal(value)
-    except ArithmeticError:
-        return value
-
-
-def _bytes(value: str) -> Any:
-    try:
-        return b64decode(value, validate=True)
-    except (binascii.Error, ValueError):
-        return value
-
-
-OFFERED = {"_lsn": "lsn", "_ts_ms": "ts_ms", "_file": "file", "_pos": "pos", "_txid": "txId"}
-"""The columns that an envelope's source fills, in tables that name them."""
+def _is_unsent(value: Any) -> bool:
+    return value is UNSET or is_unavailable(value)

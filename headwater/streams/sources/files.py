@@ -6,6 +6,7 @@ A file is taken whole or not at all. One line that cannot be parsed is quarantin
 from __future__ import annotations
 
 import glob
+import gzip
 import hashlib
 import os
 import re
@@ -17,25 +18,29 @@ from typing import Any, Literal
 
 import msgspec
 import pyarrow as pa
-import pyarrow.csv as pc_csv
-import pyarrow.parquet as pq
 
+from headwater.decoding.arrow import read_arrow_path
+from headwater.decoding.bounds import FILES, Bounds
+from headwater.decoding.parquet import ParquetRows
+from headwater.decoding.text import read_csv
 from headwater.errors import ConcurrentModificationError, InvalidInputError
 from headwater.imports import lance
 from headwater.store import is_local, local_path
-from headwater.streams.casting import as_float, cast_array
+from headwater.streams.casting import cast_array, floats, has_decimals
 from headwater.streams.definition import Definition
 from headwater.streams.given import Given
 from headwater.streams.quarantine import Quarantined
-from headwater.streams.sources.remote import fetched, find_remote, is_remote
+from headwater.streams.sources.remote import fetched, find_remote, is_remote, natural_order
 from headwater.streams.sources.taken import UNREADABLE
 
 JSON = (".json", ".jsonl", ".ndjson")
 ARROW = (".arrow", ".arrows", ".ipc", ".feather")
+PACKED: dict[str, Any] = {".gz": "gzip", ".zst": "zstd", ".bz2": "bz2"}
+"""Compressions of files of JSON, by the ending that follows theirs."""
+MOST_TIMES = 256
+LEAST_UNPACKED = 1 << 24
+"""A compressed file may become so many bytes, however small it is."""
 CHUNK = 1 << 20
-ARROW_FILE = b"ARROW1"
-"""What the file form of Arrow begins with; without it there are only messages, one after another."""
-STREAM_END = b"\xff\xff\xff\xff\0\0\0\0"
 _ARRAY = re.compile(r"\s*\[")
 _RAW = msgspec.json.Decoder(list[msgspec.Raw])
 _QUOTED = re.compile(r'(?:\A|(?<=[,\r\n]))"(?:[^"]++|"")*+("?)')
@@ -64,7 +69,8 @@ class SourceFile:
     """A file with what makes it known again: its path or address, and a digest of its content.
 
     The path is that of the file itself, whatever links led to it; `named` is how it was found. `storage` opens the
-    object store it is on. `stamp` is how a local file looked when its digest was taken.
+    object store it is on. `stamp` is how a local file looked when its digest was taken. `bounds`: how large its rows
+    may become.
     """
 
     path: str
@@ -73,6 +79,7 @@ class SourceFile:
     storage: Mapping[str, str] = field(default_factory=dict, repr=False, compare=False)
     stamp: tuple[int, int] | None = field(default=None, compare=False)
     named: str = field(default="", compare=False)
+    bounds: Bounds = field(default=FILES, compare=False)
 
 
 def is_files(data: Any) -> bool:
@@ -88,12 +95,15 @@ def _is_file(item: Any) -> bool:
     """Whether an item of a list names a file: a text may be a message as well, so it must look like a name."""
     if not isinstance(item, str) or not is_files(item):
         return isinstance(item, os.PathLike)
-    known = os.path.splitext(item)[1].lower() in (".parquet", ".csv", ".lance", *JSON, *ARROW)
+    known = _ending(item) in (".parquet", ".csv", ".lance", *JSON, *ARROW)
     return known or is_remote(item) or glob.has_magic(item) or os.path.exists(item)
 
 
 def find_files(data: Any, storage: Mapping[str, str] | None = None, required: bool = True) -> list[SourceFile]:
-    """The files that a path, an address, a list of those or a glob names, sorted; none is an error if `required`."""
+    """The files that a path, an address, a list of those or a glob names; none is an error if `required`.
+
+    Those of a glob are in the order of their names, numbers in them by value.
+    """
     found: dict[str, SourceFile] = {}
     for name in data if isinstance(data, (list, tuple)) else [data]:
         text = os.fspath(name)
@@ -119,7 +129,7 @@ def names_of(file: str) -> frozenset[str]:
 def _local(text: str) -> list[SourceFile]:
     """What a glob matches; and a file of that very name, whose brackets are no pattern."""
     matches = {text, *(glob.glob(text, recursive=True) if glob.has_magic(text) else ())}
-    return [local_file(match) for match in sorted(matches) if os.path.exists(match)]
+    return [local_file(match) for match in sorted(matches, key=natural_order) if os.path.exists(match)]
 
 
 def local_file(name: str) -> SourceFile:
@@ -158,28 +168,32 @@ def digest_of_file(path: str) -> str:
 
 def read_rows(file: SourceFile, definition: Definition) -> tuple[Any, list[Quarantined]]:
     """The rows of a file, and lines that could not be parsed."""
-    ending = os.path.splitext(file.path)[1].lower()
+    ending = _ending(file.path)
     try:
         if ending == ".lance":
             return lance.dataset(file.path, storage_options=dict(file.storage) or None).to_table(), []
         with opened(file) as path:
-            return _read(path, ending, definition, file.path)
-    except (OSError, ValueError, pa.ArrowInvalid) as error:
-        told = f"The file {file.path!r} cannot be read: {error}. Nothing of it was taken."
+            return _read(path, ending, definition, file)
+    except SourceFileError:
+        raise
+    except (InvalidInputError, OSError, ValueError) as error:
+        told = f"The file {file.path!r} cannot be read: {str(error).rstrip('.')}. Nothing of it was taken."
         raise SourceFileError(told) from None
 
 
-def _read(path: str, ending: str, definition: Definition, name: str) -> tuple[Any, list[Quarantined]]:
+def _read(path: str, ending: str, definition: Definition, file: SourceFile) -> tuple[Any, list[Quarantined]]:
+    name = file.path
     if ending == ".parquet":
-        return pq.read_table(path), []
+        return ParquetRows(path, file.bounds).table(), []
     if ending in ARROW:
-        return _read_arrow(path), []
+        return read_arrow_path(path, file.bounds), []
     if ending == ".csv":
         return _read_csv(path, definition, name)
     if ending in JSON:
         return json_rows(read_text(path, name), definition, name)
     raise SourceFileError(
-        f"The file {name!r} is of a kind that is not known: its name ends in .parquet, .arrow, .json, .csv or .lance."
+        f"The file {name!r} is of a kind that is not known: its name ends in .parquet, .arrow, .json (also "
+        "compressed, as .json.gz), .csv or .lance."
     )
 
 
@@ -196,6 +210,18 @@ def opened(file: SourceFile) -> Iterator[str]:
         raise ConcurrentModificationError(
             f"The file {file.path!r} was changed while it was read. Nothing of it was taken: take it again."
         )
+
+
+def _ending(name: str) -> str:
+    """How the name of a file ends, in small letters; of JSON that is compressed, as it ends without that."""
+    stem, ending = os.path.splitext(name.lower())
+    inner = os.path.splitext(stem)[1]
+    return inner if ending in PACKED and inner in JSON else ending
+
+
+def is_lines(file: SourceFile) -> bool:
+    """Return whether a file is read as lines of JSON: every one that is no table by its name."""
+    return _ending(file.path) not in (".parquet", ".lance", *ARROW)
 
 
 def read_lines(file: SourceFile) -> str:
@@ -243,31 +269,31 @@ def _whole_lines(text: str, name: str) -> str:
 
 def read_text(path: str, name: str) -> str:
     try:
-        with open(path, encoding="utf-8-sig", newline="") as file:  # with the mark that some programs begin with
-            return file.read()
+        return _unpacked(path, name).decode("utf-8-sig")  # with the mark that some programs begin with
     except UnicodeDecodeError as error:
         row = error.object.count(b"\n", 0, error.start)
         raise SourceFileError(
             f"The file {name!r} is not UTF-8: row {row}, offset {error.start}. Nothing of it was taken."
         ) from None
-    except OSError as error:
-        raise SourceFileError(f"The file {name!r} cannot be read: {error}.") from None
+    except (OSError, EOFError) as error:
+        raise SourceFileError(f"The file {name!r} cannot be read: {error}. Nothing of it was taken.") from None
 
 
-def _read_arrow(path: str) -> pa.Table:
-    """A file of Arrow, or a stream. Batches may be missing at the end of a stream that does not say that it ends."""
+def _unpacked(path: str, name: str) -> bytes:
+    """The bytes of a file, decompressed as its name says, and no more of them than an honest file has."""
+    packing = PACKED.get(os.path.splitext(name.lower())[1])
     with open(path, "rb") as file:
-        if file.read(len(ARROW_FILE)) == ARROW_FILE:
-            return pa.ipc.open_file(path).read_all()
-        file.seek(0)
-        data = file.read()
-    source = pa.BufferReader(data)
-    table = pa.ipc.open_stream(source).read_all()
-    if not data.endswith(STREAM_END):
-        raise pa.ArrowInvalid("it ends without the mark that ends a stream, it was cut off")
-    if source.tell() != len(data):
-        raise pa.ArrowInvalid(f"there are bytes behind the end of its stream, from offset {source.tell()} on")
-    return table
+        if packing is None:
+            return file.read()
+        most = max(LEAST_UNPACKED, MOST_TIMES * os.path.getsize(path))
+        with gzip.open(file) if packing == "gzip" else pa.CompressedInputStream(file, packing) as stream:
+            found: bytes = stream.read(most + 1)
+    if len(found) > most:
+        raise SourceFileError(
+            f"The file {name!r} is more than {MOST_TIMES} times as large as its compressed form. Nothing of it was "
+            "taken: decompress it first."
+        )
+    return found
 
 
 def json_rows(text: str, definition: Definition, name: str | None = None) -> tuple[list[Any], list[Quarantined]]:
@@ -275,14 +301,14 @@ def json_rows(text: str, definition: Definition, name: str | None = None) -> tup
 
     `name` is that of the file the text is from; one that ends inside a line was cut off.
     """
-    exact = frozenset(column.name for column in definition.columns if pa.types.is_decimal(column.type))
+    exact = frozenset(column.name for column in definition.columns if has_decimals(column.type))
     decoder = msgspec.json.Decoder(float_hook=Decimal) if exact else msgspec.json.Decoder()
     rows: list[Any] = []
     bad: list[Quarantined] = []
 
     def add(row: Any, told: str) -> None:
         if isinstance(row, dict):
-            rows.append({key: v if key in exact else _floats(v) for key, v in row.items()} if exact else row)
+            rows.append({key: v if key in exact else floats(v) for key, v in row.items()} if exact else row)
         elif row is not None:
             bad.append(Quarantined(told, "parse"))
 
@@ -302,15 +328,6 @@ def json_rows(text: str, definition: Definition, name: str | None = None) -> tup
     return rows, bad
 
 
-def _floats(value: Any) -> Any:
-    """Numbers that were read to the last digit, as Python has them."""
-    if isinstance(value, dict):
-        return {name: _floats(part) for name, part in value.items()}
-    if isinstance(value, list):
-        return [_floats(part) for part in value]
-    return as_float(value) if isinstance(value, Decimal) else value
-
-
 def _read_csv(path: str, definition: Definition, name: str) -> tuple[Any, list[Quarantined]]:
     """With a header. Known columns are read as texts and parsed as their types, others as they look."""
     bad: list[Quarantined] = []
@@ -321,17 +338,13 @@ def _read_csv(path: str, definition: Definition, name: str) -> tuple[Any, list[Q
 
     quoted = _whole_quotes(read_text(path, name), name)
     texts: dict[str, Any] = {column.name: pa.string() for column in definition.columns}
-    table = pc_csv.read_csv(
-        path,
-        parse_options=pc_csv.ParseOptions(newlines_in_values=quoted, invalid_row_handler=skip),
-        convert_options=pc_csv.ConvertOptions(column_types=texts, strings_can_be_null=False),
-    )
+    table = read_csv(path, texts, skip, newlines_in_values=quoted, empty_is_null=False)
     columns: dict[str, Any] = {}
-    for each in table.schema.names:
-        if table.schema.names.count(each) > 1:
+    for each, found in zip(table.schema.names, table.columns, strict=True):
+        if each in columns:
             raise SourceFileError(f"Two columns of the file {name!r} are named {each!r}. Nothing of it was taken.")
         column = definition.by_name.get(each)
-        columns[each] = _parsed(table.column(each), column.type) if column is not None else table.column(each)
+        columns[each] = _parsed(found, column.type) if column is not None else found
     return Given(columns, table.num_rows), bad
 
 

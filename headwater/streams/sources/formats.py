@@ -5,16 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import pyarrow as pa
+
 from headwater.errors import InvalidInputError
 from headwater.streams.definition import Definition
 from headwater.streams.landing import LandingReport
 from headwater.streams.position_views import PositionView
 from headwater.streams.quarantine import Quarantined
-from headwater.streams.reading import read
+from headwater.streams.reading import read, state_of_keys
 from headwater.streams.serving_copy import Lake
-from headwater.streams.sources.bare_times import check_unit
+from headwater.streams.sources.bare_values import check_unit
 from headwater.streams.sources.debezium import take_debezium
-from headwater.streams.sources.files import SourceFile, as_lines, json_rows, read_lines, read_rows
+from headwater.streams.sources.files import SourceFile, as_lines, is_lines, json_rows, read_lines, read_rows
+from headwater.streams.sources.moved_rows import RowsOfKeys
 from headwater.streams.sources.snapshot import take_snapshot
 from headwater.streams.sources.taken import Taken, take_op, take_rows
 
@@ -57,7 +60,11 @@ def take(
         rows, bad = _rows(definition, data, file)
         taken = take_snapshot(lake, view, rows, **options)
         return Taken(taken.data, (*bad, *taken.bad), taken.digest)
-    return take_alone(definition, data, format, options, file, lambda: read(lake, view).to_pylist())
+
+    def rows_of(keys: pa.Table) -> pa.Table:
+        return state_of_keys(lake, view, keys).rows
+
+    return take_alone(definition, data, format, options, file, lambda: read(lake, view).to_pylist(), rows_of)
 
 
 def take_alone(
@@ -67,13 +74,19 @@ def take_alone(
     options: Mapping[str, Any],
     file: SourceFile | None = None,
     state: Callable[[], list[dict[str, Any]]] = list,
+    rows_of: RowsOfKeys | None = None,
 ) -> Taken:
-    """In a format that needs no rows of before; `state` gives them to a truncation."""
+    """In a format that needs no rows of before; `state` gives them to a truncation, `rows_of` some to changed keys."""
     if format == "debezium":
-        found = read_lines(file) if file is not None else _as_lines(data)
-        return take_debezium(definition, found, state=state, **options)
+        found = _messages(file) if file is not None else _as_lines(data)
+        return take_debezium(definition, found, state=state, rows_of=rows_of, **options)
     rows, bad = _rows(definition, data, file)
     return take_op(rows, bad=bad, **options) if format == "op" else take_rows(rows, bad)
+
+
+def _messages(file: SourceFile) -> Any:
+    """The messages of a file: lines of JSON, or rows."""
+    return read_lines(file) if is_lines(file) else read_rows(file, Definition(()))[0]
 
 
 def _as_lines(data: Any) -> Any:

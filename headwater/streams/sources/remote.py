@@ -1,6 +1,7 @@
 """Files of change data on an object store: found by address or glob, and fetched to be read.
 
-One is known again by its size and etag, so nothing is read to find out that it was taken.
+One is known again by its size and etag, so nothing is read to find out that it was taken. Only where a store gives
+no etag its bytes are read: an absent one agrees with nothing.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 from urllib.parse import urlsplit
 
 from headwater.errors import InvalidInputError
@@ -33,8 +35,14 @@ def is_remote(path: str) -> bool:
     return "://" in path and not is_local(path)
 
 
+def natural_order(name: str) -> tuple[list[Any], str]:
+    """Sort key of names of files: numbers in them by value, so that `changes-10` comes after `changes-2`."""
+    parts = re.split(r"([0-9]+)", name)
+    return [int(part) if place % 2 else part for place, part in enumerate(parts)], name
+
+
 def find_remote(uri: str, storage: Mapping[str, str]) -> list[RemoteFile]:
-    """What an address or a glob names, sorted; perhaps nothing."""
+    """What an address or a glob names, in the order of their names; perhaps nothing."""
     bucket, key = _split(uri)
     store = open_store(bucket, dict(storage))
     before = re.split(r"[*?\[]", key, maxsplit=1)[0]
@@ -45,7 +53,8 @@ def find_remote(uri: str, storage: Mapping[str, str]) -> list[RemoteFile]:
         name = _dataset(entry.key)
         if wanted.fullmatch(name):
             found.setdefault(name, []).append(entry)
-    return [_file(bucket, name, entries) for name, entries in sorted(found.items())]
+    named = sorted(found.items(), key=lambda each: natural_order(each[0]))
+    return [_file(store, bucket, name, entries) for name, entries in named]
 
 
 def _split(uri: str) -> tuple[str, str]:
@@ -69,12 +78,20 @@ def _pattern(text: str) -> str:
     return found
 
 
-def _file(bucket: str, name: str, entries: list[Entry]) -> RemoteFile:
+def _file(store: Store, bucket: str, name: str, entries: list[Entry]) -> RemoteFile:
     size = sum(entry.size for entry in entries)
     if len(entries) == 1 and not name.endswith(FOLDER):
-        return RemoteFile(f"{bucket}/{name}", f"{size}-{entries[0].etag or entries[0].modified_ms}", size)
-    told = "\n".join(f"{entry.key} {entry.size} {entry.etag}" for entry in entries)
-    return RemoteFile(f"{bucket}/{name}", hashlib.blake2b(told.encode(), digest_size=16).hexdigest(), size)
+        return RemoteFile(f"{bucket}/{name}", f"{size}-{_tag(store, entries[0])}", size)
+    told = "\n".join(f"{entry.key} {entry.size} {_tag(store, entry)}" for entry in entries)
+    return RemoteFile(f"{bucket}/{name}", _digest(told.encode()), size)
+
+
+def _tag(store: Store, entry: Entry) -> str:
+    return entry.etag or _digest(store.get(entry.key))
+
+
+def _digest(data: bytes) -> str:
+    return hashlib.blake2b(data, digest_size=16).hexdigest()
 
 
 @contextmanager
@@ -90,4 +107,4 @@ def fetched(uri: str, storage: Mapping[str, str]) -> Iterator[tuple[str, str]]:
         path = os.path.join(folder, f"fetched{os.path.splitext(key)[1]}")
         with open(path, "wb") as file:
             file.write(data)
-        yield path, _file(bucket, key, [entry] if entry is not None else []).digest
+        yield path, _file(store, bucket, key, [entry] if entry is not None else []).digest

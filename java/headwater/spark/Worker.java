@@ -32,7 +32,7 @@ final class Worker {
 
   private Worker(String python) throws IOException {
     this.python = python;
-    ProcessBuilder builder = new ProcessBuilder(List.of(python, "-m", "headwater.spark.worker"));
+    ProcessBuilder builder = new ProcessBuilder(List.of(python, "-P", "-m", "headwater.spark.worker"));
     builder.environment().putIfAbsent("LANCE_LOG", "error"); // a refused commit is told to the user, not logged
     builder.redirectError(ProcessBuilder.Redirect.INHERIT);
     this.process = builder.start();
@@ -53,7 +53,7 @@ final class Worker {
       try {
         return new Worker(key);
       } catch (IOException error) {
-        throw new HeadwaterException(18, "The Python worker `" + key + " -m headwater.spark.worker` does not start: "
+        throw new HeadwaterException(18, "The Python worker `" + key + " -P -m headwater.spark.worker` does not start: "
             + error.getMessage() + " Set PYSPARK_PYTHON or spark.headwater.python to a Python that has `headwater`.");
       }
     });

@@ -1,6 +1,6 @@
-"""How large values are when written out: a view, a dictionary or a run may say one long text a million times.
+"""Size of an array once decoded: view, dictionary, run-end and union arrays can be far smaller than their values.
 
-Only counted, never written out. Where exact counting would need that, the answer is an upper bound.
+Only counted, never decoded. Where an exact count would need that, the result is an upper bound.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ Array = Any
 
 
 def unpacked_bytes(array: Array) -> int:
-    """The bytes of an array's values when each is written out; for nested repetition, at least that."""
+    """Return the bytes of an array's values when each is written out; for nested repetition, at least that."""
     kind = array.type
     if isinstance(array, pa.ExtensionArray):
         return unpacked_bytes(array.storage)
@@ -25,6 +25,8 @@ def unpacked_bytes(array: Array) -> int:
         return _repeated(array.values, len(array))
     if kinds.is_list_view(kind) or kinds.is_large_list_view(kind):
         return int(array.nbytes) + _repeated(array.values, _sum(pc.list_value_length(array)))
+    if kinds.is_union(kind):
+        return sum(_repeated(array.field(i), len(array)) for i in range(kind.num_fields))
     if kinds.is_struct(kind):
         return sum(unpacked_bytes(array.field(i)) for i in range(kind.num_fields))
     if kinds.is_map(kind):
@@ -83,10 +85,11 @@ def _has_one_width(kind: Any) -> bool:
 
 
 def repeats(kind: Any) -> bool:
-    """Whether a type holds views, dictionaries or runs anywhere."""
+    """Return whether a type holds views, dictionaries, runs or unions anywhere."""
     if isinstance(kind, pa.BaseExtensionType):
         return repeats(kind.storage_type)
     is_view = kinds.is_string_view(kind) or kinds.is_binary_view(kind) or kinds.is_list_view(kind)
-    if is_view or kinds.is_large_list_view(kind) or kinds.is_dictionary(kind) or kinds.is_run_end_encoded(kind):
+    is_run = kinds.is_run_end_encoded(kind) or kinds.is_union(kind)
+    if is_view or is_run or kinds.is_large_list_view(kind) or kinds.is_dictionary(kind):
         return True
     return any(repeats(kind.field(i).type) for i in range(kind.num_fields))

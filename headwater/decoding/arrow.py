@@ -1,0 +1,191 @@
+"""Arrow IPC from outside: streams, files (Feather 2) and schemas, measured by their headers and validated whole.
+
+Arrow's readers trust offsets and lengths inside the buffers. Without full validation a crafted body reads memory
+of this process. A reader that this module returns yields its first batch after all batches were validated.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+
+from headwater.decoding.bounds import FILES, REQUEST, Accept, Bounds, check_schema, check_types, reading
+from headwater.decoding.messages import Dictionaries, batch_size
+from headwater.decoding.unpacked import repeats, unpacked_bytes
+from headwater.errors import InvalidInputError
+
+END_MARKER_BYTES = 4
+"""A stream ends with a length of zero, which old writers put alone and new ones after a continuation mark."""
+FILE_MAGIC = b"ARROW1"
+FILE_HEAD, FILE_TAIL = 8, 10
+"""Bytes around the messages of a file: magic and padding in front, the footer's length and the magic behind."""
+MAX_PADDING = 128
+"""Writers may align the first message to 64 bytes, as Rust's does."""
+KEPT_BYTES = 64 * 1024 * 1024
+"""Decoded batches of at most this size are kept between validation and use. Others are decoded twice."""
+
+Body = bytes | bytearray | memoryview | pa.Buffer
+
+
+def read_stream(data: Body, accept: Accept | None = None, bounds: Bounds = REQUEST) -> pa.RecordBatchReader:
+    """Return a reader over an Arrow IPC stream; InvalidInput (13) when the stream is not what it should be.
+
+    At once: the form of every message, the end marker, schema, rows and decoded bytes by the messages' own account.
+    `accept` may refuse the latter. Before the first batch: every offset, length and text inside every batch.
+    A caller that compares the schema with its target first decodes nothing of a body that does not fit.
+    """
+    return _checked_reader(_buffer(data), accept, bounds, "The body is not a valid Arrow IPC stream")
+
+
+def read_file(data: Body, bounds: Bounds = REQUEST) -> pa.RecordBatchReader:
+    """Return a reader over an Arrow IPC file (Feather 2), checked as a stream is.
+
+    The messages are read in their order. The footer's list of blocks could name one message many times.
+    """
+    what = "The data is not a valid Arrow IPC file"
+    buffer = _buffer(data)
+    with reading(what):
+        if buffer.size < FILE_HEAD + FILE_TAIL or not is_arrow_file(buffer) or _end(buffer, 6) != FILE_MAGIC:
+            raise InvalidInputError(f"{what}: it does not begin and end with {FILE_MAGIC.decode()}; it was cut off.")
+        (footer,) = struct.unpack("<i", _end(buffer, FILE_TAIL)[:4])
+        if not 0 < footer <= buffer.size - FILE_HEAD - FILE_TAIL:
+            raise InvalidInputError(f"{what}: its footer lies outside of it.")
+        blocks = pa.ipc.open_file(buffer).num_record_batches
+        start, end = FILE_HEAD, buffer.size - FILE_TAIL - footer
+        while start < min(end, MAX_PADDING) and not any(buffer.slice(start, 8).to_pybytes()):
+            start += 8
+        messages = buffer.slice(start, end - start)
+    return _checked_reader(messages, None, bounds, what, blocks)
+
+
+def read_arrow(data: Body, bounds: Bounds = REQUEST) -> pa.RecordBatchReader:
+    """Return a reader over a file or a stream, whichever the first bytes say."""
+    buffer = _buffer(data)
+    if is_arrow_file(buffer):
+        return read_file(buffer, bounds)
+    return _checked_reader(buffer, None, bounds, "The data is not a valid Arrow IPC stream", alone=True)
+
+
+def read_arrow_path(path: str, bounds: Bounds = FILES) -> pa.Table:
+    """Return the rows of a file or stream on local disk."""
+    with reading("The file cannot be read"):
+        return read_arrow(pa.OSFile(path, "rb").read_buffer(), bounds).read_all()
+
+
+def is_arrow_file(data: Body) -> bool:
+    buffer = _buffer(data)
+    return buffer.slice(0, min(6, buffer.size)).to_pybytes() == FILE_MAGIC
+
+
+def read_schema(data: Body) -> pa.Schema:
+    """Return the schema of one IPC schema message. Names may be empty or repeated."""
+    with reading("The data is no Arrow schema"):
+        schema = pa.ipc.read_schema(_buffer(data))
+        check_types(schema)
+        return schema
+
+
+def read_type(text: str) -> Any:
+    """Return the type of the first field of a schema message in hexadecimal digits."""
+    with reading("A type in Arrow's form cannot be read"):
+        return read_schema(bytes.fromhex(text)).field(0).type
+
+
+def _buffer(data: Body) -> pa.Buffer:
+    return data if isinstance(data, pa.Buffer) else pa.py_buffer(data)
+
+
+def _end(buffer: pa.Buffer, count: int) -> bytes:
+    return bytes(buffer.slice(buffer.size - count, count).to_pybytes())
+
+
+def _checked_reader(
+    buffer: pa.Buffer,
+    accept: Accept | None,
+    bounds: Bounds,
+    what: str,
+    blocks: int | None = None,
+    alone: bool = False,
+) -> pa.RecordBatchReader:
+    with reading(what):
+        size, is_packed = _walk(buffer, bounds, blocks, alone)
+        schema = pa.ipc.open_stream(buffer).schema
+        check_schema(schema)
+        if accept is not None:
+            accept(size)
+    keep = not is_packed or size <= KEPT_BYTES
+    return pa.RecordBatchReader.from_batches(schema, _batches(buffer, bounds, what, keep))
+
+
+def _walk(buffer: pa.Buffer, bounds: Bounds, blocks: int | None = None, alone: bool = False) -> tuple[int, bool]:
+    """Read the headers of all messages: the bytes they decode to, and whether any of them is compressed.
+
+    `blocks`: how many record batches the footer of a file says there are; None for a stream, which ends by itself.
+    `alone`: nothing may follow the stream.
+    """
+    if blocks is None and is_arrow_file(buffer):
+        raise InvalidInputError("The body is an Arrow IPC file: send an Arrow IPC stream.")
+    source = pa.BufferReader(buffer)
+    messages = pa.ipc.MessageReader.open_stream(source)
+    total = end = batches = 0
+    is_packed, dictionaries = False, Dictionaries()
+    for number, message in enumerate(_messages(messages)):
+        end = source.tell()
+        if (number == 0) != (message.type == "schema"):
+            raise InvalidInputError("The body is not a valid Arrow IPC stream: it starts with one schema.")
+        size = batch_size(message)
+        if size is None:
+            continue
+        sent = message.body.size if message.body is not None else 0
+        bounds.check(size.bytes, sent, "A batch")
+        bounds.check_rows(size.rows, size.bytes, "A batch")
+        batches += size.dictionary is None
+        is_packed = is_packed or size.is_compressed
+        total += size.bytes + dictionaries.copied(size)
+        bounds.check(total, buffer.size, "A body")
+    if blocks is not None and batches != blocks:
+        raise InvalidInputError(f"The footer of the file names {blocks} batches, and the file has {batches}.")
+    if blocks is None and source.tell() < end + END_MARKER_BYTES:
+        told = "it was cut off" if alone else "send it whole"
+        raise InvalidInputError(f"The body was cut short, it lacks the end marker of an Arrow stream: {told}.")
+    if alone and source.tell() < buffer.size:
+        raise InvalidInputError(f"There are bytes behind the end of its stream, from offset {source.tell()} on.")
+    return total, is_packed
+
+
+def _messages(messages: pa.MessageReader) -> Iterator[pa.Message]:
+    while True:
+        try:
+            yield messages.read_next_message()
+        except StopIteration:
+            return
+
+
+def _batches(buffer: pa.Buffer, bounds: Bounds, what: str, keep: bool) -> Iterator[pa.RecordBatch]:
+    """Yield the batches after all of them were validated. `keep`: they are held in between, not decoded again."""
+    kept = []
+    with reading(what):
+        for batch in _validated(buffer, bounds):
+            if keep:
+                kept.append(batch)
+    yield from kept if keep else pa.ipc.open_stream(buffer)
+
+
+def _validated(buffer: pa.Buffer, bounds: Bounds) -> Iterator[pa.RecordBatch]:
+    reader = pa.ipc.open_stream(buffer)
+    repeating = [place for place, field in enumerate(reader.schema) if repeats(field.type)]
+    total = 0
+    for batch in reader:
+        if repeating:  # else a batch holds what its message says
+            batch.validate()
+            total += sum(unpacked_bytes(batch.column(place)) for place in repeating)
+            if total > bounds.most(buffer.size):
+                raise InvalidInputError(
+                    f"A body of {buffer.size} bytes holds {total} bytes when its views, dictionaries and runs are "
+                    "written out: send it in smaller parts."
+                )
+        batch.validate(full=True)
+        yield batch

@@ -1,0 +1,112 @@
+"""Limits on data from outside, and the checks of a schema that every format shares. Pure."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from headwater.errors import InvalidInputError
+
+MAX_FIELDS = 10_000
+MAX_DEPTH = 32
+MAX_METADATA = 4 * 1024 * 1024
+"""Bytes of keys and values in the metadata of a schema and its fields."""
+FREE_ROWS = 1_000_000
+"""Data may have this many rows whatever its size. Each further row takes at least one bit."""
+
+Accept = Callable[[int], None]
+"""Called with the decoded size in bytes before anything is decoded. Raises an error to refuse it."""
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """How large data from outside may become in memory.
+
+    `free_bytes`: allowed whatever was sent.
+    `ratio`: beyond `free_bytes`, how many times the size that was sent.
+    """
+
+    free_bytes: int
+    ratio: int = 64
+
+    def most(self, sent: int) -> int:
+        return max(self.free_bytes, self.ratio * sent)
+
+    def check(self, size: int, sent: int, what: str) -> None:
+        """Raise InvalidInput (13) if `sent` bytes decode to more than is allowed."""
+        if size > self.most(sent):
+            raise InvalidInputError(
+                f"{what} of {sent} bytes unpacks to {size} bytes, far more than was sent: send it in smaller parts."
+            )
+
+    def check_rows(self, rows: int, size: int, what: str) -> None:
+        """Raise InvalidInput (13) for rows that hold no data."""
+        if rows < 0 or rows > FREE_ROWS + 8 * size:
+            raise InvalidInputError(f"{what} claims {rows} rows in {size} bytes: send rows that hold data.")
+
+
+REQUEST = Bounds(256 * 1024 * 1024)
+"""Data that a request carries."""
+FILES = Bounds(4 * 1024 * 1024 * 1024)
+"""Files that a person named on this machine: in a pipeline file, on a command line, in a call of the library."""
+
+
+@contextmanager
+def reading(what: str) -> Iterator[None]:
+    """Raise InvalidInput (13) for whatever a reader raises on data that it cannot read."""
+    try:
+        yield
+    except InvalidInputError:
+        raise
+    except (pa.ArrowException, OSError, ValueError, TypeError, IndexError, KeyError, OverflowError, struct.error,
+            MemoryError, RecursionError, NotImplementedError) as error:  # fmt: skip
+        raise InvalidInputError(f"{what}: {first_line(error)}") from None
+
+
+def first_line(error: BaseException) -> str:
+    return (str(error) or type(error).__name__).splitlines()[0][:200]
+
+
+def check_schema(schema: pa.Schema) -> None:
+    """Raise InvalidInput (13) unless a schema has columns, each with its own name, and a sane depth and width."""
+    if not schema.names:
+        raise InvalidInputError("The data has no columns: send at least one.")
+    if len(set(schema.names)) < len(schema.names):
+        raise InvalidInputError("Two columns of the data have the same name: give every column its own.")
+    if "" in schema.names:
+        raise InvalidInputError("A column of the data has an empty name: name it.")
+    check_types(schema)
+
+
+def check_types(schema: pa.Schema) -> None:
+    """Raise InvalidInput (13) for a schema of absurd depth, width or metadata."""
+    seen, noted = 0, _size(schema.metadata)
+    level = list(schema)
+    for _ in range(MAX_DEPTH):
+        seen += len(level)
+        if seen > MAX_FIELDS:
+            raise InvalidInputError(f"The data has more than {MAX_FIELDS} fields.")
+        noted += sum(_size(field.metadata) for field in level)
+        if noted > MAX_METADATA:
+            raise InvalidInputError(f"The metadata of the data's schema holds more than {MAX_METADATA} bytes.")
+        level = [child for field in level for child in _children(field.type)]
+        if not level:
+            return
+    raise InvalidInputError(f"The data's types are nested deeper than {MAX_DEPTH} levels.")
+
+
+def _size(metadata: Mapping[bytes, bytes] | None) -> int:
+    return sum(len(key) + len(value) for key, value in (metadata or {}).items())
+
+
+def _children(kind: Any) -> list[Any]:
+    if isinstance(kind, pa.BaseExtensionType):
+        return [pa.field("", kind.storage_type)]
+    if pa.types.is_dictionary(kind):
+        return [pa.field("", kind.value_type)]
+    return [kind.field(position) for position in range(kind.num_fields)]

@@ -1,0 +1,205 @@
+"""What the page is answered with: values, as JSON has them. Pure."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+from msgspec import Struct
+
+from headwater.metastore.objects import Delta, HistoryEntry, LogEntry, Object, PinnedTable
+
+
+class LogFacts(Struct, frozen=True):
+    """Some of the log, oldest first, and which of the names in it lead to something now."""
+
+    entries: list[LogEntry]
+    newest: int
+    first: int
+    oldest: int
+    there: set[tuple[str, ...]]
+
+
+class NameFacts(Struct, frozen=True):
+    """The names in a namespace of one kind, sorted."""
+
+    names: list[str]
+
+
+class DroppedFact(Struct, frozen=True):
+    """What was dropped and can be brought back until a collection, and by whom."""
+
+    kind: str
+    path: tuple[str, ...]
+    time_ms: int
+    until_ms: int
+    author: str
+
+
+class DroppedFacts(Struct, frozen=True):
+    """What was dropped, newest first."""
+
+    objects: list[DroppedFact]
+
+
+class PinnedFact(Struct, frozen=True):
+    """A table of a snapshot, and whether it is still called so."""
+
+    table: PinnedTable
+    there: bool
+
+
+class SnapshotFact(Struct, frozen=True):
+    """A named snapshot with its tables."""
+
+    name: str
+    slot: int
+    time: datetime
+    tables: list[PinnedFact]
+
+
+class SnapshotFacts(Struct, frozen=True):
+    """The named snapshots."""
+
+    snapshots: list[SnapshotFact]
+
+
+class HistoryFacts(Struct, frozen=True):
+    """The newest transactions that touched an object, oldest first, and its properties after each that changed them."""
+
+    entries: list[HistoryEntry]
+    total: int
+    properties: list[tuple[str, dict[str, Any]]]
+
+
+class Unpublished(Struct, frozen=True):
+    """A stream table: how far its log is ahead of its serving copy, and what it is declared to be."""
+
+    position: int
+    published: int
+    version: int | None
+    deltas: int
+    rows: int
+    arrow_schema: str
+    keys: tuple[str, ...]
+    sequence: tuple[str, ...]
+
+
+class TableFacts(Struct, frozen=True):
+    """What kind of table it is. `unpublished` is of a stream table, if it was asked for."""
+
+    has_version: bool
+    is_stream: bool
+    unpublished: Unpublished | None = None
+
+
+class PartitionFacts(Struct, frozen=True):
+    """A partition, with its newest deltas, newest first."""
+
+    object: Object
+    values: str
+    deltas: list[Delta]
+
+
+class StreamView(Struct, frozen=True):
+    """One stream of a table."""
+
+    format: str
+    object: Object
+    partitions: list[PartitionFacts]
+    last: int
+
+
+class StreamFacts(Struct, frozen=True):
+    """The streams of a table that hold rows."""
+
+    streams: list[StreamView]
+
+
+class VersionSize(Struct, frozen=True):
+    """One version and how much it holds."""
+
+    version: int
+    time_ms: int | None
+    rows: int
+    bytes: int
+    fragments: int
+    added: int
+
+
+class VersionFacts(Struct, frozen=True):
+    """The newest versions of a table, oldest first, and how many there are."""
+
+    items: list[VersionSize]
+    total: int
+
+
+class FragmentFact(Struct, frozen=True):
+    """A fragment with its files, each a path and its bytes."""
+
+    id: int
+    rows: int
+    deleted: int
+    bytes: int
+    files: list[tuple[str, int | None]]
+
+
+class FragmentFacts(Struct, frozen=True):
+    """Fragments of the newest version."""
+
+    fragments: list[FragmentFact]
+    total: int
+    largest: int
+    version: int
+
+
+class Box(Struct):
+    """A table or a source of a lineage; `step` is negative for what comes before, `path` leads to what is there."""
+
+    label: str
+    about: str
+    step: int
+    path: tuple[str, ...] = ()
+    is_here: bool = False
+
+
+class LineageFacts(Struct):
+    """Boxes by their key, and which leads to which. Not `complete` when there is more than is told. `noted` is what the
+    newest publish says of itself."""
+
+    boxes: dict[str, Box] = {}
+    arrows: set[tuple[str, str]] = set()
+    complete: bool = True
+    noted: dict[str, Any] = {}
+
+
+class Hit(Struct, frozen=True):
+    """One object that was found, and where in it."""
+
+    path: tuple[str, ...]
+    kind: str
+    where: str
+
+
+class SearchFacts(Struct):
+    """What was found; `looked` is how many objects were looked at, and `described` how many of their properties were,
+    when that was not all; `unread` is how many tables have columns that were not."""
+
+    hits: list[Hit] = []
+    more: bool = False
+    looked: int | None = None
+    described: int | None = None
+    unread: int = 0
+
+
+class ServerFacts(Struct, frozen=True):
+    """Whether the catalog answers, and its newest slot if it has any."""
+
+    ready: bool
+    slot: int | None
+
+
+def holds(word: str, *texts: object) -> bool:
+    """Whether a line of a list, by its texts, is one that a filter box wants."""
+    low = word.casefold()
+    return not low or any(low in str(text).casefold() for text in texts)

@@ -1,0 +1,128 @@
+"""Search over everything: names, properties, columns and comments.
+
+A metastore's objects are in memory: their texts are kept, and brought up to date by what was committed since. Columns
+stand in the manifests of tables: so many are read for a search, the others by a thread, and the answer says how many
+are left.
+"""
+
+from __future__ import annotations
+
+import threading
+from weakref import WeakKeyDictionary
+
+from lance_namespace import LanceNamespace
+
+from headwater.errors import LanceNamespaceError
+from headwater.metastore import Metastore, Object
+from headwater.metastore.columns import columns_at
+from headwater.rest.auth.object_rights import Projection
+from headwater.rest.call import Call
+from headwater.rest.page.page_facts import Hit, SearchFacts
+from headwater.rest.time_handlers import metastore_of
+
+MAX_FOUND = 200
+CATCH_UP = 500
+READ_AT_ONCE = 50
+"""So many tables have their columns read while a visitor waits."""
+
+
+def search(namespace: LanceNamespace, call: Call) -> SearchFacts:
+    """Objects of a metastore whose name, properties, columns or comments hold the word, that may be told of."""
+    metastore = metastore_of(namespace)
+    texts, low = _KEPT.setdefault(metastore, _Texts()), call.request.word.casefold()
+    with texts.lock:
+        texts.bring_up(metastore)
+        texts.read(metastore)
+        where = {key: "name" for key, (name, _) in texts.texts.items() if low in name}
+        for key, text in texts.columns.items():
+            if low in text and key not in where:
+                where[key] = _in_columns(text, low)
+        for key, (_, more) in texts.texts.items():
+            if low in more:
+                where.setdefault(key, "properties")
+        found = SearchFacts([], unread=len(texts.unread))
+    told = Projection(call.asker, metastore)
+    for key, place in where.items():
+        try:
+            there = metastore.by_id(key)
+        except LanceNamespaceError:
+            continue
+        assert isinstance(there, Object)
+        if told.tells(there.path, key):
+            found.hits.append(Hit(there.path, there.kind, place))
+        if len(found.hits) > MAX_FOUND:
+            found.more = True
+            break
+    return found
+
+
+def _in_columns(text: str, low: str) -> str:
+    """Which column has a word in its name, or in its comment."""
+    line = next((line for line in text.split("\n") if low in line), "\t")
+    name, _, _ = line.partition("\t")
+    return f"column {name}" if low in name else f"comment of {name}"
+
+
+class _Texts:
+    """What can be searched of a metastore's objects, at a slot: name, properties and columns, in small letters."""
+
+    def __init__(self) -> None:
+        self.slot = -1
+        self.texts: dict[str, tuple[str, str]] = {}
+        self.columns: dict[str, str] = {}
+        self.unread: set[str] = set()
+        self.lock = threading.Lock()
+        self._reader: threading.Thread | None = None
+
+    def bring_up(self, metastore: Metastore) -> None:
+        now = metastore.slot
+        if now == self.slot:
+            return
+        changed = self._changed(metastore, now)
+        if changed is None:
+            self.texts, self.columns = dict(metastore.searchable()), {}
+            self.unread = set(self.texts)
+        else:
+            for key in changed:
+                self.texts.pop(key, None)
+            self.texts.update(metastore.searchable(changed))
+            self.unread |= changed
+        self.slot = now
+
+    def _changed(self, metastore: Metastore, now: int) -> set[str] | None:
+        """The keys of what was committed since; None when it takes less to begin anew."""
+        if self.slot < 0 or now - self.slot > CATCH_UP:
+            return None
+        try:
+            entries = metastore.log(self.slot)
+            return {change.key.partition("/")[0] for entry in entries for change in entry.changes}
+        except LanceNamespaceError:
+            return None
+
+    def read(self, metastore: Metastore) -> None:
+        """Read columns of some tables now, and leave the rest to a thread."""
+        self._read_some(metastore)
+        if self.unread and (self._reader is None or not self._reader.is_alive()):
+            self._reader = threading.Thread(target=self._read_all, args=(metastore,), name="columns", daemon=True)
+            self._reader.start()
+
+    def _read_all(self, metastore: Metastore) -> None:
+        while self.unread:
+            with self.lock:
+                self._read_some(metastore)
+
+    def _read_some(self, metastore: Metastore) -> None:
+        state = metastore.now()
+        for _ in range(min(READ_AT_ONCE, len(self.unread))):
+            key = self.unread.pop()
+            self.columns.pop(key, None)
+            try:
+                found = metastore.by_id(key)
+            except LanceNamespaceError:
+                continue
+            if isinstance(found, Object) and found.kind == "table":
+                columns = columns_at(state, metastore.store, found.path)
+                self.columns[key] = "\n".join(f"{name}\t{comment}" for name, comment in columns.items()).casefold()
+
+
+_KEPT: WeakKeyDictionary[Metastore, _Texts] = WeakKeyDictionary()

@@ -1,0 +1,182 @@
+"""The functions of derived columns: where they lie, how they are imported, and what they are known by.
+
+A function is known by its source text and its version. One beside a pipeline file is imported from that folder, which
+the column remembers, so that every verb finds it again. A plan reads the text and imports nothing from there.
+"""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import importlib
+import inspect
+import json
+import sys
+import tokenize
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from headwater.errors import InvalidInputError
+from headwater.streams.definition import DERIVED, Derived
+
+TEXT = "__headwater_file__"
+"""The name under which a module keeps the text that it was imported from."""
+SENT = "__headwater_text__"
+"""The name under which a module keeps the text that was sent to this process."""
+Say = Callable[[str], None]
+
+
+def load(derived: Derived) -> Callable[..., Any]:
+    """Import the function, from the folder that the column remembers if that is there. Raise InvalidInput (13)."""
+    module, _, name = derived.function.partition(":")
+    try:
+        with _path_of(derived):
+            found = getattr(importlib.import_module(module), name)
+    except (ImportError, AttributeError, SyntaxError) as error:
+        raise _not_found(derived, str(error)) from None
+    if not callable(found):
+        raise InvalidInputError(f"{derived.function!r} of the derived column {derived.name!r} is not a function.")
+    return found  # type: ignore[no-any-return]
+
+
+def _not_found(derived: Derived, why: str) -> InvalidInputError:
+    lost = derived.folder is not None and not is_there(derived)
+    known = " It lay beside a pipeline file: run that pipeline again, from where it is now." if lost else ""
+    return InvalidInputError(
+        f"The function {derived.function!r} of the derived column {derived.name!r} cannot be imported: {why}.{known}"
+    )
+
+
+def identity(derived: Derived) -> str:
+    """Return what the values of a column are computed by: the function's source and version, its inputs and type."""
+    return _hashed(derived, _source(load(derived)))
+
+
+def planned_identity(derived: Derived, say: Say = lambda text: None) -> str:
+    """Return the same without importing code of the column's folder; say so where the text alone does not tell it.
+
+    The text tells a function, class or lambda of a module beside the pipeline file that has no decorator.
+    """
+    module, _, name = derived.function.partition(":")
+    file = _file_of(derived.folder, module)
+    if file is None:
+        return identity(derived)
+    try:
+        with tokenize.open(file) as opened:
+            lines = opened.readlines()
+        tree = ast.parse("".join(lines))
+    except (SyntaxError, UnicodeError, OSError) as error:
+        raise _not_found(derived, str(error)) from None
+    bound = [node for node in tree.body if name in _bound(node)]
+    if not bound and not any("*" in _bound(node) for node in tree.body):
+        raise _not_found(derived, f"{file.name} defines no {name}")
+    if len(bound) != 1 or not _is_told(bound[0]):
+        say(f"{file.name} is imported to plan: its text alone does not tell what {name} is.")
+        return identity(derived)
+    return _hashed(
+        derived, "".join(inspect.getblock([*lines[bound[0].lineno - 1 : -1], lines[-1].rstrip("\n") + "\n"]))
+    )
+
+
+def _bound(node: ast.stmt) -> set[str]:
+    """Return the names that a statement of a module gives a value to."""
+    if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+        return {node.name}
+    within = list(ast.walk(node))
+    names = {each.id for each in within if isinstance(each, ast.Name) and not isinstance(each.ctx, ast.Load)}
+    names |= {each.name for each in within if isinstance(each, (ast.FunctionDef, ast.ClassDef))}
+    return names | {each.asname or each.name for each in within if isinstance(each, ast.alias)}
+
+
+def _is_told(node: ast.stmt) -> bool:
+    """Return True if the lines of a statement are the source of the function that it defines."""
+    if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
+        return not node.decorator_list
+    is_lambda = isinstance(node, ast.Assign) and isinstance(node.value, ast.Lambda)
+    return is_lambda and node.value.lineno == node.lineno  # type: ignore[attr-defined]
+
+
+def _hashed(derived: Derived, source: str | None) -> str:
+    text = "\0".join((source or derived.function, derived.version, *derived.inputs, str(derived.type)))
+    return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+
+
+@lru_cache(maxsize=256)
+def _source(function: Callable[..., Any]) -> str | None:
+    """The text of a function as it was when it was first asked for: its file may be edited, and it stays what it is."""
+    try:
+        return inspect.getsource(function)
+    except (OSError, TypeError):
+        return None
+
+
+# Folders ------------------------------------------------------------------------------------------------------------
+
+
+def with_folder(properties: Mapping[str, str], folder: Path) -> dict[str, str]:
+    """Return properties in which each derived column remembers the folder, if its function's module lies in it."""
+    found = dict(properties)
+    for key, text in properties.items():
+        if key.startswith(DERIVED):
+            known = json.loads(text)
+            if _file_of(str(folder), str(known["function"]).partition(":")[0]) is not None:
+                found[key] = json.dumps({**known, "folder": str(folder)})
+    return found
+
+
+def without_folders(properties: Mapping[str, Any]) -> dict[str, Any]:
+    """Return properties as a server tells them: the folders of functions are its own."""
+    found = dict(properties)
+    for key, text in properties.items():
+        if key.startswith(DERIVED):
+            found[key] = json.dumps({name: value for name, value in json.loads(text).items() if name != "folder"})
+    return found
+
+
+def _file_of(folder: str | None, module: str) -> Path | None:
+    """Return the file of a module in a folder; None if it is not there."""
+    if folder is None or not all(part.isidentifier() for part in module.split(".")):
+        return None
+    place = Path(folder, *module.split("."))
+    return next((file for file in (place.with_suffix(".py"), place / "__init__.py") if file.is_file()), None)
+
+
+def is_there(derived: Derived) -> bool:
+    """Return True if the function's module is in the folder that the column remembers."""
+    return _file_of(derived.folder, derived.function.partition(":")[0]) is not None
+
+
+def _path_of(derived: Derived) -> Any:
+    """Return a context in which the function is imported from its folder; on an executor its text was sent."""
+    is_sent = getattr(sys.modules.get(derived.function.partition(":")[0]), SENT, None) is not None
+    if derived.folder is None or is_sent or not is_there(derived):
+        return nullcontext()
+    return beside(Path(derived.folder))
+
+
+@contextmanager
+def beside(folder: Path) -> Iterator[None]:
+    """Make modules next to the pipeline file importable, and import again those that changed.
+
+    A module of the same name from another pipeline is dropped first.
+    """
+    texts = {file: file.read_bytes() for file in folder.glob("*.py") if file.stem not in sys.stdlib_module_names}
+    for file, text in texts.items():
+        known = sys.modules.get(file.stem)
+        came_from = getattr(known, "__file__", "") or ""
+        is_same = came_from == str(file) and getattr(known, TEXT, None) == text
+        if not is_same and "site-packages" not in came_from:
+            sys.modules.pop(file.stem, None)
+    importlib.invalidate_caches()
+    sys.path.insert(0, str(folder))
+    try:
+        yield
+    finally:
+        sys.path.remove(str(folder))
+        for file, text in texts.items():
+            made = sys.modules.get(file.stem)
+            if getattr(made, "__file__", "") == str(file):
+                made.__dict__.setdefault(TEXT, text)
