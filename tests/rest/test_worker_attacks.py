@@ -21,7 +21,7 @@ from tests.rest.processes import ServeProcess
 
 pytestmark = pytest.mark.xdist_group("serve")
 MIB = 1 << 20
-SCHEMA = pa.schema([pa.field("id", pa.int64()), pa.field("text", pa.string())])
+SCHEMA = pa.table({"id": pa.array([], pa.int64()), "text": pa.array([], pa.string())}).schema
 
 
 def nested(levels: int, words: int) -> str:
