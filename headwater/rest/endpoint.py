@@ -16,7 +16,7 @@ from headwater.rest.dispatch import Dispatcher
 from headwater.rest.lookups import NameLookups
 from headwater.rest.pressure import Holding, Quota
 from headwater.rest.reply import Reply
-from headwater.rest.routes import BodyKind, Place
+from headwater.rest.routes import BodyKind, WorkPlace
 from headwater.rest.sending import send_reply, unless_gone, until_gone
 from headwater.rest.settings import Limits
 from headwater.rest.time_handlers import MAX_WAIT_SECONDS
@@ -91,7 +91,7 @@ class Endpoint:
 
     async def _work(self, call: Call, receive: Receive) -> Reply:
         route, data = call.route, needs_worker(call)
-        is_long = route.runs is Place.LONG
+        is_long = route.runs is WorkPlace.LONG
         pool = self._long_pool if is_long else self._data_pool if data else self._catalog_pool
         work = asyncio.get_running_loop().run_in_executor(pool, self._dispatcher.answer, call)
         try:

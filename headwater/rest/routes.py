@@ -68,7 +68,7 @@ class ParameterKind(Enum):
     LIST = "array"
 
 
-class Place(Enum):
+class WorkPlace(Enum):
     """Where the work of a route is done (rest/work.py)."""
 
     SERVER = "server"
@@ -82,7 +82,7 @@ class Place(Enum):
 
 
 PLACES = {
-    Place.SERVER: (
+    WorkPlace.SERVER: (
         "CreateNamespace", "ListNamespaces", "DescribeNamespace", "DropNamespace", "NamespaceExists", "ListTables",
         "ListAllTables", "RegisterTable", "DropTable", "DeregisterTable", "RenameTable", "DeclareTable",
         "ListTableVersions", "CreateTableVersion", "DescribeTableVersion", "BatchDeleteTableVersions",
@@ -93,8 +93,8 @@ PLACES = {
         "BeginTransaction", "AbortTransaction", "PageLog", "PageDropped", "PageSnapshots", "PageServer", "PageNames",
         "PageHistory",
     ),
-    Place.LOOKUP: ("DescribeTable", "TableExists"),
-    Place.LONG: (
+    WorkPlace.LOOKUP: ("DescribeTable", "TableExists"),
+    WorkPlace.LONG: (
         "IngestIntoStreamTable", "PublishStreamTable", "PublishStreamTables", "UndoStreamIngest", "UndoTransaction",
         "VerifyCatalog", "CollectCatalog", "CleanUpTableVersions", "OptimizeTable",
     ),
@@ -136,8 +136,8 @@ class Route:
         return "".join("_" + char.lower() if char.isupper() else char for char in self.operation).lstrip("_")
 
     @cached_property
-    def runs(self) -> Place:
-        return _PLACES.get(self.operation, Place.WORKER)
+    def runs(self) -> WorkPlace:
+        return _PLACES.get(self.operation, WorkPlace.WORKER)
 
     @cached_property
     def request_model(self) -> str:

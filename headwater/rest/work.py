@@ -27,7 +27,7 @@ from headwater.rest.auth.access import OWNER, Caller, Grant
 from headwater.rest.body import BodySpool
 from headwater.rest.call import ELSEWHERE, TRANSACTION, Call
 from headwater.rest.coding import make_request
-from headwater.rest.routes import Answer, BodyKind, Permission, Place, Route
+from headwater.rest.routes import Answer, BodyKind, Permission, Route, WorkPlace
 from headwater.workers import Pool
 from headwater.workers.channel import Chunk
 
@@ -41,9 +41,9 @@ DETAILS = ("version", "tag", "branch", "load_detailed_metadata")
 
 def needs_worker(call: Call) -> bool:
     """Whether a call may open a table, or parse what a caller wrote. In a transaction any may."""
-    if call.route.runs is Place.LOOKUP and any(getattr(call.request, name, None) for name in DETAILS):
+    if call.route.runs is WorkPlace.LOOKUP and any(getattr(call.request, name, None) for name in DETAILS):
         return True
-    return call.route.runs in (Place.WORKER, Place.LONG) or TRANSACTION in call.headers
+    return call.route.runs in (WorkPlace.WORKER, WorkPlace.LONG) or TRANSACTION in call.headers
 
 
 class Work(Protocol):
@@ -99,10 +99,10 @@ class InWorkers:
             _rows_of(call),
             call.route.changes,
             call.can_stop,
-            is_long=call.route.runs is Place.LONG,
+            is_long=call.route.runs is WorkPlace.LONG,
             answers=None if self._metastore is None else self._metastore.commit_saved,
         )
-        if call.route.runs is Place.LONG and self._metastore is not None:
+        if call.route.runs is WorkPlace.LONG and self._metastore is not None:
             _ = self._metastore.slot  # a collection is committed by the worker alone
         return found if call.route.answer is Answer.ARROW else decoded(found)
 
@@ -118,7 +118,7 @@ def _rows_of(call: Call) -> bytes | int | None:
     return call.body_bytes if file is None else file
 
 
-class Rows:
+class RowOperations:
     """The operations of a catalog that take rows or give them, as streams where it can."""
 
     def __init__(self, namespace: LanceNamespace, abilities: CatalogAbilities) -> None:

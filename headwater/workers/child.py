@@ -12,16 +12,15 @@ import resource
 import socket
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
 import pyarrow as pa
 
-from headwater.workers import asking
+from headwater.workers import callbacks
 from headwater.workers.channel import BrokenChannelError, Channel, Chunk, reader_of_chunks, stream_chunks
-from headwater.workers.failures import failure
+from headwater.workers.told_errors import failure
 
 MIB = 1 << 20
 MIN_WORK = 0.02
@@ -104,7 +103,7 @@ def answer(channel: Channel, hosted: Any, call: dict[str, Any]) -> None:
         method = call["method"]
         if method.startswith("_"):
             raise ValueError(f"{method!r} is not for callers")
-        with asking.called_by(channel), _progress(channel, call["beat"]):
+        with callbacks.called_by(channel), _progress(channel, call["beat"]):
             found = getattr(hosted, method)(call["arguments"], body)
             stream = _stream(found)
             first = next(stream, b"") if stream is not None else b""
@@ -130,11 +129,11 @@ def _progress(channel: Channel, beat: float | None) -> Iterator[None]:
     def tell() -> None:
         told = 0.0
         while not ended.wait(beat):
-            done = time.process_time() + _moved_bytes() / MIB
+            done = sum(os.times()[:2]) + _moved_bytes() / MIB
             if done - told < MIN_WORK:
                 continue
             told = done
-            with asking.speaking, suppress(BrokenChannelError, OSError):
+            with callbacks.speaking, suppress(BrokenChannelError, OSError):
                 if not ended.is_set():
                     channel.send({"progress": done})
 

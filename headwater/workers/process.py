@@ -23,7 +23,7 @@ from headwater.errors import (
     UnsupportedOperationError,
 )
 from headwater.workers.channel import BrokenChannelError, Channel, shared_memory, stream_chunks
-from headwater.workers.failures import MIB, error_of, failure
+from headwater.workers.told_errors import MIB, error_of, failure
 
 START_SECONDS = 60.0
 DYING_SECONDS = 0.05

@@ -17,7 +17,7 @@ import pytest
 from headwater import Catalog, DirectoryNamespace
 from headwater.rest.extensions import ALL_ROUTES
 from headwater.rest.page.questions import QUESTIONS
-from headwater.rest.routes import PLACES, Answer, BodyKind, Place
+from headwater.rest.routes import PLACES, Answer, BodyKind, WorkPlace
 from headwater.rest.server import RunningServer, bind, create_app
 from headwater.rest.settings import Limits, Settings
 from headwater.rest.work import HOST, InWorkers
@@ -140,7 +140,7 @@ def test_operations_on_names_need_no_worker(tmp_path: Path) -> None:
             catalog.create_table("t", PEOPLE)
 
 
-IN_SERVER = {operation for place in (Place.SERVER, Place.LOOKUP) for operation in PLACES[place]}
+IN_SERVER = {operation for place in (WorkPlace.SERVER, WorkPlace.LOOKUP) for operation in PLACES[place]}
 
 
 def test_every_place_names_an_operation_that_is_there() -> None:

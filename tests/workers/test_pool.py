@@ -24,7 +24,7 @@ from headwater.errors import (
 )
 from headwater.workers import Host, Pool, WorkerLimits
 from headwater.workers.channel import reader_of_chunks
-from headwater.workers.failures import WorkerError
+from headwater.workers.told_errors import WorkerError
 
 MIB = 1 << 20
 HOST = Host("tests.workers.hosted:host", ["Hello"])

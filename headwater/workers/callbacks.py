@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from headwater.workers.channel import Channel
-from headwater.workers.failures import error_of
+from headwater.workers.told_errors import error_of
 
 speaking = threading.Lock()
 """Held by whoever uses the channel while a call is under way: a question, or a report of progress."""
