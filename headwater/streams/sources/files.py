@@ -16,7 +16,6 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any, Literal
 
-import lance
 import msgspec
 import pyarrow as pa
 
@@ -25,6 +24,7 @@ from headwater.decoding.bounds import FILES, Bounds
 from headwater.decoding.parquet import ParquetRows
 from headwater.decoding.text import read_csv
 from headwater.errors import ConcurrentModificationError, InvalidInputError
+from headwater.imports import lance
 from headwater.store import is_local, local_path
 from headwater.streams.casting import cast_array, floats, has_decimals
 from headwater.streams.definition import Definition
