@@ -33,7 +33,7 @@ from headwater.rest.reply import Headers, Reply, context_headers, etag, is_known
 from headwater.rest.routes import BY_OPERATION, Answer, BodyKind, Permission
 from headwater.rest.settings import Limits
 from headwater.rest.time_handlers import has_news
-from headwater.rest.work import RowOperations, Work, begun
+from headwater.rest.work import RowStreams, Work, begun
 
 JSON_HEADERS: Headers = ((b"content-type", JSON),)
 PAST = frozenset(
@@ -80,7 +80,7 @@ class Dispatcher:
         self._limits = limits
         self._vendor = vendor
         self._work = work
-        self._rows = RowOperations(namespace, abilities)
+        self._rows = RowStreams(namespace, abilities)
         self._repeats = repeats
         self._extensions = extensions
         self._lock = threading.Lock()

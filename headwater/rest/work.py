@@ -118,7 +118,7 @@ def _rows_of(call: Call) -> bytes | int | None:
     return call.body_bytes if file is None else file
 
 
-class RowOperations:
+class RowStreams:
     """The operations of a catalog that take rows or give them, as streams where it can."""
 
     def __init__(self, namespace: LanceNamespace, abilities: CatalogAbilities) -> None:
