@@ -46,6 +46,10 @@ class Hosted:
         response = self._dispatcher.respond(call_of(route, told, body))
         return response if route.answer is Answer.ARROW else encoded(response)
 
+    def is_ready(self, told: Any, body: None) -> bool:
+        """Return True: a worker that is asked has opened the catalog."""
+        return True
+
     def ask(self, told: Any, body: None) -> Any:
         """One operation of the catalog, as the server itself asks it (`FarNamespace`)."""
         request = getattr(lance_namespace, told["model"]).model_validate(told["request"])

@@ -73,7 +73,9 @@ class FarNamespace(AdaptedNamespace):
         return decoded(self._pool.run("ask", told))
 
     def check_answers(self) -> None:
-        """The error that keeps a worker from opening the back end, if there is one."""
+        """Raise the error that keeps a worker from opening the back end, or the back end from answering."""
+        assert self._pool is not None
+        self._pool.run("is_ready", {})
         with suppress(UnsupportedOperationError):
             self.list_namespaces(lance_namespace.ListNamespacesRequest(id=[], limit=1))
 
