@@ -7,10 +7,10 @@ here. Derived columns run a function where the table is published, so they are n
 from __future__ import annotations
 
 import contextlib
-import os
 import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict
+from pathlib import PurePath
 from typing import Any
 
 import msgspec
@@ -167,10 +167,10 @@ def _file(body: pa.Table, name: str) -> Iterator[tuple[str, str]]:
     if body.schema.names != ["content", "digest"] or body.num_rows != 1:
         raise InvalidInputError("The body is not a file: one row of `content` and `digest`.")
     content, digest = body.column(0)[0].as_py(), body.column(1)[0].as_py()
-    ending = os.path.splitext(name)[1]
+    ending = "".join(PurePath(name).suffixes[-2:])  # that of compressed JSON is of two parts
     if not isinstance(content, bytes) or not isinstance(digest, str) or not ending.isprintable() or "/" in ending:
         raise InvalidInputError("The body is not a file: one row of `content` and `digest`.")
-    with tempfile.NamedTemporaryFile(suffix=ending[:20]) as file:
+    with tempfile.NamedTemporaryFile(suffix=ending[-20:]) as file:
         file.write(content)
         file.flush()
         yield file.name, digest

@@ -68,6 +68,14 @@ def test_a_file_in_a_body_returns_none_of_the_servers_memory(
     assert (table.count(), len(table.quarantine())) == (0, 0)
 
 
+def test_a_compressed_file_in_a_body_is_read_as_one_on_disk(server: RunningServer, tmp_path: Path) -> None:
+    name = tmp_path / "rows.v2.json.gz"
+    name.write_bytes(gzip.compress(b'{"id": 1, "name": "a"}\n'))
+    table = Catalog(server.url).create_stream_table("a.packed", SCHEMA, keys="id")
+    assert table.ingest(str(name)).rows == 1
+    assert table.to_arrow().to_pylist() == [{"id": 1, "name": "a"}]
+
+
 def test_an_append_that_does_not_fit_the_table_is_refused_before_it_is_decoded(server: RunningServer) -> None:
     zeros = pa.table({"id": pa.array([0] * 2_000_000, pa.int64()), "other": pa.array([0] * 2_000_000, pa.int64())})
     body = stream(zeros, "zstd")
@@ -211,6 +219,10 @@ def test_compressed_text_is_unpacked_to_a_bound(tmp_path: Path, codec: str) -> N
     path.write_bytes(path.read_bytes()[:-9])
     with pytest.raises(InvalidInputError):
         read_bytes(str(path))
+    path.write_bytes(PACKERS[codec](b""))
+    assert read_bytes(str(path)) == b""
+    path.write_bytes(b"BZh9,b\n1,2\n")
+    assert read_bytes(str(path)) == b"BZh9,b\n1,2\n"
 
 
 def test_lines_that_are_nested_too_deeply_for_a_parser_are_refused() -> None:
