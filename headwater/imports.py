@@ -1,8 +1,11 @@
-"""`lance_namespace` without the wait. Importing it builds a validator for each call and model of a generated client,
-about a second of CPU that a look-up at the command line has no use for.
+"""`lance_namespace` and `lance` without the wait. Importing the first builds a validator for each call and model of a
+generated client, about a second of CPU that a look-up at the command line has no use for.
 
     lance_namespace.errors            loaded alone: our errors are these classes, and need nothing else of the package
     lance_namespace_urllib3_client    imported when somebody needs it, its validators built when they are first used
+
+    lance                             imported when something of it is first used: a server that only names things
+                                      never does
 
 Nothing is left out or changed: who calls or makes something gets it checked as ever. If the package has been imported
 already, there is nothing to save.
@@ -11,6 +14,7 @@ already, there is nothing to save.
 from __future__ import annotations
 
 import functools
+import importlib
 import importlib.util
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -18,7 +22,7 @@ from contextlib import contextmanager
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 PROTOCOL = "lance_namespace"
 ERRORS = f"{PROTOCOL}.errors"
@@ -105,3 +109,32 @@ def _later(validate: Callable[..., Any]) -> Callable[..., Any]:
         return validated
 
     return validate_call
+
+
+class _WhenUsed:
+    """A package that is imported when something of it is first asked for."""
+
+    def __init__(self, package: str) -> None:
+        self._package = package
+        self._module: ModuleType | None = None
+
+    def __getattr__(self, name: str) -> Any:
+        if self._module is None:
+            self._module = importlib.import_module(self._package)
+        try:
+            return getattr(self._module, name)
+        except AttributeError:
+            return importlib.import_module(f"{self._package}.{name}")  # a module that the package itself leaves alone
+
+
+def warm() -> None:
+    """Import `lance` now, where it will be used anyway: the first to use it does not wait."""
+    _ = lance.LanceDataset
+
+
+if TYPE_CHECKING:
+    import lance as lance
+    import lance.commit
+    import lance.optimize
+else:
+    lance = _WhenUsed("lance")

@@ -258,7 +258,7 @@ class Catalog(Past):
         id, made = self._with_namespace(name), self._made
         return side_of(made).create_stream_table(CatalogTable(made, id), definition)
 
-    def publish(self, names: Sequence[Name]) -> list[Any]:
+    def publish(self, names: str | Sequence[Name]) -> list[Any]:
         """Make the serving copies of stream tables equal to their newest state, all at one slot."""
         wanted = [names] if isinstance(names, str) else names
         return side_of(self._made).publish([self._id(name) for name in wanted])

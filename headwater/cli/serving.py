@@ -15,7 +15,7 @@ from headwater.cli.consent import ask
 from headwater.cli.output import show
 from headwater.cli.target import properties_of, say
 from headwater.clock import Clock, SystemClock
-from headwater.config import Opening, load_profile
+from headwater.config import Opening, is_own, load_profile, resolve
 from headwater.errors import InvalidInputError, UnsupportedOperationError
 from headwater.metastore.objects import time_of
 from headwater.names import format_name
@@ -58,8 +58,10 @@ def run_serve(given: argparse.Namespace) -> int:
         raise UnsupportedOperationError(f"`headwater serve` needs {missing.name}: install headwater[server].") from None
     if given.workers < 1:
         raise InvalidInputError("--workers must be at least 1.")
-    if given.data_workers < 0 or given.data_memory < MIN_DATA_MEMORY:
-        raise InvalidInputError(f"--data-workers is 0 or more, --data-memory at least {MIN_DATA_MEMORY} MiB.")
+    if given.data_workers < 0 or min(given.data_memory, given.long_memory or given.data_memory) < MIN_DATA_MEMORY:
+        raise InvalidInputError(
+            f"--data-workers is 0 or more, --data-memory and --long-memory at least {MIN_DATA_MEMORY} MiB."
+        )
     profile = (load_profile(given.catalog) if given.catalog else None) or {}
     told = {"impl": given.impl} if given.impl is not None else {}
     plan = ServePlan(
@@ -75,9 +77,17 @@ def run_serve(given: argparse.Namespace) -> int:
         data_memory=given.data_memory * MIB,
         face=None if given.no_page else page,
         keys=given.keys,
+        far=_back_end(given.catalog, {**properties_of(given.property), **told}),
+        long_memory=given.long_memory * MIB,
     )
     shown = given.catalog or given.impl or "the default profile"
     return serve(plan, lambda url: print(f"Headwater serves {shown} at {url}", flush=True))
+
+
+def _back_end(target: str | None, properties: dict[str, str]) -> str:
+    """The back end of others that is to be served; nothing for a catalog of ours."""
+    impl = resolve(target, properties).impl
+    return "" if not impl or is_own(impl) else impl
 
 
 def settings_of(given: argparse.Namespace, profile: dict[str, Any]) -> Settings:

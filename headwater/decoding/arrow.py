@@ -40,12 +40,6 @@ def read_stream(data: Body, accept: Accept | None = None, bounds: Bounds = REQUE
     return _checked_reader(_buffer(data), accept, bounds, "The body is not a valid Arrow IPC stream")
 
 
-def measure_stream(data: Body, bounds: Bounds = REQUEST) -> int:
-    """Return the decoded size of a stream in bytes, by its own account. Decodes nothing. Errors as `read_stream`."""
-    with reading("The body is not a valid Arrow IPC stream"):
-        return _walk(_buffer(data), bounds)[0]
-
-
 def read_file(data: Body, bounds: Bounds = REQUEST) -> pa.RecordBatchReader:
     """Return a reader over an Arrow IPC file (Feather 2), checked as a stream is.
 

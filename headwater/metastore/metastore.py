@@ -50,7 +50,7 @@ from headwater.metastore.objects import (
 from headwater.metastore.reading import Snapshot, log_entries
 from headwater.metastore.records import Revision
 from headwater.metastore.rules import Group, Header, compile_txn, conflict, refused
-from headwater.metastore.saved import SavedTransaction
+from headwater.metastore.saved import SavedTransaction, saved
 from headwater.metastore.slot_views import IndexView
 from headwater.metastore.snapshots import Snapshots, alive
 from headwater.metastore.table_edits import Path
@@ -69,6 +69,7 @@ VoidIn = Callable[[Transaction, tuple[str, ...], str, str], bool]
 """Voids what a transaction landed in a stream table: in this transaction, its path, its version, whose rows."""
 RestoreIn = Callable[[Transaction, str, int], object]
 """Adds a Lance version to a transaction that is like an older one: the table by its id, and which."""
+_saved = msgspec.msgpack.Decoder(SavedTransaction)
 Moment = int | float | datetime | str
 
 
@@ -94,6 +95,7 @@ class Metastore:
         self._listener: Callable[[], None] | None = None
         self._log = Log(self.store, self.clock)
         self._committer = Committer(self._log, MAX_LOCAL_KEY if self.store.abilities.path else MAX_REMOTE_KEY)
+        self._send: Callable[[bytes], int | None] | None = None
         self._snapshots = Snapshots(self._log)
         self._collecting = threading.Lock()
         self._log.open()
@@ -129,6 +131,17 @@ class Metastore:
             index = self._log.refresh()
             view = IndexView(index, known.base)
         return Transaction(known.draft(view), self._log, self.clock, known.header, self._commit)
+
+    def commit_by(self, send: Callable[[bytes], int | None]) -> None:
+        """Have another process of this root commit by its `commit_saved`, which groups what comes together.
+
+        `send` takes a transaction there and returns its slot; None: nobody takes it, and it is committed here.
+        """
+        self._send = send
+
+    def commit_saved(self, data: bytes) -> int:
+        """Commit a transaction of another process; its slot. Conflict (14) as if it had been made here."""
+        return self.reopen(_saved.decode(data)).commit()
 
     def slot_of(self, txn: str, since_ms: int) -> int:
         """The slot of a transaction that was committed after a time; TransactionNotFound (10) if there is none."""
@@ -266,7 +279,11 @@ class Metastore:
     def _commit(self, tx: Transaction) -> int:
         if tx.draft.empty:
             return tx.draft.base.at
-        slot = self._committer.commit(tx.draft, tx.header)
+        slot = None if self._send is None else self._send(msgspec.msgpack.encode(saved(tx.header, tx.draft)))
+        if slot is None:
+            slot = self._committer.commit(tx.draft, tx.header)
+        else:
+            self._log.refresh()
         taken = [
             item.revision for item in tx.draft.items.values() if item.node.kind == "snapshot" and item.revision.alive
         ]

@@ -9,13 +9,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-import lance
 import pyarrow as pa
-from lance.fragment import write_fragments
 from lance_namespace import InsertIntoTableResponse
 
 from headwater.decoding.bounds import check_schema
 from headwater.errors import ConcurrentModificationError
+from headwater.imports import lance
 from headwater.model import Table
 from headwater.names import ObjectId
 from headwater.namespace.registered import RegisteredNamespace
@@ -46,7 +45,7 @@ def collect_rows(
         dataset = handle.open()
     counted = Counted(fit(reader, written_schema(dataset.schema)))
     with counted.raising(), translating(handle, "insert into"):
-        fragments = write_fragments(
+        fragments = lance.fragment.write_fragments(
             counted.reader,
             dataset,
             schema=counted.reader.schema,

@@ -9,13 +9,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import lance
 import pyarrow as pa
-from lance.fragment import write_fragments
 from lance_namespace import LanceNamespace
 
 from headwater.decoding.bounds import check_schema
 from headwater.errors import CommitStateUnknownError, ConcurrentModificationError, LanceNamespaceError
+from headwater.imports import lance
 from headwater.model import NEW, Change, Table
 from headwater.names import ObjectId
 from headwater.namespace import plans
@@ -250,7 +249,7 @@ class Creation:
         with rows.raising():
             try:
                 with translating(handle, "create"):
-                    transaction = write_fragments(
+                    transaction = lance.fragment.write_fragments(
                         rows.reader,
                         handle.uri,
                         schema=rows.reader.schema,

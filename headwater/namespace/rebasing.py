@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from lance.fragment import FragmentMetadata
-
 from headwater.errors import ConcurrentModificationError
+from headwater.imports import lance
 from headwater.metastore.draft import AppendedDelta
 from headwater.names import ObjectId
 from headwater.namespace.appending import Fitted, fields_of, fit_rows, session_of, stage_rows
@@ -19,6 +18,8 @@ from headwater.registries.metastore.sessions import NewRows, Within
 from headwater.retry import retry
 
 if TYPE_CHECKING:
+    from lance.fragment import FragmentMetadata
+
     from headwater.namespace.metastore import MetastoreNamespace
 
 MAX_REBASES = 50
@@ -89,4 +90,4 @@ def _new_rows(before: MetastoreNamespace, append: AppendedDelta) -> NewRows:
 
 def _unnumbered(metadata: FragmentMetadata) -> FragmentMetadata:
     """A fragment as it was before a commit gave it an id and row ids."""
-    return FragmentMetadata(0, metadata.files, metadata.physical_rows)
+    return lance.fragment.FragmentMetadata(0, metadata.files, metadata.physical_rows)

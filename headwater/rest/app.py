@@ -35,7 +35,7 @@ from headwater.rest.page.questions import ALL_HANDLERS
 from headwater.rest.reply import Reply, refusal
 from headwater.rest.routes import RouteTable
 from headwater.rest.settings import Settings
-from headwater.rest.work import Here, Work
+from headwater.rest.work import Work
 from headwater.store import Store
 
 _ROUTES = RouteTable(ALL_ROUTES)
@@ -119,8 +119,8 @@ class CatalogApp:
         catalog_pool = ThreadPoolExecutor(settings.limits.threads, thread_name_prefix="catalog")
         data_pool = ThreadPoolExecutor(settings.limits.threads, thread_name_prefix="data")
         vendor = self._vendor()
+        long_pool = ThreadPoolExecutor(settings.limits.threads, thread_name_prefix="long")
         audit = Audit(settings.audit_log, clock) if settings.audit_log is not None else None
-        work = self._work or Here(self.namespace, self._abilities)
         dispatcher = Dispatcher(
             self.namespace,
             self._abilities,
@@ -128,11 +128,11 @@ class CatalogApp:
             self._repeats,
             ALL_HANDLERS,
             vendor,
-            work,
+            self._work,
             settings.read_only,
         )
         lookups = NameLookups(self._abilities, vends=not vendor.is_silent)
-        endpoint = Endpoint(dispatcher, lookups, settings.limits, catalog_pool, data_pool)
+        endpoint = Endpoint(dispatcher, lookups, settings.limits, catalog_pool, data_pool, long_pool)
         catalog = Routed(Admitted(Limited(endpoint, settings), settings, gate, clock, catalog_pool), _ROUTES)
         metrics = Admitted(MetricsPage(lane, self._metrics_text), settings, gate, clock, catalog_pool)
         pages: dict[str, ASGIApp] = {

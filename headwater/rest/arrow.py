@@ -36,15 +36,18 @@ class _Chunks(io.RawIOBase):
         return parts
 
 
-def file_chunks(reader: pa.RecordBatchReader) -> Generator[bytes, None, None]:
-    """The Arrow IPC file of a reader's batches, about a MiB at a time, holding no more than that."""
-    with contextlib.closing(file_parts(reader)) as chunks:
-        for parts in chunks:
-            yield b"".join(parts)
+def joined(chunks: Generator[bytes | list[Any], None, None]) -> Generator[bytes, None, None]:
+    """Chunks, each in one piece."""
+    with contextlib.closing(chunks):
+        for chunk in chunks:
+            yield chunk if isinstance(chunk, bytes) else b"".join(chunk)
 
 
 def file_parts(reader: pa.RecordBatchReader) -> Generator[list[Any], None, None]:
-    """The same, each chunk in the parts that Arrow has it in: bytes and buffers, not yet copied together."""
+    """The Arrow IPC file of a reader's batches, about a MiB at a time, holding no more than that.
+
+    Each chunk is in the parts that Arrow has it in: bytes and buffers, not yet copied together.
+    """
     chunks = _Chunks()
     with reader, pa.ipc.new_file(pa.PythonFile(chunks, mode="w"), reader.schema) as writer:
         for batch in reader:

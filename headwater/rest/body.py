@@ -37,7 +37,7 @@ class DisconnectedError(Exception):
 class BodySpool:
     """The bytes of one body."""
 
-    def __init__(self, data: bytes = b"", file: IO[bytes] | None = None) -> None:
+    def __init__(self, data: bytes | pa.Buffer = b"", file: IO[bytes] | None = None) -> None:
         self._data = data
         self._file = file
         self._map = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) if file is not None else None
@@ -48,7 +48,7 @@ class BodySpool:
 
     @property
     def bytes(self) -> bytes:
-        return self._data if self._map is None else bytes(self._map)
+        return bytes(self._data if self._map is None else self._map)
 
     @property
     def buffer(self) -> pa.Buffer:

@@ -20,11 +20,11 @@ from headwater.names import ROOT, ObjectId
 from headwater.namespace.abilities import CatalogAbilities, abilities_of
 from headwater.namespace.requests import parse_moment
 from headwater.namespace.vending import FileAccess, Keep, Vendor, check_request, vend
-from headwater.rest.arrow import file_chunks
+from headwater.rest.arrow import joined
 from headwater.rest.auth.access import OWNER, check, check_route, is_filtered, storage_access
 from headwater.rest.auth.object_rights import check_objects
 from headwater.rest.body import BodySpool, too_large
-from headwater.rest.call import Call
+from headwater.rest.call import AT, ELSEWHERE, TRANSACTION, Call
 from headwater.rest.coding import ARROW_FILE, JSON, encode_json, read_call, read_ids, read_json, write_answer
 from headwater.rest.idempotency import GivenAnswer, Repeats, fingerprint
 from headwater.rest.lists import list_visible
@@ -33,12 +33,9 @@ from headwater.rest.reply import Headers, Reply, context_headers, etag, is_known
 from headwater.rest.routes import BY_OPERATION, Answer, BodyKind, Permission
 from headwater.rest.settings import Limits
 from headwater.rest.time_handlers import has_news
-from headwater.rest.work import Here, Work, is_data_work
+from headwater.rest.work import RowStreams, Work, begun
 
 JSON_HEADERS: Headers = ((b"content-type", JSON),)
-AT = "x-headwater-at"
-"""The header that asks for the catalog as it was: a slot, a time with a zone, or the name of a snapshot,
-percent-encoded."""
 PAST = frozenset(
     {"Capabilities", "DescribeCaller", "DescribeTableExact", "DescribeStreamTable", "QueryStreamTable"}
     | {"CountStreamTable", "ReadStreamChanges", "ListStreamDeltas", "QueryStreamQuarantine"}
@@ -46,9 +43,6 @@ PAST = frozenset(
 """The extensions that can be asked of the past, and in a transaction."""
 PAST_ALONE = frozenset({"ReadLog", "DescribeHistory", "DescribeDifference", "ListSnapshots"})
 """Those that can be asked of the past, and not in a transaction."""
-TRANSACTION = "x-headwater-transaction"
-"""The header that has an operation made inside an open transaction: its id."""
-ELSEWHERE = frozenset({AT, TRANSACTION})
 WITHIN = PAST | frozenset(
     {"AlterNamespaceProperties", "RenameNamespace", "Undrop", "AddAlias", "RemoveAlias", "CreateStreamTable"}
     | {"AppendToStreamTable", "UpsertIntoStreamTable", "DeleteFromStreamTable", "IngestIntoStreamTable"}
@@ -77,7 +71,7 @@ class Dispatcher:
         repeats: Repeats,
         extensions: Mapping[str, Handler],
         vendor: Vendor,
-        work: Work,
+        work: Work | None = None,
         read_only: bool = False,
     ) -> None:
         self._read_only = read_only
@@ -86,6 +80,7 @@ class Dispatcher:
         self._limits = limits
         self._vendor = vendor
         self._work = work
+        self._rows = RowStreams(namespace, abilities)
         self._repeats = repeats
         self._extensions = extensions
         self._lock = threading.Lock()
@@ -127,7 +122,7 @@ class Dispatcher:
         check(call.asker, call)
         check_limits(call, self._limits.depth, self._limits.properties)
         check_objects(call, self._standing)
-        return self._by(call)._apply(call)
+        return self._apply(call)
 
     def _check_change(self, call: Call) -> None:
         if self._read_only and (call.route.changes or call.operation in ENDS):
@@ -139,13 +134,21 @@ class Dispatcher:
         """The answer to a call that was authorized and understood."""
         try:
             check_objects(call, self._standing)
-            if TRANSACTION in call.headers:
-                return self._answer(call, self._within)
-            if AT in call.headers:
-                return self._at(call)._apply(call)
-            return self._answer(call, self._by(call)._apply)
+            key = call.headers.get("idempotency-key")
+            if key is not None and call.route.changes:
+                return self._once(call, key)
+            return self._apply(call)
         finally:
             call.drop_body()
+
+    def respond(self, call: Call) -> Any:
+        """The response where the call stands: in its transaction, at its moment, in the name of its caller.
+
+        Of rows the chunks of an Arrow file, the first of which is made.
+        """
+        if TRANSACTION in call.headers:
+            return self._within(call)
+        return (self._at(call) if AT in call.headers else self._by(call))._call(call)
 
     def _standing(self, call: Call) -> CatalogAbilities:
         """What the catalog can do where a call stands: in its transaction, at its moment, or now. Records are read for
@@ -154,12 +157,6 @@ class Dispatcher:
             assert self._abilities.transactions is not None
             return abilities_of(self._abilities.transactions.seen(call.asker.name, call.headers[TRANSACTION]))
         return self._at(call)._abilities if AT in call.headers else self._abilities
-
-    def _answer(self, call: Call, apply: Callable[[Call], Reply]) -> Reply:
-        key = call.headers.get("idempotency-key")
-        if key is not None and call.route.changes:
-            return self._once(call, key, apply)
-        return apply(call)
 
     def _by(self, call: Call) -> Dispatcher:
         """What changes the catalog in the name of the caller, whom the log names then."""
@@ -170,17 +167,17 @@ class Dispatcher:
             known = self._authors.get(name)
         if known is None:
             namespace = by(name)
-            known = self._over(namespace, self._work.by(name, namespace), self._read_only)
+            known = self._over(namespace, self._read_only)
             with self._lock:
                 self._authors[name] = known
                 while len(self._authors) > MAX_AUTHORS:
                     del self._authors[next(iter(self._authors))]
         return known
 
-    def _over(self, namespace: LanceNamespace, work: Work, read_only: bool) -> Dispatcher:
-        """The same over the catalog as another sees it."""
+    def _over(self, namespace: LanceNamespace, read_only: bool) -> Dispatcher:
+        """The same over the catalog as another sees it, in this process."""
         can = abilities_of(namespace)
-        return Dispatcher(namespace, can, self._limits, self._repeats, self._extensions, self._vendor, work, read_only)
+        return Dispatcher(namespace, can, self._limits, self._repeats, self._extensions, self._vendor, None, read_only)
 
     def _check_within(self, call: Call) -> None:
         """Error 13 for what cannot be part of a transaction, before anything is read."""
@@ -189,12 +186,12 @@ class Dispatcher:
         if (call.route.extension and call.operation not in WITHIN) or AT in call.headers:
             raise InvalidInputError(f"{call.operation} cannot be part of a transaction: leave {TRANSACTION} out.")
 
-    def _within(self, call: Call) -> Reply:
-        """One operation of a transaction. The data work is done here: what it reads is known when it ends."""
+    def _within(self, call: Call) -> Any:
+        """One operation of a transaction: what it reads is known when it ends."""
         assert self._abilities.transactions is not None
         sent = call.body.view.nbytes if isinstance(call.body, BodySpool) else len(call.body)
         with self._abilities.transactions.using(call.asker.name, call.headers[TRANSACTION], sent) as inside:
-            return self._over(inside, Here(inside, abilities_of(inside)), self._read_only)._apply(call)
+            return self._over(inside, self._read_only)._call(call)
 
     def _check_past(self, call: Call) -> None:
         """Error 13 for what the past cannot be asked, before anything is read."""
@@ -219,7 +216,7 @@ class Dispatcher:
             if call.asker.may(Permission.DESCRIBE, ROOT):
                 raise
             raise TableTagNotFoundError(f"There is no snapshot {moment!r}.") from None  # the others are not told
-        made = self._over(namespace, Here(namespace, abilities_of(namespace)), read_only=True)
+        made = self._over(namespace, read_only=True)
         with self._lock:
             if isinstance(moment, int):
                 self._past[moment] = made
@@ -249,7 +246,7 @@ class Dispatcher:
         check_limits(call, self._limits.depth, self._limits.properties)
         check_request(call.request)
 
-    def _once(self, call: Call, key: str, apply: Callable[[Call], Reply]) -> Reply:
+    def _once(self, call: Call, key: str) -> Reply:
         """Idempotency-Key: the change is made at most once, and a repeat gets the first answer.
 
         A change inside a transaction is made when the transaction has it; the same in another one is another change.
@@ -260,7 +257,7 @@ class Dispatcher:
         if isinstance(begun, GivenAnswer):
             return Reply(begun.status, begun.body, (*JSON_HEADERS, (b"idempotency-replayed", b"true")))
         try:
-            reply = apply(call)
+            reply = self._apply(call)
         except Exception as error:
             refused = refusal(error, call.request_id, call.id)
             self._repeats.end(begun, refused.status, refused.body)
@@ -271,11 +268,13 @@ class Dispatcher:
 
     def _apply(self, call: Call) -> Reply:
         route = call.route
+        response = self._work.respond(call) if self._work is not None and self._work.takes(call) else self.respond(call)
         if route.answer is Answer.ARROW:
-            return self._query(call)
+            chunks = joined(response)
+            return Reply(200, next(chunks, b""), ((b"content-type", ARROW_FILE),), stream=chunks)
         asked_to_vend = getattr(call.request, "vend_credentials", None)
         access = storage_access(call.asker, call)
-        response = vend(self._call(call), self._vendor, access, asked_to_vend, is_done=route.changes)
+        response = vend(response, self._vendor, access, asked_to_vend, is_done=route.changes)
         remote = is_remote(call)
         if remote:
             response = shaped(route, response)
@@ -295,14 +294,14 @@ class Dispatcher:
 
     def _call(self, call: Call) -> Any:
         operation = call.route.operation
+        if call.route.answer is Answer.ARROW:
+            return begun(self._extend(call) if call.route.extension else self._rows.give(call.request))
         if call.route.extension:
             return self._extend(call)
         if is_filtered(call.asker, call.route):
             return self._with_delimiter(self._visible(call), call)
         if call.route.body is BodyKind.ARROW:
-            return self._work.write(call, lambda size: self._accept(call, size))
-        if is_data_work(call.route):
-            return self._work.call(call)
+            return self._rows.take(call, lambda size: self._accept(call, size))
         if operation == "ListNamespaces" and call.raw_id == "table" and call.delimiter == ".":
             return self._list_of_root(call)
         response = getattr(self._namespace, call.route.method)(call.request)
@@ -346,11 +345,6 @@ class Dispatcher:
     def _extend(self, call: Call) -> Any:
         call.accept = lambda size: self._accept(call, size)
         return self._extensions[call.route.operation](self._namespace, call)
-
-    def _query(self, call: Call) -> Reply:
-        chunks = file_chunks(self._extend(call)) if call.route.extension else self._work.query(call)
-        first = next(chunks, b"")
-        return Reply(200, first, ((b"content-type", ARROW_FILE),), stream=chunks)
 
 
 def without_options(body: bytes) -> bytes:

@@ -16,27 +16,34 @@ from headwater.rest.dispatch import Dispatcher
 from headwater.rest.lookups import NameLookups
 from headwater.rest.pressure import Holding, Quota
 from headwater.rest.reply import Reply
-from headwater.rest.routes import BodyKind
+from headwater.rest.routes import BodyKind, WorkPlace
 from headwater.rest.sending import send_reply, unless_gone, until_gone
 from headwater.rest.settings import Limits
 from headwater.rest.time_handlers import MAX_WAIT_SECONDS
-from headwater.rest.work import is_data_work
+from headwater.rest.work import needs_worker
 
 LOOK_EVERY = 0.2
 """Seconds between two looks for the next slot, while somebody waits for it."""
 
 
 class Endpoint:
-    """Answers calls. Blocking work happens in threads: a pool for names, one for data, so that neither starves."""
+    """Answers calls. Blocking work happens in threads: pools for names, data and long work, so that none starves."""
 
     def __init__(
-        self, dispatcher: Dispatcher, lookups: NameLookups, limits: Limits, catalog_pool: Executor, data_pool: Executor
+        self,
+        dispatcher: Dispatcher,
+        lookups: NameLookups,
+        limits: Limits,
+        catalog_pool: Executor,
+        data_pool: Executor,
+        long_pool: Executor,
     ) -> None:
         self._dispatcher = dispatcher
         self._lookups = lookups
         self._limits = limits
         self._catalog_pool = catalog_pool
         self._data_pool = data_pool
+        self._long_pool = long_pool
         self._quota = Quota(limits.spooled, limits.spooled_per_caller)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -86,12 +93,12 @@ class Endpoint:
         return kept
 
     async def _work(self, call: Call, receive: Receive) -> Reply:
-        route = call.route
-        data = is_data_work(route)
-        pool = self._data_pool if data else self._catalog_pool
+        route, data = call.route, needs_worker(call)
+        is_long = route.runs is WorkPlace.LONG
+        pool = self._long_pool if is_long else self._data_pool if data else self._catalog_pool
         work = asyncio.get_running_loop().run_in_executor(pool, self._dispatcher.answer, call)
         try:
-            async with asyncio.timeout(self._limits.request_seconds):
+            async with asyncio.timeout(None if is_long else self._limits.request_seconds):
                 return await (self._watched(call, work, receive) if data and not route.changes else work)
         except TimeoutError:
             raise _overdue(route.changes, self._limits.request_seconds) from None

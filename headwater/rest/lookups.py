@@ -7,8 +7,8 @@ a dataset, and are not among them. What is asked is decided on the request as it
 from __future__ import annotations
 
 from headwater.namespace.abilities import CatalogAbilities
-from headwater.rest.call import Call
-from headwater.rest.dispatch import ELSEWHERE, LOOKUPS
+from headwater.rest.call import ELSEWHERE, Call
+from headwater.rest.dispatch import LOOKUPS
 from headwater.rest.reply import Reply
 
 MORE_THAN_NAMES = ("version", "tag", "branch", "load_detailed_metadata", "check_declared", "context")

@@ -68,6 +68,41 @@ class ParameterKind(Enum):
     LIST = "array"
 
 
+class WorkPlace(Enum):
+    """Where the work of a route is done (rest/work.py)."""
+
+    SERVER = "server"
+    """In the serving process, which only handles names and records of the catalog."""
+    LOOKUP = "lookup"
+    """There too, unless the request asks for something that only the table itself tells."""
+    WORKER = "worker"
+    """In a disposable process: it may open tables, parse SQL or rows, or run a user's function."""
+    LONG = "long"
+    """There too, for as long as it takes."""
+
+
+PLACES = {
+    WorkPlace.SERVER: (
+        "CreateNamespace", "ListNamespaces", "DescribeNamespace", "DropNamespace", "NamespaceExists", "ListTables",
+        "ListAllTables", "RegisterTable", "DropTable", "DeregisterTable", "RenameTable", "DeclareTable",
+        "ListTableVersions", "CreateTableVersion", "DescribeTableVersion", "BatchDeleteTableVersions",
+        "BatchCreateTableVersions", "BatchCommitTables", "RefreshMaterializedView", "CreateMaterializedView",
+        "Capabilities", "DescribeCaller", "AlterNamespaceProperties", "RenameNamespace", "DescribeStreamTable",
+        "ListStreamDeltas", "ListStreamFiles", "CommitStreamReader", "DropStreamReader", "ReadLog", "DescribeHistory",
+        "DescribeDifference", "Undrop", "AddAlias", "RemoveAlias", "TakeSnapshot", "ListSnapshots", "DropSnapshot",
+        "BeginTransaction", "AbortTransaction", "PageLog", "PageDropped", "PageSnapshots", "PageServer", "PageNames",
+        "PageHistory",
+    ),
+    WorkPlace.LOOKUP: ("DescribeTable", "TableExists"),
+    WorkPlace.LONG: (
+        "IngestIntoStreamTable", "PublishStreamTable", "PublishStreamTables", "UndoStreamIngest", "UndoTransaction",
+        "VerifyCatalog", "CollectCatalog", "CleanUpTableVersions", "OptimizeTable",
+    ),
+}  # fmt: skip
+"""Where operations are done; in a worker, those that nobody thought about."""
+_PLACES = {operation: place for place, operations in PLACES.items() for operation in operations}
+
+
 @dataclass(frozen=True)
 class Param:
     """One query parameter; it fills the request field of the same name."""
@@ -99,6 +134,10 @@ class Route:
     def method(self) -> str:
         """The LanceNamespace method of the operation: DescribeTable -> describe_table."""
         return "".join("_" + char.lower() if char.isupper() else char for char in self.operation).lstrip("_")
+
+    @cached_property
+    def runs(self) -> WorkPlace:
+        return _PLACES.get(self.operation, WorkPlace.WORKER)
 
     @cached_property
     def request_model(self) -> str:

@@ -16,8 +16,9 @@ import sys
 import tempfile
 import threading
 from collections import deque
-from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field, replace
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from typing import Any
@@ -26,11 +27,12 @@ from lance_namespace import LanceNamespace
 
 from headwater.clock import Clock, SystemClock
 from headwater.errors import ServiceUnavailableError
+from headwater.imports import warm
 from headwater.rest.app import CatalogApp, Face
 from headwater.rest.coding import encode_json
 from headwater.rest.server import GRACE_SECONDS, ReadyServer, bind, check_exposure, check_tls, create_app, url_of
 from headwater.rest.settings import MIB, Settings
-from headwater.rest.work import HOST, InWorkers
+from headwater.rest.work import HOST, FarNamespace, InWorkers
 from headwater.store import Store, open_store
 from headwater.workers import Host, Pool, WorkerLimits
 
@@ -45,7 +47,8 @@ class ServePlan:
 
     `keys` is a folder or URI for API keys and roles, of a catalog that has no storage of its own for them.
     `data_workers` is how many disposable processes each of them may have for data work (none: it does that itself),
-    `data_memory` how many bytes of memory each of those may take. `face` is the web page, None for a server without.
+    `data_memory` how many bytes of memory each of those may take, `long_memory` for long work (0: the same). `face` is
+    the web page, None for a server without. `far` names a back end of others, whose code runs in workers alone.
     """
 
     target: str
@@ -59,8 +62,10 @@ class ServePlan:
     restarts: int = 20
     data_workers: int = 0
     data_memory: int = 4096 * MIB
+    long_memory: int = 0
     face: Face | None = None
     keys: str | None = None
+    far: str = ""
 
 
 def serve(plan: ServePlan, announce: Callable[[str], None]) -> int:
@@ -75,21 +80,32 @@ def serve(plan: ServePlan, announce: Callable[[str], None]) -> int:
 
 
 def _serve_here(plan: ServePlan, announce: Callable[[str], None]) -> int:
-    pool = data_pool(plan)
-    app = _app(plan, pool)
-    check_exposure(app, plan.host, plan.insecure)
-    listener = bind(plan.host, plan.port)
-    server = ReadyServer(app)
-    _when_ready(server, lambda: announce(url_of(listener, plan.settings)))
-    _run(server, listener, pool)
+    with data_pool(plan) as pool:
+        app = _app(plan, pool)
+        check_exposure(app, plan.host, plan.insecure)
+        listener = bind(plan.host, plan.port)
+        server = ReadyServer(app)
+        _when_ready(server, pool, lambda: announce(url_of(listener, plan.settings)))
+        server.run(sockets=[listener])
     return 0
 
 
 def _app(plan: ServePlan, pool: Pool | None) -> CatalogApp:
-    work = InWorkers(pool) if pool is not None else None
-    return create_app(
-        plan.open(plan.target, plan.properties), plan.settings, key_store(plan), work=work, face=plan.face
-    )
+    namespace = _catalog(plan, pool)
+    if pool is None:
+        warm()
+    work = None if pool is None else InWorkers(pool, namespace)
+    return create_app(namespace, plan.settings, key_store(plan), work=work, face=plan.face)
+
+
+def _catalog(plan: ServePlan, pool: Pool | None) -> LanceNamespace:
+    """The catalog; of a back end of others only what asks the workers, where there are any."""
+    if not plan.far or plan.data_workers < 1:
+        return plan.open(plan.target, plan.properties)
+    namespace = FarNamespace(plan.far, pool)
+    if pool is not None:
+        namespace.check_answers()
+    return namespace
 
 
 def key_store(plan: ServePlan) -> Store | None:
@@ -97,33 +113,41 @@ def key_store(plan: ServePlan) -> Store | None:
     return None if plan.keys is None else open_store(plan.keys)
 
 
-def _run(server: ReadyServer, listener: socket.socket, pool: Pool | None) -> None:
-    """Serve until told to stop; the data workers end with the server."""
+@contextmanager
+def data_pool(plan: ServePlan) -> Iterator[Pool | None]:
+    """The disposable processes that do the data work, while there is a server; None when it does that itself.
+
+    A catalog in memory is in no other process.
+    """
+    pool = _pool(plan)
     try:
         if pool is not None:
             pool.warm()
-        server.run(sockets=[listener])
+        yield pool
     finally:
         if pool is not None:
             pool.close()
 
 
-def data_pool(plan: ServePlan) -> Pool | None:
-    """The disposable processes that do the data work; None when the server does it itself.
-
-    A catalog in memory is in no other process, and one behind another server does its data work there.
-    """
+def _pool(plan: ServePlan) -> Pool | None:
     opener = f"{plan.open.__module__}:{plan.open.__qualname__}"
     place = str(plan.properties.get("root") or plan.target or "")
-    if plan.data_workers < 1 or place.startswith(("memory:", "http:", "https:")) or "<" in opener:
+    if plan.data_workers < 1 or place.startswith("memory:") or "<" in opener:
         return None
-    limits = WorkerLimits(plan.data_memory, plan.settings.limits.request_seconds, plan.data_workers)
-    return Pool(Host(HOST, [opener, plan.target, plan.properties]), limits)
+    asked = plan.settings.limits
+    limits = WorkerLimits(
+        plan.data_memory, asked.request_seconds, plan.data_workers, long_memory=plan.long_memory or plan.data_memory
+    )
+    return Pool(Host(HOST, [opener, plan.target, plan.properties, asdict(asked)]), limits)
 
 
-def _when_ready(server: ReadyServer, then: Callable[[], None]) -> None:
+def _when_ready(server: ReadyServer, pool: Pool | None, then: Callable[[], None]) -> None:
+    """Tell when the server answers and a worker stands ready: the first request waits for neither."""
+
     def wait_and_tell() -> None:
         server.ready.wait()
+        if pool is not None:
+            pool.await_spare()
         then()
 
     threading.Thread(target=wait_and_tell, daemon=True).start()
@@ -163,7 +187,7 @@ class _Workers:
 
     def run(self) -> int:
         plan = self._plan
-        app = create_app(plan.open(plan.target, plan.properties), plan.settings, key_store(plan))
+        app = create_app(_catalog(plan, None), plan.settings, key_store(plan))
         check_exposure(app, self._plan.host, self._plan.insecure)
         self._listener = bind(self._plan.host, self._plan.port)
         for name in (signal.SIGTERM, signal.SIGINT):
@@ -226,10 +250,10 @@ def _work(plan: ServePlan, listener: socket.socket, ready: Connection) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     _log_to_stderr()
     _end_with_parent()
-    pool = data_pool(plan)
-    server = ReadyServer(_app(plan, pool))
-    _when_ready(server, lambda: ready.send(True))
-    _run(server, listener, pool)
+    with data_pool(plan) as pool:
+        server = ReadyServer(_app(plan, pool))
+        _when_ready(server, pool, lambda: ready.send(True))
+        server.run(sockets=[listener])
 
 
 def _end_with_parent() -> None:

@@ -16,6 +16,7 @@ from starlette.routing import BaseRoute
 from headwater.adapter import adapt
 from headwater.clock import Clock, SystemClock
 from headwater.errors import InvalidInputError, ServiceUnavailableError, UnauthenticatedError
+from headwater.imports import warm
 from headwater.namespace.abilities import abilities_of
 from headwater.rest.app import CatalogApp, Face
 from headwater.rest.http import bounded
@@ -182,6 +183,7 @@ def start_in_thread(
         vends = chosen.vend_credentials or settings is None
         chosen = replace(chosen, api_key=api_key, key_is_owner=True, vend_credentials=vends)
     check_tls(chosen)
+    warm()
     app = create_app(namespace, chosen, store, face=face)
     check_exposure(app, host, insecure=False)
     return RunningServer(app, bind(host, port))

@@ -1,186 +1,211 @@
-"""Where data work is done: in the server's own process, or in disposable workers that a bomb may take with it.
+"""Where the work of a call is done: in the server's own process, or in disposable workers that a bomb may take with it.
 
-What only names things stays in the server (`Dispatcher`); whatever reads or writes rows, or runs SQL of a request,
-comes through here. A worker opens the catalog for itself, as the sister processes of `serve --workers` do.
+The server itself handles JSON, names and the records of the catalog. What opens a table, parses SQL or rows, or runs a
+user's function is a worker's (`needs_worker`), which answers with the same dispatcher (`rest/hosted.py`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator
+from contextlib import suppress
+from itertools import chain
 from typing import Any, Protocol
 
 import lance_namespace
+import msgspec
 import pyarrow as pa
 from lance_namespace import LanceNamespace
 from pydantic import BaseModel
 
-from headwater.decoding.arrow import measure_stream, read_stream
-from headwater.errors import InternalError
+from headwater.adapter.adapted import AdaptedNamespace
+from headwater.decoding.arrow import read_stream
+from headwater.errors import InternalError, UnsupportedOperationError
+from headwater.names import ObjectId
 from headwater.namespace.abilities import CatalogAbilities, abilities_of
-from headwater.rest.arrow import byte_chunks, file_chunks, file_parts
+from headwater.rest.arrow import byte_chunks, file_parts
+from headwater.rest.auth.access import OWNER, Caller, Grant
 from headwater.rest.body import BodySpool
-from headwater.rest.call import Call
+from headwater.rest.call import ELSEWHERE, TRANSACTION, Call
 from headwater.rest.coding import make_request
-from headwater.rest.routes import BY_OPERATION, Answer, BodyKind, Route
+from headwater.rest.routes import Answer, BodyKind, Permission, Route, WorkPlace
 from headwater.workers import Pool
 from headwater.workers.channel import Chunk
-from headwater.workers.child import find
 
 Accept = Callable[[int], None]
-Chunks = Generator[bytes, None, None]
-HOST = f"{__name__}:host"
-
-OPERATIONS = frozenset(
-    (
-        "CreateTable", "InsertIntoTable", "MergeInsertIntoTable", "UpdateTable", "DeleteFromTable", "QueryTable",
-        "CountTableRows", "ExplainTableQueryPlan", "AnalyzeTableQueryPlan", "GetTableStats", "CreateTableIndex",
-        "CreateTableScalarIndex", "DescribeTableIndexStats", "AlterTableAddColumns", "AlterTableAlterColumns",
-        "AlterTableBackfillColumns",
-    )
-)  # fmt: skip
-"""Operations whose work grows with the rows, or with what a request writes into it."""
+Chunks = Generator[Chunk, None, None]
+HOST = "headwater.rest.hosted:host"
+"""What makes a worker ready for calls."""
+DETAILS = ("version", "tag", "branch", "load_detailed_metadata")
+"""Fields of look-ups whose answer is in the table, and not in the catalog."""
 
 
-def is_data_work(route: Route) -> bool:
-    return route.operation in OPERATIONS or route.body is BodyKind.ARROW or route.answer is Answer.ARROW
+def needs_worker(call: Call) -> bool:
+    """Whether a call may open a table, or parse what a caller wrote. In a transaction any may."""
+    if call.route.runs is WorkPlace.LOOKUP and any(getattr(call.request, name, None) for name in DETAILS):
+        return True
+    return call.route.runs in (WorkPlace.WORKER, WorkPlace.LONG) or TRANSACTION in call.headers
 
 
 class Work(Protocol):
-    """Does the data work of a call. `accept` is told how many bytes a body unpacks to, and may refuse them."""
+    """Does the work of calls somewhere else."""
 
-    def call(self, call: Call) -> Any: ...
+    def takes(self, call: Call) -> bool: ...
 
-    def write(self, call: Call, accept: Accept) -> Any: ...
-
-    def query(self, call: Call) -> Chunks: ...
-
-    def by(self, author: str, namespace: LanceNamespace) -> Work:
-        """The same in the name of an author, for whom `namespace` is the catalog."""
+    def respond(self, call: Call) -> Any:
+        """The response, as the protocol's model or as JSON; of rows the chunks of an Arrow file."""
         ...
 
 
-class Here:
-    """In this process."""
+class FarNamespace(AdaptedNamespace):
+    """A back end of others that only workers open: none of its code runs here."""
 
-    def __init__(self, namespace: LanceNamespace, abilities: CatalogAbilities) -> None:
-        self._namespace = namespace
-        self._abilities = abilities
+    def __init__(self, impl: str, pool: Pool | None) -> None:
+        self.impl = impl
+        self._pool = pool
 
-    def call(self, call: Call) -> Any:
-        return self.run(call.route, call.request)
+    def namespace_id(self) -> str:
+        return f"headwater.FarNamespace {{ impl: {self.impl!r} }}"
 
-    def write(self, call: Call, accept: Accept) -> Any:
-        body = call.body.buffer if isinstance(call.body, BodySpool) else call.body
-        return self.take(call.route, call.request, pa.py_buffer(body), accept)
+    def ask(self, operation: str, *asked: Any) -> Any:
+        assert self._pool is not None
+        request = asked[0].model_dump(mode="json", by_alias=True, exclude_none=True)
+        told = {"method": operation, "model": type(asked[0]).__name__, "request": request}
+        return decoded(self._pool.run("ask", told))
 
-    def query(self, call: Call) -> Chunks:
-        return self.chunks(call.request)
-
-    def by(self, author: str, namespace: LanceNamespace) -> Work:
-        return Here(namespace, abilities_of(namespace))
-
-    def run(self, route: Route, request: Any) -> Any:
-        return getattr(self._namespace, route.method)(request)
-
-    def take(self, route: Route, request: Any, body: pa.Buffer, accept: Accept | None = None) -> Any:
-        can = self._abilities
-        streaming = {
-            "CreateTable": can.create_table_rows,
-            "InsertIntoTable": can.insert_rows,
-            "MergeInsertIntoTable": can.merge_rows,
-        }[route.operation]
-        if streaming is None:
-            return getattr(self._namespace, route.method)(request, body.to_pybytes())
-        return streaming(request, read_stream(body, accept))
-
-    def chunks(self, request: Any) -> Chunks:
-        if self._abilities.query_rows is not None:
-            return file_chunks(self._abilities.query_rows(request))
-        return byte_chunks(self._namespace.query_table(request))
-
-    def parts(self, request: Any) -> Iterator[Chunk]:
-        """The same for who copies it anyway."""
-        if self._abilities.query_rows is not None:
-            return file_parts(self._abilities.query_rows(request))
-        return self.chunks(request)
+    def check_answers(self) -> None:
+        """The error that keeps a worker from opening the back end, if there is one."""
+        with suppress(UnsupportedOperationError):
+            self.list_namespaces(lance_namespace.ListNamespacesRequest(id=[], limit=1))
 
 
 class InWorkers:
-    """In a worker of a pool, whose death is an error of this one call."""
+    """In a worker of a pool, whose death is an error of this one call.
 
-    def __init__(self, pool: Pool, author: str | None = None) -> None:
+    What a worker has prepared to be committed is committed here, so that those which come together share a slot.
+    """
+
+    def __init__(self, pool: Pool, namespace: LanceNamespace) -> None:
         self._pool = pool
-        self._author = author
+        self._everything = isinstance(namespace, FarNamespace)
+        self._metastore = abilities_of(namespace).metastore
 
-    def by(self, author: str, namespace: LanceNamespace) -> Work:
-        return InWorkers(self._pool, author)
+    def takes(self, call: Call) -> bool:
+        return self._everything or needs_worker(call)
 
-    def call(self, call: Call) -> Any:
-        return _decoded(self._run("call", call))
-
-    def write(self, call: Call, accept: Accept) -> Any:
-        body = call.body
-        accept(measure_stream(body.buffer if isinstance(body, BodySpool) else body))
-        file = body.file_number if isinstance(body, BodySpool) else None
-        return _decoded(self._run("write", call, call.body_bytes if file is None else file))
-
-    def query(self, call: Call) -> Chunks:
-        found: Chunks = self._run("query", call)
-        return found
-
-    def _run(self, method: str, call: Call, body: Any = None) -> Any:
-        request = call.request.model_dump(by_alias=True, exclude_none=True)
-        arguments = {"operation": call.route.operation, "request": request, "author": self._author}
-        return self._pool.run(method, arguments, body, call.route.changes, call.can_stop)
+    def respond(self, call: Call) -> Any:
+        found = self._pool.run(
+            "answer",
+            told_of(call),
+            _rows_of(call),
+            call.route.changes,
+            call.can_stop,
+            is_long=call.route.runs is WorkPlace.LONG,
+            answers=None if self._metastore is None else self._metastore.commit_saved,
+        )
+        if call.route.runs is WorkPlace.LONG and self._metastore is not None:
+            _ = self._metastore.slot  # a collection is committed by the worker alone
+        return found if call.route.answer is Answer.ARROW else decoded(found)
 
     def close(self) -> None:
         self._pool.close()
 
 
-class Hosted:
-    """What a worker hosts: `Here`, called with JSON."""
-
-    def __init__(self, namespace: LanceNamespace) -> None:
-        self._here = Here(namespace, abilities_of(namespace))
-        self._by = abilities_of(namespace).by
-
-    def call(self, arguments: Any, body: Any) -> Any:
-        return _encoded(self._for(arguments).run(*_asked(arguments)))
-
-    def write(self, arguments: Any, body: pa.Buffer) -> Any:
-        return _encoded(self._for(arguments).take(*_asked(arguments), body))
-
-    def _for(self, arguments: Any) -> Here:
-        """What works in the name of whom the call is made for."""
-        author = arguments.get("author")
-        if author is None or self._by is None:
-            return self._here
-        namespace = self._by(author)
-        return Here(namespace, abilities_of(namespace))
-
-    def query(self, arguments: Any, body: Any) -> Iterator[Chunk]:
-        return self._here.parts(_asked(arguments)[1])
+def _rows_of(call: Call) -> bytes | int | None:
+    """The body, where it is rows: its file, which the worker maps, or its bytes."""
+    if call.route.body is not BodyKind.ARROW:
+        return None
+    file = call.body.file_number if isinstance(call.body, BodySpool) else None
+    return call.body_bytes if file is None else file
 
 
-def host(opener: str, target: str | None, properties: dict[str, str]) -> Hosted:
-    """The catalog that `opener` ("module:function") opens, ready for data work."""
-    import lance  # noqa: F401  # a spare is warm only with this done
+class RowStreams:
+    """The operations of a catalog that take rows or give them, as streams where it can."""
 
-    return Hosted(find(opener)(target, properties))
+    def __init__(self, namespace: LanceNamespace, abilities: CatalogAbilities) -> None:
+        self._namespace = namespace
+        self._abilities = abilities
+
+    def take(self, call: Call, accept: Accept) -> Any:
+        """The answer to a call with rows. `accept` is told how many bytes they unpack to, and may refuse them."""
+        can, body = self._abilities, call.body
+        streaming = {
+            "CreateTable": can.create_table_rows,
+            "InsertIntoTable": can.insert_rows,
+            "MergeInsertIntoTable": can.merge_rows,
+        }[call.operation]
+        if streaming is None:
+            return getattr(self._namespace, call.route.method)(call.request, call.body_bytes)
+        return streaming(call.request, read_stream(body.buffer if isinstance(body, BodySpool) else body, accept))
+
+    def give(self, request: Any) -> Any:
+        """The rows of a query: a reader, or the bytes of a whole answer."""
+        query = self._abilities.query_rows
+        return query(request) if query is not None else self._namespace.query_table(request)
 
 
-def _asked(arguments: Any) -> tuple[Route, Any]:
-    route = BY_OPERATION[arguments["operation"]]
-    return route, make_request(route, arguments["request"])
+def begun(rows: Any) -> Chunks:
+    """The chunks of an Arrow file, the first of them made: what is refused is refused here."""
+    chunks: Any = file_parts(rows) if isinstance(rows, pa.RecordBatchReader) else byte_chunks(rows)
+    return _closing(chain((next(chunks, b""),), chunks), chunks)
 
 
-def _encoded(response: Any) -> dict[str, Any]:
+def _closing(chunks: Any, source: Chunks) -> Chunks:
+    try:
+        yield from chunks
+    finally:
+        source.close()
+
+
+def told_of(call: Call) -> dict[str, Any]:
+    """A call as a worker is told of it, in JSON. Its rows travel beside."""
+    return {
+        "operation": call.operation,
+        "id": call.id.names,
+        "delimiter": call.delimiter,
+        "raw_id": call.raw_id,
+        "query": call.query,
+        "request": call.request.model_dump(mode="json", by_alias=True, exclude_none=True),
+        "headers": {name: call.headers[name] for name in ELSEWHERE if name in call.headers},
+        "caller": None if call.asker is OWNER else _caller_told(call.asker),
+    }
+
+
+def call_of(route: Route, told: dict[str, Any], body: pa.Buffer | None) -> Call:
+    """The call that was told of."""
+    return Call(
+        route,
+        ObjectId(tuple(told["id"])),
+        told["delimiter"],
+        make_request(route, told["request"]),
+        OWNER if told["caller"] is None else _caller_of(told["caller"]),
+        query=told["query"],
+        headers=told["headers"],
+        body=b"" if body is None else BodySpool(body),
+        raw_id=told["raw_id"],
+    )
+
+
+def _caller_told(caller: Caller) -> dict[str, Any]:
+    grants = [[grant.permissions.value, grant.scope.names] for grant in caller.grants]
+    return {"name": caller.name, "title": caller.title, "grants": grants}
+
+
+def _caller_of(told: dict[str, Any]) -> Caller:
+    grants = (Grant(Permission(value), ObjectId(tuple(scope))) for value, scope in told["grants"])
+    return Caller(told["name"], tuple(grants), told["title"])
+
+
+def encoded(response: Any) -> dict[str, Any]:
+    """A response in JSON, with the name of its model if it has one."""
     if isinstance(response, BaseModel):
-        return {"model": type(response).__name__, "value": response.model_dump(by_alias=True, exclude_none=True)}
-    return {"model": None, "value": response}
+        return {
+            "model": type(response).__name__,
+            "value": response.model_dump(mode="json", by_alias=True, exclude_none=True),
+        }
+    return {"model": None, "value": msgspec.to_builtins(response, str_keys=True)}
 
 
-def _decoded(told: dict[str, Any]) -> Any:
+def decoded(told: dict[str, Any]) -> Any:
     if told["model"] is None:
         return told["value"]
     model = getattr(lance_namespace, told["model"], None)

@@ -46,7 +46,7 @@ from headwater.spark.served_streams import ServedStreams, server_option
 from headwater.spark.stream_ddl import alter_stream, check_provider, create_stream, stage_stream, written_properties
 from headwater.streams.definition import Definition
 from headwater.tables.commit import TableCommitter
-from headwater.tables.handle import SESSION, TableHandle
+from headwater.tables.handle import TableHandle, shared_session
 from headwater.tables.partitions import partitioned, partitioning
 from headwater.tables.scan import SMALL_ROWS
 from headwater.tables.translate import NoDataError, translating
@@ -224,7 +224,7 @@ def connect(given: Mapping[str, str]) -> Connection:
 def _handle(id: list[str], uri: str, answer: Any) -> TableHandle:
     """As a description or a declaration of the catalog tells it."""
     options, managed = dict(answer.storage_options or {}), bool(answer.managed_versioning)
-    return TableHandle(ObjectId(tuple(id)), uri, options, managed=managed, session=SESSION)
+    return TableHandle(ObjectId(tuple(id)), uri, options, managed=managed, session=shared_session())
 
 
 def _staged(table: TableHandle, arrow: pa.Schema) -> dict[str, Any]:

@@ -14,7 +14,7 @@ import msgspec
 
 from headwater.errors import InvalidInputError
 from headwater.names import ObjectId, format_name
-from headwater.tables.handle import SESSION, TableHandle
+from headwater.tables.handle import TableHandle, shared_session
 from headwater.tables.join_keys import Keys
 from headwater.tables.parts import AnyPart
 from headwater.tables.scan import Scan
@@ -99,7 +99,7 @@ class WireTable(Message, frozen=True):
     def handle(self) -> TableHandle:
         options = dict(self.storage_options)
         return TableHandle(
-            ObjectId(self.id), self.uri, options, version=self.version, managed=self.managed, session=SESSION
+            ObjectId(self.id), self.uri, options, version=self.version, managed=self.managed, session=shared_session()
         )
 
 

@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-import lance
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from headwater.errors import InvalidInputError, LanceNamespaceError
+from headwater.imports import lance
 from headwater.streams.events import Events
 from headwater.tables.sql import check_sql, words
 from headwater.tables.translate import first_line

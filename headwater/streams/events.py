@@ -11,11 +11,11 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from headwater.streams.grouping import Codes
-from headwater.streams.marks import Lines, Marks
+from headwater.streams.marks import Marks, SequenceLines
 from headwater.streams.watermark import Watermark
 
 Mask = npt.NDArray[np.bool_]
-NO_LINES = Lines()
+NO_LINES = SequenceLines()
 VERSION = 2
 """Of the fold's rules, as each publish records it. 1: whole events were late or not, and no marks were kept."""
 
@@ -89,7 +89,7 @@ class State:
     tombstones: pa.Table
     watermark: Watermark = None
     marks: Marks | None = None
-    lines: Lines = NO_LINES
+    lines: SequenceLines = NO_LINES
 
 
 @dataclass(frozen=True)
@@ -111,7 +111,7 @@ class Folded:
     watermark: Watermark
     marks: Marks
     unmarked: Codes
-    lines: Lines = NO_LINES
+    lines: SequenceLines = NO_LINES
     unplaced: Mask | None = None
 
 

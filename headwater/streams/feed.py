@@ -26,7 +26,7 @@ from headwater.streams.opening import Stream
 from headwater.streams.position_views import PositionView, all_published, collected, view_at
 from headwater.streams.reading import same_rows, state_of_keys, whole_state
 from headwater.streams.serving_copy import Lake
-from headwater.streams.watermark import Judged
+from headwater.streams.watermark import BatchJudgement
 
 INSERT, DELETE, BEFORE, AFTER = "insert", "delete", "update_preimage", "update_postimage"
 
@@ -164,7 +164,7 @@ class _Judging:
         calls = zip(deltas, calls_of(deltas), strict=True)
         self._batch = {delta.position: call.batch for delta, call in calls}
 
-    def next(self, log: Logged, group: Sequence[Delta]) -> tuple[Events, Judged | None]:
+    def next(self, log: Logged, group: Sequence[Delta]) -> tuple[Events, BatchJudgement | None]:
         position, first = group[-1].position, min(self._batch[delta.position] for delta in group)
         mine, cut = np.flatnonzero(log.positions == position), log.events.truncations
         events, judged = log.events.take(mine), None

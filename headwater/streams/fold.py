@@ -1,7 +1,7 @@
 """The fold: a state and events in order of arrival give the next state. Pure, over Arrow, no loop over rows.
 
 Every event writes cells, and of each cell the write with the highest sequence stands, ties to the later arrival
-(cells.py). A truncation writes into every key, known or not.
+(cell_writes.py). A truncation writes into every key, known or not.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from headwater.streams.cells import NOTHING, CellWork, join_columns
+from headwater.streams.cell_writes import NOTHING, CellWork, join_columns
 from headwater.streams.events import Events, Folded, Mask, Rules, State, Truncations, concat, empty
 from headwater.streams.grouping import Codes, KeyIndex, ordinals
 from headwater.streams.marks import joined, no_marks
-from headwater.streams.watermark import Judged, Watermark, line, reached, too_late
+from headwater.streams.watermark import BatchJudgement, Watermark, line, reached, too_late
 
 MANY = 1 << 16
 
 
 def fold(
-    rules: Rules, state: State, events: Events, judged: Judged | None = None, known: KeyIndex | None = None
+    rules: Rules, state: State, events: Events, judged: BatchJudgement | None = None, known: KeyIndex | None = None
 ) -> Folded:
     """Fold events into a state, which must hold what is known of their keys and may hold more.
 
@@ -43,10 +43,10 @@ def fold(
     return CellWork(rules, state, events, index, beyond, judged).folded()
 
 
-def one_batch(rules: Rules, watermark: Watermark, events: Events) -> Judged:
+def one_batch(rules: Rules, watermark: Watermark, events: Events) -> BatchJudgement:
     """Events that are one batch, judged by the watermark before it."""
     parts = [events.rows] if events.truncations is None else [events.rows, events.truncations.rows]
-    return Judged((line(rules, watermark),), None, reached(rules, watermark, parts))
+    return BatchJudgement((line(rules, watermark),), None, reached(rules, watermark, parts))
 
 
 def apply(rules: Rules, state: State, folded: Folded) -> State:
@@ -116,7 +116,7 @@ def _keyless(rules: Rules, events: Events, beyond: Mask, watermark: Watermark) -
 # Truncations --------------------------------------------------------------------------------------------------------
 
 
-def _truncated(rules: Rules, state: State, events: Events, cut: Truncations, judged: Judged) -> Folded:
+def _truncated(rules: Rules, state: State, events: Events, cut: Truncations, judged: BatchJudgement) -> Folded:
     """A truncation is a delete of every key: of those that are known here, and by its line of all others.
 
     One below an earlier one changes nothing.
@@ -137,7 +137,9 @@ def _truncated(rules: Rules, state: State, events: Events, cut: Truncations, jud
     return replace(folded, tombstones=folded.tombstones.take(above), lines=replace(state.lines, truncation=top))
 
 
-def _with_deletes(rules: Rules, state: State, events: Events, cut: Truncations, kept: Codes, judged: Judged) -> Folded:
+def _with_deletes(
+    rules: Rules, state: State, events: Events, cut: Truncations, kept: Codes, judged: BatchJudgement
+) -> Folded:
     """Fold events among which each of these truncations is a delete of every key that is known."""
     keys = list(rules.keys)
     own = events.rows.select(keys).take(KeyIndex([events.rows.column(name) for name in keys]).places)

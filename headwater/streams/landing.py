@@ -32,7 +32,7 @@ from headwater.streams.log_files import LogFile, bucket_count, encode_events, hi
 from headwater.streams.marks import encode_sequences
 from headwater.streams.opening import Stream, open_in
 from headwater.streams.quarantine import Quarantined, quarantine
-from headwater.streams.watermark import Judged, line, too_late
+from headwater.streams.watermark import BatchJudgement, line, too_late
 from headwater.tables.partitions import transformed
 from headwater.wording import many
 
@@ -230,7 +230,7 @@ class Landing:
             return 0
         mark = watermark_at(self._store, self._before, stream)
         found = self._measured(stream, batch)
-        return int(too_late(rules, Judged((line(rules, mark),), None, None), found.rows, found.reads).sum())
+        return int(too_late(rules, BatchJudgement((line(rules, mark),), None, None), found.rows, found.reads).sum())
 
     def _measured(self, stream: Stream, batch: EventBatch) -> Events:
         """The events with their sequences."""

@@ -29,7 +29,7 @@ from headwater.streams.hashing import buckets_of, hash_rows
 from headwater.streams.layout import BATCH, DELETES, HIGH, KIND, PRESENT, READS, ROW, TRUNCATES, UPSERTS
 from headwater.streams.marks import decode_sequences
 from headwater.streams.ordering import order_of
-from headwater.streams.watermark import Judged, Watermark, encoded, high_of, is_measured
+from headwater.streams.watermark import BatchJudgement, Watermark, encoded, high_of, is_measured
 from headwater.types import convert
 
 Codes = npt.NDArray[np.int64]
@@ -188,7 +188,7 @@ class Logged:
     positions: Codes
     deltas: Codes
     numbers: Codes
-    judged: Judged | None = None
+    judged: BatchJudgement | None = None
     truncated: Codes = dataclasses.field(default_factory=lambda: np.empty(0, np.int64))
     """For each truncation the position it can be read at."""
     batches: Codes = dataclasses.field(default_factory=lambda: np.empty(0, np.int64))
@@ -242,7 +242,7 @@ def read_log(
 
 
 @dataclass(frozen=True)
-class Call:
+class LandingCall:
     """The landing call that a delta is of: where it can be read, its number there, and that of its batch in a list."""
 
     position: int
@@ -250,14 +250,14 @@ class Call:
     batch: int
 
 
-def calls_of(deltas: Sequence[Delta]) -> list[Call]:
+def calls_of(deltas: Sequence[Delta]) -> list[LandingCall]:
     """For each delta its call. Batches are numbered from 0 on, in the order of arrival."""
     found = []
     for delta, position in zip(deltas, readable_positions(deltas), strict=True):
         call = int(delta.properties.get("call", 0))
         found.append((position, call, (position, int(delta.properties.get(BATCH, call)))))
     numbers = {batch: number for number, batch in enumerate(sorted({batch for _, _, batch in found}))}
-    return [Call(position, call, numbers[batch]) for position, call, batch in found]
+    return [LandingCall(position, call, numbers[batch]) for position, call, batch in found]
 
 
 @dataclass(frozen=True)
@@ -267,12 +267,12 @@ class BatchLines:
     lines: tuple[Any, ...]
     watermark: Watermark
 
-    def judged(self, batches: Codes) -> Judged:
-        return Judged(self.lines or (None,), batches, self.watermark)
+    def judged(self, batches: Codes) -> BatchJudgement:
+        return BatchJudgement(self.lines or (None,), batches, self.watermark)
 
 
 def _truncations(
-    definition: Definition, deltas: Sequence[Delta], calls: Sequence[Call], known: tuple[Codes, Codes, Codes]
+    definition: Definition, deltas: Sequence[Delta], calls: Sequence[LandingCall], known: tuple[Codes, Codes, Codes]
 ) -> tuple[Truncations, Codes]:
     """The truncations of deltas among events, of which positions, calls and numbers are known; their positions."""
     found = []

@@ -56,7 +56,7 @@ class Marks:
 
 
 @dataclass(frozen=True)
-class Lines:
+class SequenceLines:
     """Sequences that count for all rows: tables of one row, or None.
 
     `unwritten`: rows up to it that have NULL in the column never wrote that. `unmarked`: rows up to it may have been
@@ -119,8 +119,8 @@ def decode_sequences(definition: Definition, text: str) -> tuple[pa.Table, list[
     return pa.Table.from_arrays(columns, schema=schema), [int(number) for number in table.column("number").to_numpy()]
 
 
-def encode_lines(definition: Definition, lines: Lines) -> str | None:
-    """Lines as a published version keeps them."""
+def encode_lines(definition: Definition, lines: SequenceLines) -> str | None:
+    """SequenceLines as a published version keeps them."""
     known = [(TRUNCATION, lines.truncation), (UNMARKED, lines.unmarked)]
     known += [(definition.by_name[name].id, row) for name, row in lines.unwritten.items() if name in definition.by_name]
     found = [(number, row) for number, row in known if row is not None]
@@ -129,11 +129,11 @@ def encode_lines(definition: Definition, lines: Lines) -> str | None:
     return encode_sequences(definition, pa.concat_tables([row for _, row in found]), [number for number, _ in found])
 
 
-def decode_lines(definition: Definition, text: str | None) -> Lines:
+def decode_lines(definition: Definition, text: str | None) -> SequenceLines:
     if text is None:
-        return Lines()
+        return SequenceLines()
     rows, numbers = decode_sequences(definition, text)
     found = {number: rows.slice(place, 1) for place, number in enumerate(numbers)}
     names = {column.id: column.name for column in definition.columns}
     unwritten = {names[number]: row for number, row in found.items() if number in names}
-    return Lines(found.get(TRUNCATION), unwritten, found.get(UNMARKED))
+    return SequenceLines(found.get(TRUNCATION), unwritten, found.get(UNMARKED))

@@ -17,7 +17,7 @@ from headwater.streams.fold import apply, fold
 from headwater.streams.grouping import Codes, KeyIndex
 from headwater.streams.hashing import MODULUS, digest_of, hash_rows
 from headwater.streams.log_files import Logged, narrowed, read_log
-from headwater.streams.marks import Lines, decode_lines, encode_lines, highest, no_marks
+from headwater.streams.marks import SequenceLines, decode_lines, encode_lines, highest, no_marks
 from headwater.streams.position_views import PositionView, Published
 from headwater.streams.reading import (
     base_rows,
@@ -29,7 +29,7 @@ from headwater.streams.reading import (
     touched_state,
 )
 from headwater.streams.serving_copy import Lake, open_version
-from headwater.streams.tombstones import Remembered, newest, read_remembered, write_remembered
+from headwater.streams.tombstones import TombstonesAndMarks, newest, read_remembered, write_remembered
 from headwater.streams.writing import Changes, rows_digest
 from headwater.tables.fields import ROW_ADDRESS, ROW_ID
 
@@ -112,7 +112,7 @@ def merged(
     return Changes(rows, ids, was, addresses, digest % MODULUS, count), folded
 
 
-def lines_now(lake: Lake, view: PositionView, current: Published, rules: Rules) -> Lines:
+def lines_now(lake: Lake, view: PositionView, current: Published, rules: Rules) -> SequenceLines:
     """The lines of what is published, with new ones of all its rows: those that may lack marks that were not kept by
     older rules, and those that never wrote the columns that are new now."""
     definition = view.stream.definition
@@ -179,6 +179,6 @@ def _rewritten(
         np.flatnonzero(index.find([rows.column(name) for name in rules.keys]) < 0)
         for rows in (held.tombstones, held.marks.rows)
     ]
-    others = Remembered(held.tombstones.take(places[0]), held.marks.take(places[1]))
-    found = newest(rules, [others, Remembered(state.tombstones, state.marks or no_marks(rules))])
+    others = TombstonesAndMarks(held.tombstones.take(places[0]), held.marks.take(places[1]))
+    found = newest(rules, [others, TombstonesAndMarks(state.tombstones, state.marks or no_marks(rules))])
     return write_remembered(lake.store, lake.metastore.clock, view.stream, found, state.watermark, True)

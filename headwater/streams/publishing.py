@@ -26,7 +26,7 @@ from headwater.streams.quarantine import quarantine
 from headwater.streams.scd2 import History, publish_history
 from headwater.streams.serving_copy import Lake, Staged, Staging, finalize, on_top, open_version, set_aside
 from headwater.streams.shares import Done, Hands, Publish, remembered_of, together, written
-from headwater.streams.tombstones import Remembered, add_remembered
+from headwater.streams.tombstones import TombstonesAndMarks, add_remembered
 from headwater.streams.watermark import Watermark
 from headwater.streams.writing import commit_rows, head_of, index_keys, record, tidied, withdraw
 
@@ -150,11 +150,11 @@ def _done(lake: Lake, work: Publish, dataset: Any, hands: Hands | None) -> Done:
         changes, folded, files = refolded(lake, work.view, rules, log, current)
     else:
         changes, folded = merged(lake, work.view, rules, log, current)
-        files = _added(lake, work, files, Remembered(folded.tombstones, folded.marks), folded.watermark)
+        files = _added(lake, work, files, TombstonesAndMarks(folded.tombstones, folded.marks), folded.watermark)
     return replace(written(lake, work, dataset, log, changes, folded), tombstones=files)
 
 
 def _added(
-    lake: Lake, work: Publish, files: Sequence[DataFile], new: Remembered, watermark: Watermark
+    lake: Lake, work: Publish, files: Sequence[DataFile], new: TombstonesAndMarks, watermark: Watermark
 ) -> tuple[DataFile, ...]:
     return add_remembered(lake.store, lake.clock, work.view.stream, files, new, watermark)

@@ -7,13 +7,13 @@ rows as text. It is asked where a column is kept in a way that only its own writ
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import numpy as np
 import pyarrow as pa
-from lance.fragment import FragmentMetadata, RowDatasetVersionMeta, RowIdMeta, RowIdSequence
 
+from headwater.imports import lance
 from headwater.streams.kept_ids import Codes, id_sequence, row_versions, runs
 from headwater.tables.fields import ROW_ADDRESS, ROW_ID
 from headwater.tables.handle import TableHandle
@@ -21,6 +21,9 @@ from headwater.tables.live import live_batches
 from headwater.tables.partition_write import PartitionWriter, chunks
 from headwater.tables.partitions import has_blobs
 from headwater.tables.write import BYTES_PER_FILE
+
+if TYPE_CHECKING:
+    from lance.fragment import FragmentMetadata
 
 READ_ROWS = 1 << 16
 EXTENSION = b"ARROW:extension:name"
@@ -76,9 +79,9 @@ def _identify(made: Sequence[FragmentMetadata], ids: Codes) -> None:
         end = start + fragment.physical_rows
         told = id_sequence(ids[start:end])
         if told is not None:
-            fragment.row_id_meta = RowIdMeta.from_json(_text("Inline", told))
+            fragment.row_id_meta = lance.fragment.RowIdMeta.from_json(_text("Inline", told))
         else:
-            fragment.row_id_meta = RowIdSequence(ids[start:end].tolist()).to_inline_metadata()
+            fragment.row_id_meta = lance.fragment.RowIdSequence(ids[start:end].tolist()).to_inline_metadata()
         start = end
 
 
@@ -94,5 +97,9 @@ def _date(made: Sequence[FragmentMetadata], before: dict[int, Any], addresses: C
         start = 0
         for fragment in made:
             end = start + fragment.physical_rows
-            setattr(fragment, name, RowDatasetVersionMeta.from_json(_text("inline", runs(versions[start:end]))))
+            setattr(
+                fragment,
+                name,
+                lance.fragment.RowDatasetVersionMeta.from_json(_text("inline", runs(versions[start:end]))),
+            )
             start = end

@@ -6,19 +6,18 @@ transaction of the metastore makes them versions. After that each gets its final
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
 from decimal import Decimal
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import urlsplit
 
-import lance
 import numpy as np
 import pyarrow as pa
-from lance.fragment import FragmentMetadata, write_fragments
 from lance_namespace import (
     CreateTableVersionResponse,
     DescribeTableResponse,
@@ -35,6 +34,7 @@ from headwater.errors import (
     InvalidInputError,
     UnsupportedOperationError,
 )
+from headwater.imports import lance
 from headwater.lance_manifest import manifest_digest
 from headwater.metastore import DataFile, Delta, Metastore, Snapshot, Transaction
 from headwater.names import ObjectId
@@ -56,13 +56,15 @@ from headwater.tables.translate import HoldsDataError, first_line, kind_of, tran
 from headwater.tables.write import BYTES_PER_FILE
 from headwater.types import aligned
 
+if TYPE_CHECKING:
+    from lance.fragment import FragmentMetadata
+
 ROWS_PER_FILE = 1 << 20
 KEYS_PER_PAGE = 8_000
 """An index is worth its pages as long as there are so many rows for each key that is looked for."""
 SCANNED = 1 << 16
 TAKEN = 50
 """Rows are taken by id when there are at least so many others for each."""
-SESSION = lance.Session()
 
 
 @dataclass(frozen=True)
@@ -320,8 +322,13 @@ def open_version(lake: Lake, stream: Stream, version: int, manifest: str) -> Any
         f"{lake.uri}/{stream.serving}",
         version=version,
         storage_options=lake.storage_options or None,
-        session=SESSION,
+        session=_session(),
     )
+
+
+@functools.cache
+def _session() -> lance.Session:
+    return lance.Session()
 
 
 def open_staging(lake: Lake, stream: Stream, staging: Staging) -> Any:
@@ -390,7 +397,7 @@ def _write_fragments(
     lake: Lake, stream: Stream, dataset: Any, rows: pa.Table, ids: Codes | None
 ) -> list[FragmentMetadata]:
     reader = pa.RecordBatchReader.from_batches(rows.schema, (aligned(batch) for batch in rows.to_batches()))
-    fragments: list[FragmentMetadata] = write_fragments(
+    fragments: list[FragmentMetadata] = lance.fragment.write_fragments(
         reader,
         dataset if dataset is not None else f"{lake.uri}/{stream.serving}",
         schema=rows.schema,

@@ -30,7 +30,7 @@ from headwater.streams.merging import appended, merged
 from headwater.streams.position_views import PositionView, Published
 from headwater.streams.quarantine import Quarantined
 from headwater.streams.serving_copy import Lake, open_version
-from headwater.streams.tombstones import Remembered, read_remembered, write_remembered
+from headwater.streams.tombstones import TombstonesAndMarks, read_remembered, write_remembered
 from headwater.streams.watermark import Watermark, decoded, encoded
 from headwater.streams.writing import Changes, NewFragments, write_rows_of
 
@@ -147,7 +147,7 @@ def share_of_work(lake: Lake, work: Publish, share: Share) -> Json:
     else:
         changes, folded = appended(lake, work.view, rules, log, current)
     done = written(lake, work, dataset, log, changes, folded)
-    found = Remembered(folded.tombstones, folded.marks)
+    found = TombstonesAndMarks(folded.tombstones, folded.marks)
     tombstones = write_remembered(lake.store, lake.clock, stream, found, folded.watermark)
     known = current or Published(0, 0, "")
     return {
@@ -185,7 +185,7 @@ def together(lake: Lake, work: Publish, answers: Sequence[Json]) -> Done:
     )
 
 
-def remembered_of(lake: Lake, definition: Definition, done: Done) -> Remembered:
+def remembered_of(lake: Lake, definition: Definition, done: Done) -> TombstonesAndMarks:
     """The tombstones and marks that shares wrote, whose files are not needed then."""
     found = read_remembered(lake.store, definition, narrowed(definition, None), done.tombstones)
     for file in done.tombstones:

@@ -14,13 +14,11 @@ import json
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import count
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import lance
 import msgspec
-from lance.fragment import FragmentMetadata
-from lance.optimize import Compaction, CompactionTask
 
+from headwater.imports import lance
 from headwater.protobuf import as_number, parse
 from headwater.streams.rewriting import live_rows_of
 from headwater.streams.serving_copy import Staging
@@ -28,6 +26,10 @@ from headwater.tables.bases import message_of
 from headwater.tables.compact import renamed
 from headwater.tables.handle import TableHandle
 from headwater.tables.partitions import field_ids, key_of, partitioning
+
+if TYPE_CHECKING:
+    from lance.fragment import FragmentMetadata
+    from lance.optimize import CompactionTask
 
 SMALL_ROWS = 1 << 16
 ROWS_PER_FRAGMENT = 1 << 20
@@ -100,7 +102,9 @@ def rewritten(
     tasks: list[tuple[tuple[str, ...], CompactionTask]] = []
     for key, members in _by_bucket(dataset, fragments).items():
         others = everyone - members
-        plan = Compaction.plan(dataset, {**options, "excluded_fragment_ids": sorted(others)} if others else options)
+        plan = lance.optimize.Compaction.plan(
+            dataset, {**options, "excluded_fragment_ids": sorted(others)} if others else options
+        )
         tasks += [(key, task) for task in plan.tasks]
     with ThreadPoolExecutor(BESIDE) as beside:
         groups = list(beside.map(lambda each: _group(dataset, each[1], place, each[0]), tasks))
@@ -142,7 +146,7 @@ def _by_lance(dataset: Any, task: CompactionTask, place: TableHandle, key: tuple
     made = json.loads(task.execute(dataset).json())["new_fragments"]
     for file in (file for each in made for file in each["files"] if key):
         file["path"] = renamed(place, file["path"], key)
-    return [FragmentMetadata.from_json(json.dumps(each)) for each in made]
+    return [lance.fragment.FragmentMetadata.from_json(json.dumps(each)) for each in made]
 
 
 def _by_bucket(dataset: Any, fragments: Sequence[int]) -> dict[tuple[str, ...], set[int]]:

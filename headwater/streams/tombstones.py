@@ -34,14 +34,14 @@ from headwater.streams.ordering import order_of
 from headwater.streams.watermark import Watermark, line, measure
 
 ROW_GROUP = 1 << 14
-FILES = 8
-"""At most so many files are kept."""
+FILES, LEAST = 8, 1_000
+"""At most so many files are kept, and a smaller one than so many rows is always merged with what is new."""
 FEW = 10_000
 """So many keys are compared with the ranges of the row groups; for more the file is read whole."""
 
 
 @dataclass(frozen=True)
-class Remembered:
+class TombstonesAndMarks:
     """Tombstones, and the marks of rows."""
 
     tombstones: pa.Table
@@ -53,21 +53,13 @@ class Remembered:
 
 def read_remembered(
     store: Store, definition: Definition, rules: Rules, files: Sequence[DataFile], index: KeyIndex | None = None
-) -> Remembered:
+) -> TombstonesAndMarks:
     """What these files hold, oldest first; with an index only of its keys. Marks are of the columns of the rules."""
-    parts: list[Remembered] = []
     wanted = _wanted(index) if index is not None else None
-    for file in files:
-        found = _read(store, definition, rules, file, wanted)
-        if index is not None:
-            kept = [index.find([each.column(name) for name in rules.keys]) for each in _tables(found)]
-            places = [np.flatnonzero(codes >= 0) for codes in kept]
-            found = Remembered(found.tombstones.take(places[0]), found.marks.take(places[1]))
-        parts.append(found)
-    return newest(rules, parts)
+    return newest(rules, [_read(store, definition, rules, file, wanted, index) for file in files])
 
 
-def newest(rules: Rules, parts: Sequence[Remembered]) -> Remembered:
+def newest(rules: Rules, parts: Sequence[TombstonesAndMarks]) -> TombstonesAndMarks:
     """Parts one after another: of each key what the last one says that names it."""
     some = [part for part in parts if len(part)]
     if len(some) > 1 and any(len(part.marks) for part in some):
@@ -79,16 +71,16 @@ def newest(rules: Rules, parts: Sequence[Remembered]) -> Remembered:
         np.maximum.at(last, index.codes, number)
         kept = np.split(number == last[index.codes], np.cumsum(sizes)[:-1])
         some = [
-            Remembered(
+            TombstonesAndMarks(
                 part.tombstones.filter(pa.array(kept[2 * place])), part.marks.take(np.flatnonzero(kept[2 * place + 1]))
             )
             for place, part in enumerate(some)
         ]
     tombstones = pa.concat_tables([rules.tombstone.empty_table(), *(part.tombstones for part in some)])
-    return Remembered(tombstones, joined(rules, [part.marks for part in some]))
+    return TombstonesAndMarks(tombstones, joined(rules, [part.marks for part in some]))
 
 
-def _tables(found: Remembered) -> tuple[pa.Table, pa.Table]:
+def _tables(found: TombstonesAndMarks) -> tuple[pa.Table, pa.Table]:
     return found.tombstones, found.marks.rows
 
 
@@ -97,7 +89,14 @@ def _wanted(index: KeyIndex) -> list[Any] | None:
     return sorted(pc.unique(index.first).to_pylist()) if len(index.first) <= FEW else None
 
 
-def _read(store: Store, definition: Definition, rules: Rules, file: DataFile, wanted: list[Any] | None) -> Remembered:
+def _read(
+    store: Store,
+    definition: Definition,
+    rules: Rules,
+    file: DataFile,
+    wanted: list[Any] | None,
+    index: KeyIndex | None,
+) -> TombstonesAndMarks:
     ids = {column.name: column.id for column in definition.columns}
     try:
         opened = pq.ParquetFile(read_bytes(store, file, wanted is None))
@@ -113,14 +112,21 @@ def _read(store: Store, definition: Definition, rules: Rules, file: DataFile, wa
         column: Any = table.column(names[ids[field.name]])
         columns.append(column.cast(field.type))
     rows = pa.Table.from_arrays(columns, schema=rules.tombstone)
-    if CELLS not in table.schema.names:
-        return Remembered(rows, no_marks(rules))
-    packed = flat(table.column(CELLS))
-    marked = np.flatnonzero(packed.is_valid().to_numpy(zero_copy_only=False))
-    cells = _unpacked(packed.take(pa.array(marked)), {name: ids[name] for name in rules.cells if name in ids})
-    never = flat(table.column(NEVER)).to_numpy(zero_copy_only=False)[marked]
-    others = np.flatnonzero(packed.is_null().to_numpy(zero_copy_only=False))
-    return Remembered(rows.take(others), Marks(rows.take(marked), cells, never))
+    if CELLS in table.schema.names:
+        rows = rows.append_column(CELLS, table.column(CELLS)).append_column(NEVER, table.column(NEVER))
+    if index is not None:
+        rows = rows.take(np.flatnonzero(index.holds([rows.column(name) for name in rules.keys])))
+    if CELLS not in rows.schema.names:
+        return TombstonesAndMarks(rows, no_marks(rules))
+    is_mark = rows.column(CELLS).is_valid()
+    plain, marked = rows.select(rules.tombstone.names), rows
+    if pc.all(is_mark).as_py():
+        plain = plain.slice(0, 0)
+    else:
+        plain, marked = plain.filter(pc.invert(is_mark)), rows.filter(is_mark)
+    cells = _unpacked(flat(marked.column(CELLS)), {name: ids[name] for name in rules.cells if name in ids})
+    never = flat(marked.column(NEVER)).to_numpy(zero_copy_only=False)
+    return TombstonesAndMarks(plain, Marks(marked.select(rules.tombstone.names), cells, never))
 
 
 def _packed(cells: Mapping[str, Mask], ids: Mapping[str, int], count: int) -> Any:
@@ -157,14 +163,14 @@ def row_groups(metadata: Any, name: str, wanted: Sequence[Any]) -> list[int]:
 
 
 def add_remembered(
-    store: Store, clock: Clock, stream: Stream, files: Sequence[DataFile], new: Remembered, watermark: Watermark
+    store: Store, clock: Clock, stream: Stream, files: Sequence[DataFile], new: TombstonesAndMarks, watermark: Watermark
 ) -> tuple[DataFile, ...]:
     """The files that hold the old and the new ones."""
     if not len(new):
         return tuple(files)
     kept, merged, rows = list(files), [new], len(new)
     rules = narrowed(stream.definition, None)
-    while kept and (kept[-1].rows < rows or len(kept) >= FILES):
+    while kept and (kept[-1].rows < max(rows, LEAST) or len(kept) >= FILES):
         last = kept.pop()
         merged.insert(0, read_remembered(store, stream.definition, rules, [last]))
         rows += last.rows
@@ -173,7 +179,7 @@ def add_remembered(
 
 
 def write_remembered(
-    store: Store, clock: Clock, stream: Stream, found: Remembered, watermark: Watermark, is_first: bool = False
+    store: Store, clock: Clock, stream: Stream, found: TombstonesAndMarks, watermark: Watermark, is_first: bool = False
 ) -> tuple[DataFile, ...]:
     """One file with the newest tombstone of each key that can still matter, and marks.
 

@@ -51,7 +51,7 @@ def parse_lateness(text: str, kind: Any) -> Any:
 
 
 @dataclass(frozen=True)
-class Judged:
+class BatchJudgement:
     """The line of each batch (None: it has none), which batch each event is of (None: all are of the first), and the
     watermark after all of them. Batches are numbered in the order of their events."""
 
@@ -63,7 +63,7 @@ class Judged:
         return np.zeros(count, np.int64) if self.batches is None else self.batches
 
 
-def too_late(rules: Rules, judged: Judged, rows: pa.Table, reads: Mask | None) -> Mask:
+def too_late(rules: Rules, judged: BatchJudgement, rows: pa.Table, reads: Mask | None) -> Mask:
     """Which events are below the line of their batch; the reads of a snapshot never are."""
     found = np.zeros(rows.num_rows, bool)
     if rules.lateness is None or not rows.num_rows or all(limit is None for limit in judged.lines):

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import lance
 import numpy as np
 import pyarrow as pa
-from lance.fragment import FragmentMetadata, RowIdSequence
 
 from headwater.errors import InvalidInputError, TableNotFoundError
+from headwater.imports import lance
 from headwater.metastore import Snapshot, Transaction
 from headwater.metastore.draft import AppendedDelta
 from headwater.metastore.ref_record import REFS_FORMAT, parse_record
@@ -36,6 +35,9 @@ from headwater.streams.serving_copy import (
 from headwater.streams.tidying import due, index_added, rewritten
 from headwater.table_refs import BRANCH, TAG
 from headwater.tables.commit import fragment_from
+
+if TYPE_CHECKING:
+    from lance.fragment import FragmentMetadata
 
 
 @dataclass(frozen=True)
@@ -123,7 +125,7 @@ def _kept(dataset: Any, fragments: list[FragmentMetadata], ids: Codes, addresses
     for fragment in fragments:
         end = start + fragment.physical_rows
         if versions is None:
-            fragment.row_id_meta = RowIdSequence(ids[start:end].tolist()).to_inline_metadata()
+            fragment.row_id_meta = lance.fragment.RowIdSequence(ids[start:end].tolist()).to_inline_metadata()
         else:
             found[fragment.files[0].path] = kept(ids[start:end], versions[start:end])
         start = end

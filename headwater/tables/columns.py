@@ -10,7 +10,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-import lance
 import pyarrow as pa
 
 from headwater.errors import (
@@ -19,6 +18,7 @@ from headwater.errors import (
     TableSchemaValidationError,
     UnsupportedOperationError,
 )
+from headwater.imports import lance
 from headwater.tables.fields import SYSTEM_COLUMNS, format_path, is_list, require_trail
 from headwater.tables.partitions import METADATA
 from headwater.tables.recasting import is_cast_by_lance, recast

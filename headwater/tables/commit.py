@@ -14,17 +14,19 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import lance
 import pyarrow as pa
-from lance.fragment import FragmentMetadata
 from lance_namespace import LanceNamespace
 
 from headwater.errors import ConcurrentModificationError
+from headwater.imports import lance
 from headwater.tables.exact import OneCommit, asking, commit_exactly
 from headwater.tables.handle import TableHandle
 from headwater.tables.translate import translating
+
+if TYPE_CHECKING:
+    from lance.fragment import FragmentMetadata
 
 STREAM = "headwater.stream"
 BATCH = "headwater.batch"
@@ -119,4 +121,4 @@ def _fragments(found: list[dict[str, Any]]) -> list[FragmentMetadata]:
 
 
 def fragment_from(value: dict[str, Any]) -> FragmentMetadata:
-    return FragmentMetadata.from_json(json.dumps(value))
+    return lance.fragment.FragmentMetadata.from_json(json.dumps(value))

@@ -10,18 +10,19 @@ from __future__ import annotations
 import contextlib
 import json
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-import lance
 import obstore
-from lance.fragment import FragmentMetadata
-from lance.optimize import Compaction, CompactionTask
 
 from headwater.errors import LanceNamespaceError
+from headwater.imports import lance
 from headwater.store.object_stores import remote_store
 from headwater.tables.handle import TableHandle
 from headwater.tables.partitions import field_ids, file_name, key_of, partitioning
+
+if TYPE_CHECKING:
+    from lance.fragment import FragmentMetadata
 
 Json = dict[str, Any]
 DELETED = 0.1
@@ -33,7 +34,7 @@ def plan(table: TableHandle, target: int) -> list[Json]:
     options: Any = {"target_rows_per_fragment": target}
     groups = _groups(dataset)
     known = [each.id for members in groups.values() for each in members]
-    rest = Compaction.plan(dataset, {**options, "excluded_fragment_ids": known} if known else options)
+    rest = lance.optimize.Compaction.plan(dataset, {**options, "excluded_fragment_ids": known} if known else options)
     template = json.loads(rest.json())
     tasks: list[Json] = [{"task": task.json()} for task in rest.tasks]
     for (key, _), members in groups.items():
@@ -80,7 +81,7 @@ def _worn(fragment: FragmentMetadata) -> bool:
 
 
 def run(table: TableHandle, task: Json) -> str:
-    result = str(CompactionTask.from_json(task["task"]).execute(table.open()).json())
+    result = str(lance.optimize.CompactionTask.from_json(task["task"]).execute(table.open()).json())
     if "key" not in task:
         return result
     told = json.loads(result)

@@ -9,10 +9,10 @@ import threading
 from collections import OrderedDict
 from collections.abc import Iterable
 
-import lance
 import numpy as np
 import pyarrow as pa
 
+from headwater.imports import lance
 from headwater.tables.prune import may_match
 from headwater.tables.scan import Scan
 

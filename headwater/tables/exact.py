@@ -13,14 +13,13 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
-import lance
-
 from headwater.errors import (
     CommitStateUnknownError,
     ConcurrentModificationError,
     LanceNamespaceError,
     UnsupportedOperationError,
 )
+from headwater.imports import lance
 from headwater.store import Store, claim
 from headwater.tables.handle import TableHandle
 from headwater.tables.layout import DATA, VERSIONS, manifest_name

@@ -9,19 +9,20 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import lance
 import pyarrow as pa
-from lance.schema import LanceSchema
-from lance.udf import BatchUDF
 
 from headwater.clock import Clock
 from headwater.errors import ConcurrentModificationError, LanceNamespaceError
+from headwater.imports import lance
 from headwater.retry import retry
 from headwater.tables.commit import TableCommitter, fragment_from
 from headwater.tables.handle import TableHandle
 from headwater.tables.transactions import committed
+
+if TYPE_CHECKING:
+    from lance.schema import LanceSchema
 
 Json = dict[str, Any]
 ATTEMPTS = 10
@@ -38,7 +39,7 @@ def fill_fragment(
 ) -> Json:
     """Write the new column of one fragment: SQL expressions by name, or a function of its batches."""
     found = table.open().get_fragment(fragment)
-    made = dict(values) if isinstance(values, Mapping) else BatchUDF(values, output_schema=pa.schema([field]))
+    made = dict(values) if isinstance(values, Mapping) else lance.udf.BatchUDF(values, output_schema=pa.schema([field]))
     metadata, schema = found.merge_columns(made, columns=columns, batch_size=rows)
     return {"fragment": metadata.to_json(), "schema": schema_to_json(schema)}
 
@@ -62,7 +63,9 @@ def schema_to_json(schema: LanceSchema) -> Json:
 
 
 def schema_from_json(value: Json) -> LanceSchema:
-    return LanceSchema._from_protos(value["metadata"], *(base64.b64decode(field) for field in value["fields"]))
+    return lance.schema.LanceSchema._from_protos(
+        value["metadata"], *(base64.b64decode(field) for field in value["fields"])
+    )
 
 
 def with_files(table: TableHandle, newest: TableHandle, filled: list[Json]) -> list[Json]:

@@ -11,10 +11,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import lance
 import numpy as np
 
 from headwater.errors import TableVersionNotFoundError
+from headwater.imports import lance
 from headwater.protobuf import as_number, parse
 from headwater.tables.fields import ROW_ADDRESS
 from headwater.tables.handle import TableHandle

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
-
-import lance
 
 from headwater.errors import (
     InvalidTableStateError,
@@ -16,6 +15,7 @@ from headwater.errors import (
     TableBranchNotFoundError,
     TableVersionNotFoundError,
 )
+from headwater.imports import lance
 from headwater.metastore.ref_record import KnownRefs
 from headwater.names import ObjectId, format_name
 from headwater.tables.bases import outside
@@ -27,15 +27,19 @@ if TYPE_CHECKING:
 
     from headwater.tables.asked import AskedCatalog
 
-SESSION = lance.Session()
-"""Of the handles that were received as JSON: manifests, file metadata and index pages are read once per process.
-
-An open still asks whether the manifest is the one it was: a table dropped and made again is never served from memory.
-"""
 SCATTERED_BYTES = 64 << 10
 """Reads nearer to each other than this are one where scattered rows are fetched: what Lance does on object storage. Its
 4 KiB of local files make a request of every row that an index finds, and a thousand of them take twice as long. A scan
 with a filter reads too much by it: TPC-H q3 takes a fifth longer."""
+
+
+@functools.cache
+def shared_session() -> lance.Session:
+    """The session of handles that came as JSON: manifests, file metadata and index pages are read once per process.
+
+    An open still asks whether the manifest is the one it was: one dropped and made again is not served from memory.
+    """
+    return lance.Session()
 
 
 class UnreadRowsWarning(UserWarning):

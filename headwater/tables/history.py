@@ -5,9 +5,8 @@ from __future__ import annotations
 import datetime as dt
 from dataclasses import dataclass
 
-import lance
-
 from headwater.errors import TableVersionNotFoundError
+from headwater.imports import lance
 from headwater.tables.handle import TableHandle
 from headwater.tables.transactions import committed
 from headwater.tables.translate import NoDataError

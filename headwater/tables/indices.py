@@ -6,11 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import lance
-from lance.file import LanceFileSession
-
 from headwater.arguments import check_options
 from headwater.errors import InvalidInputError, TableIndexAlreadyExistsError, TableIndexNotFoundError
+from headwater.imports import lance
 from headwater.tables.fields import dimension, require_field
 from headwater.tables.handle import TableHandle
 from headwater.tables.index_options import BUILD_OPTIONS, completed
@@ -121,7 +119,7 @@ def _merged(table: TableHandle, built: list[Any]) -> list[Any]:
 
 def _remove_segments(table: TableHandle, built: list[Any]) -> None:
     """The merged segments' own files, which no version names."""
-    session = LanceFileSession(table.uri, table.storage_options or None)
+    session = lance.file.LanceFileSession(table.uri, table.storage_options or None)
     for segment in built:
         for file in segment.files or []:
             session.delete_file(f"_indices/{segment.uuid}/{file.path}")

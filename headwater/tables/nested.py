@@ -12,10 +12,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-import lance
 import numpy as np
 import pyarrow as pa
 
+from headwater.imports import lance
 from headwater.tables.fields import ROW_ADDRESS, ROW_ID
 from headwater.tables.parts import ScanPart, Slice, chosen
 from headwater.types import BLOB, is_blob

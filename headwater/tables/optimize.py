@@ -6,9 +6,7 @@ import json
 from itertools import count
 from typing import Any
 
-import lance
-from lance.optimize import Compaction, RewriteResult
-
+from headwater.imports import lance
 from headwater.tables import compact
 from headwater.tables.commit import TableCommitter, fragment_from
 from headwater.tables.handle import TableHandle
@@ -34,10 +32,10 @@ def optimize(table: TableHandle, target_rows: int = TARGET_ROWS) -> tuple[int, i
 
 
 def _merge(ref: TableHandle, dataset: lance.LanceDataset, tasks: list[compact.Json]) -> tuple[int, int]:
-    results = [RewriteResult.from_json(compact.run(ref, task)) for task in tasks]
+    results = [lance.optimize.RewriteResult.from_json(compact.run(ref, task)) for task in tasks]
     if not results:
         return 0, 0
-    metrics = Compaction.commit(dataset, results)
+    metrics = lance.optimize.Compaction.commit(dataset, results)
     return metrics.fragments_removed, metrics.fragments_added
 
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-import lance
 import numpy as np
 import pyarrow as pa
 
+from headwater.imports import lance
 from headwater.tables.handle import TableHandle
 from headwater.tables.partition_write import parted
 from headwater.tables.partitions import PartitionField, field_ids, partitioning, parts_of, transformed

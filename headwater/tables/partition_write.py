@@ -11,16 +11,18 @@ import dataclasses
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import lance
 import numpy as np
 import pyarrow as pa
-from lance.file import LanceFileWriter
-from lance.fragment import DataFile, FragmentMetadata, RowIdSequence
 
+from headwater.imports import lance
 from headwater.tables.handle import TableHandle
 from headwater.tables.partitions import PartitionField, field_ids, file_name, format_part, transformed
+
+if TYPE_CHECKING:
+    from lance.file import LanceFileWriter
+    from lance.fragment import DataFile, FragmentMetadata
 
 CHUNK_BYTES = 64 << 20
 Key = tuple[str, ...]
@@ -134,7 +136,7 @@ class PartitionWriter:
         name = file_name(key)
         path = f"{self._table.uri.rstrip('/')}/data/{name}"
         options = self._table.storage_options or None
-        writer = LanceFileWriter(path, self._schema, version=self._version, storage_options=options)
+        writer = lance.file.LanceFileWriter(path, self._schema, version=self._version, storage_options=options)
         self._current = _Open(key, name, writer)
         return self._current
 
@@ -144,9 +146,9 @@ class PartitionWriter:
             return
         file.writer.close()
         if self._layout is None:
-            self._layout = DataFile.create(self._dataset, file.name)
+            self._layout = lance.fragment.DataFile.create(self._dataset, file.name)
         known = self._layout
-        data = DataFile(
+        data = lance.fragment.DataFile(
             file.name,
             known.fields,
             known.column_indices,
@@ -154,9 +156,9 @@ class PartitionWriter:
             known.file_minor_version,
             file.writer.size_bytes,
         )
-        fragment = FragmentMetadata(0, [data], file.rows)
+        fragment = lance.fragment.FragmentMetadata(0, [data], file.rows)
         if file.ids and self._dataset is not None and self._dataset.has_stable_row_ids:
-            fragment.row_id_meta = RowIdSequence(file.ids).to_inline_metadata()
+            fragment.row_id_meta = lance.fragment.RowIdSequence(file.ids).to_inline_metadata()
         self._fragments.append(fragment)
 
     def finish(self) -> list[dict[str, Any]]:
@@ -174,5 +176,5 @@ def _staged_layout(table: TableHandle, schema: pa.Schema) -> tuple[DataFile, dic
     with tempfile.TemporaryDirectory() as folder:
         empty = lance.write_dataset(schema.empty_table(), f"{folder}/empty", data_storage_version=version)
         path = f"{folder}/empty/data/layout.lance"
-        LanceFileWriter(path, schema, version=empty.data_storage_version).close()
-        return DataFile.create(empty, "layout.lance"), field_ids(empty), empty.data_storage_version
+        lance.file.LanceFileWriter(path, schema, version=empty.data_storage_version).close()
+        return lance.fragment.DataFile.create(empty, "layout.lance"), field_ids(empty), empty.data_storage_version

@@ -17,17 +17,19 @@ import re
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import lance
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from lance.fragment import FragmentMetadata
 
 from headwater.clock import unique_hex
 from headwater.errors import InvalidInputError, TableColumnNotFoundError
+from headwater.imports import lance
 from headwater.types import BLOB, is_blob
+
+if TYPE_CHECKING:
+    from lance.fragment import FragmentMetadata
 
 METADATA = "headwater.partition"
 MAX_FIELDS = 5

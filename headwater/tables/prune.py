@@ -11,13 +11,15 @@ from __future__ import annotations
 import decimal
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import lance
 import pyarrow as pa
-from lance.fragment import FragmentMetadata
 
+from headwater.imports import lance
 from headwater.tables.partitions import NamedValue, digest, field_ids, first_of, parts_of, transformed
+
+if TYPE_CHECKING:
+    from lance.fragment import FragmentMetadata
 
 Json = dict[str, Any]
 TRUE, FALSE, NULL = 1, 2, 4

@@ -10,12 +10,10 @@ import base64
 from collections.abc import Mapping
 from typing import Any
 
-import lance
 import pyarrow as pa
-from lance.schema import LanceSchema
-from lance.udf import BatchUDF
 
 from headwater.errors import InvalidInputError, TableSchemaValidationError
+from headwater.imports import lance
 from headwater.protobuf import parse, text
 from headwater.tables.fill import schema_from_json, schema_to_json
 from headwater.types import convert
@@ -57,7 +55,7 @@ def recast(dataset: lance.LanceDataset, types: Mapping[str, Any]) -> None:
     fragments, schema = [], None
     for fragment in dataset.get_fragments():
         try:
-            metadata, schema = fragment.merge_columns(BatchUDF(cast, output_schema=made), columns=list(types))
+            metadata, schema = fragment.merge_columns(lance.udf.BatchUDF(cast, output_schema=made), columns=list(types))
         except Exception:
             if wrong:
                 raise wrong[0] from None
@@ -65,7 +63,7 @@ def recast(dataset: lance.LanceDataset, types: Mapping[str, Any]) -> None:
         fragments.append(metadata)
     if schema is None:
         new = [fields.get(field.name, field) for field in dataset.schema]
-        schema = LanceSchema.from_pyarrow(pa.schema(new, metadata=dataset.schema.metadata))
+        schema = lance.schema.LanceSchema.from_pyarrow(pa.schema(new, metadata=dataset.schema.metadata))
     else:
         schema = _in_place(schema, names)
     lance.LanceDataset.commit(

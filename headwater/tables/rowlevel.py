@@ -9,13 +9,12 @@ from __future__ import annotations
 import base64
 import contextlib
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import lance
 import numpy as np
-from lance.fragment import FragmentMetadata
 
 from headwater.errors import ConcurrentModificationError, UnsupportedOperationError
+from headwater.imports import lance
 from headwater.tables.commit import TableCommitter, fragment_from
 from headwater.tables.fields import ROW_ADDRESS
 from headwater.tables.handle import TableHandle
@@ -23,6 +22,9 @@ from headwater.tables.partition_write import parted
 from headwater.tables.partitions import PartitionField, field_ids, key_of, partitioning
 from headwater.tables.prune import ANY, TRUE, judge
 from headwater.tables.translate import translating
+
+if TYPE_CHECKING:
+    from lance.fragment import FragmentMetadata
 
 OFFSETS = (1 << 32) - 1
 

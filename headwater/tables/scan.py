@@ -10,10 +10,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import lance
 import pyarrow as pa
 
 from headwater.errors import InvalidInputError, TableVersionNotFoundError
+from headwater.imports import lance
 from headwater.tables import nested
 from headwater.tables.fields import ROW_ADDRESS, ROW_ID, require_field
 from headwater.tables.handle import TableHandle

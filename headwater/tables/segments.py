@@ -5,9 +5,13 @@ from __future__ import annotations
 import base64
 import dataclasses
 import datetime as dt
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from lance.dataset import Index, IndexFile
+from headwater.imports import lance
+
+if TYPE_CHECKING:
+    from lance.dataset import Index
+
 
 Json = dict[str, Any]
 
@@ -31,12 +35,12 @@ def segment_to_json(segment: Index) -> Json:
 
 def segment_from_json(value: Json) -> Index:
     details = value["index_details"]
-    return Index(
+    return lance.dataset.Index(
         **{
             **value,
             "fragment_ids": set(value["fragment_ids"]),
             "created_at": dt.datetime.fromisoformat(value["created_at"]) if value["created_at"] else None,
-            "files": None if value["files"] is None else [IndexFile(**file) for file in value["files"]],
+            "files": None if value["files"] is None else [lance.dataset.IndexFile(**file) for file in value["files"]],
             "index_details": None if details is None else (details[0], base64.b64decode(details[1])),
         }
     )

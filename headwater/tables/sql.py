@@ -23,6 +23,9 @@ MAX_DEPTH = 100
 MAX_CHAIN = 200
 """How many words and operators may stand between one AND, OR or comma and the next, at one level of brackets."""
 
+MAX_PATH = 300
+"""How many of them may stand on the way from the whole expression to a word in its innermost brackets."""
+
 MAX_DOUBLING = 10
 """How many forms that copy their operand when planned may stand inside one another."""
 
@@ -68,6 +71,8 @@ def check_sql(field: str, text: str | None) -> str | None:
         raise InvalidInputError(f"{field} has brackets nested deeper than {MAX_DEPTH}.")
     if found.chain > MAX_CHAIN:
         raise InvalidInputError(f"{field} has a chain of more than {MAX_CHAIN} words and operators: break it up.")
+    if found.path > MAX_PATH:
+        raise InvalidInputError(f"{field} has chains in brackets of more than {MAX_PATH} words in all: break it up.")
     if found.doubling > MAX_DOUBLING:
         raise InvalidInputError(f"{field} nests more than {MAX_DOUBLING} calls, BETWEENs and CASEs: break it up.")
     return f"({text}\n)"
@@ -75,10 +80,12 @@ def check_sql(field: str, text: str | None) -> str | None:
 
 @dataclass(frozen=True)
 class Nesting:
-    """How deep brackets nest, the longest chain, how many doubling forms stand inside one another, or what is wrong."""
+    """How deep brackets nest, the longest chain, the longest way through chains in brackets, how many doubling forms
+    stand inside one another, or what is wrong."""
 
     depth: int = 0
     chain: int = 0
+    path: int = 0
     doubling: int = 0
     problem: str = ""
 
@@ -108,7 +115,7 @@ def extent(text: str) -> Nesting:
     while len(levels) > 1:
         inner = levels.pop()
         levels[-1].close(inner)
-    return Nesting(depth, chain, levels[0].peak)
+    return Nesting(depth, chain, levels[0].height, levels[0].peak)
 
 
 def words(text: str) -> Iterator[str]:
@@ -177,10 +184,11 @@ def _is_name(word: str) -> bool:
 
 
 class _Level:
-    """One level of brackets: its running chain, and the deepest doubling met in it."""
+    """One level of brackets: its running chain, the longest way down from it, and the deepest doubling met in it."""
 
     def __init__(self, is_call: bool = False) -> None:
         self.peak = 0
+        self._highest = self._inner = 0
         self._is_call = is_call
         self._length = self._between = self._doubling = 0
 
@@ -192,14 +200,21 @@ class _Level:
         if word == "AND" and self._between:
             self._between -= 1
         elif word in ("AND", "OR", ","):
-            self._length = self._between = self._doubling = 0
+            self._highest = self.height
+            self._length = self._between = self._doubling = self._inner = 0
             return 0
         self._length += 1
         return self._length
 
     def close(self, inner: _Level) -> None:
         """A bracket inside this level has ended: what it doubles is doubled again by what follows it here."""
+        self._inner = max(self._inner, inner.height)
         self._double(max(self._doubling, inner.peak + inner._is_call))
+
+    @property
+    def height(self) -> int:
+        """The words on the longest way down: those of a chain stand around whatever is in brackets in it."""
+        return max(self._highest, self._length + self._inner)
 
     def _double(self, count: int) -> None:
         self._doubling = count

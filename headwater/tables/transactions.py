@@ -6,8 +6,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-import lance
-
+from headwater.imports import lance
 from headwater.tables.translate import is_unshown_rewrite
 
 MAX_VERSIONS_SEARCHED = 1000

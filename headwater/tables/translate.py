@@ -12,8 +12,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from lance.commit import CommitConflictError
-
 from headwater.errors import (
     CommitStateUnknownError,
     ConcurrentModificationError,
@@ -36,6 +34,7 @@ from headwater.errors import (
     ThrottlingError,
     UnsupportedOperationError,
 )
+from headwater.imports import lance
 from headwater.store.object_stores import without_body
 
 if TYPE_CHECKING:
@@ -172,7 +171,7 @@ def kind_of(error: BaseException, otherwise: Kind | None = None) -> Kind:
     text = message_of(error)
     if UNKNOWN.search(text):
         return CommitStateUnknownError
-    if isinstance(error, CommitConflictError):
+    if isinstance(error, lance.commit.CommitConflictError):
         return ConcurrentModificationError
     for pattern, kind in RULES:
         if pattern.search(text):

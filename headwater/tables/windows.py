@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-import lance
 import pyarrow as pa
+
+from headwater.imports import lance
 
 WINDOW_BYTES = 4 * 1024 * 1024
 FIRST_ROWS = 1024
 MAX_ROWS = 1024 * 1024
-Scan = Callable[[int, int], lance.LanceScanner]
+Scan = Callable[[int, int], "lance.LanceScanner"]
 """From an offset and a limit to the scan of those rows."""
 
 

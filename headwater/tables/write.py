@@ -9,11 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-import lance
 import pyarrow as pa
-from lance.fragment import RowIdSequence, write_fragments
 
 from headwater.decoding.arrow import read_schema
+from headwater.imports import lance
 from headwater.tables.arrow import Counted
 from headwater.tables.commit import fragment_from
 from headwater.tables.fields import ROW_ID
@@ -46,7 +45,7 @@ def write(table: TableHandle, batches: Iterable[pa.RecordBatch], arrow: str | No
         return writer.finish()
     rows = Counted(pa.RecordBatchReader.from_batches(schema, _converted(first, source, schema)))
     with translating(table, "write rows of"), rows.raising():
-        fragments = write_fragments(
+        fragments = lance.fragment.write_fragments(
             rows.reader,
             dataset if dataset is not None else table.uri,
             schema=schema,
@@ -100,7 +99,7 @@ def _with_row_ids(fragments: list[dict[str, Any]], ids: list[int]) -> Iterator[d
     for value in fragments:
         rows = value["physical_rows"]
         fragment = fragment_from(value)
-        fragment.row_id_meta = RowIdSequence(ids[start : start + rows]).to_inline_metadata()
+        fragment.row_id_meta = lance.fragment.RowIdSequence(ids[start : start + rows]).to_inline_metadata()
         start += rows
         yield fragment.to_json()
 

@@ -13,15 +13,18 @@ import socket
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import pyarrow as pa
 
-from headwater.errors import ErrorCode, LanceNamespaceError, place_of
+from headwater.workers import callbacks
 from headwater.workers.channel import BrokenChannelError, Channel, Chunk, reader_of_chunks, stream_chunks
+from headwater.workers.told_errors import failure
 
-MEMORY_WORDS = ("malloc of size", "realloc of size", "memory allocation of", "Cannot allocate memory", "out of memory")
+MIB = 1 << 20
+MIN_WORK = 0.02
+"""Seconds of processor time and MiB read or written between two beats: less is only waiting."""
 
 
 def main() -> None:
@@ -38,11 +41,14 @@ def main() -> None:
     except Exception as error:
         channel.send({"error": failure(error)})
         return
-    limit_memory(first["memory"])
+    limit = MemoryLimit(first["most_memory"])
+    limit.set(first["memory"])
     channel.send({"ok": os.getpid()})
     with suppress(BrokenChannelError):
         while True:
-            answer(channel, hosted, channel.receive())
+            call = channel.receive()
+            limit.set(call["memory"])
+            answer(channel, hosted, call)
 
 
 def find(name: str) -> Any:
@@ -51,13 +57,22 @@ def find(name: str) -> Any:
     return getattr(importlib.import_module(module), function)
 
 
-def limit_memory(size: int) -> None:
-    """So many bytes more than the worker has now, and not one beyond; what it maps of files does not count."""
-    have = _data_bytes()
-    with suppress(ValueError, OSError):  # a system that has no such limit, or a lower one
-        resource.setrlimit(resource.RLIMIT_DATA, (have + size, have + size))
-    with suppress(ValueError, OSError):
-        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+class MemoryLimit:
+    """So many bytes more than the worker had when it was ready, and not one beyond; mapped files do not count."""
+
+    def __init__(self, most: int) -> None:
+        self._had = _data_bytes()
+        self._most = most
+        self._now = 0
+        with suppress(ValueError, OSError):
+            resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+
+    def set(self, size: int) -> None:
+        if size == self._now:
+            return
+        self._now = size
+        with suppress(ValueError, OSError):  # a system that has no such limit, or a lower one
+            resource.setrlimit(resource.RLIMIT_DATA, (self._had + size, self._had + max(size, self._most)))
 
 
 def _data_bytes() -> int:
@@ -88,9 +103,10 @@ def answer(channel: Channel, hosted: Any, call: dict[str, Any]) -> None:
         method = call["method"]
         if method.startswith("_"):
             raise ValueError(f"{method!r} is not for callers")
-        found = getattr(hosted, method)(call["arguments"], body)
-        stream = _stream(found)
-        first = next(stream, b"") if stream is not None else b""
+        with callbacks.called_by(channel), _progress(channel, call["beat"]):
+            found = getattr(hosted, method)(call["arguments"], body)
+            stream = _stream(found)
+            first = next(stream, b"") if stream is not None else b""
     except Exception as error:
         _discard(chunks)
         channel.send({"error": failure(error)})
@@ -100,6 +116,41 @@ def answer(channel: Channel, hosted: Any, call: dict[str, Any]) -> None:
         channel.send({"ok": found})
     else:
         _send_stream(channel, first, stream)
+
+
+@contextmanager
+def _progress(channel: Channel, beat: float | None) -> Iterator[None]:
+    """Tell the caller every `beat` seconds that the work goes on, as long as it does."""
+    if beat is None:
+        yield
+        return
+    ended = threading.Event()
+
+    def tell() -> None:
+        told = 0.0
+        while not ended.wait(beat):
+            done = sum(os.times()[:2]) + _moved_bytes() / MIB
+            if done - told < MIN_WORK:
+                continue
+            told = done
+            with callbacks.speaking, suppress(BrokenChannelError, OSError):
+                if not ended.is_set():
+                    channel.send({"progress": done})
+
+    teller = threading.Thread(target=tell, name="headwater-progress", daemon=True)
+    teller.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        teller.join()
+
+
+def _moved_bytes() -> int:
+    """How many bytes this process has read and written."""
+    with suppress(OSError), open("/proc/self/io") as counts:
+        return sum(int(line.split()[1]) for line in counts if line.startswith(("rchar:", "wchar:")))
+    return 0
 
 
 def _discard(chunks: Iterator[bytes]) -> None:
@@ -140,20 +191,6 @@ def _stream(found: Any) -> Iterator[Chunk] | None:
     if isinstance(found, pa.RecordBatchReader):
         return stream_chunks(found)
     return found if isinstance(found, Iterator) else None
-
-
-def failure(error: BaseException) -> dict[str, Any]:
-    """An error as JSON. What is no error of the table is told by its type and place only."""
-    text = str(error)
-    is_memory = isinstance(error, MemoryError) or any(word in text for word in MEMORY_WORDS)
-    return {
-        "kind": type(error).__name__,
-        "code": int(error.code) if isinstance(error, LanceNamespaceError) else int(ErrorCode.INTERNAL),
-        "message": text[:4000] if isinstance(error, LanceNamespaceError) else "",
-        "ours": isinstance(error, LanceNamespaceError),
-        "memory": is_memory,
-        "place": place_of(error),
-    }
 
 
 if __name__ == "__main__":

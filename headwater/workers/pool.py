@@ -10,7 +10,7 @@ from typing import Any
 
 from headwater.clock import Clock, SystemClock
 from headwater.errors import LanceNamespaceError, ServiceUnavailableError
-from headwater.workers.process import Body, Host, Worker, WorkerLimits
+from headwater.workers.process import Answers, Body, Host, Worker, WorkerLimits
 
 
 class Pool:
@@ -23,7 +23,8 @@ class Pool:
         self._clock = clock or SystemClock()
         self._idle: deque[tuple[Worker, float]] = deque()
         self._busy: set[Worker] = set()
-        self._starting = 0
+        self._long: set[Worker] = set()
+        self._starting = self._starting_long = 0
         self._closed = False
         self._changed = threading.Condition()
 
@@ -34,19 +35,22 @@ class Pool:
         body: Body | None = None,
         changes: bool = False,
         begun: Callable[[Callable[[], None]], None] | None = None,
+        is_long: bool = False,
+        answers: Answers | None = None,
     ) -> Any:
         """Call a method of the hosted object; the answer is a JSON value, or the chunks of a stream.
 
         `begun` is given what stops the work from another thread, once it has a worker. A stream keeps its worker until
-        it ends or is closed; closed early, the worker is killed and its work with it.
+        it ends or is closed; closed early, the worker is killed and its work with it. `is_long`: see `WorkerLimits`.
+        `answers` is asked what the work wants to know in the middle.
         Errors: the hosted object's own; 13 when the work needs more than a worker has; 17 when it takes too long, or no
         worker is free; 17 as CommitStateUnknown when that happens to a change.
         """
-        worker = self._take()
+        worker = self._take(is_long)
         if begun is not None:
             begun(partial(worker.stop, worker.calls + 1))
         try:
-            found = worker.call(method, arguments, body, changes)
+            found = worker.call(method, arguments, body, changes, is_long, answers)
         except BaseException:
             self._give_back(worker)
             raise
@@ -75,6 +79,11 @@ class Pool:
         for worker in workers:
             worker.kill()
 
+    def await_spare(self) -> None:
+        """Wait until a worker stands ready, or none is being started."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._idle or self._busy or not self._starting)
+
     @property
     def pids(self) -> list[int]:
         with self._changed:
@@ -93,23 +102,34 @@ class Pool:
         finally:
             self._give_back(worker)
 
-    def _take(self) -> Worker:
-        """A worker that is free, or a new one, or the next to become free."""
+    def _take(self, is_long: bool = False) -> Worker:
+        """A worker that is free, or a new one, or the next to become free; for long work half of them at most."""
         limit = self._clock.monotonic() + self.limits.seconds
         with self._changed:
             while True:
                 if self._closed:
                     raise ServiceUnavailableError("The server is stopping: try again shortly.")
-                if self._idle:
+                may = not is_long or len(self._long) + self._starting_long < self.limits.most_long
+                if may and self._idle:
                     worker, _ = self._idle.pop()
+                    if not worker.is_alive:  # ended by somebody else, while it had nothing to do
+                        worker.kill()
+                        self.killed += 1
+                        continue
                     self._busy.add(worker)
                     break
-                if len(self._busy) + self._starting < self.limits.most:
+                if may and len(self._busy) + self._starting < self.limits.most:
                     self._starting += 1
-                    worker = self._start_unlocked()
+                    self._starting_long += is_long
+                    try:
+                        worker = self._start_unlocked()
+                    finally:
+                        self._starting_long -= is_long
                     break
                 if not self._changed.wait(limit - self._clock.monotonic()):
                     raise ServiceUnavailableError("All workers are busy: try again shortly.")
+            if is_long:
+                self._long.add(worker)
         self.warm()
         return worker
 
@@ -127,7 +147,7 @@ class Pool:
             self._starting -= 1
             if worker is not None and worker.is_usable:
                 self._busy.add(worker)
-            self._changed.notify()
+            self._changed.notify_all()
         return worker
 
     def _start_spare(self) -> None:
@@ -142,13 +162,14 @@ class Pool:
         """A worker that can go on is kept; any other is killed, and a spare takes its place."""
         with self._changed:
             self._busy.discard(worker)
+            self._long.discard(worker)
             keep = worker.is_usable and not self._closed and worker.calls < self.limits.calls
             if keep:
                 self._idle.append((worker, self._clock.monotonic()))
             gone = [] if keep else [worker]
             gone += self._retired()
             self.killed += not worker.is_usable
-            self._changed.notify()
+            self._changed.notify_all()
         for dead in gone:
             dead.kill()
         if not keep:

@@ -8,7 +8,7 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -17,18 +17,21 @@ import pyarrow as pa
 
 from headwater.errors import (
     CommitStateUnknownError,
-    InternalError,
     InvalidInputError,
     LanceNamespaceError,
     ServiceUnavailableError,
-    error_for,
+    UnsupportedOperationError,
 )
 from headwater.workers.channel import BrokenChannelError, Channel, shared_memory, stream_chunks
+from headwater.workers.told_errors import MIB, error_of, failure
 
-MIB = 1 << 20
 START_SECONDS = 60.0
 DYING_SECONDS = 0.05
 
+BEATS = 4
+"""How often in the longest silence a long call may say that it goes on."""
+Answers = Callable[[bytes], Any]
+"""Answers what the work asks in the middle of a call: bytes, with a JSON value."""
 Body = bytes | memoryview | pa.RecordBatchReader | int
 """Bytes, batches, or the descriptor of a file to map."""
 
@@ -43,18 +46,26 @@ class Host:
 
 @dataclass(frozen=True)
 class WorkerLimits:
-    """What workers may take. `memory` is beyond what an idle one has; `seconds` is the longest silence of a call."""
+    """What workers may take. `memory` is beyond what an idle one has; `seconds` is the longest silence of a call.
+
+    Long calls have a memory of their own (0: the same), take at most half of the workers, and are ended when they have
+    done nothing for `seconds`, however long they take.
+    """
 
     memory: int = 4096 * MIB
     seconds: float = 600.0
     most: int = 8
     spares: int = 1
-    calls: int = 1000
+    calls: int = 10_000
     idle_seconds: float = 60.0
+    long_memory: int = 0
 
+    @property
+    def most_long(self) -> int:
+        return max(1, self.most // 2)
 
-class WorkerError(Exception):
-    """The hosted object failed in a way that is no error of the table: its type, and the place of ours."""
+    def memory_of(self, is_long: bool) -> int:
+        return self.long_memory or self.memory if is_long else self.memory
 
 
 class Worker:
@@ -62,6 +73,7 @@ class Worker:
 
     def __init__(self, host: Host, limits: WorkerLimits) -> None:
         self._limits = limits
+        self._memory = limits.memory
         self.calls = 0
         self.is_usable = self._is_calling = False
         self._killing = threading.Lock()
@@ -84,7 +96,9 @@ class Worker:
         memory = shared_memory()
         try:
             self._channel.share(memory)
+            most = max(limits.memory, limits.long_memory)
             first = {"function": host.function, "arguments": host.arguments, "memory": limits.memory}
+            first["most_memory"] = most
             self._channel.send(first, file=memory)
         finally:
             os.close(memory)
@@ -92,6 +106,10 @@ class Worker:
     @property
     def pid(self) -> int:
         return self._process.pid
+
+    @property
+    def is_alive(self) -> bool:
+        return self._process.poll() is None
 
     def wait_until_ready(self) -> None:
         """It hosts the object and takes calls; else the error that prevented it."""
@@ -102,17 +120,26 @@ class Worker:
             raise ServiceUnavailableError("A worker process could not be started: see the server's log.") from None
         if "error" in told:
             self.kill()
-            raise _error_of(told["error"], self._limits)
+            raise error_of(told["error"], self._memory)
         self.is_usable = True
 
-    def call(self, method: str, arguments: Any, body: Body | None = None, changes: bool = False) -> Any:
+    def call(
+        self,
+        method: str,
+        arguments: Any,
+        body: Body | None = None,
+        changes: bool = False,
+        is_long: bool = False,
+        answers: Answers | None = None,
+    ) -> Any:
         """The answer: a JSON value, or the chunks of a stream. Any error but the catalog's own ends the worker."""
         self.calls += 1
+        self._memory = self._limits.memory_of(is_long)
         self.is_usable, self._is_calling = False, True
         self._channel.wait_at_most(self._limits.seconds)
         try:
-            self._send(method, arguments, body)
-            told = self._channel.receive()
+            self._send(method, arguments, body, is_long)
+            told = self._told(answers)
         except TimeoutError:
             raise self._overdue(changes) from None
         except (BrokenChannelError, OSError):
@@ -122,11 +149,21 @@ class Worker:
         self._is_calling = False
         self.is_usable = not told.get("error", {}).get("memory")
         if "error" in told:
-            raise _error_of(told["error"], self._limits)
+            raise error_of(told["error"], self._memory)
         return told["ok"]
 
-    def _send(self, method: str, arguments: Any, body: Body | None) -> None:
-        message = {"method": method, "arguments": arguments, "body": None}
+    def _told(self, answers: Answers | None) -> dict[str, Any]:
+        """What the worker says at the end of a call. It may ask before, and tell that it goes on."""
+        while True:
+            told = self._channel.receive()
+            if "ask" in told:
+                self._channel.send(_answer(answers, b"".join(self._channel.receive_chunks())))
+            elif "progress" not in told:
+                return told
+
+    def _send(self, method: str, arguments: Any, body: Body | None, is_long: bool) -> None:
+        message = {"method": method, "arguments": arguments, "body": None, "memory": self._memory}
+        message["beat"] = self._limits.seconds / BEATS if is_long else None
         if body is None:
             self._channel.send(message)
         elif isinstance(body, int):
@@ -149,7 +186,7 @@ class Worker:
         self._is_calling = False
         self.is_usable = "error" not in told
         if "error" in told:
-            raise _error_of(told["error"], self._limits)
+            raise error_of(told["error"], self._memory)
 
     def _overdue(self, changes: bool) -> LanceNamespaceError:
         self.kill()
@@ -170,7 +207,7 @@ class Worker:
                 "before repeating it, and send less at a time."
             )
         return InvalidInputError(
-            f"The request needs more than a worker may take ({self._how()}; memory {self._limits.memory // MIB} MiB): "
+            f"The request needs more than a worker may take ({self._how()}; memory {self._memory // MIB} MiB): "
             "ask for less at a time."
         )
 
@@ -202,13 +239,10 @@ class Worker:
             self._channel.close()
 
 
-def _error_of(told: dict[str, Any], limits: WorkerLimits) -> Exception:
-    if told["memory"]:
-        return InvalidInputError(
-            f"The request needs more memory than a worker may take ({limits.memory // MIB} MiB): ask for less at once."
-        )
-    if told["ours"]:
-        known = {kind.__name__: kind for kind in (CommitStateUnknownError, InternalError)}
-        kind = known.get(told["kind"])
-        return kind(told["message"]) if kind is not None else error_for(told["code"], told["message"])
-    return WorkerError(f"{told['kind']} at {told['place']}")
+def _answer(answers: Answers | None, question: bytes) -> dict[str, Any]:
+    try:
+        if answers is None:
+            raise UnsupportedOperationError("This caller answers no questions.")
+        return {"ok": answers(question)}
+    except Exception as error:
+        return {"error": failure(error)}

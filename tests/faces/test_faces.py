@@ -6,18 +6,18 @@ from collections.abc import Iterator
 
 import pytest
 
-from headwater.testing.faces import CASES, Case, Site, doors_of
+from headwater.testing.faces import CASES, Case, ComparedCatalog, doors_of
 
 
 @pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    made = Site(tmp_path_factory.mktemp("faces"))
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ComparedCatalog]:
+    made = ComparedCatalog(tmp_path_factory.mktemp("faces"))
     yield made
     made.close()
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
-def test_a_verb_does_the_same_through_every_door(site: Site, case: Case) -> None:
+def test_a_verb_does_the_same_through_every_door(site: ComparedCatalog, case: Case) -> None:
     outcomes = {door: site.run(case, door) for door in doors_of(case)}
     expected = outcomes["python"]
     assert expected.code == case.code

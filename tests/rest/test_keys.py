@@ -372,7 +372,7 @@ def test_a_server_with_one_given_key_takes_no_other(catalog: DirectoryNamespace)
         assert httpx.get(f"{server.url}/v1/namespace/%24/list", headers=right).status_code == 200
         whoami = httpx.get(f"{server.url}/headwater/v1/caller", headers=right).json()
         assert (whoami["name"], whoami["grants"][0]["role"], whoami["grants"][0]["scope"]) == (
-            "key:server",
+            "owner",
             "admin",
             [],
         )

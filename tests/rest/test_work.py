@@ -15,10 +15,12 @@ import pyarrow as pa
 import pytest
 
 from headwater import Catalog, DirectoryNamespace
-from headwater.rest.routes import ROUTES
+from headwater.rest.extensions import ALL_ROUTES
+from headwater.rest.page.questions import QUESTIONS
+from headwater.rest.routes import PLACES, Answer, BodyKind, WorkPlace
 from headwater.rest.server import RunningServer, bind, create_app
 from headwater.rest.settings import Limits, Settings
-from headwater.rest.work import HOST, OPERATIONS, InWorkers, is_data_work
+from headwater.rest.work import HOST, InWorkers
 from headwater.workers import Host, Pool, WorkerLimits
 from tests.rest.processes import ServeProcess
 from tests.rest.samples import PEOPLE, ipc
@@ -40,7 +42,7 @@ class Worked:
         self.pool = Pool(Host(HOST, [OPENER, root, {}]), WorkerLimits(memory=768 * MIB, seconds=60, most=2))
         self.pool.warm()
         settings = Settings(limits=Limits(in_memory_body=64 * 1024))
-        app = create_app(namespace, settings, work=InWorkers(self.pool))
+        app = create_app(namespace, settings, work=InWorkers(self.pool, namespace))
         self.server = RunningServer(app, bind("127.0.0.1", 0))
         self.catalog = Catalog(self.server.url)
         self.http = httpx.Client(base_url=self.server.url, timeout=60)
@@ -128,7 +130,7 @@ def test_the_worker_of_a_client_that_left_is_ended(worked: Worked) -> None:
 def test_operations_on_names_need_no_worker(tmp_path: Path) -> None:
     """A pool that cannot start a worker is never asked."""
     namespace = DirectoryNamespace(root=str(tmp_path))
-    app = create_app(namespace, work=InWorkers(Pool(Host("nowhere:nothing", []))))
+    app = create_app(namespace, work=InWorkers(Pool(Host("nowhere:nothing", [])), namespace))
     with RunningServer(app, bind("127.0.0.1", 0)) as server:
         catalog = Catalog(server.url)
         catalog.create_namespace("a.b")
@@ -138,14 +140,22 @@ def test_operations_on_names_need_no_worker(tmp_path: Path) -> None:
             catalog.create_table("t", PEOPLE)
 
 
-def test_every_operation_that_takes_sql_or_rows_is_data_work() -> None:
-    wanted = {route.operation for route in ROUTES if is_data_work(route)}
-    assert wanted == OPERATIONS
+IN_SERVER = {operation for place in (WorkPlace.SERVER, WorkPlace.LOOKUP) for operation in PLACES[place]}
+
+
+def test_every_place_names_an_operation_that_is_there() -> None:
+    known = {route.operation for route in ALL_ROUTES} | set(QUESTIONS)
+    assert {operation for operations in PLACES.values() for operation in operations} <= known
+
+
+def test_no_operation_that_takes_sql_or_rows_or_gives_rows_is_done_in_the_server() -> None:
     taking = {"predicate", "filter", "updates", "new_columns", "on", "query"}
-    for route in ROUTES:
-        fields = set(getattr(api, route.request_model).model_fields)
-        if fields & taking and route.operation != "UpdateFieldMetadata":
-            assert is_data_work(route), route.operation
+    for route in ALL_ROUTES:
+        if route.body is BodyKind.ARROW or route.answer is Answer.ARROW:
+            assert route.operation not in IN_SERVER
+        model = getattr(api, route.request_model, None)
+        if model is not None and set(model.model_fields) & taking and route.operation != "UpdateFieldMetadata":
+            assert route.operation not in IN_SERVER, route.operation
 
 
 def test_a_served_catalog_survives_a_bomb_and_its_workers_end_with_it(tmp_path: Path) -> None:

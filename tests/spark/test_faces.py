@@ -7,21 +7,21 @@ from collections.abc import Iterator, Mapping
 import pytest
 from pyspark.sql import SparkSession
 
-from headwater.testing.faces import CASES, Case, Site, filled_in
+from headwater.testing.faces import CASES, Case, ComparedCatalog, filled_in
 from tests.spark.catalogs import learn
 
 
 @pytest.fixture(scope="module")
-def site(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    made = Site(tmp_path_factory.mktemp("faces"))
+def site(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ComparedCatalog]:
+    made = ComparedCatalog(tmp_path_factory.mktemp("faces"))
     learn(spark, "faces", root=made.root, impl="metastore", author=made.author)
     yield made
     made.close()
 
 
 @pytest.mark.parametrize("case", [case for case in CASES if case.sql is not None], ids=str)
-def test_a_statement_does_what_the_verb_does(spark: SparkSession, site: Site, case: Case) -> None:
-    def ask(site: Site, case: Case, facts: Mapping[str, str]) -> None:
+def test_a_statement_does_what_the_verb_does(spark: SparkSession, site: ComparedCatalog, case: Case) -> None:
+    def ask(site: ComparedCatalog, case: Case, facts: Mapping[str, str]) -> None:
         spark.sql(filled_in(str(case.sql), {**facts, "lake": "faces"})).collect()
 
     expected, found = site.run(case, "python"), site.run(case, "Spark", ask)

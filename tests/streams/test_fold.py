@@ -16,7 +16,7 @@ from headwater.metastore.retention import parse_duration
 from headwater.streams.events import Events, Rules, State, empty
 from headwater.streams.fold import apply, fold
 from headwater.streams.remembering import remembered_digest
-from headwater.streams.watermark import Judged, line, parse_lateness
+from headwater.streams.watermark import BatchJudgement, line, parse_lateness
 from tests.streams.histories import History, arrow_events, histories, python_rows
 from tests.streams.oracle import Oracle, in_sequence, sorted_rows
 
@@ -81,7 +81,7 @@ def test_batches_folded_at_once_are_judged_each_by_those_before_it(history: Hist
     for batch in history.batches:
         lines.append(line(rules, mark))
         mark = max([event.row["s0"] for event in batch] + ([] if mark is None else [mark]))
-    done = fold(rules, empty(rules), events, Judged(tuple(lines), of[~cut], mark))
+    done = fold(rules, empty(rules), events, BatchJudgement(tuple(lines), of[~cut], mark))
     once = apply(rules, empty(rules), done)
     assert sorted_rows(once.rows.to_pylist()) == sorted_rows(state.rows.to_pylist())
     assert (int(done.late.sum()), int(done.too_late.sum()), once.watermark) == (late, behind, state.watermark)

@@ -47,13 +47,19 @@ SYSTEM_CLOCKS = {
     "namespace/directory.py": "a catalog that is opened, unless another clock is given",
     "namespace/metastore.py": "the same",
     "pipeline/hands.py": "a task on an executor",
+    "rest/hosted.py": "a worker of a server",
     "rest/serve.py": "the parent of a server's processes",
     "rest/server.py": "a server that is started, unless another clock is given",
     "spark/jobs.py": "a command in a Spark session",
+    "testing/faces/compared_catalog.py": "a real catalog and its server",
     "testing/store_suite.py": "the suite is run by hand",
     "workers/pool.py": "real processes, unless another clock is given",
 }
-DOLLARS = {"names.py": "the delimiter", "tables/sql.py": "a character of SQL, not of names"}
+DOLLARS = {
+    "names.py": "the delimiter",
+    "tables/sql.py": "a character of SQL, not of names",
+    "testing/faces/cases.py": "paths of routes, as a client writes them",
+}
 
 SAME_MODULE = {
     "arrow": "Arrow bodies: how they are read and written, how a server sends them",
@@ -180,6 +186,7 @@ DOTS = {
     "spark/filters.py": "places in a struct",
     "streams/checks.py": "words of SQL",
     "streams/user_functions.py": "modules of Python",
+    "testing/faces/outcome.py": "names, as people write them",
     "tables/columns.py": "places in a struct, and numbers of versions",
     "tables/fields.py": "places in a struct",
     "tables/partitions.py": "parts of a file's name",

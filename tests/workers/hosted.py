@@ -11,6 +11,7 @@ from typing import Any
 import pyarrow as pa
 
 from headwater.errors import CommitStateUnknownError, InvalidInputError, TableNotFoundError
+from headwater.workers.callbacks import ask
 
 MIB = 1 << 20
 
@@ -79,6 +80,25 @@ class Hosted:
     def batches(self, arguments: Any, body: Any) -> pa.RecordBatchReader:
         batch = pa.record_batch({"x": pa.array(range(10), pa.int64())})
         return pa.RecordBatchReader.from_batches(batch.schema, [batch] * arguments["count"])
+
+    def ask_twice(self, arguments: Any, body: Any) -> list[Any]:
+        return [ask(b"one"), ask(b"two")]
+
+    def ask_and_fail(self, arguments: Any, body: Any) -> Any:
+        try:
+            return ask(b"refuse")
+        except TableNotFoundError as error:
+            return str(error)
+
+    def work_long(self, arguments: Any, body: Any) -> str:
+        """Is silent for longer than a call may be, and works all the time."""
+        end, count = time.monotonic() + arguments["seconds"], 0
+        while time.monotonic() < end:
+            count += 1
+        return "done"
+
+    def hold(self, arguments: Any, body: Any) -> int:
+        return len(bytearray(arguments["size"]))
 
 
 def host(greeting: str) -> Hosted:

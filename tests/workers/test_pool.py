@@ -24,7 +24,7 @@ from headwater.errors import (
 )
 from headwater.workers import Host, Pool, WorkerLimits
 from headwater.workers.channel import reader_of_chunks
-from headwater.workers.process import WorkerError
+from headwater.workers.told_errors import WorkerError
 
 MIB = 1 << 20
 HOST = Host("tests.workers.hosted:host", ["Hello"])
@@ -258,3 +258,41 @@ def test_a_program_in_the_working_directory_is_not_what_a_worker_runs(tmp_path: 
         [sys.executable, "-c", code], cwd=tmp_path, env={**os.environ, "PYTHONPATH": paths}, check=False, timeout=60
     )
     assert done.returncode == 0
+
+
+def test_work_may_ask_its_caller_in_the_middle(pool: Pool) -> None:
+    def answers(question: bytes) -> str:
+        if question == b"refuse":
+            raise TableNotFoundError("There is no such table.")
+        return question.decode().upper()
+
+    assert pool.run("ask_twice", {}, answers=answers) == ["ONE", "TWO"]
+    assert pool.run("ask_and_fail", {}, answers=answers) == "There is no such table."
+    assert pool.run("greet", {"name": "you"}) == "Hello, you"
+
+
+def test_long_work_is_not_ended_while_it_works_and_has_a_memory_of_its_own() -> None:
+    limits = WorkerLimits(memory=64 * MIB, seconds=1, most=2, spares=0, long_memory=512 * MIB)
+    pool = Pool(HOST, limits)
+    try:
+        assert pool.run("work_long", {"seconds": 2}, is_long=True) == "done"
+        with pytest.raises(ServiceUnavailableError):
+            pool.run("work_long", {"seconds": 30})  # silence of what is not long
+        with pytest.raises(ServiceUnavailableError):
+            pool.run("sleep", {"seconds": 30}, is_long=True)  # long, and it does nothing
+        assert pool.run("hold", {"size": 256 * MIB}, is_long=True) == 256 * MIB
+        with pytest.raises(InvalidInputError, match="64 MiB"):
+            pool.run("hold", {"size": 256 * MIB})
+    finally:
+        pool.close()
+
+
+def test_long_work_leaves_half_of_the_workers_to_others(pool: Pool) -> None:
+    with ThreadPoolExecutor(3) as threads:
+        long = [threads.submit(pool.run, "work_long", {"seconds": 1.5}, is_long=True) for _ in range(2)]
+        while not pool._long:
+            time.sleep(0.01)
+        assert pool.run("greet", {"name": "you"}) == "Hello, you"
+        assert not any(one.done() for one in long)
+        assert len(pool._long) == 1
+        assert [one.result() for one in long] == ["done", "done"]

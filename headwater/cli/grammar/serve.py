@@ -26,6 +26,7 @@ SERVE = (
     arg("--workers", about="so many processes (1)", type=int, default=1),
     arg("--data-workers", about="disposable processes for data work (8); 0: none", type=int, default=DATA_WORKERS),
     arg("--data-memory", about="memory of each of them, in MiB (4096)", type=int, default=4096),
+    arg("--long-memory", about="the same for long work: publish, ingest, optimize ... (as above)", type=int, default=0),
     _flag("--insecure", "serve others without asking who they are"),
     arg("--max-body", about="largest Arrow body, in bytes", type=int),
     arg("--max-spool", about="bytes of bodies held at a time, in all (and half for a caller)", type=int),

@@ -7,7 +7,6 @@ the transaction that committed it. Columns of a pickled function in a container 
 
 from __future__ import annotations
 
-import lance
 import pyarrow as pa
 from lance_namespace import (
     AlterTableAddColumnsRequest,
@@ -25,6 +24,7 @@ from headwater.errors import (
     InvalidInputError,
     UnsupportedOperationError,
 )
+from headwater.imports import lance
 from headwater.namespace.data.models import AddColumnsEntry, AlterColumnsEntry
 from headwater.namespace.data.schema import text_metadata, type_from_json
 from headwater.tables import columns

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import lance
 import pyarrow as pa
 from lance_namespace import GetTableStatsRequest, GetTableStatsResponse
 
 from headwater.errors import InvalidInputError
+from headwater.imports import lance
 from headwater.namespace.data.models import FragmentStats, FragmentSummary, JsonArrowSchema, TableBasicStats
 from headwater.namespace.data.refs import tag_version
 from headwater.namespace.data.schema import schema_to_json

@@ -3,21 +3,12 @@
 from __future__ import annotations
 
 import math
+from typing import TYPE_CHECKING
 
-import lance
 import pyarrow as pa
-from lance.query import (
-    BooleanQuery,
-    BoostQuery,
-    FullTextOperator,
-    FullTextQuery,
-    MatchQuery,
-    MultiMatchQuery,
-    Occur,
-    PhraseQuery,
-)
 
 from headwater.errors import InvalidInputError
+from headwater.imports import lance
 from headwater.namespace.data.models import BooleanQuery as BooleanModel
 from headwater.namespace.data.models import BoostQuery as BoostModel
 from headwater.namespace.data.models import (
@@ -27,6 +18,9 @@ from headwater.namespace.data.models import (
 from headwater.namespace.data.models import MatchQuery as MatchModel
 from headwater.namespace.data.models import PhraseQuery as PhraseModel
 from headwater.tables.fields import require_field
+
+if TYPE_CHECKING:
+    from lance.query import FullTextOperator, FullTextQuery
 
 MAX_QUERY_DEPTH = 16
 MAX_CLAUSES = 1024
@@ -65,8 +59,8 @@ def indexed_columns(dataset: lance.LanceDataset) -> list[str]:
 def _any_column(schema: pa.Schema, terms: str, columns: list[str]) -> FullTextQuery:
     names = [require_field(schema, column)[0] for column in columns]
     if len(names) == 1:
-        return MatchQuery(terms, names[0])
-    return MultiMatchQuery(terms, names)
+        return lance.query.MatchQuery(terms, names[0])
+    return lance.query.MultiMatchQuery(terms, names)
 
 
 class _Builder:
@@ -99,7 +93,7 @@ class _Builder:
     def _match(self, query: MatchModel) -> FullTextQuery:
         if query.column is None:
             return self._columns(query)
-        return MatchQuery(
+        return lance.query.MatchQuery(
             _terms(query.terms),
             require_field(self._dataset.schema, query.column)[0],
             boost=_number("boost", query.boost, 1.0),
@@ -112,36 +106,44 @@ class _Builder:
     def _columns(self, query: MatchModel) -> FullTextQuery:
         """A match without a column asks every indexed one."""
         each = [self._match(query.model_copy(update={"column": name})) for name in indexed_columns(self._dataset)]
-        return each[0] if len(each) == 1 else BooleanQuery([(Occur.SHOULD, one) for one in each])
+        return (
+            each[0] if len(each) == 1 else lance.query.BooleanQuery([(lance.query.Occur.SHOULD, one) for one in each])
+        )
 
     def _multi_match(self, queries: list[MatchModel]) -> FullTextQuery:
         self._clauses += len(queries)
         if not queries or self._clauses > MAX_CLAUSES:
             raise InvalidInputError(f"multi_match holds between 1 and {MAX_CLAUSES} match queries.")
-        return BooleanQuery([(Occur.SHOULD, self._match(query)) for query in queries])
+        return lance.query.BooleanQuery([(lance.query.Occur.SHOULD, self._match(query)) for query in queries])
 
     def _phrase(self, query: PhraseModel) -> FullTextQuery:
         columns = [query.column] if query.column else indexed_columns(self._dataset)
         slop = _count("slop", query.slop, 0)
         each = [
-            PhraseQuery(_terms(query.terms), require_field(self._dataset.schema, column)[0], slop=slop)
+            lance.query.PhraseQuery(_terms(query.terms), require_field(self._dataset.schema, column)[0], slop=slop)
             for column in columns
         ]
-        return each[0] if len(each) == 1 else BooleanQuery([(Occur.SHOULD, one) for one in each])
+        return (
+            each[0] if len(each) == 1 else lance.query.BooleanQuery([(lance.query.Occur.SHOULD, one) for one in each])
+        )
 
     def _boost(self, query: BoostModel, depth: int) -> FullTextQuery:
-        return BoostQuery(
+        return lance.query.BoostQuery(
             self.build(query.positive, depth + 1),
             self.build(query.negative, depth + 1),
             negative_boost=_number("negative_boost", query.negative_boost, 0.5),
         )
 
     def _boolean(self, query: BooleanModel, depth: int) -> FullTextQuery:
-        sides = ((Occur.MUST, query.must), (Occur.SHOULD, query.should), (Occur.MUST_NOT, query.must_not))
+        sides = (
+            (lance.query.Occur.MUST, query.must),
+            (lance.query.Occur.SHOULD, query.should),
+            (lance.query.Occur.MUST_NOT, query.must_not),
+        )
         clauses = [(occur, self.build(one, depth + 1)) for occur, side in sides for one in side or []]
-        if not any(occur is not Occur.MUST_NOT for occur, _ in clauses):
+        if not any(occur is not lance.query.Occur.MUST_NOT for occur, _ in clauses):
             raise InvalidInputError("A boolean query needs a clause under must or should.")
-        return BooleanQuery(clauses)
+        return lance.query.BooleanQuery(clauses)
 
 
 def _terms(text: str) -> str:
@@ -152,7 +154,7 @@ def _terms(text: str) -> str:
 
 def _operator(text: str | None) -> FullTextOperator:
     try:
-        return FullTextOperator((text or "or").upper())
+        return lance.query.FullTextOperator((text or "or").upper())
     except ValueError:
         raise InvalidInputError(f"operator must be And or Or, not {str(text)[:40]!r}.") from None
 

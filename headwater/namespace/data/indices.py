@@ -7,7 +7,6 @@ import os
 import re
 from typing import Any
 
-import lance
 from lance_namespace import (
     CreateTableIndexRequest,
     CreateTableIndexResponse,
@@ -21,6 +20,7 @@ from lance_namespace import (
 )
 
 from headwater.errors import InvalidInputError
+from headwater.imports import lance
 from headwater.namespace.data.models import IndexContent
 from headwater.namespace.data.query import DISTANCES
 from headwater.paging import page

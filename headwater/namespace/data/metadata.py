@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import lance
 from lance_namespace import (
     RestoreTableRequest,
     RestoreTableResponse,
@@ -13,6 +12,7 @@ from lance_namespace import (
 )
 
 from headwater.errors import InvalidInputError
+from headwater.imports import lance
 from headwater.namespace.data.models import UpdateFieldMetadataEntry
 from headwater.namespace.data.schema import text_metadata
 from headwater.tables.fields import require_field

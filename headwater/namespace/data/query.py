@@ -10,7 +10,6 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-import lance
 import pyarrow as pa
 from lance_namespace import (
     AnalyzeTableQueryPlanRequest,
@@ -22,6 +21,7 @@ from lance_namespace import (
 )
 
 from headwater.errors import InvalidInputError
+from headwater.imports import lance
 from headwater.namespace.data.fulltext import full_text_query
 from headwater.namespace.data.models import QueryTableRequestColumns
 from headwater.namespace.requests import check_vectors

@@ -9,11 +9,11 @@ from __future__ import annotations
 import json
 from typing import Any
 
-import lance.schema
 import pyarrow as pa
 
 from headwater.decoding.bounds import MAX_DEPTH
 from headwater.errors import InvalidInputError, TableSchemaValidationError
+from headwater.imports import lance
 from headwater.namespace.data.models import JsonArrowDataType, JsonArrowField, JsonArrowSchema
 
 PLAIN: dict[str, pa.DataType] = {

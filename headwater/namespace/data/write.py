@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from datetime import timedelta
 
-import lance
 import pyarrow as pa
 from lance_namespace import (
     DeleteFromTableRequest,
@@ -21,6 +20,7 @@ from lance_namespace import (
 from headwater.decoding.arrow import Body, read_stream
 from headwater.decoding.bounds import check_schema
 from headwater.errors import InvalidInputError
+from headwater.imports import lance
 from headwater.namespace.requests import DELETED_ROWS
 from headwater.tables.arrow import Counted
 from headwater.tables.fields import format_path, parse_path, require_field

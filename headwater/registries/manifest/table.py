@@ -11,13 +11,11 @@ import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
-
-import lance
-from lance.file import LanceFileSession
-from lance.fragment import FragmentMetadata, LanceFragment, write_fragments
+from typing import TYPE_CHECKING
 
 from headwater.clock import Clock
 from headwater.errors import ConcurrentModificationError, CorruptFileError, InternalError
+from headwater.imports import lance
 from headwater.names import ObjectId
 from headwater.registries.layout import MANIFEST
 from headwater.registries.manifest.format import FragmentFile, Manifest, parse_manifest
@@ -45,6 +43,10 @@ from headwater.tables.handle import TableHandle
 from headwater.tables.layout import VERSIONS, manifest_name
 from headwater.tables.literals import quoted
 from headwater.tables.translate import first_line, kind_of
+
+if TYPE_CHECKING:
+    from lance.file import LanceFileSession
+    from lance.fragment import FragmentMetadata
 
 FILE_FORMAT = "2.2"
 KEPT_VERSIONS = 64
@@ -74,7 +76,7 @@ class ManifestTable:
         """
         probe(self.store, self.clock)
         try:
-            empty = write_fragments(
+            empty = lance.fragment.write_fragments(
                 SCHEMA.empty_table(),
                 self.uri,
                 schema=SCHEMA,
@@ -271,14 +273,14 @@ class ManifestTable:
     def _write_file(self, folder: str, name: str, base: ManifestSnapshot, rows: Sequence[Row]) -> int:
         """Rows as a Lance file; its size. The session saves the look at what kind of storage the folder is on."""
         if self._session is None or self._session[0] != folder:
-            self._session = folder, LanceFileSession(folder)
+            self._session = folder, lance.file.LanceFileSession(folder)
         writer = self._session[1].open_writer(name, schema=base.codec.schema, version=base.manifest.data_version)
         with writer:
             writer.write_batch(base.codec.to_arrow(rows))
         return writer.size_bytes or 0
 
     def _write_fragment(self, base: ManifestSnapshot, rows: Sequence[Row]) -> FragmentMetadata:
-        return LanceFragment.create(
+        return lance.fragment.LanceFragment.create(
             self.uri,
             base.codec.to_arrow(rows),
             data_storage_version=base.manifest.data_version,

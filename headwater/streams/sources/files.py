@@ -15,15 +15,15 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any, Literal
 
-import lance
 import msgspec
 import pyarrow as pa
 
 from headwater.decoding.arrow import read_arrow_path
 from headwater.decoding.bounds import FILES, Bounds
-from headwater.decoding.parquet import ParquetRows
+from headwater.decoding.parquet_files import ParquetRows
 from headwater.decoding.text import read_bytes, read_csv
 from headwater.errors import ConcurrentModificationError, InvalidInputError
+from headwater.imports import lance
 from headwater.store import is_local, local_path
 from headwater.streams.casting import cast_array, floats, has_decimals
 from headwater.streams.definition import Definition

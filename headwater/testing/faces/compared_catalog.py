@@ -33,7 +33,7 @@ CHANGING = frozenset(route.operation for route in ALL_ROUTES if route.changes)
 """Operations that the audit of a verb is compared by; what a face reads on the way is its own business."""
 _TOKEN = re.compile(r'name="token" value="([^"]+)"')
 Facts = Mapping[str, str]
-Door = Callable[["Site", Case, Facts], Any]
+Door = Callable[["ComparedCatalog", Case, Facts], Any]
 
 
 class Refused(Exception):
@@ -44,7 +44,7 @@ class Refused(Exception):
         self.code, self.text = code, text
 
 
-class Site:
+class ComparedCatalog:
     """One catalog on disk, its server with a page and an audit log, and one author who comes through all doors."""
 
     def __init__(self, folder: Path) -> None:
@@ -163,33 +163,33 @@ def _filled(value: Any, facts: Facts) -> Any:
     return value
 
 
-def _python(site: Site, case: Case, facts: Facts) -> Any:
+def _python(site: ComparedCatalog, case: Case, facts: Facts) -> Any:
     return case.python(site.here, facts)
 
 
-def _remote(site: Site, case: Case, facts: Facts) -> Any:
+def _remote(site: ComparedCatalog, case: Case, facts: Facts) -> Any:
     return case.python(site.there, facts)
 
 
-def _transaction(site: Site, case: Case, facts: Facts) -> Any:
+def _transaction(site: ComparedCatalog, case: Case, facts: Facts) -> Any:
     with site.here.transaction("all at once", author=site.author) as tx:
         return case.python(tx, facts)
 
 
-def _remote_transaction(site: Site, case: Case, facts: Facts) -> Any:
+def _remote_transaction(site: ComparedCatalog, case: Case, facts: Facts) -> Any:
     with site.there.transaction("all at once") as tx:
         return case.python(tx, facts)
 
 
-def _past(site: Site, case: Case, facts: Facts) -> Any:
+def _past(site: ComparedCatalog, case: Case, facts: Facts) -> Any:
     return case.python(site.here.at(site.here.slot), facts)
 
 
-def _remote_past(site: Site, case: Case, facts: Facts) -> Any:
+def _remote_past(site: ComparedCatalog, case: Case, facts: Facts) -> Any:
     return case.python(site.there.at(site.there.slot), facts)
 
 
-def _rest(site: Site, case: Case, facts: Facts) -> Any:
+def _rest(site: ComparedCatalog, case: Case, facts: Facts) -> Any:
     assert case.rest is not None
     path, body = case.rest
     headers = {"x-api-key": site.key, "content-type": "application/json"}
@@ -200,8 +200,8 @@ def _rest(site: Site, case: Case, facts: Facts) -> Any:
     return told
 
 
-def _cli(target: Callable[[Site], list[str]]) -> Callable[[Site, Case, Facts], Any]:
-    def ask(site: Site, case: Case, facts: Facts) -> Any:
+def _cli(target: Callable[[ComparedCatalog], list[str]]) -> Callable[[ComparedCatalog, Case, Facts], Any]:
+    def ask(site: ComparedCatalog, case: Case, facts: Facts) -> Any:
         assert case.cli is not None
         out, err = io.StringIO(), io.StringIO()
         words = [filled_in(word, facts) for word in case.cli]
@@ -216,7 +216,7 @@ def _cli(target: Callable[[Site], list[str]]) -> Callable[[Site, Case, Facts], A
     return ask
 
 
-def _page(site: Site, case: Case, facts: Facts) -> Any:
+def _page(site: ComparedCatalog, case: Case, facts: Facts) -> Any:
     assert case.page is not None
     path, fields = case.page
     status, data = site.form(filled_in(path, facts), _filled(fields, facts))
@@ -226,7 +226,7 @@ def _page(site: Site, case: Case, facts: Facts) -> Any:
     return None
 
 
-def _agent(site: Site, case: Case, facts: Facts) -> Any:
+def _agent(site: ComparedCatalog, case: Case, facts: Facts) -> Any:
     assert case.tool is not None
     tool, arguments = case.tool
     looking = Looking(Target(site.root, ()))

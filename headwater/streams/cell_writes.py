@@ -16,7 +16,7 @@ import pyarrow as pa
 from headwater.streams.events import Events, Folded, Mask, Rules, State
 from headwater.streams.grouping import Codes, KeyIndex, ordinals
 from headwater.streams.marks import Marks, joined, no_marks
-from headwater.streams.watermark import Judged, measure
+from headwater.streams.watermark import BatchJudgement, measure
 
 NOTHING, BASE = -1, -2
 
@@ -33,7 +33,7 @@ class CellWork:
     """
 
     def __init__(
-        self, rules: Rules, state: State, events: Events, index: KeyIndex, beyond: Mask, judged: Judged
+        self, rules: Rules, state: State, events: Events, index: KeyIndex, beyond: Mask, judged: BatchJudgement
     ) -> None:
         self.rules, self.state, self.events, self.judged = rules, state, events, judged
         self.beyond = beyond

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pyarrow.types as kinds
 
 from headwater.decoding.bounds import FILES, Bounds, check_types, reading
-from headwater.decoding.pages import Chunk, ChunkSize, chunk_size, row_groups
+from headwater.decoding.parquet_pages import Chunk, ChunkSize, chunk_size, row_groups
 from headwater.decoding.unpacked import unpacked_bytes
 from headwater.errors import InvalidInputError
 

@@ -48,17 +48,19 @@ class Chunk:
 
 
 @dataclass(frozen=True)
-class RowGroup:
+class RowGroupFooter:
+    """The rows of a row group and the column chunks that hold them, as the footer tells."""
+
     rows: int
     chunks: list[Chunk]
 
 
-def row_groups(footer: bytes) -> tuple[int, list[RowGroup]]:
+def row_groups(footer: bytes) -> tuple[int, list[RowGroupFooter]]:
     """Return the rows and the row groups of a file by its footer. ValueError: it is damaged."""
     try:
         fields, _ = _struct(footer, 0, 0)
         groups = [
-            RowGroup(group[3, _I64], [_chunk(column[3, _STRUCT]) for column in group[1, _LIST]])
+            RowGroupFooter(group[3, _I64], [_chunk(column[3, _STRUCT]) for column in group[1, _LIST]])
             for group in fields[4, _LIST]
         ]
         return fields[3, _I64], groups
