@@ -15,7 +15,7 @@ from headwater.errors import InvalidInputError
 MAX_FIELDS = 10_000
 MAX_DEPTH = 32
 MAX_METADATA = 4 * 1024 * 1024
-"""Bytes of keys and values in the metadata of a schema and its fields."""
+"""Size of names of fields, and of keys and values in the metadata of a schema and its fields."""
 FREE_ROWS = 1_000_000
 """Data may have this many rows whatever its size. Each further row takes at least one bit."""
 
@@ -91,7 +91,7 @@ def check_types(schema: pa.Schema) -> None:
         seen += len(level)
         if seen > MAX_FIELDS:
             raise InvalidInputError(f"The data has more than {MAX_FIELDS} fields.")
-        noted += sum(_size(field.metadata) for field in level)
+        noted += sum(len(field.name) + _size(field.metadata) for field in level)  # a name that is no UTF-8 raises
         if noted > MAX_METADATA:
             raise InvalidInputError(f"The metadata of the data's schema holds more than {MAX_METADATA} bytes.")
         level = [child for field in level for child in _children(field.type)]

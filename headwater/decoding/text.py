@@ -18,7 +18,11 @@ from headwater.decoding.bounds import FILES, MAX_FIELDS, Bounds, check_types, re
 from headwater.errors import InvalidInputError
 
 CHUNK = 1 << 20
-PACKED: dict[bytes, Literal["gzip", "zstd", "bz2"]] = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd", b"BZh": "bz2"}
+PACKED: dict[Literal["gzip", "zstd", "bz2"], re.Pattern[bytes]] = {
+    "gzip": re.compile(rb"\x1f\x8b"),
+    "zstd": re.compile(rb"\x28\xb5\x2f\xfd"),
+    "bz2": re.compile(rb"BZh[1-9](1AY&SY|\x17rE8P\x90)"),  # the latter is an empty file; text may begin with BZh
+}
 """Compressions by the first bytes of what they make."""
 MAX_JSON_DEPTH = 200
 """How deep JSON for `read_json_lines` may be nested: Arrow's parser calls itself for each level, without a limit."""
@@ -31,10 +35,10 @@ Source = str | bytes
 def read_bytes(path: str, bounds: Bounds = FILES) -> bytes:
     """Return a file's bytes, decompressed if its first bytes are those of gzip, Zstandard or bzip2."""
     with reading("The file cannot be read"), open(path, "rb") as file:
-        head = file.read(4)
+        head = file.read(10)
         file.seek(0)
-        for magic, codec in PACKED.items():
-            if head.startswith(magic):
+        for codec, magic in PACKED.items():
+            if magic.match(head):
                 return _bounded(pa.CompressedInputStream(file, codec), bounds, os.path.getsize(path))
         return file.read()
 

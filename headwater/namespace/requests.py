@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any, TypeVar
 
@@ -17,6 +18,9 @@ LANCE_TYPES = {"schema_types": "lance"}
 """The context of a DescribeTable that wants the schema in Lance's own spelling, which keeps units, zones and scales."""
 DELETED_ROWS = "num_deleted_rows"
 """The entry of the context of DeleteFromTable's answer that counts rows: the document has no field for them."""
+MAX_VECTORS = 1024
+MAX_DIMENSION = 65_536
+NUMBERS = frozenset((int, float))
 _SLOT = re.compile(r"-?[0-9]{1,18}")
 
 
@@ -196,3 +200,18 @@ def parse_request(kind: type[Request], request: Any) -> Request:
     except (ValidationError, TypeError, ValueError) as error:
         reason = str(error).replace("\n", " ")[:300]
         raise InvalidInputError(f"The request is not a valid {kind.__name__}: {reason}") from None
+
+
+def check_vectors(vectors: Sequence[Any]) -> None:
+    """Raise InvalidInput (13) for more or longer query vectors than a search takes, and for what is no number."""
+    if len(vectors) > MAX_VECTORS:
+        raise InvalidInputError(f"At most {MAX_VECTORS} vectors can be searched for at once: ask several times.")
+    for vector in vectors:
+        if (
+            not isinstance(vector, list)
+            or not 0 < len(vector) <= MAX_DIMENSION
+            or not NUMBERS.issuperset(map(type, vector))
+        ):
+            raise InvalidInputError(
+                f"A query vector is a list of 1 to {MAX_DIMENSION} values, all of them finite numbers."
+            )

@@ -43,6 +43,9 @@ TABLE_HEADER = "x-lance-table-"
 MAX_QUERY_FIELDS = 256
 REMEMBERED_CHARS = 256
 MAX_SHOWN = 150
+MAX_PROBLEMS = 100
+MAX_COMMAS = 1 << 20
+"""Of a JSON body: a bound of its values that costs nothing to find. Query vectors have the most."""
 OWN_REQUESTS: dict[str, type[BaseModel]] = {
     "AlterNamespaceRequest": AlterNamespaceRequest,
     "CleanUpRequest": CleanUpRequest,
@@ -81,6 +84,8 @@ def read_json(data: bytes) -> dict[str, Any]:
     """The JSON object of a body; an empty body and `null`, which LanceDB sends, are an empty object."""
     if not data:
         return {}
+    if len(data) > MAX_COMMAS and data.count(b",") > MAX_COMMAS:
+        raise InvalidInputError(f"The body has more than {MAX_COMMAS} values: send it in parts.")
     try:
         value = _decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, ValueError) as error:
@@ -248,6 +253,9 @@ def make_request(route: Route, fields: dict[str, Any]) -> Any:
 
 
 def _problems(error: ValidationError) -> Iterable[str]:
+    if error.error_count() > MAX_PROBLEMS:  # a list of them would take seconds
+        yield f"{error.error_count()} values of the request are not of the right type"
+        return
     for problem in error.errors(include_url=False, include_input=False, include_context=False)[:5]:
         where = ".".join(str(part)[:MAX_SHOWN] for part in problem["loc"][:8])[:MAX_SHOWN]
         said = problem["msg"][:MAX_SHOWN]

@@ -10,7 +10,7 @@ from typing import Any
 from starlette.types import Receive, Scope, Send
 
 from headwater.errors import CommitStateUnknownError, LanceNamespaceError, ServiceUnavailableError
-from headwater.rest.body import DisconnectedError, read_body
+from headwater.rest.body import FREE, DisconnectedError, read_body
 from headwater.rest.call import KEY, Call
 from headwater.rest.dispatch import Dispatcher
 from headwater.rest.lookups import NameLookups
@@ -51,7 +51,10 @@ class Endpoint:
         self._dispatcher.authorize(call)
         if call.has_body:
             await self._take_body(call, receive)
-        self._dispatcher.understand(call)
+        if call.holding is not None and call.holding.size > FREE and call.route.body is not BodyKind.ARROW:
+            await asyncio.get_running_loop().run_in_executor(self._catalog_pool, self._dispatcher.understand, call)
+        else:
+            self._dispatcher.understand(call)
         if call.route.operation == "ReadLog":
             await self._wait_for_news(call)
         reply = self._from_memory(call)

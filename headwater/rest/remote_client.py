@@ -13,7 +13,7 @@ from pydantic import BaseModel
 
 from headwater.errors import ErrorCode, InvalidTableStateError, UnsupportedOperationError
 from headwater.names import DELIMITER
-from headwater.namespace.requests import DELETED_ROWS, LANCE_TYPES
+from headwater.namespace.requests import DELETED_ROWS, LANCE_TYPES, check_vectors
 from headwater.paging import token_after
 from headwater.rest.call import Call
 from headwater.rest.routes import BY_OPERATION, Route
@@ -82,6 +82,10 @@ def _read_query(fields: dict[str, Any]) -> None:
     elif isinstance(vector, list):
         many = bool(vector) and isinstance(vector[0], list)
         fields["vector"] = {"multi_vector" if many else "single_vector": vector} if vector else {}
+    vector = fields.get("vector")
+    if isinstance(vector, dict):  # before the model looks at each number
+        single, several = vector.get("single_vector"), vector.get("multi_vector")
+        check_vectors([single] if single else several if isinstance(several, list) else [])
     if isinstance(words, dict) and "query" in words:
         structured = isinstance(words["query"], dict)
         kept = words if words.get("columns") else {"query": words["query"]}

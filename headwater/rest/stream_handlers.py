@@ -7,10 +7,11 @@ here. Derived columns run a function where the table is published, so they are n
 from __future__ import annotations
 
 import contextlib
-import os
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict
+from functools import partial
+from pathlib import PurePath
 from typing import Any
 
 import msgspec
@@ -25,11 +26,12 @@ from headwater.namespace.abilities import CatalogAbilities, abilities_of
 from headwater.rest.auth.object_rights import Projection
 from headwater.rest.body import BodySpool
 from headwater.rest.call import Call
-from headwater.streams.batches import shape
+from headwater.streams.batches import REFUSE, shape
 from headwater.streams.definition import DERIVED, Definition, define, to_properties
-from headwater.streams.given import given
+from headwater.streams.deleting import check_columns
+from headwater.streams.given import Given, given
 from headwater.streams.landing import BatchOrigin, LandingReport
-from headwater.streams.packing import END, OF, unpack, unpack_types
+from headwater.streams.packing import END, OF, TEXT, unpack, unpack_types
 from headwater.streams.position_views import Published
 from headwater.streams.sources.files import SourceFile
 from headwater.streams.sources.formats import check_format
@@ -56,25 +58,25 @@ def able(namespace: LanceNamespace) -> CatalogAbilities:
     return can
 
 
-def rows_of(call: Call) -> pa.Table:
-    """The Arrow body, checked."""
-    return _body(call).read_all()
-
-
 def _body(call: Call) -> pa.RecordBatchReader:
     body = call.body.buffer if isinstance(call.body, BodySpool) else pa.py_buffer(call.body)
     return read_stream(body, call.accept)
 
 
-def _fitting_rows(table: StreamTable, call: Call) -> Any:
-    """Return the rows of a write. Raise InvalidInput (13) for columns the table refuses, before rows are decoded.
+def _fitting_rows(call: Call, check: Callable[[Given | None], Any]) -> Any:
+    """Return the rows, or the text, of a write. `check` is called before they are decoded, with no rows but their
+    columns, or None for a text: it raises InvalidInput (13) for columns that the table refuses.
 
     A repeated token is not checked: its rows landed under the definition of that time.
     """
     body = _body(call)
     if call.request.token is None:
-        shape(table.definition, given(unpack(body.schema.empty_table())))
+        check(None if body.schema.names == [TEXT] else given(unpack(body.schema.empty_table())))
     return unpack(body.read_all())
+
+
+def _shaping(definition: Definition, contract: str = REFUSE) -> Callable[[Given | None], Any]:
+    return lambda rows: None if rows is None else shape(definition, rows, contract)
 
 
 def create(namespace: LanceNamespace, call: Call) -> dict[str, Any]:
@@ -83,7 +85,7 @@ def create(namespace: LanceNamespace, call: Call) -> dict[str, Any]:
     properties = _settings(asked.properties)
     given = {name: text for name, text in properties.items() if text is not None}
     partitions = [_partition(text) for text in asked.partition_by]
-    definition = define(rows_of(call).schema, asked.keys, asked.sequence, partitions, given)
+    definition = define(_body(call).schema, asked.keys, asked.sequence, partitions, given)
     return {"definition": _shown(create_stream(call.id, definition).definition)}
 
 
@@ -111,28 +113,34 @@ def describe(namespace: LanceNamespace, call: Call) -> dict[str, Any]:
 
 def append(namespace: LanceNamespace, call: Call) -> dict[str, Any]:
     table = stream_of(namespace, call)
-    return _report(table.append(_fitting_rows(table, call), call.request.token, call.request.source))
+    return _report(
+        table.append(_fitting_rows(call, _shaping(table.definition)), call.request.token, call.request.source)
+    )
 
 
 def upsert(namespace: LanceNamespace, call: Call) -> dict[str, Any]:
     table = stream_of(namespace, call)
-    return _report(table.upsert(_fitting_rows(table, call), call.request.token, call.request.source))
+    return _report(
+        table.upsert(_fitting_rows(call, _shaping(table.definition)), call.request.token, call.request.source)
+    )
 
 
 def delete(namespace: LanceNamespace, call: Call) -> dict[str, Any]:
-    what = unpack(rows_of(call))
-    return _report(stream_of(namespace, call).delete(what, call.request.token, call.request.source))
+    table = stream_of(namespace, call)
+    what = _fitting_rows(call, partial(check_columns, table.definition))
+    return _report(table.delete(what, call.request.token, call.request.source))
 
 
 def ingest(namespace: LanceNamespace, call: Call) -> dict[str, Any]:
     """IngestIntoStreamTable: rows or JSON text, or the bytes of one file, which is known by its name and content."""
     asked, table = call.request, stream_of(namespace, call)
     check_format(asked.format, asked.options)
-    body = rows_of(call)
     if asked.file is None:
+        contract = table.definition.contract
+        rows = _fitting_rows(call, _shaping(table.definition, contract) if asked.format == "rows" else lambda _: None)
         origin = BatchOrigin(asked.source, asked.token, digest=asked.digest if asked.token is not None else None)
-        return _report(table.take(unpack(body), asked.format, origin, asked.strict, asked.options))
-    with _file(body, asked.file) as (path, digest):
+        return _report(table.take(rows, asked.format, origin, asked.strict, asked.options))
+    with _file(_body(call), asked.file) as (path, digest):
         origin = BatchOrigin(asked.source, None, asked.file, digest)
         try:
             file = SourceFile(path, digest, bounds=REQUEST)
@@ -143,8 +151,9 @@ def ingest(namespace: LanceNamespace, call: Call) -> dict[str, Any]:
 
 def apply(namespace: LanceNamespace, call: Call) -> dict[str, Any]:
     """ApplyToStreamTable: the body has a row for each part, its `kind` and its `rows`, an Arrow stream."""
-    body, parts = rows_of(call), list[StatementRows]()
-    if body.schema.names != ["kind", "rows"] or body.num_rows > len(KINDS):
+    table, parts, sent = stream_of(namespace, call), list[StatementRows](), _body(call)
+    body = sent.read_all() if sent.schema.names == ["kind", "rows"] else None
+    if body is None or body.num_rows > len(KINDS):
         raise InvalidInputError("The body is no statement: a row of `kind` and `rows` for each kind.")
     size = body.nbytes
 
@@ -157,20 +166,23 @@ def apply(namespace: LanceNamespace, call: Call) -> dict[str, Any]:
     for kind, rows in zip(body.column(0).to_pylist(), body.column(1).to_pylist(), strict=True):
         if kind not in KINDS or not isinstance(rows, bytes):
             raise InvalidInputError(f"The rows of a statement are an Arrow stream, of a kind of {', '.join(KINDS)}.")
-        parts.append(StatementRows(kind, read_stream(rows, accept).read_all()))
-    return {"position": stream_of(namespace, call).apply(parts, call.request.position)}
+        part = read_stream(rows, accept)
+        shape(table.definition, given(part.schema.empty_table()))
+        parts.append(StatementRows(kind, part.read_all()))
+    return {"position": table.apply(parts, call.request.position)}
 
 
 @contextlib.contextmanager
-def _file(body: pa.Table, name: str) -> Iterator[tuple[str, str]]:
+def _file(sent: pa.RecordBatchReader, name: str) -> Iterator[tuple[str, str]]:
     """The bytes of a file that was sent, in a file of our own, and their digest as the sender told it."""
-    if body.schema.names != ["content", "digest"] or body.num_rows != 1:
+    body = sent.read_all() if sent.schema.names == ["content", "digest"] else None
+    if body is None or body.num_rows != 1:
         raise InvalidInputError("The body is not a file: one row of `content` and `digest`.")
     content, digest = body.column(0)[0].as_py(), body.column(1)[0].as_py()
-    ending = os.path.splitext(name)[1]
+    ending = "".join(PurePath(name).suffixes[-2:])  # that of compressed JSON is of two parts
     if not isinstance(content, bytes) or not isinstance(digest, str) or not ending.isprintable() or "/" in ending:
         raise InvalidInputError("The body is not a file: one row of `content` and `digest`.")
-    with tempfile.NamedTemporaryFile(suffix=ending[:20]) as file:
+    with tempfile.NamedTemporaryFile(suffix=ending[-20:]) as file:
         file.write(content)
         file.flush()
         yield file.name, digest

@@ -34,8 +34,7 @@ def deletion(lake: Lake, view: PositionView, what: Any) -> Deletion:
     A row that has values of the sequence is deleted as of them; a key that has none, and is not there, is no event.
     """
     definition = view.stream.definition
-    if not definition.keys:
-        raise InvalidInputError(f"{view.stream.name} has no keys: rows of an append-only log cannot be deleted.")
+    _check_has_keys(definition)
     marks = definition.rules.tombstone.names
     if isinstance(what, str):
         return Deletion(_deletes(read(lake, view, marks, what)), _digest("predicate", pa.array([what])))
@@ -50,6 +49,18 @@ def deletion(lake: Lake, view: PositionView, what: Any) -> Deletion:
     places = np.concatenate([np.flatnonzero(told), np.flatnonzero(~told)[_first(keys, found)]])
     events = pa.concat_tables([asked.take(np.flatnonzero(told)), found]).take(np.argsort(places, kind="stable"))
     return Deletion(_deletes(events), _digest("keys", *asked.columns, pa.array(told)))
+
+
+def check_columns(definition: Definition, rows: Given | None) -> None:
+    """Raise InvalidInput (13) for rows whose columns cannot say what to delete. None: a predicate says it."""
+    _check_has_keys(definition)
+    if rows is not None:
+        _shaped(definition, rows)
+
+
+def _check_has_keys(definition: Definition) -> None:
+    if not definition.keys:
+        raise InvalidInputError("A table without keys is an append-only log: its rows cannot be deleted.")
 
 
 def repeatable(what: Any) -> Any:
@@ -102,8 +113,7 @@ def as_rows(definition: Definition, what: Any) -> Any:
         what = what.tolist()
     if isinstance(what, (Given, Mapping, pa.Table, pa.RecordBatch)) or hasattr(what, "__arrow_c_stream__"):
         return what
-    if not definition.keys:
-        raise InvalidInputError("A table without keys is an append-only log: its rows cannot be deleted.")
+    _check_has_keys(definition)
     keys = list(what) if isinstance(what, Iterable) and not isinstance(what, (str, bytes, tuple)) else [what]
     if any(isinstance(key, (Mapping, pa.RecordBatch)) for key in keys):
         return list(keys)

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import io
+import json
 import socket
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -12,6 +15,8 @@ import httpx
 import pyarrow as pa
 import pytest
 
+from headwater.rest import dispatch
+from headwater.rest.coding import read_json
 from headwater.rest.settings import Limits, Settings
 from tests.rest.samples import PEOPLE, Serve, ipc
 
@@ -185,3 +190,51 @@ def test_ignore_missing_of_a_body_is_honoured(http: httpx.Client) -> None:
     assert [answer.status_code for answer in told] == [200, 200, 404]
     assert told[2].json()["code"] == 11
     assert http.post("/v1/table/t/version/delete", json={**asked, "ignore_missing": "x"}).status_code == 400
+
+
+def test_the_event_loop_answers_while_a_large_json_body_is_parsed(
+    http: httpx.Client, table: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, answered, parsers = threading.Event(), threading.Event(), list[str]()
+
+    def slow(data: bytes) -> dict[str, Any]:
+        if len(data) > 100_000:
+            parsers.append(threading.current_thread().name)
+            begun.set()
+            answered.wait(60)
+        return read_json(data)
+
+    monkeypatch.setattr(dispatch, "read_json", slow)
+    query = {"k": 1, "vector": [0.5] * 60_000}
+    with ThreadPoolExecutor(1) as clients:
+        asked = clients.submit(http.post, "/v1/table/t/query", json=query, timeout=60)
+        try:
+            assert begun.wait(60)
+            assert httpx.get(f"{http.base_url}/health/live", timeout=30).status_code == 200
+        finally:
+            answered.set()
+        assert asked.result().status_code == 400, "the table has no vectors"
+    assert [name.startswith("catalog") for name in parsers] == [True]
+
+
+TOO_MANY = {
+    "numbers": {"k": 1, "vector": [0] * 65_537},
+    "numbers of the document": {"k": 1, "vector": {"single_vector": [0] * 65_537}},
+    "numbers of one of several": {"k": 1, "vector": {"multi_vector": [[0], [0] * 65_537]}},
+    "vectors": {"k": 1, "vector": {"multi_vector": [[0]] * 1025}},
+    "texts": {"k": 1, "vector": {"multi_vector": [["x"] * 300] * 1000}},
+    "values": {"k": 1, "vector": [0] * 1_100_000},
+    "names": {"k": 1, "vector": [0], "columns": [""] * 100_000},
+}
+
+
+@pytest.mark.parametrize("route", ["query", "explain_plan"])
+@pytest.mark.parametrize("what", TOO_MANY)
+def test_a_query_of_absurd_length_is_refused_before_its_values_are_looked_at(
+    http: httpx.Client, what: str, route: str
+) -> None:
+    """The table does not exist: whoever looks at the vector before the table says so."""
+    body: Any = TOO_MANY[what] if route == "query" else {"query": TOO_MANY[what]}
+    answer = http.post(f"/v1/table/no/{route}", content=json.dumps(body, separators=(",", ":")), timeout=60)
+    assert (answer.status_code, answer.json()["code"]) == (400, 13), answer.text[:300]
+    assert len(answer.text) < 1000

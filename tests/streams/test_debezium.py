@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import base64
-import gzip
 import json
+from dataclasses import replace
 from datetime import UTC, date, datetime, time
 from decimal import Decimal
 from pathlib import Path
@@ -16,13 +16,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from headwater.decoding.bounds import Bounds
 from headwater.errors import InvalidInputError
 from headwater.metastore import Metastore
 from headwater.streams.batches import shape
-from headwater.streams.definition import define
+from headwater.streams.definition import Definition, define
 from headwater.streams.sources.connect import read_value
 from headwater.streams.sources.debezium import take_debezium
-from headwater.streams.sources.files import find_files
+from headwater.streams.sources.files import find_files, read_lines, read_rows
 from headwater.streams.table import StreamTable
 from tests.streams.samples import rows_of
 
@@ -286,8 +287,15 @@ def test_compressed_json_is_taken_and_a_part_of_it_is_an_error(
     assert table.position == 1
 
 
-def test_a_small_file_does_not_become_a_huge_one(metastore: Metastore, tmp_path: Path) -> None:
-    path = tmp_path / "bomb.json.gz"
-    path.write_bytes(gzip.compress(b" " * (1 << 25)))
-    with pytest.raises(InvalidInputError, match="times as large"):
-        documents(metastore).ingest(str(path), format="debezium")
+@pytest.mark.parametrize("packing", ["gz", "zst", "bz2"])
+def test_a_small_file_does_not_become_a_huge_one(tmp_path: Path, packing: str) -> None:
+    """The bounds are those of the one who sent the file, whatever reads it."""
+    path = tmp_path / f"bomb.json.{packing}"
+    with pa.output_stream(path, compression="gzip" if packing == "gz" else "zstd" if packing == "zst" else "bz2") as to:
+        to.write(b" " * (1 << 22))
+    (found,) = find_files(str(path))
+    sent = replace(found, bounds=Bounds(1 << 20))
+    for read in (read_lines, lambda file: read_rows(file, Definition(()))):
+        assert read(found) is not None
+        with pytest.raises(InvalidInputError, match=r"bomb\.json.*unpacks to"):
+            read(sent)

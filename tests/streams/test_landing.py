@@ -256,7 +256,7 @@ def test_what_is_no_position_is_refused_and_an_unknown_table_is_no_table(metasto
     for wrong in ("x", 1.5, True, -1, 2):
         with pytest.raises(InvalidInputError, match="position"):
             table.to_arrow(position=wrong)  # type: ignore[arg-type]
-        with pytest.raises(InvalidInputError, match="changes:? after"):
+        with pytest.raises(InvalidInputError, match=r"changes:? after"):
             table.changes(after=wrong)  # type: ignore[arg-type]
     with pytest.raises(InvalidInputError, match="ends before it begins"):
         table.changes(after=1, until=0)

@@ -24,6 +24,7 @@ from headwater.errors import InvalidInputError
 from headwater.imports import lance
 from headwater.namespace.data.fulltext import full_text_query
 from headwater.namespace.data.models import QueryTableRequestColumns
+from headwater.namespace.requests import check_vectors
 from headwater.tables.arrow import to_file
 from headwater.tables.fields import SYSTEM_COLUMNS, dimension, find_field, is_multivector, require_field
 from headwater.tables.handle import TableHandle
@@ -45,8 +46,6 @@ MAX_EFFORT = {
 }
 """How hard a search may be asked to look."""
 MAX_ALIASES = 1000
-MAX_VECTORS = 1024
-MAX_DIMENSION = 65_536
 DISTANCES = ("l2", "euclidean", "cosine", "dot", "hamming")
 
 READ_AHEAD_BYTES = 16 * 1024 * 1024
@@ -201,11 +200,9 @@ def query_vectors(query: Query) -> list[list[float]] | None:
     if single and several:
         raise InvalidInputError("vector holds one of single_vector and multi_vector.")
     vectors = [single] if single else list(several or [])
-    if len(vectors) > MAX_VECTORS:
-        raise InvalidInputError(f"At most {MAX_VECTORS} vectors can be searched for at once.")
-    for vector in vectors:
-        if not 0 < len(vector) <= MAX_DIMENSION or not all(math.isfinite(value) for value in vector):
-            raise InvalidInputError(f"A query vector has 1 to {MAX_DIMENSION} values, all of them finite numbers.")
+    check_vectors(vectors)
+    if not all(math.isfinite(value) for vector in vectors for value in vector):
+        raise InvalidInputError("The values of a query vector are finite numbers: leave out infinity and NaN.")
     return [[float(value) for value in vector] for vector in vectors] or None
 
 

@@ -6,7 +6,6 @@ A file is taken whole or not at all. One line that cannot be parsed is quarantin
 from __future__ import annotations
 
 import glob
-import gzip
 import hashlib
 import os
 import re
@@ -22,7 +21,7 @@ import pyarrow as pa
 from headwater.decoding.arrow import read_arrow_path
 from headwater.decoding.bounds import FILES, Bounds
 from headwater.decoding.parquet_files import ParquetRows
-from headwater.decoding.text import read_csv
+from headwater.decoding.text import read_bytes, read_csv
 from headwater.errors import ConcurrentModificationError, InvalidInputError
 from headwater.imports import lance
 from headwater.store import is_local, local_path
@@ -35,11 +34,8 @@ from headwater.streams.sources.taken import UNREADABLE
 
 JSON = (".json", ".jsonl", ".ndjson")
 ARROW = (".arrow", ".arrows", ".ipc", ".feather")
-PACKED: dict[str, Any] = {".gz": "gzip", ".zst": "zstd", ".bz2": "bz2"}
-"""Compressions of files of JSON, by the ending that follows theirs."""
-MOST_TIMES = 256
-LEAST_UNPACKED = 1 << 24
-"""A compressed file may become so many bytes, however small it is."""
+PACKED = (".gz", ".zst", ".bz2")
+"""Endings of compressed files of JSON, behind their own."""
 CHUNK = 1 << 20
 _ARRAY = re.compile(r"\s*\[")
 _RAW = msgspec.json.Decoder(list[msgspec.Raw])
@@ -188,9 +184,9 @@ def _read(path: str, ending: str, definition: Definition, file: SourceFile) -> t
     if ending in ARROW:
         return read_arrow_path(path, file.bounds), []
     if ending == ".csv":
-        return _read_csv(path, definition, name)
+        return _read_csv(path, definition, file)
     if ending in JSON:
-        return json_rows(read_text(path, name), definition, name)
+        return json_rows(_read_text(path, file), definition, name)
     raise SourceFileError(
         f"The file {name!r} is of a kind that is not known: its name ends in .parquet, .arrow, .json (also "
         "compressed, as .json.gz), .csv or .lance."
@@ -227,7 +223,7 @@ def is_lines(file: SourceFile) -> bool:
 def read_lines(file: SourceFile) -> str:
     """The text of a file of lines of JSON, or of one array, as lines."""
     with opened(file) as path:
-        text = read_text(path, file.path)
+        text = _read_text(path, file)
     return as_lines(text, file.path) if _is_array(text) else _whole_lines(text, file.path)
 
 
@@ -267,33 +263,16 @@ def _whole_lines(text: str, name: str) -> str:
     return text
 
 
-def read_text(path: str, name: str) -> str:
+def _read_text(path: str, file: SourceFile) -> str:
     try:
-        return _unpacked(path, name).decode("utf-8-sig")  # with the mark that some programs begin with
+        return read_bytes(path, file.bounds).decode("utf-8-sig")  # with the mark that some programs begin with
     except UnicodeDecodeError as error:
         row = error.object.count(b"\n", 0, error.start)
         raise SourceFileError(
-            f"The file {name!r} is not UTF-8: row {row}, offset {error.start}. Nothing of it was taken."
+            f"The file {file.path!r} is not UTF-8: row {row}, offset {error.start}. Nothing of it was taken."
         ) from None
-    except (OSError, EOFError) as error:
-        raise SourceFileError(f"The file {name!r} cannot be read: {error}. Nothing of it was taken.") from None
-
-
-def _unpacked(path: str, name: str) -> bytes:
-    """The bytes of a file, decompressed as its name says, and no more of them than an honest file has."""
-    packing = PACKED.get(os.path.splitext(name.lower())[1])
-    with open(path, "rb") as file:
-        if packing is None:
-            return file.read()
-        most = max(LEAST_UNPACKED, MOST_TIMES * os.path.getsize(path))
-        with gzip.open(file) if packing == "gzip" else pa.CompressedInputStream(file, packing) as stream:
-            found: bytes = stream.read(most + 1)
-    if len(found) > most:
-        raise SourceFileError(
-            f"The file {name!r} is more than {MOST_TIMES} times as large as its compressed form. Nothing of it was "
-            "taken: decompress it first."
-        )
-    return found
+    except InvalidInputError as error:
+        raise SourceFileError(f"The file {file.path!r}: {error} Nothing of it was taken.") from None
 
 
 def json_rows(text: str, definition: Definition, name: str | None = None) -> tuple[list[Any], list[Quarantined]]:
@@ -328,7 +307,7 @@ def json_rows(text: str, definition: Definition, name: str | None = None) -> tup
     return rows, bad
 
 
-def _read_csv(path: str, definition: Definition, name: str) -> tuple[Any, list[Quarantined]]:
+def _read_csv(path: str, definition: Definition, file: SourceFile) -> tuple[Any, list[Quarantined]]:
     """With a header. Known columns are read as texts and parsed as their types, others as they look."""
     bad: list[Quarantined] = []
 
@@ -336,7 +315,8 @@ def _read_csv(path: str, definition: Definition, name: str) -> tuple[Any, list[Q
         bad.append(Quarantined(str(row.text), "parse"))
         return "skip"
 
-    quoted = _whole_quotes(read_text(path, name), name)
+    name = file.path
+    quoted = _whole_quotes(_read_text(path, file), name)
     texts: dict[str, Any] = {column.name: pa.string() for column in definition.columns}
     table = read_csv(path, texts, skip, newlines_in_values=quoted, empty_is_null=False)
     columns: dict[str, Any] = {}
