@@ -112,7 +112,7 @@ def test_collection_takes_the_folders_of_dropped_tables_and_of_no_others(catalog
     assert (count(catalog, "kept"), count(catalog, "found")) == (5, 3)
     assert opened(catalog, "kept", 1).count_rows() == 3
     assert code_of(lambda: catalog.metastore.undrop(["dropped"])) == 4
-    assert [item.kind for item in catalog.verify()] == ["unreferenced_folder"]
+    assert [(item.kind, item.note) for item in catalog.verify()] == [("unfinished_creation", True)]
 
 
 def test_a_declared_table_that_is_renamed_while_it_is_filled_is_not_made_twice(

@@ -299,7 +299,8 @@ class Maintenance:
                     text = f"No table is at {folder}: it was deregistered, or a creation was interrupted."
                     yield VersionProblem("unreferenced_folder", None, folder, text)
                 else:
-                    text = f"{folder} has no version: its creation was rolled back, was interrupted or goes on."
+                    text = f"No table is at {folder}, and none of its versions is finished: its creation was rolled "
+                    text += "back, was interrupted or goes on, or the table was deregistered."
                     yield VersionProblem("unfinished_creation", None, folder, text, note=True)
 
     def _listed(self) -> Sequence[Table]:
