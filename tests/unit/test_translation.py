@@ -10,7 +10,7 @@ import pytest
 
 PACKAGE = Path(__file__).parents[2] / "headwater"
 TRANSLATION = PACKAGE / "tables" / "translate.py"
-ALLOCATORS = PACKAGE / "workers" / "child.py"
+ALLOCATORS = PACKAGE / "workers" / "told_errors.py"
 """Knows neither Lance nor tables, only the words by which an allocator says that there is no memory left."""
 SEARCHES = {"search", "match", "fullmatch", "findall", "startswith", "endswith", "find", "index", "count"}
 TEXTS = {"str", "repr", "message_of", "first_line"}
