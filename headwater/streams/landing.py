@@ -14,7 +14,12 @@ import numpy as np
 import pyarrow as pa
 
 from headwater.clock import Clock
-from headwater.errors import InvalidInputError
+from headwater.errors import (
+    InvalidInputError,
+    NamespaceNotFoundError,
+    TableNotFoundError,
+    TableVersionNotFoundError,
+)
 from headwater.metastore import DataFile, Metastore, Snapshot, Transaction
 from headwater.metastore.draft import AppendedDelta
 from headwater.store import Store
@@ -228,7 +233,10 @@ class Landing:
         rules = stream.definition.rules
         if rules.lateness is None:
             return 0
-        mark = watermark_at(self._store, self._before, stream)
+        try:
+            mark = watermark_at(self._store, self._before, stream)
+        except (NamespaceNotFoundError, TableNotFoundError, TableVersionNotFoundError):
+            return 0  # the transaction that lands the rows makes the table: no batch is before this one
         found = self._measured(stream, batch)
         return int(too_late(rules, BatchJudgement((line(rules, mark),), None, None), found.rows, found.reads).sum())
 
