@@ -168,7 +168,8 @@ def check(properties: Mapping[str, str], notes: Mapping[str, list[list[Any]]]) -
     left = catalog.verify()
     assert [problem for problem in left if not problem.note] == []
     catalog.collect(grace=timedelta(0))
-    assert catalog.verify() == []
+    left = catalog.verify()
+    assert left == [], "\n".join(str(problem) for problem in left)
 
 
 def _check_own(catalog: Any, name: str, notes: list[list[Any]]) -> None:
