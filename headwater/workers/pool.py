@@ -11,6 +11,7 @@ from typing import Any
 from headwater.clock import Clock, SystemClock
 from headwater.errors import LanceNamespaceError, ServiceUnavailableError
 from headwater.workers.process import Answers, Body, Host, Worker, WorkerLimits
+from headwater.workers.told_errors import WorkerError
 
 
 class Pool:
@@ -154,7 +155,7 @@ class Pool:
         with self._changed:
             try:
                 worker = self._start_unlocked()
-            except (LanceNamespaceError, OSError):
+            except (LanceNamespaceError, OSError, WorkerError):
                 return  # the next call will meet the same and say so
         self._give_back(worker)
 
