@@ -25,7 +25,7 @@ Accept = Callable[[int], None]
 
 @dataclass(frozen=True)
 class Bounds:
-    """How large data from outside may become in memory.
+    """Limits on the decoded size of data from outside.
 
     `free_bytes`: allowed whatever was sent.
     `ratio`: beyond `free_bytes`, how many times the size that was sent.

@@ -118,7 +118,7 @@ def _indirect(data: bytes, at: int) -> int:
 
 
 def _field(data: bytes, table: int, number: int) -> int | None:
-    """Where a table's field stands, None when it has its default."""
+    """Return the offset of a field of a flatbuffer table; None if it has its default."""
     (back,) = struct.unpack_from("<i", data, table)
     vtable = table - int(back)
     if vtable < 0:

@@ -40,7 +40,7 @@ class ChunkSize:
 
 @dataclass(frozen=True)
 class Chunk:
-    """Where the pages of a column chunk are, and how many values they have."""
+    """The place of a column chunk's pages, and the number of their values."""
 
     values: int
     start: int

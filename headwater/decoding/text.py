@@ -25,7 +25,7 @@ PACKED: dict[Literal["gzip", "zstd", "bz2"], re.Pattern[bytes]] = {
 }
 """Compressions by the first bytes of what they make."""
 MAX_JSON_DEPTH = 200
-"""How deep JSON for `read_json_lines` may be nested: Arrow's parser calls itself for each level, without a limit."""
+"""Deepest nesting of JSON for `read_json_lines`. Arrow's parser calls itself for each level, without a limit."""
 _SKIPPED = msgspec.json.Decoder(msgspec.Raw)
 _TEXTS = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
 

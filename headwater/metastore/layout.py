@@ -161,7 +161,7 @@ def is_own_folder(name: str) -> bool:
 
 
 def is_name_folder(name: str) -> bool:
-    """Whether a folder is named as a Name Resolution Directory."""
+    """Return True for the name of a Name Resolution Directory."""
     return _DIGEST.fullmatch(name) is not None
 
 

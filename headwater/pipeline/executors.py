@@ -97,7 +97,7 @@ def _here_together(stream: CatalogStream, intake: Intake, tell: Teller) -> list[
 
 
 def _together(spark: Any, stream: CatalogStream, intake: Intake, tell: Teller) -> list[LandingReport]:
-    """The same by executors, unless a file makes the table evolve."""
+    """Prepare the files on executors, unless a file makes the table evolve."""
     prepared = _prepared(spark, stream, intake, intake.files, tell)
     if any(each is None for each in prepared):
         return _here_together(stream, intake, tell)

@@ -1,4 +1,4 @@
-"""What a data worker hosts: the server's own dispatcher over a catalog that the worker opens for itself.
+"""The object that a data worker hosts: the server's own dispatcher over a catalog that the worker opens for itself.
 
 A call comes as JSON with its rows beside, and stands where it stood in the server: in its transaction, at its moment,
 in the name of its caller. A commit is sent back to the server, which makes one slot of those that come together.

@@ -51,7 +51,7 @@ def _end(names: list[str], sees: Callable[[str], bool], room: int) -> int:
 
 
 def _seer(call: Call, can: CatalogAbilities) -> Callable[[str], bool]:
-    """Whether a name of the list may be told. Lists of the present have no other names of their objects."""
+    """Return True if a name of the list may be shown. Lists of the present have no other names of their objects."""
     caller = call.asker
     elsewhere = can.moment is not None or can.in_transaction
     found = ObjectNames(can) if elsewhere and can.identify is not None else None

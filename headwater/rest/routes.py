@@ -69,7 +69,7 @@ class ParameterKind(Enum):
 
 
 class WorkPlace(Enum):
-    """Where the work of a route is done (rest/work.py)."""
+    """The process that does the work of a route (rest/work.py)."""
 
     SERVER = "server"
     """In the serving process, which only handles names and records of the catalog."""
@@ -99,7 +99,7 @@ PLACES = {
         "VerifyCatalog", "CollectCatalog", "CleanUpTableVersions", "OptimizeTable",
     ),
 }  # fmt: skip
-"""Where operations are done; in a worker, those that nobody thought about."""
+"""Place of each operation. An operation that is not listed runs in a worker."""
 _PLACES = {operation: place for place, operations in PLACES.items() for operation in operations}
 
 

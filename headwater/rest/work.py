@@ -1,4 +1,4 @@
-"""Where the work of a call is done: in the server's own process, or in disposable workers that a bomb may take with it.
+"""Runs the work of a call in the server process, or in worker processes that can be killed without harming it.
 
 The server itself handles JSON, names and the records of the catalog. What opens a table, parses SQL or rows, or runs a
 user's function is a worker's (`needs_worker`), which answers with the same dispatcher (`rest/hosted.py`).
@@ -34,13 +34,13 @@ from headwater.workers.channel import Chunk
 Accept = Callable[[int], None]
 Chunks = Generator[Chunk, None, None]
 HOST = "headwater.rest.hosted:host"
-"""What makes a worker ready for calls."""
+"""The function that makes a worker ready for calls."""
 DETAILS = ("version", "tag", "branch", "load_detailed_metadata")
 """Fields of look-ups whose answer is in the table, and not in the catalog."""
 
 
 def needs_worker(call: Call) -> bool:
-    """Whether a call may open a table, or parse what a caller wrote. In a transaction any may."""
+    """Return True if a call may open a table or parse a caller's text. In a transaction every call may."""
     if call.route.runs is WorkPlace.LOOKUP and any(getattr(call.request, name, None) for name in DETAILS):
         return True
     return call.route.runs in (WorkPlace.WORKER, WorkPlace.LONG) or TRANSACTION in call.headers

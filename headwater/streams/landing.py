@@ -229,7 +229,7 @@ class Landing:
         return made
 
     def _too_late(self, stream: Stream, batch: EventBatch) -> int:
-        """How many of its rows are below the line that the batches before it give, as far as they are known here."""
+        """Count the rows below the line of the batches before this one, as far as this process knows them."""
         rules = stream.definition.rules
         if rules.lateness is None:
             return 0

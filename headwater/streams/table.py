@@ -200,7 +200,7 @@ class StreamTable(Frames):
         return [self.report(landed) for landed in self.run(work, f"land {len(files)} files in {self.name}")]
 
     def _verb(self, stream: Stream, data: Given) -> str:
-        """How rows land; 13 for deletes from a table without keys."""
+        """Return the verb by which rows land; 13 for deletes from a table without keys."""
         verb = UPSERT if stream.definition.keys else APPEND
         if verb == APPEND and data.delete_mask.any():
             raise no_deletes(stream.name)

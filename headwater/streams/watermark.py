@@ -91,7 +91,7 @@ def high_of(column: Any) -> Watermark:
 
 
 def is_measured(kind: Any) -> bool:
-    """Whether lateness can be measured by a column of this type."""
+    """Return True if lateness can be measured by a column of this type."""
     times = pa.types.is_timestamp(kind) or pa.types.is_date(kind)
     return bool(times or pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind))
 

@@ -1,4 +1,4 @@
-"""What a form of the page does. Each is an operation of the API in the visitor's name."""
+"""Actions behind the forms of the page. Each is an operation of the API in the visitor's name."""
 
 from __future__ import annotations
 

@@ -147,7 +147,7 @@ def _progress(channel: Channel, beat: float | None) -> Iterator[None]:
 
 
 def _moved_bytes() -> int:
-    """How many bytes this process has read and written."""
+    """Return the bytes that this process has read and written."""
     with suppress(OSError), open("/proc/self/io") as counts:
         return sum(int(line.split()[1]) for line in counts if line.startswith(("rchar:", "wchar:")))
     return 0

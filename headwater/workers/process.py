@@ -29,7 +29,7 @@ START_SECONDS = 60.0
 DYING_SECONDS = 0.05
 
 BEATS = 4
-"""How often in the longest silence a long call may say that it goes on."""
+"""Progress reports of a long call in the longest silence."""
 Answers = Callable[[bytes], Any]
 """Answers what the work asks in the middle of a call: bytes, with a JSON value."""
 Body = bytes | memoryview | pa.RecordBatchReader | int
@@ -153,7 +153,7 @@ class Worker:
         return told["ok"]
 
     def _told(self, answers: Answers | None) -> dict[str, Any]:
-        """What the worker says at the end of a call. It may ask before, and tell that it goes on."""
+        """Return the worker's answer to a call. Before it, the worker may ask and report progress."""
         while True:
             told = self._channel.receive()
             if "ask" in told:

@@ -53,7 +53,7 @@ class LostFile:
     versions: list[int]
     is_gone: bool = True
     is_other: bool = False
-    """Whether it is a whole manifest, and not the recorded one."""
+    """True for a readable manifest that is not the recorded one."""
 
 
 def lost_files(

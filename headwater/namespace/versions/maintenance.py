@@ -42,7 +42,7 @@ class VersionProblem:
     key: str
     message: str
     note: bool = False
-    """Whether the catalog is whole with it: it only waits for `collect`."""
+    """True for a finding that only waits for `collect`: the catalog is healthy."""
 
 
 @dataclass(frozen=True)

@@ -61,7 +61,7 @@ class Caller:
 
     @cached_property
     def everywhere(self) -> Permission:
-        """What the caller may do in the whole catalog."""
+        """The permissions that the caller has on the whole catalog."""
         return reduce(or_, (grant.permissions for grant in self.grants if grant.scope.is_root), NOTHING)
 
     @property
@@ -108,7 +108,7 @@ def check_route(caller: Caller, route: Route, ids: tuple[ObjectId, ...]) -> None
 
 
 def allows(caller: Caller, need: Need) -> bool:
-    """Whether a caller may do what is needed; a list may be asked for that leads to something it may see."""
+    """Return True if a caller may do what is needed. A list may be asked for that leads to something it may see."""
     if need.operation in LISTS and caller.may_see(need.id):
         return True
     if need.operation == "ListAllTables" and caller.grants:

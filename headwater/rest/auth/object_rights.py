@@ -99,7 +99,7 @@ class ObjectNames:
 
 
 class Projection:
-    """What of an answer a caller is told. One that may describe everything is told everything."""
+    """Projection of an answer to what a caller may see. A caller that may describe everything is told everything."""
 
     def __init__(self, caller: Caller, metastore: Metastore) -> None:
         self.is_whole = caller.may(Permission.DESCRIBE, ROOT)
@@ -108,7 +108,7 @@ class Projection:
         self._seen: dict[str, bool] = {}
 
     def tells(self, path: Sequence[str], key: str | None = None) -> bool:
-        """Whether a name may be told, of the object with that key: both it and where that is now may be described."""
+        """Return True if the caller may describe both this name and the place where the object with that key is now."""
         if self._now is None:
             return True
         if not self._caller.may(Permission.DESCRIBE, ObjectId(tuple(path))):
@@ -121,7 +121,7 @@ class Projection:
         return self._seen[top]
 
     def tells_gone(self, path: Sequence[str]) -> bool:
-        """Whether it may be told that something was dropped there: the namespace that it was in decides."""
+        """Return True if the caller may learn of a drop there: the namespace that it was in decides."""
         return self.tells(path) and self.tells(path[:-1])
 
     def _tells_name(self, text: str) -> bool:

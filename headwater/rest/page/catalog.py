@@ -1,4 +1,4 @@
-"""What the page asks about the catalog: its log, what was dropped, snapshots, the history of an object."""
+"""Questions of the page about the catalog: its log, dropped objects, snapshots, the history of an object."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def history(namespace: LanceNamespace, call: Call) -> HistoryFacts:
 
 
 def server(namespace: LanceNamespace, call: Call) -> ServerFacts:
-    """Whether the catalog answers, and its newest slot."""
+    """Check that the catalog answers; return its newest slot."""
     metastore = abilities_of(namespace).metastore
     try:
         namespace.list_namespaces(ListNamespacesRequest(id=[], limit=1))

@@ -1,4 +1,4 @@
-"""What a Lance dataset says of itself: versions with sizes, fragments and files. Manifests are read, never rows."""
+"""Facts of a Lance dataset: versions with sizes, fragments and files. Manifests are read, never rows."""
 
 from __future__ import annotations
 

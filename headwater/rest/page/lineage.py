@@ -1,4 +1,4 @@
-"""What a published table was made of and what was made of it, as a graph.
+"""Inputs and outputs of a published table, as a graph.
 
 Lineage stands in the commits of published versions (`streams/lineage.py`). What comes before is followed from version
 to version; what comes after is found by looking at every stream table, so many at most. Nothing is followed through a
@@ -77,7 +77,7 @@ class _Graph:
         self.found = LineageFacts({}, set())
 
     def before(self, key: str, id: ObjectId, step: int) -> None:
-        """What a table was made of, and so on."""
+        """Add the inputs of a table, and theirs."""
         made = _noted(self.snapshot, id)
         for source in made.get("sources", ()):
             name = str(source.get("source") or "unnamed source")
@@ -91,7 +91,7 @@ class _Graph:
                 self.before(name, there, step - 1)
 
     def after(self, here: str) -> None:
-        """What was made of a table, and so on."""
+        """Add the tables made from a table, and from those."""
         tables = _tables(self.snapshot)
         self.found.complete = self.found.complete and len(tables) < MAX_TABLES
         inputs = {format_name(table.names): set(_noted(self.snapshot, table).get("inputs", {})) for table in tables}

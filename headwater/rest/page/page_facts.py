@@ -1,4 +1,4 @@
-"""What the page is answered with: values, as JSON has them. Pure."""
+"""Answers to the questions of the page: plain values for JSON. Pure."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class NameFacts(Struct, frozen=True):
 
 
 class DroppedFact(Struct, frozen=True):
-    """What was dropped and can be brought back until a collection, and by whom."""
+    """A dropped object that can be brought back until a collection, and who dropped it."""
 
     kind: str
     path: tuple[str, ...]
@@ -37,7 +37,7 @@ class DroppedFact(Struct, frozen=True):
 
 
 class DroppedFacts(Struct, frozen=True):
-    """What was dropped, newest first."""
+    """Dropped objects, newest first."""
 
     objects: list[DroppedFact]
 
@@ -200,6 +200,6 @@ class ServerFacts(Struct, frozen=True):
 
 
 def holds(word: str, *texts: object) -> bool:
-    """Whether a line of a list, by its texts, is one that a filter box wants."""
+    """Return True if the texts of a list's line match a filter box."""
     low = word.casefold()
     return not low or any(low in str(text).casefold() for text in texts)

@@ -66,4 +66,4 @@ ALL_HANDLERS: dict[str, Handler] = {
     **HANDLERS,
     **{operation: question.handler for operation, question in QUESTIONS.items()},
 }
-"""What answers the routes of ours and the questions of the page."""
+"""Handlers of our own routes and of the page's questions."""

@@ -23,7 +23,7 @@ from headwater.rest.time_handlers import metastore_of
 MAX_FOUND = 200
 CATCH_UP = 500
 READ_AT_ONCE = 50
-"""So many tables have their columns read while a visitor waits."""
+"""Most tables whose columns are read while a visitor waits."""
 
 
 def search(namespace: LanceNamespace, call: Call) -> SearchFacts:
@@ -64,7 +64,7 @@ def _in_columns(text: str, low: str) -> str:
 
 
 class _Texts:
-    """What can be searched of a metastore's objects, at a slot: name, properties and columns, in small letters."""
+    """Search texts of a metastore's objects at a slot: name, properties and columns, in small letters."""
 
     def __init__(self) -> None:
         self.slot = -1

@@ -90,7 +90,7 @@ def _route(kind: str, name: str, tail: str) -> str:
 
 
 def _own(kind: str, name: str, tail: str) -> str:
-    """The same of a route of ours."""
+    """A route of ours about such an object."""
     return f"/headwater{_route(kind, name, tail)}"
 
 
