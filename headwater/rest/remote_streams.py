@@ -48,6 +48,7 @@ class RemotePublished(AtPosition):
     late: int = 0
     too_late: int = 0
     schema_id: int = 0
+    stale: int = 0
 
 
 @dataclass(frozen=True)

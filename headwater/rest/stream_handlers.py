@@ -313,7 +313,7 @@ def _published(found: Published | None) -> dict[str, Any] | None:
     if found is None:
         return None
     return {"version": found.version, "position": found.position, "rows": found.rows, "late": found.late,
-            "too_late": found.too_late, "schema_id": found.schema_id}  # fmt: skip
+            "too_late": found.too_late, "schema_id": found.schema_id, "stale": found.stale}  # fmt: skip
 
 
 def _reader(table: pa.Table) -> pa.RecordBatchReader:
