@@ -293,7 +293,8 @@ class Maintenance:
             if is_reserved(folder) or folder in used | listed or any(one.startswith(f"{folder}/") for one in used):
                 continue
             status = folder_status(self.store, folder)
-            if status.versions and not status.deregistered:
+            if status.versions and not status.deregistered and any(True for _ in self.store.list(folder)):
+                # Some S3 servers (SeaweedFS) list a folder for a while after its last object was deleted.
                 names = (entry.key.rsplit("/", 1)[-1] for entry in self.store.children(f"{folder}/{VERSIONS}").entries)
                 if any(manifest_version(name) for name in names):
                     text = f"No table is at {folder}: it was deregistered, or a creation was interrupted."
