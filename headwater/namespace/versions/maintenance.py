@@ -283,8 +283,7 @@ class Maintenance:
 
     def _unfinished_drops(self) -> Iterator[VersionProblem]:
         for name in self.store.children(TRASH).folders:
-            text = "A dropped table's folder was not wholly deleted: empty_trash() deletes it."
-            yield VersionProblem("unfinished_drop", None, f"{TRASH}/{name}", text, note=True)
+            yield unfinished_drop(f"{TRASH}/{name}")
 
     def _unreferenced_folders(self, used: set[str]) -> Iterator[VersionProblem]:
         """Folders of the root with versions in them that no table of the catalog is at."""
@@ -307,6 +306,11 @@ class Maintenance:
     def _listed(self) -> Sequence[Table]:
         found = self.versions.registry.descendants(ObjectId())
         return [item for item in found if isinstance(item, Table)]
+
+
+def unfinished_drop(folder: str) -> VersionProblem:
+    text = "A dropped table's folder was not wholly deleted: collect() or empty_trash() deletes it."
+    return VersionProblem("unfinished_drop", None, folder, text, note=True)
 
 
 def keep_policy(versions: int | None, days: float | None, grace_seconds: float) -> KeepPolicy:
