@@ -16,10 +16,18 @@ from headwater.catalog.transactions import metastore_of
 from headwater.config import load_profile
 from headwater.errors import ConcurrentModificationError, InvalidInputError
 from headwater.pipeline.columns import infer_columns
-from headwater.pipeline.executors import Intake
 from headwater.pipeline.facts import gather, located, moment_of, storage_of, wanted_properties
 from headwater.pipeline.grammar import Pipeline, TableSpec, ViewSpec, naming_section
-from headwater.pipeline.jobs import Report, backfill, check_here, ingest_found, late_warnings, publish, stream_of
+from headwater.pipeline.jobs import (
+    Report,
+    backfill,
+    check_here,
+    ingest_found,
+    late_warnings,
+    publish,
+    runner_for,
+    stream_of,
+)
 from headwater.pipeline.keeping import index
 from headwater.pipeline.planning import (
     ALTER,
@@ -44,8 +52,10 @@ from headwater.streams.columns import common
 from headwater.streams.definition import Definition, Derived, define, derived_of
 from headwater.streams.sources.debezium import PLAIN, DebeziumChange, messages, parse
 from headwater.streams.sources.files import SourceFile, find_files, read_lines, read_rows
+from headwater.streams.sources.intake import Intake
 from headwater.streams.user_functions import beside, planned_identity
 from headwater.wording import many
+from headwater.work import Runner
 
 
 @dataclass(frozen=True)
@@ -65,7 +75,7 @@ class _Running:
 
     pipeline: Pipeline
     catalog: Catalog
-    spark: Any
+    spark: Runner
     run: dict[str, str]
     say: Say
     tell: Teller = NOBODY
@@ -119,7 +129,7 @@ def run_pipeline(
         )
     clock = metastore_of(catalog.namespace).clock
     run = {"pipeline": pipeline.name, "run": clock.uuid(), "plan": plan.id}
-    running = _Running(pipeline, catalog, spark, run, say, tell)
+    running = _Running(pipeline, catalog, runner_for(spark, tell), run, say, tell)
     for name in plan.waiting:
         say(f"{name} waits: {WAITS}")
     for name, files in plan.undone.items():
@@ -291,11 +301,15 @@ def _make_views(running: _Running, names: Sequence[str], anew: Collection[str]) 
         tables = {each: at[each] for each in inputs}
         moment = ViewMoment(at, slot, inputs)
         running.say(f"view {name}")
-        made = make_view(running.catalog, view, moment, running.spark, running.say, name in anew)
+        so_far = running.spark.done
+        with running.spark.counted():
+            made = make_view(running.catalog, view, moment, running.spark.spark, running.say, name in anew)
         found = {each: _input(table) for each, table in tables.items()}
         done.append((made, view, {each: moment_of(at, each) for each in inputs}))
         lineage[name] = {"inputs": found, "sql": view.sql, "run": running.run}
-        running.reports.append(Report("view", name, made.landed.rows, position=made.landed.position))
+        running.reports.append(
+            Report("view", name, made.landed.rows, position=made.landed.position, where=running.spark.done - so_far)
+        )
     running.reports.append(publish(running.spark, running.catalog, *names, lineage=lineage))
     for made, view, moments in done:
         remember(made, view, moments)

@@ -12,12 +12,12 @@ from typing import Any, Protocol
 
 from headwater.catalog import Catalog
 from headwater.errors import LanceNamespaceError
-from headwater.pipeline.executors import Intake
 from headwater.pipeline.facts import is_taken
 from headwater.pipeline.jobs import Report, ingest_found, open_lake, publish, stream_of
 from headwater.pipeline.progress import NOBODY, Teller
 from headwater.streams.sources.files import SourceFile, find_files
 from headwater.streams.sources.formats import check_format
+from headwater.streams.sources.intake import Intake
 
 EVERY_S = 2.0
 

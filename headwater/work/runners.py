@@ -7,13 +7,14 @@ import threading
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from itertools import chain
 from typing import Any, Protocol
 
 import msgspec
 import pyarrow as pa
 
 from headwater.clock import unique_hex
-from headwater.errors import ServiceUnavailableError, error_for
+from headwater.errors import ServiceUnavailableError, UnsupportedOperationError, error_for
 from headwater.work.tasks import DRIVER_ROWS, EXECUTORS, Runner, Task, Where
 
 POLLED_S = 0.5
@@ -47,9 +48,15 @@ class LocalRunner:
     def run(self, tasks: Sequence[Task], what: str = "") -> list[Any]:
         return [task.run() for task in tasks]
 
+    def map(self, frame: Any, task: Task) -> list[Any]:
+        return list(task.run(frame.toArrow().to_reader()))
+
     @contextmanager
     def counted(self) -> Iterator[None]:
         yield
+
+
+HERE = LocalRunner()
 
 
 class _Elsewhere:
@@ -110,6 +117,15 @@ class SparkRunner(_Elsewhere):
             found = frame.mapInArrow(work, "result string").collect()
         return self._finish([json.loads(row[0]) for row in found])
 
+    def map(self, frame: Any, task: Task) -> list[Any]:
+        """Send rows through the jar if the session has it: `mapInArrow` takes half as long again for the same rows."""
+        jar = of_jar(frame.sparkSession, "FrameRows")
+        with self.counted():
+            if jar is not None:
+                call = json.dumps({"op": "take_rows", "task": task.packed()})
+                return [each for answer in jar.send(frame.select("*")._jdf, call) for each in json.loads(answer)]
+            return _mapped(frame, task)
+
     @contextmanager
     def counted(self) -> Iterator[None]:
         context = _context(self.spark)
@@ -141,6 +157,9 @@ class JarRunner(_Elsewhere):
             raise ServiceUnavailableError("Spark did not finish the tasks of this procedure: see the error it raised.")
         return self._finish(_answers.decode(answers))
 
+    def map(self, frame: Any, task: Task) -> list[Any]:
+        raise UnsupportedOperationError("A procedure takes files and tables, not frames.")
+
 
 def runner_of(spark: Any, progress: Progress | None = None) -> Runner:
     """Return the runner for a Spark session, a runner itself, or None (this process)."""
@@ -148,7 +167,28 @@ def runner_of(spark: Any, progress: Progress | None = None) -> Runner:
         spark.progress = progress
     if isinstance(spark, (LocalRunner, SparkRunner, JarRunner)):
         return spark
-    return LocalRunner() if spark is None else SparkRunner(spark, progress=progress)
+    return HERE if spark is None else SparkRunner(spark, progress=progress)
+
+
+def of_jar(session: Any, name: str) -> Any:
+    """Return a class of the jar; None if the session has no jar, as on Spark Connect."""
+    from py4j.java_gateway import JavaClass
+
+    jvm = getattr(session, "_jvm", None)
+    found = getattr(jvm.headwater.spark, name) if jvm is not None else None
+    return found if isinstance(found, JavaClass) else None
+
+
+def _mapped(frame: Any, task: Task) -> list[Any]:
+    def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        first = next(batches, None)
+        if first is not None:
+            reader = pa.RecordBatchReader.from_batches(first.schema, chain([first], batches))
+            yield pa.RecordBatch.from_pydict({"result": [json.dumps(task.run(reader))]})
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)
+        return [each for row in frame.mapInArrow(work, "result string").collect() for each in json.loads(row[0])]
 
 
 # Jobs of Spark -------------------------------------------------------------------------------------------------------

@@ -45,6 +45,9 @@ class Where:
         return Where(EXECUTORS if jobs else DRIVER, jobs, self.tasks - earlier.tasks)
 
 
+IN_DRIVER = Where()
+
+
 @dataclass(frozen=True)
 class UserModule:
     """A module of a user that executors cannot be expected to have: its name and its text."""
@@ -99,13 +102,14 @@ class Task:
     arguments: tuple[Any, ...] = ()
     modules: tuple[UserModule, ...] = ()
 
-    def run(self) -> Any:
+    def run(self, *more: Any) -> Any:
+        """Call the function with the arguments, and `more` that come to the task where it runs."""
         load_modules(self.modules)
-        return named(self.function)(*self.arguments)
+        return named(self.function)(*self.arguments, *more)
 
-    def answer(self) -> Any:
+    def answer(self, *more: Any) -> Any:
         """Run the task and return its answer, or an error of the error table as a value."""
-        return guarded(self.run)
+        return guarded(self.run, *more)
 
     def packed(self) -> str:
         """Return the task as text."""
@@ -160,6 +164,10 @@ class Runner(Protocol):
 
     def run(self, tasks: Sequence[Task], what: str = "") -> list[Any]:
         """Run tasks and return their answers in order; raise the first error. `what` is shown as the stage."""
+        ...
+
+    def map(self, frame: Any, task: Task) -> list[Any]:
+        """Run a task on the rows of each partition of a Spark frame, and return the answers of all in one list."""
         ...
 
     def counted(self) -> AbstractContextManager[None]:
