@@ -58,7 +58,7 @@ from headwater.streams.user_functions import identity
 from headwater.streams.verifying import verify
 from headwater.streams.within import by_position, landing, own_log
 from headwater.streams.writing import head_of
-from headwater.tables.frames import Frames
+from headwater.tables.write.arrow import Frames
 
 Path = Sequence[str]
 Answer = TypeVar("Answer")

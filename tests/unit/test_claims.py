@@ -63,7 +63,7 @@ SYSTEM_CLOCKS = {
 }
 DOLLARS = {
     "names.py": "the delimiter",
-    "tables/sql.py": "a character of SQL, not of names",
+    "tables/expressions.py": "a character of SQL, not of names",
     "testing/faces/cases.py": "paths of routes, as a client writes them",
 }
 
@@ -74,9 +74,7 @@ SAME_MODULE = {
     "change": "the verbs that change something: their grammar, what they do",
     "changes": "the model's changes: as JSON, as edits of a metastore",
     "columns": "the columns of a table",
-    "commit": "how writers that come together become one commit",
     "directory": "the directory catalog",
-    "feed": "the change feed: of a Lance table, of a stream table",
     "files": "files that people bring, and rows of them",
     "folders": "the folders of tables",
     "history": "what happened, commit by commit: to an object, to a table",
@@ -103,14 +101,12 @@ SAME_MODULE = {
     "serving": "answering strangers: agents on stdio, clients over HTTP",
     "serving_copy": "the Lance dataset that serves a stream table: its record, its versions",
     "settings": "what something can be told: a catalog, a server",
-    "sql": "SQL that is given, and what it may reach",
     "statements": "what one SQL statement does",
     "streams": "stream tables, as a catalog has them",
     "table": "one table: of a catalog, of the manifest registry, of streams",
     "table_parts": "the parts of a table: in the metastore, as verbs",
     "transactions": "what is all or nothing, and is kept as such: of a catalog, of a table",
     "turns": "who goes next",
-    "write": "rows into a table",
 }
 """Module names that stand in several packages, each with the one meaning that it has in all of them."""
 
@@ -193,8 +189,8 @@ DOTS = {
     "streams/checks.py": "words of SQL",
     "streams/user_functions.py": "modules of Python",
     "testing/faces/outcome.py": "names, as people write them",
-    "tables/columns.py": "places in a struct, and numbers of versions",
-    "tables/fields.py": "places in a struct",
+    "tables/columns/alter.py": "places in a struct, and numbers of versions",
+    "tables/columns/fields.py": "places in a struct",
     "tables/partitions.py": "parts of a file's name",
     "web/snippets.py": "quoted names of SQL",
 }
@@ -341,4 +337,4 @@ def test_duckdb_is_opened_in_one_module() -> None:
     assert {name for name, tree in modules().items() if "duckdb" in set(imported(tree))} == {"duck.py"}
     asked = re.compile(r"import_module\(.duckdb|_library\(.duckdb|__import__\(.duckdb")
     found = {str(path.relative_to(PACKAGE)) for path in PACKAGE.rglob("*.py") if asked.search(path.read_text())}
-    assert found == {"tables/frames.py"}
+    assert found == {"tables/write/arrow.py"}
