@@ -20,7 +20,7 @@ from headwater.streams.position_views import view_at
 from headwater.streams.preparing import EvolvedError, PreparedLanding
 from headwater.streams.serving_copy import catalog_location, lake
 from headwater.streams.sources.files import SourceFile, naming
-from headwater.streams.sources.formats import SNAPSHOT, total
+from headwater.streams.sources.formats import SNAPSHOT, in_batches, total
 from headwater.streams.sources.intake import Intake, prepare_chunk
 from headwater.streams.sources.task_rows import gathered
 from headwater.streams.within import own_log
@@ -42,7 +42,7 @@ def ingest_files(runner: Runner, stream: CatalogStream, intake: Intake, tell: Te
     tell.stage(f"take {many(len(intake.files), 'file')} into {stream.name}", len(intake.files), size)
     if runner.in_driver(-(-size // ROW_BYTES)) or intake.truncates:
         return _here(stream, intake, tell)
-    if stream.definition.rules.lateness is not None and intake.format != SNAPSHOT:
+    if len(in_batches(stream, intake.files, intake.format)) < len(intake.files):
         return _together(runner, stream, intake, tell)
     reports: list[LandingReport] = []
     for _ in range(ATTEMPTS + len(intake.files)):
@@ -56,11 +56,11 @@ def ingest_files(runner: Runner, stream: CatalogStream, intake: Intake, tell: Te
 def _here(stream: CatalogStream, intake: Intake, tell: Teller) -> list[LandingReport]:
     """Take files in this process."""
     options: Any = {"strict": intake.strict, "checks": intake.checks, **intake.options}
-    if stream.definition.rules.lateness is not None:
-        reports = stream.ingest_files(intake.files, intake.format, intake.source, **options)
-        return [_told(tell, file, report) for file, report in zip(intake.files, reports, strict=True)]
-    how = intake.format, intake.source
-    return [_told(tell, file, stream.ingest_file(file, *how, **options)) for file in intake.files]
+    reports: list[LandingReport] = []
+    for files in in_batches(stream, intake.files, intake.format):
+        landed = stream.ingest_files(files, intake.format, intake.source, **options)
+        reports += [_told(tell, file, report) for file, report in zip(files, landed, strict=True)]
+    return reports
 
 
 def _in_order(runner: Runner, stream: CatalogStream, intake: Intake, tell: Teller) -> list[LandingReport]:

@@ -26,8 +26,7 @@ from headwater.pipeline.jobs import Report, check_here, open_lake, runner_for, s
 from headwater.pipeline.planning import is_indexed
 from headwater.pipeline.progress import NOBODY, Teller
 from headwater.streams.layout import HISTORY
-from headwater.tables.index_options import BUILD_OPTIONS
-from headwater.tables.indices import index_type
+from headwater.tables.indices import BUILD_OPTIONS, index_type
 
 PREFIX = "maintain."
 YES, NO = "yes", "no"

@@ -21,8 +21,8 @@ from headwater.spark.protocol import Fold, WireScan, WireTable
 from headwater.streams.opening import open_stream
 from headwater.streams.position_views import view_at
 from headwater.streams.serving_copy import catalog_location, lake
-from headwater.tables import scan as scans
 from headwater.tables.handle import TableHandle
+from headwater.tables.scan import table_scan as scans
 from headwater.types import spark_schema
 from headwater.work.runners import of_jar
 

@@ -19,7 +19,7 @@ from headwater.spark.calls import CALLS, STREAM_JOBS
 from headwater.spark.framing import Wire
 from headwater.spark.jobs import JOBS
 from headwater.spark.worker import serve
-from headwater.tables.parts import AnyPart
+from headwater.tables.scan.parts import AnyPart
 from headwater.work.tasks import named
 
 TOP = Path(__file__).parents[2]
