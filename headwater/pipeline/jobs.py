@@ -39,6 +39,7 @@ from headwater.streams.sources.remote import is_remote
 from headwater.streams.undoing import landed_from, parts_of
 from headwater.streams.user_functions import load
 from headwater.wording import many
+from headwater.work import Where
 
 MANY_LATE = 0.05
 """A run warns of a table that had a larger part of late rows, or of too late ones."""
@@ -70,6 +71,8 @@ class Report:
     """Of the rows, those below the line of a table with a lateness: a publish quarantines them."""
     stale: int = 0
     """Published rows that wait for a backfill: a derived column has a value of an older function in them, or none."""
+    where: Where | None = None
+    """The place where the job ran, with its Spark jobs and tasks; None: nobody counted them."""
 
 
 def late_warnings(report: Report) -> list[str]:
