@@ -16,7 +16,7 @@ from headwater.streams.landing import LandingReport
 from headwater.streams.layout import DELTA, QUARANTINE
 from headwater.streams.position_views import Published
 from headwater.streams.publishing import stage
-from headwater.streams.serving_copy import Lake, lake
+from headwater.streams.serving_copy import CatalogLocation, Lake, catalog_location, lake
 from headwater.streams.table import StreamTable, check_once, create_stream_table, publish_tables
 from headwater.streams.within import landing, own_log
 from headwater.work import HERE, Runner
@@ -144,6 +144,12 @@ def publish_streams(
     namespace.registry.check_writable()
     found = lake(namespace.metastore, namespace.properties.root, dict(namespace.properties.storage))
     return publish_tables(found, [id.names for id in ids], lineage, runner)
+
+
+def location_in(namespace: MetastoreNamespace) -> CatalogLocation:
+    """Return the address of a catalog's storage, as executors open it."""
+    known = namespace.properties
+    return catalog_location(lake(namespace.metastore, known.root, dict(known.storage)))
 
 
 def check_alone(namespace: MetastoreNamespace, doing: str) -> None:

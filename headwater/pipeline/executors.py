@@ -13,12 +13,12 @@ from typing import Any
 from headwater.catalog.streams import CatalogStream
 from headwater.errors import ConcurrentModificationError, error_for
 from headwater.metastore import Transaction
+from headwater.namespace.streams import location_in
 from headwater.pipeline.progress import NOBODY, Teller
 from headwater.streams.landing import APPEND, UPSERT, BatchOrigin, Landed, Landing, LandingReport, rows_so_far
 from headwater.streams.opening import no_deletes, open_in
 from headwater.streams.position_views import view_at
 from headwater.streams.preparing import EvolvedError, PreparedLanding
-from headwater.streams.serving_copy import catalog_location, lake
 from headwater.streams.sources.files import SourceFile, naming
 from headwater.streams.sources.formats import SNAPSHOT, in_batches, total
 from headwater.streams.sources.intake import Intake, prepare_chunk
@@ -136,18 +136,13 @@ def _prepared(
     """Return what tasks made of files, in the order of the files, and the position of the state they were given."""
     opened, snapshot = stream.opened()
     view = view_at(snapshot, opened) if with_state else None
-    known, at = rows_so_far(snapshot, opened), catalog_location(_lake_of(stream))
+    known, at = rows_so_far(snapshot, opened), location_in(stream.namespace)
     size = max(1, -(-len(files) // (TASKS_PER_CORE * runner.cores)))
     groups = [files[start : start + size] for start in range(0, len(files), size)]
     one, own = "headwater.streams.sources.intake:prepare_files", replace(intake, files=())
     answers = runner.run([Task(one, (at, opened, own, tuple(group), known, view)) for group in groups])
     position = view.position if view is not None else 0
     return [each for answer in answers for each in answer["files"]], position
-
-
-def _lake_of(stream: CatalogStream) -> Any:
-    known = stream.namespace.properties
-    return lake(stream.namespace.metastore, known.root, dict(known.storage))
 
 
 def ingest_frame(frame: Any, stream: CatalogStream, intake: Intake, runner: Runner | None = None) -> LandingReport:
@@ -160,10 +155,10 @@ def ingest_frame(frame: Any, stream: CatalogStream, intake: Intake, runner: Runn
     if intake.needs_state or intake.format == "debezium":
         return _by_driver(frame, stream, intake)
     opened, snapshot = stream.opened()
-    place, known = _lake_of(stream), rows_so_far(snapshot, opened)
-    arguments = (catalog_location(place), opened, intake, known, runner.in_driver(1))
+    place, known = location_in(stream.namespace), rows_so_far(snapshot, opened)
+    arguments = (place, opened, intake, known, runner.in_driver(1))
     made = runner.map(frame, Task("headwater.streams.sources.intake:prepare_rows", arguments))
-    found = list(gathered(made, partial(guarded, prepare_chunk, place, opened, intake, known)))
+    found = list(gathered(made, partial(guarded, prepare_chunk, place.lake(), opened, intake, known)))
     failed = next((each["error"] for each in found if "error" in each), None)
     if failed is not None:
         raise error_for(*failed)

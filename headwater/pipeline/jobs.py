@@ -39,7 +39,7 @@ from headwater.streams.sources.remote import is_remote
 from headwater.streams.undoing import landed_from, parts_of
 from headwater.streams.user_functions import load
 from headwater.wording import many
-from headwater.work import IN_DRIVER, Runner, Where, runner_of
+from headwater.work import Runner, Where, runner_of
 
 MANY_LATE = 0.05
 """A run warns of a table that had a larger part of late rows, or of too late ones."""
@@ -71,8 +71,8 @@ class Report:
     """Of the rows, those below the line of a table with a lateness: a publish quarantines them."""
     stale: int = 0
     """Published rows that wait for a backfill: a derived column has a value of an older function in them, or none."""
-    where: Where = IN_DRIVER
-    """Where the rows were read, computed and written."""
+    where: Where | None = None
+    """The place where the job ran, with its Spark jobs and tasks; None: nobody counted them."""
 
 
 def late_warnings(report: Report) -> list[str]:
@@ -167,7 +167,7 @@ def _landed(
     skipped: int,
     undone: int,
     began: float,
-    where: Where = IN_DRIVER,
+    where: Where | None = None,
 ) -> Report:
     return Report(
         "ingest",
@@ -332,7 +332,7 @@ def summed(job: str, parts: Sequence[Report], began: float) -> Report:
         return replace(parts[0], job=job, seconds=seconds)
     counts = ("rows", "files", "quarantined", "late", "skipped", "too_late")
     totals: dict[str, Any] = {name: sum(getattr(part, name) for part in parts) for name in counts}
-    return Report(job, **totals, seconds=seconds, parts=tuple(parts), where=sum((p.where for p in parts), IN_DRIVER))
+    return Report(job, **totals, seconds=seconds, parts=tuple(parts))
 
 
 def open_lake(spark: Any, catalog: str | Catalog) -> Catalog:

@@ -1,4 +1,4 @@
-"""How far a job is: stages, and what of each is done. Who shows it is another's matter (cli/progress.py)."""
+"""Progress of a job, and the place where it ran. The command line shows both (cli/progress.py)."""
 
 from __future__ import annotations
 
@@ -6,25 +6,32 @@ from typing import Protocol
 
 
 class Teller(Protocol):
-    """Who is told how far a job is."""
+    """A display of progress."""
 
     def stage(self, name: str, tasks: int, bytes: int = 0) -> None:
-        """A new stage begins: so many tasks, and perhaps so many bytes to go through."""
+        """Begin a stage of `tasks` tasks that reads `bytes` bytes, if that is known."""
         ...
 
     def step(self, tasks: int = 1, rows: int = 0, bytes: int = 0) -> None:
-        """So much more of the stage is done."""
+        """Add tasks, rows and bytes to those that are done in this stage."""
+        ...
+
+    def at(self, done: int, of: int) -> None:
+        """Set how many tasks of this stage are done, and how many it has."""
         ...
 
 
 class Nobody:
-    """Nobody is told."""
+    """A display that shows nothing."""
 
     def stage(self, name: str, tasks: int, bytes: int = 0) -> None:
-        """Nothing."""
+        """Do nothing."""
 
     def step(self, tasks: int = 1, rows: int = 0, bytes: int = 0) -> None:
-        """Nothing."""
+        """Do nothing."""
+
+    def at(self, done: int, of: int) -> None:
+        """Do nothing."""
 
 
 NOBODY = Nobody()

@@ -15,12 +15,12 @@ import pyarrow as pa
 
 from headwater.catalog.streams import CatalogStream
 from headwater.catalog.table import CatalogTable
+from headwater.namespace.streams import location_in
 from headwater.spark import fresh
 from headwater.spark.catalog import describe, describe_folded, describe_log
 from headwater.spark.protocol import Fold, WireScan, WireTable
 from headwater.streams.opening import open_stream
 from headwater.streams.position_views import view_at
-from headwater.streams.serving_copy import catalog_location, lake
 from headwater.tables.handle import TableHandle
 from headwater.tables.scan import table_scan as scans
 from headwater.types import spark_schema
@@ -51,8 +51,7 @@ def readable(table: CatalogStream | CatalogTable, slot: int) -> Readable:
 
 
 def _stream(table: CatalogStream, slot: int) -> Readable:
-    known = table.namespace.properties
-    house = catalog_location(lake(table.namespace.metastore, known.root, dict(known.storage)))
+    house = location_in(table.namespace)
     option = fresh.lake_option(house.root, house.storage)
     snapshot = fresh.opened(option).metastore.at(slot)
     stream = open_stream(snapshot, table.path)

@@ -21,7 +21,8 @@ from typing import Any, Protocol
 from headwater.errors import LanceNamespaceError
 
 Json = dict[str, Any]
-EXECUTORS, DRIVER = "executors", "driver"
+EXECUTORS, DRIVER, EMBEDDED = "executors", "driver", "embedded"
+"""The places of work: executors of Spark, the driver of Spark, and a process without Spark."""
 DRIVER_ROWS = 10_000
 """The driver may parse, fold and write this many rows itself, unless the caller sets another number."""
 SENT = "__headwater_text__"
@@ -38,14 +39,12 @@ class Where:
 
     def __add__(self, other: Where) -> Where:
         jobs = self.jobs + other.jobs
-        return Where(EXECUTORS if jobs else DRIVER, jobs, self.tasks + other.tasks)
+        return Where(EXECUTORS if jobs else self.place, jobs, self.tasks + other.tasks)
 
     def __sub__(self, earlier: Where) -> Where:
         jobs = self.jobs - earlier.jobs
-        return Where(EXECUTORS if jobs else DRIVER, jobs, self.tasks - earlier.tasks)
-
-
-IN_DRIVER = Where()
+        place = EMBEDDED if self.place == EMBEDDED else EXECUTORS if jobs else DRIVER
+        return Where(place, jobs, self.tasks - earlier.tasks)
 
 
 @dataclass(frozen=True)

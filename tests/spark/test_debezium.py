@@ -50,7 +50,7 @@ def test_a_file_in_which_a_key_changed_is_compared_with_the_rows_before_it(spark
         (tmp_path / f"{number}.json").write_text("\n".join(map(json.dumps, events)))
     runner = SparkRunner(spark, driver_rows=0)
     report = ingest(runner, catalog, "raw.t", str(tmp_path / "*.json"), "debezium", name="s")
-    assert (report.files, report.quarantined, report.where.place) == (3, 0, "executors")
+    assert (report.files, report.quarantined, report.where and report.where.place) == (3, 0, "executors")
     assert {row["id"]: row["body"] for row in table.to_arrow().to_pylist()} == {2: "long", 3: None}
 
 
