@@ -62,7 +62,11 @@ class StepJobs:
 
 @contextmanager
 def step_jobs(spark: Any, about: str) -> Iterator[StepJobs]:
-    """Count the Spark jobs that this thread starts in the block, and name them `about` in the Spark UI."""
+    """Count the Spark jobs that this thread starts in the block, and name them `about` in the Spark UI.
+
+    `spark`: a session or the runner of one; None: the step runs embedded.
+    """
+    spark = getattr(spark, "spark", spark)
     found = StepJobs(EMBEDDED if spark is None else DRIVER)
     context = getattr(spark, "_sc", None)
     if context is not None:

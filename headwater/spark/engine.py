@@ -25,7 +25,7 @@ from headwater.errors import InvalidInputError, ServiceUnavailableError, Unsuppo
 from headwater.pipeline.engine import Engine
 from headwater.pipeline.hands import Storehouse
 from headwater.spark.failures import SEND, failure, naming_failures
-from headwater.spark.java import require_java
+from headwater.spark.java_runtime import require_java
 from headwater.spark.session import own_settings
 from headwater.store import is_local, open_store
 from headwater.store.layout import OWN_FOLDER

@@ -32,7 +32,7 @@ from headwater.pipeline.hands import Storehouse
 from headwater.pipeline.planning import place_of
 from headwater.pipeline.watching import Resident, SignalledStop, served_metrics, watch_pipeline
 from headwater.spark import engine as engines
-from headwater.spark import java
+from headwater.spark import java_runtime as java
 from headwater.spark.failures import failure
 from tests.pipeline.shop import Shop
 
