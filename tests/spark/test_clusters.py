@@ -1,4 +1,4 @@
-"""The README's pipeline as people run Spark: on a cluster of two workers, and in a new environment without Java."""
+"""The README's pipeline as people run Spark: on a cluster of two workers."""
 
 from __future__ import annotations
 
@@ -104,36 +104,3 @@ def test_a_cluster_whose_workers_lack_the_package_is_one_sentence_and_nothing_is
     assert "lack headwater" in told[0]
     assert "PYSPARK_PYTHON" in told[0]
     assert not (tmp_path / "shop" / "shop").exists()
-
-
-def test_in_a_new_environment_without_java_the_extras_bring_all_that_the_readmes_pipeline_needs(tmp_path: Path) -> None:
-    """`pip install 'headwater[pipeline,java]'` from this checkout, with the versions that are pinned."""
-    home = tmp_path / "new"
-    subprocess.run([sys.executable, "-m", "venv", str(home)], check=True)
-    pip = [str(home / "bin" / "python"), "-m", "pip", "install", "--quiet", "--no-cache-dir"]
-    pins = tmp_path / "pins.txt"  # as constraints, which may not have hashes
-    lines = (ROOT / "requirements.txt").read_text().splitlines()
-    pins.write_text("\n".join(line.split()[0] for line in lines if line and not line.startswith((" ", "#"))))
-    subprocess.run([*pip, "hatchling", "editables", "-c", str(pins)], check=True)
-    without_jdk = {**os.environ, "HEADWATER_WITHOUT_JAR": "1"}
-    own = f"{ROOT}[pipeline,java]"
-    subprocess.run([*pip, "--no-build-isolation", "-c", str(pins), own], check=True, env=without_jdk)
-    file = readme(tmp_path / "shop")
-    tools = tmp_path / "tools"  # a PATH with the tools of a shell, and no Java
-    tools.mkdir()
-    for folder in ("/usr/bin", "/bin"):
-        for path in Path(folder).iterdir():
-            if "java" not in path.name and not (tools / path.name).exists():
-                (tools / path.name).symlink_to(path)
-    kept = {name: value for name, value in os.environ.items() if name in ("TMPDIR", "HOME", "JDK_JAVA_OPTIONS")}
-    done = subprocess.run(
-        [str(home / "bin" / "headwater"), "run", str(file), "--json"],
-        env={**kept, "PATH": f"{home / 'bin'}:{tools}"},
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    assert "Spark on local[*]" in done.stderr
-    assert Catalog(str(tmp_path / "shop" / "shop"))["mart.sales"].serving.count() == 2
