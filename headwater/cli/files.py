@@ -18,7 +18,7 @@ from headwater.decoding.bounds import FILES
 from headwater.decoding.parquet_files import ParquetRows
 from headwater.decoding.text import read_csv, read_json_lines
 from headwater.errors import InvalidInputError
-from headwater.tables.rows import with_vectors
+from headwater.tables.write.input_rows import with_vectors
 
 JSON_LINES = (".jsonl", ".ndjson", ".json")
 SUFFIXES = {".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "jsonl", ".csv": "csv", ".parquet": "parquet"}

@@ -26,8 +26,7 @@ from headwater.streams.sources.debezium import records
 from headwater.streams.sources.files import SourceFile, find_files, is_files, opened
 from headwater.streams.sources.formats import in_batches, total
 from headwater.streams.statements import StatementRows
-from headwater.tables.arrow import to_stream
-from headwater.tables.frames import Frames
+from headwater.tables.write.arrow import Frames, to_stream
 
 
 class Sender(Protocol):

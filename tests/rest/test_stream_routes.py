@@ -23,7 +23,7 @@ from headwater.rest.server import RunningServer, start_in_thread
 from headwater.rest.settings import Limits, Settings
 from headwater.streams.packing import TEXT
 from headwater.streams.statements import StatementRows
-from headwater.tables.arrow import to_stream
+from headwater.tables.write.arrow import to_stream
 
 FIELDS: list[tuple[str, pa.DataType]] = [("id", pa.int64()), ("name", pa.string())]
 SCHEMA = pa.schema(FIELDS)
