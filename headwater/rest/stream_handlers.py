@@ -29,7 +29,7 @@ from headwater.rest.call import Call
 from headwater.streams.batches import shape
 from headwater.streams.definition import DERIVED, Definition, define, to_properties
 from headwater.streams.deleting import check_columns
-from headwater.streams.given import Given, given
+from headwater.streams.given import Given, given, without_rows
 from headwater.streams.landing import BatchOrigin, LandingReport
 from headwater.streams.packing import END, OF, SENT_FILES, TEXT, unpack, unpack_types
 from headwater.streams.position_views import Published
@@ -71,7 +71,7 @@ def _fitting_rows(call: Call, check: Callable[[Given | None], Any], body: pa.Rec
     """
     body = _body(call) if body is None else body
     if call.request.token is None:
-        check(None if body.schema.names == [TEXT] else given(unpack(body.schema.empty_table())))
+        check(None if body.schema.names == [TEXT] else given(unpack(without_rows(body.schema))))
     return unpack(body.read_all())
 
 
@@ -165,7 +165,7 @@ def apply(namespace: LanceNamespace, call: Call) -> dict[str, Any]:
         if kind not in KINDS or not isinstance(rows, bytes):
             raise InvalidInputError(f"The rows of a statement are an Arrow stream, of a kind of {', '.join(KINDS)}.")
         part = read_stream(rows, accept)
-        shape(table.definition, given(part.schema.empty_table()))
+        shape(table.definition, given(without_rows(part.schema)))
         parts.append(StatementRows(kind, part.read_all()))
     return {"position": table.apply(parts, call.request.position)}
 
