@@ -24,6 +24,7 @@ from headwater.namespace.mirror import MirrorState
 from headwater.namespace.requests import build
 from headwater.namespace.row_streams import write_rows
 from headwater.paging import all_pages
+from headwater.sql import queries
 from headwater.streams.definition import define, fields_of
 from headwater.tables.fitting import fit
 from headwater.tables.rows import reader_of
@@ -279,6 +280,13 @@ class Catalog(Past):
         It cannot be changed. Tags and branches, which Lance keeps in a table's folder, are those of now.
         """
         return self._beside(self._side.at(moment))
+
+    def query(self, sql: str, dialect: str = "spark") -> pa.Table:
+        """Return the rows of one SELECT over tables of the catalog, all read at one commit.
+
+        `dialect`: `spark` (the default), or `duckdb` for SQL of the embedded engine itself. Needs `headwater[sql]`.
+        """
+        return queries.run(sql, self, self._side.is_near, dialect=dialect)
 
     @property
     def mirror(self) -> MirrorState:

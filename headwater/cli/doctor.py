@@ -28,7 +28,7 @@ NEEDED = ("pylance", "lance-namespace", "pyarrow", "obstore", "msgspec", "numpy"
 PARTS = {
     "server": ("starlette", "uvicorn", "jwt", "jinja2", "httptools"),
     "spark": ("pyspark", "pandas"),
-    "sql": ("duckdb",),
+    "sql": ("duckdb", "sqlglot"),
     "mcp": ("mcp", "duckdb"),
     "impls": ("lance_namespace_impls", "boto3"),
     "lancedb": ("lancedb",),
