@@ -13,7 +13,7 @@ from lance_namespace import LanceNamespace
 from headwater.arguments import check_options, checked
 from headwater.catalog.batch import Batch
 from headwater.catalog.past import Past
-from headwater.catalog.sides import Side, side_of
+from headwater.catalog.sides import Remote, Side, side_of
 from headwater.catalog.table import CatalogTable
 from headwater.catalog.transactions import MAX_RUNS, CatalogTransaction, run
 from headwater.config import Opening
@@ -26,8 +26,7 @@ from headwater.namespace.row_streams import write_rows
 from headwater.paging import all_pages
 from headwater.sql import queries
 from headwater.streams.definition import define, fields_of
-from headwater.tables.fitting import fit
-from headwater.tables.rows import reader_of
+from headwater.tables.write.input_rows import fit, reader_of
 
 Name = str | Sequence[str]
 Answer = TypeVar("Answer")
@@ -286,7 +285,7 @@ class Catalog(Past):
 
         `dialect`: `spark` (the default), or `duckdb` for SQL of the embedded engine itself. Needs `headwater[sql]`.
         """
-        return queries.run(sql, self, self._side.is_near, dialect=dialect)
+        return queries.run(sql, self, not isinstance(self.namespace, Remote), dialect=dialect)
 
     @property
     def mirror(self) -> MirrorState:

@@ -15,6 +15,7 @@ from headwater.imports import exp
 from headwater.names import format_name
 from headwater.sql.casts import Term, to_common
 from headwater.sql.expressions import Column, Expressions, Relation, Scope
+from headwater.sql.functions import AGGREGATES
 from headwater.sql.kinds import BOOLEAN, kind_of, quoted
 from headwater.sql.parsing import SqlError, UnsupportedSqlError
 
@@ -220,7 +221,9 @@ class Selects:
             text += f" WHERE {plain.condition(where.this)}"
         results = {name.lower(): term for name, term in items}
         late = Expressions(Scope(scope.relations, scope.merged, outer, results), self.query)
-        text += self._group(node.args.get("group"), late, items)
+        aggregates = [item.find(exp.Window) is not None or _aggregates(item) for item in node.expressions]
+        simple = [not each for each in aggregates] if len(aggregates) == len(items) else [True] * len(items)
+        text += self._group(node.args.get("group"), late, items, simple)
         having = node.args.get("having")
         if having is not None:
             self._check_clear(having, scope, results)
@@ -247,11 +250,12 @@ class Selects:
         name = node.alias or (inner.name if isinstance(inner, (exp.Column, exp.Dot)) else _shown(inner))
         return [(name, plain.term(inner))]
 
-    def _group(self, node: Any, late: Expressions, items: list[tuple[str, Term]]) -> str:
+    def _group(self, node: Any, late: Expressions, items: list[tuple[str, Term]], plain: Sequence[bool]) -> str:
+        """Return GROUP BY. `plain`: the items of the SELECT that aggregate nothing, which GROUP BY ALL means."""
         if node is None:
             return ""
-        _refuse(node, {"expressions"})
-        texts = []
+        _refuse(node, {"expressions", "all"})
+        texts = [term.text for (_, term), is_plain in zip(items, plain, strict=True) if is_plain and node.args.get("all")]
         for each in node.expressions:
             if isinstance(each, exp.Literal) and not each.is_string and each.this.isdecimal():
                 texts.append(_at(items, int(each.this)).text)
@@ -359,6 +363,10 @@ def _shown(node: Any) -> str:
         inside = ", ".join("1" if isinstance(each, exp.Star) else _shown(each) for each in node.expressions)
         return f"{str(node.this).lower()}({inside})"
     return str(node.sql("spark"))
+
+
+def _aggregates(node: Any) -> bool:
+    return any(str(call.this).lower() in AGGREGATES for call in node.find_all(exp.Anonymous))
 
 
 def _refuse(node: Any, known: set[str]) -> None:

@@ -19,7 +19,7 @@ from headwater.sql.functions import AGGREGATES, FUNCTIONS, UNSTABLE
 from headwater.sql.parsing import SqlError, parse_query
 
 CLAUSES = {"expressions", "from_", "joins", "where", "group", "having", "distinct", "order"}
-SHOWN = {"with_": "WITH", "limit": "LIMIT", "offset": "OFFSET", "qualify": "QUALIFY", "laterals": "LATERAL VIEW"}
+SHOWN = {"with_": "a WITH", "limit": "LIMIT", "offset": "OFFSET", "qualify": "QUALIFY", "laterals": "LATERAL VIEW"}
 _STABLE = """exp ln log log2 log10 pow power cbrt sin cos tan bround pmod bit_count hex unhex reverse initcap repeat
 translate ascii chr soundex levenshtein regexp_replace regexp_extract regexp_like split base64 unbase64 crc32 hash
 xxhash64 sha1 months_between next_day from_unixtime to_char to_number map map_keys map_values array_distinct array_union
@@ -155,7 +155,7 @@ def _check(tree: Any) -> None:
         if value and clause not in CLAUSES:
             raise NotInSlicesError(f"its SQL has {SHOWN.get(clause, clause.strip('_').upper())}")
     group = tree.args.get("group")
-    if group is not None and any(value for key, value in group.args.items() if key != "expressions"):
+    if group is not None and any(value for key, value in group.args.items() if key not in ("expressions", "all")):
         raise NotInSlicesError("its SQL has grouping sets")
     distinct = tree.args.get("distinct")
     if distinct is not None and distinct.args.get("on"):
